@@ -1,0 +1,216 @@
+#!/bin/sh
+# deps.sh [run|test|bench] - install what Yunhe needs to run, test or measure.
+#
+#   run    what `make run` needs: Go, and node with npm for the console.
+#          Installs nothing.
+#   test   adds the engines the tests start: PostgreSQL, Slurm, Prometheus,
+#          runc, Chromium with Chinese fonts, an S3 server (built from source).
+#   bench  adds the control plane of Kubernetes and etcd, built from source
+#          into .cache/engines: several CPU minutes, at the lowest priority,
+#          and 6 GB of Go caches.
+#
+# Prints one line for each thing it installs. With everything there it prints
+# nothing and takes well under a second. Needs root and apt-get to install
+# packages; without them it prints the command to run and exits 1.
+set -eu
+
+mode=${1:-run}
+case $mode in
+run | test | bench) ;;
+*)
+	echo "usage: deps.sh [run|test|bench]; got \"$mode\"" >&2
+	exit 2
+	;;
+esac
+
+cd "$(dirname "$0")/.."
+root=$PWD
+engines=${YUNHE_ENGINES:-$root/.cache/engines}
+
+kubernetes=1.34.4 # newest 1.34; 1.35 and up drop cgroup v1
+etcd=3.6.8        # Debian's 3.4 lacks progress requests, which watches need
+versitygw=1.8.0
+
+say() { printf 'deps: %s\n' "$*"; }
+fail() {
+	printf 'deps: %s\n' "$*" >&2
+	exit 1
+}
+work= policy_made=
+cleanup() {
+	if [ -n "$work" ]; then rm -rf "$work"; fi
+	if [ -n "$policy_made" ]; then rm -f "$policy_made"; fi
+}
+trap cleanup EXIT
+trap 'exit 1' HUP INT TERM
+have() { PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+
+# 1. Go and node. A Go of 1.21 or later fetches the release that go.mod asks
+# for by itself, unless GOTOOLCHAIN forbids it.
+want_go=$(awk '$1 == "go" { print $2; exit }' go.mod)
+have go || fail "Go $want_go or later is not installed"
+got_go=$(go env GOVERSION 2>/dev/null || true)
+newest=$(printf '%s\n%s\n' "$want_go" "${got_go#go}" | sort -V | tail -n 1)
+[ "$newest" = "${got_go#go}" ] || fail "Go $want_go or later is needed, found ${got_go:-one that cannot fetch it (GOTOOLCHAIN=$(go env GOTOOLCHAIN))}"
+if [ "$mode" = run ]; then
+	if ! have node || ! have npm; then
+		say "node and npm are not installed: the binary is built without its console"
+	fi
+	exit 0
+fi
+
+# 2. Debian packages. A package is named when what we use of it is missing, so
+# that the same thing installed another way counts.
+missing=
+want() { missing="$missing $1"; }
+needs() { have "$1" || want "$2"; }
+needs_file() { # needs_file PACKAGE PATTERN...
+	package=$1
+	shift
+	for pattern; do
+		for file in $pattern; do
+			if [ -e "$file" ]; then return; fi
+		done
+	done
+	want "$package"
+}
+needs node nodejs
+needs npm npm
+needs curl curl
+needs openssl openssl
+needs ps procps
+needs ip iproute2
+needs nsenter util-linux
+needs setpriv util-linux
+needs runc runc
+needs munged munge
+needs slurmctld slurmctld
+needs slurmd slurmd
+needs slurmrestd slurmrestd
+needs sbatch slurm-client
+needs_file slurm-wlm-jwt-plugin '/usr/lib/*/slurm*/auth_jwt.so' '/usr/lib*/slurm/auth_jwt.so'
+needs prometheus prometheus
+needs chromium chromium
+needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'
+needs_file postgresql '/usr/lib/postgresql/*/bin/postgres' "$(command -v postgres || echo /nowhere)"
+
+if [ -n "$missing" ]; then
+	# shellcheck disable=SC2086 # words of a list
+	set -- $missing
+	install="apt-get install -y --no-install-recommends $*"
+	if ! have apt-get; then
+		fail "missing, as Debian names them: $*"
+	elif [ "$(id -u)" -ne 0 ]; then
+		fail "missing: $*; as root: apt-get update && $install"
+	fi
+	say "installing packages: $*"
+	# The tests start their own engines. Installing one must not start it as
+	# a service, which would listen on every address of the machine.
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e $policy ]; then
+		policy_made=$policy
+		printf '#!/bin/sh\nexit 101\n' >$policy
+		chmod 755 $policy
+	fi
+	log=$(mktemp)
+	export DEBIAN_FRONTEND=noninteractive
+	if ! { apt-get -q update && $install; } >"$log" 2>&1 </dev/null; then
+		tail -n 20 "$log" >&2
+		rm -f "$log"
+		fail "cannot install packages: $install"
+	fi
+	rm -f "$log"
+	cleanup
+	policy_made=
+fi
+
+# 3. Engines built from source. Each has a file with its version beside it.
+built() { [ -x "$engines/$1" ] && [ "$(cat "$engines/$1.version" 2>/dev/null)" = "$2" ]; }
+keep() { # keep NAME VERSION: move $work/bin/NAME into place, atomically
+	mv "$work/bin/$1" "$engines/$1"
+	printf '%s\n' "$2" >"$engines/$1.version"
+}
+build_module() { # build_module DIR FILE: a module that imports what FILE lists
+	mkdir -p "$1"
+	cd "$1"
+	printf 'module engines\n\ngo 1.24.0\n\ngodebug default=go1.24\n' >go.mod
+}
+gobuild() { nice -n 19 env CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOWORK=off go build -trimpath "$@"; }
+gomod() { nice -n 19 env GOFLAGS= GOWORK=off go "$@" >"$work/log" 2>&1 || {
+	tail -n 20 "$work/log" >&2
+	fail "cannot resolve the modules of an engine: go $*"
+}; }
+
+build_versitygw() {
+	built versitygw $versitygw && return
+	say "building versitygw $versitygw (S3 server)"
+	build_module "$work/versitygw"
+	printf '//go:build tools\n\npackage tools\n\nimport _ "github.com/versity/versitygw/cmd/versitygw"\n' >tools.go
+	gomod get github.com/versity/versitygw@v$versitygw
+	gomod mod tidy
+	gobuild -ldflags '-s -w' -o "$work/bin/versitygw" github.com/versity/versitygw/cmd/versitygw
+	keep versitygw $versitygw
+}
+
+build_etcd() {
+	built etcd $etcd && return
+	say "building etcd $etcd"
+	build_module "$work/etcd"
+	printf '//go:build tools\n\npackage tools\n\nimport _ "go.etcd.io/etcd/server/v3"\n' >tools.go
+	gomod get go.etcd.io/etcd/server/v3@v$etcd
+	gomod mod tidy
+	gobuild -ldflags '-s -w' -o "$work/bin/etcd" go.etcd.io/etcd/server/v3
+	keep etcd $etcd
+}
+
+build_kubernetes() {
+	stale=
+	for program in kube-apiserver kube-controller-manager kube-scheduler; do
+		built $program $kubernetes || stale="$stale $program"
+	done
+	[ -n "$stale" ] || return 0
+	say "building Kubernetes $kubernetes:$stale (several minutes)"
+	build_module "$work/kubernetes"
+	gomod mod edit -require=k8s.io/kubernetes@v$kubernetes
+	gomod mod download k8s.io/kubernetes@v$kubernetes
+	# k8s.io/kubernetes takes its parts from its own tree; outside it they are
+	# modules of their own, of the same release.
+	source=$(go env GOMODCACHE)/k8s.io/kubernetes@v$kubernetes/go.mod
+	for module in $(awk '/=> \.\/staging/ { print $1 == "replace" ? $2 : $1 }' "$source"); do
+		gomod mod edit "-replace=$module=$module@v0.${kubernetes#1.}"
+	done
+	{
+		printf '//go:build tools\n\npackage tools\n\nimport (\n'
+		for program in kube-apiserver kube-controller-manager kube-scheduler; do
+			printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' $program
+		done
+		printf ')\n'
+	} >tools.go
+	gomod mod tidy
+	v=k8s.io/component-base/version
+	minor=${kubernetes#1.}
+	for program in $stale; do
+		gobuild -ldflags "-s -w -X $v.gitVersion=v$kubernetes -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*}" \
+			-o "$work/bin/$program" "k8s.io/kubernetes/cmd/$program"
+		keep "$program" $kubernetes
+	done
+}
+
+all_built() {
+	built versitygw $versitygw || return 1
+	[ "$mode" = bench ] || return 0
+	built etcd $etcd && built kube-apiserver $kubernetes &&
+		built kube-controller-manager $kubernetes && built kube-scheduler $kubernetes
+}
+
+all_built && exit 0
+mkdir -p "$engines"
+exec 9>"$engines/.lock"
+flock 9 # another deps.sh may be building the same
+work=$(mktemp -d "$engines/.work-XXXXXX")
+mkdir "$work/bin"
+(build_versitygw)
+if [ "$mode" = bench ]; then
+	(build_etcd)
+	(build_kubernetes)
+fi
