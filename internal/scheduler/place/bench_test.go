@@ -1,0 +1,95 @@
+package place_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// fleet returns n centers with every fact known and room enough not to run
+// out, drawn from a fixed seed.
+func fleet(n int) *place.Snapshot {
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	s := &place.Snapshot{}
+	for i := range n {
+		c := place.Candidate{
+			ID: fmt.Sprintf("center-%05d", i), Name: "Center", Region: fmt.Sprintf("region-%d", i%31),
+			Status: place.Available, SecurityGrade: r.Int64N(5), AnyImage: true,
+			Position: &place.Position{Longitude: 80e6 + r.Int64N(40e6), Latitude: 20e6 + r.Int64N(25e6)},
+			Total:    place.Amounts{"cpu": 1e9, "memory": 1 << 50, "gpu": 100_000},
+			Free:     place.Amounts{"cpu": 1e9 - r.Int64N(5e8), "memory": 1 << 49, "gpu": 50_000 + r.Int64N(50_000)},
+			Offers:   map[string]place.Offer{}, RunningTasks: r.Int64N(1000), WaitingTasks: r.Int64N(100),
+			Speeds: []place.Speed{{Kind: "gpu", Precision: "FP16", Milli: 500 + r.Int64N(2000)}},
+			Power: map[string]place.Power{
+				"cpu": {Per: 1000, Static: 2000, Busy: 5000 + r.Int64N(5000)}, "memory": {Per: 1 << 30, Static: 100, Busy: 300},
+				"gpu": {Static: 50_000, Busy: 200_000 + r.Int64N(400_000)},
+			},
+			Network: place.Network{LatencyMicros: place.Known(1000 + r.Int64N(50_000)), JitterMicros: place.Known(r.Int64N(3000)),
+				LossPPM: place.Known(r.Int64N(500)), BandwidthKbps: place.Known(1e6 + r.Int64N(1e8))},
+			Data: place.Amounts{fmt.Sprintf("data-%d", i%50): 1 << 40},
+		}
+		for k := range 20 {
+			c.Offers[fmt.Sprintf("spec-%d", k)] = place.Offer{PriceFenPerHour: place.Known(100 + r.Int64N(5000))}
+		}
+		s.Candidates = append(s.Candidates, c)
+	}
+	return s
+}
+
+// backlog returns n jobs of one replica whose asks are drawn from `kinds`
+// different ones.
+func backlog(n, kinds int) []place.Work {
+	r := rand.New(rand.NewPCG(2, uint64(n)))
+	queue := make([]place.Work, n)
+	for i := range queue {
+		k := r.IntN(kinds)
+		queue[i] = place.Work{
+			ID: fmt.Sprintf("job-%06d", i), Tenant: fmt.Sprintf("tenant-%d", i%40), Priority: r.Int64N(4), Arrival: int64(i),
+			Tasks: []place.Task{{
+				ID: "main", Replicas: 1, Spec: fmt.Sprintf("spec-%d", k%20), Image: "image", Kind: "gpu", Precision: "FP16",
+				Request:    place.Amounts{"cpu": 4000, "memory": 16 << 30, "gpu": 1 + int64(k%8)},
+				RunSeconds: place.Known(600 + int64(k)),
+				Data:       []place.DataNeed{{Dataset: fmt.Sprintf("data-%d", k%50), Bytes: 1 << 36}},
+			}},
+		}
+	}
+	return queue
+}
+
+// eight is clause 6.6.2 a) to h) with different weights.
+func eight(tb testing.TB) *place.Set {
+	tb.Helper()
+	var w []place.Weight
+	for i, p := range place.Policies()[:8] {
+		w = append(w, place.Weight{Policy: p.ID, Weight: int64(i + 1)})
+	}
+	set, err := place.NewSet("eight", place.Weighted, w)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+func BenchmarkPlan(b *testing.B) {
+	set := eight(b)
+	for _, c := range []struct{ centers, jobs, kinds int }{
+		{10, 10_000, 100}, {100, 10_000, 100}, {1000, 1000, 20}, {1000, 1000, 1000}, {1000, 10_000, 100},
+	} {
+		s, queue := fleet(c.centers), backlog(c.jobs, c.kinds)
+		for _, tables := range []bool{false, true} {
+			name := fmt.Sprintf("centers=%d/jobs=%d/kinds=%d/tables=%v", c.centers, c.jobs, c.kinds, tables)
+			b.Run(name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					res, err := place.Plan(s, queue, set, place.Options{NoTables: !tables})
+					if err != nil || len(res.Placements) != c.jobs {
+						b.Fatalf("placed %d of %d: %v", len(res.Placements), c.jobs, err)
+					}
+				}
+				b.ReportMetric(float64(c.jobs)*float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package place
+
+// AssumedRunSeconds is the run time that energy and carbon are compared for
+// when a task states none.
+const AssumedRunSeconds = 3600
+
+// Lowest energy first (e): eq. (1), E = ∫P_static dt over the data copy +
+// ∫P_exe dt over the run, of the devices the replica holds. Powers are
+// constant, so the integrals are products. The copy takes as long as data-aware
+// says; the run takes the expected time divided by the candidate's speed, if
+// that is known. The energy is known only if the candidate states the power of
+// everything the replica holds: leaving out a hungry device does not pay.
+var lowestEnergy = Policy{
+	ID: "lowest-energy", Title: "Lowest energy first", TitleZH: "最低能耗优先",
+	Doc: "prefers the lower energy of copying the data and running, by eq. (1)",
+	Factors: []Factor{{
+		ID: "energy", Unit: "mJ", Better: Lower,
+		Measure: func(a *Ask, s *Site) Fact { return s.energy(a) },
+	}},
+}
+
+// Lowest carbon: the energy of eq. (1), times the facility's overhead, times
+// the carbon of its electricity. Green power at a wasteful center can win.
+var lowestCarbon = Policy{
+	ID: "lowest-carbon", Title: "Lowest carbon first", TitleZH: "最低碳排优先",
+	Doc: "prefers the lower CO2 of the energy by eq. (1) with the facility's overhead",
+	Factors: []Factor{{
+		ID: "carbon", Unit: "mg", Better: Lower,
+		Measure: func(a *Ask, s *Site) Fact {
+			e := s.energy(a)
+			if !e.Known || !s.PUE.Known || !s.Carbon.Known {
+				return Fact{}
+			}
+			// 1 kWh is 3.6e9 mJ; g/kWh × 1000 is mg/kWh.
+			return Known(mulDiv(mulDiv(e.Value, s.PUE.Value, 1000), s.Carbon.Value, 3_600_000))
+		},
+	}},
+}
+
+// energy returns the millijoules of eq. (1).
+func (s *Site) energy(a *Ask) Fact {
+	var static, busy int64 // mW
+	held, stated := false, true
+	add := func(resource string, n int64) {
+		if n == 0 {
+			return
+		}
+		p, ok := s.Power[resource]
+		held, stated = true, stated && ok
+		static = addSat(static, mulDiv(p.Static, n, max(p.Per, 1)))
+		busy = addSat(busy, mulDiv(p.Busy, n, max(p.Per, 1)))
+	}
+	for name, n := range a.Task.Request {
+		add(name, n)
+	}
+	if d := a.Task.Devices; d != nil {
+		for name, n := range d.Each {
+			add("device/"+name, mulDiv(n, int64(d.Count), 1))
+		}
+	}
+	if !held || !stated {
+		return Fact{}
+	}
+	copyTime, _ := a.Transfer(s)
+	return Known(addSat(mulDiv(static, copyTime, 1000), mulDiv(busy, s.runTime(a), 1000)))
+}
+
+// runTime returns how long a replica runs here, in milliseconds.
+func (s *Site) runTime(a *Ask) int64 {
+	seconds := int64(AssumedRunSeconds)
+	if a.Task.RunSeconds.Known {
+		seconds = a.Task.RunSeconds.Value
+	}
+	speed := int64(1000)
+	if f := s.speed(a); f.Known {
+		speed = f.Value
+	}
+	return mulDiv(seconds, 1_000_000, speed)
+}

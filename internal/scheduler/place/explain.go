@@ -1,0 +1,315 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Decision explains one choice, or why there was none. It is stored and shown;
+// its JSON names are stable. Replicas decided alike share one Decision, and
+// Decisions share rows: treat both as read-only.
+type Decision struct {
+	Set       string        `json:"set"`
+	Evaluator string        `json:"evaluator"`
+	Policies  []PolicyInUse `json:"policies"` // columns of the table
+	WeightSum int64         `json:"weight_sum"`
+
+	Candidates int     `json:"candidates"`       // how many there are
+	Feasible   int     `json:"feasible"`         // how many could take the replica
+	Chosen     string  `json:"chosen,omitempty"` // empty: not placed, see Reason
+	Reason     string  `json:"reason,omitempty"` // why it was not placed, for the job's owner
+	Margin     *Margin `json:"margin,omitempty"` // nil unless two or more were feasible
+	Load       Load    `json:"load"`             // before the decision; load-fairness judges by it
+
+	// Table has the feasible candidates, best first, then the others by ID.
+	// Omitted counts rows left out by [Options].TableRows.
+	Table   []Entry `json:"table"`
+	Omitted int     `json:"omitted,omitempty"`
+}
+
+// PolicyInUse is a column of a decision's table.
+type PolicyInUse struct {
+	ID      string        `json:"id"`
+	Weight  int64         `json:"weight"`
+	Factors []FactorInUse `json:"factors"`
+}
+
+// FactorInUse names what the raw values of a column are.
+type FactorInUse struct {
+	ID   string `json:"id"`
+	Unit string `json:"unit,omitempty"`
+}
+
+// Entry is a candidate's place in a decision's table.
+type Entry struct {
+	Rank   int  `json:"rank,omitempty"` // from 1; 0: filtered
+	Chosen bool `json:"chosen,omitempty"`
+	*Row
+}
+
+// Row is what a decision knows of one candidate.
+type Row struct {
+	Candidate string   `json:"candidate"`
+	Name      string   `json:"name,omitempty"`
+	Filtered  []Reason `json:"filtered,omitempty"` // why it cannot run the replica; all that apply
+	Scores    []int    `json:"scores,omitempty"`   // by policy, 0…100
+	Weighted  []int64  `json:"weighted,omitempty"` // by policy: weight × score
+	Values    [][]Fact `json:"values,omitempty"`   // by policy and factor: what was measured
+	Exact     *Exact   `json:"exact,omitempty"`    // Σ weighted over Σ weights
+	Final     int      `json:"final"`              // Exact rounded half away from zero
+}
+
+// Reason is why one filter keeps a candidate out.
+type Reason struct {
+	Filter string `json:"filter"`
+	Text   string `json:"text"`
+}
+
+// Margin says how clear a choice was and what would have changed it.
+type Margin struct {
+	RunnerUp string `json:"runner_up"`
+	// Gap is how far the runner-up is behind in the final score. It can be
+	// negative under an evaluator other than the weighted sum.
+	Gap       Exact  `json:"gap"`
+	ByID      bool   `json:"by_id,omitempty"`      // scores were equal: the lower ID won
+	DecidedBy string `json:"decided_by,omitempty"` // policy that put the chosen one ahead most; empty: none did
+	// Flip is the policy whose weight needs the least raise, relative to the
+	// sum of weights, to make the runner-up win; nil if no raise of a single
+	// weight can.
+	Flip *Flip `json:"flip,omitempty"`
+}
+
+// Flip is a weight that would have changed a choice.
+type Flip struct {
+	Policy string `json:"policy"`
+	Weight int64  `json:"weight"` // as it is
+	Above  Exact  `json:"above"`  // a weight above this fraction, others unchanged, favors the runner-up
+}
+
+// header is the part of a Decision that depends on the set only.
+type header struct {
+	policies []PolicyInUse
+	sum      int64
+}
+
+func (p *planner) header(s *Set) *header {
+	if h, ok := p.setHeaders[s]; ok {
+		return h
+	}
+	h := &header{}
+	for i := range s.Uses {
+		u := &s.Uses[i]
+		col := PolicyInUse{ID: u.Policy.ID, Weight: u.Weight}
+		for j := range u.Policy.Factors {
+			col.Factors = append(col.Factors, FactorInUse{u.Policy.Factors[j].ID, u.Policy.Factors[j].Unit})
+		}
+		h.policies = append(h.policies, col)
+		h.sum += u.Weight
+	}
+	p.setHeaders[s] = h
+	return h
+}
+
+// explain keeps the rows of a table between decisions, so that only those that
+// changed are written again.
+type explain struct {
+	rows  []*Row
+	fresh []bool
+	order []int32 // the last ranking; most of it holds for the next
+	last  *Decision
+	seen  int // changes when last was made
+	peers int64
+}
+
+// stale marks the row of site i as changed. A nil explain keeps nothing.
+func (e *explain) stale(i int32) {
+	if e != nil {
+		e.fresh[i] = false
+	}
+}
+
+func (e *explain) staleAll() {
+	if e != nil {
+		clear(e.fresh)
+	}
+}
+
+// decision explains the choice of best for h, whose table is up to date. It
+// must come before best is taken.
+func (p *planner) decision(h *shape, best int32) *Decision {
+	if p.opts.NoTables {
+		return nil
+	}
+	t := h.table
+	n := len(p.sites)
+	if t.show == nil {
+		t.show = &explain{rows: make([]*Row, n), fresh: make([]bool, n), order: make([]int32, n)}
+		for i := range t.show.order {
+			t.show.order[i] = int32(i)
+		}
+	}
+	e := t.show
+	if e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
+		return e.last
+	}
+	p.writeRows(h)
+	p.rank(t)
+	head := p.header(h.set)
+	d := &Decision{
+		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Policies: head.policies, WeightSum: head.sum,
+		Candidates: n, Feasible: t.nfit, Load: p.load,
+	}
+	shown := n
+	if r := p.opts.TableRows; r > 0 && r < n {
+		shown = r
+	}
+	d.Omitted = n - shown
+	d.Table = make([]Entry, shown)
+	for k := range d.Table {
+		i := e.order[k]
+		d.Table[k] = Entry{Row: e.rows[i]}
+		if t.fits[i] {
+			d.Table[k].Rank = k + 1
+			d.Table[k].Chosen = i == best
+		}
+	}
+	if best >= 0 {
+		d.Chosen = p.sites[best].ID
+	} else {
+		d.Reason = p.nearMiss(h)
+	}
+	if best >= 0 && t.nfit > 1 {
+		d.Margin = p.margin(h, best, e.order[1])
+	}
+	e.last, e.seen, e.peers = d, len(p.changes), t.peers
+	return d
+}
+
+// withdrawn returns d as it stands when the choice is given up: a gang as a
+// whole has no place although one of its replicas may have had one.
+func (d *Decision) withdrawn(why string) *Decision {
+	out := *d
+	out.Reason = why
+	if d.Chosen == "" {
+		return &out // no row is marked: the table can be shared
+	}
+	out.Chosen, out.Margin = "", nil
+	out.Table = slices.Clone(d.Table)
+	for k := range out.Table {
+		out.Table[k].Chosen = false
+	}
+	return &out
+}
+
+// writeRows brings the rows of h up to date; new rows share three allocations.
+func (p *planner) writeRows(h *shape) {
+	t, e := h.table, h.table.show
+	var stale int
+	for i, ok := range e.fresh {
+		if !ok && (e.rows[i] == nil || t.reasons[i] == nil) {
+			stale++
+		}
+	}
+	if stale == 0 {
+		return
+	}
+	policies, columns := len(t.weights), len(t.columns)
+	rows := make([]Row, stale)
+	exact := make([]Exact, stale)
+	scores := make([]int, stale*policies)
+	weighted := make([]int64, stale*policies)
+	facts := make([]Fact, stale*columns)
+	lists := make([][]Fact, stale*policies)
+	for i := range e.rows {
+		if e.fresh[i] || e.rows[i] != nil && t.reasons[i] != nil {
+			continue
+		}
+		e.fresh[i] = true
+		r := &rows[0]
+		rows = rows[1:]
+		r.Candidate, r.Name = p.sites[i].ID, p.sites[i].Name
+		e.rows[i] = r
+		if !t.fits[i] {
+			r.Filtered = t.reasons[i]
+			if text := p.shortage(int32(i), h); text != "" {
+				r.Filtered = append(slices.Clip(r.Filtered), Reason{capacityFilter, text})
+			}
+			continue
+		}
+		r.Scores, scores = scores[:policies:policies], scores[policies:]
+		r.Weighted, weighted = weighted[:policies:policies], weighted[policies:]
+		r.Values, lists = lists[:policies:policies], lists[policies:]
+		for u := range r.Scores {
+			r.Scores[u] = int(t.scores[i*policies+u])
+			r.Weighted[u] = t.weights[u] * int64(r.Scores[u])
+			k := t.first[u+1] - t.first[u]
+			r.Values[u], facts = facts[:k:k], facts[k:]
+			for j := range r.Values[u] {
+				if v := t.columns[t.first[u]+j].value[i]; v != noFact {
+					r.Values[u][j] = Known(v)
+				}
+			}
+		}
+		r.Exact, exact = &exact[0], exact[1:]
+		*r.Exact = Exact{t.final[i], t.sum}
+		r.Final = r.Exact.Rounded()
+	}
+}
+
+// rank sorts the sites: those that fit, best first, then the others by ID.
+func (p *planner) rank(t *table) {
+	compare, n := t.compare, len(t.weights)
+	slices.SortFunc(t.show.order, func(a, b int32) int {
+		if fa, fb := t.fits[a], t.fits[b]; fa != fb {
+			if fa {
+				return -1
+			}
+			return 1
+		} else if fa {
+			c := 0
+			if compare == nil {
+				c = cmp.Compare(t.final[b], t.final[a])
+			} else {
+				c = compare(t.weights, t.scores[int(b)*n:(int(b)+1)*n], t.scores[int(a)*n:(int(a)+1)*n])
+			}
+			if c != 0 {
+				return c
+			}
+		}
+		return cmp.Compare(a, b)
+	})
+}
+
+// margin compares the chosen site with the runner-up.
+func (p *planner) margin(h *shape, best, next int32) *Margin {
+	t, n := h.table, len(h.weights)
+	m := &Margin{RunnerUp: p.sites[next].ID, Gap: Exact{t.final[best] - t.final[next], t.sum}}
+	win, lose := t.scores[int(best)*n:(int(best)+1)*n], t.scores[int(next)*n:(int(next)+1)*n]
+	if t.compare != nil {
+		m.ByID = t.compare(t.weights, win, lose) == 0
+	} else {
+		m.ByID = m.Gap.Num == 0
+	}
+	var most int64
+	var raise Exact // the least so far
+	for u, w := range t.weights {
+		lead := int64(win[u]) - int64(lose[u])
+		if w*lead > most {
+			most, m.DecidedBy = w*lead, h.set.Uses[u].Policy.ID
+		}
+		if lead >= 0 || t.compare != nil {
+			continue
+		}
+		// The runner-up gains -lead points per unit of weight and needs more
+		// than the gap (exactly the gap leaves a tie, which the ID decides).
+		r := Exact{m.Gap.Num, -lead}
+		if m.Flip == nil || lessFraction(r, raise) {
+			raise = r
+			m.Flip = &Flip{Policy: h.set.Uses[u].Policy.ID, Weight: w, Above: Exact{w*-lead + m.Gap.Num, -lead}}
+		}
+	}
+	return m
+}
+
+// lessFraction compares two fractions with denominators of 1 to 100.
+func lessFraction(a, b Exact) bool { return a.Num*b.Den < b.Num*a.Den }

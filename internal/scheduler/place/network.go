@@ -1,0 +1,148 @@
+package place
+
+import "math"
+
+// unmeasured is the score of a fact the platform has not measured.
+const unmeasured = 50
+
+// Network-aware (5 f 6): the mean of four facts of the path from the work's
+// origin, or from the platform where that path is not measured.
+var network = Policy{
+	ID: "network", Title: "Better network first", TitleZH: "网络感知",
+	Doc: "prefers higher bandwidth and lower latency, jitter and loss",
+	Factors: []Factor{
+		{ID: "bandwidth", Unit: "kbit/s", Better: Higher, Unknown: unmeasured,
+			Measure: func(a *Ask, s *Site) Fact { return s.path(a).BandwidthKbps }},
+		{ID: "latency", Unit: "us", Better: Lower, Unknown: unmeasured,
+			Measure: func(a *Ask, s *Site) Fact { return s.path(a).LatencyMicros }},
+		{ID: "jitter", Unit: "us", Better: Lower, Unknown: unmeasured,
+			Measure: func(a *Ask, s *Site) Fact { return s.path(a).JitterMicros }},
+		{ID: "loss", Unit: "ppm", Better: Lower, Unknown: unmeasured,
+			Measure: func(a *Ask, s *Site) Fact { return s.path(a).LossPPM }},
+	},
+}
+
+// Nearest: the great-circle distance to the work's origin. Without a position
+// of both it has no opinion; the network policy knows the path better.
+var nearest = Policy{
+	ID: "nearest", Title: "Nearest first", TitleZH: "就近优先",
+	Doc: "prefers the candidate closer to the work's users",
+	Factors: []Factor{{
+		ID: "distance", Unit: "m", Better: Lower, Unknown: unmeasured,
+		Measure: func(a *Ask, s *Site) Fact {
+			if a.Origin.Position == nil || s.Position == nil {
+				return Fact{}
+			}
+			return Known(Distance(*a.Origin.Position, *s.Position))
+		},
+	}},
+}
+
+// QoS/QoE (5 f 8): how well the job's targets are met, network path and cluster
+// in balance. A target that is met counts fully, one missed counts as limit
+// over actual (or actual over limit), one that cannot be judged counts half;
+// the fact is the mean. Work without targets has no opinion.
+var qos = Policy{
+	ID: "qos", Title: "Quality of service first", TitleZH: "服务质量优先",
+	Doc: "prefers the candidate that meets more of the work's quality targets",
+	Factors: []Factor{{
+		ID: "targets_met", Unit: "permille", Better: Higher, Unknown: unmeasured,
+		Measure: targetsMet,
+	}},
+}
+
+func targetsMet(a *Ask, s *Site) Fact {
+	var sum, set, judged int64
+	add := func(limit, actual Fact, better Direction) {
+		if !limit.Known {
+			return
+		}
+		set++
+		if !actual.Known {
+			sum += 500
+			return
+		}
+		judged++
+		l, v := limit.Value, actual.Value
+		if better == Higher {
+			l, v = v, l
+		}
+		if v <= l {
+			sum += 1000
+		} else {
+			sum += mulDiv(1000, max(l, 0), v)
+		}
+	}
+	q, n := &a.Task.QoS, s.path(a)
+	add(q.MaxLatencyMicros, n.LatencyMicros, Lower)
+	add(q.MaxJitterMicros, n.JitterMicros, Lower)
+	add(q.MaxLossPPM, n.LossPPM, Lower)
+	add(q.MinBandwidthKbps, n.BandwidthKbps, Higher)
+	if q.FinishSeconds.Known {
+		var finish Fact
+		if a.Task.RunSeconds.Known {
+			copyTime, _ := a.Transfer(s)
+			finish = Known(addSat(copyTime, s.runTime(a)))
+		}
+		add(Known(mulDiv(q.FinishSeconds.Value, 1000, 1)), finish, Lower)
+	}
+	switch {
+	case set == 0:
+		return Known(1000)
+	case judged == 0:
+		return Fact{}
+	}
+	return Known(sum / set)
+}
+
+// path returns the network from the ask's origin to s, fact by fact the
+// platform's own measurement where the origin's is unknown.
+func (s *Site) path(a *Ask) Network {
+	n := s.Network
+	if a.Origin.Name == "" {
+		return n
+	}
+	l, ok := a.p.link(a.Origin.Name, s.ID)
+	if !ok {
+		return n
+	}
+	if l.LatencyMicros.Known {
+		n.LatencyMicros = l.LatencyMicros
+	}
+	if l.JitterMicros.Known {
+		n.JitterMicros = l.JitterMicros
+	}
+	if l.LossPPM.Known {
+		n.LossPPM = l.LossPPM
+	}
+	if l.BandwidthKbps.Known {
+		n.BandwidthKbps = l.BandwidthKbps
+	}
+	return n
+}
+
+// Distance returns the great-circle distance of a and b in meters, on a sphere
+// of the earth's mean radius; that is within 0.6 % of the ellipsoid.
+func Distance(a, b Position) int64 {
+	return a.point().distance(b.point())
+}
+
+// point is a place as a unit vector. Products are converted explicitly: that
+// forbids fused multiply-add, so every machine gets the same bits.
+type point [3]float64
+
+func (p Position) point() point {
+	const rad = math.Pi / 180 / 1e6
+	lat, lon := float64(p.Latitude)*rad, float64(p.Longitude)*rad
+	return point{float64(math.Cos(lat) * math.Cos(lon)), float64(math.Cos(lat) * math.Sin(lon)), math.Sin(lat)}
+}
+
+func (p point) distance(q point) int64 {
+	const diameter = 2 * 6_371_009
+	var square float64
+	for i := range p {
+		d := p[i] - q[i]
+		square += float64(d * d)
+	}
+	return int64(math.Round(diameter * math.Asin(min(1, math.Sqrt(square)/2))))
+}

@@ -1,0 +1,43 @@
+package place
+
+import "cmp"
+
+// Order decides in which order works are placed. It gets them sorted by
+// priority, arrival and ID, whatever order the caller had, and returns a Turn.
+type Order func(queue []*Work) Turn
+
+// Turn returns the index of the work to place next, false when none is left.
+// It is called once before each work with what the work before got (nil at
+// first), so that an order can share out as it goes. Each index comes once;
+// works it never names stay unplaced.
+type Turn func(got Amounts) (next int, ok bool)
+
+// ByPriority places higher priorities first, and equal ones in order of
+// arrival. It is the default.
+func ByPriority(queue []*Work) Turn {
+	next := -1
+	return func(Amounts) (int, bool) {
+		next++
+		return next, next < len(queue)
+	}
+}
+
+// FirstCome places works in order of arrival, whatever their priority: the
+// FCFS policy.
+func FirstCome(queue []*Work) Turn {
+	order := sortedIndex(len(queue), func(a, b int) int {
+		return cmp.Or(cmp.Compare(queue[a].Arrival, queue[b].Arrival), cmp.Compare(queue[a].ID, queue[b].ID))
+	})
+	next := -1
+	return func(Amounts) (int, bool) {
+		if next++; next >= len(order) {
+			return 0, false
+		}
+		return order[next], true
+	}
+}
+
+// byPriority is the canonical order of a queue.
+func byPriority(a, b *Work) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
+}

@@ -1,0 +1,281 @@
+// Package place decides where work runs: it is the engine under the network
+// level (a computing center per replica), the pool level (a node and device
+// slices) and the simulator.
+//
+// It is pure: no I/O, no clock, no goroutine. The caller loads a [Snapshot],
+// calls [Plan], and commits what comes back. These things stay true:
+//
+//   - No candidate gets more than it had free, no replica is placed twice, and
+//     a gang is placed whole or not at all.
+//   - The same input gives the same plan, in whatever order candidates, works
+//     and map keys arrive. Scores and totals are integers; ties go to the
+//     lower candidate ID.
+//   - Every decision can be explained: a [Decision] holds what kept each
+//     candidate out or how each policy scored it, and what would have changed
+//     the outcome.
+//   - A decision costs what changed since the last one like it. Replicas that
+//     ask for the same thing share one score table; see score.go.
+//
+// # From facts to a choice
+//
+//	candidates ──filters──▶ feasible ──factors──▶ raw facts ──▶ scores 0…100 ──evaluator──▶ choice
+//	               │                                 │                │
+//	         reasons for the owner            number and unit    one per policy
+//
+// A [Filter] says why a candidate cannot run a replica. A [Factor] reads one
+// integer fact. A [Policy] turns its factors into one score per candidate by
+// min-max over the feasible candidates of this decision: the best fact known
+// scores 100, the worst 0, those between are linear, rounded half away from
+// zero. If all known facts are equal, or only one candidate is left, they
+// score 100. A policy of several factors scores their rounded mean. A fact
+// nobody knows scores what its factor declares: 0 where the provider declares
+// it (price, power, speed), so that silence never pays, and 50 where the
+// platform measures it (network, distance), so that a new center is not
+// punished for our own missing probe.
+//
+// Min-max stretches small differences: 1.00 against 1.01 yuan is 100 against 0
+// points when nothing else is on offer. That is the price of one rule that is
+// the same for every policy and never lowers a candidate that got better;
+// weights say how much a policy may matter.
+//
+// An [Evaluator] compares candidates by their scores. [Weighted] is eq. (2) of
+// the standard, S_k = Σ w_i·s_ik, compared exactly in integers and rounded
+// only for display.
+package place
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Amounts counts resources by name. Units are fixed by name: "cpu" counts
+// thousandths of a core, "memory" and "storage" count bytes, every other name
+// counts pieces.
+type Amounts map[string]int64
+
+// Fact is a number that may be unknown. The zero value is unknown.
+type Fact struct {
+	Value int64
+	Known bool
+}
+
+// Known returns a fact with value v.
+func Known(v int64) Fact { return Fact{v, true} }
+
+// MarshalJSON writes the number, or null if it is unknown.
+func (f Fact) MarshalJSON() ([]byte, error) {
+	if !f.Known {
+		return []byte("null"), nil
+	}
+	return json.Marshal(f.Value)
+}
+
+// UnmarshalJSON reads a number, or null for unknown.
+func (f *Fact) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*f = Fact{}
+		return nil
+	}
+	f.Known = true
+	return json.Unmarshal(b, &f.Value)
+}
+
+// Snapshot is everything a plan knows about the places work can go. Plan reads
+// it and never writes to it.
+type Snapshot struct {
+	Candidates []Candidate `json:"candidates"` // in any order
+	Links      []Link      `json:"links,omitempty"`
+}
+
+// Status says whether a candidate takes new work.
+type Status string
+
+// The states of a candidate. Only Available takes work; the zero value counts
+// as Unknown.
+const (
+	Available   Status = "available"
+	Unavailable Status = "unavailable"
+	Unknown     Status = "unknown"
+	Draining    Status = "draining"
+)
+
+// Candidate is a place that can run work: a computing center, or a node of a
+// pool.
+type Candidate struct {
+	ID           string            `json:"id"` // unique; breaks ties
+	Name         string            `json:"name,omitempty"`
+	Region       string            `json:"region,omitempty"`
+	Status       Status            `json:"status"`
+	StatusReason string            `json:"status_reason,omitempty"` // why it is not available, for the job's owner
+	Attributes   map[string]string `json:"attributes,omitempty"`    // tags, device model, …
+	Position     *Position         `json:"position,omitempty"`      // nil: unknown
+
+	// SecurityGrade counts up from 0, the lowest.
+	SecurityGrade int64 `json:"security_grade,omitempty"`
+
+	// Total and Free are capacities by resource name; a name that is absent
+	// from Free has none. A nil Free means that the candidate reports no
+	// vector: then only the idle packages of its offers limit it.
+	Total Amounts `json:"total,omitempty"`
+	Free  Amounts `json:"free"`
+
+	// Devices can be shared in slices; see [DeviceRequest].
+	Devices []Device `json:"devices,omitempty"`
+
+	Offers   map[string]Offer `json:"offers,omitempty"` // by specification ID
+	Images   []string         `json:"images,omitempty"` // image IDs that can start here
+	AnyImage bool             `json:"any_image,omitempty"`
+	Data     Amounts          `json:"data,omitempty"` // bytes held, by dataset ID
+
+	// RunningTasks and WaitingTasks count what was sent there: each replica is
+	// one job of the center that receives it.
+	RunningTasks int64 `json:"running_tasks,omitempty"`
+	WaitingTasks int64 `json:"waiting_tasks,omitempty"`
+
+	Speeds []Speed          `json:"speeds,omitempty"`
+	Power  map[string]Power `json:"power,omitempty"` // by resource name; "device/" before that of a slice
+	PUE    Fact             `json:"pue"`             // facility power per device power, in thousandths
+	Carbon Fact             `json:"carbon"`          // grams of CO2 per kWh of its electricity
+
+	// Network is what the platform measures to the candidate. A Link from the
+	// work's origin comes first where there is one.
+	Network Network `json:"network"`
+}
+
+// Position is a place on earth in millionths of a degree.
+type Position struct {
+	Longitude int64 `json:"longitude_e6"`
+	Latitude  int64 `json:"latitude_e6"`
+}
+
+// Offer is a resource specification as a candidate sells it.
+type Offer struct {
+	PriceFenPerHour Fact `json:"price_fen_per_hour"` // per package
+	Idle            Fact `json:"idle"`               // packages free now; a limit where known
+	Total           Fact `json:"total"`              // packages in all
+}
+
+// Speed is how fast a candidate computes, relative to the reference on which
+// run times are stated. Speeds of different kind or precision are never
+// compared.
+type Speed struct {
+	Kind      string `json:"kind"`                // compute kind: cpu, gpu, npu, …
+	Precision string `json:"precision,omitempty"` // FP64, FP32, FP16, INT8; empty: not stated
+	Milli     int64  `json:"milli"`               // 1000 is the reference speed
+}
+
+// Power is the draw of one unit of a resource. Units that are not 1 are given
+// in Per: 1000 for a whole core of "cpu", 1<<30 for a GiB of "memory".
+type Power struct {
+	Per    int64 `json:"per,omitempty"` // units the figures are for; 0 means 1
+	Static int64 `json:"static_mw"`     // milliwatts while held and idle
+	Busy   int64 `json:"busy_mw"`       // milliwatts while executing, static included
+}
+
+// Network is the quality of a path.
+type Network struct {
+	LatencyMicros Fact `json:"latency_us"` // round trip
+	JitterMicros  Fact `json:"jitter_us"`
+	LossPPM       Fact `json:"loss_ppm"`
+	BandwidthKbps Fact `json:"bandwidth_kbps"` // usable
+}
+
+// Link is a measured path between two candidates, or between an origin (by
+// name) and a candidate. It counts in both directions unless the other
+// direction is given too.
+type Link struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Network
+}
+
+// Device is a piece of hardware inside a candidate that is shared in slices.
+type Device struct {
+	ID    string  `json:"id"` // unique in its candidate; breaks ties
+	Model string  `json:"model,omitempty"`
+	Total Amounts `json:"total"` // for example share: 100 (per cent), memory: bytes
+	Free  Amounts `json:"free"`
+}
+
+// check reports the first thing that makes the snapshot unusable.
+func (s *Snapshot) check() error {
+	seen := make(map[string]bool, len(s.Candidates))
+	for i := range s.Candidates {
+		c := &s.Candidates[i]
+		if c.ID == "" {
+			return fault.New(fault.Invalid, "candidates[%d].id is empty", i)
+		}
+		if seen[c.ID] {
+			return fault.New(fault.Invalid, "candidates[%d].id %q is given twice", i, c.ID)
+		}
+		seen[c.ID] = true
+		if err := c.check(); err != nil {
+			return err
+		}
+	}
+	paths := make(map[[2]string]bool, len(s.Links))
+	for i, l := range s.Links {
+		if k := [2]string{l.From, l.To}; paths[k] {
+			return fault.New(fault.Invalid, "links[%d] from %q to %q is given twice", i, l.From, l.To)
+		} else {
+			paths[k] = true
+		}
+		if err := l.Network.check(fmt.Sprintf("links[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Candidate) check() error {
+	if c.RunningTasks < 0 || c.WaitingTasks < 0 {
+		return fault.New(fault.Invalid, "candidate %s: running_tasks %d and waiting_tasks %d must be at least 0",
+			c.ID, c.RunningTasks, c.WaitingTasks)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Power)) {
+		if p := c.Power[name]; p.Per < 0 || p.Static < 0 || p.Busy < 0 {
+			return fault.New(fault.Invalid, "candidate %s: power of %s must be at least 0, got static %d and busy %d mW per %d",
+				c.ID, name, p.Static, p.Busy, p.Per)
+		}
+	}
+	for _, sp := range c.Speeds {
+		if sp.Milli <= 0 {
+			return fault.New(fault.Invalid, "candidate %s: speed of %s %s must be at least 1 thousandth, got %d",
+				c.ID, sp.Kind, sp.Precision, sp.Milli)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Offers)) {
+		if o := c.Offers[id]; o.PriceFenPerHour.Known && o.PriceFenPerHour.Value < 0 {
+			return fault.New(fault.Invalid, "candidate %s: price of specification %s must be at least 0, got %d fen per hour",
+				c.ID, id, o.PriceFenPerHour.Value)
+		}
+	}
+	devices := make(map[string]bool, len(c.Devices))
+	for _, d := range c.Devices {
+		if d.ID == "" || devices[d.ID] {
+			return fault.New(fault.Invalid, "candidate %s: device id %q is empty or given twice", c.ID, d.ID)
+		}
+		devices[d.ID] = true
+	}
+	return c.Network.check("candidate " + c.ID)
+}
+
+func (n *Network) check(path string) error {
+	for _, f := range []struct {
+		name string
+		fact Fact
+		low  int64
+	}{
+		{"latency_us", n.LatencyMicros, 0}, {"jitter_us", n.JitterMicros, 0}, {"loss_ppm", n.LossPPM, 0},
+		{"bandwidth_kbps", n.BandwidthKbps, 1},
+	} {
+		if f.fact.Known && f.fact.Value < f.low {
+			return fault.New(fault.Invalid, "%s: %s must be at least %d, got %d", path, f.name, f.low, f.fact.Value)
+		}
+	}
+	return nil
+}

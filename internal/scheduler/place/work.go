@@ -1,0 +1,281 @@
+package place
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Work is a job as the queue holds it: tasks whose replicas want a place.
+type Work struct {
+	ID       string `json:"id"` // unique in the queue
+	Tenant   string `json:"tenant,omitempty"`
+	Priority int64  `json:"priority,omitempty"` // higher goes first
+	Arrival  int64  `json:"arrival,omitempty"`  // sequence number or time; lower goes first
+
+	// Gang places all replicas of all tasks, or none.
+	Gang bool `json:"gang,omitempty"`
+
+	// Distributed says that the replicas talk to each other while they run, so
+	// that data-topology keeps them close. Placed counts those that run
+	// already, by candidate.
+	Distributed bool           `json:"distributed,omitempty"`
+	Placed      map[string]int `json:"placed,omitempty"`
+
+	Origin Origin `json:"origin"` // where its users are
+	Tasks  []Task `json:"tasks"`
+
+	// Set overrides the plan's policy set for this work; nil keeps it.
+	Set *Set `json:"-"`
+}
+
+// Origin is where work comes from and is used.
+type Origin struct {
+	Name     string    `json:"name,omitempty"`     // the From of links measured there
+	Position *Position `json:"position,omitempty"` // nil: unknown
+}
+
+// Task is a group of equal replicas.
+type Task struct {
+	ID       string `json:"id"`
+	Replicas int    `json:"replicas"`
+	// Indices names the replicas to place; nil means 0…Replicas-1. Two tasks of
+	// a work may share an ID if their indices differ: that is how one replica
+	// is tried again under other constraints.
+	Indices []int `json:"indices,omitempty"`
+
+	Spec    string         `json:"spec,omitempty"`    // specification that must be on offer; empty: none
+	Request Amounts        `json:"request,omitempty"` // what one replica takes
+	Devices *DeviceRequest `json:"devices,omitempty"` // slices that one replica takes; nil: none
+	Image   string         `json:"image,omitempty"`   // image that must be there; empty: none
+
+	Kind      string `json:"kind,omitempty"`      // compute kind its run time depends on: cpu, gpu, …
+	Precision string `json:"precision,omitempty"` // numeric precision it computes in; empty: not stated
+
+	Pinned   []string          `json:"pinned,omitempty"`   // manual policy: only these candidates; nil: any
+	Regions  []string          `json:"regions,omitempty"`  // only these regions; nil: any
+	Excluded map[string]string `json:"excluded,omitempty"` // candidate ID → why not, for the owner
+	Require  map[string]string `json:"require,omitempty"`  // attributes a candidate must have
+	MinGrade int64             `json:"min_grade,omitempty"`
+	MaxPrice Fact              `json:"max_price"` // fen per package and hour
+
+	RunSeconds Fact       `json:"run_seconds"` // expected, at reference speed
+	Data       []DataNeed `json:"data,omitempty"`
+	QoS        QoS        `json:"qos"`
+}
+
+// DeviceRequest asks for Count different devices with Each free on every one.
+type DeviceRequest struct {
+	Count int     `json:"count"`
+	Each  Amounts `json:"each"`
+	Model string  `json:"model,omitempty"` // empty: any
+}
+
+// DataNeed is a dataset a replica reads.
+type DataNeed struct {
+	Dataset string `json:"dataset"`
+	Bytes   int64  `json:"bytes"`
+	// Stay says that the data is too large or too private to move: the replica
+	// must go to it.
+	Stay bool `json:"stay,omitempty"`
+}
+
+// QoS holds the targets the qos policy judges by. Unknown means no target.
+type QoS struct {
+	MaxLatencyMicros Fact `json:"max_latency_us"`
+	MaxJitterMicros  Fact `json:"max_jitter_us"`
+	MaxLossPPM       Fact `json:"max_loss_ppm"`
+	MinBandwidthKbps Fact `json:"min_bandwidth_kbps"`
+	FinishSeconds    Fact `json:"finish_seconds"` // data copied and run ended within
+}
+
+// Ask is what one replica asks for. Filters and factors read nothing else of
+// the work: two replicas with the same Ask get the same scores, and they are
+// computed once.
+type Ask struct {
+	Task   Task // without ID, Replicas and Indices
+	Origin Origin
+
+	p        *planner
+	need     []need
+	devices  *deviceNeed
+	peers    *peers  // where the work's replicas are; nil unless it is distributed
+	transfer []int64 // ms to bring the data, by site; nil if there is none
+	assumed  []bool  // transfer rests on the assumed bandwidth
+}
+
+// indices returns the replica numbers of t to place, ascending.
+func (t *Task) indices() []int {
+	if t.Indices != nil {
+		return slices.Sorted(slices.Values(t.Indices))
+	}
+	out := make([]int, t.Replicas)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func (t *Task) count() int {
+	if t.Indices != nil {
+		return len(t.Indices)
+	}
+	return t.Replicas
+}
+
+func (w *Work) check() error {
+	ids := make(map[string]bool, len(w.Tasks))
+	numbered := false
+	for i := range w.Tasks {
+		t := &w.Tasks[i]
+		if t.Replicas < 0 {
+			return fault.New(fault.Invalid, "work %s task %s: replicas must be at least 0, got %d", w.ID, t.ID, t.Replicas)
+		}
+		if err := t.check(w.ID); err != nil {
+			return err
+		}
+		numbered = numbered || ids[t.ID] || t.Indices != nil
+		ids[t.ID] = true
+	}
+	if !numbered {
+		return nil // each task has its own ID and counts from 0: nothing can repeat
+	}
+	type replica struct {
+		task  string
+		index int
+	}
+	seen := make(map[replica]bool)
+	for i := range w.Tasks {
+		for _, n := range w.Tasks[i].indices() {
+			r := replica{w.Tasks[i].ID, n}
+			if seen[r] {
+				return fault.New(fault.Invalid, "work %s task %s: replica %d is given twice", w.ID, r.task, n)
+			}
+			seen[r] = true
+		}
+	}
+	return nil
+}
+
+func (t *Task) check(work string) error {
+	for _, name := range slices.Sorted(maps.Keys(t.Request)) {
+		if t.Request[name] < 0 {
+			return fault.New(fault.Invalid, "work %s task %s: request of %s must be at least 0, got %d", work, t.ID, name, t.Request[name])
+		}
+	}
+	if d := t.Devices; d != nil {
+		if d.Count < 1 {
+			return fault.New(fault.Invalid, "work %s task %s: device count must be at least 1, got %d", work, t.ID, d.Count)
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Each)) {
+			if d.Each[name] < 0 {
+				return fault.New(fault.Invalid, "work %s task %s: %s of a device must be at least 0, got %d", work, t.ID, name, d.Each[name])
+			}
+		}
+	}
+	for _, n := range t.Data {
+		if n.Bytes < 0 {
+			return fault.New(fault.Invalid, "work %s task %s: dataset %s must have at least 0 bytes, got %d", work, t.ID, n.Dataset, n.Bytes)
+		}
+	}
+	if t.RunSeconds.Known && t.RunSeconds.Value < 0 {
+		return fault.New(fault.Invalid, "work %s task %s: run_seconds must be at least 0, got %d", work, t.ID, t.RunSeconds.Value)
+	}
+	return nil
+}
+
+// appendKey appends everything of t and o that an Ask shows, so that equal
+// keys mean equal asks. A test changes every field and expects another key.
+func appendKey(b []byte, t *Task, o *Origin) []byte {
+	b = appendString(b, t.Spec)
+	b = appendAmounts(b, t.Request)
+	if d := t.Devices; d != nil {
+		b = binary.AppendVarint(append(b, 1), int64(d.Count))
+		b = appendAmounts(b, d.Each)
+		b = appendString(b, d.Model)
+	} else {
+		b = append(b, 0)
+	}
+	b = appendString(b, t.Image)
+	b = appendString(b, t.Kind)
+	b = appendString(b, t.Precision)
+	b = appendStrings(b, t.Pinned)
+	b = appendStrings(b, t.Regions)
+	b = appendMap(b, t.Excluded)
+	b = appendMap(b, t.Require)
+	b = binary.AppendVarint(b, t.MinGrade)
+	b = appendFact(b, t.MaxPrice)
+	b = appendFact(b, t.RunSeconds)
+	b = binary.AppendUvarint(b, uint64(len(t.Data)))
+	for _, n := range t.Data {
+		b = binary.AppendVarint(appendString(b, n.Dataset), n.Bytes)
+		b = appendBool(b, n.Stay)
+	}
+	q := &t.QoS
+	for _, f := range [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds} {
+		b = appendFact(b, f)
+	}
+	b = appendString(b, o.Name)
+	b = appendBool(b, o.Position != nil)
+	if o.Position != nil {
+		b = binary.AppendVarint(binary.AppendVarint(b, o.Position.Longitude), o.Position.Latitude)
+	}
+	return b
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendFact(b []byte, f Fact) []byte {
+	if !f.Known {
+		return append(b, 0)
+	}
+	return binary.AppendVarint(append(b, 1), f.Value)
+}
+
+// appendStrings keeps order and tells nil from empty: an empty list of pinned
+// candidates allows none.
+func appendStrings(b []byte, list []string) []byte {
+	b = binary.AppendUvarint(appendBool(b, list != nil), uint64(len(list)))
+	for _, s := range list {
+		b = appendString(b, s)
+	}
+	return b
+}
+
+func appendAmounts(b []byte, m Amounts) []byte {
+	b = binary.AppendUvarint(b, uint64(len(m)))
+	var buf [16]string
+	for _, k := range sortedKeys(buf[:0], m) {
+		b = binary.AppendVarint(appendString(b, k), m[k])
+	}
+	return b
+}
+
+func appendMap(b []byte, m map[string]string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(m)))
+	var buf [16]string
+	for _, k := range sortedKeys(buf[:0], m) {
+		b = appendString(appendString(b, k), m[k])
+	}
+	return b
+}
+
+// sortedKeys appends the keys of m to buf, sorted; small maps cost no memory.
+func sortedKeys[V any](buf []string, m map[string]V) []string {
+	for k := range m {
+		buf = append(buf, k)
+	}
+	slices.Sort(buf)
+	return buf
+}
