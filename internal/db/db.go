@@ -1,0 +1,302 @@
+// Package db runs one SQL on SQLite and PostgreSQL.
+//
+// What it keeps true, on both engines:
+//
+//   - A transaction ([DB.Tx]) is serializable and durable: when Tx returns nil
+//     its writes survive a power cut (SQLite: WAL with synchronous=FULL;
+//     PostgreSQL: the server's synchronous_commit).
+//   - A function given to Tx may run more than once (conflicts are retried),
+//     so it must have no effect but its writes.
+//   - Events appended with [Tx.Emit] become visible to the relay if and only
+//     if the transaction commits.
+//
+// SQLite has one writer. Transactions that wait for it are run one after the
+// other between savepoints and share one commit, so that many small writers
+// pay for one fsync together (group commit). Readers never wait: they see the
+// last committed snapshot. Only one process may open a SQLite database; a
+// lock file says so.
+//
+// Queries are written once, with $N parameters; see the house rules on SQL.
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Engine is the kind of database in use.
+type Engine string
+
+// The engines.
+const (
+	SQLite   Engine = "sqlite"
+	Postgres Engine = "postgres"
+)
+
+// Config says where the state is kept.
+type Config struct {
+	// URL is postgres://... or the path of a SQLite file.
+	URL string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// DB is a database. It is safe for concurrent use.
+type DB struct {
+	engine  Engine
+	sql     *sql.DB // readers; on PostgreSQL writers too
+	log     *slog.Logger
+	now     func() time.Time
+	writer  *writer // SQLite only
+	lock    *os.File
+	emitted chan struct{}
+}
+
+// maxGroup bounds the transactions that share one commit, so that the first
+// of them does not wait long for the last.
+const maxGroup = 128
+
+// Open opens the database and brings the tables of this package up to date.
+// It fails with fault.Unavailable if the database cannot be reached, and with
+// fault.Conflict if another process holds the SQLite file.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
+	d := &DB{log: log.With("component", "db"), now: cfg.Now, emitted: make(chan struct{}, 1)}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	var err error
+	if strings.HasPrefix(cfg.URL, "postgres://") || strings.HasPrefix(cfg.URL, "postgresql://") {
+		err = d.openPostgres(ctx, cfg.URL)
+	} else {
+		err = d.openSQLite(ctx, strings.TrimPrefix(cfg.URL, "sqlite:"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Migrate(ctx, "db", migrations); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *DB) openPostgres(ctx context.Context, url string) error {
+	d.engine = Postgres
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "database url is not a PostgreSQL connection string")
+	}
+	d.sql = stdlib.OpenDB(*cfg)
+	d.sql.SetMaxOpenConns(16)
+	d.sql.SetMaxIdleConns(16)
+	if err := d.sql.PingContext(ctx); err != nil {
+		return errors.Join(fault.Wrap(fault.Unavailable, err, "PostgreSQL at %s does not answer", cfg.Host), d.sql.Close())
+	}
+	return nil
+}
+
+func (d *DB) openSQLite(ctx context.Context, path string) error {
+	d.engine = SQLite
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot make the folder of the database %s", path)
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot open the database lock %s.lock", path)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fault.New(fault.Conflict, "another process uses the database %s; with SQLite only one may run: stop it, or use PostgreSQL", path), lock.Close())
+	}
+	d.lock = lock
+	// The file holds hashes and jobs of all tenants: only the owner may read it.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot open the database %s", path)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", path, err)
+	}
+	dsn := "file:" + path + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)" +
+		"&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-16000)&_pragma=journal_size_limit(67108864)"
+	if d.sql, err = sql.Open("sqlite", dsn); err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	d.sql.SetMaxOpenConns(8)
+	d.sql.SetMaxIdleConns(8)
+	conn, err := d.sql.Conn(ctx)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot open the database %s", path)
+	}
+	d.writer = newWriter(conn, d)
+	return nil
+}
+
+// Engine returns the kind of database in use.
+func (d *DB) Engine() Engine { return d.engine }
+
+// Emitted is signaled after a commit that appended events.
+func (d *DB) Emitted() <-chan struct{} { return d.emitted }
+
+// Now returns the time of the database's clock, in whole microseconds, UTC.
+func (d *DB) Now() time.Time { return d.now().UTC().Truncate(time.Microsecond) }
+
+// Close waits for transactions under way and closes the database.
+func (d *DB) Close() error {
+	var err error
+	if d.writer != nil {
+		err = d.writer.close()
+	}
+	err = errors.Join(err, d.sql.Close())
+	if d.lock != nil {
+		err = errors.Join(err, d.lock.Close())
+	}
+	return err
+}
+
+// Ping reports whether the database answers.
+func (d *DB) Ping(ctx context.Context) error {
+	if err := d.sql.PingContext(ctx); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the database does not answer")
+	}
+	return nil
+}
+
+// Tx runs fn in a serializable read-write transaction and commits it. If fn
+// returns an error nothing is written and Tx returns that error. Conflicts are
+// retried; fault.Conflict says that they did not end.
+func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
+	if d.writer != nil {
+		return d.writer.do(ctx, fn)
+	}
+	return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
+}
+
+// View runs fn on a consistent snapshot. fn must not write.
+func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
+	if d.engine == Postgres {
+		return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, fn)
+	}
+	conn, err := d.sql.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("read connection: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // gives it back to the pool
+	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	err = protect(fn, &Tx{db: d, run: conn, Now: d.Now()})
+	// The caller may be gone; the connection must be left clean all the same.
+	if _, rerr := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); rerr != nil && err == nil {
+		err = fmt.Errorf("end read: %w", rerr)
+	}
+	return err
+}
+
+func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
+	const tries = 12
+	var err error
+	for i := range tries {
+		if err = d.pgOnce(ctx, opt, fn); !isConflict(err) {
+			return err
+		}
+		pause := time.Duration(1<<min(i, 6))*time.Millisecond + rand.N(3*time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return fault.Wrap(fault.Conflict, err, "too many writers at once, please try again")
+}
+
+func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
+	st, err := d.sql.BeginTx(ctx, opt)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the database does not answer")
+	}
+	tx := &Tx{db: d, run: st, Now: d.Now()}
+	if err := protect(fn, tx); err != nil {
+		_ = st.Rollback() // the first error is the one to report
+		return err
+	}
+	if err := st.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	tx.committed()
+	return nil
+}
+
+// protect turns a panic of fn into an error, so that one caller's mistake
+// neither leaves a transaction open nor stops the writer.
+func protect(fn func(*Tx) error, tx *Tx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in transaction: %v\n%s", p, stack())
+		}
+	}()
+	return fn(tx)
+}
+
+func isConflict(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// IsDuplicate reports whether err says that a unique key exists already.
+func IsDuplicate(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "23505"
+	}
+	var lite *sqlite.Error
+	if errors.As(err, &lite) {
+		return lite.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY || lite.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE
+	}
+	return false
+}
+
+// IsCheck reports whether err says that a CHECK of the schema does not hold.
+func IsCheck(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "23514"
+	}
+	var lite *sqlite.Error
+	return errors.As(err, &lite) && lite.Code() == sqlite3.SQLITE_CONSTRAINT_CHECK
+}
+
+// rewritten caches SQLite's form of each query text.
+var rewritten sync.Map
+
+// lite turns $1 into ?1: SQLite numbers $1 by appearance, not by its digit.
+func lite(q string) string {
+	if r, ok := rewritten.Load(q); ok {
+		return r.(string)
+	}
+	b := []byte(q)
+	for i := range len(b) - 1 {
+		if b[i] == '$' && b[i+1] >= '0' && b[i+1] <= '9' {
+			b[i] = '?'
+		}
+	}
+	r := string(b)
+	rewritten.Store(q, r)
+	return r
+}

@@ -1,0 +1,231 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/db/dbtest"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+func makeTable(t *testing.T, d *db.DB) {
+	t.Helper()
+	err := d.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), `CREATE TABLE counter (id TEXT PRIMARY KEY, n BIGINT NOT NULL CHECK (n >= 0))`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTxSerializable(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		must(t, d.Tx(ctx, func(tx *db.Tx) error {
+			return tx.Insert(ctx, "counter", []string{"id", "n"}, [][]any{{"a", 0}})
+		}))
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		ok := int64(0)
+		for range 8 {
+			wg.Go(func() {
+				for range 25 {
+					err := d.Tx(ctx, func(tx *db.Tx) error {
+						var n int64
+						if _, err := tx.Get(ctx, `SELECT n FROM counter WHERE id = $1`, []any{"a"}, &n); err != nil {
+							return err
+						}
+						_, err := tx.Exec(ctx, `UPDATE counter SET n = $2 WHERE id = $1`, "a", n+1)
+						return err
+					})
+					if err == nil {
+						mu.Lock()
+						ok++
+						mu.Unlock()
+					} else if fault.KindOf(err) != fault.Conflict {
+						t.Errorf("increment: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		var n int64
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			_, err := tx.Get(ctx, `SELECT n FROM counter WHERE id = 'a'`, nil, &n)
+			return err
+		}))
+		if n != ok || ok == 0 {
+			t.Errorf("counter = %d after %d acknowledged increments", n, ok)
+		}
+	})
+}
+
+func TestTxRollsBack(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		boom := errors.New("boom")
+		insert := func(id string, n int) func(*db.Tx) error {
+			return func(tx *db.Tx) error {
+				return tx.Insert(ctx, "counter", []string{"id", "n"}, [][]any{{id, n}})
+			}
+		}
+		if err := d.Tx(ctx, func(tx *db.Tx) error {
+			return errors.Join(insert("x", 1)(tx), tx.Emit(ctx, "s", nil), boom)
+		}); !errors.Is(err, boom) {
+			t.Errorf("error of the function = %v, want boom", err)
+		}
+		if err := d.Tx(ctx, func(tx *db.Tx) error {
+			if err := insert("x", 1)(tx); err != nil {
+				return err
+			}
+			panic("no")
+		}); err == nil {
+			t.Error("a panic committed")
+		}
+		must(t, d.Tx(ctx, insert("x", 1)))
+		if err := d.Tx(ctx, insert("x", 1)); !db.IsDuplicate(err) {
+			t.Errorf("second insert: %v, want a duplicate", err)
+		}
+		if err := d.Tx(ctx, insert("y", -1)); !db.IsCheck(err) {
+			t.Errorf("negative: %v, want a CHECK violation", err)
+		}
+		canceled, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := d.Tx(canceled, insert("z", 1)); err == nil {
+			t.Error("a canceled caller committed")
+		}
+		rows, events := 0, 0
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM counter`, nil, &rows); err != nil {
+				return err
+			}
+			_, err := tx.Get(ctx, `SELECT COUNT(*) FROM outbox`, nil, &events)
+			return err
+		}))
+		if rows != 1 || events != 0 {
+			t.Errorf("%d rows and %d events remain, want 1 and 0", rows, events)
+		}
+	})
+}
+
+func TestGroupCommitIsolatesFailures(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				err := d.Tx(ctx, func(tx *db.Tx) error {
+					if err := tx.Insert(ctx, "counter", []string{"id", "n"}, [][]any{{fmt.Sprint(i), i}}); err != nil {
+						return err
+					}
+					if i%2 == 1 {
+						return errors.New("odd")
+					}
+					return nil
+				})
+				if (err != nil) != (i%2 == 1) && fault.KindOf(err) != fault.Conflict {
+					t.Errorf("transaction %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			var odd int
+			_, err := tx.Get(ctx, `SELECT COUNT(*) FROM counter WHERE n % 2 = 1`, nil, &odd)
+			if odd != 0 {
+				t.Errorf("%d failed transactions left rows", odd)
+			}
+			return err
+		}))
+	})
+}
+
+func TestInsertMany(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		rows := make([][]any, 257)
+		for i := range rows {
+			rows[i] = []any{fmt.Sprint(i), i}
+		}
+		must(t, d.Tx(ctx, func(tx *db.Tx) error { return tx.Insert(ctx, "counter", []string{"id", "n"}, rows) }))
+		var sum int64
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			_, err := tx.Get(ctx, `SELECT CAST(SUM(n) AS BIGINT) FROM counter`, nil, &sum)
+			return err
+		}))
+		if sum != 256*257/2 {
+			t.Errorf("sum = %d", sum)
+		}
+	})
+}
+
+func TestSQLiteRefusesSecondProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "y.db")
+	log := slog.New(slog.DiscardHandler)
+	d, err := db.Open(t.Context(), db.Config{URL: path}, log)
+	must(t, err)
+	if _, err := db.Open(t.Context(), db.Config{URL: path}, log); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("second open: %v, want a conflict", err)
+	}
+	must(t, d.Close())
+	d, err = db.Open(t.Context(), db.Config{URL: path}, log)
+	must(t, err)
+	must(t, d.Close())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkTxOneRow(b *testing.B) {
+	for _, e := range []struct {
+		name string
+		open func(testing.TB) *db.DB
+	}{{"sqlite", dbtest.SQLite}, {"postgres", dbtest.Postgres}} {
+		b.Run(e.name, func(b *testing.B) {
+			d := e.open(b)
+			ctx := b.Context()
+			if err := d.Tx(ctx, func(tx *db.Tx) error {
+				_, err := tx.Exec(ctx, `CREATE TABLE r (id TEXT PRIMARY KEY, v TEXT NOT NULL)`)
+				return err
+			}); err != nil {
+				b.Fatal(err)
+			}
+			var n int64
+			var mu sync.Mutex
+			b.SetParallelism(16)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					mu.Lock()
+					n++
+					id := n
+					mu.Unlock()
+					if err := d.Tx(ctx, func(tx *db.Tx) error {
+						return tx.Insert(ctx, "r", []string{"id", "v"}, [][]any{{fmt.Sprint(id), "some text of a row"}})
+					}); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}

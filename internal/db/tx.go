@@ -1,0 +1,180 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+)
+
+type runner interface {
+	ExecContext(ctx context.Context, q string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, q string, args ...any) (*sql.Rows, error)
+}
+
+// Tx is a transaction under way. It belongs to the function it was given to.
+type Tx struct {
+	// Now is the time of this transaction, in whole microseconds, UTC.
+	Now time.Time
+
+	db    *DB
+	run   runner
+	emits int
+	after []func()
+}
+
+// Engine returns the kind of database in use.
+func (tx *Tx) Engine() Engine { return tx.db.engine }
+
+// Exec runs a statement and returns how many rows it changed.
+func (tx *Tx) Exec(ctx context.Context, q string, args ...any) (int64, error) {
+	if tx.db.engine == SQLite {
+		q = lite(q)
+	}
+	res, err := tx.run.ExecContext(ctx, q, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// Query runs a query and calls scan for each row. An error of scan ends it.
+func (tx *Tx) Query(ctx context.Context, q string, args []any, scan func(row Row) error) error {
+	if tx.db.engine == SQLite {
+		q = lite(q)
+	}
+	rows, err := tx.run.QueryContext(ctx, q, args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// Get runs a query that gives at most one row and scans it into dest. It
+// reports whether there was one.
+func (tx *Tx) Get(ctx context.Context, q string, args []any, dest ...any) (found bool, err error) {
+	err = tx.Query(ctx, q, args, func(row Row) error {
+		found = true
+		return row.Scan(dest...)
+	})
+	return found, err
+}
+
+// Row is one row of an answer.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// rowsPerStatement keeps a multi-row INSERT within the engines' parameter
+// limits and makes only two statement texts per table, which both engines
+// then keep prepared.
+const rowsPerStatement = 100
+
+// Insert writes rows into table, many per statement. Each row has one value
+// per column.
+func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [][]any) error {
+	for len(rows) > 0 {
+		n := 1
+		if len(rows) >= rowsPerStatement {
+			n = rowsPerStatement
+		}
+		args := make([]any, 0, n*len(columns))
+		for _, r := range rows[:n] {
+			args = append(args, r...)
+		}
+		if _, err := tx.Exec(ctx, insertText(table, columns, n), args...); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+func insertText(table string, columns []string, n int) string {
+	var b strings.Builder
+	b.WriteString("INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES ")
+	p := 1
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('(')
+		for j := range columns {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "$%d", p)
+			p++
+		}
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+// SkipLocked is appended to a SELECT that claims work: on PostgreSQL other
+// claimants pass over the rows, on SQLite there is one writer.
+func (tx *Tx) SkipLocked() string {
+	if tx.db.engine == Postgres {
+		return " FOR UPDATE SKIP LOCKED"
+	}
+	return ""
+}
+
+// Emit appends an event to the outbox. It is published at least once after
+// the commit, and never if the transaction does not commit.
+func (tx *Tx) Emit(ctx context.Context, subject string, payload []byte) error {
+	tx.emits++
+	if payload == nil {
+		payload = []byte{} // nil would be NULL
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO outbox (event_id, subject, payload, at) VALUES ($1, $2, $3, $4)`,
+		core.NewID("evt"), subject, payload, Micros(tx.Now))
+	if err != nil {
+		return fmt.Errorf("append event %s: %w", subject, err)
+	}
+	return nil
+}
+
+// AfterCommit calls f once the transaction is durable; never if it is not.
+// f must not block.
+func (tx *Tx) AfterCommit(f func()) { tx.after = append(tx.after, f) }
+
+func (tx *Tx) committed() {
+	if tx.emits > 0 {
+		select {
+		case tx.db.emitted <- struct{}{}:
+		default:
+		}
+	}
+	for _, f := range tx.after {
+		f()
+	}
+}
+
+// Micros is how times are stored: microseconds since 1970, 0 for no time.
+func Micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// Time is the reverse of Micros.
+func Time(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func stack() string { return string(debug.Stack()) }
