@@ -1,5 +1,7 @@
 package place
 
+import "math"
+
 // Data-topology affinity (c): how far, logically, a candidate is from what the
 // replica talks to: the replicas of the same work that are placed already, if
 // it is distributed, and the nearest whole copy of each dataset it reads. The
@@ -27,22 +29,12 @@ func roundTrip(a *Ask, s *Site) Fact {
 			n += p.replicas
 		}
 	}
-	for i := range a.Task.Data {
-		need := &a.Task.Data[i]
-		if s.Data[need.Dataset] >= need.Bytes {
-			n++
-			continue
-		}
-		best := int64(-1)
-		for _, h := range a.p.holders(need) {
-			if d := a.p.roundTrips(h)[s.index]; d >= 0 && (best < 0 || d < best) {
-				best = d
-			}
-		}
-		if best < 0 {
+	for _, d := range a.data {
+		trip := d.trips[s.index]
+		if trip < 0 {
 			return Fact{}
 		}
-		sum, n = addSat(sum, best), n+1
+		sum, n = addSat(sum, trip), n+1
 	}
 	if n == 0 {
 		return Known(0)
@@ -80,30 +72,73 @@ func (a *Ask) Transfer(s *Site) (ms int64, assumed bool) {
 	return a.transfer[s.index], a.assumed[s.index]
 }
 
-// prepare computes the transfer times of a, which several factors read.
+// prepare looks up what several factors read for every site.
 func (a *Ask) prepare(p *planner) {
 	a.p = p
+	a.offers = p.offersOf(a.Task.Spec)
 	if len(a.Task.Data) == 0 {
 		return
 	}
+	a.data = make([]*copies, len(a.Task.Data))
 	a.transfer = make([]int64, len(p.sites))
 	a.assumed = make([]bool, len(p.sites))
-	for i := range p.sites {
-		s := &p.sites[i]
-		for j := range a.Task.Data {
-			need := &a.Task.Data[j]
-			missing := need.Bytes - s.Data[need.Dataset]
-			if missing <= 0 {
-				continue
-			}
-			rate := p.bandwidth(p.holders(need), s)
-			if rate <= 0 {
-				rate = p.assumedKbps
-				a.assumed[i] = true
-			}
-			a.transfer[i] = addSat(a.transfer[i], mulDiv(missing, 8, rate))
+	for j := range a.Task.Data {
+		d := p.copiesOf(&a.Task.Data[j])
+		a.data[j] = d
+		for i := range p.sites {
+			a.transfer[i] = addSat(a.transfer[i], d.time[i])
+			a.assumed[i] = a.assumed[i] || d.assumed[i]
 		}
 	}
+}
+
+// copies is what every site is to one dataset.
+type copies struct {
+	trips   []int64 // round trip to the nearest whole copy in µs, -1 unknown
+	time    []int64 // ms to bring what is missing
+	assumed []bool  // time rests on the assumed bandwidth
+}
+
+type dataKey struct {
+	dataset string
+	bytes   int64
+}
+
+// maxCopies bounds sites × datasets remembered: 18 MB.
+const maxCopies = 1 << 20
+
+// copiesOf returns the copies of a dataset as seen from every site.
+func (p *planner) copiesOf(need *DataNeed) *copies {
+	key := dataKey{need.Dataset, need.Bytes}
+	if d, ok := p.copies[key]; ok {
+		return d
+	}
+	if len(p.copies)*len(p.sites) > maxCopies {
+		clear(p.copies)
+	}
+	n := len(p.sites)
+	var holders []int32
+	for i := range p.sites {
+		if have, ok := p.sites[i].Data[need.Dataset]; ok && have >= need.Bytes {
+			holders = append(holders, int32(i))
+		}
+	}
+	d := &copies{make([]int64, n), make([]int64, n), make([]bool, n)}
+	for i := range p.sites {
+		s := &p.sites[i]
+		missing := need.Bytes - max(s.Data[need.Dataset], 0)
+		if missing <= 0 {
+			continue
+		}
+		d.trips[i] = p.nearestTrip(holders, s)
+		rate := p.bandwidth(holders, s)
+		if rate <= 0 {
+			rate, d.assumed[i] = p.assumedKbps, true
+		}
+		d.time[i] = mulDiv(missing, 8, rate)
+	}
+	p.copies[key] = d
+	return d
 }
 
 // bandwidth returns the best measured bandwidth from one of the holders to s,
@@ -126,26 +161,29 @@ func (p *planner) bandwidth(holders []int32, s *Site) int64 {
 	return best
 }
 
-// holders returns the sites that hold a whole copy of need, ascending.
-func (p *planner) holders(need *DataNeed) []int32 {
-	key := dataKey{need.Dataset, need.Bytes}
-	if h, ok := p.copies[key]; ok {
-		return h
-	}
-	h := []int32{}
-	for i := range p.sites {
-		if have, ok := p.sites[i].Data[need.Dataset]; ok && have >= need.Bytes {
-			h = append(h, int32(i))
+// nearestTrip returns the shortest round trip from one of the sites to s in
+// µs, -1 if none is known.
+func (p *planner) nearestTrip(from []int32, s *Site) int64 {
+	best, square := int64(-1), math.Inf(1)
+	for _, i := range from {
+		if l, ok := p.link(p.sites[i].ID, s.ID); ok && l.LatencyMicros.Known {
+			if best < 0 || l.LatencyMicros.Value < best {
+				best = l.LatencyMicros.Value
+			}
+		} else if s.Position != nil && p.sites[i].Position != nil {
+			square = min(square, p.point(i).square(p.point(s.index)))
 		}
 	}
-	p.copies[key] = h
-	return h
+	if !math.IsInf(square, 1) {
+		if t := fiberTrip(square); best < 0 || t < best {
+			best = t
+		}
+	}
+	return best
 }
 
-type dataKey struct {
-	dataset string
-	bytes   int64
-}
+// fiberTrip estimates the round trip in µs over a distance: 10 µs per km.
+func fiberTrip(square float64) int64 { return meters(square) / 100 }
 
 // roundTrips returns the round trip in µs between site i and every site, -1
 // where unknown.
@@ -157,18 +195,9 @@ func (p *planner) roundTrips(i int32) []int64 {
 		clear(p.trips)
 	}
 	row := make([]int64, len(p.sites))
-	from := &p.sites[i]
 	for j := range p.sites {
-		to := &p.sites[j]
-		switch l, ok := p.link(from.ID, to.ID); {
-		case from.index == to.index:
-			row[j] = 0
-		case ok && l.LatencyMicros.Known:
-			row[j] = l.LatencyMicros.Value
-		case from.Position != nil && to.Position != nil:
-			row[j] = p.point(i).distance(p.point(int32(j))) / 100 // 10 µs per 1,000 m
-		default:
-			row[j] = -1
+		if int32(j) != i {
+			row[j] = p.nearestTrip([]int32{i}, &p.sites[j])
 		}
 	}
 	p.trips[i] = row

@@ -41,21 +41,27 @@ var lowestCarbon = Policy{
 func (s *Site) energy(a *Ask) Fact {
 	var static, busy int64 // mW
 	held, stated := false, true
-	add := func(resource string, n int64) {
+	add := func(p Power, n int64) {
 		if n == 0 {
 			return
 		}
-		p, ok := s.Power[resource]
-		held, stated = true, stated && ok
+		held, stated = true, stated && p.Per > 0
 		static = addSat(static, mulDiv(p.Static, n, max(p.Per, 1)))
 		busy = addSat(busy, mulDiv(p.Busy, n, max(p.Per, 1)))
 	}
-	for name, n := range a.Task.Request {
-		add(name, n)
+	base := int(s.index) * len(s.p.dims)
+	for _, n := range a.need {
+		if !n.spec {
+			add(s.p.power[base+n.dim], n.amount)
+		}
 	}
-	if d := a.Task.Devices; d != nil {
-		for name, n := range d.Each {
-			add("device/"+name, mulDiv(n, int64(d.Count), 1))
+	if d := a.devices; d != nil {
+		for _, n := range d.each {
+			p, ok := s.Power["device/"+s.p.devDims[n.dim]]
+			if ok {
+				p.Per = max(p.Per, 1)
+			}
+			add(p, mulDiv(n.amount, int64(d.count), 1))
 		}
 	}
 	if !held || !stated {

@@ -112,10 +112,7 @@ func checkAttributes(a *Ask, s *Site) string {
 }
 
 func checkSpec(a *Ask, s *Site) string {
-	if a.Task.Spec == "" {
-		return ""
-	}
-	if _, ok := s.Offers[a.Task.Spec]; ok {
+	if a.Task.Spec == "" || a.Offer(s) != nil {
 		return ""
 	}
 	return "does not offer specification " + a.Task.Spec
@@ -130,12 +127,12 @@ func checkImage(a *Ask, s *Site) string {
 
 func checkPrice(a *Ask, s *Site) string {
 	limit := a.Task.MaxPrice
-	if !limit.Known || a.Task.Spec == "" {
+	if !limit.Known {
 		return ""
 	}
-	o, ok := s.Offers[a.Task.Spec]
+	o := a.Offer(s)
 	switch {
-	case !ok:
+	case o == nil:
 		return "" // the spec filter says so
 	case !o.PriceFenPerHour.Known:
 		return "states no price, at most " + Text("fen/h", limit) + " wanted"

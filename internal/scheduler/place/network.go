@@ -124,7 +124,7 @@ func (s *Site) path(a *Ask) Network {
 // Distance returns the great-circle distance of a and b in meters, on a sphere
 // of the earth's mean radius; that is within 0.6 % of the ellipsoid.
 func Distance(a, b Position) int64 {
-	return a.point().distance(b.point())
+	return meters(a.point().square(b.point()))
 }
 
 // point is a place as a unit vector. Products are converted explicitly: that
@@ -137,12 +137,19 @@ func (p Position) point() point {
 	return point{float64(math.Cos(lat) * math.Cos(lon)), float64(math.Cos(lat) * math.Sin(lon)), math.Sin(lat)}
 }
 
-func (p point) distance(q point) int64 {
-	const diameter = 2 * 6_371_009
-	var square float64
+// square returns the square of the chord between two places, which grows with
+// their distance and is cheaper to compare.
+func (p point) square(q point) float64 {
+	var sum float64
 	for i := range p {
 		d := p[i] - q[i]
-		square += float64(d * d)
+		sum += float64(d * d)
 	}
+	return sum
+}
+
+// meters returns the distance along the surface for the square of a chord.
+func meters(square float64) int64 {
+	const diameter = 2 * 6_371_009
 	return int64(math.Round(diameter * math.Asin(min(1, math.Sqrt(square)/2))))
 }

@@ -386,7 +386,7 @@ func (p *planner) hold(w *Work, res *Result) {
 			}
 		}
 		p.holds[i] = append(p.holds[i], h)
-		p.changes = append(p.changes, i)
+		p.change(i)
 		res.Holds = append(res.Holds, o)
 	}
 }

@@ -89,7 +89,12 @@ var lowestPrice = Policy{
 	Doc: "prefers the lower price of the requested specification",
 	Factors: []Factor{{
 		ID: "price", Unit: "fen/h", Better: Lower,
-		Measure: func(a *Ask, s *Site) Fact { return s.Offers[a.Task.Spec].PriceFenPerHour },
+		Measure: func(a *Ask, s *Site) Fact {
+			if o := a.Offer(s); o != nil {
+				return o.PriceFenPerHour
+			}
+			return Fact{}
+		},
 	}},
 }
 

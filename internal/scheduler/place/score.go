@@ -42,7 +42,8 @@ type table struct {
 	first   []int    // by policy: its first column; one more at the end
 	scores  []uint8  // by site, then policy
 	final   []int64  // by site: Σ w·s
-	touched []int32  // sites to score again
+	moved   []int32  // sites with new load to score again
+	entered []int32  // sites that fit again, to score from scratch
 	seen    int      // changes looked at
 	peers   int64    // version of the peers looked at
 	used    int      // when it was last used
@@ -130,13 +131,15 @@ func (p *planner) refresh(h *shape) {
 	}
 	t := h.table
 	t.used = p.clock
-	if changed := p.changes[t.seen:]; len(changed) < len(p.sites) {
+	if changed := p.changes[t.seen:]; 4*len(changed) < len(p.sites) {
 		for _, i := range changed {
 			p.touch(h, i)
 		}
 	} else {
 		for i := range p.sites {
-			p.touch(h, int32(i))
+			if p.sites[i].changed > t.seen {
+				p.touch(h, int32(i))
+			}
 		}
 	}
 	t.seen = len(p.changes)
@@ -259,6 +262,9 @@ func (p *planner) touch(h *shape, i int32) {
 	}
 	for k := range t.columns {
 		c := &t.columns[k]
+		if was && now && c.f.Varies != WithLoad {
+			continue
+		}
 		old := c.value[i]
 		if now && c.f.Varies == WithLoad {
 			c.value[i] = noFact
@@ -269,15 +275,14 @@ func (p *planner) touch(h *shape, i int32) {
 		c.move(old, c.value[i], was, now)
 	}
 	t.fits[i] = now
-	if now {
-		t.touched = append(t.touched, i)
-	}
-	if was != now {
-		if now {
-			t.nfit++
-		} else {
-			t.nfit--
-		}
+	switch {
+	case was && now:
+		t.moved = append(t.moved, i)
+	case now:
+		t.entered = append(t.entered, i)
+		t.nfit++
+	default:
+		t.nfit--
 	}
 }
 
@@ -338,27 +343,27 @@ func (c *column) rate(v int64) uint8 {
 }
 
 // rescore turns facts into scores and totals: of all sites where the range of
-// a factor moved, of the touched ones elsewhere.
+// a factor moved, of the changed ones elsewhere.
 func (t *table) rescore() {
 	for u := range t.weights {
 		columns := t.columns[t.first[u]:t.first[u+1]]
-		all := false
+		all, load := false, false
 		for k := range columns {
 			c := &columns[k]
 			if c.dirty {
 				c.span(t.fits)
 			}
-			if c.all {
-				all, c.all = true, false
-				for i, ok := range t.fits {
-					if ok {
-						c.score[i] = c.rate(c.value[i])
-					}
+			if !c.all {
+				c.rateSites(t, t.entered)
+				if c.f.Varies == WithLoad {
+					load = true
+					c.rateSites(t, t.moved)
 				}
 				continue
 			}
-			for _, i := range t.touched {
-				if t.fits[i] {
+			all, c.all = true, false
+			for i, ok := range t.fits {
+				if ok {
 					c.score[i] = c.rate(c.value[i])
 				}
 			}
@@ -371,13 +376,28 @@ func (t *table) rescore() {
 			}
 			continue
 		}
-		for _, i := range t.touched {
-			if t.fits[i] {
-				t.settle(i, u, columns)
-			}
+		t.settleSites(t.entered, u, columns)
+		if load {
+			t.settleSites(t.moved, u, columns)
 		}
 	}
-	t.touched = t.touched[:0]
+	t.moved, t.entered = t.moved[:0], t.entered[:0]
+}
+
+func (c *column) rateSites(t *table, sites []int32) {
+	for _, i := range sites {
+		if t.fits[i] {
+			c.score[i] = c.rate(c.value[i])
+		}
+	}
+}
+
+func (t *table) settleSites(sites []int32, u int, columns []column) {
+	for _, i := range sites {
+		if t.fits[i] {
+			t.settle(i, u, columns)
+		}
+	}
 }
 
 // settle writes the score of policy u at site i and corrects the total.

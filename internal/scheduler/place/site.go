@@ -13,9 +13,10 @@ import (
 type Site struct {
 	*Candidate
 
-	p      *planner
-	index  int32
-	placed int64
+	p       *planner
+	index   int32
+	changed int // position of its last change in the planner's log, from 1
+	placed  int64
 }
 
 // Running returns the jobs running at s, those placed in this plan included.
@@ -39,15 +40,16 @@ func (s *Site) Left(resource string) (n int64, unlimited bool) {
 // the capacities.
 func (s *Site) packages(a *Ask) (idle, total Fact) {
 	base := int(s.index) * len(s.p.dims)
-	if o, ok := s.Offers[a.Task.Spec]; ok && o.Idle.Known && o.Total.Known {
-		d := s.p.dimIndex[specDim+a.Task.Spec]
-		return Known(max(s.p.free[base+d], 0)), o.Total
-	}
-	if s.Candidate.Free == nil {
+	o := a.Offer(s)
+	stated := o != nil && o.Idle.Known && o.Total.Known
+	if s.Candidate.Free == nil && !stated {
 		return Fact{}, Fact{}
 	}
 	i, t := int64(math.MaxInt64), int64(math.MaxInt64)
 	for _, n := range a.need {
+		if n.spec && stated {
+			return Known(max(s.p.free[base+n.dim], 0)), o.Total
+		}
 		if n.amount > 0 && !n.spec {
 			i = min(i, max(s.p.free[base+n.dim], 0)/n.amount)
 			t = min(t, max(s.p.total[base+n.dim], 0)/n.amount)
@@ -108,6 +110,8 @@ type planner struct {
 	dimIndex   map[string]int
 	free       []int64 // by site, then dimension
 	total      []int64
+	power      []Power // Per 0: not stated
+	offers     map[string][]*Offer
 	devDims    []string
 	devDim     map[string]int
 	devices    [][]device // by site, ascending by ID
@@ -118,7 +122,7 @@ type planner struct {
 	cells      int // sites × live score tables
 	clock      int // counts decisions, for the oldest table
 	live       []*shape
-	copies     map[dataKey][]int32
+	copies     map[dataKey]*copies
 	trips      map[int32][]int64
 	setIndex   map[*Set]int
 	setHeaders map[*Set]*header
@@ -141,7 +145,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		assumedKbps: opts.AssumedBandwidthKbps,
 		siteIndex:   make(map[string]int32, len(s.Candidates)),
 		links:       make(map[linkKey]*Network, len(s.Links)),
-		shapes:      map[string]*shape{}, copies: map[dataKey][]int32{}, trips: map[int32][]int64{},
+		shapes:      map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 	}
 	if p.assumedKbps <= 0 {
@@ -202,6 +206,7 @@ func (p *planner) layOut(queue []*Work) {
 	}
 	p.free = make([]int64, len(p.sites)*len(p.dims))
 	p.total = make([]int64, len(p.free))
+	p.power = make([]Power, len(p.free))
 	p.devices = make([][]device, len(p.sites))
 	for i := range p.sites {
 		c := p.sites[i].Candidate
@@ -215,6 +220,10 @@ func (p *planner) layOut(queue []*Work) {
 			} else if c.Free != nil {
 				free = c.Free[name]
 				total = max(c.Total[name], free)
+			}
+			if w, ok := c.Power[name]; ok {
+				w.Per = max(w.Per, 1)
+				p.power[base+d] = w
 			}
 			p.free[base+d], p.total[base+d] = free, total
 		}
@@ -238,6 +247,21 @@ func (p *planner) layOutDevices(c *Candidate) []device {
 		}
 	}
 	return out
+}
+
+// offersOf returns the offer of a specification by site, nil where none.
+func (p *planner) offersOf(spec string) []*Offer {
+	if list, ok := p.offers[spec]; ok {
+		return list
+	}
+	list := make([]*Offer, len(p.sites))
+	for i := range p.sites {
+		if o, ok := p.sites[i].Offers[spec]; ok && spec != "" {
+			list[i] = &o
+		}
+	}
+	p.offers[spec] = list
+	return list
 }
 
 // link returns the measured path between two names, in either direction.
@@ -404,7 +428,13 @@ func (p *planner) apply(i int32, h *shape, devs []int32, sign int64) {
 	if h.ask.peers != nil {
 		h.ask.peers.add(i, sign)
 	}
+	p.change(i)
+}
+
+// change logs that the state of site i is another.
+func (p *planner) change(i int32) {
 	p.changes = append(p.changes, i)
+	p.sites[i].changed = len(p.changes)
 }
 
 // room returns an upper bound of how many replicas of h fit at site i now.

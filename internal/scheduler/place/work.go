@@ -101,10 +101,15 @@ type Ask struct {
 	p        *planner
 	need     []need
 	devices  *deviceNeed
-	peers    *peers  // where the work's replicas are; nil unless it is distributed
+	peers    *peers // where the work's replicas are; nil unless it is distributed
+	offers   []*Offer
+	data     []*copies
 	transfer []int64 // ms to bring the data, by site; nil if there is none
 	assumed  []bool  // transfer rests on the assumed bandwidth
 }
+
+// Offer returns s's offer of the specification asked for, nil if there is none.
+func (a *Ask) Offer(s *Site) *Offer { return a.offers[s.index] }
 
 // indices returns the replica numbers of t to place, ascending.
 func (t *Task) indices() []int {
