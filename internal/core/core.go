@@ -114,3 +114,25 @@ func ParsePageToken(token string, n int) ([]string, error) {
 	}
 	return key, nil
 }
+
+// Audit follows a request that changes something. A component that writes the
+// audit event itself, in the transaction of the change, sets Done; otherwise
+// the rpc layer writes it after the call.
+type Audit struct {
+	Method string
+	Remote string
+	Done   bool
+}
+
+type auditKey struct{}
+
+// WithAudit returns a context that carries the audit record.
+func WithAudit(ctx context.Context, a *Audit) context.Context {
+	return context.WithValue(ctx, auditKey{}, a)
+}
+
+// AuditFrom returns the audit record of the request, nil if there is none.
+func AuditFrom(ctx context.Context) *Audit {
+	a, _ := ctx.Value(auditKey{}).(*Audit)
+	return a
+}

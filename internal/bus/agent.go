@@ -1,0 +1,81 @@
+package bus
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// NewAgentKey makes the key of an agent. The seed never leaves the agent.
+func NewAgentKey() (seed, publicKey string, err error) {
+	kp, err := nkeys.CreateUser()
+	if err != nil {
+		return "", "", err
+	}
+	s, err := kp.Seed()
+	if err != nil {
+		return "", "", err
+	}
+	publicKey, err = kp.PublicKey()
+	return string(s), publicKey, err
+}
+
+// Agent is an agent's end of the bus.
+type Agent struct {
+	id   string
+	conn *nats.Conn
+	log  *slog.Logger
+}
+
+// DialAgent connects agent id with its own key and the credentials the
+// platform signed. It keeps trying to reconnect for ever; connected is
+// called each time a connection is there. Close it when done.
+func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *slog.Logger) (*Agent, error) {
+	kp, err := nkeys.FromSeed([]byte(seed))
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the agent's key cannot be read")
+	}
+	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(id)),
+		nats.UserJWT(func() (string, error) { return userJWT, nil }, kp.Sign),
+		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
+		nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
+		nats.ConnectHandler(func(*nats.Conn) { connected() }), nats.ReconnectHandler(func(*nats.Conn) { connected() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("platform not reachable, work goes on", "error", err)
+			}
+		}))
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the bus cannot be dialed")
+	}
+	return &Agent{id: id, conn: conn, log: log}, nil
+}
+
+// Ask sends a request to the platform and waits for the answer.
+func (a *Agent) Ask(ctx context.Context, what string, data []byte) ([]byte, error) {
+	m, err := a.conn.RequestWithContext(ctx, AgentUp(a.id, what), data)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the platform does not answer")
+	}
+	if msg := m.Header.Get(errorHeader); msg != "" {
+		return nil, fault.New(fault.Unavailable, "%s", msg)
+	}
+	return m.Data, nil
+}
+
+// Answer serves the platform's requests until ctx ends, at most width at once.
+func (a *Agent) Answer(ctx context.Context, width int, h func(ctx context.Context, what string, data []byte) ([]byte, error)) error {
+	prefix := AgentDown(a.id, "")
+	return answer(ctx, a.conn, AgentDown(a.id, "*"), "agent", width, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+		return h(ctx, strings.TrimPrefix(subject, prefix), data)
+	}, a.log)
+}
+
+// Close ends the connection.
+func (a *Agent) Close() { a.conn.Close() }

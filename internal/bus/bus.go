@@ -1,0 +1,395 @@
+// Package bus carries signals: events between components, and requests
+// between the platform and the agents that dial out to it. It is NATS, in
+// process or a cluster elsewhere.
+//
+// Signals may be lost; state never is. Whoever acts on a signal must also find
+// the work by looking at the state. Events come out of the database's outbox
+// ([Bus.Relay]) and go to a JetStream stream, at least once, and are handed to
+// each named consumer at least once.
+//
+// Trust: the bus has one account, in JWT form. Each agent has a key it made
+// itself; the platform signs a user JWT for that key which lets it publish
+// to and answer on its own subjects only:
+//
+//	yunhe.agent.<id>.up.*    agent asks, platform answers
+//	yunhe.agent.<id>.down.*  platform asks, agent answers
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Config says which bus to use.
+type Config struct {
+	// URL of an existing NATS cluster, comma separated; empty: in process.
+	URL string
+	// Dir keeps the keys and, in process, the stream.
+	Dir string
+	// Listen is the address agents dial in process, host:port; port 0 picks one.
+	Listen string
+	// Advertise are the URLs told to agents; empty: derived from Listen or URL.
+	Advertise []string
+	// Replicas of the event stream on a cluster; 0 means 1.
+	Replicas int
+}
+
+// Bus is a connection to the bus, and the server when it is in process.
+type Bus struct {
+	cfg    Config
+	log    *slog.Logger
+	srv    *server.Server
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	keys   keys
+	stream string
+}
+
+const (
+	streamName  = "YUNHE_EVENTS"
+	eventPrefix = "yunhe.event."
+	// startTimeout covers a cluster that elects its leaders.
+	startTimeout = 30 * time.Second
+)
+
+// Open starts or connects to the bus. Close it when done.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Bus, error) {
+	b := &Bus{cfg: cfg, log: log.With("component", "bus"), stream: streamName}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "cannot make the folder of the bus %s", cfg.Dir)
+	}
+	var err error
+	if b.keys, err = loadKeys(filepath.Join(cfg.Dir, "keys.json")); err != nil {
+		return nil, err
+	}
+	opts := []nats.Option{nats.Name("yunhe"), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(250 * time.Millisecond),
+		nats.UserJWT(b.keys.platformJWT, b.keys.platformSign), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.log.Warn("bus connection", "error", err)
+		})}
+	url := cfg.URL
+	if url == "" {
+		if err := b.startServer(); err != nil {
+			return nil, err
+		}
+		opts = append(opts, nats.InProcessServer(b.srv))
+	}
+	if b.conn, err = nats.Connect(url, opts...); err != nil {
+		b.Close()
+		return nil, fault.Wrap(fault.Unavailable, err, "the bus at %q does not answer", url)
+	}
+	if b.js, err = jetstream.New(b.conn); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("event stream: %w", err)
+	}
+	if err := b.makeStream(ctx); err != nil {
+		b.Close()
+		return nil, fault.Wrap(fault.Unavailable, err, "the event stream of the bus cannot be made")
+	}
+	return b, nil
+}
+
+func (b *Bus) startServer() error {
+	host, port, err := splitListen(b.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	op, resolver, err := b.keys.trust()
+	if err != nil {
+		return err
+	}
+	opts := &server.Options{
+		ServerName: "yunhe", Host: host, Port: port, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: filepath.Join(b.cfg.Dir, "stream"), JetStreamMaxMemory: 16 << 20, JetStreamMaxStore: 1 << 30,
+		TrustedOperators: []*jwt.OperatorClaims{op}, AccountResolver: resolver, MaxPayload: maxPayload,
+	}
+	if b.srv, err = server.NewServer(opts); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the bus cannot start on %s", b.cfg.Listen)
+	}
+	b.srv.Start()
+	if !b.srv.ReadyForConnections(10 * time.Second) {
+		return fault.New(fault.Unavailable, "the bus cannot listen on %s: is the address in use?", b.cfg.Listen)
+	}
+	return nil
+}
+
+// maxPayload lets a log piece or a batch of attempts travel in one message.
+const maxPayload = 8 << 20
+
+// makeStream retries with short tries: a request sent before a cluster has
+// its leader is silently lost.
+func (b *Bus) makeStream(ctx context.Context) error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		tctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err := b.js.CreateOrUpdateStream(tctx, jetstream.StreamConfig{
+			Name: b.stream, Subjects: []string{eventPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: max(1, b.cfg.Replicas),
+			MaxAge: 24 * time.Hour, MaxBytes: 512 << 20, Duplicates: 10 * time.Minute,
+		})
+		cancel()
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		b.log.Debug("event stream not ready", "error", err)
+	}
+}
+
+// AgentURLs returns where agents dial the bus.
+func (b *Bus) AgentURLs() []string {
+	switch {
+	case len(b.cfg.Advertise) > 0:
+		return b.cfg.Advertise
+	case b.cfg.URL != "":
+		return strings.Split(b.cfg.URL, ",")
+	default:
+		return []string{b.srv.ClientURL()}
+	}
+}
+
+// Ready reports whether the bus can be used now.
+func (b *Bus) Ready() error {
+	if !b.conn.IsConnected() {
+		return fault.New(fault.Unavailable, "the bus is not connected")
+	}
+	return nil
+}
+
+// Close ends the connection and the server in process.
+func (b *Bus) Close() {
+	if b.conn != nil {
+		b.conn.Close()
+	}
+	if b.srv != nil {
+		b.srv.Shutdown()
+		b.srv.WaitForShutdown()
+	}
+}
+
+// Request asks and waits for one answer. It returns fault.Unavailable if
+// nobody listens or nobody answers before ctx ends.
+func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	m, err := b.conn.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "no answer on the bus")
+	}
+	if msg := m.Header.Get(errorHeader); msg != "" {
+		return nil, fault.New(fault.Unavailable, "%s", msg)
+	}
+	return m.Data, nil
+}
+
+// errorHeader carries the error of an answer.
+const errorHeader = "Yunhe-Error"
+
+// Answer serves requests on a subject (wildcards allowed) until ctx ends.
+// Processes that answer with the same group share the requests. Each request
+// is handled in its own goroutine, at most width at once.
+func (b *Bus) Answer(ctx context.Context, subject, group string, width int, h func(ctx context.Context, subject string, data []byte) ([]byte, error)) error {
+	return answer(ctx, b.conn, subject, group, width, h, b.log)
+}
+
+func answer(ctx context.Context, conn *nats.Conn, subject, group string, width int, h func(context.Context, string, []byte) ([]byte, error), log *slog.Logger) error {
+	msgs := make(chan *nats.Msg, 1024)
+	sub, err := conn.ChanQueueSubscribe(subject, group, msgs)
+	if err != nil {
+		return fmt.Errorf("subscribe %s: %w", subject, err)
+	}
+	slots := make(chan struct{}, width)
+	defer func() {
+		_ = sub.Unsubscribe() // the connection may be gone already
+		for range width {     // wait for handlers under way
+			slots <- struct{}{}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-msgs:
+			slots <- struct{}{}
+			go func() {
+				defer func() { <-slots }()
+				reply(ctx, m, h, log)
+			}()
+		}
+	}
+}
+
+func reply(ctx context.Context, m *nats.Msg, h func(context.Context, string, []byte) ([]byte, error), log *slog.Logger) {
+	out, err := h(ctx, m.Subject, m.Data)
+	r := nats.NewMsg(m.Reply)
+	r.Data = out
+	if err != nil {
+		msg, ok := fault.Message(err)
+		if !ok {
+			msg = "internal error"
+			log.Error("bus request failed", "subject", m.Subject, "error", err)
+		}
+		r.Header.Set(errorHeader, strings.Map(oneLine, msg))
+	}
+	if err := m.RespondMsg(r); err != nil {
+		log.Debug("bus answer not sent", "subject", m.Subject, "error", err)
+	}
+}
+
+func oneLine(r rune) rune {
+	if r < ' ' {
+		return ' '
+	}
+	return r
+}
+
+// Handle is called for each event. An error has it delivered again later.
+type Handle func(ctx context.Context, subject string, payload []byte) error
+
+// Consume hands every event whose subject matches to h, at least once for
+// each name, until ctx ends. Processes with the same name share the events.
+func (b *Bus) Consume(ctx context.Context, name, subject string, h Handle) error {
+	var cons jetstream.Consumer
+	for {
+		var err error
+		tctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		cons, err = b.js.CreateOrUpdateConsumer(tctx, b.stream, jetstream.ConsumerConfig{
+			Durable: name, FilterSubject: eventPrefix + subject, AckWait: 30 * time.Second, MaxAckPending: 1024})
+		cancel()
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(500 * time.Millisecond):
+			b.log.Warn("consumer not ready", "consumer", name, "error", err)
+		}
+	}
+	cc, err := cons.Consume(func(m jetstream.Msg) {
+		if err := h(ctx, strings.TrimPrefix(m.Subject(), eventPrefix), m.Data()); err != nil {
+			b.log.Warn("event not handled, will be delivered again", "consumer", name, "subject", m.Subject(), "error", err)
+			_ = m.NakWithDelay(time.Second) // redelivered after AckWait if this is lost
+			return
+		}
+		_ = m.Ack() // redelivered if this is lost
+	})
+	if err != nil {
+		return fmt.Errorf("consume %s: %w", subject, err)
+	}
+	<-ctx.Done()
+	cc.Stop()
+	<-cc.Closed()
+	return nil
+}
+
+// Listen calls h for every event that comes while it runs, in this process
+// and in every other that listens: for watchers, which start from the state
+// and need no history. It returns once the subscription is in place; stop ends it.
+func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (stop func(), err error) {
+	sub, err := b.conn.Subscribe(eventPrefix+subject, func(m *nats.Msg) {
+		h(strings.TrimPrefix(m.Subject, eventPrefix), m.Data)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen %s: %w", subject, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+// Relay publishes the events of the database's outbox until ctx ends. Events
+// that were published but not yet deleted when a process died are published
+// again under the same ID, which the stream drops.
+func (b *Bus) Relay(ctx context.Context, d *db.DB) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		n, err := b.relayOnce(ctx, d)
+		if err != nil && ctx.Err() == nil {
+			b.log.Warn("events not published, will try again", "error", err)
+		}
+		if err == nil && n == relayBatch {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.Emitted():
+		case <-tick.C:
+		}
+	}
+}
+
+const relayBatch = 500
+
+func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
+	type event struct {
+		id, subject string
+		payload     []byte
+	}
+	var events []event
+	err := d.View(ctx, func(tx *db.Tx) error {
+		return tx.Query(ctx, `SELECT event_id, subject, payload FROM outbox ORDER BY event_id LIMIT $1`, []any{relayBatch}, func(row db.Row) error {
+			var e event
+			if err := row.Scan(&e.id, &e.subject, &e.payload); err != nil {
+				return err
+			}
+			events = append(events, e)
+			return nil
+		})
+	})
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	acks := make([]jetstream.PubAckFuture, len(events))
+	for i, e := range events {
+		if acks[i], err = b.js.PublishAsync(eventPrefix+e.subject, e.payload, jetstream.WithMsgID(e.id)); err != nil {
+			return 0, fmt.Errorf("publish %s: %w", e.subject, err)
+		}
+	}
+	ids := make([]any, 0, len(events))
+	for i, a := range acks {
+		select {
+		case <-a.Ok():
+			ids = append(ids, events[i].id)
+		case err := <-a.Err():
+			return 0, fmt.Errorf("publish %s: %w", events[i].subject, err)
+		case <-time.After(5 * time.Second):
+			return 0, errors.New("the stream does not confirm")
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return len(events), d.Tx(ctx, func(tx *db.Tx) error {
+		// IDs sort by time but two processes may interleave, so delete exactly these.
+		for _, id := range ids {
+			if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE event_id = $1`, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func splitListen(s string) (string, int, error) {
+	u, err := url.Parse("nats://" + s)
+	if err != nil || u.Hostname() == "" {
+		return "", 0, fault.New(fault.Invalid, "bus.listen must be host:port, got %q", s)
+	}
+	port := server.RANDOM_PORT
+	if p := u.Port(); p != "" && p != "0" {
+		if _, err := fmt.Sscanf(p, "%d", &port); err != nil {
+			return "", 0, fault.New(fault.Invalid, "bus.listen must be host:port, got %q", s)
+		}
+	}
+	return u.Hostname(), port, nil
+}

@@ -1,0 +1,190 @@
+package bus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// keys are the bus's chain of trust: the operator signs the account, the
+// account signs the platform and every agent. All processes of a platform
+// share the file; a NATS cluster is configured with operator and account JWT.
+type keys struct {
+	Operator string `json:"operator_seed"`
+	Account  string `json:"account_seed"`
+	Platform string `json:"platform_seed"`
+}
+
+func loadKeys(path string) (keys, error) {
+	var k keys
+	b, err := os.ReadFile(path)
+	if err == nil {
+		if err := json.Unmarshal(b, &k); err != nil {
+			return k, fault.Wrap(fault.Invalid, err, "the bus keys in %s cannot be read", path)
+		}
+		return k, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, fmt.Errorf("read bus keys: %w", err)
+	}
+	for _, x := range []struct {
+		make func() (nkeys.KeyPair, error)
+		to   *string
+	}{{nkeys.CreateOperator, &k.Operator}, {nkeys.CreateAccount, &k.Account}, {nkeys.CreateUser, &k.Platform}} {
+		kp, err := x.make()
+		if err != nil {
+			return k, fmt.Errorf("make bus key: %w", err)
+		}
+		seed, err := kp.Seed()
+		if err != nil {
+			return k, fmt.Errorf("make bus key: %w", err)
+		}
+		*x.to = string(seed)
+	}
+	b, err = json.Marshal(k)
+	if err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	return k, os.Rename(tmp, path)
+}
+
+func pair(seed string) (nkeys.KeyPair, string, error) {
+	kp, err := nkeys.FromSeed([]byte(seed))
+	if err != nil {
+		return nil, "", fmt.Errorf("bus key: %w", err)
+	}
+	pub, err := kp.PublicKey()
+	if err != nil {
+		return nil, "", fmt.Errorf("bus key: %w", err)
+	}
+	return kp, pub, nil
+}
+
+// trust returns what a server needs to check every connection.
+func (k keys) trust() (*jwt.OperatorClaims, server.AccountResolver, error) {
+	opJWT, accPub, accJWT, err := k.Trust()
+	if err != nil {
+		return nil, nil, err
+	}
+	op, err := jwt.DecodeOperatorClaims(opJWT)
+	if err != nil {
+		return nil, nil, fmt.Errorf("operator: %w", err)
+	}
+	mem := &server.MemAccResolver{}
+	if err := mem.Store(accPub, accJWT); err != nil {
+		return nil, nil, fmt.Errorf("account: %w", err)
+	}
+	return op, mem, nil
+}
+
+// Trust returns the operator JWT, the account's public key and the account
+// JWT: what an outside NATS cluster is configured with (operator, and
+// resolver_preload of a MEMORY resolver).
+func (k keys) Trust() (operatorJWT, accountPub, accountJWT string, err error) {
+	opKey, opPub, err := pair(k.Operator)
+	if err != nil {
+		return "", "", "", err
+	}
+	_, accPub, err := pair(k.Account)
+	if err != nil {
+		return "", "", "", err
+	}
+	oc := jwt.NewOperatorClaims(opPub)
+	oc.Name = "yunhe"
+	if operatorJWT, err = oc.Encode(opKey); err != nil {
+		return "", "", "", fmt.Errorf("sign operator: %w", err)
+	}
+	ac := jwt.NewAccountClaims(accPub)
+	ac.Name = "yunhe"
+	ac.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+	if accountJWT, err = ac.Encode(opKey); err != nil {
+		return "", "", "", fmt.Errorf("sign account: %w", err)
+	}
+	return operatorJWT, accPub, accountJWT, nil
+}
+
+// Trust returns what an outside NATS cluster must be configured with.
+func (b *Bus) Trust() (operatorJWT, accountPub, accountJWT string, err error) { return b.keys.Trust() }
+
+func (k keys) platformJWT() (string, error) {
+	accKey, _, err := pair(k.Account)
+	if err != nil {
+		return "", err
+	}
+	_, pub, err := pair(k.Platform)
+	if err != nil {
+		return "", err
+	}
+	uc := jwt.NewUserClaims(pub)
+	uc.Name = "platform"
+	return uc.Encode(accKey)
+}
+
+func (k keys) platformSign(nonce []byte) ([]byte, error) {
+	kp, _, err := pair(k.Platform)
+	if err != nil {
+		return nil, err
+	}
+	return kp.Sign(nonce)
+}
+
+// AgentJWT signs credentials for an agent's public key: it may ask on
+// yunhe.agent.<id>.up.>, answer on yunhe.agent.<id>.down.>, and nothing else.
+// It returns fault.Invalid if the key is not a user key.
+func (b *Bus) AgentJWT(id, publicKey string) (string, error) {
+	if !nkeys.IsValidPublicUserKey(publicKey) {
+		return "", fault.Fields(fault.Field{Path: "public_key", Problem: "must be a NATS user nkey (starts with U)"})
+	}
+	accKey, _, err := pair(b.keys.Account)
+	if err != nil {
+		return "", err
+	}
+	uc := jwt.NewUserClaims(publicKey)
+	uc.Name = id
+	uc.Permissions.Pub.Allow.Add(AgentUp(id, ">"))
+	uc.Permissions.Sub.Allow.Add(AgentDown(id, ">"))
+	// Answers to its requests come to an inbox of its own; the platform's
+	// requests are answered through the reply permission.
+	uc.Permissions.Sub.Allow.Add(AgentInbox(id) + ".>")
+	uc.Permissions.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 0}
+	return uc.Encode(accKey)
+}
+
+// AgentUp is the subject on which agent id asks the platform.
+func AgentUp(id, what string) string { return "yunhe.agent." + token(id) + ".up." + what }
+
+// AgentDown is the subject on which agent id answers the platform.
+func AgentDown(id, what string) string { return "yunhe.agent." + token(id) + ".down." + what }
+
+// AgentInbox is the prefix of the inbox on which agent id gets answers.
+func AgentInbox(id string) string { return "_INBOX_agent_" + token(id) }
+
+// token writes an ID as one subject token: a dot would begin another. IDs
+// never hold a tilde.
+func token(id string) string { return strings.ReplaceAll(id, ".", "~") }
+
+// AgentOf returns the agent and the request named by an up subject.
+func AgentOf(subject string) (id, what string) {
+	p := strings.Split(subject, ".")
+	if len(p) != 5 {
+		return "", ""
+	}
+	return strings.ReplaceAll(p[2], "~", "."), p[4]
+}
