@@ -1,0 +1,120 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// cpuMeter reports the CPU time per operation, of this process and of all
+// that ended under it, and of the runners, which do.
+func cpuMeter(b *testing.B) func() {
+	used := func() int64 {
+		var self, children syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &self)
+		_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children)
+		return self.Utime.Nano() + self.Stime.Nano() + children.Utime.Nano() + children.Stime.Nano()
+	}
+	before := used()
+	return func() { b.ReportMetric(float64(used()-before)/1e6/float64(b.N), "cpu-ms/op") }
+}
+
+// BenchmarkStart is the time from the call until the command runs.
+func BenchmarkStart(b *testing.B) {
+	s := open(b, config(b))
+	if _, err := s.Adopt(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		r, err := s.Start(b.Context(), small(fmt.Sprint("r", i), "echo x"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		expect(b, wait(b, r), "completed", 0)
+		if err := s.Remove(r.ID()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// BenchmarkRun is a whole life: start, end, durable record, removal.
+func BenchmarkRun(b *testing.B) {
+	s := open(b, config(b))
+	if _, err := s.Adopt(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	defer cpuMeter(b)()
+	for i := 0; b.Loop(); i++ {
+		r, err := s.Start(b.Context(), small(fmt.Sprint("r", i), "echo x"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		expect(b, wait(b, r), "completed", 0)
+		if err := s.Remove(r.ID()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPlain is the same command without any of it, for comparison.
+func BenchmarkPlain(b *testing.B) {
+	defer cpuMeter(b)()
+	for b.Loop() {
+		if out, err := exec.Command("/bin/sh", "-c", "echo x").Output(); err != nil || string(out) != "x\n" {
+			b.Fatal(err, out)
+		}
+	}
+}
+
+// BenchmarkRunc is the same command under runc, for comparison.
+func BenchmarkRunc(b *testing.B) {
+	needHost(b)
+	if _, err := exec.LookPath("runc"); err != nil {
+		b.Skip("skipped: no runc on this machine")
+	}
+	dir := b.TempDir()
+	root := filepath.Join(dir, "rootfs")
+	for _, d := range []string{"usr", "etc", "proc", "sys", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, l := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+l, filepath.Join(root, l)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	spec := exec.Command("runc", "spec")
+	spec.Dir = dir
+	if out, err := spec.CombinedOutput(); err != nil {
+		b.Fatalf("runc spec: %v: %s", err, out)
+	}
+	config := filepath.Join(dir, "config.json")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	edited := strings.NewReplacer(
+		`"terminal": true`, `"terminal": false`,
+		`"sh"`, `"/bin/sh", "-c", "echo x"`,
+		`"mounts": [`, `"mounts": [{"destination": "/usr", "type": "bind", "source": "/usr", "options": ["bind", "ro"]},`,
+		`"devices": [`, `"memory": {"limit": 67108864}, "cpu": {"quota": 200000, "period": 100000}, "pids": {"limit": 512}, "devices": [`,
+		`"hard": 1024`, `"hard": 1024`,
+	).Replace(string(text))
+	if err := os.WriteFile(config, []byte(edited), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	defer cpuMeter(b)()
+	for i := 0; b.Loop(); i++ {
+		c := exec.Command("runc", "--root", filepath.Join(dir, "state"), "run", "-b", dir, fmt.Sprintf("bench-%d-%d", os.Getpid(), i))
+		if out, err := c.CombinedOutput(); err != nil || string(out) != "x\n" {
+			b.Fatalf("runc run: %v: %s", err, out)
+		}
+	}
+}
