@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,6 +261,38 @@ func tellJanitor(dir string) error {
 	}
 	if _, err := io.WriteString(w, dir+"\n"); err != nil {
 		return fmt.Errorf("register %s with the janitor: %w", dir, err)
+	}
+	return nil
+}
+
+// loopback reaches engines directly, whatever proxy the environment names.
+var loopback = &http.Client{Transport: &http.Transport{Proxy: nil}}
+
+// httpGet is a readiness probe: nil if url answers with the status.
+func httpGet(ctx context.Context, url string, status int) error {
+	return get(ctx, loopback, url, "", status)
+}
+
+// get is httpGet with a client of the caller's and, unless it is "", a bearer
+// token.
+func get(ctx context.Context, client *http.Client, url, token string, status int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("probe %s: %w", url, err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return fmt.Errorf("read answer of %s: %w", url, err)
+	}
+	if resp.StatusCode != status {
+		return fmt.Errorf("%s answers %s, want %d", url, resp.Status, status)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -91,27 +90,4 @@ func S3(tb testing.TB) S3Config {
 	check(tb, err)
 	closeAtEnd(tb, s)
 	return s.S3Config
-}
-
-// loopback reaches engines directly, whatever proxy the environment names.
-var loopback = &http.Client{Transport: &http.Transport{Proxy: nil}}
-
-// httpGet is a readiness probe: nil if url answers with the status.
-func httpGet(ctx context.Context, url string, status int) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return fmt.Errorf("probe %s: %w", url, err)
-	}
-	resp, err := loopback.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return fmt.Errorf("read answer of %s: %w", url, err)
-	}
-	if resp.StatusCode != status {
-		return fmt.Errorf("%s answers %s, want %d", url, resp.Status, status)
-	}
-	return nil
 }

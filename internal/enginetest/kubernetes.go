@@ -1,0 +1,233 @@
+package enginetest
+
+import (
+	"context"
+	cryptorand "crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// KubernetesConfig says what control plane to start. The zero value is durable
+// and complete.
+type KubernetesConfig struct {
+	// NotDurable keeps etcd from calling fsync: for tests, never to measure.
+	NotDurable bool
+	// NoControllers leaves out the controller manager and the scheduler: only
+	// the API, which then stores what it is given and does nothing about it.
+	NoControllers bool
+}
+
+// Kubernetes is a running control plane: etcd, kube-apiserver,
+// kube-controller-manager and kube-scheduler. It has no nodes, so pods stay
+// pending unless the caller registers nodes and plays their kubelet.
+type Kubernetes struct {
+	URL        string // of the API server, https
+	Token      string // bearer token of a member of system:masters
+	CA         []byte // PEM certificate that the API server's verifies against
+	Kubeconfig string // path of a kubeconfig with the three above
+
+	dir      string
+	programs map[string]string
+	procs    []*process
+}
+
+// StartKubernetes starts a control plane and waits until it answers and, if it
+// has controllers, until the namespace "default" is ready for pods. The caller
+// must Close it.
+func StartKubernetes(ctx context.Context, cfg KubernetesConfig) (*Kubernetes, error) {
+	k := &Kubernetes{Token: cryptorand.Text(), programs: make(map[string]string)}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		path, ok := find(name, builtDir())
+		if !ok {
+			return nil, &MissingError{Engine: "Kubernetes", Need: "no " + name + " found", Fix: fixBench}
+		}
+		k.programs[name] = path
+	}
+	ports, err := freePorts(5)
+	if err != nil {
+		return nil, err
+	}
+	if k.dir, err = newDir("kubernetes", nil); err != nil {
+		return nil, err
+	}
+	k.URL = "https://127.0.0.1:" + strconv.Itoa(ports[0])
+	k.Kubeconfig = filepath.Join(k.dir, "admin.kubeconfig")
+	if err := k.boot(ctx, cfg, ports); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// boot starts the parts in the order they need each other. ports are those of
+// the API server, etcd's clients, etcd's peers, the controller manager and the
+// scheduler.
+func (k *Kubernetes) boot(ctx context.Context, cfg KubernetesConfig, ports []int) error {
+	store := "http://127.0.0.1:" + strconv.Itoa(ports[1])
+	if err := k.startEtcd(ctx, cfg, store, "http://127.0.0.1:"+strconv.Itoa(ports[2])); err != nil {
+		return err
+	}
+	tokens := map[string]string{"manager": cryptorand.Text(), "scheduler": cryptorand.Text()}
+	if err := k.startAPI(ctx, store, ports[0], tokens); err != nil {
+		return err
+	}
+	if cfg.NoControllers {
+		return nil
+	}
+	for name, token := range tokens {
+		if err := k.writeKubeconfig(k.path(name+".kubeconfig"), token); err != nil {
+			return err
+		}
+	}
+	if err := k.startController(ctx, "kube-controller-manager", "manager", ports[3],
+		"--service-account-private-key-file="+k.path("sa.key"), "--use-service-account-credentials"); err != nil {
+		return err
+	}
+	if err := k.startController(ctx, "kube-scheduler", "scheduler", ports[4]); err != nil {
+		return err
+	}
+	// Pods are refused until the controller manager has made this account.
+	return k.procs[2].ready(ctx, func(ctx context.Context) error {
+		return k.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+	})
+}
+
+func (k *Kubernetes) path(name string) string { return filepath.Join(k.dir, name) }
+
+// run starts one program of the control plane.
+func (k *Kubernetes) run(name string, args ...string) (*process, error) {
+	p, err := start(command{name: name, path: k.programs[name], dir: k.dir, args: args})
+	if err == nil {
+		k.procs = append(k.procs, p)
+	}
+	return p, err
+}
+
+func (k *Kubernetes) startEtcd(ctx context.Context, cfg KubernetesConfig, clients, peers string) error {
+	args := []string{
+		"--data-dir=" + k.path("etcd"), "--listen-client-urls=" + clients, "--advertise-client-urls=" + clients,
+		"--listen-peer-urls=" + peers, "--initial-advertise-peer-urls=" + peers, "--initial-cluster=default=" + peers,
+	}
+	if cfg.NotDurable {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	etcd, err := k.run("etcd", args...)
+	if err != nil {
+		return err
+	}
+	return etcd.ready(ctx, func(ctx context.Context) error { return httpGet(ctx, clients+"/health", http.StatusOK) })
+}
+
+func (k *Kubernetes) startAPI(ctx context.Context, store string, port int, tokens map[string]string) error {
+	key, err := rsa.GenerateKey(cryptorand.Reader, 2048)
+	if err != nil {
+		return fmt.Errorf("make the service account key: %w", err)
+	}
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	users := fmt.Sprintf("%s,admin,admin,system:masters\n%s,system:kube-controller-manager,manager\n%s,system:kube-scheduler,scheduler\n",
+		k.Token, tokens["manager"], tokens["scheduler"])
+	for name, content := range map[string][]byte{"sa.key": keyPEM, "tokens.csv": []byte(users)} {
+		if err := os.WriteFile(k.path(name), content, 0o600); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	api, err := k.run("kube-apiserver",
+		"--etcd-servers="+store, "--secure-port="+strconv.Itoa(port), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--cert-dir="+k.path("certs"), "--token-auth-file="+k.path("tokens.csv"), "--authorization-mode=Node,RBAC",
+		"--service-account-key-file="+k.path("sa.key"), "--service-account-signing-key-file="+k.path("sa.key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16",
+		"--endpoint-reconciler-type=none", "--profiling=false")
+	if err != nil {
+		return err
+	}
+	err = api.ready(ctx, func(ctx context.Context) error {
+		// Read again at each try: it may have been half written.
+		if k.CA, err = os.ReadFile(filepath.Join(k.path("certs"), "apiserver.crt")); err != nil {
+			return err
+		}
+		return k.get(ctx, "/readyz")
+	})
+	if err != nil {
+		return err
+	}
+	return k.writeKubeconfig(k.Kubeconfig, k.Token)
+}
+
+// startController starts a client of the API server that has a health port.
+func (k *Kubernetes) startController(ctx context.Context, program, user string, port int, args ...string) error {
+	file := k.path(user + ".kubeconfig")
+	p, err := k.run(program, append(args,
+		"--kubeconfig="+file, "--authentication-kubeconfig="+file, "--authorization-kubeconfig="+file, "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--cert-dir="+k.path(user))...)
+	if err != nil {
+		return err
+	}
+	// Its certificate is its own; all that is asked is whether it lives.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // loopback health
+	defer client.CloseIdleConnections()
+	return p.ready(ctx, func(ctx context.Context) error {
+		return get(ctx, client, "https://127.0.0.1:"+strconv.Itoa(port)+"/healthz", "", http.StatusOK)
+	})
+}
+
+func (k *Kubernetes) writeKubeconfig(path, token string) error {
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: enginetest, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: user, user: {token: %s}}]
+contexts: [{name: enginetest, context: {cluster: enginetest, user: user}}]
+current-context: enginetest
+`, k.URL, base64.StdEncoding.EncodeToString(k.CA), token)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// Client returns an HTTP client that trusts the API server and keeps up to
+// conns connections. Requests must carry "Authorization: Bearer " + Token. It
+// speaks HTTP/1.1: one request at a time on each connection.
+func (k *Kubernetes) Client(conns int) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(k.CA)
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConns: conns, MaxIdleConnsPerHost: conns, MaxConnsPerHost: conns,
+	}}
+}
+
+// get is a readiness probe on a path of the API server.
+func (k *Kubernetes) get(ctx context.Context, path string) error {
+	client := k.Client(1)
+	defer client.CloseIdleConnections()
+	return get(ctx, client, k.URL+path, k.Token, http.StatusOK)
+}
+
+// Close stops the control plane and removes its data. Safe to call again.
+func (k *Kubernetes) Close() error {
+	var err error
+	for i := len(k.procs) - 1; i >= 0; i-- {
+		err = errors.Join(err, k.procs[i].terminate())
+	}
+	return errors.Join(err, removeDir(k.dir))
+}
+
+// KubernetesCluster starts a control plane for a test, not durable unless the
+// caller says so with StartKubernetes.
+func KubernetesCluster(tb testing.TB) *Kubernetes {
+	tb.Helper()
+	ctx, cancel := testContext(tb)
+	defer cancel()
+	k, err := StartKubernetes(ctx, KubernetesConfig{NotDurable: true})
+	check(tb, err)
+	closeAtEnd(tb, k)
+	return k
+}
