@@ -37,6 +37,7 @@ type Kubernetes struct {
 	Kubeconfig string // path of a kubeconfig with the three above
 
 	dir      string
+	alone    bool // without controllers
 	programs map[string]string
 	procs    []*process
 }
@@ -45,7 +46,7 @@ type Kubernetes struct {
 // has controllers, until the namespace "default" is ready for pods. The caller
 // must Close it.
 func StartKubernetes(ctx context.Context, cfg KubernetesConfig) (*Kubernetes, error) {
-	k := &Kubernetes{Token: cryptorand.Text(), programs: make(map[string]string)}
+	k := &Kubernetes{Token: cryptorand.Text(), alone: cfg.NoControllers, programs: make(map[string]string)}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		path, ok := find(name, builtDir())
 		if !ok {

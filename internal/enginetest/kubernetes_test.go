@@ -95,6 +95,9 @@ func TestKubernetes(t *testing.T) {
 		case <-tick.C:
 		}
 	}
+	load := enginetest.Load{Clients: 2, N: 6, Live: true}
+	rate, err := k.MeasureJobs(t.Context(), load)
+	checkRate(t, rate, err, "kubernetes", "api live", load)
 	k.Token = "wrong"
 	var refused object
 	if status := call(t, k, http.MethodGet, jobs, nil, &refused); status != http.StatusUnauthorized {

@@ -83,6 +83,16 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("job wrote %q, %v, want nobody", got, err)
 		}
 	})
+	t.Run("submissions are measured", func(t *testing.T) {
+		load := enginetest.Load{Clients: 2, N: 6}
+		rate, err := s.MeasureSbatch(t.Context(), load)
+		checkRate(t, rate, err, "slurm", "sbatch held", load)
+		rate, err = s.MeasureREST(t.Context(), load)
+		checkRate(t, rate, err, "slurm", "slurmrestd held", load)
+		if missing, err := s.Missing(t.Context(), []string{"1", "99999"}); err != nil || len(missing) != 1 || missing[0] != "99999" {
+			t.Errorf("missing = %q, %v, want 99999", missing, err)
+		}
+	})
 	t.Run("a job outlives its controller", func(t *testing.T) {
 		gate, err := os.Create(filepath.Join(s.Work, "gate"))
 		if err != nil {
