@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+)
+
+// api is a server as this program calls it.
+type api struct {
+	target    target
+	jobs      jobsv1connect.JobServiceClient
+	registry  registryv1connect.RegistryServiceClient
+	scheduler schedulerv1connect.SchedulerServiceClient
+	metering  meteringv1connect.MeteringServiceClient
+	identity  identityv1connect.IdentityServiceClient
+	adapters  adaptersv1connect.AdapterServiceClient
+}
+
+// callTimeout bounds every call that is not a stream. The longest is a batch
+// of 5000 jobs, which a small server stores in a few seconds.
+const callTimeout = time.Minute
+
+// api returns a client of the configured server. It makes no call.
+func (c *cli) api() (*api, error) {
+	t, err := c.target()
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	hc := &http.Client{
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         dialer.DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConnsPerHost: 16,
+			IdleConnTimeout:     time.Minute,
+		},
+		// A key never follows a redirect.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	opts := connect.WithInterceptors(&caller{t})
+	return &api{
+		target:    t,
+		jobs:      jobsv1connect.NewJobServiceClient(hc, t.server, opts),
+		registry:  registryv1connect.NewRegistryServiceClient(hc, t.server, opts),
+		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
+		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
+		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
+		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
+	}, nil
+}
+
+// caller adds to every call the key, a deadline if it is not a stream, and to
+// its error the server and the method.
+type caller struct{ target target }
+
+func (i *caller) header(h http.Header) {
+	h.Set("User-Agent", "yunhe/"+buildVersion())
+	if i.target.key != "" {
+		h.Set("Authorization", "Bearer "+i.target.key)
+	}
+}
+
+func (i *caller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		i.header(req.Header())
+		res, err := next(ctx, req)
+		if err != nil {
+			return nil, &callError{i.target, req.Spec().Procedure, err}
+		}
+		return res, nil
+	}
+}
+
+func (i *caller) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		i.header(conn.RequestHeader())
+		return conn
+	}
+}
+
+func (i *caller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// stream reads a server stream to its end, calling fn for each message, and
+// gives its error the method's name.
+func stream[M any](a *api, method string, s *connect.ServerStreamForClient[M], err error, fn func(*M) error) error {
+	if err != nil {
+		return a.streamError(method, err)
+	}
+	defer s.Close()
+	for s.Receive() {
+		if err := fn(s.Msg()); err != nil {
+			return err
+		}
+	}
+	if err := s.Err(); err != nil {
+		return a.streamError(method, err)
+	}
+	return nil
+}
+
+func (a *api) streamError(method string, err error) error {
+	var call *callError
+	if errors.As(err, &call) {
+		return err
+	}
+	return &callError{a.target, method, err}
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
+)
+
+func jobExplainCommand(c *cli) *cobra.Command {
+	var sel selection
+	cmd := &cobra.Command{
+		Use: "explain JOB", Short: "Show why each replica is where it is",
+		Long: `Shows every decision about the job's replicas: each candidate center with its
+score (0 to 100) under each policy, the policies' weights, the weighted final
+score and the rank, or the reasons why it was left out. For what still waits:
+what a decision would say now. With -o wide also the facts that were scored.
+
+-o json lists for every replica every candidate with each policy's score,
+weight and weighted score, the final score, or the filter reasons.`,
+		Args: takes(1, 1, "the ID of a job"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			res, err := a.scheduler.ExplainJob(cmd.Context(), &schedulerv1.ExplainJobRequest{JobId: args[0]})
+			if err != nil {
+				return err
+			}
+			if sel.task != "" || sel.replica >= 0 {
+				job, err := a.jobs.GetJob(cmd.Context(), &jobsv1.GetJobRequest{JobId: args[0]})
+				if err != nil {
+					return err
+				}
+				task, err := sel.resolve(job)
+				if err != nil {
+					return err
+				}
+				res.Decisions = slices.DeleteFunc(res.GetDecisions(), func(d *schedulerv1.Decision) bool {
+					return !sel.has(task, d.GetTaskIndex(), d.GetReplicaIndex())
+				})
+			}
+			return c.print(result{msg: res, names: chosenCenters(res), print: func(w io.Writer, color bool) error {
+				return c.explainJob(w, color, res)
+			}})
+		},
+	}
+	selectionFlags(cmd, &sel)
+	return cmd
+}
+
+// chosenCenters returns the centers chosen, each once, sorted.
+func chosenCenters(res *schedulerv1.ExplainJobResponse) []string {
+	var ids []string
+	for _, d := range res.GetDecisions() {
+		if d.GetAiCenterId() != "" {
+			ids = append(ids, d.GetAiCenterId())
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// shownDecisions is how many tables a person reads; -o wide shows all.
+const shownDecisions = 20
+
+func (c *cli) explainJob(w io.Writer, color bool, res *schedulerv1.ExplainJobResponse) error {
+	if len(res.GetDecisions()) == 0 {
+		c.note("no decision was made about %s", res.GetJobId())
+		return nil
+	}
+	for i, d := range res.GetDecisions() {
+		if i == shownDecisions && !c.wide() {
+			c.note("and %s more; -o wide shows all, --task and --replica narrow", text.Count(len(res.GetDecisions())-i, "decision"))
+			return nil
+		}
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := c.explainDecision(w, color, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) explainDecision(w io.Writer, color bool, d *schedulerv1.Decision) error {
+	title := text.Clean(fmt.Sprintf("%s/%d", d.GetTaskName(), d.GetReplicaIndex()))
+	if d.GetAttempt() > 1 {
+		title += fmt.Sprintf(" run %d", d.GetAttempt())
+	}
+	what := text.Paint("waits", text.Yellow, color)
+	if d.GetAiCenterId() != "" {
+		what = "→ " + text.Paint(text.Clean(chosenTitle(d)), text.Green, color)
+	}
+	line := text.Paint(title, text.Bold, color) + "  " + what
+	if d.GetDecidedAt() != nil {
+		line += "  " + text.Paint("decided "+c.ago(d.GetDecidedAt()), text.Dim, color)
+	}
+	if _, err := fmt.Fprintln(w, line); err != nil {
+		return err
+	}
+	if d.GetSummary() != "" {
+		if _, err := fmt.Fprintln(w, text.Clean(d.GetSummary())); err != nil {
+			return err
+		}
+	}
+	if len(d.GetCandidates()) == 0 {
+		return nil
+	}
+	return c.scoreTable(d).Write(w, color)
+}
+
+func chosenTitle(d *schedulerv1.Decision) string {
+	for _, k := range d.GetCandidates() {
+		if k.GetAiCenterId() == d.GetAiCenterId() && k.GetCenterName() != "" && k.GetCenterName() != k.GetAiCenterId() {
+			return fmt.Sprintf("%s (%s)", k.GetCenterName(), k.GetAiCenterId())
+		}
+	}
+	return d.GetAiCenterId()
+}
+
+// scoreTable has a row per candidate, best first, and a column per policy.
+func (c *cli) scoreTable(d *schedulerv1.Decision) *text.Table {
+	policies, weights := policiesOf(d)
+	columns := []string{">RANK", "", "CENTER"}
+	for _, p := range policies {
+		columns = append(columns, ">"+fmt.Sprintf("%s ×%s", p, number(weights[p], 3)))
+	}
+	columns = append(columns, ">FINAL", "LEFT OUT BECAUSE")
+	reasons := slices.ContainsFunc(d.GetCandidates(), func(k *schedulerv1.CandidateScore) bool { return len(k.GetFilterReasons()) > 0 })
+	if !reasons {
+		columns = columns[:len(columns)-1]
+	}
+	t := text.NewTable(columns...)
+	for _, k := range ranked(d.GetCandidates()) {
+		center := k.GetAiCenterId()
+		if name := k.GetCenterName(); name != "" && name != center {
+			center = fmt.Sprintf("%s (%s)", name, center)
+		}
+		rank, mark, final := "-", text.Cell{Text: " "}, text.Cell{Text: "-", Color: text.Dim}
+		if k.GetRank() > 0 {
+			rank = fmt.Sprint(k.GetRank())
+			final = text.Cell{Text: number(k.GetFinalScore(), 2)}
+		}
+		if k.GetChosen() {
+			mark, final.Color = text.Cell{Text: "*", Color: text.Green}, text.Green
+		}
+		row := []any{rank, mark, center}
+		for _, p := range policies {
+			row = append(row, c.scoreText(k, p))
+		}
+		row = append(row, final)
+		if reasons {
+			why := text.Cell{Text: strings.Join(k.GetFilterReasons(), "; "), Color: text.Yellow}
+			if why.Text == "" {
+				why = text.Cell{Text: " "}
+			}
+			row = append(row, why)
+		}
+		t.Row(row...)
+	}
+	return t
+}
+
+// scoreText is the score of a candidate under a policy, with the fact behind
+// it if wide.
+func (c *cli) scoreText(k *schedulerv1.CandidateScore, policy string) string {
+	for _, s := range k.GetScores() {
+		if s.GetPolicyId() != policy {
+			continue
+		}
+		if c.wide() && s.GetFact() != "" {
+			return fmt.Sprintf("%s: %d", s.GetFact(), s.GetScore())
+		}
+		return fmt.Sprint(s.GetScore())
+	}
+	return "-"
+}
+
+// policiesOf returns the policies of a decision, in the order of the API, with
+// their weights.
+func policiesOf(d *schedulerv1.Decision) (ids []string, weights map[string]float64) {
+	weights = map[string]float64{}
+	for _, k := range d.GetCandidates() {
+		for _, s := range k.GetScores() {
+			if _, ok := weights[s.GetPolicyId()]; !ok {
+				ids = append(ids, s.GetPolicyId())
+			}
+			weights[s.GetPolicyId()] = s.GetWeight()
+		}
+	}
+	return ids, weights
+}
+
+// ranked returns the candidates by rank, those left out last, by ID.
+func ranked(candidates []*schedulerv1.CandidateScore) []*schedulerv1.CandidateScore {
+	sorted := slices.Clone(candidates)
+	slices.SortStableFunc(sorted, func(a, b *schedulerv1.CandidateScore) int {
+		switch {
+		case a.GetRank() == b.GetRank():
+			return strings.Compare(a.GetAiCenterId(), b.GetAiCenterId())
+		case a.GetRank() == 0:
+			return 1
+		case b.GetRank() == 0:
+			return -1
+		}
+		return int(a.GetRank() - b.GetRank())
+	})
+	return sorted
+}
+
+// number formats a score or weight with at most this many decimals.
+func number(x float64, decimals int) string {
+	s := strconv.FormatFloat(x, 'f', decimals, 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}

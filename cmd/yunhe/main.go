@@ -1,0 +1,45 @@
+// Command yunhe is the whole platform in one program: the server's roles and
+// the commands people use. `yunhe --help` is its manual.
+//
+// It keeps one promise to scripts: what was asked for goes to standard output,
+// everything said on the way goes to standard error, and the exit status is 0
+// if it was done, 1 if the request failed and 2 if it was never made because
+// the command line is wrong. `job wait` and `job submit --follow` answer with
+// the job's end instead: 0 succeeded, 1 failed, 2 stopped.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// commands lists the commands in the order of the manual. Each sets its
+// GroupID to one of the groups in root.go.
+func commands(c *cli) []*cobra.Command {
+	return []*cobra.Command{
+		jobCommand(c),
+		usageCommand(c),
+		centerCommand(c),
+		specCommand(c),
+		imageCommand(c),
+		policyCommand(c),
+		tenantCommand(c),
+		userCommand(c),
+		keyCommand(c),
+		auditCommand(c),
+		contextCommand(c),
+		whoamiCommand(c),
+		versionCommand(c),
+		completionCommand(c),
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(newCLI().run(ctx, os.Args[1:]))
+}
