@@ -70,9 +70,12 @@ type Margin struct {
 	RunnerUp string `json:"runner_up"`
 	// Gap is how far the runner-up is behind in the final score. It can be
 	// negative under an evaluator other than the weighted sum.
-	Gap       Exact  `json:"gap"`
-	ByID      bool   `json:"by_id,omitempty"`      // scores were equal: the lower ID won
-	DecidedBy string `json:"decided_by,omitempty"` // policy that put the chosen one ahead most; empty: none did
+	Gap  Exact `json:"gap"`
+	ByID bool  `json:"by_id,omitempty"` // scores were equal: the lower ID won
+	// DecidedBy is the policy that put the chosen one ahead most; under another
+	// evaluator than the weighted sum, the heaviest one in which the two
+	// differ. Empty: there is none.
+	DecidedBy string `json:"decided_by,omitempty"`
 	// Flip is the policy whose weight needs the least raise, relative to the
 	// sum of weights, to make the runner-up win; nil if no raise of a single
 	// weight can.
@@ -205,8 +208,8 @@ func (d *Decision) withdrawn(why string) *Decision {
 func (p *planner) writeRows(h *shape) {
 	t, e := h.table, h.table.show
 	var stale int
-	for i, ok := range e.fresh {
-		if !ok && (e.rows[i] == nil || t.reasons[i] == nil) {
+	for _, ok := range e.fresh {
+		if !ok {
 			stale++
 		}
 	}
@@ -221,7 +224,7 @@ func (p *planner) writeRows(h *shape) {
 	facts := make([]Fact, stale*columns)
 	lists := make([][]Fact, stale*policies)
 	for i := range e.rows {
-		if e.fresh[i] || e.rows[i] != nil && t.reasons[i] != nil {
+		if e.fresh[i] {
 			continue
 		}
 		e.fresh[i] = true
@@ -294,8 +297,12 @@ func (p *planner) margin(h *shape, best, next int32) *Margin {
 	var raise Exact // the least so far
 	for u, w := range t.weights {
 		lead := int64(win[u]) - int64(lose[u])
-		if w*lead > most {
-			most, m.DecidedBy = w*lead, h.set.Uses[u].Policy.ID
+		says := w * lead
+		if t.compare != nil && lead != 0 {
+			says = w
+		}
+		if says > most {
+			most, m.DecidedBy = says, h.set.Uses[u].Policy.ID
 		}
 		if lead >= 0 || t.compare != nil {
 			continue

@@ -61,7 +61,7 @@ func checkPinned(a *Ask, s *Site) string {
 	if a.Task.Pinned == nil || slices.Contains(a.Task.Pinned, s.ID) {
 		return ""
 	}
-	return "is not among the named candidates " + list(a.Task.Pinned)
+	return "is not one of those named: " + list(a.Task.Pinned)
 }
 
 func checkExcluded(a *Ask, s *Site) string {

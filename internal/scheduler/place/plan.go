@@ -296,7 +296,7 @@ func (p *planner) placeGang(j *job, res *Result) {
 			continue
 		}
 		text := "all or none of " + strconv.Itoa(total) + " replicas: task " + j.parts[failed].task.ID +
-			" found no room after " + strconv.Itoa(done) + " were placed; " + why
+			" finds no room once " + strconv.Itoa(done) + " have theirs; " + why
 		p.leaveGang(j, res, failed, d, text)
 		return
 	}

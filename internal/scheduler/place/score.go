@@ -252,11 +252,11 @@ func (c *column) measure(h *shape, sites []Site) {
 // touch looks at site i after its state changed.
 func (p *planner) touch(h *shape, i int32) {
 	t := h.table
+	t.show.stale(i)
 	if t.reasons[i] != nil {
 		return
 	}
 	was, now := t.fits[i], p.fits(i, h)
-	t.show.stale(i)
 	if !was && !now {
 		return
 	}
@@ -443,11 +443,11 @@ func (p *planner) nearMiss(h *shape) string {
 			closest, stage, share = int32(i), at, part
 		}
 	}
-	text := "none of " + strconv.Itoa(len(p.sites)) + " " + noun + "s fits:"
+	text := "none of " + strconv.Itoa(len(p.sites)) + " " + noun + "s fits"
 	if len(p.sites) == 1 {
-		text = "the only " + noun + " does not fit:"
+		text = "the only " + noun + " does not fit"
 	}
-	sep := " "
+	sep := " ("
 	for f := len(counts) - 1; f >= 0; f-- {
 		if counts[f] == 0 {
 			continue
@@ -456,14 +456,14 @@ func (p *planner) nearMiss(h *shape) string {
 		if f < len(p.filters) {
 			id = p.filters[f].ID
 		}
-		text += sep + strconv.Itoa(counts[f]) + " fail " + id
+		text += sep + id + ": " + strconv.Itoa(counts[f])
 		sep = ", "
 	}
 	why := p.shortage(closest, h)
 	if r := h.reasons[closest]; r != nil {
 		why = r[0].Text
 	}
-	return text + "; closest is " + p.sites[closest].ID + ": " + why
+	return text + "); closest is " + p.sites[closest].ID + ": " + why
 }
 
 func (p *planner) filterIndex(id string) int {

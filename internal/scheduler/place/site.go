@@ -37,7 +37,7 @@ func (s *Site) Left(resource string) (n int64, unlimited bool) {
 
 // packages returns how many packages of what a asks for are idle at s and how
 // many there are: what the offer states or, where it does not, what fits into
-// the capacities.
+// the capacities and devices.
 func (s *Site) packages(a *Ask) (idle, total Fact) {
 	base := int(s.index) * len(s.p.dims)
 	o := a.Offer(s)
@@ -54,6 +54,10 @@ func (s *Site) packages(a *Ask) (idle, total Fact) {
 			i = min(i, max(s.p.free[base+n.dim], 0)/n.amount)
 			t = min(t, max(s.p.total[base+n.dim], 0)/n.amount)
 		}
+	}
+	if n := a.devices; n != nil {
+		idle, total := s.p.slices(s.index, n)
+		i, t = min(i, idle/int64(n.count)), min(t, total/int64(n.count))
 	}
 	if t == math.MaxInt64 {
 		return Fact{}, Fact{}
@@ -448,23 +452,31 @@ func (p *planner) room(i int32, h *shape) int64 {
 		}
 	}
 	if n := h.ask.devices; n != nil {
-		var slices int64
-		for j := range p.devices[i] {
-			d := &p.devices[i][j]
-			if !d.fits(n) {
-				continue
-			}
-			fit := int64(math.MaxInt64)
-			for _, e := range n.each {
-				if e.amount > 0 {
-					fit = min(fit, d.free[e.dim]/e.amount)
-				}
-			}
-			slices = addSat(slices, fit)
-		}
-		most = min(most, slices/int64(n.count))
+		idle, _ := p.slices(i, n)
+		most = min(most, idle/int64(n.count))
 	}
 	return most
+}
+
+// slices returns how many slices of n the devices of site i have free and have
+// in all.
+func (p *planner) slices(i int32, n *deviceNeed) (idle, total int64) {
+	for j := range p.devices[i] {
+		d := &p.devices[i][j]
+		if n.model != "" && d.Model != n.model {
+			continue
+		}
+		free, all := int64(math.MaxInt64), int64(math.MaxInt64)
+		for _, e := range n.each {
+			if e.amount > 0 {
+				name := p.devDims[e.dim]
+				free = min(free, max(d.free[e.dim], 0)/e.amount)
+				all = min(all, max(d.Total[name], d.Device.Free[name], 0)/e.amount)
+			}
+		}
+		idle, total = addSat(idle, free), addSat(total, all)
+	}
+	return idle, total
 }
 
 // shortage says what site i lacks for one replica of h, "" if nothing.
@@ -495,8 +507,7 @@ func (p *planner) shortage(i int32, h *shape) string {
 		add("wants ", Amount(name, n.amount), ", ", quantity(name, free), " of ",
 			quantity(name, p.total[base+n.dim]), " free")
 		if have < free {
-			add2 := ", " + quantity(name, free-have) + " of it held for " + p.heldFor(i, n.dim)
-			text = append(text, add2...)
+			text = append(text, ", "+quantity(name, min(free-have, free))+" of it held for "+p.heldFor(i, n.dim)...)
 		}
 	}
 	if !counted && len(h.ask.need) > 0 {

@@ -30,7 +30,14 @@ func Text(unit string, f Fact) string {
 	case "ms":
 		return scaled(v, 3, false) + " s"
 	case "mJ":
+		if v >= 1e9 {
+			return scaled(v/1000, 3, false) + " kJ"
+		}
 		return scaled(v, 3, false) + " J"
+	case "jobs":
+		if v == 1 {
+			return "1 job"
+		}
 	case "m":
 		return scaled(v, 3, false) + " km"
 	case "kbit/s":
