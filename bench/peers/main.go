@@ -8,6 +8,9 @@
 // do there: "held" jobs are only accepted; "live" ones may run, so that
 // scheduling competes with acceptance. "api alone" is Kubernetes without its
 // controllers and scheduler: etcd and the API server.
+// A line "... killed" of each system says how many of the jobs it had just
+// accepted it lost when its server was killed (SIGKILL, not a loss of power)
+// and started again.
 //
 // It fails, printing no line, when an engine refuses a job or does not know it
 // afterwards.
@@ -97,10 +100,10 @@ func slurm(ctx context.Context, o options) (err error) {
 		{s.MeasureSbatch, all},
 		{s.MeasureREST, enginetest.Load{Clients: 1, N: o.n}},
 		{s.MeasureREST, all},
-		{s.MeasureREST, live},
+		{s.MeasureLoss, all},
+		{s.MeasureREST, live}, // last: its jobs go on running
 	} {
-		rate, err := step.measure(ctx, step.load)
-		if err := printed(rate, err); err != nil {
+		if err := printed(step.measure(ctx, step.load)); err != nil {
 			return err
 		}
 	}
@@ -109,28 +112,32 @@ func slurm(ctx context.Context, o options) (err error) {
 
 // kubernetes measures the API alone, then the whole control plane.
 func kubernetes(ctx context.Context, o options) error {
-	all := enginetest.Load{Clients: o.clients, N: o.n}
-	live := all
+	held := enginetest.Load{Clients: o.clients, N: o.n}
+	live := held
 	live.Live = true
-	if err := controlPlane(ctx, enginetest.KubernetesConfig{NoControllers: true}, all); err != nil {
+	alone := enginetest.KubernetesConfig{NoControllers: true}
+	err := controlPlane(ctx, alone, func(k *enginetest.Kubernetes) error {
+		return printed(k.MeasureJobs(ctx, held))
+	})
+	if err != nil {
 		return err
 	}
-	return controlPlane(ctx, enginetest.KubernetesConfig{}, all, live)
+	return controlPlane(ctx, enginetest.KubernetesConfig{}, func(k *enginetest.Kubernetes) error {
+		return errors.Join(
+			printed(k.MeasureJobs(ctx, held)),
+			printed(k.MeasureLoss(ctx, held)),
+			printed(k.MeasureJobs(ctx, live)),
+		)
+	})
 }
 
-func controlPlane(ctx context.Context, cfg enginetest.KubernetesConfig, loads ...enginetest.Load) (err error) {
+// controlPlane starts one for the time of use.
+func controlPlane(ctx context.Context, cfg enginetest.KubernetesConfig, use func(*enginetest.Kubernetes) error) error {
 	k, err := enginetest.StartKubernetes(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, k.Close()) }()
-	for _, load := range loads {
-		rate, err := k.MeasureJobs(ctx, load)
-		if err := printed(rate, err); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(use(k), k.Close())
 }
 
 // printed prints a rate as a line of JSON, unless measuring it failed.

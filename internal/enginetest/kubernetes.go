@@ -37,7 +37,8 @@ type Kubernetes struct {
 	Kubeconfig string // path of a kubeconfig with the three above
 
 	dir      string
-	alone    bool // without controllers
+	store    string // URL of etcd
+	alone    bool   // without controllers
 	programs map[string]string
 	procs    []*process
 }
@@ -125,7 +126,26 @@ func (k *Kubernetes) startEtcd(ctx context.Context, cfg KubernetesConfig, client
 	if err != nil {
 		return err
 	}
+	k.store = clients
 	return etcd.ready(ctx, func(ctx context.Context) error { return httpGet(ctx, clients+"/health", http.StatusOK) })
+}
+
+// KillStore ends etcd as a crash would. The API server keeps running and
+// answers errors.
+func (k *Kubernetes) KillStore() error { return k.procs[0].kill() }
+
+// StartStore starts etcd again on its data and waits until the API server is
+// ready.
+func (k *Kubernetes) StartStore(ctx context.Context) error {
+	etcd, err := start(k.procs[0].command)
+	if err != nil {
+		return err
+	}
+	k.procs[0] = etcd
+	if err := etcd.ready(ctx, func(ctx context.Context) error { return httpGet(ctx, k.store+"/health", http.StatusOK) }); err != nil {
+		return err
+	}
+	return k.procs[1].ready(ctx, func(ctx context.Context) error { return k.get(ctx, "/readyz") })
 }
 
 func (k *Kubernetes) startAPI(ctx context.Context, store string, port int, tokens map[string]string) error {

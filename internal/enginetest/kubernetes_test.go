@@ -98,6 +98,11 @@ func TestKubernetes(t *testing.T) {
 	load := enginetest.Load{Clients: 2, N: 6, Live: true}
 	rate, err := k.MeasureJobs(t.Context(), load)
 	checkRate(t, rate, err, "kubernetes", "api live", load)
+	rate, err = k.MeasureLoss(t.Context(), load)
+	checkRate(t, rate, err, "kubernetes", "etcd killed", load)
+	if rate.Lost == nil || *rate.Lost != 0 {
+		t.Errorf("lost = %v, want 0: what a process has written survives its death", rate.Lost)
+	}
 	k.Token = "wrong"
 	var refused object
 	if status := call(t, k, http.MethodGet, jobs, nil, &refused); status != http.StatusUnauthorized {

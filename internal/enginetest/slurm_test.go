@@ -89,6 +89,11 @@ func TestSlurm(t *testing.T) {
 		checkRate(t, rate, err, "slurm", "sbatch held", load)
 		rate, err = s.MeasureREST(t.Context(), load)
 		checkRate(t, rate, err, "slurm", "slurmrestd held", load)
+		rate, err = s.MeasureLoss(t.Context(), load)
+		checkRate(t, rate, err, "slurm", "slurmctld killed", load)
+		if rate.Lost == nil || *rate.Lost < 0 || *rate.Lost > load.N {
+			t.Errorf("lost = %v, want 0..%d", rate.Lost, load.N)
+		}
 		if missing, err := s.Missing(t.Context(), []string{"1", "99999"}); err != nil || len(missing) != 1 || missing[0] != "99999" {
 			t.Errorf("missing = %q, %v, want 99999", missing, err)
 		}

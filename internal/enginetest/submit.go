@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +40,9 @@ type Rate struct {
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_ms"`
 	P99       float64 `json:"p99_ms"`
+	// Lost is how many of the accepted jobs were gone after the server was
+	// killed and started again; nil if it was not killed.
+	Lost *int `json:"lost,omitempty"`
 }
 
 // MeasureSubmit calls submit N times from Clients goroutines and measures it.
@@ -106,32 +108,58 @@ const slurmScript = "#!/bin/sh\nexit 0\n"
 //
 // Slurm answers when the job is in slurmctld's memory and its script in a
 // file; it saves the list of jobs every few seconds. These rates are therefore
-// of acceptance, not of durability.
+// of acceptance, not of durability: see MeasureLoss.
 func (s *Slurm) MeasureSbatch(ctx context.Context, load Load) (Rate, error) {
 	args := []string{"--parsable", "--job-name=rate", "--output=/dev/null", "--ntasks=1", "--mem=50"}
 	if !load.Live {
 		args = append(args, "--hold")
 	}
-	return s.measure(ctx, load, "sbatch", func(ctx context.Context, _ int) (string, error) {
+	rate, _, err := s.measure(ctx, load, "sbatch", func(ctx context.Context, _ int) (string, error) {
 		out, err := s.Run(ctx, slurmScript, "sbatch", args...)
 		return strings.TrimSpace(out), err
 	})
+	return rate, err
 }
 
 // MeasureREST submits to slurmrestd over connections that are kept open where
 // the server allows it. See MeasureSbatch on durability.
 func (s *Slurm) MeasureREST(ctx context.Context, load Load) (Rate, error) {
+	rate, _, err := s.measureREST(ctx, load)
+	return rate, err
+}
+
+// MeasureLoss is MeasureREST of held jobs, after which slurmctld is killed and
+// started again, and asked which of the jobs it still knows.
+func (s *Slurm) MeasureLoss(ctx context.Context, load Load) (Rate, error) {
+	load.Live = false
+	rate, ids, err := s.measureREST(ctx, load)
+	if err != nil {
+		return Rate{}, err
+	}
+	if err := errors.Join(s.KillController(), s.StartController(ctx)); err != nil {
+		return Rate{}, err
+	}
+	missing, err := s.Missing(ctx, ids)
+	if err != nil {
+		return Rate{}, err
+	}
+	lost := len(missing)
+	rate.Mode, rate.Lost = "slurmctld killed", &lost
+	return rate, nil
+}
+
+func (s *Slurm) measureREST(ctx context.Context, load Load) (Rate, []string, error) {
 	const user = "nobody"
 	token, err := s.Token(ctx, user, time.Hour)
 	if err != nil {
-		return Rate{}, err
+		return Rate{}, nil, err
 	}
 	body, err := json.Marshal(map[string]any{"script": slurmScript, "job": map[string]any{
 		"name": "rate", "current_working_directory": s.Work, "standard_output": "/dev/null", "hold": !load.Live,
 		"environment": map[string]string{"PATH": "/usr/bin:/bin"}, "tasks": 1, "memory_per_node": 50,
 	}})
 	if err != nil {
-		return Rate{}, fmt.Errorf("encode job: %w", err)
+		return Rate{}, nil, fmt.Errorf("encode job: %w", err)
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: load.Clients, MaxConnsPerHost: load.Clients}}
 	defer client.CloseIdleConnections()
@@ -142,7 +170,7 @@ func (s *Slurm) MeasureREST(ctx context.Context, load Load) (Rate, error) {
 		var answer struct {
 			JobID int `json:"job_id"`
 		}
-		if err := post(ctx, client, s.RESTURL+"/slurm/"+slurmREST+"/job/submit", header, body, http.StatusOK, &answer); err != nil {
+		if err := exchange(ctx, client, http.MethodPost, s.RESTURL+"/slurm/"+slurmREST+"/job/submit", header, body, http.StatusOK, &answer); err != nil {
 			return "", err
 		}
 		if answer.JobID == 0 {
@@ -152,22 +180,23 @@ func (s *Slurm) MeasureREST(ctx context.Context, load Load) (Rate, error) {
 	})
 }
 
-// measure submits and then asks slurmctld whether it has every job it took.
-func (s *Slurm) measure(ctx context.Context, load Load, mode string, submit func(context.Context, int) (string, error)) (Rate, error) {
-	ids := make([]string, load.N)
+// measure submits and then asks slurmctld whether it has every job it took. It
+// returns their IDs too.
+func (s *Slurm) measure(ctx context.Context, load Load, mode string, submit func(context.Context, int) (string, error)) (Rate, []string, error) {
+	ids := make([]string, max(load.N, 0))
 	rate, err := MeasureSubmit(ctx, load, func(ctx context.Context, _, i int) (err error) {
 		ids[i], err = submit(ctx, i)
 		return err
 	})
 	if err != nil {
-		return Rate{}, err
+		return Rate{}, nil, err
 	}
 	rate.System, rate.Mode = "slurm", load.mode(mode)
 	missing, err := s.Missing(ctx, ids)
 	if err == nil && len(missing) > 0 {
 		err = fmt.Errorf("slurmctld accepted %d jobs and does not know %d of them, the first %s", load.N, len(missing), missing[0])
 	}
-	return rate, err
+	return rate, ids, err
 }
 
 // Missing returns those of the job IDs that slurmctld does not know.
@@ -184,48 +213,103 @@ func (s *Slurm) Missing(ctx context.Context, ids []string) ([]string, error) {
 }
 
 // MeasureJobs creates Jobs of batch/v1 over REST, each client on its own
-// connection. The API server answers when etcd has the Job on disk, unless the
-// control plane was started NotDurable.
+// connection, and then asks the API server whether it has every one. It
+// answers when etcd has the Job on disk, unless the control plane was started
+// NotDurable.
 func (k *Kubernetes) MeasureJobs(ctx context.Context, load Load) (Rate, error) {
+	rate, prefix, err := k.createJobs(ctx, load)
+	if err != nil {
+		return Rate{}, err
+	}
+	lost, err := k.missing(ctx, prefix, load.N)
+	if err == nil && lost > 0 {
+		err = fmt.Errorf("the API server accepted %d jobs and does not know %d of them", load.N, lost)
+	}
+	return rate, err
+}
+
+// MeasureLoss is MeasureJobs of suspended jobs, after which etcd is killed and
+// started again, and the API server asked which of the jobs it still knows.
+func (k *Kubernetes) MeasureLoss(ctx context.Context, load Load) (Rate, error) {
+	load.Live = false
+	rate, prefix, err := k.createJobs(ctx, load)
+	if err != nil {
+		return Rate{}, err
+	}
+	if err := errors.Join(k.KillStore(), k.StartStore(ctx)); err != nil {
+		return Rate{}, err
+	}
+	lost, err := k.missing(ctx, prefix, load.N)
+	if err != nil {
+		return Rate{}, err
+	}
+	rate.Mode, rate.Lost = "etcd killed", &lost
+	return rate, nil
+}
+
+const jobsPath = "/apis/batch/v1/namespaces/default/jobs"
+
+func (k *Kubernetes) header() http.Header {
+	return http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + k.Token}}
+}
+
+// createJobs measures and returns the prefix of the jobs' names; the number of
+// the submission follows it.
+func (k *Kubernetes) createJobs(ctx context.Context, load Load) (Rate, string, error) {
 	client := k.Client(load.Clients)
 	defer client.CloseIdleConnections()
-	// A name of its own lets one control plane be measured again.
+	// Names of its own let one control plane be measured again.
 	prefix := "rate-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"
-	header := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + k.Token}}
-	url := k.URL + "/apis/batch/v1/namespaces/default/jobs"
-	var mu sync.Mutex
-	uids := make(map[string]bool, load.N)
 	rate, err := MeasureSubmit(ctx, load, func(ctx context.Context, _, i int) error {
 		body := fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q},"spec":{"suspend":%t,"template":{"spec":`+
 			`{"restartPolicy":"Never","containers":[{"name":"main","image":"none","command":["true"],`+
 			`"resources":{"requests":{"cpu":"1","memory":"50Mi"}}}]}}}}`, prefix+strconv.Itoa(i), !load.Live)
 		var answer struct{ Metadata struct{ UID string } }
-		if err := post(ctx, client, url, header, []byte(body), http.StatusCreated, &answer); err != nil {
+		if err := exchange(ctx, client, http.MethodPost, k.URL+jobsPath, k.header(), []byte(body), http.StatusCreated, &answer); err != nil {
 			return err
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		uids[answer.Metadata.UID] = true
+		if answer.Metadata.UID == "" {
+			return errors.New("the API server answered without a UID")
+		}
 		return nil
 	})
-	if err != nil {
-		return Rate{}, err
-	}
-	if len(uids) != load.N {
-		return Rate{}, fmt.Errorf("the API server accepted %d jobs but made %d", load.N, len(uids))
-	}
 	rate.System, rate.Mode = "kubernetes", load.mode("api")
 	if k.alone {
 		rate.Mode = "api alone" // whether held or live, nobody looks at the job
 	}
-	return rate, nil
+	return rate, prefix, err
 }
 
-// post sends a JSON body and decodes the answer, which must have the status.
-func post(ctx context.Context, client *http.Client, url string, header http.Header, body []byte, status int, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+// missing counts the jobs 0..n-1 of a prefix that the API server does not have
+// in its store.
+func (k *Kubernetes) missing(ctx context.Context, prefix string, n int) (int, error) {
+	client := k.Client(1)
+	defer client.CloseIdleConnections()
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := exchange(ctx, client, http.MethodGet, k.URL+jobsPath, k.header(), nil, http.StatusOK, &list); err != nil {
+		return 0, err
+	}
+	known := make(map[string]bool, len(list.Items))
+	for _, item := range list.Items {
+		known[item.Metadata.Name] = true
+	}
+	missing := 0
+	for i := range n {
+		if !known[prefix+strconv.Itoa(i)] {
+			missing++
+		}
+	}
+	return missing, nil
+}
+
+// exchange sends a JSON body, if any, and decodes the answer, which must have
+// the status.
+func exchange(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte, status int, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("post to %s: %w", url, err)
+		return fmt.Errorf("%s %s: %w", method, url, err)
 	}
 	req.Header = header
 	resp, err := client.Do(req)
