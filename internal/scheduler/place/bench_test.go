@@ -93,3 +93,53 @@ func BenchmarkPlan(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPlanFull goes through a backlog for which there is no room: what a
+// cycle costs when everything waits.
+func BenchmarkPlanFull(b *testing.B) {
+	s, queue, set := fleet(1000), backlog(100_000, 100), eight(b)
+	for i := range s.Candidates {
+		s.Candidates[i].Free["gpu"] = 0
+	}
+	for _, tables := range []bool{false, true} {
+		b.Run(fmt.Sprintf("centers=1000/jobs=100000/kinds=100/tables=%v", tables), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				res, err := place.Plan(s, queue, set, place.Options{NoTables: !tables})
+				if err != nil || len(res.Unplaced) != len(queue) {
+					b.Fatalf("%d of %d stay: %v", len(res.Unplaced), len(queue), err)
+				}
+			}
+			b.ReportMetric(float64(len(queue))*float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+		})
+	}
+}
+
+// BenchmarkPlanGangs places distributed gangs of 64 replicas in two tasks.
+func BenchmarkPlanGangs(b *testing.B) {
+	s, queue, set := fleet(1000), backlog(64, 10), eight(b)
+	for i := range s.Candidates {
+		s.Candidates[i].Free["gpu"] = 64
+	}
+	for i := range queue {
+		w := &queue[i]
+		w.Gang, w.Distributed = true, true
+		server := w.Tasks[0]
+		server.ID, server.Replicas = "server", 4
+		server.Request = place.Amounts{"cpu": 8000, "gpu": 1}
+		w.Tasks[0].Replicas = 60
+		w.Tasks = append(w.Tasks, server)
+	}
+	for _, tables := range []bool{false, true} {
+		b.Run(fmt.Sprintf("centers=1000/gangs=64/replicas=4096/tables=%v", tables), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				res, err := place.Plan(s, queue, set, place.Options{NoTables: !tables})
+				if err != nil || len(res.Placements) != 4096 {
+					b.Fatalf("%d of 4096 placed: %v", len(res.Placements), err)
+				}
+			}
+			b.ReportMetric(4096*float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+		})
+	}
+}

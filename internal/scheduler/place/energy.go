@@ -42,9 +42,6 @@ func (s *Site) energy(a *Ask) Fact {
 	var static, busy int64 // mW
 	held, stated := false, true
 	add := func(p Power, n int64) {
-		if n == 0 {
-			return
-		}
 		held, stated = true, stated && p.Per > 0
 		static = addSat(static, mulDiv(p.Static, n, max(p.Per, 1)))
 		busy = addSat(busy, mulDiv(p.Busy, n, max(p.Per, 1)))

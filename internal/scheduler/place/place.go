@@ -231,37 +231,91 @@ func (s *Snapshot) check() error {
 	return nil
 }
 
+// Limits of the input. Within them no sum the engine makes overflows.
+const (
+	maxAmount  = int64(1) << 60
+	maxLoad    = int64(10_000_000) // its square, times 90,000 candidates, fits an int64
+	maxDevices = 1_000_000
+)
+
 func (c *Candidate) check() error {
-	if c.RunningTasks < 0 || c.WaitingTasks < 0 {
-		return fault.New(fault.Invalid, "candidate %s: running_tasks %d and waiting_tasks %d must be at least 0",
-			c.ID, c.RunningTasks, c.WaitingTasks)
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "candidate %s: "+format, append([]any{c.ID}, args...)...)
+	}
+	if min(c.RunningTasks, c.WaitingTasks) < 0 || max(c.RunningTasks, c.WaitingTasks) > maxLoad {
+		return bad("running_tasks %d and waiting_tasks %d must be 0 to %d", c.RunningTasks, c.WaitingTasks, maxLoad)
+	}
+	for _, v := range []struct {
+		what    string
+		amounts Amounts
+	}{{"free", c.Free}, {"total", c.Total}} {
+		for _, name := range slices.Sorted(maps.Keys(v.amounts)) {
+			if n := v.amounts[name]; n < -maxAmount || n > maxAmount {
+				return bad("%s %s must be within ±%d, got %d", v.what, name, maxAmount, n)
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Power)) {
 		if p := c.Power[name]; p.Per < 0 || p.Static < 0 || p.Busy < 0 {
-			return fault.New(fault.Invalid, "candidate %s: power of %s must be at least 0, got static %d and busy %d mW per %d",
-				c.ID, name, p.Static, p.Busy, p.Per)
+			return bad("power of %s must be at least 0, got static %d and busy %d mW per %d", name, p.Static, p.Busy, p.Per)
 		}
 	}
-	for _, sp := range c.Speeds {
+	for i, sp := range c.Speeds {
 		if sp.Milli <= 0 {
-			return fault.New(fault.Invalid, "candidate %s: speed of %s %s must be at least 1 thousandth, got %d",
-				c.ID, sp.Kind, sp.Precision, sp.Milli)
+			return bad("speed of %s must be at least 1 thousandth, got %d", sp.name(), sp.Milli)
+		}
+		if slices.ContainsFunc(c.Speeds[:i], func(o Speed) bool { return o.Kind == sp.Kind && o.Precision == sp.Precision }) {
+			return bad("speed of %s is given twice", sp.name())
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Offers)) {
-		if o := c.Offers[id]; o.PriceFenPerHour.Known && o.PriceFenPerHour.Value < 0 {
-			return fault.New(fault.Invalid, "candidate %s: price of specification %s must be at least 0, got %d fen per hour",
-				c.ID, id, o.PriceFenPerHour.Value)
+		o := c.Offers[id]
+		if o.PriceFenPerHour.Known && o.PriceFenPerHour.Value < 0 {
+			return bad("price of specification %s must be at least 0, got %d fen per hour", id, o.PriceFenPerHour.Value)
+		}
+		if i, t := o.Idle.Value, o.Total.Value; min(i, t) < -maxAmount || max(i, t) > maxAmount {
+			return bad("packages of specification %s must be within ±%d, got %d idle of %d", id, maxAmount, i, t)
 		}
 	}
-	devices := make(map[string]bool, len(c.Devices))
-	for _, d := range c.Devices {
-		if d.ID == "" || devices[d.ID] {
-			return fault.New(fault.Invalid, "candidate %s: device id %q is empty or given twice", c.ID, d.ID)
+	if p := c.Position; p != nil && (p.Longitude < -180e6 || p.Longitude > 180e6 || p.Latitude < -90e6 || p.Latitude > 90e6) {
+		return bad("position must be within ±180 and ±90 degrees, got %d and %d millionths", p.Longitude, p.Latitude)
+	}
+	for _, f := range []struct {
+		name string
+		fact Fact
+	}{{"pue", c.PUE}, {"carbon", c.Carbon}} {
+		if f.fact.Known && f.fact.Value < 0 {
+			return bad("%s must be at least 0, got %d", f.name, f.fact.Value)
 		}
-		devices[d.ID] = true
+	}
+	if err := c.checkDevices(); err != nil {
+		return err
 	}
 	return c.Network.check("candidate " + c.ID)
+}
+
+func (c *Candidate) checkDevices() error {
+	seen := make(map[string]bool, len(c.Devices))
+	for _, d := range c.Devices {
+		if d.ID == "" || seen[d.ID] {
+			return fault.New(fault.Invalid, "candidate %s: device id %q is empty or given twice", c.ID, d.ID)
+		}
+		seen[d.ID] = true
+		for _, name := range slices.Sorted(maps.Keys(d.Free)) {
+			if n := d.Free[name]; n < -maxAmount || n > maxAmount {
+				return fault.New(fault.Invalid, "candidate %s device %s: free %s must be within ±%d, got %d", c.ID, d.ID, name, maxAmount, n)
+			}
+		}
+	}
+	return nil
+}
+
+// name writes the kind and, if stated, the precision.
+func (s *Speed) name() string {
+	if s.Precision == "" {
+		return s.Kind
+	}
+	return s.Kind + " " + s.Precision
 }
 
 func (n *Network) check(path string) error {

@@ -88,12 +88,16 @@ func Plan(s *Snapshot, queue []Work, set *Set, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newPlanner(s, works, &opts)
+	return newPlanner(s, works, &opts).run(works, set)
+}
+
+// run places works, which are in canonical order.
+func (p *planner) run(works []*Work, set *Set) (*Result, error) {
 	jobs := make([]*job, len(works))
 	for i, w := range works {
 		jobs[i] = p.newJob(w, set)
 	}
-	order := opts.Order
+	order := p.opts.Order
 	if order == nil {
 		order = ByPriority
 	}
@@ -111,7 +115,7 @@ func Plan(s *Snapshot, queue []Work, set *Set, opts Options) (*Result, error) {
 		done[i] = true
 		mark := len(p.journal)
 		p.placeJob(jobs[i], res)
-		if opts.Order != nil {
+		if p.opts.Order != nil {
 			got = p.amounts(mark)
 		}
 		p.journal = p.journal[:0] // what is placed now stays
@@ -295,8 +299,8 @@ func (p *planner) placeGang(j *job, res *Result) {
 			order = slices.Insert(slices.Delete(order, at, at+1), 0, failed)
 			continue
 		}
-		text := "all or none of " + strconv.Itoa(total) + " replicas: task " + j.parts[failed].task.ID +
-			" finds no room once " + strconv.Itoa(done) + " have theirs; " + why
+		text := "all or none of " + strconv.Itoa(total) + " replicas: with " + strconv.Itoa(done) +
+			" placed, task " + j.parts[failed].task.ID + " finds no room; " + why
 		p.leaveGang(j, res, failed, d, text)
 		return
 	}
@@ -369,6 +373,9 @@ func (p *planner) hold(w *Work, res *Result) {
 		sites[i] = &p.sites[i]
 	}
 	for _, o := range p.opts.Hold(w, sites) {
+		if o.Work == "" {
+			o.Work = w.ID
+		}
 		i, ok := p.siteIndex[o.Candidate]
 		if !ok {
 			continue
@@ -377,12 +384,9 @@ func (p *planner) hold(w *Work, res *Result) {
 			p.holds = make([][]hold, len(p.sites))
 		}
 		h := hold{Hold: &o, startMS: mulDiv(max(o.StartsIn, 0), 1000, 1)}
-		if h.Work == "" {
-			h.Work = w.ID
-		}
 		for _, name := range sortedKeys(nil, o.Amounts) {
 			if d, ok := p.dimIndex[name]; ok && o.Amounts[name] > 0 {
-				h.amounts = append(h.amounts, need{dim: d, amount: o.Amounts[name]})
+				h.amounts = append(h.amounts, need{dim: d, amount: min(o.Amounts[name], maxAmount)})
 			}
 		}
 		p.holds[i] = append(p.holds[i], h)

@@ -48,6 +48,8 @@ type table struct {
 	peers   int64    // version of the peers looked at
 	used    int      // when it was last used
 	show    *explain // nil until the first explanation
+	miss    string   // why nothing fits, if missAt is seen
+	missAt  int
 }
 
 // column holds one factor.
@@ -84,6 +86,9 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 	h.ask.Task.ID, h.ask.Task.Replicas, h.ask.Task.Indices = "", 0, nil
 	var buf [16]string
 	for _, name := range sortedKeys(buf[:0], t.Request) {
+		if t.Request[name] == 0 {
+			continue // nothing of it fits anywhere, even where it is overdrawn
+		}
 		h.ask.need = append(h.ask.need, need{dim: p.dimIndex[name], amount: t.Request[name]})
 	}
 	if t.Spec != "" {
@@ -92,6 +97,9 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 	if d := t.Devices; d != nil {
 		h.ask.devices = &deviceNeed{count: d.Count, model: d.Model}
 		for _, name := range sortedKeys(buf[:0], d.Each) {
+			if d.Each[name] == 0 {
+				continue
+			}
 			h.ask.devices.each = append(h.ask.devices.each, need{dim: p.devDim[name], amount: d.Each[name]})
 		}
 	}
@@ -103,6 +111,9 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 func (p *planner) decide(h *shape) int32 {
 	p.refresh(h)
 	best := int32(-1)
+	if h.nfit == 0 {
+		return best
+	}
 	if compare := h.table.compare; compare != nil {
 		n := len(h.weights)
 		for i := range h.fits {
@@ -206,7 +217,7 @@ func (p *planner) reasons(h *shape, s *Site) (out []Reason) {
 
 // evict makes room for n more cells by dropping the tables used longest ago.
 func (p *planner) evict(n int) {
-	for p.cells > 0 && p.cells+n > maxCells {
+	for p.cells > 0 && p.cells+n > p.maxCells {
 		oldest := 0
 		for i := range p.live {
 			if p.live[i].used < p.live[oldest].used {
@@ -422,6 +433,13 @@ func (t *table) settle(i int32, u int, columns []column) {
 // nearMiss says in one sentence why nothing fits h: how many sites fail which
 // filter first, and what the one that came closest lacks.
 func (p *planner) nearMiss(h *shape) string {
+	if h.miss == "" || h.missAt != h.seen {
+		h.miss, h.missAt = p.findMiss(h), h.seen
+	}
+	return h.miss
+}
+
+func (p *planner) findMiss(h *shape) string {
 	noun := p.opts.Noun
 	if noun == "" {
 		noun = "center"
@@ -480,9 +498,8 @@ func (p *planner) filterIndex(id string) int {
 func (p *planner) coverage(i int32, h *shape) int64 {
 	part := int64(1000)
 	for j := range h.ask.need {
-		if n := &h.ask.need[j]; n.amount > 0 {
-			part = min(part, mulDiv(1000, min(max(p.available(i, h, n), 0), n.amount), n.amount))
-		}
+		n := &h.ask.need[j]
+		part = min(part, mulDiv(1000, min(max(p.available(i, h, n), 0), n.amount), n.amount))
 	}
 	if d := h.ask.devices; d != nil {
 		part = min(part, int64(p.devicesFit(i, d))*1000/int64(d.count))

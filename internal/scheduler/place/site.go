@@ -50,7 +50,7 @@ func (s *Site) packages(a *Ask) (idle, total Fact) {
 		if n.spec && stated {
 			return Known(max(s.p.free[base+n.dim], 0)), o.Total
 		}
-		if n.amount > 0 && !n.spec {
+		if !n.spec {
 			i = min(i, max(s.p.free[base+n.dim], 0)/n.amount)
 			t = min(t, max(s.p.total[base+n.dim], 0)/n.amount)
 		}
@@ -75,8 +75,8 @@ const (
 // need is one dimension of an ask.
 type need struct {
 	dim    int
-	amount int64
-	spec   bool // counts packages of the specification
+	amount int64 // at least 1
+	spec   bool  // counts packages of the specification
 }
 
 // deviceNeed is a DeviceRequest with its dimensions.
@@ -124,6 +124,7 @@ type planner struct {
 	journal    []taken
 	shapes     map[string]*shape
 	cells      int // sites × live score tables
+	maxCells   int
 	clock      int // counts decisions, for the oldest table
 	live       []*shape
 	copies     map[dataKey]*copies
@@ -146,10 +147,10 @@ type linkKey struct{ from, to string }
 func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 	p := &planner{
 		opts: opts, filters: append(Filters(), opts.Filters...),
-		assumedKbps: opts.AssumedBandwidthKbps,
-		siteIndex:   make(map[string]int32, len(s.Candidates)),
-		links:       make(map[linkKey]*Network, len(s.Links)),
-		shapes:      map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{},
+		assumedKbps: opts.AssumedBandwidthKbps, maxCells: maxCells,
+		siteIndex: make(map[string]int32, len(s.Candidates)),
+		links:     make(map[linkKey]*Network, len(s.Links)),
+		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 	}
 	if p.assumedKbps <= 0 {
@@ -307,7 +308,7 @@ func (p *planner) available(i int32, h *shape, n *need) int64 {
 	for j := range p.holds[i] {
 		if o := &p.holds[i][j]; o.startMS < end {
 			for _, a := range o.amounts {
-				if a.dim == n.dim {
+				if a.dim == n.dim && free > 0 {
 					free -= a.amount
 				}
 			}
@@ -445,10 +446,9 @@ func (p *planner) change(i int32) {
 func (p *planner) room(i int32, h *shape) int64 {
 	most := int64(math.MaxInt64)
 	for j := range h.ask.need {
-		if n := &h.ask.need[j]; n.amount > 0 {
-			if free := p.available(i, h, n); free != unlimited {
-				most = min(most, max(free, 0)/n.amount)
-			}
+		n := &h.ask.need[j]
+		if free := p.available(i, h, n); free != unlimited {
+			most = min(most, max(free, 0)/n.amount)
 		}
 	}
 	if n := h.ask.devices; n != nil {
@@ -468,11 +468,9 @@ func (p *planner) slices(i int32, n *deviceNeed) (idle, total int64) {
 		}
 		free, all := int64(math.MaxInt64), int64(math.MaxInt64)
 		for _, e := range n.each {
-			if e.amount > 0 {
-				name := p.devDims[e.dim]
-				free = min(free, max(d.free[e.dim], 0)/e.amount)
-				all = min(all, max(d.Total[name], d.Device.Free[name], 0)/e.amount)
-			}
+			name := p.devDims[e.dim]
+			free = min(free, max(d.free[e.dim], 0)/e.amount)
+			all = min(all, max(d.Total[name], d.Device.Free[name], 0)/e.amount)
 		}
 		idle, total = addSat(idle, free), addSat(total, all)
 	}

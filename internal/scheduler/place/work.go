@@ -165,30 +165,42 @@ func (w *Work) check() error {
 }
 
 func (t *Task) check(work string) error {
+	bad := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "work %s task %s: "+format, append([]any{work, t.ID}, args...)...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(t.Request)) {
-		if t.Request[name] < 0 {
-			return fault.New(fault.Invalid, "work %s task %s: request of %s must be at least 0, got %d", work, t.ID, name, t.Request[name])
+		if n := t.Request[name]; n < 0 || n > maxAmount {
+			return bad("request of %s must be 0 to %d, got %d", name, maxAmount, n)
 		}
 	}
 	if d := t.Devices; d != nil {
-		if d.Count < 1 {
-			return fault.New(fault.Invalid, "work %s task %s: device count must be at least 1, got %d", work, t.ID, d.Count)
+		if d.Count < 1 || d.Count > maxDevices {
+			return bad("device count must be 1 to %d, got %d", maxDevices, d.Count)
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Each)) {
-			if d.Each[name] < 0 {
-				return fault.New(fault.Invalid, "work %s task %s: %s of a device must be at least 0, got %d", work, t.ID, name, d.Each[name])
+			if n := d.Each[name]; n < 0 || n > maxAmount {
+				return bad("%s of a device must be 0 to %d, got %d", name, maxAmount, n)
 			}
 		}
 	}
 	for _, n := range t.Data {
 		if n.Bytes < 0 {
-			return fault.New(fault.Invalid, "work %s task %s: dataset %s must have at least 0 bytes, got %d", work, t.ID, n.Dataset, n.Bytes)
+			return bad("dataset %s must have at least 0 bytes, got %d", n.Dataset, n.Bytes)
 		}
 	}
 	if t.RunSeconds.Known && t.RunSeconds.Value < 0 {
-		return fault.New(fault.Invalid, "work %s task %s: run_seconds must be at least 0, got %d", work, t.ID, t.RunSeconds.Value)
+		return bad("run_seconds must be at least 0, got %d", t.RunSeconds.Value)
+	}
+	for _, f := range t.QoS.targets() {
+		if f.Known && f.Value < 0 {
+			return bad("qos targets must be at least 0, got %d", f.Value)
+		}
 	}
 	return nil
+}
+
+func (q *QoS) targets() [5]Fact {
+	return [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds}
 }
 
 // appendKey appends everything of t and o that an Ask shows, so that equal
@@ -218,8 +230,7 @@ func appendKey(b []byte, t *Task, o *Origin) []byte {
 		b = binary.AppendVarint(appendString(b, n.Dataset), n.Bytes)
 		b = appendBool(b, n.Stay)
 	}
-	q := &t.QoS
-	for _, f := range [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds} {
+	for _, f := range t.QoS.targets() {
 		b = appendFact(b, f)
 	}
 	b = appendString(b, o.Name)
