@@ -19,15 +19,11 @@ var dataTopology = Policy{
 
 func roundTrip(a *Ask, s *Site) Fact {
 	var sum, n int64
-	if a.peers != nil {
-		for _, p := range a.peers.at {
-			d := a.p.roundTrips(p.site)[s.index]
-			if d < 0 {
-				return Fact{}
-			}
-			sum = addSat(sum, mulDiv(d, p.replicas, 1))
-			n += p.replicas
+	if w := a.peers; w != nil && w.replicas > 0 {
+		if w.unknown[s.index] > 0 {
+			return Fact{}
 		}
+		sum, n = w.trips[s.index], w.replicas
 	}
 	for _, d := range a.data {
 		trip := d.trips[s.index]
@@ -208,33 +204,28 @@ func (p *planner) roundTrips(i int32) []int64 {
 // sites are 20 MB.
 const maxTripRows = 256
 
-// peers is where the replicas of one work are. It grows and shrinks with the
-// plan; version changes with it.
+// peers is where the replicas of one work are, as seen from every site. It
+// follows the plan; version changes with it. Sums are kept so that one more
+// replica costs the same however many there are.
 type peers struct {
-	at      []peer // ascending by site
-	version int64
-}
-
-type peer struct {
-	site     int32
 	replicas int64
+	trips    []int64 // by site: sum of the known round trips to the replicas, in µs
+	unknown  []int64 // by site: replicas to which the round trip is unknown
+	version  int64
 }
 
 // add puts n more replicas (or, negative, fewer) at site.
-func (w *peers) add(site int32, n int64) {
+func (w *peers) add(p *planner, site int32, n int64) {
 	w.version++
-	i := 0
-	for i < len(w.at) && w.at[i].site < site {
-		i++
+	w.replicas += n
+	if w.trips == nil {
+		w.trips, w.unknown = make([]int64, len(p.sites)), make([]int64, len(p.sites))
 	}
-	if i < len(w.at) && w.at[i].site == site {
-		w.at[i].replicas += n
-		if w.at[i].replicas == 0 {
-			w.at = append(w.at[:i], w.at[i+1:]...)
+	for i, d := range p.roundTrips(site) {
+		if d < 0 {
+			w.unknown[i] += n
+		} else {
+			w.trips[i] += n * d
 		}
-		return
 	}
-	w.at = append(w.at, peer{})
-	copy(w.at[i+1:], w.at[i:])
-	w.at[i] = peer{site, n}
 }

@@ -99,6 +99,18 @@ func (s *Set) evaluator() *Evaluator {
 	return &s.Evaluator
 }
 
+// readsPeers tells whether a factor of s depends on where replicas are.
+func (s *Set) readsPeers() bool {
+	for i := range s.Uses {
+		for j := range s.Uses[i].Policy.Factors {
+			if s.Uses[i].Policy.Factors[j].Varies == WithPeers {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Weights returns the weights in the order of Uses.
 func (s *Set) Weights() []int64 {
 	w := make([]int64, len(s.Uses))

@@ -155,16 +155,16 @@ func (p *planner) decision(h *shape, best int32) *Decision {
 	if e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
 		return e.last
 	}
-	p.writeRows(h)
+	shown := n
+	if r := p.opts.TableRows; r > 0 && r < n {
+		shown = r
+	}
 	p.rank(t)
+	p.writeRows(h, e.order[:shown])
 	head := p.header(h.set)
 	d := &Decision{
 		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Policies: head.policies, WeightSum: head.sum,
 		Candidates: n, Feasible: t.nfit, Load: p.load,
-	}
-	shown := n
-	if r := p.opts.TableRows; r > 0 && r < n {
-		shown = r
 	}
 	d.Omitted = n - shown
 	d.Table = make([]Entry, shown)
@@ -204,12 +204,13 @@ func (d *Decision) withdrawn(why string) *Decision {
 	return &out
 }
 
-// writeRows brings the rows of h up to date; new rows share three allocations.
-func (p *planner) writeRows(h *shape) {
+// writeRows brings the rows of the given sites up to date. New rows share a few
+// allocations.
+func (p *planner) writeRows(h *shape, sites []int32) {
 	t, e := h.table, h.table.show
 	var stale int
-	for _, ok := range e.fresh {
-		if !ok {
+	for _, i := range sites {
+		if !e.fresh[i] {
 			stale++
 		}
 	}
@@ -223,7 +224,7 @@ func (p *planner) writeRows(h *shape) {
 	weighted := make([]int64, stale*policies)
 	facts := make([]Fact, stale*columns)
 	lists := make([][]Fact, stale*policies)
-	for i := range e.rows {
+	for _, i := range sites {
 		if e.fresh[i] {
 			continue
 		}
@@ -234,7 +235,7 @@ func (p *planner) writeRows(h *shape) {
 		e.rows[i] = r
 		if !t.fits[i] {
 			r.Filtered = t.reasons[i]
-			if text := p.shortage(int32(i), h); text != "" {
+			if text := p.shortage(i, h); text != "" {
 				r.Filtered = append(slices.Clip(r.Filtered), Reason{capacityFilter, text})
 			}
 			continue
@@ -243,7 +244,7 @@ func (p *planner) writeRows(h *shape) {
 		r.Weighted, weighted = weighted[:policies:policies], weighted[policies:]
 		r.Values, lists = lists[:policies:policies], lists[policies:]
 		for u := range r.Scores {
-			r.Scores[u] = int(t.scores[i*policies+u])
+			r.Scores[u] = int(t.scores[int(i)*policies+u])
 			r.Weighted[u] = t.weights[u] * int64(r.Scores[u])
 			k := t.first[u+1] - t.first[u]
 			r.Values[u], facts = facts[:k:k], facts[k:]

@@ -236,6 +236,8 @@ const (
 	maxAmount  = int64(1) << 60
 	maxLoad    = int64(10_000_000) // its square, times 90,000 candidates, fits an int64
 	maxDevices = 1_000_000
+	maxMicros  = int64(1_000_000_000) // of a round trip, which is summed over replicas
+	maxCount   = 1_000_000            // replicas of a task
 )
 
 func (c *Candidate) check() error {
@@ -320,15 +322,15 @@ func (s *Speed) name() string {
 
 func (n *Network) check(path string) error {
 	for _, f := range []struct {
-		name string
-		fact Fact
-		low  int64
+		name      string
+		fact      Fact
+		low, high int64
 	}{
-		{"latency_us", n.LatencyMicros, 0}, {"jitter_us", n.JitterMicros, 0}, {"loss_ppm", n.LossPPM, 0},
-		{"bandwidth_kbps", n.BandwidthKbps, 1},
+		{"latency_us", n.LatencyMicros, 0, maxMicros}, {"jitter_us", n.JitterMicros, 0, maxMicros},
+		{"loss_ppm", n.LossPPM, 0, 1_000_000}, {"bandwidth_kbps", n.BandwidthKbps, 1, maxAmount},
 	} {
-		if f.fact.Known && f.fact.Value < f.low {
-			return fault.New(fault.Invalid, "%s: %s must be at least %d, got %d", path, f.name, f.low, f.fact.Value)
+		if f.fact.Known && (f.fact.Value < f.low || f.fact.Value > f.high) {
+			return fault.New(fault.Invalid, "%s: %s must be %d to %d, got %d", path, f.name, f.low, f.high, f.fact.Value)
 		}
 	}
 	return nil

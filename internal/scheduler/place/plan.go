@@ -188,11 +188,11 @@ func (p *planner) newJob(w *Work, set *Set) *job {
 		set = w.Set
 	}
 	var mates *peers
-	if w.Distributed {
+	if w.Distributed && set.readsPeers() {
 		mates = &peers{}
 		for _, id := range sortedKeys(nil, w.Placed) {
 			if i, ok := p.siteIndex[id]; ok && w.Placed[id] > 0 {
-				mates.add(i, int64(w.Placed[id]))
+				mates.add(p, i, int64(w.Placed[id]))
 			}
 		}
 	}

@@ -568,3 +568,25 @@ func TestWorkThatStaysLeavesNoTrace(t *testing.T) {
 		}
 	})
 }
+
+// TestLimitedTablesAreTheTop of full ones, at every decision of a plan.
+func TestLimitedTablesAreTheTop(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s, q := genCase(t)
+		set, o := genSet(t), drawOptions(t)
+		full := plan(t, s, q, set, o)
+		o.TableRows = rapid.IntRange(1, 4).Draw(t, "rows")
+		for i, p := range plan(t, s, q, set, o).Placements {
+			want := *full.Placements[i].Decision
+			if n := len(want.Table); n > o.TableRows {
+				want.Table, want.Omitted = want.Table[:o.TableRows], n-o.TableRows
+			}
+			a, errA := json.Marshal(p.Decision)
+			b, errB := json.Marshal(want)
+			if errA != nil || errB != nil || string(a) != string(b) {
+				t.Fatalf("%d rows of %s/%s/%d\n%s\nwant\n%s\n%v %v", o.TableRows, p.Work, p.Task, p.Replica, a, b, errA, errB)
+			}
+		}
+	})
+}

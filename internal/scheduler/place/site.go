@@ -431,7 +431,7 @@ func (p *planner) apply(i int32, h *shape, devs []int32, sign int64) {
 	p.load.Jobs += sign
 	p.load.JobSquares += after*after - before*before
 	if h.ask.peers != nil {
-		h.ask.peers.add(i, sign)
+		h.ask.peers.add(p, i, sign)
 	}
 	p.change(i)
 }

@@ -131,12 +131,17 @@ func (t *Task) count() int {
 }
 
 func (w *Work) check() error {
+	for _, id := range slices.Sorted(maps.Keys(w.Placed)) {
+		if n := w.Placed[id]; n < 0 || n > maxCount {
+			return fault.New(fault.Invalid, "work %s: replicas placed at %s must be 0 to %d, got %d", w.ID, id, maxCount, n)
+		}
+	}
 	ids := make(map[string]bool, len(w.Tasks))
 	numbered := false
 	for i := range w.Tasks {
 		t := &w.Tasks[i]
-		if t.Replicas < 0 {
-			return fault.New(fault.Invalid, "work %s task %s: replicas must be at least 0, got %d", w.ID, t.ID, t.Replicas)
+		if t.Replicas < 0 || t.Replicas > maxCount {
+			return fault.New(fault.Invalid, "work %s task %s: replicas must be 0 to %d, got %d", w.ID, t.ID, maxCount, t.Replicas)
 		}
 		if err := t.check(w.ID); err != nil {
 			return err
