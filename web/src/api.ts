@@ -1,0 +1,121 @@
+// The one door to the platform: transport, clients and the caller's key.
+import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-web";
+import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
+import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
+import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
+import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
+import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
+import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
+import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
+
+const STORAGE_KEY = "yunhe.key";
+
+let key = "";
+
+/** Takes the key from "#key=…" in the address, which is then cleaned, or from storage. */
+export function loadKey(): string {
+  const fragment = new URLSearchParams(window.location.hash.slice(1));
+  const given = fragment.get("key")?.trim();
+  if (given) {
+    window.history.replaceState(null, "", window.location.pathname + window.location.search);
+    setKey(given);
+  } else {
+    key = localStorage.getItem(STORAGE_KEY) ?? "";
+  }
+  return key;
+}
+
+/** Keeps the key for this and later visits; "" forgets it. */
+export function setKey(next: string): void {
+  key = next;
+  if (next) localStorage.setItem(STORAGE_KEY, next);
+  else localStorage.removeItem(STORAGE_KEY);
+}
+
+function authorization(): string {
+  return `Bearer ${key}`;
+}
+
+/** Adds the caller's key to every call; a call that brings its own keeps it. */
+const authorize: Interceptor = (next) => (request) => {
+  if (key && !request.header.has("Authorization")) request.header.set("Authorization", authorization());
+  return next(request);
+};
+
+export interface Clients {
+  identity: Client<typeof IdentityService>;
+  registry: Client<typeof RegistryService>;
+  jobs: Client<typeof JobService>;
+  scheduler: Client<typeof SchedulerService>;
+  metering: Client<typeof MeteringService>;
+  monitor: Client<typeof MonitorService>;
+  adapters: Client<typeof AdapterService>;
+}
+
+/** Clients of every service over one transport. */
+export function createClients(transport: Transport): Clients {
+  return {
+    identity: createClient(IdentityService, transport),
+    registry: createClient(RegistryService, transport),
+    jobs: createClient(JobService, transport),
+    scheduler: createClient(SchedulerService, transport),
+    metering: createClient(MeteringService, transport),
+    monitor: createClient(MonitorService, transport),
+    adapters: createClient(AdapterService, transport),
+  };
+}
+
+/** Clients of the platform that served this page. */
+export function platformClients(): Clients {
+  return createClients(
+    createConnectTransport({ baseUrl: window.location.origin, useBinaryFormat: true, interceptors: [authorize] }),
+  );
+}
+
+/** Calls that take longer than this have failed. Streams have no limit. */
+const CALL_TIMEOUT_MS = 30_000;
+
+/** Options of a unary call that ends with signal or at the time limit. */
+export function call(signal?: AbortSignal): { signal?: AbortSignal; timeoutMs: number } {
+  return signal ? { signal, timeoutMs: CALL_TIMEOUT_MS } : { timeoutMs: CALL_TIMEOUT_MS };
+}
+
+/** All items of a paged list. */
+export async function allPages<P extends { nextPageToken: string }, T>(
+  fetchPage: (pageToken: string) => Promise<P>,
+  items: (page: P) => T[],
+): Promise<T[]> {
+  const found: T[] = [];
+  let token = "";
+  do {
+    const page = await fetchPage(token);
+    found.push(...items(page));
+    token = page.nextPageToken;
+  } while (token);
+  return found;
+}
+
+/** Downloads a file of the REST interface with the caller's key and hands it to the browser. */
+export async function download(path: string, fileName: string): Promise<void> {
+  const response = await fetch(path, { headers: { Authorization: authorization() } });
+  if (!response.ok) throw new Error(await problemOf(response));
+  const url = URL.createObjectURL(await response.blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = fileName;
+  link.click();
+  // The browser has taken its own reference once the click is dispatched.
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+async function problemOf(response: Response): Promise<string> {
+  const text = await response.text();
+  try {
+    const body: unknown = JSON.parse(text);
+    if (body && typeof body === "object" && "message" in body && typeof body.message === "string") return body.message;
+  } catch {
+    // Not JSON: the text is the message.
+  }
+  return text || `${response.status} ${response.statusText}`;
+}

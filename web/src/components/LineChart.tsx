@@ -1,0 +1,103 @@
+// Lines over time, drawn by ECharts. Loaded only by pages that show one.
+import { LineChart as Lines } from "echarts/charts";
+import { GridComponent, LegendComponent, TooltipComponent } from "echarts/components";
+import { type EChartsType, init, use } from "echarts/core";
+import { CanvasRenderer } from "echarts/renderers";
+import { useEffect, useRef } from "react";
+import { formatClock, formatTime } from "../lib/format";
+import { usePrefs } from "../prefs";
+import { FONT, SERIES } from "../theme";
+import type { ChartProps } from "./Chart";
+
+use([Lines, GridComponent, LegendComponent, TooltipComponent, CanvasRenderer]);
+
+export default function LineChart({ lines, start, end, height, format, max, label }: ChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const chart = useRef<EChartsType>(undefined);
+  const { theme } = usePrefs();
+
+  useEffect(() => {
+    if (!box.current) return;
+    const made = init(box.current);
+    chart.current = made;
+    const observer = new ResizeObserver(() => made.resize());
+    observer.observe(box.current);
+    return () => {
+      observer.disconnect();
+      made.dispose();
+      chart.current = undefined;
+    };
+  }, []);
+
+  useEffect(() => {
+    const dark = theme === "dark";
+    const text = dark ? "#93a1b3" : "#667488";
+    const rule = dark ? "#1f2a38" : "#e9edf2";
+    chart.current?.setOption(
+      {
+        animation: false,
+        color: [...SERIES],
+        textStyle: { fontFamily: FONT },
+        grid: { left: 8, right: 14, top: 12, bottom: lines.length > 1 ? 34 : 6, containLabel: true },
+        legend: {
+          show: lines.length > 1,
+          type: "scroll",
+          bottom: 0,
+          icon: "roundRect",
+          itemWidth: 12,
+          itemHeight: 3,
+          textStyle: { color: text, fontSize: 12 },
+          pageTextStyle: { color: text },
+          pageIconColor: text,
+        },
+        tooltip: {
+          trigger: "axis",
+          confine: true,
+          backgroundColor: dark ? "#18212d" : "#fff",
+          borderColor: dark ? "#2d3a4b" : "#dfe5ec",
+          textStyle: { color: dark ? "#e4eaf2" : "#17202c", fontSize: 12 },
+          axisPointer: { lineStyle: { color: text, type: "dashed" } },
+          valueFormatter: (value: unknown) => (typeof value === "number" ? format(value) : ""),
+        },
+        xAxis: {
+          type: "time",
+          min: start,
+          max: end,
+          axisLine: { lineStyle: { color: rule } },
+          axisTick: { show: false },
+          splitLine: { show: false },
+          axisLabel: {
+            color: text,
+            fontSize: 11,
+            hideOverlap: true,
+            formatter: (at: number) =>
+              end - start > 86_400_000 ? formatTime(at).slice(5, 16) : formatClock(at).slice(0, 5),
+          },
+          axisPointer: { label: { formatter: ({ value }: { value: number }) => formatTime(value) } },
+        },
+        yAxis: {
+          type: "value",
+          min: 0,
+          max,
+          minInterval: max === undefined ? undefined : 0,
+          splitNumber: 4,
+          axisLabel: { color: text, fontSize: 11, formatter: (value: number) => format(value) },
+          splitLine: { lineStyle: { color: rule } },
+        },
+        series: lines.map((line) => ({
+          type: "line",
+          name: line.name,
+          data: line.points,
+          showSymbol: line.points.length === 1,
+          symbolSize: 5,
+          lineStyle: { width: 1.8 },
+          areaStyle: lines.length === 1 ? { opacity: 0.12 } : undefined,
+          emphasis: { focus: "series" },
+        })),
+      },
+      { notMerge: true },
+    );
+  }, [lines, start, end, theme, format, max]);
+
+  return <div ref={box} style={{ height }} role="img" aria-label={label} />;
+}

@@ -1,0 +1,193 @@
+// The frame of every page: navigation, header, and the page itself.
+import {
+  ApartmentOutlined,
+  AppstoreOutlined,
+  CodeSandboxOutlined,
+  DashboardOutlined,
+  KeyOutlined,
+  LogoutOutlined,
+  MoonOutlined,
+  ProfileOutlined,
+  SlidersOutlined,
+  SunOutlined,
+  TeamOutlined,
+  UserOutlined,
+  WalletOutlined,
+} from "@ant-design/icons";
+import { Button, Dropdown, Layout, Menu, type MenuProps, Spin, Tooltip } from "antd";
+import { Suspense } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, Outlet, ScrollRestoration, useLocation, useNavigate, useNavigation } from "react-router";
+import { useFeed } from "../feed";
+import { usePrefs } from "../prefs";
+import { useSession } from "../session";
+import { Logo } from "./Logo";
+
+const { Header, Sider, Content } = Layout;
+
+export function Shell() {
+  const { t } = useTranslation();
+  const moving = useNavigation().state === "loading";
+  return (
+    <Layout className="yh-shell">
+      <a className="yh-skip" href="#content">
+        {t("nav.skip")}
+      </a>
+      <Sider width={212} className="yh-sider" theme="light">
+        <Link to="/" className="yh-brand" aria-label={t("nav.overview")}>
+          <Logo />
+          <span>
+            <strong>Yunhe</strong>
+            <small>{t("brand.tagline")}</small>
+          </span>
+        </Link>
+        <Navigation />
+      </Sider>
+      <Layout>
+        <Header className="yh-header">
+          <div className={moving ? "yh-progress yh-progress-on" : "yh-progress"} />
+          <FeedStatus />
+          <span className="yh-grow" />
+          <LanguageSwitch />
+          <ThemeSwitch />
+          <UserMenu />
+        </Header>
+        <Content className="yh-content" id="content" tabIndex={-1}>
+          <Suspense fallback={<Spin className="yh-page-spin" />}>
+            <Outlet />
+          </Suspense>
+        </Content>
+      </Layout>
+      <ScrollRestoration />
+    </Layout>
+  );
+}
+
+function Navigation() {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  const { pathname } = useLocation();
+  const item = (path: string, icon: React.ReactNode, label: string) => ({
+    key: path,
+    icon,
+    label: <Link to={path}>{label}</Link>,
+  });
+  const items: MenuProps["items"] = [
+    item("/", <DashboardOutlined />, t("nav.overview")),
+    item("/jobs", <ProfileOutlined />, t("nav.jobs")),
+    {
+      type: "group",
+      key: "resources",
+      label: t("nav.resources"),
+      children: [
+        item("/centers", <ApartmentOutlined />, t("nav.centers")),
+        item("/specs", <AppstoreOutlined />, t("nav.specs")),
+        item("/images", <CodeSandboxOutlined />, t("nav.images")),
+      ],
+    },
+    {
+      type: "group",
+      key: "operation",
+      label: t("nav.operation"),
+      children: [
+        ...(can("scheduler.read") ? [item("/policies", <SlidersOutlined />, t("nav.policies"))] : []),
+        ...(can("metering.read") ? [item("/usage", <WalletOutlined />, t("nav.usage"))] : []),
+        item(
+          "/identity",
+          can("identity.read") ? <TeamOutlined /> : <KeyOutlined />,
+          can("identity.read") ? t("nav.identity") : t("nav.keys"),
+        ),
+      ],
+    },
+  ];
+  const selected = pathname === "/" ? "/" : `/${pathname.split("/")[1]}`;
+  return (
+    <nav aria-label={t("nav.label")}>
+      <Menu mode="inline" items={items} selectedKeys={[selected]} className="yh-menu" />
+    </nav>
+  );
+}
+
+function FeedStatus() {
+  const { t } = useTranslation();
+  const { status } = useFeed();
+  return (
+    <Tooltip title={t(`feed.${status}.help`)}>
+      <span className={`yh-feed yh-feed-${status}`} role="status">
+        <i aria-hidden />
+        {t(`feed.${status}.label`)}
+      </span>
+    </Tooltip>
+  );
+}
+
+export function LanguageSwitch() {
+  const { language, setLanguage } = usePrefs();
+  const next = language === "zh" ? "en" : "zh";
+  return (
+    <Button
+      type="text"
+      data-testid="language"
+      lang={next === "zh" ? "zh-CN" : "en"}
+      aria-label={next === "zh" ? "切换到中文" : "Switch to English"}
+      onClick={() => setLanguage(next)}
+    >
+      {next === "zh" ? "中文" : "English"}
+    </Button>
+  );
+}
+
+export function ThemeSwitch() {
+  const { t } = useTranslation();
+  const { theme, setTheme } = usePrefs();
+  const next = theme === "dark" ? "light" : "dark";
+  return (
+    <Button
+      type="text"
+      data-testid="theme"
+      aria-label={t(next === "dark" ? "theme.toDark" : "theme.toLight")}
+      icon={theme === "dark" ? <SunOutlined /> : <MoonOutlined />}
+      onClick={() => setTheme(next)}
+    />
+  );
+}
+
+function UserMenu() {
+  const { t } = useTranslation();
+  const { state, signOut } = useSession();
+  const navigate = useNavigate();
+  if (state.phase !== "signedIn") return null;
+  const { user } = state;
+  return (
+    <Dropdown
+      trigger={["click"]}
+      menu={{
+        items: [
+          {
+            key: "who",
+            disabled: true,
+            label: (
+              <span className="yh-who">
+                <strong>{user.name || user.userId}</strong>
+                <small>
+                  {user.tenantId} · {t(`role.${user.role}`)}
+                </small>
+              </span>
+            ),
+          },
+          { type: "divider" },
+          { key: "keys", icon: <KeyOutlined />, label: t("nav.keys") },
+          { key: "out", icon: <LogoutOutlined />, label: t("session.signOut") },
+        ],
+        onClick: ({ key }) => {
+          if (key === "keys") void navigate("/identity?tab=keys");
+          if (key === "out") signOut();
+        },
+      }}
+    >
+      <Button type="text" icon={<UserOutlined />} data-testid="user">
+        {user.name || user.userId}
+      </Button>
+    </Dropdown>
+  );
+}

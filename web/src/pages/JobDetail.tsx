@@ -1,0 +1,426 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { App, Button, Descriptions, Popconfirm, Table, type TableColumnsType, Tabs } from "antd";
+import { useMemo } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useNavigate, useParams, useSearchParams } from "react-router";
+import { call } from "../api";
+import {
+  Copyable,
+  Elapsed,
+  Fact,
+  Fen,
+  Loaded,
+  Micros,
+  Moment,
+  Nothing,
+  PageHead,
+  Panel,
+  StateTag,
+} from "../components/bits";
+import { StopButton } from "../components/JobTable";
+import { LogViewer, replicaKey } from "../components/LogViewer";
+import { Placement } from "../components/Placement";
+import { Timeline } from "../components/Timeline";
+import { useReason } from "../components/useReason";
+import type { Job, Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
+import { FailurePolicy, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
+import type { CostLine } from "../gen/yunhe/metering/v1/metering_pb";
+import { messageOf } from "../lib/errors";
+import { formatBytes, formatCount, formatDuration, formatFen, formatMillis, NONE } from "../lib/format";
+import { specToJson } from "../lib/jobform";
+import { hasEnded } from "../lib/states";
+import { useCenterNames, useExplain, useJob, useJobCost } from "../queries";
+import { useClients, useSession } from "../session";
+
+export function JobDetail() {
+  const { jobId = "" } = useParams();
+  const job = useJob(jobId);
+  const { t } = useTranslation();
+  if (!job.data) {
+    return (
+      <>
+        <PageHead title={jobId} back={{ to: "/jobs", label: t("nav.jobs") }} />
+        <Panel>
+          <Loaded query={job} rows={8}>
+            {() => null}
+          </Loaded>
+        </Panel>
+      </>
+    );
+  }
+  return <Detail key={jobId} job={job.data} />;
+}
+
+const TABS = ["replicas", "timeline", "log", "placement", "cost", "spec"] as const;
+type Tab = (typeof TABS)[number];
+
+function Detail({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  const [params, setParams] = useSearchParams();
+  const wanted = params.get("tab") as Tab | null;
+  const tab = wanted && TABS.includes(wanted) ? wanted : "replicas";
+  const selected = params.get("replica") ?? "";
+  const show = (next: Tab, replica = selected) =>
+    setParams({ tab: next, ...(replica ? { replica } : {}) }, { replace: true, preventScrollReset: true });
+  return (
+    <>
+      <PageHead
+        title={job.spec?.name ?? job.jobId}
+        back={{ to: "/jobs", label: t("nav.jobs") }}
+        after={<StateTag state={job.state} />}
+        sub={<Copyable text={job.jobId} />}
+        extra={
+          <div className="yh-row">
+            {can("jobs.write") && (
+              <Link to={`/jobs/new?from=${job.jobId}`}>
+                <Button>{t("job.again")}</Button>
+              </Link>
+            )}
+            <StopButton job={job} />
+            <DeleteButton job={job} />
+          </div>
+        }
+      />
+      <Summary job={job} />
+      <Panel flush className="yh-tabs">
+        <Tabs
+          activeKey={tab}
+          onChange={(key) => show(key as Tab)}
+          destroyOnHidden
+          items={[
+            {
+              key: "replicas",
+              label: t("job.tab.replicas"),
+              children: <Replicas job={job} onLog={(replica) => show("log", replica)} />,
+            },
+            { key: "timeline", label: t("job.tab.timeline"), children: <Timeline job={job} /> },
+            {
+              key: "log",
+              label: t("job.tab.log"),
+              children: <LogViewer job={job} selected={selected} onSelect={(replica) => show("log", replica)} />,
+            },
+            { key: "placement", label: t("job.tab.placement"), children: <PlacementTab jobId={job.jobId} /> },
+            ...(can("metering.read")
+              ? [{ key: "cost", label: t("job.tab.cost"), children: <CostTab job={job} /> }]
+              : []),
+            { key: "spec", label: t("job.tab.spec"), children: <SpecTab job={job} /> },
+          ]}
+        />
+      </Panel>
+    </>
+  );
+}
+
+function Summary({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const reason = useReason();
+  const centerName = useCenterNames();
+  return (
+    <Panel>
+      {(job.message || job.reason) && (
+        <p className={`yh-job-message${job.replicasFailed > 0 ? " yh-job-message-bad" : ""}`}>
+          {job.reason && <b>{reason(job.reason)}</b>} {job.message}
+        </p>
+      )}
+      <div className="yh-facts">
+        <Fact label={t("job.cost")} hint={hasEnded(job.state) ? t("job.costFinal") : t("job.costSoFar")}>
+          <span className="yh-num yh-strong" data-testid="job-cost">
+            {formatFen(job.costFen)}
+          </span>
+        </Fact>
+        <Fact label={t("job.schedulingTime")} hint={t("overview.timeHint")}>
+          <span className="yh-num">
+            {job.schedulingMicroseconds > 0n ? formatMillis(job.schedulingMicroseconds) : NONE}
+          </span>
+        </Fact>
+        <Fact label={t("job.duration")}>
+          <Elapsed from={job.startedAt} to={job.endedAt} ended={hasEnded(job.state)} />
+        </Fact>
+        <Fact label={t("job.replicas")}>
+          <span className="yh-num">
+            {job.replicasSucceeded} / {job.replicasTotal}
+          </span>
+          {job.replicasFailed > 0 && (
+            <small className="yh-bad"> {t("job.failedCount", { count: job.replicasFailed })}</small>
+          )}
+        </Fact>
+        <Fact label={t("job.centers")}>{job.centerIds.map(centerName).join(", ") || NONE}</Fact>
+        <Fact label={t("job.user")}>
+          {job.createdUser || job.userName} <small>{job.tenantId}</small>
+        </Fact>
+        <Fact label={t("job.created")}>
+          <Moment at={job.createdAt} />
+        </Fact>
+        <Fact label={t("job.ended")}>
+          <Moment at={job.endedAt} />
+        </Fact>
+      </div>
+      {job.spec?.desc && <p className="yh-job-desc">{job.spec.desc}</p>}
+    </Panel>
+  );
+}
+
+function DeleteButton({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  const { jobs } = useClients();
+  const { message } = App.useApp();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const remove = useMutation({
+    mutationFn: () => jobs.deleteJob({ jobId: job.jobId }, call()),
+    onSuccess: () => {
+      client.removeQueries({ queryKey: ["jobs"] });
+      void message.success(t("job.deleted"));
+      void navigate("/jobs");
+    },
+    onError: (error) => void message.error(messageOf(error)),
+  });
+  if (!hasEnded(job.state) || !can("jobs.write")) return null;
+  return (
+    <Popconfirm
+      title={t("job.deleteTitle")}
+      description={t("job.deleteHelp")}
+      okText={t("common.delete")}
+      okButtonProps={{ danger: true }}
+      onConfirm={() => remove.mutateAsync().catch(() => undefined)}
+    >
+      <Button>{t("common.delete")}</Button>
+    </Popconfirm>
+  );
+}
+
+function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }) {
+  const { t } = useTranslation();
+  const reason = useReason();
+  const columns: TableColumnsType<Replica> = [
+    {
+      title: t("replica.task"),
+      key: "task",
+      ellipsis: true,
+      width: 170,
+      render: (_, r) => (
+        <>
+          <b>{job.spec?.tasks[r.taskIndex]?.name}</b> <span className="yh-muted">· {r.replicaIndex}</span>
+          {r.attempt > 1 && <span className="yh-muted"> · {t("replica.run", { attempt: r.attempt })}</span>}
+        </>
+      ),
+    },
+    { title: t("job.state"), key: "state", width: 120, render: (_, r) => <StateTag state={r.state} /> },
+    {
+      title: t("replica.center"),
+      key: "center",
+      ellipsis: true,
+      width: 160,
+      render: (_, r) =>
+        r.aiCenterId ? (
+          <Link to={`/centers/${encodeURIComponent(r.aiCenterId)}`}>{r.centerName || r.aiCenterId}</Link>
+        ) : (
+          NONE
+        ),
+    },
+    { title: t("replica.started"), key: "started", width: 128, render: (_, r) => <Moment at={r.startedAt} /> },
+    { title: t("replica.ended"), key: "ended", width: 128, render: (_, r) => <Moment at={r.endedAt} /> },
+    {
+      title: t("job.duration"),
+      key: "duration",
+      width: 88,
+      align: "right",
+      render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
+    },
+    {
+      title: t("replica.exit"),
+      key: "exit",
+      width: 76,
+      align: "right",
+      render: (_, r) => <span className="yh-num">{hasEnded(r.state) && r.startedAt ? r.exitCode : NONE}</span>,
+    },
+    {
+      title: t("replica.cpuTime"),
+      key: "cpu",
+      width: 92,
+      align: "right",
+      render: (_, r) => (
+        <span className="yh-num">{r.cpuMicroseconds > 0n ? formatDuration(r.cpuMicroseconds) : NONE}</span>
+      ),
+    },
+    {
+      title: t("replica.memory"),
+      key: "memory",
+      width: 100,
+      align: "right",
+      render: (_, r) => (
+        <span className="yh-num">{r.memoryPeakBytes > 0n ? formatBytes(r.memoryPeakBytes) : NONE}</span>
+      ),
+    },
+    {
+      title: t("job.cost"),
+      key: "cost",
+      width: 110,
+      align: "right",
+      render: (_, r) => <Micros micros={r.costMicros} />,
+    },
+    {
+      title: "",
+      key: "log",
+      width: 64,
+      align: "right",
+      render: (_, r) => (
+        <Button size="small" type="link" onClick={() => onLog(replicaKey(r))} disabled={r.attempt === 0}>
+          {t("job.tab.log")}
+        </Button>
+      ),
+    },
+  ];
+  return (
+    <Table
+      size="small"
+      rowKey={replicaKey}
+      columns={columns}
+      dataSource={job.replicas}
+      tableLayout="fixed"
+      scroll={{ x: 1180 }}
+      pagination={job.replicas.length > 50 ? { pageSize: 50, showSizeChanger: false, size: "small" } : false}
+      expandable={{
+        rowExpandable: (r) => r.message !== "" || r.reason !== "",
+        expandedRowRender: (r) => (
+          <span>
+            {r.reason && <b>{reason(r.reason)}</b>} {r.message}{" "}
+            {r.attemptId && <code className="yh-muted">{r.attemptId}</code>}
+          </span>
+        ),
+      }}
+    />
+  );
+}
+
+function PlacementTab({ jobId }: { jobId: string }) {
+  const explain = useExplain(jobId);
+  return (
+    <div className="yh-pad">
+      <Loaded query={explain} rows={8}>
+        {(decisions) => <Placement decisions={decisions} />}
+      </Loaded>
+    </div>
+  );
+}
+
+function CostTab({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const cost = useJobCost(job.jobId);
+  const columns: TableColumnsType<CostLine> = [
+    {
+      title: t("replica.task"),
+      key: "task",
+      ellipsis: true,
+      render: (_, { usage }) => (
+        <>
+          <b>{usage?.taskName}</b>{" "}
+          <span className="yh-muted">
+            · {usage?.replicaIndex} · {t("replica.run", { attempt: usage?.attempt ?? 1 })}
+          </span>
+        </>
+      ),
+    },
+    { title: t("replica.center"), key: "center", ellipsis: true, render: (_, { usage }) => usage?.aiCenterId },
+    {
+      title: t("replica.spec"),
+      key: "spec",
+      width: 130,
+      ellipsis: true,
+      render: (_, { usage }) => usage?.resourceSpecId,
+    },
+    {
+      title: t("cost.duration"),
+      key: "duration",
+      align: "right",
+      width: 150,
+      render: (_, { usage }) => <span className="yh-num">{formatCount(usage?.durationMicroseconds ?? 0n)} µs</span>,
+    },
+    {
+      title: t("cost.price"),
+      key: "price",
+      align: "right",
+      width: 120,
+      render: (_, { usage }) => <span className="yh-num">{formatFen(usage?.price ?? 0n)}/h</span>,
+    },
+    {
+      title: t("cost.rated"),
+      key: "rated",
+      align: "right",
+      width: 130,
+      render: (_, { usage }) => <Micros micros={usage?.costMicros ?? 0n} />,
+    },
+    { title: t("cost.posted"), key: "posted", align: "right", width: 110, render: (_, line) => <Fen fen={line.fen} /> },
+  ];
+  return (
+    <Loaded query={cost}>
+      {(data) => (
+        <Table
+          size="small"
+          rowKey={(line) => line.usage?.attemptId ?? ""}
+          columns={columns}
+          dataSource={data.lines}
+          tableLayout="fixed"
+          pagination={data.lines.length > 100 ? { pageSize: 100, showSizeChanger: false, size: "small" } : false}
+          locale={{ emptyText: <Nothing text={t("cost.none")} /> }}
+          summary={() =>
+            data.lines.length > 0 && (
+              <Table.Summary.Row className="yh-total">
+                <Table.Summary.Cell index={0} colSpan={5}>
+                  {t("cost.total", { count: data.lines.length })} <span className="yh-muted">{t("cost.exact")}</span>
+                </Table.Summary.Cell>
+                <Table.Summary.Cell index={5} align="right">
+                  <Micros micros={data.totalMicros} />
+                </Table.Summary.Cell>
+                <Table.Summary.Cell index={6} align="right">
+                  <b data-testid="cost-total">
+                    <Fen fen={data.totalFen} />
+                  </b>
+                </Table.Summary.Cell>
+              </Table.Summary.Row>
+            )
+          }
+        />
+      )}
+    </Loaded>
+  );
+}
+
+function SpecTab({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const json = useMemo(() => (job.spec ? specToJson(job.spec) : ""), [job.spec]);
+  const spec = job.spec;
+  if (!spec) return null;
+  return (
+    <div className="yh-pad yh-spec">
+      <Descriptions
+        size="small"
+        column={3}
+        items={[
+          { key: "priority", label: t("submit.priority"), children: spec.priority },
+          {
+            key: "success",
+            label: t("submit.successPolicy"),
+            children: t(spec.successPolicy === SuccessPolicy.ANY ? "submit.successAny" : "submit.successAll"),
+          },
+          {
+            key: "failure",
+            label: t("submit.failurePolicy"),
+            children: t(spec.failurePolicy === FailurePolicy.ALL ? "submit.failureAll" : "submit.failureAny"),
+          },
+          { key: "retries", label: t("submit.maxRetries"), children: spec.maxRetries },
+          { key: "gang", label: t("submit.gang"), children: t(spec.gang ? "common.yes" : "common.no") },
+        ]}
+      />
+      <div className="yh-json-head">
+        <h3>JSON</h3>
+        <Copyable text={json}>
+          <span />
+        </Copyable>
+      </div>
+      <pre className="yh-json">{json}</pre>
+    </div>
+  );
+}

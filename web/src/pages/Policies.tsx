@@ -1,0 +1,114 @@
+import { create } from "@bufbuild/protobuf";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { App, Button, Popconfirm, Select } from "antd";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { call } from "../api";
+import { Loaded, Moment, PageHead, Panel, Problem } from "../components/bits";
+import { usePresetTitle } from "../components/usePresetTitle";
+import { WeightSliders, type Weights } from "../components/WeightSliders";
+import { type ListPoliciesResponse, type PolicySet, PolicySetSchema } from "../gen/yunhe/scheduler/v1/scheduler_pb";
+import { sameWeights, withoutZeros } from "../lib/weights";
+import { usePolicies, usePolicySet } from "../queries";
+import { useClients, useSession } from "../session";
+
+export function Policies() {
+  const { t } = useTranslation();
+  const policies = usePolicies();
+  const set = usePolicySet();
+  return (
+    <>
+      <PageHead title={t("nav.policies")} sub={t("policy.sub")} />
+      <Loaded query={policies} rows={10}>
+        {(list) => (
+          <Loaded query={set} rows={10}>
+            {(current) => <Editor key={set.dataUpdatedAt} policies={list} current={current} />}
+          </Loaded>
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+function Editor({ policies, current }: { policies: ListPoliciesResponse; current: PolicySet }) {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  const { message } = App.useApp();
+  const { scheduler } = useClients();
+  const client = useQueryClient();
+  const presetTitle = usePresetTitle();
+  const [weights, setWeights] = useState<Weights>({ ...current.weights });
+  const write = can("scheduler.write");
+  const changed = !sameWeights(weights, current.weights);
+  const total = Object.values(weights).reduce((s, w) => s + w, 0);
+  const preset = policies.presets.find((p) => sameWeights(p.weights, weights));
+  const save = useMutation({
+    mutationFn: () =>
+      scheduler.setPolicySet(
+        {
+          policySet: preset
+            ? create(PolicySetSchema, { preset: preset.name })
+            : create(PolicySetSchema, { weights: withoutZeros(weights) }),
+        },
+        call(),
+      ),
+    onSuccess: (answer) => {
+      client.setQueryData(["policy-set"], answer);
+      void message.success(t("policy.saved"));
+    },
+  });
+  return (
+    <Panel
+      title={
+        <>
+          {t("policy.platformSet")} <span className="yh-muted yh-normal">{t("policy.updated")}</span>{" "}
+          <Moment at={current.updatedAt} />
+        </>
+      }
+      extra={
+        <div className="yh-row">
+          <Select
+            className="yh-w-180"
+            aria-label={t("policy.preset")}
+            value={preset?.name ?? ""}
+            disabled={!write}
+            onChange={(name) => {
+              const chosen = policies.presets.find((p) => p.name === name);
+              if (chosen) setWeights({ ...chosen.weights });
+            }}
+            options={[
+              ...(preset ? [] : [{ value: "", label: t("policy.own"), disabled: true }]),
+              ...policies.presets.map((p) => ({ value: p.name, label: presetTitle(p.name) })),
+            ]}
+          />
+          {write && (
+            <>
+              <Button disabled={!changed} onClick={() => setWeights({ ...current.weights })}>
+                {t("common.reset")}
+              </Button>
+              <Popconfirm
+                title={t("policy.saveTitle")}
+                description={t("policy.saveHelp")}
+                onConfirm={() => save.mutateAsync().catch(() => undefined)}
+                disabled={!changed || total === 0}
+              >
+                <Button
+                  type="primary"
+                  disabled={!changed || total === 0}
+                  loading={save.isPending}
+                  data-testid="save-policies"
+                >
+                  {t("common.save")}
+                </Button>
+              </Popconfirm>
+            </>
+          )}
+        </div>
+      }
+    >
+      {save.error && <Problem error={save.error} />}
+      <p className="yh-muted">{total === 0 ? t("policy.zero") : t("policy.how")}</p>
+      <WeightSliders policies={policies.policies} value={weights} onChange={setWeights} disabled={!write} docs />
+    </Panel>
+  );
+}

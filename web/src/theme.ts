@@ -1,0 +1,68 @@
+// Look of the console: antd tokens for both themes, and the colors charts use.
+import { type ThemeConfig, theme } from "antd";
+import type { ThemeName } from "./prefs";
+
+export const FONT =
+  'system-ui, -apple-system, "Segoe UI", Roboto, "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "Noto Sans SC", sans-serif';
+export const MONO =
+  'ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", monospace';
+
+const shared: ThemeConfig["token"] = {
+  fontFamily: FONT,
+  fontFamilyCode: MONO,
+  fontSize: 13,
+  borderRadius: 6,
+  borderRadiusLG: 8,
+  controlHeight: 30,
+  wireframe: false,
+};
+
+export function antdTheme(name: ThemeName): ThemeConfig {
+  const dark = name === "dark";
+  return {
+    algorithm: dark ? theme.darkAlgorithm : theme.defaultAlgorithm,
+    token: {
+      ...shared,
+      ...(dark
+        ? {
+            colorPrimary: "#4f8df5",
+            colorInfo: "#4f8df5",
+            colorBgBase: "#0e131a",
+            colorBgLayout: "#0a0e14",
+            colorBgContainer: "#121923",
+            colorBgElevated: "#18212d",
+            colorBorderSecondary: "#202b39",
+            colorBorder: "#2d3a4b",
+            colorTextBase: "#e4eaf2",
+          }
+        : {
+            colorPrimary: "#1f5fd0",
+            colorInfo: "#1f5fd0",
+            colorBgLayout: "#f4f6f9",
+            colorBorderSecondary: "#e8ecf1",
+            colorBorder: "#d3dae3",
+            colorTextBase: "#17202c",
+          }),
+    },
+    components: {
+      Table: { headerBg: "transparent", headerSplitColor: "transparent", cellPaddingBlockSM: 7 },
+      Menu: { itemHeight: 36, itemBorderRadius: 6, itemMarginInline: 8 },
+      Layout: { headerHeight: 52 },
+      Descriptions: { itemPaddingBottom: 10 },
+    },
+  };
+}
+
+/** Line colors that stay apart on both backgrounds, for up to ten series; then they repeat. */
+export const SERIES = [
+  "#3b7ddd",
+  "#17a398",
+  "#e08a1e",
+  "#8d63d6",
+  "#d2556b",
+  "#5a9e3d",
+  "#c9a400",
+  "#2aa5cf",
+  "#b3669f",
+  "#7c8798",
+] as const;
