@@ -1,0 +1,322 @@
+package registry
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
+	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/rpc"
+)
+
+// Register mounts the service's API.
+func (s *Service) Register(srv *rpc.Server) {
+	srv.Service(registryv1connect.NewRegistryServiceHandler(api{s}, srv.Options()...))
+}
+
+// JoinTx is [Service.DeclareTx] for what a center sends, reached by the named
+// adapter.
+func (s *Service) JoinTx(ctx context.Context, tx *db.Tx, inv *adapterv1.Inventory, adapter string) error {
+	d := Declaration{
+		Center: Center{
+			ID: inv.GetAiCenterId(), Name: inv.GetName(), Region: inv.GetRegion(), SecurityGrade: inv.GetSecurityGrade(),
+			Power:       Power{Static: inv.GetStaticMilliwattsPerCpu(), Active: inv.GetActiveMilliwattsPerCpu()},
+			Performance: inv.GetPerformance(), Adapter: adapter, Labels: inv.GetLabels(),
+		},
+		Capacity: inv.GetCapacity(), Images: inv.GetImages(),
+	}
+	// The message cannot tell "not set" from the point in the Gulf of Guinea.
+	if inv.GetLongitude() != 0 || inv.GetLatitude() != 0 {
+		d.Center.Position = NewPosition(inv.GetLongitude(), inv.GetLatitude())
+	}
+	for _, o := range inv.GetOffers() {
+		d.Offers = append(d.Offers, SpecPrice{SpecID: o.GetResourceSpecId(), Price: core.Fen(o.GetPrice())})
+	}
+	return s.DeclareTx(ctx, tx, d)
+}
+
+// HeartbeatTx is [Service.MeasureTx] for what a center sends; without a
+// measurement it is [Service.MarkSeenTx].
+func (s *Service) HeartbeatTx(ctx context.Context, tx *db.Tx, id string, m *adapterv1.Measurement) error {
+	if m == nil {
+		return s.MarkSeenTx(ctx, tx, id)
+	}
+	out := Measured{
+		CPUBusyPermille: m.GetCpuBusyPermille(), MemoryBusy: m.GetMemoryBusyBytes(), MemoryTotal: m.GetMemoryTotalBytes(),
+		StorageBusy: m.GetStorageBusyBytes(), StorageTotal: m.GetStorageTotalBytes(),
+	}
+	if m.GetMeasuredAt() != nil {
+		out.At = m.GetMeasuredAt().AsTime()
+	}
+	return s.MeasureTx(ctx, tx, id, out)
+}
+
+type api struct{ s *Service }
+
+func (a api) CreateCenter(ctx context.Context, r *registryv1.CreateCenterRequest) (*registryv1.Center, error) {
+	k := centerOf(r.GetCenter())
+	k.Total = totals(r.GetCenter().GetResources())
+	return answer(centerProto)(a.s.CreateCenter(ctx, k))
+}
+
+func (a api) GetCenter(ctx context.Context, r *registryv1.GetCenterRequest) (*registryv1.Center, error) {
+	return answer(centerProto)(a.s.GetCenter(ctx, r.GetAiCenterId()))
+}
+
+func (a api) ListCenters(ctx context.Context, r *registryv1.ListCentersRequest) (*registryv1.ListCentersResponse, error) {
+	rows, next, err := a.s.ListCenters(ctx, r.GetRegion(), r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	return &registryv1.ListCentersResponse{Centers: each(rows, centerProto), NextPageToken: next}, nil
+}
+
+func (a api) UpdateCenter(ctx context.Context, r *registryv1.UpdateCenterRequest) (*registryv1.Center, error) {
+	return answer(centerProto)(a.s.UpdateCenter(ctx, centerOf(r.GetCenter())))
+}
+
+func (a api) DeleteCenter(ctx context.Context, r *registryv1.DeleteCenterRequest) (*registryv1.DeleteCenterResponse, error) {
+	return &registryv1.DeleteCenterResponse{}, a.s.DeleteCenter(ctx, r.GetAiCenterId())
+}
+
+func (a api) CreateSpec(ctx context.Context, r *registryv1.CreateSpecRequest) (*registryv1.Spec, error) {
+	p := r.GetSpec()
+	n := NewSpec{ID: p.GetResourceSpecId(), Name: p.GetResourceSpecName(), Quantity: p.GetResourceQuantity(), ServiceType: p.GetServiceType(), Price: core.Fen(p.GetPrice())}
+	for _, o := range p.GetOffers() {
+		n.Offers = append(n.Offers, Offer{CenterID: o.GetAiCenterId(), Price: core.Fen(o.GetPrice())})
+	}
+	return answer(specProto)(a.s.CreateSpec(ctx, n))
+}
+
+func (a api) GetSpec(ctx context.Context, r *registryv1.GetSpecRequest) (*registryv1.Spec, error) {
+	return answer(specProto)(a.s.GetSpec(ctx, r.GetResourceSpecId()))
+}
+
+func (a api) ListSpecs(ctx context.Context, r *registryv1.ListSpecsRequest) (*registryv1.ListSpecsResponse, error) {
+	rows, next, err := a.s.ListSpecs(ctx, r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	return &registryv1.ListSpecsResponse{Specs: each(rows, specProto), NextPageToken: next}, nil
+}
+
+func (a api) SetOffer(ctx context.Context, r *registryv1.SetOfferRequest) (*registryv1.Spec, error) {
+	return answer(specProto)(a.s.SetOffer(ctx, r.GetResourceSpecId(), r.GetAiCenterId(), core.Fen(r.GetPrice())))
+}
+
+func (a api) DeleteOffer(ctx context.Context, r *registryv1.DeleteOfferRequest) (*registryv1.Spec, error) {
+	return answer(specProto)(a.s.DeleteOffer(ctx, r.GetResourceSpecId(), r.GetAiCenterId()))
+}
+
+func (a api) DeleteSpec(ctx context.Context, r *registryv1.DeleteSpecRequest) (*registryv1.DeleteSpecResponse, error) {
+	return &registryv1.DeleteSpecResponse{}, a.s.DeleteSpec(ctx, r.GetResourceSpecId())
+}
+
+func (a api) CreateImage(ctx context.Context, r *registryv1.CreateImageRequest) (*registryv1.Image, error) {
+	p, b := r.GetImage(), r.GetImage().GetBaseOs()
+	return answer(imageProto)(a.s.CreateImage(ctx, Image{
+		ID: p.GetImageId(), Name: p.GetName(), CenterID: p.GetAiCenterId(),
+		BaseOS:    BaseOS{Name: b.GetBaseOs(), CUDA: b.GetCudaVersion(), Driver: b.GetDriverVersion(), Packages: b.GetPackages()},
+		Framework: p.GetFramework(), Specs: splitList(p.GetResourceSpec()), Centers: p.GetCenters(),
+	}))
+}
+
+func (a api) GetImage(ctx context.Context, r *registryv1.GetImageRequest) (*registryv1.Image, error) {
+	return answer(imageProto)(a.s.GetImage(ctx, r.GetImageId()))
+}
+
+func (a api) ListImages(ctx context.Context, r *registryv1.ListImagesRequest) (*registryv1.ListImagesResponse, error) {
+	rows, next, err := a.s.ListImages(ctx, r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	return &registryv1.ListImagesResponse{Images: each(rows, imageProto), NextPageToken: next}, nil
+}
+
+func (a api) DeleteImage(ctx context.Context, r *registryv1.DeleteImageRequest) (*registryv1.DeleteImageResponse, error) {
+	return &registryv1.DeleteImageResponse{}, a.s.DeleteImage(ctx, r.GetImageId())
+}
+
+// centerOf takes what a caller may say about a center; the rest of the
+// message is output.
+func centerOf(p *registryv1.Center) Center {
+	k := Center{
+		ID: p.GetAiCenterId(), Name: p.GetName(), Region: p.GetRegion(), SecurityGrade: p.GetSecurityGrade(),
+		Power:       Power{Static: p.GetPower().GetStaticMilliwattsPerCpu(), Active: p.GetPower().GetActiveMilliwattsPerCpu()},
+		Performance: p.GetPerformance(), Adapter: p.GetAdapter(), Drained: p.GetDrained(), Labels: p.GetLabels(),
+	}
+	if g := p.GetGeometry(); g != nil {
+		k.Position = NewPosition(g.GetLongitude(), g.GetLatitude())
+	}
+	return k
+}
+
+const (
+	milli = 1000
+	mega  = 1 << 20
+	giga  = 1 << 30
+)
+
+// totals reads Table 2 as capacity. A figure too large for its unit becomes
+// one that no check accepts.
+func totals(r *registryv1.Resources) core.Quantities {
+	q := core.Quantities{}
+	for _, x := range []struct {
+		name    string
+		n, unit int64
+	}{
+		{core.CPU, r.GetCpu(), milli}, {"gpu", r.GetGpu(), 1}, {"npu", r.GetNpu(), 1}, {"mlu", r.GetMlu(), 1},
+		{core.Memory, r.GetMemory(), mega}, {core.Storage, r.GetStorage(), giga}, {"user-define", r.GetUserDefine(), 1},
+	} {
+		switch {
+		case x.n == 0:
+		case x.n > maxAmount/x.unit || x.n < 0:
+			q[x.name] = -1
+		default:
+			q[x.name] = x.n * x.unit
+		}
+	}
+	return q
+}
+
+func centerProto(k Center) *registryv1.Center {
+	p := &registryv1.Center{
+		AiCenterId: k.ID, Name: k.Name, Region: k.Region, Status: registryv1.CenterStatus(k.Status),
+		CreatedAt: stamp(k.CreatedAt), UpdatedAt: stamp(k.UpdatedAt), Resources: &registryv1.Resources{}, SecurityGrade: k.SecurityGrade,
+		Power:       &registryv1.Power{StaticMilliwattsPerCpu: k.Power.Static, ActiveMilliwattsPerCpu: k.Power.Active},
+		Performance: k.Performance, Adapter: k.Adapter, Drained: k.Drained, Labels: k.Labels, LastSeenAt: stamp(k.LastSeen),
+	}
+	if g := k.Position; g != nil {
+		p.Geometry = &registryv1.Geometry{Longitude: float64(g.Longitude) / 1e6, Latitude: float64(g.Latitude) / 1e6}
+	}
+	for name, n := range k.Total {
+		*tableTwo(p.Resources, name) += n / unitOf(name)
+	}
+	if !k.LastSeen.IsZero() {
+		p.Monitoring = monitoring(k)
+	}
+	return p
+}
+
+// unitOf is how much of a resource the standard's tables count as one.
+func unitOf(resource string) int64 {
+	switch resource {
+	case core.CPU:
+		return milli
+	case core.Memory:
+		return mega
+	case core.Storage:
+		return giga
+	}
+	return 1
+}
+
+func tableTwo(r *registryv1.Resources, name string) *int64 {
+	switch name {
+	case core.CPU:
+		return &r.Cpu
+	case core.Memory:
+		return &r.Memory
+	case core.Storage:
+		return &r.Storage
+	case "gpu":
+		return &r.Gpu
+	case "npu":
+		return &r.Npu
+	case "mlu":
+		return &r.Mlu
+	}
+	return &r.UserDefine
+}
+
+// monitoring counts Table 4. What is used is rounded up and what is free
+// down, each to the table's unit: a core of which a tenth is held is not
+// free, so used and free may sum to more than the total by one.
+func monitoring(k Center) *registryv1.Monitoring {
+	m := &registryv1.Monitoring{
+		CenterName: k.Name, RunningTaskNum: k.Running, WaitingTaskNum: k.Waiting, SecurityGrade: k.SecurityGrade,
+		CpuBusyPermille: k.Measured.CPUBusyPermille, MemoryBusy: k.Measured.MemoryBusy / mega, MeasuredAt: stamp(k.Measured.At),
+	}
+	for name := range k.Total {
+		used, free := tableFour(m, name)
+		unit := unitOf(name)
+		*used += (k.Used[name] + unit - 1) / unit
+		*free += k.Free(name) / unit
+	}
+	return m
+}
+
+func tableFour(m *registryv1.Monitoring, name string) (used, free *int64) {
+	switch name {
+	case core.CPU:
+		return &m.CpuUsed, &m.CpuFree
+	case core.Memory:
+		return &m.MemoryUsed, &m.MemoryFree
+	case core.Storage:
+		return &m.StorageUsed, &m.StorageFree
+	case "gpu":
+		return &m.GpuUsed, &m.GpuFree
+	case "npu":
+		return &m.NpuUsed, &m.NpuFree
+	case "mlu":
+		return &m.MluUsed, &m.MluFree
+	}
+	return &m.DefineresUsed, &m.DefineresFree
+}
+
+func specProto(sp Spec) *registryv1.Spec {
+	p := &registryv1.Spec{
+		ResourceSpecId: sp.ID, ResourceSpecName: sp.Name, ResourceQuantity: map[string]string{}, ServiceType: strings.Join(sp.ServiceTypes, ","),
+		Price: int64(sp.Price), CreatedAt: stamp(sp.CreatedAt), UpdatedAt: stamp(sp.UpdatedAt),
+	}
+	for name, n := range sp.Quantity {
+		p.ResourceQuantity[name] = core.FormatQuantity(name, n)
+	}
+	centers := make([]string, len(sp.Offers))
+	for i, o := range sp.Offers {
+		centers[i] = o.CenterID
+		p.Offers = append(p.Offers, &registryv1.Offer{AiCenterId: o.CenterID, Price: int64(o.Price)})
+	}
+	p.ComputingCenterList = strings.Join(centers, ",")
+	return p
+}
+
+func imageProto(m Image) *registryv1.Image {
+	return &registryv1.Image{
+		ImageId: m.ID, Name: m.Name, AiCenterId: m.CenterID,
+		BaseOs:    &registryv1.BaseOs{BaseOs: m.BaseOS.Name, CudaVersion: m.BaseOS.CUDA, DriverVersion: m.BaseOS.Driver, Packages: m.BaseOS.Packages},
+		Framework: m.Framework, ResourceSpec: strings.Join(m.Specs, ","), CreatedAt: stamp(m.CreatedAt), UpdatedAt: stamp(m.UpdatedAt), Centers: m.Centers,
+	}
+}
+
+// stamp is unset for no time.
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// answer turns a domain call's result into a handler's.
+func answer[T, P any](f func(T) P) func(T, error) (P, error) {
+	return func(v T, err error) (p P, _ error) {
+		if err != nil {
+			return p, err
+		}
+		return f(v), nil
+	}
+}
+
+func each[T, P any](rows []T, f func(T) P) []P {
+	out := make([]P, len(rows))
+	for i, r := range rows {
+		out[i] = f(r)
+	}
+	return out
+}
