@@ -78,12 +78,11 @@ func BenchmarkPlan(b *testing.B) {
 		{10, 10_000, 100}, {100, 10_000, 100}, {1000, 1000, 20}, {1000, 1000, 1000}, {1000, 10_000, 100},
 	} {
 		s, queue := fleet(c.centers), backlog(c.jobs, c.kinds)
-		for _, tables := range []bool{false, true} {
-			name := fmt.Sprintf("centers=%d/jobs=%d/kinds=%d/tables=%v", c.centers, c.jobs, c.kinds, tables)
-			b.Run(name, func(b *testing.B) {
+		for name, o := range map[string]place.Options{"none": {NoTables: true}, "top20": {TableRows: 20}, "full": {}} {
+			b.Run(fmt.Sprintf("centers=%d/jobs=%d/kinds=%d/tables=%s", c.centers, c.jobs, c.kinds, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					res, err := place.Plan(s, queue, set, place.Options{NoTables: !tables})
+					res, err := place.Plan(s, queue, set, o)
 					if err != nil || len(res.Placements) != c.jobs {
 						b.Fatalf("placed %d of %d: %v", len(res.Placements), c.jobs, err)
 					}
@@ -130,11 +129,11 @@ func BenchmarkPlanGangs(b *testing.B) {
 		w.Tasks[0].Replicas = 60
 		w.Tasks = append(w.Tasks, server)
 	}
-	for _, tables := range []bool{false, true} {
-		b.Run(fmt.Sprintf("centers=1000/gangs=64/replicas=4096/tables=%v", tables), func(b *testing.B) {
+	for name, o := range map[string]place.Options{"none": {NoTables: true}, "top20": {TableRows: 20}, "full": {}} {
+		b.Run("centers=1000/gangs=64/replicas=4096/tables="+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				res, err := place.Plan(s, queue, set, place.Options{NoTables: !tables})
+				res, err := place.Plan(s, queue, set, o)
 				if err != nil || len(res.Placements) != 4096 {
 					b.Fatalf("%d of 4096 placed: %v", len(res.Placements), err)
 				}

@@ -79,7 +79,8 @@ type Unplaced struct {
 // Plan runs one scheduling cycle: it goes through the queue and places each
 // work on a working copy of the snapshot, so that the next one sees what is
 // left. A work that does not fit stays and does not block those behind it. It
-// reads its arguments and changes none of them; the result refers to the set.
+// reads its arguments and changes none of them, so that plans can share them
+// at the same time.
 //
 // It returns fault.Invalid, and no plan, if the snapshot, a work or a policy
 // set breaks its contract.

@@ -23,8 +23,8 @@ type Factor struct {
 	// Values outside are cut. Better is not used.
 	Absolute bool
 	Varies   Varies
-	// Measure MUST depend on nothing but its arguments. Values beyond ±2^61
-	// are cut there.
+	// Measure MUST depend on nothing but its arguments, and MUST NOT change
+	// them. Values beyond ±2^61 are cut there.
 	Measure func(a *Ask, s *Site) Fact
 }
 
