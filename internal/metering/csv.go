@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +70,9 @@ func (s *Service) ServeCSV(w http.ResponseWriter, r *http.Request) error {
 		// end the answer in good order, and half of it would pass for all.
 		if derr := ctl.SetWriteDeadline(time.Unix(1, 0)); derr != nil {
 			err = errors.Join(err, fmt.Errorf("break the connection: %w", derr))
+		}
+		if r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			return fault.Wrap(fault.Canceled, err, "the client left the export midway, or took nothing for %s", csvPause)
 		}
 		return fmt.Errorf("export usage: %w", err)
 	}
