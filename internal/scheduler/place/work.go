@@ -173,7 +173,8 @@ func (t *Task) check(work string) error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, "work %s task %s: "+format, append([]any{work, t.ID}, args...)...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Request)) {
+	var buf [16]string
+	for _, name := range sortedKeys(buf[:0], t.Request) {
 		if n := t.Request[name]; n < 0 || n > maxAmount {
 			return bad("request of %s must be 0 to %d, got %d", name, maxAmount, n)
 		}
@@ -182,7 +183,7 @@ func (t *Task) check(work string) error {
 		if d.Count < 1 || d.Count > maxDevices {
 			return bad("device count must be 1 to %d, got %d", maxDevices, d.Count)
 		}
-		for _, name := range slices.Sorted(maps.Keys(d.Each)) {
+		for _, name := range sortedKeys(buf[:0], d.Each) {
 			if n := d.Each[name]; n < 0 || n > maxAmount {
 				return bad("%s of a device must be 0 to %d, got %d", name, maxAmount, n)
 			}
