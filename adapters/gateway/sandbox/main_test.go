@@ -3,7 +3,6 @@ package sandbox_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,8 +31,6 @@ func TestMain(m *testing.M) {
 			os.Exit(runner.Main(os.Args[2:]))
 		case "gateway":
 			os.Exit(helperGateway(os.Args[2:]))
-		case "probe":
-			os.Exit(probe(os.Args[2:]))
 		}
 	}
 	os.Exit(func() int {
@@ -52,8 +50,26 @@ func TestMain(m *testing.M) {
 				runnerProgram = []string{program}
 			}
 		}
-		return m.Run()
+		code := m.Run()
+		removeParents()
+		return code
 	}())
+}
+
+// removeParents removes what the kernel was not done with after each test.
+func removeParents() {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		busy := false
+		for _, pattern := range []string{"/sys/fs/cgroup/*/yunhe/", "/sys/fs/cgroup/yunhe/"} {
+			found, _ := filepath.Glob(fmt.Sprintf("%stest-%d-*", pattern, os.Getpid()))
+			for _, p := range found {
+				busy = os.Remove(p) != nil || busy
+			}
+		}
+		if !busy {
+			return
+		}
+	}
 }
 
 // needHost skips a test that isolates for real where that cannot work.
@@ -81,7 +97,11 @@ func config(t testing.TB) sandbox.Config {
 	}
 }
 
-// open returns a sandbox that leaves nothing on the machine.
+// current is the sandbox now open on a folder.
+var current sync.Map
+
+// open returns a sandbox that leaves nothing on the machine. A test may
+// close it and open another on the same folder.
 func open(t testing.TB, cfg sandbox.Config) *sandbox.Sandbox {
 	t.Helper()
 	needHost(t)
@@ -89,7 +109,12 @@ func open(t testing.TB, cfg sandbox.Config) *sandbox.Sandbox {
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
+	if _, reopened := current.Swap(cfg.Dir, s); reopened {
+		return s
+	}
 	t.Cleanup(func() {
+		v, _ := current.LoadAndDelete(cfg.Dir)
+		s := v.(*sandbox.Sandbox)
 		runs, err := s.Adopt(context.Background())
 		if err != nil {
 			t.Errorf("Adopt: %v", err)
@@ -117,25 +142,36 @@ func complaints(t testing.TB, dir string) {
 	}
 }
 
-// removeGroups takes the gateway's own groups away; it fails if any
-// attempt's are left in them.
+// removeGroups fails the test if groups of the gateway's attempts are left,
+// and takes away its own, as far as the kernel is done with the attempts'.
 func removeGroups(t testing.TB, id string) {
 	t.Helper()
-	parents, err := filepath.Glob("/sys/fs/cgroup/*/yunhe/" + id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v2, err := filepath.Glob("/sys/fs/cgroup/yunhe/" + id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range append(parents, v2...) {
-		os.Remove(filepath.Join(p, ".runners"))
-		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
-			left, _ := filepath.Glob(p + "/*/")
-			t.Errorf("control group is not empty: %v: %q", err, left)
+	for _, p := range ownGroups(t, id) {
+		left, err := filepath.Glob(p + "/*/")
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, l := range left {
+			if filepath.Base(l) != ".runners" {
+				t.Errorf("control group is left: %s", l)
+			}
+		}
+		os.Remove(filepath.Join(p, ".runners"))
+		os.Remove(p)
 	}
+}
+
+func ownGroups(t testing.TB, id string) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"/sys/fs/cgroup/*/yunhe/", "/sys/fs/cgroup/yunhe/"} {
+		found, err := filepath.Glob(pattern + id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
 }
 
 // small are bounds that suit most tests.

@@ -49,6 +49,7 @@ type Sandbox struct {
 	// mu guards what follows.
 	mu      sync.Mutex
 	adopted bool
+	closing bool
 	runs    map[string]*Run
 	uids    map[uint32]string // taken, by whom
 	nextUID uint32
@@ -101,6 +102,11 @@ func (c *Config) validate() error {
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" {
 			v.add(fmt.Sprintf("host_paths[%d]", i), "must be a clean absolute path below /, got %q", p)
 		}
+		for _, own := range []string{"/proc", "/dev", "/tmp", "/etc", "/var/tmp", runner.Dir} {
+			if p == own || strings.HasPrefix(p, own+"/") {
+				v.add(fmt.Sprintf("host_paths[%d]", i), "must not lie in %s, which runs have of their own, got %q", own, p)
+			}
+		}
 	}
 	// 65534 and -1 mean nobody and nothing; users of the machine come first.
 	if c.FirstUID < 65536 || uint64(c.FirstUID)+uint64(c.UIDs) >= 1<<32-1 {
@@ -114,7 +120,12 @@ func (s *Sandbox) open() (err error) {
 	if s.lock, err = os.OpenFile(filepath.Join(s.cfg.Dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "the folder of runs %s is not usable", s.cfg.Dir)
 	}
+	// A gateway killed while it was forking leaves a child that holds the
+	// lock until its exec, a moment later.
 	free, err := tryLock(s.lock)
+	for end := time.Now().Add(time.Second); err == nil && !free && time.Now().Before(end); free, err = tryLock(s.lock) {
+		time.Sleep(5 * time.Millisecond)
+	}
 	if err != nil {
 		return fault.Wrap(fault.Unavailable, err, "the folder of runs %s cannot be locked", s.cfg.Dir)
 	}
@@ -153,12 +164,18 @@ func (s *Sandbox) closeFiles() {
 }
 
 // Close stops watching and lets go of the folder. Runs go on: the next
-// gateway adopts them. Nothing may be called on s or its runs afterwards.
+// gateway adopts them. Nothing else may be called on s afterwards; what is
+// known of its runs can still be read.
 func (s *Sandbox) Close() {
-	close(s.closed)
 	s.mu.Lock()
+	again := s.closing
+	s.closing = true
 	runs := s.all()
 	s.mu.Unlock()
+	if again {
+		return
+	}
+	close(s.closed)
 	for _, r := range runs {
 		r.mu.Lock()
 		if r.proc != nil {

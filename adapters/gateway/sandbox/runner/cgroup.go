@@ -198,14 +198,16 @@ func (g Groups) Kill() error {
 	}
 }
 
-// Remove deletes the groups; they must be empty. A process that has just
-// ended may keep one busy for a moment.
+// Remove deletes the groups; they must be empty. On a busy machine a process
+// that was waited for may keep its group for a while: Remove tries for some
+// seconds.
 func (g Groups) Remove() error {
 	var first error
+	end := time.Now().Add(5 * time.Second)
 	for _, x := range g.All {
 		err := os.Remove(x.Path)
-		for i := 0; i < 20 && errors.Is(err, syscall.EBUSY); i++ {
-			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+		for pause := 200 * time.Microsecond; errors.Is(err, syscall.EBUSY) && time.Now().Before(end); pause = min(2*pause, 20*time.Millisecond) {
+			time.Sleep(pause)
 			err = os.Remove(x.Path)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && first == nil {

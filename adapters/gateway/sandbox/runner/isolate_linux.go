@@ -141,8 +141,8 @@ func populate(s *Spec) error {
 // them: only what was listed shows.
 func (n Node) make() error {
 	target := strings.TrimPrefix(path.Clean(n.Path), "/")
-	if err := os.MkdirAll(path.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", n.Path, err)
+	if err := makeParents(target); err != nil {
+		return fmt.Errorf("make parents of %s: %w", n.Path, err)
 	}
 	switch {
 	case n.Link != "":
@@ -173,6 +173,19 @@ func (n Node) make() error {
 		return fmt.Errorf("make %s: %w", n.Path, err)
 	}
 	return bindReadOnly(n.Bind, target)
+}
+
+// makeParents makes the folders above p, outermost first.
+func makeParents(p string) error {
+	for i, c := range p {
+		if c != '/' {
+			continue
+		}
+		if err := unix.Mkdir(p[:i], 0o755); err != nil && err != unix.EEXIST {
+			return err
+		}
+	}
+	return nil
 }
 
 // populateDev makes the devices every program expects and no other.

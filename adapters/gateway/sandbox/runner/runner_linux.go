@@ -42,7 +42,9 @@ func Main(args []string) int {
 	unix.CloseOnExec(ReadyFD)
 	_ = unix.CloseRange(ReadyFD, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 	a := &attempt{dir: args[0], term: term, start: time.Now()}
-	if err := a.run(); err != nil {
+	if err := a.run(); errors.Is(err, errClaimed) {
+		return 3 // nothing to complain about: that is what claims are for
+	} else if err != nil {
 		fmt.Fprintf(os.Stderr, "runner: attempt %s: %v\n", filepath.Base(a.dir), err)
 		return 1
 	}
@@ -59,7 +61,7 @@ type attempt struct {
 	log     logWriter
 }
 
-var errClaimed = errors.New("the attempt was started before; it is never run twice")
+var errClaimed = errors.New("the attempt is someone else's")
 
 // run takes the attempt from its folder to its record. An error means that
 // it left no record: someone else holds the attempt, or the folder is gone.
@@ -69,12 +71,14 @@ func (a *attempt) run() error {
 		return err
 	}
 	// The lock says that the attempt is alive. It goes with the process.
-	lock, err := os.OpenFile(filepath.Join(a.dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := unix.Open(filepath.Join(a.dir, LockFile), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("open lock: %w", err)
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	defer unix.Close(lock)
+	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		return errClaimed // by a runner, or by a gateway that is giving the attempt up
+	} else if err != nil {
 		return fmt.Errorf("lock attempt: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(a.dir, ExitFile)); err == nil {
@@ -130,7 +134,9 @@ func (a *attempt) execute(e *Exit, claim Started) (err error) {
 
 	// 2. Groups, output pipe, limits.
 	defer func() {
-		_ = s.Groups.Remove() // what stays is swept by the gateway
+		if err := s.Groups.Remove(); err != nil { // the next gateway sweeps them
+			fmt.Fprintf(os.Stderr, "runner: attempt %s: remove control groups: %v\n", s.ID, err)
+		}
 	}()
 	if err := s.Groups.create(); err != nil {
 		return fmt.Errorf("create control groups: %w", err)
