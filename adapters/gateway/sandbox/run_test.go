@@ -519,3 +519,19 @@ func TestHostPaths(t *testing.T) {
 		t.Errorf("output %q", out)
 	}
 }
+
+// TestRunnerWithoutItsOwnProgram: a gateway built without it plays the
+// runner itself.
+func TestRunnerWithoutItsOwnProgram(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{"embedded or self": nil, "self": {os.Args[0], "runner"}} {
+		cfg := config(t)
+		cfg.Runner = command
+		s := open(t, cfg)
+		res, out := run(t, s, small("r", "echo fine"))
+		expect(t, res, "completed", 0)
+		if out != "fine\n" {
+			t.Errorf("%s: output %q", name, out)
+		}
+	}
+}
