@@ -339,18 +339,19 @@ func (d *decoder) local(name string) ([]byte, fs.FileMode, error) {
 	if d.folder == nil || !fs.ValidPath(clean) || clean == "." {
 		return nil, 0, fmt.Errorf("%q is not a file in the folder of the job file", name)
 	}
-	f, err := d.folder.Open(clean)
-	if err != nil {
-		return nil, 0, fmt.Errorf("cannot read %q: %w", name, cause(err))
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	// Looked at before it is opened: opening a pipe would wait for its writer.
+	info, err := fs.Stat(d.folder, clean)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot read %q: %w", name, cause(err))
 	}
 	if !info.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("%q is not a regular file", name)
 	}
+	f, err := d.folder.Open(clean)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot read %q: %w", name, cause(err))
+	}
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, int64(d.room)+1))
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot read %q: %w", name, cause(err))

@@ -38,6 +38,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/fault"
@@ -49,9 +50,9 @@ const (
 	MaxBytes = 16 << 20
 	// MaxDepth is how deep values may lie in each other; a job needs six.
 	MaxDepth = 64
-	// MaxValues is the number of values after YAML aliases are expanded: a
-	// batch of 5000 jobs has some 150,000.
-	MaxValues = 2_000_000
+	// MaxValues is the number of values, YAML aliases expanded: a batch of 5000
+	// jobs has some 150,000.
+	MaxValues = 1_000_000
 )
 
 // Jobs is the content of a job file.
@@ -107,7 +108,7 @@ func Parse(name string, data []byte, folder fs.FS) (*Jobs, error) {
 	if len(data) > MaxBytes {
 		return nil, fault.New(fault.TooLarge, "%s: larger than %d MiB, the limit of a job file", name, MaxBytes>>20)
 	}
-	docs, err := parseDocuments(data)
+	docs, err := parseDocuments(name, data)
 	if err != nil {
 		return nil, locate(name, err)
 	}
@@ -172,18 +173,18 @@ func locate(name string, err error) error {
 	return e
 }
 
-// parseDocuments splits data into documents. What begins like JSON and is
-// JSON is read as JSON, with its errors; everything else is YAML, which has
-// a JSON-like notation too.
-func parseDocuments(data []byte) ([]*value, error) {
+// parseDocuments splits data into documents. What begins like JSON is read as
+// JSON, with its errors; everything else is YAML, and so is what begins like
+// JSON but is YAML's notation of the same look.
+func parseDocuments(name string, data []byte) ([]*value, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, &problem{text: "holds no job"}
 	}
-	switch first := bytes.TrimSpace(data)[0]; first {
-	case '{', '[':
+	if first := bytes.TrimSpace(data)[0]; first == '{' || first == '[' {
 		docs, err := parseJSON(data)
-		if err == nil || looksLikeJSON(data) {
+		ext := strings.ToLower(filepath.Ext(name))
+		if err == nil || (looksLikeJSON(data) && ext != ".yaml" && ext != ".yml") {
 			return docs, err
 		}
 	}

@@ -61,7 +61,7 @@ func (v *value) describe() string {
 
 // parseJSON reads one or more JSON values.
 func parseJSON(data []byte) ([]*value, error) {
-	p := jsonParser{dec: json.NewDecoder(bytes.NewReader(data)), data: data, line: 1}
+	p := jsonParser{dec: json.NewDecoder(bytes.NewReader(data)), data: data, line: 1, room: MaxValues}
 	p.dec.UseNumber()
 	var docs []*value
 	for {
@@ -85,6 +85,7 @@ type jsonParser struct {
 	data []byte
 	at   int // offset up to which line is counted
 	line int
+	room int // values that may still be made
 }
 
 // next returns the next token and moves p.line to the line it ends on.
@@ -124,6 +125,9 @@ func (p *jsonParser) inner() (json.Token, error) {
 func (p *jsonParser) value(tok json.Token, depth int) (*value, error) {
 	if depth > MaxDepth {
 		return nil, &problem{line: p.line, text: fmt.Sprintf("nested deeper than %d", MaxDepth)}
+	}
+	if p.room--; p.room < 0 {
+		return nil, &problem{line: p.line, text: fmt.Sprintf("more than %d values", MaxValues)}
 	}
 	v := &value{line: p.line}
 	switch t := tok.(type) {
