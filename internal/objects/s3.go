@@ -87,10 +87,11 @@ func openS3(ctx context.Context, t target, accessKey, secretKey string) (*bucket
 // still be read while the library rewinds it to try again. No body is read
 // after the answer has been handed over.
 //
-// Some servers (seen with versitygw 1.8) take what they did not read of a
-// refused upload for the next request and answer it with 400. Whoever uses the
-// connection next may get this answer. It becomes a 503, which the library
-// tries again, on a new connection.
+// Some servers (seen with versitygw 1.8) take what they did not read of an
+// upload (a refused one, or the last chunk of an empty one) for the next
+// request and answer it with 400. Whoever uses the connection next may get
+// this answer. It becomes a 503, which the library tries again, on a new
+// connection.
 type transport struct{ http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -111,8 +112,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	// Amazon names no such code for a request that it could read.
-	if bytes.Contains(body, []byte("<Code>BadRequest</Code>")) {
+	// Amazon names no such code for a request that it could read, and has no
+	// reason to refuse a HEAD of ours, whose answer has no code, as malformed.
+	if r.Method == http.MethodHead || bytes.Contains(body, []byte("<Code>BadRequest</Code>")) {
 		resp.StatusCode, resp.Status = http.StatusServiceUnavailable, "503 Service Unavailable"
 	}
 	return resp, nil

@@ -133,10 +133,14 @@ func TestS3TriesAgainOnAConfusedConnection(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
 	b := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 {
+		if requests.Add(1)%2 == 1 {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, "<Error><Code>BadRequest</Code></Error>")
+			return
+		}
+		if r.Method == http.MethodHead {
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
 			return
 		}
 		if data, _ := io.ReadAll(r.Body); !strings.Contains(string(data), "content") {
@@ -145,6 +149,9 @@ func TestS3TriesAgainOnAConfusedConnection(t *testing.T) {
 	})
 	if _, err := b.Put(t.Context(), "k", strings.NewReader("content"), 7, ""); err != nil {
 		t.Errorf("put: %v", err)
+	}
+	if _, err := b.Stat(t.Context(), "k"); err != nil { // whose answer has no body to recognize
+		t.Errorf("stat: %v", err)
 	}
 }
 
