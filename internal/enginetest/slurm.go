@@ -137,13 +137,7 @@ func (s *Slurm) boot(ctx context.Context, cfg SlurmConfig) error {
 	if err := s.StartController(ctx); err != nil {
 		return err
 	}
-	for i := range cfg.Nodes {
-		name := "n" + strconv.Itoa(i+1)
-		if _, err := s.inside("slurmd-"+name, s.bin.slurmd, "-D", "-c", "-N", name, "-f", s.Conf); err != nil {
-			return err
-		}
-	}
-	if err := s.waitIdle(ctx, cfg.Nodes); err != nil {
+	if err := s.startNodes(ctx, cfg.Nodes); err != nil {
 		return err
 	}
 	// 4. REST. slurmrestd refuses to run as root.
@@ -349,7 +343,7 @@ func (s *Slurm) startInit(ctx context.Context) error {
 func (s *Slurm) inside(name, path string, args ...string) (*process, error) {
 	p, err := start(command{
 		name: name, path: s.bin.nsenter, dir: s.dir, env: append(os.Environ(), "SLURM_CONF="+s.Conf),
-		args: append([]string{"--target", strconv.Itoa(s.init.cmd.Process.Pid), "--pid", "--mount", "--wd=" + s.dir, "--", path}, args...),
+		args: append([]string{"--target", strconv.Itoa(s.init.cmd.Process.Pid), "--pid", "--mount", "--root", "--wd=" + s.dir, "--", path}, args...),
 	})
 	if err == nil && name != "slurmctld" {
 		s.others = append(s.others, p)
@@ -410,16 +404,30 @@ func (s *Slurm) controllerPID() (int, error) {
 	return pid, nil
 }
 
-// waitIdle waits until all nodes are idle.
-func (s *Slurm) waitIdle(ctx context.Context, nodes int) error {
-	want := strings.Repeat("idle\n", nodes)
-	return s.controller.ready(ctx, func(ctx context.Context) error {
-		got, err := s.Run(ctx, "", s.bin.sinfo, "--noheader", "--Node", "--partition=main", "--format=%T")
-		if err == nil && got != want {
-			err = fmt.Errorf("node states are %q", got)
+// startNodes starts a slurmd for each node and waits until all are idle.
+func (s *Slurm) startNodes(ctx context.Context, count int) error {
+	nodes := make([]*process, count)
+	for i := range nodes {
+		name := "n" + strconv.Itoa(i+1)
+		slurmd, err := s.inside("slurmd-"+name, s.bin.slurmd, "-D", "-c", "-N", name, "-f", s.Conf)
+		if err != nil {
+			return err
 		}
-		return err
-	})
+		nodes[i] = slurmd
+	}
+	for i, slurmd := range nodes {
+		err := slurmd.ready(ctx, func(ctx context.Context) error {
+			state, err := s.Run(ctx, "", s.bin.sinfo, "--noheader", "--nodes=n"+strconv.Itoa(i+1), "--partition=main", "--format=%T")
+			if err == nil && state != "idle\n" {
+				err = fmt.Errorf("the node is %q", state)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Env is this process's environment with SLURM_CONF set, for the commands of
