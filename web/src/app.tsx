@@ -112,6 +112,7 @@ function consoleRouter() {
     {
       path: "/",
       element: <Shell />,
+      hydrateFallbackElement: <Spin fullscreen />,
       children: [
         { index: true, lazy: async () => ({ Component: (await import("./pages/Overview")).Overview }) },
         { path: "jobs", lazy: async () => ({ Component: (await import("./pages/Jobs")).Jobs }) },

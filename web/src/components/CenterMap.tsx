@@ -6,14 +6,15 @@ import { useNavigate } from "react-router";
 import { type Center, CenterStatus } from "../gen/yunhe/registry/v1/registry_pb";
 import { percent } from "../lib/format";
 import { labelSides, plot } from "../lib/geo";
+import { useWidth } from "./useWidth";
 
-const WIDTH = 640;
-const HEIGHT = 380;
+const HEIGHT = 368;
 const RADIUS = 11;
 
 export function CenterMap({ centers }: { centers: Center[] }) {
   const { t } = useTranslation();
   const navigate = useNavigate();
+  const [box, width] = useWidth<HTMLElement>();
   const located = useMemo(
     () => centers.filter((c) => c.geometry && (c.geometry.longitude || c.geometry.latitude)),
     [centers],
@@ -26,11 +27,11 @@ export function CenterMap({ centers }: { centers: Center[] }) {
           longitude: c.geometry?.longitude ?? 0,
           latitude: c.geometry?.latitude ?? 0,
         })),
-        WIDTH,
+        width,
         HEIGHT,
-        64,
+        72,
       ),
-    [located],
+    [located, width],
   );
   const sides = useMemo(
     () =>
@@ -38,19 +39,20 @@ export function CenterMap({ centers }: { centers: Center[] }) {
         points,
         located.map((c) => ({ width: textWidth(c.name || c.aiCenterId), height: 28 })),
         RADIUS + 5,
+        width,
       ),
-    [points, located],
+    [points, located, width],
   );
   const hidden = centers.length - located.length;
   return (
-    <figure className="yh-map">
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} aria-label={t("overview.map")}>
+    <figure ref={box} className="yh-map">
+      <svg width={width} height={HEIGHT} aria-label={t("overview.map")}>
         <defs>
           <pattern id="yh-dots" width="10" height="10" patternUnits="userSpaceOnUse">
             <circle cx="5" cy="5" r="0.8" className="yh-map-dot" />
           </pattern>
         </defs>
-        <rect width={WIDTH} height={HEIGHT} rx="6" fill="url(#yh-dots)" />
+        <rect width={width} height={HEIGHT} rx="6" fill="url(#yh-dots)" />
         {meridians.map((m) => (
           <g key={m.degrees} className="yh-map-grid">
             <line x1={m.at} x2={m.at} y1={0} y2={HEIGHT} />
@@ -59,7 +61,7 @@ export function CenterMap({ centers }: { centers: Center[] }) {
         ))}
         {parallels.map((p) => (
           <g key={p.degrees} className="yh-map-grid">
-            <line y1={p.at} y2={p.at} x1={0} x2={WIDTH} />
+            <line y1={p.at} y2={p.at} x1={0} x2={width} />
             <text x={6} y={p.at - 4}>{`${Math.abs(p.degrees)}°${p.degrees < 0 ? "S" : "N"}`}</text>
           </g>
         ))}
@@ -162,5 +164,6 @@ function tone(center: Center): "good" | "warn" | "bad" | "neutral" {
 function textWidth(text: string): number {
   let width = 0;
   for (const c of text) width += c.charCodeAt(0) > 0x2e80 ? 12 : 6.6;
-  return Math.max(60, width);
+  // The line below the name has about this width.
+  return Math.max(92, width);
 }

@@ -17,6 +17,8 @@ export interface ChartProps {
   height: number;
   format: (value: number) => string;
   max?: number;
+  /** Values are bytes: the axis is marked in powers of 1024. */
+  bytes?: boolean;
   label: string;
 }
 
@@ -29,6 +31,7 @@ export function RangeChart(props: {
   height: number;
   format: (value: number) => string;
   max?: number;
+  bytes?: boolean;
   label: string;
   /** Names a series by its labels. */
   nameOf: (labels: Record<string, string>) => string;
@@ -65,6 +68,7 @@ export function RangeChart(props: {
         height={props.height}
         format={props.format}
         max={props.max}
+        bytes={props.bytes}
         label={props.label}
       />
     </Suspense>

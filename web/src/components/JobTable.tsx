@@ -29,7 +29,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
     {
       title: t("job.state"),
       key: "state",
-      width: 136,
+      width: 106,
       render: (_, job) => (
         <Tooltip title={job.message}>
           <span>
@@ -38,33 +38,33 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
         </Tooltip>
       ),
     },
-    { title: t("job.replicas"), key: "replicas", width: 132, render: (_, job) => <ReplicaBar job={job} /> },
+    { title: t("job.replicas"), key: "replicas", width: 98, render: (_, job) => <ReplicaBar job={job} /> },
     {
       title: t("job.centers"),
       key: "centers",
       ellipsis: true,
-      width: compact ? 200 : 180,
+      width: compact ? "20%" : "15%",
       render: (_, job) => job.centerIds.map(centerName).join(", ") || <span className="yh-none">{NONE}</span>,
     },
     {
       title: t("job.user"),
       key: "user",
-      width: 110,
+      width: 92,
       ellipsis: true,
       render: (_, job) => job.createdUser || job.userName,
     },
-    { title: t("job.created"), key: "created", width: 132, render: (_, job) => <Moment at={job.createdAt} /> },
+    { title: t("job.created"), key: "created", width: 120, render: (_, job) => <Moment at={job.createdAt} /> },
     {
       title: t("job.duration"),
       key: "duration",
-      width: 96,
+      width: 86,
       align: "right",
       render: (_, job) => <Elapsed from={job.startedAt} to={job.endedAt} ended={hasEnded(job.state)} />,
     },
     {
       title: t("job.schedulingTime"),
       key: "scheduling",
-      width: 104,
+      width: 86,
       align: "right",
       render: (_, job) => (
         <span className="yh-num">
@@ -72,13 +72,13 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
         </span>
       ),
     },
-    { title: t("job.cost"), key: "cost", width: 96, align: "right", render: (_, job) => <Fen fen={job.costFen} /> },
+    { title: t("job.cost"), key: "cost", width: 78, align: "right", render: (_, job) => <Fen fen={job.costFen} /> },
   ];
   if (!compact && can("jobs.write")) {
     columns.push({
       title: "",
       key: "actions",
-      width: 72,
+      width: 60,
       align: "right",
       render: (_, job) => <StopButton job={job} small />,
     });
@@ -92,7 +92,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
       loading={loading}
       pagination={false}
       tableLayout="fixed"
-      scroll={{ x: 1020 }}
+      scroll={{ x: 940 }}
       locale={{ emptyText: <Nothing text={t("jobs.none")} /> }}
     />
   );

@@ -5,13 +5,14 @@ import { type EChartsType, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { useEffect, useRef } from "react";
 import { formatClock, formatTime } from "../lib/format";
+import { byteScale } from "../lib/scale";
 import { usePrefs } from "../prefs";
 import { FONT, SERIES } from "../theme";
 import type { ChartProps } from "./Chart";
 
 use([Lines, GridComponent, LegendComponent, TooltipComponent, CanvasRenderer]);
 
-export default function LineChart({ lines, start, end, height, format, max, label }: ChartProps) {
+export default function LineChart({ lines, start, end, height, format, max, bytes, label }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<EChartsType>(undefined);
   const { theme } = usePrefs();
@@ -30,6 +31,8 @@ export default function LineChart({ lines, start, end, height, format, max, labe
   }, []);
 
   useEffect(() => {
+    const scale = bytes ? byteScale(Math.max(1, ...lines.flatMap((l) => l.points.map((p) => p[1])))) : undefined;
+    const narrow = (box.current?.clientWidth ?? 0) < 480;
     const dark = theme === "dark";
     const text = dark ? "#93a1b3" : "#667488";
     const rule = dark ? "#1f2a38" : "#e9edf2";
@@ -63,6 +66,7 @@ export default function LineChart({ lines, start, end, height, format, max, labe
           type: "time",
           min: start,
           max: end,
+          splitNumber: narrow ? 3 : 7,
           axisLine: { lineStyle: { color: rule } },
           axisTick: { show: false },
           splitLine: { show: false },
@@ -78,8 +82,8 @@ export default function LineChart({ lines, start, end, height, format, max, labe
         yAxis: {
           type: "value",
           min: 0,
-          max,
-          minInterval: max === undefined ? undefined : 0,
+          max: scale?.max ?? max,
+          interval: scale?.step ?? (max === undefined ? undefined : max / 4),
           splitNumber: 4,
           axisLabel: { color: text, fontSize: 11, formatter: (value: number) => format(value) },
           splitLine: { lineStyle: { color: rule } },
@@ -97,7 +101,7 @@ export default function LineChart({ lines, start, end, height, format, max, labe
       },
       { notMerge: true },
     );
-  }, [lines, start, end, theme, format, max]);
+  }, [lines, start, end, theme, format, max, bytes]);
 
   return <div ref={box} style={{ height }} role="img" aria-label={label} />;
 }

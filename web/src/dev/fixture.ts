@@ -195,7 +195,7 @@ const POLICIES = (
   ] as [string, string, string, string, string[]][]
 ).map(([policyId, title, titleZh, doc, factors]) => ({ policyId, title, titleZh, doc, factors }));
 
-const PRESETS = [
+const PRESETS: { name: string; weights: Record<string, number> }[] = [
   {
     name: "balanced",
     weights: {
@@ -687,7 +687,7 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
       return {
         series: CENTER_ROWS.filter((c) => !wanted || c[0] === wanted).flatMap(([center, , , , , , , used], i) =>
           kinds.map((kind, k) => ({
-            labels: kind ? { center, kind } : { center },
+            labels: { center, ...(kind && { kind }) } as Record<string, string>,
             points: Array.from({ length: Math.floor((to - from) / step) + 1 }, (_, n) => {
               const t = from + n * step;
               const wave = Math.sin(t / (500 + i * 90)) * 0.09 + Math.sin(t / (97 + i * 13)) * 0.04;

@@ -56,8 +56,13 @@ function lines(middle: number, half: number, limit: number): number[] {
 
 export type Side = "right" | "left" | "top" | "bottom";
 
-/** For each point the side on which its label overlaps the fewest others. */
-export function labelSides(points: Placed[], sizes: { width: number; height: number }[], gap: number): Side[] {
+/** For each point the side on which its label overlaps the others least and stays inside the width. */
+export function labelSides(
+  points: Placed[],
+  sizes: { width: number; height: number }[],
+  gap: number,
+  width: number,
+): Side[] {
   const taken: Box[] = points.map((p) => ({ left: p.x - gap, top: p.y - gap, right: p.x + gap, bottom: p.y + gap }));
   return points.map((p, i) => {
     const size = sizes[i] ?? { width: 0, height: 0 };
@@ -66,7 +71,11 @@ export function labelSides(points: Placed[], sizes: { width: number; height: num
     let bestBox: Box | undefined;
     for (const side of ["right", "left", "bottom", "top"] as const) {
       const box = labelBox(p, size, gap, side);
-      const overlap = taken.reduce((sum, other, j) => (j === i ? sum : sum + overlapOf(box, other)), 0);
+      const outside = Math.max(0, -box.left) + Math.max(0, box.right - width);
+      const overlap = taken.reduce(
+        (sum, other, j) => (j === i ? sum : sum + overlapOf(box, other)),
+        outside * size.height * 2,
+      );
       if (overlap < bestOverlap) {
         best = side;
         bestOverlap = overlap;

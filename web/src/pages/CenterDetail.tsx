@@ -113,7 +113,7 @@ function UsePanel({ center: c }: { center: Center }) {
       </div>
       <Descriptions
         size="small"
-        column={2}
+        column={1}
         className="yh-after-bars"
         items={[
           { key: "running", label: t("center.running"), children: m ? formatCount(m.runningTaskNum) : NONE },
@@ -276,6 +276,7 @@ function Charts({ id }: { id: string }) {
             windowSeconds={window}
             height={200}
             format={formatBytes}
+            bytes
             nameOf={memoryName}
             label={t("resource.memory")}
           />

@@ -62,7 +62,6 @@ function CenterTable({ centers }: { centers: Center[] }) {
       title: t("center.name"),
       key: "name",
       ellipsis: true,
-      width: 190,
       sorter: (a, b) => (a.name < b.name ? -1 : 1),
       render: (_, c) => (
         <Link to={`/centers/${encodeURIComponent(c.aiCenterId)}`} className="yh-job-link">
@@ -74,21 +73,21 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("center.status"),
       key: "status",
-      width: 118,
+      width: 104,
       render: (_, c) => <CenterTag status={c.status} drained={c.drained} />,
     },
     {
       title: t("center.region"),
       dataIndex: "region",
       key: "region",
-      width: 120,
+      width: 96,
       ellipsis: true,
       sorter: (a, b) => (a.region < b.region ? -1 : 1),
     },
     {
       title: t("resource.cpu"),
       key: "cpu",
-      width: 180,
+      width: "14%",
       sorter: (a, b) => Number((a.monitoring?.cpuUsed ?? 0n) - (b.monitoring?.cpuUsed ?? 0n)),
       render: (_, c) => (
         <UseBar
@@ -102,7 +101,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("resource.memory"),
       key: "memory",
-      width: 200,
+      width: "16%",
       render: (_, c) => (
         <UseBar
           label={t("resource.memory")}
@@ -117,7 +116,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     columns.push({
       title: t("resource.accelerators"),
       key: "accelerators",
-      width: 170,
+      width: "12%",
       render: (_, c) => {
         const total = c.resources ? c.resources.gpu + c.resources.npu + c.resources.mlu : 0n;
         if (total === 0n) return <span className="yh-none">{NONE}</span>;
@@ -137,7 +136,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("center.runningWaiting"),
       key: "running",
-      width: 128,
+      width: 100,
       align: "right",
       sorter: (a, b) => Number((a.monitoring?.runningTaskNum ?? 0n) - (b.monitoring?.runningTaskNum ?? 0n)),
       render: (_, c) => (
@@ -151,11 +150,11 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("center.grade"),
       key: "grade",
-      width: 84,
+      width: 76,
       align: "right",
       render: (_, c) => <span className="yh-num">{c.securityGrade.toString()}</span>,
     },
-    { title: t("center.lastSeen"), key: "seen", width: 132, render: (_, c) => <Moment at={c.lastSeenAt} /> },
+    { title: t("center.lastSeen"), key: "seen", width: 124, render: (_, c) => <Moment at={c.lastSeenAt} /> },
   );
   return (
     <Table
@@ -164,7 +163,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
       columns={columns}
       dataSource={centers}
       tableLayout="fixed"
-      scroll={{ x: accelerators ? 1280 : 1100 }}
+      scroll={{ x: accelerators ? 1010 : 900 }}
       pagination={centers.length > 100 ? { pageSize: 100, showSizeChanger: false, size: "small" } : false}
       locale={{ emptyText: <Nothing text={t("centers.none")} /> }}
     />

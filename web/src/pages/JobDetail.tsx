@@ -1,5 +1,5 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Descriptions, Popconfirm, Table, type TableColumnsType, Tabs } from "antd";
+import { App, Button, Descriptions, Popconfirm, Table, type TableColumnsType, Tabs, Tooltip } from "antd";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router";
@@ -145,7 +145,9 @@ function Summary({ job }: { job: Job }) {
             <small className="yh-bad"> {t("job.failedCount", { count: job.replicasFailed })}</small>
           )}
         </Fact>
-        <Fact label={t("job.centers")}>{job.centerIds.map(centerName).join(", ") || NONE}</Fact>
+        <Fact label={t("job.centers")} hint={job.centerIds.join(", ")}>
+          <span className="yh-cut">{job.centerIds.map(centerName).join(", ") || NONE}</span>
+        </Fact>
         <Fact label={t("job.user")}>
           {job.createdUser || job.userName} <small>{job.tenantId}</small>
         </Fact>
@@ -199,7 +201,6 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       title: t("replica.task"),
       key: "task",
       ellipsis: true,
-      width: 170,
       render: (_, r) => (
         <>
           <b>{job.spec?.tasks[r.taskIndex]?.name}</b> <span className="yh-muted">· {r.replicaIndex}</span>
@@ -207,12 +208,24 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
         </>
       ),
     },
-    { title: t("job.state"), key: "state", width: 120, render: (_, r) => <StateTag state={r.state} /> },
+    {
+      title: t("job.state"),
+      key: "state",
+      width: 124,
+      render: (_, r) => (
+        <Tooltip title={r.message}>
+          <span>
+            <StateTag state={r.state} />
+            {r.reason && <small className="yh-reason">{reason(r.reason)}</small>}
+          </span>
+        </Tooltip>
+      ),
+    },
     {
       title: t("replica.center"),
       key: "center",
       ellipsis: true,
-      width: 160,
+      width: "12%",
       render: (_, r) =>
         r.aiCenterId ? (
           <Link to={`/centers/${encodeURIComponent(r.aiCenterId)}`}>{r.centerName || r.aiCenterId}</Link>
@@ -220,26 +233,26 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
           NONE
         ),
     },
-    { title: t("replica.started"), key: "started", width: 128, render: (_, r) => <Moment at={r.startedAt} /> },
-    { title: t("replica.ended"), key: "ended", width: 128, render: (_, r) => <Moment at={r.endedAt} /> },
+    { title: t("replica.started"), key: "started", width: 116, render: (_, r) => <Moment at={r.startedAt} /> },
+    { title: t("replica.ended"), key: "ended", width: 116, render: (_, r) => <Moment at={r.endedAt} /> },
     {
       title: t("job.duration"),
       key: "duration",
-      width: 88,
+      width: 80,
       align: "right",
       render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
     },
     {
       title: t("replica.exit"),
       key: "exit",
-      width: 76,
+      width: 64,
       align: "right",
       render: (_, r) => <span className="yh-num">{hasEnded(r.state) && r.startedAt ? r.exitCode : NONE}</span>,
     },
     {
       title: t("replica.cpuTime"),
       key: "cpu",
-      width: 92,
+      width: 82,
       align: "right",
       render: (_, r) => (
         <span className="yh-num">{r.cpuMicroseconds > 0n ? formatDuration(r.cpuMicroseconds) : NONE}</span>
@@ -248,7 +261,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
     {
       title: t("replica.memory"),
       key: "memory",
-      width: 100,
+      width: 92,
       align: "right",
       render: (_, r) => (
         <span className="yh-num">{r.memoryPeakBytes > 0n ? formatBytes(r.memoryPeakBytes) : NONE}</span>
@@ -264,7 +277,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
     {
       title: "",
       key: "log",
-      width: 64,
+      width: 56,
       align: "right",
       render: (_, r) => (
         <Button size="small" type="link" onClick={() => onLog(replicaKey(r))} disabled={r.attempt === 0}>
@@ -280,17 +293,8 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       columns={columns}
       dataSource={job.replicas}
       tableLayout="fixed"
-      scroll={{ x: 1180 }}
+      scroll={{ x: 980 }}
       pagination={job.replicas.length > 50 ? { pageSize: 50, showSizeChanger: false, size: "small" } : false}
-      expandable={{
-        rowExpandable: (r) => r.message !== "" || r.reason !== "",
-        expandedRowRender: (r) => (
-          <span>
-            {r.reason && <b>{reason(r.reason)}</b>} {r.message}{" "}
-            {r.attemptId && <code className="yh-muted">{r.attemptId}</code>}
-          </span>
-        ),
-      }}
     />
   );
 }

@@ -170,9 +170,7 @@ function SchedulingTile() {
       <h2>{t("overview.scheduling")}</h2>
       <div className="yh-tile-facts">
         <Fact label={t("overview.throughput")} hint={t("overview.throughputHint")}>
-          <span className="yh-num">
-            {some ? data.throughputPerSecond.toFixed(data.throughputPerSecond < 100 ? 1 : 0) : NONE}
-          </span>
+          <span className="yh-num">{some ? throughputText(data.throughputPerSecond) : NONE}</span>
           {some && <small> {t("overview.perSecond")}</small>}
         </Fact>
         <Fact label={t("overview.p50")} hint={t("overview.timeHint")}>
@@ -187,6 +185,10 @@ function SchedulingTile() {
       </div>
     </div>
   );
+}
+
+function throughputText(perSecond: number): string {
+  return perSecond < 100 ? perSecond.toFixed(1) : formatCount(perSecond);
 }
 
 const MEASURES = {
@@ -232,6 +234,7 @@ function UseChart() {
         windowSeconds={window}
         height={368}
         format={FORMAT[measure]}
+        bytes={measure === "memory"}
         max={measure === "cpu" || measure === "busy" ? 100 : undefined}
         nameOf={nameOf}
         label={t("overview.use")}

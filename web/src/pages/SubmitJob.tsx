@@ -119,7 +119,7 @@ export function SubmitJob() {
             <div className="yh-cols-2">
               <Form.Item
                 name="name"
-                label={t("job.name")}
+                label={t("submit.taskName")}
                 rules={[
                   { required: true, message: t("form.required") },
                   { max: 32, message: t("form.max", { count: 32 }) },
