@@ -330,7 +330,7 @@ func ended(t *testing.T, s *samples.Store) {
 }
 
 func enforced(t *testing.T, s *samples.Store) {
-	at := base()
+	at := base().Truncate(time.Minute).Add(time.Second) // not where windows meet
 	mustAppend(t, s, samples.Report{Stored: 3},
 		samples.Sample{Name: "enforced", Labels: samples.L("tenant", "mine", "job", "1"), Value: 1, At: at},
 		samples.Sample{Name: "enforced", Labels: samples.L("tenant", "other", "job", "1"), Value: 10, At: at},
