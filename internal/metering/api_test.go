@@ -370,14 +370,11 @@ func TestCSVThatFailsMidwayBreaksTheConnection(t *testing.T) {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			t.Parallel()
 			d := dbtest.SQLite(t)
-			s, _ := open(t, d)
-			// 4 MB of records, much more than fits into the buffers below.
-			records := make([]metering.Record, 15_000)
-			for i := range records {
-				records[i] = run("job_1", i)
-				records[i].AttemptID += strings.Repeat("x", 100)
-			}
-			record(t, d, s, records...)
+			s, logs := open(t, d)
+			// 16 MB in 4 pages: more than the buffers below and the 4 MB that an
+			// HTTP/2 client takes unasked.
+			const runs = 4000
+			fill(t, d, runs, strings.Repeat("x", 4096))
 			srv := httptest.NewUnstartedServer(handler(t, s))
 			srv.Config.ConnState = func(c net.Conn, state http.ConnState) {
 				if tcp, ok := c.(*net.TCPConn); ok && state == http.StateNew {
@@ -417,13 +414,17 @@ func TestCSVThatFailsMidwayBreaksTheConnection(t *testing.T) {
 			}))
 			rest, err := io.ReadAll(res.Body)
 			if err == nil {
-				t.Errorf("the answer ended in good order after %d bytes, %d of %d lines", len(first)+len(rest), bytes.Count(rest, []byte("\n")), len(records)+1)
+				t.Errorf("the answer ended in good order after %d bytes, %d of %d lines", len(first)+len(rest), bytes.Count(rest, []byte("\n")), runs+1)
 			}
 			if cerr := res.Body.Close(); cerr != nil {
 				t.Logf("close body: %v", cerr)
 			}
 			if bytes.Contains(rest, []byte(`"code"`)) {
 				t.Error("an error text is inside the table")
+			}
+			srv.Close() // waits for the handler
+			if got := logs.lines("usage export broken off"); len(got) != 1 || !strings.Contains(got[0], "level=ERROR") || !strings.Contains(got[0], "user_id=usr_a") {
+				t.Errorf("logged %q, want one error", got)
 			}
 		})
 	}

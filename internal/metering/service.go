@@ -109,8 +109,8 @@ func (s *Service) JobCostsTx(ctx context.Context, tx *db.Tx, jobIDs []string) (m
 	return costs, nil
 }
 
-// maxCostLines bounds an answer that is not paged: about 10 MB of JSON.
-const maxCostLines = 20_000
+// maxCostLines bounds an answer that is not paged: about 5 MB of JSON.
+const maxCostLines = 10_000
 
 // JobCost returns the cost of a job, of the tenant's if tenantID is not "".
 // A job that has used nothing costs nothing. Kinds: NotFound if the tenant has
