@@ -15,12 +15,17 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 )
 
 // commands lists the commands in the order of the manual. Each sets its
 // GroupID to one of the groups in root.go.
 func commands(c *cli) []*cobra.Command {
 	return []*cobra.Command{
+		upCommand(c),
+		serveCommand(c),
+		gatewayCommand(c),
 		jobCommand(c),
 		usageCommand(c),
 		centerCommand(c),
@@ -39,6 +44,9 @@ func commands(c *cli) []*cobra.Command {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == runnerCommand { // the supervisor of one replica: nothing else is set up
+		os.Exit(runner.Main(os.Args[2:]))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	os.Exit(newCLI().run(ctx, os.Args[1:]))

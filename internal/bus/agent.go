@@ -79,3 +79,12 @@ func (a *Agent) Answer(ctx context.Context, width int, h func(ctx context.Contex
 
 // Close ends the connection.
 func (a *Agent) Close() { a.conn.Close() }
+
+// PublicKey returns the public key of an agent's seed.
+func PublicKey(seed string) (string, error) {
+	kp, err := nkeys.FromSeed([]byte(seed))
+	if err != nil {
+		return "", fault.Wrap(fault.Invalid, err, "the agent's key cannot be read")
+	}
+	return kp.PublicKey()
+}

@@ -20,9 +20,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,6 +110,10 @@ func (b *Bus) startServer() error {
 	if err != nil {
 		return err
 	}
+	portFile := filepath.Join(b.cfg.Dir, "port")
+	if port == server.RANDOM_PORT {
+		port = savedPort(portFile)
+	}
 	op, resolver, err := b.keys.trust()
 	if err != nil {
 		return err
@@ -124,7 +130,33 @@ func (b *Bus) startServer() error {
 	if !b.srv.ReadyForConnections(10 * time.Second) {
 		return fault.New(fault.Unavailable, "the bus cannot listen on %s: is the address in use?", b.cfg.Listen)
 	}
+	addr, ok := b.srv.Addr().(*net.TCPAddr)
+	if !ok {
+		return fault.New(fault.Unavailable, "the bus does not listen")
+	}
+	if err := os.WriteFile(portFile, []byte(strconv.Itoa(addr.Port)), 0o600); err != nil {
+		return fmt.Errorf("keep the bus's port: %w", err)
+	}
 	return nil
+}
+
+// savedPort is the port picked at an earlier start, if it is free: gateways
+// come back to it.
+func savedPort(file string) int {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return server.RANDOM_PORT
+	}
+	port, err := strconv.Atoi(string(b))
+	if err != nil {
+		return server.RANDOM_PORT
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return server.RANDOM_PORT
+	}
+	_ = l.Close() // it was only a question
+	return port
 }
 
 // maxPayload lets a log piece or a batch of attempts travel in one message.

@@ -14,6 +14,8 @@ import (
 	"yunhe.dev/yunhe/internal/rpc"
 )
 
+var _ rpc.Gate = (*Service)(nil)
+
 // Register mounts the service's API.
 func (s *Service) Register(srv *rpc.Server) {
 	srv.Service(identityv1connect.NewIdentityServiceHandler(api{s}, srv.Options()...))

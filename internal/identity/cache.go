@@ -8,10 +8,9 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 )
 
-// entry is what is known of one key; it is never changed. A nil hash-holder
-// for a key that does not exist is an entry with known false.
+// entry is what the database said of one key. Once cached it is never changed.
 type entry struct {
-	known   bool
+	known   bool // false: there is no such key
 	hash    [sha256.Size]byte
 	caller  core.Caller
 	expires time.Time // zero: never

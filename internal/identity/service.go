@@ -131,9 +131,7 @@ func event(ctx context.Context, tx *db.Tx, a core.Audit, subject, outcome string
 // must not keep the event from being written.
 func clean(s string) string {
 	const limit = 256
-	if len(s) > limit {
-		s = s[:limit]
-	}
+	s = s[:min(len(s), limit)]
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '?'
@@ -174,8 +172,12 @@ func (s *Service) ListEvents(ctx context.Context, f EventFilter, size int32, tok
 	if err := c.Err(); err != nil {
 		return nil, "", err
 	}
+	tenant, err := scope(ctx, "")
+	if err != nil {
+		return nil, "", err
+	}
 	return page(ctx, s, size, token, func(e Event) string { return e.ID }, func(tx *db.Tx, before string, n int) ([]Event, error) {
-		return listEvents(ctx, tx, f, core.CallerFrom(ctx).Tenant(""), before, n)
+		return listEvents(ctx, tx, f, tenant, before, n)
 	})
 }
 
@@ -205,8 +207,12 @@ func (s *Service) CreateTenant(ctx context.Context, t Tenant) (Tenant, error) {
 // ListTenants returns a page of the tenants the caller may see, by ID, and
 // the token of the next page. It returns fault.Invalid for a bad page.
 func (s *Service) ListTenants(ctx context.Context, size int32, token string) ([]Tenant, string, error) {
+	tenant, err := scope(ctx, "")
+	if err != nil {
+		return nil, "", err
+	}
 	return page(ctx, s, size, token, func(t Tenant) string { return t.ID }, func(tx *db.Tx, after string, n int) ([]Tenant, error) {
-		return listTenants(ctx, tx, core.CallerFrom(ctx).Tenant(""), after, n)
+		return listTenants(ctx, tx, tenant, after, n)
 	})
 }
 
@@ -288,12 +294,15 @@ func (s *Service) ListUsers(ctx context.Context, tenantID string, size int32, to
 	if err := c.Err(); err != nil {
 		return nil, "", err
 	}
-	caller := core.CallerFrom(ctx)
-	if tenantID != "" && !caller.Sees(tenantID) {
+	tenant, err := scope(ctx, tenantID)
+	if err != nil {
+		return nil, "", err
+	}
+	if tenantID != "" && tenant != tenantID {
 		return nil, "", nil // as if it had no users
 	}
 	return page(ctx, s, size, token, func(u User) string { return u.ID }, func(tx *db.Tx, after string, n int) ([]User, error) {
-		return listUsers(ctx, tx, caller.Tenant(tenantID), after, n)
+		return listUsers(ctx, tx, tenant, after, n)
 	})
 }
 
@@ -379,8 +388,9 @@ func (s *Service) ListKeys(ctx context.Context, userID string, size int32, token
 		return nil, "", err
 	}
 	caller := core.CallerFrom(ctx)
-	if caller.UserID == "" {
-		return nil, "", errKey
+	tenant, err := scope(ctx, "")
+	if err != nil {
+		return nil, "", err
 	}
 	all := caller.Can("identity.read")
 	if userID == "" && !all {
@@ -396,7 +406,7 @@ func (s *Service) ListKeys(ctx context.Context, userID string, size int32, token
 				return nil, fault.New(fault.Denied, "user %s may not list keys of user %s", caller.UserID, u.ID)
 			}
 		}
-		return listKeys(ctx, tx, caller.Tenant(""), userID, after, n)
+		return listKeys(ctx, tx, tenant, userID, after, n)
 	})
 }
 
@@ -443,6 +453,16 @@ func (s *Service) revokeKey(ctx context.Context, id string) error {
 		tx.AfterCommit(func() { s.cache.drop(kid) })
 		return s.AuditTx(ctx, tx, id)
 	})
+}
+
+// scope returns the tenant a list is limited to, "" for all. Without a caller
+// there is none: the empty tenant of nobody must not read as "all".
+func scope(ctx context.Context, wanted string) (string, error) {
+	caller := core.CallerFrom(ctx)
+	if caller.UserID == "" {
+		return "", errKey
+	}
+	return caller.Tenant(wanted), nil
 }
 
 // page reads one row more than wanted to learn whether there is another page.

@@ -30,12 +30,34 @@ func hasTenant(ctx context.Context, tx *db.Tx, id string) (bool, error) {
 	return found, nil
 }
 
+// filter makes the end of a list query. A column that is not filtered is not
+// mentioned: "$1 = ” OR column = $1" would keep both engines from its index.
+type filter struct {
+	where string
+	args  []any
+}
+
+// add limits the rows to those with the value, unless it is empty.
+func (f *filter) add(column, value string) {
+	if value != "" {
+		f.args = append(f.args, value)
+		f.where += fmt.Sprintf(" AND %s = $%d", column, len(f.args))
+	}
+}
+
+// end returns the query's end; it adds the limit to args.
+func (f *filter) end(order string, limit int) string {
+	f.args = append(f.args, limit)
+	return fmt.Sprintf(" WHERE %s ORDER BY %s LIMIT $%d", f.where, order, len(f.args))
+}
+
 // listTenants returns up to n tenants after the given ID, only the named one
 // if only is not empty.
 func listTenants(ctx context.Context, tx *db.Tx, only, after string, n int) ([]Tenant, error) {
+	f := filter{`tenant_id > $1`, []any{after}}
+	f.add("tenant_id", only)
 	var out []Tenant
-	err := tx.Query(ctx, `SELECT tenant_id, name, created_at FROM tenants WHERE tenant_id > $1 AND ($2 = '' OR tenant_id = $2)
-		ORDER BY tenant_id LIMIT $3`, []any{after, only, n}, func(row db.Row) error {
+	err := tx.Query(ctx, `SELECT tenant_id, name, created_at FROM tenants`+f.end("tenant_id", n), f.args, func(row db.Row) error {
 		var t Tenant
 		var created int64
 		if err := row.Scan(&t.ID, &t.Name, &created); err != nil {
@@ -97,13 +119,14 @@ func anyUser(ctx context.Context, tx *db.Tx) (bool, error) {
 // listUsers returns up to n users after the given ID, of every tenant if
 // tenant is empty.
 func listUsers(ctx context.Context, tx *db.Tx, tenant, after string, n int) ([]User, error) {
+	f := filter{`user_id > $1`, []any{after}}
+	f.add("tenant_id", tenant)
 	var out []User
-	err := tx.Query(ctx, `SELECT `+userColumns+` FROM users WHERE user_id > $1 AND ($2 = '' OR tenant_id = $2) ORDER BY user_id LIMIT $3`,
-		[]any{after, tenant, n}, func(row db.Row) error {
-			u, err := scanUser(row)
-			out = append(out, u)
-			return err
-		})
+	err := tx.Query(ctx, `SELECT `+userColumns+` FROM users`+f.end("user_id", n), f.args, func(row db.Row) error {
+		u, err := scanUser(row)
+		out = append(out, u)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list users: %w", err)
 	}
@@ -164,14 +187,15 @@ func getKey(ctx context.Context, tx *db.Tx, id string) (r keyRecord, found bool,
 // listKeys returns up to n keys after the given ID. An empty tenant or user
 // means all of them.
 func listKeys(ctx context.Context, tx *db.Tx, tenant, user, after string, n int) ([]Key, error) {
+	f := filter{`k.key_id > $1`, []any{after}}
+	f.add("u.tenant_id", tenant)
+	f.add("k.user_id", user)
 	var out []Key
-	err := tx.Query(ctx, `SELECT `+keyColumns+` FROM api_keys k JOIN users u ON u.user_id = k.user_id
-		WHERE k.key_id > $1 AND ($2 = '' OR u.tenant_id = $2) AND ($3 = '' OR k.user_id = $3) ORDER BY k.key_id LIMIT $4`,
-		[]any{after, tenant, user, n}, func(row db.Row) error {
-			r, err := scanKey(row)
-			out = append(out, r.Key)
-			return err
-		})
+	err := tx.Query(ctx, `SELECT `+keyColumns+` FROM api_keys k JOIN users u ON u.user_id = k.user_id`+f.end("k.key_id", n), f.args, func(row db.Row) error {
+		r, err := scanKey(row)
+		out = append(out, r.Key)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
@@ -196,11 +220,16 @@ func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
 
 // listEvents returns up to n events before the given ID, newest first. Empty
 // filters match all.
-func listEvents(ctx context.Context, tx *db.Tx, f EventFilter, tenant, before string, n int) ([]Event, error) {
+func listEvents(ctx context.Context, tx *db.Tx, want EventFilter, tenant, before string, n int) ([]Event, error) {
+	if before == "" {
+		before = "z" // sorts after every ID, in any collation
+	}
+	f := filter{`event_id < $1`, []any{before}}
+	f.add("tenant_id", tenant)
+	f.add("user_id", want.UserID)
+	f.add("method", want.Method)
 	var out []Event
-	err := tx.Query(ctx, `SELECT event_id, at, tenant_id, user_id, key_id, method, subject, outcome, remote FROM audit_events
-		WHERE ($1 = '' OR event_id < $1) AND ($2 = '' OR tenant_id = $2) AND ($3 = '' OR user_id = $3) AND ($4 = '' OR method = $4)
-		ORDER BY event_id DESC LIMIT $5`, []any{before, tenant, f.UserID, f.Method, n}, func(row db.Row) error {
+	err := tx.Query(ctx, `SELECT event_id, at, tenant_id, user_id, key_id, method, subject, outcome, remote FROM audit_events`+f.end("event_id DESC", n), f.args, func(row db.Row) error {
 		var e Event
 		var at int64
 		if err := row.Scan(&e.ID, &at, &e.TenantID, &e.UserID, &e.KeyID, &e.Method, &e.Subject, &e.Outcome, &e.Remote); err != nil {

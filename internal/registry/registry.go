@@ -245,7 +245,11 @@ func checkCenter(c *core.Check, p paths, k Center) {
 		return
 	}
 	for _, name := range sorted(k.Labels) {
-		c.Text(p.record+"labels: name "+strconv.Quote(name), name, true, 0, 64)
+		var named core.Check
+		if named.Text("", name, true, 0, 64); named.Err() != nil {
+			c.Add(p.record+"labels", "label name %q must be 1 to 63 bytes of text without control characters", clip(name))
+			continue
+		}
 		c.Text(p.record+"labels."+name, k.Labels[name], false, 0, 64)
 	}
 }
@@ -263,7 +267,7 @@ func checkCapacity(c *core.Check, path string, q core.Quantities) {
 	}
 	for _, name := range sorted(q) {
 		if !resourceName.MatchString(name) {
-			c.Add(path, "resource name %q must be 1 to 63 of a-z, 0-9, '.', '/' and '-'", name)
+			c.Add(path, "resource name %q must be 1 to 63 of a-z, 0-9, '.', '/' and '-'", clip(name))
 			continue
 		}
 		c.Range(path+"."+name, q[name], 0, maxAmount)
@@ -319,7 +323,7 @@ func (n NewSpec) spec() (Spec, error) {
 	}
 	for _, name := range sorted(n.Quantity) {
 		if !resourceName.MatchString(name) {
-			c.Add("spec.resource_quantity", "resource name %q must be 1 to 63 of a-z, 0-9, '.', '/' and '-'", name)
+			c.Add("spec.resource_quantity", "resource name %q must be 1 to 63 of a-z, 0-9, '.', '/' and '-'", clip(name))
 			continue
 		}
 		amount, err := core.ParseQuantity(name, n.Quantity[name])

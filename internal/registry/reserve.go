@@ -99,8 +99,8 @@ func (s *Service) StartedTx(ctx context.Context, tx *db.Tx, id string, n int64) 
 const maxHeld = 1 << 60
 
 func checkAmounts(q core.Quantities, a, b int64) error {
-	for name, n := range q {
-		if n < 0 || n > maxHeld {
+	for _, name := range sorted(q) {
+		if n := q[name]; n < 0 || n > maxHeld {
 			return fault.New(fault.Invalid, "%s must be between 0 and %d, got %d", name, int64(maxHeld), n)
 		}
 	}

@@ -786,8 +786,11 @@ type Attempt struct {
 	Network          bool  `protobuf:"varint,11,opt,name=network,proto3" json:"network,omitempty"`
 	StopGraceSeconds int64 `protobuf:"varint,12,opt,name=stop_grace_seconds,json=stopGraceSeconds,proto3" json:"stop_grace_seconds,omitempty"`
 	ScratchBytes     int64 `protobuf:"varint,13,opt,name=scratch_bytes,json=scratchBytes,proto3" json:"scratch_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The platform has heard that it ran: a center that does not know it MUST
+	// NOT start it but report it as lost.
+	Seen          bool `protobuf:"varint,14,opt,name=seen,proto3" json:"seen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
@@ -909,6 +912,13 @@ func (x *Attempt) GetScratchBytes() int64 {
 		return x.ScratchBytes
 	}
 	return 0
+}
+
+func (x *Attempt) GetSeen() bool {
+	if x != nil {
+		return x.Seen
+	}
+	return false
 }
 
 // What is known of an attempt.
@@ -1862,7 +1872,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xe9\x04\n" +
+	"executable\"\xfd\x04\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -1878,7 +1888,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	" \x01(\x03R\x0etimeoutSeconds\x12\x18\n" +
 	"\anetwork\x18\v \x01(\bR\anetwork\x12,\n" +
 	"\x12stop_grace_seconds\x18\f \x01(\x03R\x10stopGraceSeconds\x12#\n" +
-	"\rscratch_bytes\x18\r \x01(\x03R\fscratchBytes\x1a<\n" +
+	"\rscratch_bytes\x18\r \x01(\x03R\fscratchBytes\x12\x12\n" +
+	"\x04seen\x18\x0e \x01(\bR\x04seen\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +

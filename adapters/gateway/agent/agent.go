@@ -1,0 +1,435 @@
+// Package agent is the compute gateway: it makes a bare machine a computing
+// center. It joins a platform with a one-time token, dials out to the signal
+// bus with a key of its own, and runs what it is told in the sandbox.
+//
+// What it keeps true, whatever is killed:
+//
+//   - An attempt runs at most once. The sandbox sees to that while it knows the
+//     attempt; after the attempt is forgotten, the agent's ledger of recorded
+//     attempts does ([ledger]).
+//   - An attempt accepted is on disk before the platform is told so.
+//   - How an attempt ended is reported until the platform says that it is
+//     recorded; only then are its files deleted. Its log is handed over first.
+//   - Loss of the platform changes nothing for what runs.
+//
+// A killed agent starts again, adopts the runs its predecessor left, and asks
+// the platform what else should run.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Joiner asks the platform to admit a gateway.
+type Joiner func(ctx context.Context, r *adaptersv1.JoinRequest) (*adaptersv1.JoinResponse, error)
+
+// Config of a gateway.
+type Config struct {
+	// Dir keeps the gateway's key, its runs and its ledger.
+	Dir string
+	// Token to join with; only needed the first time.
+	Token string
+	// Center is what the gateway declares. Capacity is measured where it is
+	// not given.
+	Center Center
+	// Shares are folders of this machine shown read-only to commands of the
+	// image "host": "/path", or "/path=/where" to show it elsewhere.
+	Shares []string
+	// Version of the program.
+	Version string
+	// Join reaches the platform.
+	Join Joiner
+}
+
+// Center is what a gateway declares about its computing center.
+type Center struct {
+	ID            string            `yaml:"id"`
+	Name          string            `yaml:"name"`
+	Region        string            `yaml:"region"`
+	Longitude     float64           `yaml:"longitude"`
+	Latitude      float64           `yaml:"latitude"`
+	SecurityGrade int64             `yaml:"security_grade"`
+	StaticWatts   float64           `yaml:"static_watts_per_cpu"`
+	ActiveWatts   float64           `yaml:"active_watts_per_cpu"`
+	Performance   int64             `yaml:"performance"`
+	CPU           string            `yaml:"cpu"`    // "" is all of the machine's
+	Memory        string            `yaml:"memory"` // "" is 80 % of the machine's
+	Prices        map[string]int64  `yaml:"prices"` // fen per hour by specification
+	Labels        map[string]string `yaml:"labels"`
+}
+
+// membership is what the gateway keeps of its joining.
+type membership struct {
+	Seed     string   `json:"seed"` // its own key; never leaves the machine
+	CenterID string   `json:"ai_center_id"`
+	URLs     []string `json:"bus_urls"`
+	JWT      string   `json:"bus_jwt"`
+}
+
+// Agent is a running gateway.
+type Agent struct {
+	cfg    Config
+	log    *slog.Logger
+	sb     *sandbox.Sandbox
+	bus    *bus.Agent
+	id     string
+	inv    *adapterv1.Inventory
+	ledger *ledger
+	resync chan struct{}
+
+	mu    sync.Mutex // guards the fields below
+	dirty map[string]bool
+	wake  chan struct{}
+	lost  map[string]bool // attempts the platform knew and this gateway does not
+}
+
+// Run joins if needed and serves until ctx ends. Runs go on when it returns.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot make the gateway's folder %s", cfg.Dir)
+	}
+	inv, err := inventory(cfg)
+	if err != nil {
+		return err
+	}
+	m, err := member(ctx, cfg, inv, log)
+	if err != nil {
+		return err
+	}
+	a := &Agent{cfg: cfg, id: m.CenterID, inv: inv, log: log.With("component", "gateway", "ai_center_id", m.CenterID),
+		dirty: map[string]bool{}, wake: make(chan struct{}, 1), lost: map[string]bool{}, resync: make(chan struct{}, 1)}
+	inv.AiCenterId = m.CenterID
+	if a.ledger, err = openLedger(filepath.Join(cfg.Dir, "recorded")); err != nil {
+		return err
+	}
+	defer a.ledger.close()
+	a.sb, err = sandbox.New(sandbox.Config{Dir: filepath.Join(cfg.Dir, "runs"), GatewayID: m.CenterID, HostPaths: cfg.Shares}, log)
+	if err != nil {
+		return err
+	}
+	defer a.sb.Close()
+	runs, err := a.sb.Adopt(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		a.follow(ctx, r)
+	}
+	a.log.Info("gateway started", "adopted", len(runs))
+	a.bus, err = bus.DialAgent(m.URLs, m.CenterID, m.Seed, m.JWT, func() { signal(a.resync) }, a.log)
+	if err != nil {
+		return err
+	}
+	defer a.bus.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() { a.heartbeats(ctx) })
+	wg.Go(func() { a.reports(ctx) })
+	err = a.bus.Answer(ctx, 64, a.answer)
+	wg.Wait()
+	return err
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// member returns the gateway's membership, joining if there is none.
+func member(ctx context.Context, cfg Config, inv *adapterv1.Inventory, log *slog.Logger) (*membership, error) {
+	path := filepath.Join(cfg.Dir, "gateway.json")
+	m := &membership{}
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(b, m); err != nil {
+			return nil, fault.Wrap(fault.Invalid, err, "the gateway's membership in %s cannot be read", path)
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		if m.Seed, _, err = bus.NewAgentKey(); err != nil {
+			return nil, fmt.Errorf("make key: %w", err)
+		}
+		// The key is kept before the token is used: a second try after a crash
+		// shows the same key and is admitted with the same token.
+		if err := writeFile(path, m); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("read membership: %w", err)
+	}
+	if m.JWT != "" {
+		return m, nil
+	}
+	if cfg.Token == "" {
+		return nil, fault.New(fault.Invalid, "this gateway has not joined yet: give it a token (--token), made with: yunhe center join-token")
+	}
+	pub, err := bus.PublicKey(m.Seed)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		res, err := cfg.Join(ctx, &adaptersv1.JoinRequest{Token: cfg.Token, PublicKey: pub, Inventory: inv})
+		if err == nil {
+			m.CenterID, m.URLs, m.JWT = res.AiCenterId, res.BusUrls, res.BusJwt
+			return m, writeFile(path, m)
+		}
+		if fault.KindOf(err) != fault.Unavailable {
+			return nil, err
+		}
+		log.Warn("platform not reachable, will try again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func writeFile(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(path+".new", path)
+}
+
+// inventory is what the gateway declares, measured where it is not given.
+func inventory(cfg Config) (*adapterv1.Inventory, error) {
+	c := cfg.Center
+	cpu, memory := int64(runtime.NumCPU())*1000, int64(0)
+	var err error
+	if c.CPU != "" {
+		if cpu, err = core.ParseQuantity(core.CPU, c.CPU); err != nil {
+			return nil, err
+		}
+	}
+	if c.Memory != "" {
+		if memory, err = core.ParseQuantity(core.Memory, c.Memory); err != nil {
+			return nil, err
+		}
+	} else {
+		mem, err := readMemory()
+		if err != nil {
+			return nil, err
+		}
+		memory = mem.total / 5 * 4
+	}
+	disk, err := readDisk(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	inv := &adapterv1.Inventory{AiCenterId: c.ID, Name: c.Name, Region: c.Region, Longitude: c.Longitude, Latitude: c.Latitude, SecurityGrade: c.SecurityGrade,
+		StaticMilliwattsPerCpu: int64(c.StaticWatts * 1000), ActiveMilliwattsPerCpu: int64(c.ActiveWatts * 1000), Performance: c.Performance,
+		Capacity: map[string]int64{core.CPU: cpu, core.Memory: memory, core.Storage: disk.total}, Images: []string{"host"}, Version: cfg.Version, Labels: c.Labels}
+	for spec, price := range c.Prices {
+		inv.Offers = append(inv.Offers, &adapterv1.SpecOffer{ResourceSpecId: spec, Price: price})
+	}
+	return inv, nil
+}
+
+// answer serves one request of the platform.
+func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, error) {
+	switch what {
+	case "apply":
+		return serve(data, &adapterv1.ApplyRequest{}, func(r *adapterv1.ApplyRequest) (proto.Message, error) { return a.apply(ctx, r) })
+	case "remove":
+		return serve(data, &adapterv1.RemoveRequest{}, func(r *adapterv1.RemoveRequest) (proto.Message, error) { return a.remove(r) })
+	case "readlog":
+		return serve(data, &adapterv1.ReadLogRequest{}, func(r *adapterv1.ReadLogRequest) (proto.Message, error) { return a.readLog(ctx, r) })
+	case "discover":
+		return serve(data, &adapterv1.DiscoverRequest{}, func(*adapterv1.DiscoverRequest) (proto.Message, error) {
+			return &adapterv1.DiscoverResponse{Inventory: a.inv}, nil
+		})
+	case "describe":
+		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
+			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}}, nil
+		})
+	default:
+		return nil, fault.New(fault.Unimplemented, "the gateway does not know the request %q", what)
+	}
+}
+
+func serve[T proto.Message](data []byte, req T, f func(T) (proto.Message, error)) ([]byte, error) {
+	if err := proto.Unmarshal(data, req); err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the request cannot be read")
+	}
+	res, err := f(req)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(res)
+}
+
+// startWidth attempts are started at once: more would only wait for the CPU.
+const startWidth = 8
+
+func (a *Agent) apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv1.ApplyResponse, error) {
+	res := &adapterv1.ApplyResponse{}
+	var mu sync.Mutex // guards res and lost
+	var lost error
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, startWidth)
+	for _, at := range r.Attempts {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			refusal, err := a.start(ctx, at)
+			mu.Lock()
+			defer mu.Unlock()
+			if refusal != "" {
+				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: at.AttemptId, Reason: refusal})
+			}
+			lost = errors.Join(lost, err)
+		})
+	}
+	wg.Wait()
+	return res, lost
+}
+
+// start starts one attempt unless it is known. A refusal is for good; an
+// error has the platform ask again.
+func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal string, err error) {
+	if a.ledger.has(at.AttemptId) {
+		return "", nil
+	}
+	if _, err := a.sb.Get(at.AttemptId); err != nil && at.Seen {
+		// It ran under a gateway whose folder is gone. Starting it would run it twice.
+		a.mu.Lock()
+		a.lost[at.AttemptId] = true
+		a.mu.Unlock()
+		a.mark(at.AttemptId)
+		return "", nil
+	}
+	if at.ImageId != "host" {
+		return fmt.Sprintf("image %q is not here", at.ImageId), nil
+	}
+	spec := sandbox.Spec{ID: at.AttemptId, Command: at.Command, Env: at.Env, CPUMilli: at.Resources[core.CPU], MemoryBytes: at.Resources[core.Memory],
+		DiskBytes: at.ScratchBytes, Network: at.Network, WallTime: time.Duration(at.TimeoutSeconds) * time.Second, StopGrace: time.Duration(at.StopGraceSeconds) * time.Second}
+	for _, f := range at.Files {
+		mode := os.FileMode(0o644)
+		if f.Executable {
+			mode = 0o755
+		}
+		spec.Files = append(spec.Files, sandbox.File{Path: f.Path, Data: f.Content, Mode: mode})
+	}
+	run, err := a.sb.Start(ctx, spec)
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.Unimplemented:
+		if err != nil {
+			msg, _ := fault.Message(err)
+			return msg, nil
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	a.follow(ctx, run)
+	return "", nil
+}
+
+// follow reports a run's start now and its end when it comes.
+func (a *Agent) follow(ctx context.Context, run *sandbox.Run) {
+	a.mark(run.ID())
+	go func() {
+		select {
+		case <-run.Done():
+			a.mark(run.ID())
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// mark says that an attempt has something to report.
+func (a *Agent) mark(ids ...string) {
+	a.mu.Lock()
+	for _, id := range ids {
+		a.dirty[id] = true
+	}
+	a.mu.Unlock()
+	signal(a.wake)
+}
+
+func (a *Agent) remove(r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
+	for _, id := range r.Stop {
+		a.stop(id)
+	}
+	return &adapterv1.RemoveResponse{}, nil
+}
+
+func (a *Agent) stop(id string) {
+	run, err := a.sb.Get(id)
+	if err != nil {
+		return // never came here, or is forgotten: there is nothing to stop
+	}
+	if err := run.Stop(); err != nil {
+		a.log.Warn("run not stopped", "attempt_id", id, "error", err)
+	}
+}
+
+const maxLogPiece = 512 << 10
+
+func (a *Agent) readLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error) {
+	run, err := a.sb.Get(r.AttemptId)
+	if err != nil {
+		return nil, err
+	}
+	limit := r.Limit
+	if limit <= 0 || limit > maxLogPiece {
+		limit = maxLogPiece
+	}
+	res := &adapterv1.ReadLogResponse{Offset: r.Offset}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(r.WaitMilliseconds, 10_000))*time.Millisecond+time.Second)
+	defer cancel()
+	log := run.Log(r.Offset, r.WaitMilliseconds > 0)
+	defer func() { _ = log.Close() }() // read only
+	for int64(len(res.Data)) < limit {
+		c, err := log.Next(ctx)
+		if err != nil {
+			// io.EOF, or nothing came in time: the platform asks again.
+			_, res.End = run.Result()
+			return res, nil
+		}
+		if len(res.Data) == 0 {
+			res.Offset = c.Offset
+		}
+		res.Data = append(res.Data, c.Data...)
+		if r.WaitMilliseconds > 0 {
+			break // the first bytes are what is waited for
+		}
+	}
+	if int64(len(res.Data)) > limit {
+		res.Data = res.Data[:limit]
+	}
+	return res, nil
+}
+
+func cleanText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

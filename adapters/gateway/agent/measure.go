@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+)
+
+type amount struct{ total, busy int64 }
+
+// readMemory reads the machine's memory in bytes.
+func readMemory() (amount, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return amount{}, fmt.Errorf("measure memory: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	var total, available int64
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		var kb int64
+		name, rest, _ := strings.Cut(sc.Text(), ":")
+		if _, err := fmt.Sscan(rest, &kb); err != nil {
+			continue // lines without a number
+		}
+		switch name {
+		case "MemTotal":
+			total = kb << 10
+		case "MemAvailable":
+			available = kb << 10
+		}
+	}
+	if total == 0 {
+		return amount{}, errors.Join(errors.New("measure memory: /proc/meminfo has no MemTotal"), sc.Err())
+	}
+	return amount{total, total - available}, nil
+}
+
+// readDisk reads the size of the file system a folder is on, in bytes.
+func readDisk(dir string) (amount, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return amount{}, fmt.Errorf("measure storage of %s: %w", dir, err)
+	}
+	size := int64(st.Bsize)
+	return amount{int64(st.Blocks) * size, int64(st.Blocks-st.Bfree) * size}, nil
+}
+
+// cpuMeter measures how busy the machine was between two calls.
+type cpuMeter struct{ busy, total int64 }
+
+func (m *cpuMeter) permille() int64 {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	var v [8]int64 // user nice system idle iowait irq softirq steal
+	if _, err := fmt.Sscanf(line, "cpu %d %d %d %d %d %d %d %d", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]); err != nil {
+		return 0
+	}
+	total := int64(0)
+	for _, n := range v {
+		total += n
+	}
+	busy := total - v[3] - v[4]
+	db, dt := busy-m.busy, total-m.total
+	first := m.total == 0
+	m.busy, m.total = busy, total
+	if first || dt <= 0 {
+		return 0
+	}
+	return db * 1000 / dt
+}
+
+// measure takes the figures of a heartbeat. What cannot be read stays 0.
+func (a *Agent) measure(cpu *cpuMeter) *adapterv1.Measurement {
+	mem, _ := readMemory()
+	disk, _ := readDisk(a.cfg.Dir)
+	return &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), CpuBusyPermille: cpu.permille(), MemoryBusyBytes: mem.busy, MemoryTotalBytes: mem.total,
+		StorageBusyBytes: disk.busy, StorageTotalBytes: disk.total}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"yunhe.dev/yunhe/adapters/gateway/agent"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/internal/app"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// centersFile is the form of --centers and --center files.
+type centersFile struct {
+	Centers []agent.Center `yaml:"centers"`
+}
+
+// readYAML decodes a file and refuses unknown keys.
+func readYAML(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "%s cannot be read", path)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return fault.New(fault.Invalid, "%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return nil
+}
+
+func gatewayCommand(c *cli) *cobra.Command {
+	var data, token, center, logLevel, logFormat string
+	var shares []string
+	cmd := &cobra.Command{
+		Use: "gateway", GroupID: groupServe, Short: "Make this machine a computing center of a platform",
+		Long: `Make this machine a computing center: join a platform, then run what it sends,
+each replica isolated in namespaces and control groups. It needs root.
+
+The first start needs a token, made with "yunhe center join-token"; it is read
+from --token or YUNHE_JOIN_TOKEN. The gateway keeps a key of its own in its data
+folder and dials out only. What runs goes on if the platform or the gateway is
+restarted.`,
+		Example: `  yunhe gateway --server https://yunhe.example.com --token yj_... --data /var/lib/yunhe-gateway --center center.yaml`,
+		Args:    takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			cfg := agent.Config{Token: token, Shares: shares, Version: buildVersion()}
+			if cfg.Token == "" {
+				cfg.Token = os.Getenv("YUNHE_JOIN_TOKEN")
+			}
+			var err error
+			if cfg.Dir, err = filepath.Abs(data); err != nil {
+				return fault.Wrap(fault.Invalid, err, "--data: %q is not a folder", data)
+			}
+			if center != "" {
+				if err := readYAML(center, &cfg.Center); err != nil {
+					return err
+				}
+			}
+			t, err := c.target()
+			if err != nil {
+				return err
+			}
+			client := adaptersv1connect.NewAdapterServiceClient(http.DefaultClient, t.server)
+			cfg.Join = func(ctx context.Context, r *adaptersv1.JoinRequest) (*adaptersv1.JoinResponse, error) {
+				res, err := client.Join(ctx, r)
+				if connect.CodeOf(err) == connect.CodeUnavailable {
+					return nil, fault.Wrap(fault.Unavailable, err, "the platform at %s does not answer", t.server)
+				}
+				return res, err
+			}
+			return agent.Run(ctx, cfg, newLog(app.LogConfig{Level: logLevel, Format: logFormat}))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&data, "data", "gateway-data", "folder for the gateway's key and its runs")
+	f.StringVar(&token, "token", "", "token to join with; only needed the first time")
+	f.StringVar(&center, "center", "", "file (YAML) that describes the center; see docs/howto/join-a-center.md")
+	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
+	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	return cmd
+}

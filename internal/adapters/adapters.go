@@ -1,0 +1,303 @@
+// Package adapters reaches the centers. Today every center is reached through
+// a compute gateway: an agent that dials out to the bus and answers the
+// messages of the plug-in contract (api/yunhe/adapter/v1).
+//
+// What it keeps true:
+//
+//   - A gateway joins with a token that works once, for one key. The key never
+//     leaves the gateway; the token is stored as a hash.
+//
+//   - What should run at a center is state, owned by jobs ([Work]). Messages
+//     only hurry it along: a center is told what changed at once, told again
+//     what it has not confirmed ([resendAfter]), and told everything when its
+//     gateway (re)connects. So a message may be lost, repeated or late.
+//
+//   - A report is answered only after it is durably recorded; until then the
+//     gateway keeps it and asks again.
+//
+//     Send/Stop (now)                       report, heartbeat
+//     jobs ───────────────────────▶ outbox of center ───▶ gateway ───▶ jobs.Report (one tx)
+//     ▲   Outstanding (again)          │  bus request       │
+//     └──────────────────────────────── resync ◀────────────┘
+package adapters
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/registry"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Work is what runs at the centers, implemented by jobs.
+type Work interface {
+	// Outstanding returns what a center may not know: attempts sent at or
+	// before the time and not confirmed since (all: every one that has not
+	// ended), and those that should stop.
+	Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (apply []*adapterv1.Attempt, stop []string, err error)
+	// Issued notes that a center has accepted the attempts.
+	Issued(attemptIDs []string, at time.Time)
+	// Refused ends attempts a center does not take.
+	Refused(ctx context.Context, centerID string, refusals []*adapterv1.Refusal) error
+	// Report records what a center says, in one transaction. It returns the
+	// attempts recorded as ended and those that should not run.
+	Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error)
+	// Owns reports whether the attempt was placed at the center.
+	Owns(ctx context.Context, centerID, attemptID string) (bool, error)
+}
+
+// Service keeps the gateways and talks to them.
+type Service struct {
+	db   *db.DB
+	bus  *bus.Bus
+	reg  *registry.Service
+	logs *objects.Chunks
+	log  *slog.Logger
+	work Work
+
+	mu      sync.Mutex // guards the fields below
+	outs    map[string]*outbox
+	removed map[string]bool // centers whose gateway was removed
+}
+
+// outbox is what waits to be sent to one center.
+type outbox struct {
+	apply []*adapterv1.Attempt
+	stop  []string
+	wake  chan struct{}
+}
+
+// New returns the service; its loops are in Run. SetWork must be called before Run.
+func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs *objects.Chunks, log *slog.Logger) (*Service, error) {
+	if err := d.Migrate(ctx, "adapters", migrations); err != nil {
+		return nil, err
+	}
+	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), outs: map[string]*outbox{}, removed: map[string]bool{}}
+	err := d.View(ctx, func(tx *db.Tx) error {
+		return tx.Query(ctx, `SELECT ai_center_id FROM gateways WHERE removed`, nil, func(row db.Row) error {
+			var id string
+			err := row.Scan(&id)
+			s.removed[id] = true
+			return err
+		})
+	})
+	return s, err
+}
+
+// SetWork says who owns what runs; it breaks the circle of construction
+// between this component and jobs.
+func (s *Service) SetWork(w Work) { s.work = w }
+
+const (
+	// resendAfter is how long a center may leave a message unconfirmed before
+	// it is sent again: longer than a loaded gateway needs to start a batch.
+	resendAfter = 5 * time.Second
+	// requestTimeout bounds one message to a gateway.
+	requestTimeout = 15 * time.Second
+	// applyBatch attempts go in one message.
+	applyBatch = 64
+	// maxTokenTTL of a join token.
+	maxTokenTTL = 7 * 24 * time.Hour
+)
+
+func hash(token string) string {
+	h := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(h[:])
+}
+
+// CreateJoinToken makes a token for one gateway. centerID may be empty: then
+// the gateway names its center. ttl 0 means one hour.
+func (s *Service) CreateJoinToken(ctx context.Context, centerID string, ttl time.Duration) (token string, expires time.Time, err error) {
+	var c core.Check
+	if centerID != "" {
+		c.ID("ai_center_id", centerID)
+	}
+	c.Range("ttl_seconds", int64(ttl/time.Second), 0, int64(maxTokenTTL/time.Second))
+	if err := c.Err(); err != nil {
+		return "", time.Time{}, err
+	}
+	if ttl == 0 {
+		ttl = time.Hour
+	}
+	raw := make([]byte, 24)
+	if _, err := rand.Read(raw); err != nil {
+		return "", time.Time{}, fmt.Errorf("make token: %w", err)
+	}
+	token = "yj_" + base64.RawURLEncoding.EncodeToString(raw)
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		expires = tx.Now.Add(ttl)
+		if _, err := tx.Exec(ctx, `DELETE FROM join_tokens WHERE expires_at < $1`, db.Micros(tx.Now)); err != nil {
+			return err
+		}
+		return tx.Insert(ctx, "join_tokens", []string{"token_hash", "ai_center_id", "expires_at", "used_by"},
+			[][]any{{hash(token), centerID, db.Micros(expires), ""}})
+	})
+	return token, expires, err
+}
+
+// Join admits a gateway. Asking again with the same token and key answers the
+// same. It returns fault.Unauthenticated for a token that is unknown, expired
+// or used by another key, and fault.Invalid for a bad key or inventory.
+func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapterv1.Inventory) (*adaptersv1.JoinResponse, error) {
+	if inv == nil {
+		return nil, fault.Fields(fault.Field{Path: "inventory", Problem: "is required"})
+	}
+	refused := fault.New(fault.Unauthenticated, "the join token is unknown, expired or was used by another gateway; make one with: yunhe center join-token")
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		var center, usedBy string
+		var expires int64
+		found, err := tx.Get(ctx, `SELECT ai_center_id, used_by, expires_at FROM join_tokens WHERE token_hash = $1`, []any{hash(token)}, &center, &usedBy, &expires)
+		if err != nil {
+			return err
+		}
+		if !found || expires < db.Micros(tx.Now) || usedBy != "" && usedBy != publicKey {
+			return refused
+		}
+		if center != "" && inv.AiCenterId == "" {
+			inv.AiCenterId = center
+		}
+		if center != "" && inv.AiCenterId != center {
+			return fault.Fields(fault.Field{Path: "inventory.ai_center_id", Problem: fmt.Sprintf("the token is for center %q, got %q", center, inv.AiCenterId)})
+		}
+		var holder string
+		var removed bool
+		known, err := tx.Get(ctx, `SELECT public_key, removed FROM gateways WHERE ai_center_id = $1`, []any{inv.AiCenterId}, &holder, &removed)
+		if err != nil {
+			return err
+		}
+		if known && !removed && holder != publicKey {
+			return fault.New(fault.Conflict, "center %q has a gateway already; remove that one first", inv.AiCenterId)
+		}
+		if err := s.reg.JoinTx(ctx, tx, inv, "gateway"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE join_tokens SET used_by = $2 WHERE token_hash = $1`, hash(token), publicKey); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO gateways (ai_center_id, public_key, version, joined_at, removed) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (ai_center_id) DO UPDATE SET public_key = $2, version = $3, removed = $5`, inv.AiCenterId, publicKey, inv.Version, db.Micros(tx.Now), false)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	delete(s.removed, inv.AiCenterId)
+	s.mu.Unlock()
+	jwt, err := s.bus.AgentJWT(inv.AiCenterId, publicKey)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
+	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
+}
+
+// Gateway is a member as listed.
+type Gateway struct {
+	CenterID, PublicKey, Version string
+	JoinedAt                     time.Time
+}
+
+// Gateways lists the members by center.
+func (s *Service) Gateways(ctx context.Context) ([]Gateway, error) {
+	var out []Gateway
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		out = nil
+		return tx.Query(ctx, `SELECT ai_center_id, public_key, version, joined_at FROM gateways WHERE NOT removed ORDER BY ai_center_id`, nil, func(row db.Row) error {
+			var g Gateway
+			var at int64
+			if err := row.Scan(&g.CenterID, &g.PublicKey, &g.Version, &at); err != nil {
+				return err
+			}
+			g.JoinedAt = db.Time(at)
+			out = append(out, g)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// RemoveGateway ends a membership: what it says from now on is refused.
+// fault.NotFound if the center has no gateway.
+func (s *Service) RemoveGateway(ctx context.Context, centerID string) error {
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `UPDATE gateways SET removed = $2 WHERE ai_center_id = $1 AND NOT removed`, centerID, true)
+		if err == nil && n == 0 {
+			err = fault.New(fault.NotFound, "center %q has no gateway", centerID)
+		}
+		return err
+	})
+	if err == nil {
+		s.mu.Lock()
+		s.removed[centerID] = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// Send tells centers what to run, soon. It does not block; what is lost is
+// sent again from the state.
+func (s *Service) Send(centerID string, attempts []*adapterv1.Attempt) {
+	s.put(centerID, func(o *outbox) { o.apply = append(o.apply, attempts...) })
+}
+
+// Stop tells a center to stop attempts, soon. It does not block.
+func (s *Service) Stop(centerID string, attemptIDs []string) {
+	s.put(centerID, func(o *outbox) { o.stop = append(o.stop, attemptIDs...) })
+}
+
+func (s *Service) put(centerID string, add func(*outbox)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outs[centerID]
+	if o == nil {
+		o = &outbox{wake: make(chan struct{}, 1)}
+		s.outs[centerID] = o
+	}
+	add(o)
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Service) take(o *outbox) (apply []*adapterv1.Attempt, stop []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(o.apply), applyBatch)
+	apply, o.apply = o.apply[:n:n], o.apply[n:]
+	stop, o.stop = o.stop, nil
+	if len(o.apply) > 0 {
+		select {
+		case o.wake <- struct{}{}:
+		default:
+		}
+	}
+	return apply, stop
+}
+
+func (s *Service) isRemoved(centerID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removed[centerID]
+}
+
+func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

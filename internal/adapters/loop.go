@@ -1,0 +1,221 @@
+package adapters
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Run sends what waits to the centers until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	started := map[string]bool{}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	resend := time.NewTicker(resendAfter)
+	defer resend.Stop()
+	for {
+		s.mu.Lock()
+		for id, o := range s.outs {
+			if !started[id] {
+				started[id] = true
+				wg.Go(func() { s.sendLoop(ctx, id, o) })
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-resend.C:
+			gs, err := s.Gateways(ctx)
+			if err != nil {
+				s.log.Warn("gateways not read", "error", err)
+			}
+			for _, g := range gs {
+				s.again(ctx, g.CenterID, s.db.Now().Add(-resendAfter), false)
+			}
+		}
+	}
+}
+
+// again puts what a center may not know into its outbox.
+func (s *Service) again(ctx context.Context, centerID string, before time.Time, all bool) {
+	apply, stop, err := s.work.Outstanding(ctx, centerID, before, all)
+	if err != nil {
+		s.log.Warn("outstanding work not read", "ai_center_id", centerID, "error", err)
+		return
+	}
+	if len(apply)+len(stop) > 0 {
+		s.put(centerID, func(o *outbox) { o.apply, o.stop = append(o.apply, apply...), append(o.stop, stop...) })
+	}
+}
+
+func (s *Service) sendLoop(ctx context.Context, centerID string, o *outbox) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.wake:
+		}
+		apply, stop := s.take(o)
+		if len(stop) > 0 {
+			if err := s.ask(ctx, centerID, "remove", &adapterv1.RemoveRequest{Stop: stop}, &adapterv1.RemoveResponse{}); err != nil {
+				s.log.Debug("stop not delivered, will be sent again", "ai_center_id", centerID, "error", err)
+			}
+		}
+		if len(apply) > 0 {
+			s.apply(ctx, centerID, apply)
+		}
+	}
+}
+
+func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) {
+	var res adapterv1.ApplyResponse
+	if err := s.ask(ctx, centerID, "apply", &adapterv1.ApplyRequest{Attempts: attempts}, &res); err != nil {
+		s.log.Debug("work not delivered, will be sent again", "ai_center_id", centerID, "attempts", len(attempts), "error", err)
+		return
+	}
+	refused := map[string]bool{}
+	for _, r := range res.Refusals {
+		refused[r.AttemptId] = true
+	}
+	ids := make([]string, 0, len(attempts))
+	for _, a := range attempts {
+		if !refused[a.AttemptId] {
+			ids = append(ids, a.AttemptId)
+		}
+	}
+	s.work.Issued(ids, s.db.Now())
+	if len(res.Refusals) > 0 {
+		if err := s.work.Refused(ctx, centerID, res.Refusals); err != nil {
+			s.log.Warn("refusals not recorded, will be sent again", "ai_center_id", centerID, "error", err)
+		}
+	}
+}
+
+func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto.Message) error {
+	data, err := proto.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out, err := s.bus.Request(ctx, bus.AgentDown(centerID, what), data)
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(out, res); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the gateway of center %s answers rubbish", centerID)
+	}
+	return nil
+}
+
+// ReadLog reads a piece of a running attempt's log from its center, waiting
+// up to wait for the first byte. fault.Unavailable if the gateway does not answer.
+func (s *Service) ReadLog(ctx context.Context, centerID, attemptID string, offset, limit int64, wait time.Duration) (*adapterv1.ReadLogResponse, error) {
+	var res adapterv1.ReadLogResponse
+	err := s.ask(ctx, centerID, "readlog", &adapterv1.ReadLogRequest{AttemptId: attemptID, Offset: offset, Limit: limit, WaitMilliseconds: wait.Milliseconds()}, &res)
+	return &res, err
+}
+
+// answerWidth is how many requests of gateways are handled at once.
+const answerWidth = 16
+
+// Answer serves the gateways' requests until ctx ends. The bus lets a gateway
+// publish on its own subjects only, so the subject says who asks.
+func (s *Service) Answer(ctx context.Context) error {
+	return s.bus.Answer(ctx, bus.AgentUp("*", "*"), "platform", answerWidth, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+		id, what := bus.AgentOf(subject)
+		if s.isRemoved(id) {
+			return nil, fault.New(fault.Denied, "the gateway of center %q was removed", id)
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		switch what {
+		case "heartbeat":
+			return handle(data, &adapterv1.HeartbeatRequest{}, func(r *adapterv1.HeartbeatRequest) (proto.Message, error) { return s.heartbeat(ctx, id, r) })
+		case "report":
+			return handle(data, &adapterv1.ReportRequest{}, func(r *adapterv1.ReportRequest) (proto.Message, error) { return s.report(ctx, id, r) })
+		case "putlog":
+			return handle(data, &adapterv1.PutLogRequest{}, func(r *adapterv1.PutLogRequest) (proto.Message, error) { return s.putLog(ctx, id, r) })
+		default:
+			return nil, fault.New(fault.Unimplemented, "the platform does not know the request %q", what)
+		}
+	})
+}
+
+func handle[T proto.Message](data []byte, req T, f func(T) (proto.Message, error)) ([]byte, error) {
+	if err := proto.Unmarshal(data, req); err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the request cannot be read")
+	}
+	res, err := f(req)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(res)
+}
+
+func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.HeartbeatRequest) (proto.Message, error) {
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		if r.Inventory != nil {
+			r.Inventory.AiCenterId = id
+			if err := s.reg.JoinTx(ctx, tx, r.Inventory, "gateway"); err != nil {
+				return err
+			}
+		}
+		return s.reg.HeartbeatTx(ctx, tx, id, r.Measurement)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.Resync {
+		s.log.Info("gateway connected", "ai_center_id", id)
+		s.again(ctx, id, s.db.Now(), true)
+	}
+	return &adapterv1.HeartbeatResponse{}, nil
+}
+
+func (s *Service) report(ctx context.Context, id string, r *adapterv1.ReportRequest) (proto.Message, error) {
+	for _, st := range r.Statuses {
+		st.Message, st.Reason = clean(st.Message), clean(st.Reason)
+	}
+	recorded, unwanted, err := s.work.Report(ctx, id, r.Statuses)
+	if err != nil {
+		return nil, err
+	}
+	return &adapterv1.ReportResponse{Recorded: recorded, Unwanted: unwanted}, nil
+}
+
+// LogKey names the object an attempt's log is kept in.
+func LogKey(attemptID string) string { return "logs/" + attemptID }
+
+func (s *Service) putLog(ctx context.Context, id string, r *adapterv1.PutLogRequest) (proto.Message, error) {
+	owns, err := s.work.Owns(ctx, id, r.AttemptId)
+	if err != nil {
+		return nil, err
+	}
+	if !owns {
+		// Nobody will read it: say it is stored so that the gateway can forget it.
+		return &adapterv1.PutLogResponse{Stored: r.Offset + int64(len(r.Data))}, nil
+	}
+	stored, err := s.logs.Size(ctx, LogKey(r.AttemptId))
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return nil, err
+	}
+	if r.Offset == stored && len(r.Data) > 0 {
+		if stored, err = s.logs.Append(ctx, LogKey(r.AttemptId), r.Offset, r.Data); err != nil {
+			return nil, err
+		}
+	}
+	return &adapterv1.PutLogResponse{Stored: stored}, nil
+}

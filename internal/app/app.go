@@ -1,0 +1,314 @@
+// Package app builds and runs the platform: every component is made here, top
+// to bottom, in one function, and no component can be used before it exists.
+//
+//	engines     db (SQLite | PostgreSQL) · bus (NATS) · samples · objects
+//	components  identity · registry · adapters · scheduler · metering · jobs · monitor
+//	edge        rpc (gRPC, Connect, REST, T/AI 123.6) · console
+//
+// Start order is the order of construction; stop order is its reverse: the
+// edge stops taking calls first, the engines close last.
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/console"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/monitor"
+	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/rpc"
+	"yunhe.dev/yunhe/internal/run"
+	"yunhe.dev/yunhe/internal/samples"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+// App is a platform process.
+type App struct {
+	Identity  *identity.Service
+	Registry  *registry.Service
+	Adapters  *adapters.Service
+	Scheduler *scheduler.Service
+	Jobs      *jobs.Service
+	Metering  *metering.Service
+
+	cfg     Config
+	log     *slog.Logger
+	db      *db.DB
+	bus     *bus.Bus
+	samples *samples.Store
+	ln      net.Listener
+	srv     *http.Server
+	group   *run.Group
+	trace   func(context.Context) error
+}
+
+// New builds the platform and opens its engines. Close it if Run is not called.
+func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *App, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "cannot make the data folder %s", cfg.Data)
+	}
+	a := &App{cfg: cfg, log: log, group: run.NewGroup(log)}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if a.trace, err = startTracing(ctx, cfg.Trace); err != nil {
+		return nil, err
+	}
+	logs, err := a.openEngines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.buildComponents(ctx, logs, reg); err != nil {
+		return nil, err
+	}
+	return a, a.buildEdge(reg)
+}
+
+// openEngines opens state, signals, samples and objects.
+func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
+	cfg, err := a.cfg, error(nil)
+	if a.db, err = db.Open(ctx, db.Config{URL: cfg.path(cfg.Database.URL, "yunhe.db")}, a.log); err != nil {
+		return nil, err
+	}
+	if err := run.Init(ctx, a.db); err != nil {
+		return nil, err
+	}
+	a.bus, err = bus.Open(ctx, bus.Config{URL: cfg.Bus.URL, Dir: cfg.path(cfg.Bus.Keys, "bus"), Listen: cfg.Bus.Listen, Advertise: cfg.Bus.Advertise, Replicas: cfg.Bus.Replicas}, a.log)
+	if err != nil {
+		return nil, err
+	}
+	sc := samples.DefaultConfig()
+	if sc.URL = cfg.path(cfg.Samples.URL, "samples"); cfg.Samples.Retention > 0 {
+		sc.Retention = cfg.Samples.Retention
+	}
+	sc.WriteURL, sc.Token = cfg.Samples.WriteURL, cfg.Samples.Token
+	if a.samples, err = samples.Open(sc, a.log, nil); err != nil {
+		return nil, err
+	}
+	oc := objects.DefaultConfig()
+	if oc.URL = cfg.Objects.URL; oc.URL == "" {
+		if oc.URL, err = filepath.Abs(filepath.Join(cfg.Data, "objects")); err != nil {
+			return nil, fmt.Errorf("objects folder: %w", err)
+		}
+	}
+	oc.AccessKey, oc.SecretKey = cfg.Objects.AccessKey, cfg.Objects.SecretKey
+	store, err := objects.Open(ctx, oc)
+	if err != nil {
+		return nil, err
+	}
+	return objects.NewChunks(store), nil
+}
+
+func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *prometheus.Registry) (err error) {
+	d, log := a.db, a.log
+	if a.Identity, err = identity.New(ctx, d, log); err != nil {
+		return err
+	}
+	if err := a.Identity.Bootstrap(ctx, a.cfg.Data); err != nil {
+		return err
+	}
+	if a.Registry, err = registry.New(ctx, d, log); err != nil {
+		return err
+	}
+	if err := a.Registry.Defaults(ctx); err != nil {
+		return err
+	}
+	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, log); err != nil {
+		return err
+	}
+	if a.Scheduler, err = scheduler.New(ctx, d, a.Registry, reg, log); err != nil {
+		return err
+	}
+	if a.Metering, err = metering.New(ctx, d, log); err != nil {
+		return err
+	}
+	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, logs, log); err != nil {
+		return err
+	}
+	// Answers that lower components need from higher ones.
+	a.Adapters.SetWork(a.Jobs)
+	a.Scheduler.SetSource(a.Jobs)
+	a.Registry.InUse = a.Jobs.InUse
+	a.Metering.Jobs = a.Jobs
+
+	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
+	a.group.Add("jobs.watch", a.Jobs.Watch)
+	if a.cfg.runs(Reach) {
+		a.group.Add("adapters.answer", a.Adapters.Answer)
+	}
+	// Placements are sent by the process that made them, so Control reaches out too.
+	if a.cfg.runs(Reach) || a.cfg.runs(Control) || a.cfg.runs(API) {
+		a.group.Add("adapters.send", a.Adapters.Run)
+	}
+	if a.cfg.runs(Control) {
+		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
+		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
+	}
+	if a.cfg.runs(Watch) {
+		collect := monitor.NewCollector(a.samples, a.gather, log)
+		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", collect.Run) })
+	}
+	return nil
+}
+
+func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }
+
+func (a *App) lead(ctx context.Context, name string, l run.Loop) error {
+	return run.Lead(ctx, a.db, name, a.log, l)
+}
+
+// gather takes the samples of a round from the registry.
+func (a *App) gather(ctx context.Context) ([]samples.Sample, error) {
+	snap, err := a.Registry.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	centers := make([]monitor.Center, 0, len(snap.Centers))
+	for _, c := range snap.Centers {
+		m := monitor.Center{ID: c.ID, CPUUsedMilli: c.Used[core.CPU], CPUTotalMilli: c.Total[core.CPU], MemoryUsedBytes: c.Used[core.Memory],
+			MemoryTotalBytes: c.Total[core.Memory], Running: c.Running, Waiting: c.Waiting, CPUBusyPermille: -1}
+		if snap.At.Sub(c.Measured.At) < registry.SeenWithin {
+			m.CPUBusyPermille = c.Measured.CPUBusyPermille
+		}
+		centers = append(centers, m)
+	}
+	return monitor.CenterSamples(centers, snap.At), nil
+}
+
+// buildEdge mounts the API and the console and listens.
+func (a *App) buildEdge(reg *prometheus.Registry) error {
+	srv := rpc.New(rpc.Config{OpenStatus: a.cfg.Listen.OpenStatus, Ready: a.Ready}, a.Identity, reg, a.log)
+	if a.cfg.runs(API) {
+		a.Identity.Register(srv)
+		a.Registry.Register(srv)
+		a.Adapters.Register(srv)
+		a.Scheduler.Register(srv)
+		a.Metering.Register(srv)
+		a.Jobs.Register(srv)
+		monitor.New(a.samples, a.log).Register(srv)
+		srv.Handle("GET /openapi.json", rpc.OpenAPI())
+		srv.Handle("/", console.Handler())
+	}
+	h, err := srv.Handler()
+	if err != nil {
+		return err
+	}
+	if a.ln, err = net.Listen("tcp", a.cfg.Listen.Address); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "cannot listen on %s", a.cfg.Listen.Address)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
+	a.srv = &http.Server{Handler: traced(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, Protocols: protocols,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	if a.cfg.Listen.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(a.cfg.Listen.CertFile, a.cfg.Listen.KeyFile)
+		if err != nil {
+			return fault.Wrap(fault.Invalid, err, "listen.cert_file and listen.key_file cannot be read")
+		}
+		a.srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	a.group.Add("edge", a.serve)
+	return nil
+}
+
+// serve answers until ctx ends and then finishes the calls under way.
+func (a *App) serve(ctx context.Context) error {
+	fail := make(chan error, 1)
+	go func() {
+		if a.srv.TLSConfig != nil {
+			fail <- a.srv.ServeTLS(a.ln, "", "")
+			return
+		}
+		fail <- a.srv.Serve(a.ln)
+	}()
+	select {
+	case err := <-fail:
+		return err
+	case <-ctx.Done():
+	}
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if err := a.srv.Shutdown(sctx); err != nil {
+		// Watchers and followers never end by themselves.
+		return errors.Join(a.srv.Close())
+	}
+	return nil
+}
+
+// Ready reports whether the process can serve: its engines answer.
+func (a *App) Ready(ctx context.Context) error {
+	return errors.Join(a.db.Ping(ctx), a.bus.Ready())
+}
+
+// URL is where the API and the console answer.
+func (a *App) URL() string {
+	scheme := "http"
+	if a.cfg.Listen.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + a.ln.Addr().String()
+}
+
+// Run serves until ctx ends, then stops in order and closes everything.
+func (a *App) Run(ctx context.Context) error {
+	a.log.Info("platform started", "url", a.URL(), "database", string(a.db.Engine()))
+	err := a.group.Run(ctx)
+	a.Close()
+	return err
+}
+
+// Close closes the engines. Run calls it.
+func (a *App) Close() {
+	if a.ln != nil {
+		_ = a.ln.Close() // closed by the server already, mostly
+	}
+	if a.bus != nil {
+		a.bus.Close()
+	}
+	if a.samples != nil {
+		if err := a.samples.Close(); err != nil {
+			a.log.Warn("samples not closed", "error", err)
+		}
+	}
+	if a.db != nil {
+		if err := a.db.Close(); err != nil {
+			a.log.Warn("database not closed", "error", err)
+		}
+	}
+	if a.trace != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := a.trace(ctx); err != nil {
+			a.log.Debug("traces not flushed", "error", err)
+		}
+	}
+}

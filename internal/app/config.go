@@ -1,0 +1,167 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Config is everything that can be set, one field per component. The zero
+// values of DefaultConfig run the whole platform embedded in one process.
+type Config struct {
+	// Data is the folder of this process: keys, and all state when embedded.
+	Data string `yaml:"data"`
+	// Roles this process runs; empty means all. See Roles.
+	Roles  []string     `yaml:"roles"`
+	Listen ListenConfig `yaml:"listen"`
+	// Database keeps the state.
+	Database DatabaseConfig `yaml:"database"`
+	// Bus carries the signals.
+	Bus BusConfig `yaml:"bus"`
+	// Samples keeps metrics over time.
+	Samples SamplesConfig `yaml:"samples"`
+	// Objects keeps logs and files.
+	Objects ObjectsConfig `yaml:"objects"`
+	Log     LogConfig     `yaml:"log"`
+	Trace   TraceConfig   `yaml:"trace"`
+}
+
+// ListenConfig says where the API and the console answer.
+type ListenConfig struct {
+	// Address is host:port; port 0 picks a free one.
+	Address string `yaml:"address"`
+	// CertFile and KeyFile turn on TLS.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// OpenStatus answers /healthz, /readyz and /metrics to other machines too.
+	OpenStatus bool `yaml:"open_status"`
+}
+
+// DatabaseConfig: an empty URL is a SQLite file in the data folder.
+type DatabaseConfig struct {
+	URL string `yaml:"url"`
+}
+
+// BusConfig: an empty URL is NATS in this process.
+type BusConfig struct {
+	URL string `yaml:"url"`
+	// Listen is where gateways dial the bus in this process.
+	Listen string `yaml:"listen"`
+	// Advertise are the addresses told to gateways, where they differ.
+	Advertise []string `yaml:"advertise"`
+	// Keys is the folder of the bus's keys, shared by the processes of one
+	// platform; empty: below the data folder.
+	Keys string `yaml:"keys"`
+	// Replicas of the event stream on a cluster.
+	Replicas int `yaml:"replicas"`
+}
+
+// SamplesConfig: an empty URL is a folder below the data folder.
+type SamplesConfig struct {
+	URL       string        `yaml:"url"`
+	WriteURL  string        `yaml:"write_url"`
+	Token     string        `yaml:"token"`
+	Retention time.Duration `yaml:"retention"`
+}
+
+// ObjectsConfig: an empty URL is a folder below the data folder.
+type ObjectsConfig struct {
+	URL       string `yaml:"url"`
+	AccessKey string `yaml:"access_key"`
+	SecretKey string `yaml:"secret_key"`
+}
+
+// LogConfig of the process.
+type LogConfig struct {
+	// Level: debug, info, warn, error.
+	Level string `yaml:"level"`
+	// Format: text or json.
+	Format string `yaml:"format"`
+}
+
+// TraceConfig: an empty endpoint means no tracing.
+type TraceConfig struct {
+	// Endpoint of an OTLP collector over HTTP, for example http://127.0.0.1:4318.
+	Endpoint string `yaml:"endpoint"`
+	// Ratio of calls traced, 0 to 1.
+	Ratio float64 `yaml:"ratio"`
+}
+
+// DefaultConfig returns what runs if nothing is set.
+func DefaultConfig() Config {
+	return Config{Data: "data", Listen: ListenConfig{Address: "127.0.0.1:8180"}, Bus: BusConfig{Listen: "127.0.0.1:0"},
+		Log: LogConfig{Level: "info", Format: "text"}, Trace: TraceConfig{Ratio: 1}}
+}
+
+// LoadConfig reads a YAML file over the defaults. Unknown keys are errors.
+func LoadConfig(path string) (Config, error) {
+	cfg := DefaultConfig()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return cfg, fault.Wrap(fault.Invalid, err, "the configuration %s cannot be read", path)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+		return cfg, fault.Wrap(fault.Invalid, err, "the configuration %s is not right", path)
+	}
+	return cfg, nil
+}
+
+// Validate reports every problem at once, by full key.
+func (c *Config) Validate() error {
+	var k core.Check
+	if c.Data == "" {
+		k.Add("data", "must name a folder")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen.Address); err != nil {
+		k.Add("listen.address", "must be host:port, got %q", c.Listen.Address)
+	}
+	if (c.Listen.CertFile == "") != (c.Listen.KeyFile == "") {
+		k.Add("listen.cert_file", "and listen.key_file must both be set, or neither")
+	}
+	if _, _, err := net.SplitHostPort(c.Bus.Listen); c.Bus.URL == "" && err != nil {
+		k.Add("bus.listen", "must be host:port, got %q", c.Bus.Listen)
+	}
+	for i, r := range c.Roles {
+		if !slices.Contains(Roles, r) {
+			k.Add(fmt.Sprintf("roles[%d]", i), "must be one of %s, got %q", strings.Join(Roles, ", "), r)
+		}
+	}
+	if len(c.Roles) > 0 && !c.postgres() {
+		k.Add("roles", "may be chosen only with PostgreSQL: with SQLite one process runs them all")
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		k.Add("log.level", "must be debug, info, warn or error, got %q", c.Log.Level)
+	}
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
+		k.Add("log.format", "must be text or json, got %q", c.Log.Format)
+	}
+	if c.Trace.Ratio < 0 || c.Trace.Ratio > 1 {
+		k.Add("trace.ratio", "must be between 0 and 1, got %g", c.Trace.Ratio)
+	}
+	return k.Err()
+}
+
+func (c *Config) postgres() bool {
+	return strings.HasPrefix(c.Database.URL, "postgres://") || strings.HasPrefix(c.Database.URL, "postgresql://")
+}
+
+func (c *Config) path(set, name string) string {
+	if set != "" {
+		return set
+	}
+	return filepath.Join(c.Data, name)
+}

@@ -1,0 +1,339 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+	"time"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/scheduler"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// Waiting returns the jobs with replicas in the queue, put there at or after
+// since (microseconds; 0: all), but for those known says it knows.
+func (s *Service) Waiting(ctx context.Context, since int64, known func(id string, since int64) bool) ([]scheduler.Item, error) {
+	var items []scheduler.Item
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		items = nil
+		var ids []string
+		err := tx.Query(ctx, `SELECT job_id, waiting_since FROM jobs WHERE unplaced > 0 AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
+			var id string
+			var at int64
+			err := row.Scan(&id, &at)
+			if !known(id, at) {
+				ids = append(ids, id)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			r, err := loadJob(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			it, err := item(ctx, tx, r)
+			if err != nil {
+				return err
+			}
+			items = append(items, it)
+		}
+		return nil
+	})
+	return items, err
+}
+
+// WaitingCount returns how many jobs have replicas in the queue.
+func (s *Service) WaitingCount(ctx context.Context) (n int64, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM jobs WHERE unplaced > 0`, nil, &n)
+		return err
+	})
+	return n, err
+}
+
+// item describes what of a job waits, for the scheduler.
+func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
+	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights}
+	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
+	placed := map[[2]int64]bool{}
+	if r.unplaced < r.total {
+		as, err := jobAttempts(ctx, tx, r.id)
+		if err != nil {
+			return it, err
+		}
+		it.Work.Placed = map[string]int{}
+		for _, a := range as { // by number: the last attempt decides
+			placed[[2]int64{a.task, a.replica}] = !a.retry
+			if a.ended == 0 {
+				it.Work.Placed[a.center]++
+			}
+		}
+	}
+	for i, t := range r.spec.Tasks {
+		pt := task(i, t)
+		for n := range int(t.ReplicaNumber) {
+			if !placed[[2]int64{int64(i), int64(n)}] {
+				pt.Indices = append(pt.Indices, n)
+			}
+		}
+		if pt.Replicas = len(pt.Indices); pt.Replicas > 0 {
+			it.Work.Tasks = append(it.Work.Tasks, pt)
+		}
+	}
+	return it, nil
+}
+
+// task translates a task for the engine; what the specification amounts to is
+// filled in by the scheduler from its snapshot.
+func task(i int, t *jobsv1.Task) place.Task {
+	pt := place.Task{ID: strconv.Itoa(i), Spec: t.ResourceSpecId, Image: t.ImageId, Kind: "cpu", RunSeconds: place.Known(defaultExpected)}
+	if t.ExpectedSeconds > 0 {
+		pt.RunSeconds = place.Known(t.ExpectedSeconds)
+	}
+	if k := t.Constraints; k != nil {
+		pt.MinGrade = k.MinSecurityGrade
+		if len(k.Centers) > 0 {
+			pt.Pinned = k.Centers
+		}
+		if len(k.Regions) > 0 {
+			pt.Regions = k.Regions
+		}
+		if k.MaxPrice > 0 {
+			pt.MaxPrice = place.Known(k.MaxPrice)
+		}
+	}
+	return pt
+}
+
+// PlacedTx records where replicas go and returns the placements it took: not
+// those of jobs that were stopped meanwhile. The centers are told after the
+// commit.
+func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placement) ([]scheduler.Placement, error) {
+	records := map[string]*record{}
+	var order []string
+	next := map[string]map[[2]int64]int64{} // the next attempt number of replicas that ran before
+	var taken []scheduler.Placement
+	var as []*attempt
+	sends := map[string][]*adapterv1.Attempt{}
+	for _, p := range ps {
+		r, seen := records[p.JobID]
+		if !seen {
+			var err error
+			if r, err = loadJob(ctx, tx, p.JobID); err != nil {
+				return nil, err
+			}
+			records[p.JobID] = r
+			order = append(order, p.JobID)
+			if r != nil && r.unplaced < r.total {
+				if next[p.JobID], err = nextNumbers(ctx, tx, p.JobID); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if r == nil || r.unplaced == 0 || r.outcome != 0 {
+			continue
+		}
+		number := int64(1)
+		if n, ok := next[p.JobID][[2]int64{int64(p.Task), int64(p.Replica)}]; ok {
+			if n == 0 {
+				continue // runs already
+			}
+			number = n
+		}
+		a := &attempt{id: core.NewID("att"), job: p.JobID, task: int64(p.Task), replica: int64(p.Replica), number: number, center: p.Center,
+			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now)}
+		as = append(as, a)
+		taken = append(taken, p)
+		r.unplaced--
+		r.active++
+		if r.unplaced == 0 && r.placed == 0 {
+			r.placed = a.placed
+		}
+		sends[p.Center] = append(sends[p.Center], message(r, a))
+	}
+	if err := insertAttempts(ctx, tx, as); err != nil {
+		return nil, fmt.Errorf("store attempts: %w", err)
+	}
+	if err := unmarkRetries(ctx, tx, as); err != nil {
+		return nil, err
+	}
+	changed := make([]*record, 0, len(order))
+	for _, id := range order {
+		if r := records[id]; r != nil && r.active > 0 {
+			if err := saveJob(ctx, tx, r); err != nil {
+				return nil, err
+			}
+			changed = append(changed, r)
+		}
+	}
+	if len(changed) > 0 {
+		if err := s.changed(ctx, tx, changed...); err != nil {
+			return nil, err
+		}
+	}
+	tx.AfterCommit(func() {
+		for center, list := range sends {
+			s.ad.Send(center, list)
+		}
+	})
+	return taken, nil
+}
+
+// nextNumbers returns for each replica that has an attempt the number of its
+// next one, 0 if it must not get one.
+func nextNumbers(ctx context.Context, tx *db.Tx, jobID string) (map[[2]int64]int64, error) {
+	as, err := jobAttempts(ctx, tx, jobID)
+	out := map[[2]int64]int64{}
+	for _, a := range as {
+		key := [2]int64{a.task, a.replica}
+		out[key] = 0
+		if a.retry {
+			out[key] = a.number + 1
+		}
+	}
+	return out, err
+}
+
+// unmarkRetries clears the mark of attempts whose replicas wait no more.
+func unmarkRetries(ctx context.Context, tx *db.Tx, as []*attempt) error {
+	for _, a := range as {
+		if a.number == 1 {
+			continue
+		}
+		if _, err := tx.Exec(ctx, `UPDATE attempts SET retry = $5 WHERE job_id = $1 AND task_index = $2 AND replica_index = $3 AND attempt = $4`,
+			a.job, a.task, a.replica, a.number-1, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Outstanding returns what a center should run and may not know, and what it
+// should stop. See adapters.Work.
+func (s *Service) Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (apply []*adapterv1.Attempt, stop []string, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		apply, stop = nil, nil
+		as, err := queryAttempts(ctx, tx, `ai_center_id = $1 AND ended_at = 0 AND placed_at <= $2 ORDER BY placed_at, attempt_id`, centerID, db.Micros(before))
+		if err != nil {
+			return err
+		}
+		records := map[string]*record{}
+		for _, a := range as {
+			if a.stopAsked {
+				stop = append(stop, a.id)
+			}
+			if !all && (a.state != dispatching || s.wasIssued(a.id)) {
+				continue
+			}
+			r := records[a.job]
+			if r == nil {
+				if r, err = loadJob(ctx, tx, a.job); err != nil {
+					return err
+				}
+				records[a.job] = r
+			}
+			// One to be stopped before its center knew of it is sent too: only the
+			// center can say for certain that it never started.
+			apply = append(apply, message(r, a))
+		}
+		return nil
+	})
+	return apply, stop, err
+}
+
+// Issued notes when centers accepted attempts; the first report stores it.
+func (s *Service) Issued(attemptIDs []string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range attemptIDs {
+		if _, ok := s.issued[id]; !ok {
+			s.issued[id] = at
+		}
+	}
+}
+
+func (s *Service) wasIssued(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.issued[id]
+	return ok
+}
+
+// takeIssued returns when the attempt was accepted, def if that is not known
+// here (another process sent it, or this one restarted).
+func (s *Service) takeIssued(id string, def int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.issued[id]
+	if !ok {
+		return def
+	}
+	return db.Micros(at)
+}
+
+func (s *Service) dropIssued(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.issued, id)
+	}
+}
+
+// Explained returns what the scheduler needs to explain a job.
+func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Explained, error) {
+	var out *scheduler.Explained
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		r, err := visible(ctx, tx, jobID)
+		if err != nil {
+			return err
+		}
+		out = &scheduler.Explained{JobID: r.id}
+		for _, t := range r.spec.Tasks {
+			out.TaskNames = append(out.TaskNames, t.Name)
+		}
+		as, err := jobAttempts(ctx, tx, jobID)
+		if err != nil {
+			return err
+		}
+		for _, a := range as {
+			out.Placed = append(out.Placed, scheduler.PlacedReplica{Task: int(a.task), Replica: int(a.replica), Attempt: int(a.number), CenterID: a.center,
+				DecisionID: a.decision, At: db.Time(a.placed)})
+		}
+		sort.SliceStable(out.Placed, func(i, j int) bool {
+			a, b := out.Placed[i], out.Placed[j]
+			return a.Task < b.Task || a.Task == b.Task && a.Replica < b.Replica
+		})
+		if r.unplaced > 0 {
+			it, err := item(ctx, tx, r)
+			if err != nil {
+				return err
+			}
+			out.Waiting = &it
+		}
+		return nil
+	})
+	return out, err
+}
+
+// FirstTask returns the engine's view of a job's first task, for scoring.
+func (s *Service) FirstTask(ctx context.Context, jobID string) (place.Task, error) {
+	var t place.Task
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		r, err := visible(ctx, tx, jobID)
+		if err != nil {
+			return err
+		}
+		t = task(0, r.spec.Tasks[0])
+		t.Replicas = 1
+		return nil
+	})
+	return t, err
+}

@@ -1,0 +1,258 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/metering"
+)
+
+// batch gathers what a transaction of reports changes.
+type batch struct {
+	s        *Service
+	tx       *db.Tx
+	center   string
+	jobs     map[string]*record
+	order    []*record
+	usage    []metering.Record
+	release  core.Quantities
+	freed    [2]int64 // replicas that end: were running, were waiting
+	started  int64
+	wake     bool
+	recorded []string
+	unwanted []string
+}
+
+// Report records what a center says, in one transaction. See adapters.Work.
+func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error) {
+	var b *batch
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		b = &batch{s: s, tx: tx, center: centerID, jobs: map[string]*record{}, release: core.Quantities{}}
+		for _, st := range statuses {
+			if err := b.one(ctx, st); err != nil {
+				return fmt.Errorf("report of %s: %w", st.AttemptId, err)
+			}
+		}
+		return b.finish(ctx)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.dropIssued(b.recorded)
+	if b.wake {
+		s.sched.Wake()
+	}
+	return b.recorded, b.unwanted, nil
+}
+
+// Refused ends attempts a center does not take.
+func (s *Service) Refused(ctx context.Context, centerID string, refusals []*adapterv1.Refusal) error {
+	sts := make([]*adapterv1.Status, len(refusals))
+	for i, r := range refusals {
+		sts[i] = &adapterv1.Status{AttemptId: r.AttemptId, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "refused", Message: r.Reason}
+	}
+	_, _, err := s.Report(ctx, centerID, sts)
+	return err
+}
+
+// Owns reports whether the attempt was placed at the center.
+func (s *Service) Owns(ctx context.Context, centerID, attemptID string) (owns bool, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		var one int
+		owns, err = tx.Get(ctx, `SELECT 1 FROM attempts WHERE attempt_id = $1 AND ai_center_id = $2`, []any{attemptID, centerID}, &one)
+		return err
+	})
+	return owns, err
+}
+
+func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
+	over := st.Phase == adapterv1.Phase_PHASE_ENDED
+	var a *attempt
+	as, err := queryAttempts(ctx, b.tx, `attempt_id = $1`, st.AttemptId)
+	if err != nil {
+		return err
+	}
+	if len(as) > 0 && as[0].center == b.center {
+		a = as[0]
+	}
+	if over {
+		b.recorded = append(b.recorded, st.AttemptId)
+	}
+	if a == nil || a.ended > 0 {
+		if !over { // it should not exist (any more)
+			b.unwanted = append(b.unwanted, st.AttemptId)
+		}
+		return nil
+	}
+	r, err := b.job(ctx, a.job)
+	if err != nil {
+		return err
+	}
+	if a.started == 0 && st.StartedAt > 0 {
+		a.started = st.StartedAt
+		if r.started == 0 {
+			r.started = a.started
+		}
+	}
+	if a.state == dispatching && a.number == 1 {
+		b.issued(r, a)
+	}
+	switch {
+	case over:
+		return b.end(ctx, r, a, st)
+	case st.Phase == adapterv1.Phase_PHASE_RUNNING && a.state == dispatching:
+		a.state = running
+		r.running++
+		b.started++
+		return saveAttempt(ctx, b.tx, a)
+	}
+	return nil
+}
+
+func (b *batch) job(ctx context.Context, id string) (*record, error) {
+	if r, ok := b.jobs[id]; ok {
+		return r, nil
+	}
+	r, err := loadJob(ctx, b.tx, id)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, fault.New(fault.Internal, "attempt of job %s, which is not there", id)
+	}
+	b.jobs[id] = r
+	b.order = append(b.order, r)
+	return r, nil
+}
+
+// issued counts the first runs that their centers accepted; with the last one
+// the scheduling time of equation 3 is known.
+func (b *batch) issued(r *record, a *attempt) {
+	if r.issued >= r.total {
+		return
+	}
+	r.issued++
+	at := b.s.takeIssued(a.id, db.Micros(b.tx.Now))
+	r.schedulingUS = max(r.schedulingUS, at-r.created)
+	if r.issued == r.total {
+		b.s.sched.Scheduled(r.schedulingUS)
+	}
+}
+
+// end records how an attempt ended and what that means for its job.
+func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.Status) error {
+	r.active--
+	if a.state == running {
+		r.running--
+		b.freed[0]++
+	} else {
+		b.freed[1]++
+	}
+	for name, n := range a.resources {
+		b.release[name] += n
+	}
+	a.ended, a.exitCode, a.cpuUS, a.peak = max(st.EndedAt, a.started), int64(st.ExitCode), st.CpuMicroseconds, st.MemoryPeakBytes
+	if a.ended == 0 { // it never started
+		a.ended = db.Micros(b.tx.Now)
+	}
+	a.reason, a.message = st.Reason, clipText(st.Message)
+	if st.LogInline {
+		a.logInline = st.Log
+		if a.logInline == nil {
+			a.logInline = []byte{}
+		}
+	}
+	switch st.Reason {
+	case "completed":
+		a.state, a.reason = succeeded, ""
+		r.succeeded++
+	case "stopped":
+		a.state = stopped
+		r.stopped++
+	default:
+		a.state = failed
+		if r.outcome == 0 && a.number <= int64(r.spec.MaxRetries) {
+			a.retry = true
+			r.unplaced++
+			r.waitingSince = db.Micros(b.tx.Now)
+		} else {
+			r.failed++
+		}
+	}
+	if a.started > 0 {
+		b.usage = append(b.usage, metering.Record{AttemptID: a.id, JobID: r.id, TenantID: r.tenant, UserName: r.user, TaskName: r.spec.Tasks[a.task].Name,
+			TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), Attempt: int32(a.number), AICenterID: a.center, ResourceSpecID: a.spec,
+			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price})
+	}
+	b.wake = true
+	if err := saveAttempt(ctx, b.tx, a); err != nil {
+		return err
+	}
+	if r.outcome != 0 {
+		return nil
+	}
+	outcome := decide(r.counts, r.spec.SuccessPolicy, r.spec.FailurePolicy)
+	switch {
+	case outcome == failed && a.state == failed:
+		return b.s.conclude(ctx, b.tx, r, failed, a.reason, fmt.Sprintf("task %s replica %d: %s", r.spec.Tasks[a.task].Name, a.replica, describe(a)))
+	case outcome == failed:
+		return b.s.conclude(ctx, b.tx, r, failed, "policy", "all replicas have ended and not enough of them succeeded")
+	case outcome == succeeded:
+		return b.s.conclude(ctx, b.tx, r, succeeded, "", "")
+	}
+	return nil
+}
+
+// describe says in a few words how a run failed.
+func describe(a *attempt) string {
+	switch {
+	case a.message != "":
+		return a.message
+	case a.reason == "exit":
+		return fmt.Sprintf("exit code %d", a.exitCode)
+	case a.reason == "oom":
+		return "used more memory than its specification has"
+	case a.reason == "wall_time":
+		return "ran longer than its timeout"
+	default:
+		return a.reason
+	}
+}
+
+func clipText(s string) string {
+	if len(s) > 500 {
+		s = s[:500]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// finish writes what the whole batch changed.
+func (b *batch) finish(ctx context.Context) error {
+	if len(b.order) == 0 {
+		return nil
+	}
+	if err := b.s.meter.RecordTx(ctx, b.tx, b.usage); err != nil {
+		return err
+	}
+	if b.started > 0 {
+		if err := b.s.reg.StartedTx(ctx, b.tx, b.center, b.started); err != nil {
+			return err
+		}
+	}
+	if b.freed[0]+b.freed[1] > 0 {
+		if err := b.s.reg.ReleaseTx(ctx, b.tx, b.center, b.release, b.freed[0], b.freed[1]); err != nil {
+			return err
+		}
+	}
+	for _, r := range b.order {
+		if err := saveJob(ctx, b.tx, r); err != nil {
+			return err
+		}
+	}
+	return b.s.changed(ctx, b.tx, b.order...)
+}

@@ -1,0 +1,417 @@
+package jobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Service owns jobs and their attempts.
+type Service struct {
+	db    *db.DB
+	bus   *bus.Bus
+	ids   *identity.Service
+	reg   *registry.Service
+	ad    *adapters.Service
+	sched *scheduler.Service
+	meter *metering.Service
+	logs  *objects.Chunks
+	log   *slog.Logger
+	hub   *hub
+	key   []byte // signs links to logs
+
+	mu     sync.Mutex // guards issued
+	issued map[string]time.Time
+}
+
+// New returns the service; its loops are Watch and Purge.
+func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, sched *scheduler.Service,
+	meter *metering.Service, logs *objects.Chunks, log *slog.Logger) (*Service, error) {
+	if err := d.Migrate(ctx, "jobs", migrations); err != nil {
+		return nil, err
+	}
+	key, err := signingKey(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, logs: logs, log: log.With("component", "jobs"),
+		hub: newHub(), key: key, issued: map[string]time.Time{}}, nil
+}
+
+// Submit stores jobs, all or none, and returns their IDs in the same order. It
+// returns when they are durable. The same requestID with the same jobs returns
+// the first submission's IDs; with others fault.Conflict.
+func (s *Service) Submit(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) ([]string, error) {
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var c core.Check
+	c.Text("request_id", requestID, false, 0, 65)
+	if len(specs) < 1 || len(specs) > maxBatch {
+		c.Add("jobs", "must be 1 to %d jobs, got %d", maxBatch, len(specs))
+		return nil, c.Err()
+	}
+	for i, j := range specs {
+		prefix := "job."
+		if batch {
+			prefix = fmt.Sprintf("jobs[%d].", i)
+		}
+		if j == nil {
+			c.Add(strings.TrimSuffix(prefix, "."), "is required")
+			continue
+		}
+		validate(&c, prefix, j, cat)
+		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
+			c.Add(prefix+"policy_weights", "%s", err)
+		}
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	caller := core.CallerFrom(ctx)
+	records := make([]*record, len(specs))
+	ids := make([]string, len(specs))
+	digest := sha256.New()
+	for i, j := range specs {
+		r, err := newRecord(caller, j)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(digest, "%d:", len(r.rawSpec))
+		digest.Write(r.rawSpec)
+		records[i], ids[i] = r, r.id
+	}
+	sum := hex.EncodeToString(digest.Sum(nil))
+	fresh := true
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		fresh = true
+		if requestID != "" {
+			first, err := s.remember(ctx, tx, caller.TenantID, requestID, sum, ids)
+			if err != nil {
+				return err
+			}
+			if first != nil {
+				ids, fresh = first, false
+				return nil
+			}
+		}
+		for _, r := range records {
+			r.created = db.Micros(tx.Now)
+			r.waitingSince = r.created
+		}
+		if err := insertJobs(ctx, tx, records); err != nil {
+			return fmt.Errorf("store jobs: %w", err)
+		}
+		if err := s.ids.AuditTx(ctx, tx, ids[0]); err != nil {
+			return err
+		}
+		return s.changed(ctx, tx, records...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if fresh {
+		s.sched.Wake()
+	}
+	return ids, nil
+}
+
+// newRecord makes the record of a valid specification.
+func newRecord(caller core.Caller, j *jobsv1.JobSpec) (*record, error) {
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("encode job: %w", err)
+	}
+	r := &record{id: core.NewID("job"), tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName, name: j.Name,
+		spec: j, rawSpec: raw, priority: int64(j.Priority), state: queued, version: 1}
+	for _, t := range j.Tasks {
+		r.total += int64(t.ReplicaNumber)
+	}
+	r.unplaced = r.total
+	return r, nil
+}
+
+// remember stores a request ID with what it made. It returns the jobs of an
+// earlier request with the same ID and digest, fault.Conflict if the digest
+// differs.
+func (s *Service) remember(ctx context.Context, tx *db.Tx, tenant, requestID, digest string, ids []string) ([]string, error) {
+	var was, made string
+	found, err := tx.Get(ctx, `SELECT digest, job_ids FROM requests WHERE tenant_id = $1 AND request_id = $2`, []any{tenant, requestID}, &was, &made)
+	if err != nil {
+		return nil, err
+	}
+	if found && was != digest {
+		return nil, fault.Wrap(fault.Conflict, fault.Fields(fault.Field{Path: "request_id", Problem: "was used for another job"}),
+			"request_id %q was used for a different job", clip(requestID))
+	}
+	if found {
+		return strings.Fields(made), nil
+	}
+	return nil, tx.Insert(ctx, "requests", []string{"tenant_id", "request_id", "digest", "job_ids", "at"},
+		[][]any{{tenant, requestID, digest, strings.Join(ids, " "), db.Micros(tx.Now)}})
+}
+
+// change is one entry of the event job.changed.
+type change struct {
+	ID     string `json:"id"`
+	Tenant string `json:"tenant"`
+	State  string `json:"state"`
+}
+
+// changed appends the event that tells watchers and other processes.
+func (s *Service) changed(ctx context.Context, tx *db.Tx, rs ...*record) error {
+	list := make([]change, len(rs))
+	for i, r := range rs {
+		list[i] = change{r.id, r.tenant, StateName(r.state)}
+	}
+	payload, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("event job.changed: %w", err)
+	}
+	return tx.Emit(ctx, "job.changed", payload)
+}
+
+// Stop stops a job; one that has ended is returned as it is.
+func (s *Service) Stop(ctx context.Context, id, why string) (*jobsv1.Job, error) {
+	var c core.Check
+	c.Text("reason", why, false, 0, 128)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		r, err := visible(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if ended(r.state) || r.outcome != 0 {
+			return nil
+		}
+		if why == "" {
+			why = "stopped by " + core.CallerFrom(ctx).UserID
+		}
+		if err := s.conclude(ctx, tx, r, stopped, "stopped", why); err != nil {
+			return err
+		}
+		if err := saveJob(ctx, tx, r); err != nil {
+			return err
+		}
+		if err := s.ids.AuditTx(ctx, tx, id); err != nil {
+			return err
+		}
+		return s.changed(ctx, tx, r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(ctx, id)
+}
+
+// conclude fixes a job's outcome: what waits never starts, what is active is
+// told to stop.
+func (s *Service) conclude(ctx context.Context, tx *db.Tx, r *record, outcome State, reason, message string) error {
+	r.outcome, r.reason, r.message = outcome, reason, message
+	r.stopped += r.unplaced
+	r.unplaced = 0
+	if r.active == 0 {
+		return nil
+	}
+	as, err := queryAttempts(ctx, tx, `job_id = $1 AND ended_at = 0`, r.id)
+	if err != nil {
+		return err
+	}
+	byCenter := map[string][]string{}
+	for _, a := range as {
+		a.stopAsked = true
+		if err := saveAttempt(ctx, tx, a); err != nil {
+			return err
+		}
+		byCenter[a.center] = append(byCenter[a.center], a.id)
+	}
+	tx.AfterCommit(func() {
+		for center, ids := range byCenter {
+			s.ad.Stop(center, ids)
+		}
+	})
+	return nil
+}
+
+// Update changes description or priority of a job that has not ended.
+func (s *Service) Update(ctx context.Context, id string, desc *string, priority *int32) (*jobsv1.Job, error) {
+	var c core.Check
+	if desc != nil {
+		c.Text("desc", *desc, false, 0, 128)
+	}
+	if priority != nil {
+		c.Range("priority", int64(*priority), -100, 100)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		r, err := visible(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if ended(r.state) {
+			return fault.New(fault.Conflict, "job %s has ended and cannot be changed", id)
+		}
+		if desc != nil {
+			r.spec.Desc = *desc
+		}
+		if priority != nil {
+			r.spec.Priority, r.priority = *priority, int64(*priority)
+			r.waitingSince = db.Micros(tx.Now) // the queue reads it again
+		}
+		if r.rawSpec, err = (proto.MarshalOptions{Deterministic: true}).Marshal(r.spec); err != nil {
+			return fmt.Errorf("encode job: %w", err)
+		}
+		if _, err := tx.Exec(ctx, `UPDATE jobs SET spec = $2 WHERE job_id = $1`, id, r.rawSpec); err != nil {
+			return err
+		}
+		if err := saveJob(ctx, tx, r); err != nil {
+			return err
+		}
+		return s.changed(ctx, tx, r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.sched.Wake()
+	return s.Get(ctx, id)
+}
+
+// Delete removes the record of a job that has ended, with its logs and
+// decisions; fault.Conflict while it has not. Usage records stay.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	var keys []string
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		r, err := visible(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if !ended(r.state) {
+			return fault.New(fault.Conflict, "job %s has not ended; stop it first", id)
+		}
+		as, err := jobAttempts(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		keys = keys[:0]
+		for _, a := range as {
+			keys = append(keys, adapters.LogKey(a.id))
+		}
+		if err := s.sched.ForgetTx(ctx, tx, id); err != nil {
+			return err
+		}
+		for _, q := range []string{`DELETE FROM attempts WHERE job_id = $1`, `DELETE FROM jobs WHERE job_id = $1`} {
+			if _, err := tx.Exec(ctx, q, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := s.logs.Delete(ctx, k); err != nil && fault.KindOf(err) != fault.NotFound {
+			s.log.Warn("log not deleted", "key", k, "error", err)
+		}
+	}
+	return nil
+}
+
+// JobTenant returns whose job it is; ok is false if there is none.
+func (s *Service) JobTenant(ctx context.Context, id string) (tenant string, ok bool, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		ok, err = tx.Get(ctx, `SELECT tenant_id FROM jobs WHERE job_id = $1`, []any{id}, &tenant)
+		return err
+	})
+	return tenant, ok, err
+}
+
+// InUse reports whether a job that has not ended names the specification or
+// image (kind "spec" or "image").
+func (s *Service) InUse(ctx context.Context, tx *db.Tx, kind, id string) (bool, error) {
+	used := false
+	err := tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs WHERE ended_at = 0`, nil, func(row db.Row) error {
+		r, err := scanJob(row)
+		if err != nil {
+			return err
+		}
+		for _, t := range r.spec.Tasks {
+			used = used || kind == "spec" && t.ResourceSpecId == id || kind == "image" && t.ImageId == id
+		}
+		return nil
+	})
+	return used, err
+}
+
+// Purge forgets request IDs after a week, until ctx ends.
+func (s *Service) Purge(ctx context.Context) error {
+	const keep = 7 * 24 * time.Hour
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		err := s.db.Tx(ctx, func(tx *db.Tx) error {
+			_, err := tx.Exec(ctx, `DELETE FROM requests WHERE at < $1`, db.Micros(tx.Now.Add(-keep)))
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("old request IDs not deleted", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// message builds what a center is told about an attempt.
+func message(r *record, a *attempt) *adapterv1.Attempt {
+	t := r.spec.Tasks[a.task]
+	env := make(map[string]string, len(t.Env)+7)
+	for k, v := range t.Env {
+		env[k] = v
+	}
+	env["YUNHE_JOB_ID"], env["YUNHE_JOB_NAME"], env["YUNHE_TASK_NAME"] = r.id, r.name, t.Name
+	env["YUNHE_TASK_INDEX"], env["YUNHE_REPLICA_INDEX"] = fmt.Sprint(a.task), fmt.Sprint(a.replica)
+	env["YUNHE_REPLICA_COUNT"], env["YUNHE_ATTEMPT"] = fmt.Sprint(t.ReplicaNumber), fmt.Sprint(a.number)
+	env["YUNHE_CENTER_ID"] = a.center
+	m := &adapterv1.Attempt{AttemptId: a.id, JobId: r.id, Name: t.Name, Command: t.Command, ImageId: t.ImageId, ResourcespecId: a.spec,
+		Resources: a.resources, Env: env, TimeoutSeconds: t.TimeoutSeconds, Network: t.Network, StopGraceSeconds: t.StopGraceSeconds, ScratchBytes: scratch(t), Seen: a.started > 0}
+	if m.StopGraceSeconds == 0 {
+		m.StopGraceSeconds = defaultGrace
+	}
+	for _, f := range t.Files {
+		m.Files = append(m.Files, &adapterv1.File{Path: f.Path, Content: f.Content, Executable: f.Executable})
+	}
+	return m
+}

@@ -1,0 +1,68 @@
+package rpc
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"strings"
+
+	"yunhe.dev/yunhe/gen/openapi"
+)
+
+// OpenAPI serves the description of the REST API: the documents generated for
+// each service as one, with the T/AI 123.6 paths.
+func OpenAPI() http.Handler {
+	doc, err := mergeOpenAPI(openapi.Files)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err != nil {
+			http.Error(w, "the description cannot be read", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Access-Control-Allow-Origin", "*") // it is public
+		_, _ = w.Write(doc)
+	})
+}
+
+func mergeOpenAPI(files fs.FS) ([]byte, error) {
+	paths, schemas := map[string]any{}, map[string]any{}
+	version := "3.1.0"
+	err := fs.WalkDir(files, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".json") {
+			return err
+		}
+		b, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		var d struct {
+			OpenAPI    string         `json:"openapi"`
+			Paths      map[string]any `json:"paths"`
+			Components struct {
+				Schemas map[string]any `json:"schemas"`
+			} `json:"components"`
+		}
+		if err := json.Unmarshal(b, &d); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if d.OpenAPI != "" {
+			version = d.OpenAPI
+		}
+		maps.Copy(paths, d.Paths)
+		maps.Copy(schemas, d.Components.Schemas)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{
+		"openapi": version,
+		"info": map[string]any{"title": "Yunhe", "version": "v1", "description": "The REST API of a Yunhe platform. Every path takes an " +
+			"\"Authorization: Bearer KEY\" header. gRPC, gRPC-Web and Connect answer on the same port."},
+		"paths":      paths,
+		"components": map[string]any{"schemas": schemas, "securitySchemes": map[string]any{"key": map[string]any{"type": "http", "scheme": "bearer"}}},
+		"security":   []any{map[string]any{"key": []any{}}},
+	})
+}
