@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -206,17 +207,23 @@ func centerDrainCommand(c *cli, drain bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.each(args, func(id string) error {
+		res, names := &registryv1.ListCentersResponse{}, []string{}
+		err = c.each(args, func(id string) error {
 			k, err := setDrained(cmd.Context(), a, id, drain)
-			if err != nil {
-				return err
+			if err == nil {
+				res.Centers, names = append(res.Centers, k), append(names, id)
 			}
-			return c.printLine(result{msg: k, names: []string{id}, print: func(w io.Writer, color bool) error {
-				status := centerStatus(k)
-				_, err := fmt.Fprintf(w, "%s  %s\n", k.GetAiCenterId(), text.Paint(status.Text, status.Color, color))
-				return err
-			}})
+			return err
 		})
+		return errors.Join(err, c.print(result{msg: res, names: names, print: func(w io.Writer, color bool) error {
+			for _, k := range res.GetCenters() {
+				status := centerStatus(k)
+				if _, err := fmt.Fprintf(w, "%s  %s\n", k.GetAiCenterId(), text.Paint(status.Text, status.Color, color)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}))
 	}
 	return cmd
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -28,17 +26,7 @@ that has not ended must be stopped first.`,
 				}
 				return err
 			})
-			return errors.Join(err, c.print(result{
-				msg: map[string][]string{"jobIds": deleted}, names: deleted,
-				print: func(w io.Writer, _ bool) error {
-					for _, id := range deleted {
-						if _, err := fmt.Fprintf(w, "%s  deleted\n", id); err != nil {
-							return err
-						}
-					}
-					return nil
-				},
-			}))
+			return errors.Join(err, c.printDone("jobIds", deleted, "deleted"))
 		},
 	}
 }

@@ -56,7 +56,7 @@ func jobListCommand(c *cli) *cobra.Command {
 				names: jobIDs(jobs),
 				print: func(w io.Writer, color bool) error {
 					if len(jobs) == 0 {
-						c.note("no jobs; submit one with `yunhe job submit`")
+						c.noteNoJobs(&req)
 						return nil
 					}
 					return c.jobTable(jobs).Write(w, color)
@@ -77,6 +77,14 @@ func jobListCommand(c *cli) *cobra.Command {
 	f.BoolVarP(&watch, "watch", "w", false, "go on showing changes as they happen")
 	pageFlags(cmd, &p, 50)
 	return cmd
+}
+
+func (c *cli) noteNoJobs(filter *jobsv1.ListJobsRequest) {
+	if proto.Equal(filter, &jobsv1.ListJobsRequest{}) {
+		c.note("no jobs; submit one with `yunhe job submit`")
+	} else {
+		c.note("no jobs like that")
+	}
 }
 
 func jobIDs(jobs []*jobsv1.Job) []string {
@@ -187,8 +195,15 @@ func (c *cli) watchJobs(ctx context.Context, a *api, p paging, filter *jobsv1.Li
 	}
 }
 
-// watchOnce lists and follows until the stream breaks; it returns why. The
-// stream is opened before the list is read, so that no change falls between.
+// Times between lists while watching: soon after the stream was opened, as
+// changes before the server heard of it are not in it, then now and then, as
+// events tell of changes but the list is the truth.
+const (
+	firstRelist = time.Second
+	laterRelist = 15 * time.Second
+)
+
+// watchOnce lists and follows until the stream breaks; it returns why.
 func (c *cli) watchOnce(ctx context.Context, a *api, t *try, p paging, v *jobsView) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -206,26 +221,27 @@ func (c *cli) watchOnce(ctx context.Context, a *api, t *try, p paging, v *jobsVi
 			}
 		})
 	}()
-	jobs, _, err := listJobs(ctx, a, p, v.filter)
-	if err != nil {
+	tick := time.NewTicker(time.Second) // ages and run times
+	defer tick.Stop()
+	relist := time.NewTimer(firstRelist)
+	defer relist.Stop()
+	if err := v.list(ctx, a, p); err != nil {
 		return err
 	}
-	t.ok()
-	slices.Reverse(jobs) // oldest first, as changes come
-	for _, j := range jobs {
-		v.add(j)
-	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
+		t.ok()
 		if err := v.draw(); err != nil {
 			return err
 		}
 		select {
 		case j := <-events:
-			t.ok()
 			v.add(j)
-		case <-tick.C: // ages and run times
+		case <-tick.C:
+		case <-relist.C:
+			if err := v.list(ctx, a, p); err != nil {
+				return err
+			}
+			relist.Reset(laterRelist)
 		case err := <-broken:
 			if err == nil {
 				err = &callError{a.target, method, connect.NewError(connect.CodeUnavailable, errors.New("the server ended the stream"))}
@@ -245,6 +261,14 @@ type jobsView struct {
 	versions map[string]int64
 	pending  []*jobsv1.Job // changes not printed yet
 	headed   bool
+}
+
+func (v *jobsView) list(ctx context.Context, a *api, p paging) error {
+	jobs, _, err := listJobs(ctx, a, p, v.filter)
+	for _, j := range slices.Backward(jobs) { // oldest first, as changes come
+		v.add(j)
+	}
+	return err
 }
 
 // add takes a state of a job. States already seen and jobs the filter leaves

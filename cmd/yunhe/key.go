@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -116,15 +117,15 @@ func keyRevokeCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.each(args, func(id string) error {
-				if _, err := a.identity.RevokeKey(cmd.Context(), &identityv1.RevokeKeyRequest{KeyId: id}); err != nil {
-					return err
+			revoked := []string{}
+			err = c.each(args, func(id string) error {
+				_, err := a.identity.RevokeKey(cmd.Context(), &identityv1.RevokeKeyRequest{KeyId: id})
+				if err == nil {
+					revoked = append(revoked, id)
 				}
-				return c.printLine(result{msg: map[string]string{"keyId": id}, names: []string{id}, print: func(w io.Writer, _ bool) error {
-					_, err := fmt.Fprintf(w, "%s  revoked\n", id)
-					return err
-				}})
+				return err
 			})
+			return errors.Join(err, c.printDone("keyIds", revoked, "revoked"))
 		},
 	}
 }

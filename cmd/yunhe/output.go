@@ -89,6 +89,18 @@ func (c *cli) printLine(r result) error {
 	return c.print(r)
 }
 
+// printDone prints what was done to things that are gone now.
+func (c *cli) printDone(member string, ids []string, done string) error {
+	return c.print(result{msg: map[string][]string{member: ids}, names: ids, print: func(w io.Writer, _ bool) error {
+		for _, id := range ids {
+			if _, err := fmt.Fprintf(w, "%s  %s\n", text.Clean(id), done); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+}
+
 // note tells people something beside the result.
 func (c *cli) note(format string, args ...any) {
 	fmt.Fprintln(c.err, c.paint(c.err, fmt.Sprintf(format, args...), text.Dim))

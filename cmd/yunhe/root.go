@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -88,12 +89,26 @@ func root(c *cli) *cobra.Command {
 	cmd.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help(cmd.OutOrStdout(), cmd, c.color(cmd.OutOrStdout())) })
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error { help(cmd.OutOrStderr(), cmd, false); return nil })
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{msg: err.Error(), hint: seeHelp(cmd)}
-	})
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.AddGroup(groups...)
 	cmd.AddCommand(commands(c)...)
 	return cmd
+}
+
+// flagError says what a flag wants in words rather than in the library's.
+func flagError(cmd *cobra.Command, err error) error {
+	e := &usageError{msg: err.Error(), hint: seeHelp(cmd)}
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) {
+		want := map[string]string{
+			"int": "a whole number", "int32": "a whole number of at most 32 bits", "bool": "true or false",
+			"duration": "a length of time such as 90s or 2h",
+		}[bad.GetFlag().Value.Type()]
+		if want != "" {
+			e.msg = fmt.Sprintf("--%s: want %s, got %q", bad.GetFlag().Name, want, bad.GetValue())
+		}
+	}
+	return e
 }
 
 func (c *cli) checkGlobals() error {

@@ -59,15 +59,19 @@ func ParseFen(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// Duration formats a length of time with the two units that matter: "350ms",
-// "4.2s", "3m05s", "2h14m", "5d3h". Negative lengths count as zero: they only
+// Duration formats a length of time with the digits that matter: "830µs",
+// "2.3ms", "350ms", "4.2s", "3m05s", "2h14m", "5d3h". Negative lengths count as zero: they only
 // come from clocks that disagree.
 func Duration(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "0s"
+	case d < time.Microsecond:
+		return "<1µs"
 	case d < time.Millisecond:
-		return "<1ms"
+		return fmt.Sprintf("%dµs", d.Microseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%d.%dms", d/time.Millisecond, d%time.Millisecond/(100*time.Microsecond))
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:

@@ -63,7 +63,7 @@ func TestDuration(t *testing.T) {
 		d    time.Duration
 		want string
 	}{
-		{-time.Second, "0s"}, {0, "0s"}, {time.Microsecond, "<1ms"}, {350 * time.Millisecond, "350ms"}, {4299 * time.Millisecond, "4.2s"},
+		{-time.Second, "0s"}, {0, "0s"}, {1, "<1µs"}, {830 * time.Microsecond, "830µs"}, {2399 * time.Microsecond, "2.3ms"}, {350 * time.Millisecond, "350ms"}, {4299 * time.Millisecond, "4.2s"},
 		{10 * time.Second, "10s"}, {185 * time.Second, "3m05s"}, {134 * time.Minute, "2h14m"}, {123 * time.Hour, "5d3h"}, {math.MaxInt64, "106751d23h"},
 	} {
 		if got := Duration(c.d); got != c.want {
