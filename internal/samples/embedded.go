@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +31,11 @@ type embedded struct {
 	promql  *promql.Engine
 	running chan struct{} // one token per running query
 	limits  limits
+
+	// mu lets one append at a time add new series, in memory; it is not held
+	// while the log is written. Two at once would make the TSDB sort lists that
+	// queries are reading (a known race in it), which then see wrong series.
+	mu sync.Mutex
 }
 
 func openEmbedded(dir string, retention time.Duration, log *slog.Logger, l limits) (*embedded, error) {
@@ -90,35 +96,46 @@ func (e *embedded) append(ctx context.Context, batch []Sample) (Report, error) {
 		slices.SortStableFunc(order, inTime)
 	}
 
+	var builder labels.ScratchBuilder
+	metrics := make([]labels.Labels, len(batch))
+	for i := range batch {
+		metrics[i] = series(&builder, &batch[i])
+	}
 	app := e.db.AppenderV2(ctx)
-	var (
-		report  Report
-		taken   = make(map[slot]float64, len(batch))
-		builder labels.ScratchBuilder
-	)
+	report, err := e.stage(app, batch, metrics, order)
+	if err != nil {
+		return Report{}, errors.Join(failedAppend(err), app.Rollback())
+	}
+	if err := app.Commit(); err != nil {
+		return Report{}, failedAppend(err)
+	}
+	return report, nil
+}
+
+// stage gives the samples to app in the given order, and counts.
+func (e *embedded) stage(app storage.AppenderV2, batch []Sample, metrics []labels.Labels, order []int32) (Report, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var report Report
+	taken := make(map[slot]float64, len(batch))
 	for _, i := range order {
-		s := &batch[i]
-		at := s.At.UnixMilli()
-		ref, err := app.Append(0, series(&builder, s), 0, at, s.Value, nil, nil, storage.AOptions{})
+		value, at := batch[i].Value, batch[i].At.UnixMilli()
+		ref, err := app.Append(0, metrics[i], 0, at, value, nil, nil, storage.AOptions{})
 		switch {
 		case err == nil:
-			// Bits do not matter: NaN is stored once, then differs from itself.
-			if value, ok := taken[slot{ref, at}]; ok && value != s.Value {
+			if first, ok := taken[slot{ref, at}]; ok && !same(first, value) {
 				report.Duplicate++
 				continue
 			}
-			taken[slot{ref, at}] = s.Value
+			taken[slot{ref, at}] = value
 			report.Stored++
 		case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
 			report.Duplicate++
 		case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
 			report.Late++
 		default:
-			return Report{}, errors.Join(failedAppend(err), app.Rollback())
+			return Report{}, err
 		}
-	}
-	if err := app.Commit(); err != nil {
-		return Report{}, failedAppend(err)
 	}
 	return report, nil
 }

@@ -91,7 +91,7 @@ func (r *remote) append(ctx context.Context, batch []Sample) (Report, error) {
 	kept := all[:0]
 	for _, k := range all {
 		if n := len(kept); n > 0 && kept[n-1].series == k.series && kept[n-1].at == k.at {
-			if kept[n-1].value == k.value {
+			if same(kept[n-1].value, k.value) {
 				report.Stored++
 			} else {
 				report.Duplicate++

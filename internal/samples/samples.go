@@ -41,6 +41,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -122,6 +123,10 @@ type Report struct {
 	Late      int // older than LateWindow allows
 	Early     int // further than LateWindow in the future
 }
+
+// same tells if two values are one: by their bits, as the TSDB does, so that
+// NaN is the same as itself.
+func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
 func (r *Report) add(o Report) {
 	r.Stored += o.Stored

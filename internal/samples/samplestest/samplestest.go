@@ -167,6 +167,10 @@ func duplicates(t *testing.T, s *samples.Store) {
 		samples.Series{Name: "duplicates", Labels: samples.L("a", "1", "b", "2"), Points: points(at, 0, 1)})
 	wantSeries(t, "neighbor", mustQuery(t, s, "duplicates_good", at), samples.Series{Name: "duplicates_good", Points: points(at, 0, 5)})
 
+	nan := samples.Sample{Name: "duplicates_nan", Value: math.NaN(), At: at}
+	mustAppend(t, s, samples.Report{Stored: 2}, nan, nan)
+	mustAppend(t, s, samples.Report{Stored: 1}, nan)
+
 	first.At, other.At = at.Add(time.Second), at.Add(time.Second)
 	mustAppend(t, s, samples.Report{Stored: 2, Duplicate: 1}, first, other, first) // within one batch
 	wantSeries(t, "first in batch", mustQuery(t, s, "duplicates", first.At),
