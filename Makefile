@@ -1,0 +1,75 @@
+# make help lists what there is.
+export CGO_ENABLED ?= 0
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+RUNNER   = adapters/gateway/sandbox/bin/runner
+GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
+
+.DEFAULT_GOAL := build
+.PHONY: help deps gen build console runner run test test-go test-web test-e2e test-race test-kill check lint bench bench-submit clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what building and testing needs
+	@scripts/deps.sh test
+
+build: runner console ## build bin/yunhe with its console, and the example
+	@mkdir -p bin
+	$(GO) build $(GOFLAGS_) -o bin/yunhe ./cmd/yunhe
+	$(GO) build $(GOFLAGS_) -o examples/digits/train ./examples/digits
+
+runner: # the supervisor of one replica, embedded into the binary
+	@$(GO) build -trimpath -ldflags '-s -w' -o $(RUNNER) ./adapters/gateway/sandbox/runner/cmd
+
+console: # the web console, embedded into the binary; without npm the binary has none
+	@scripts/console.sh
+
+run: ## build, start three centers here, run the first job, keep the console up
+	@scripts/deps.sh run
+	@$(MAKE) --no-print-directory build
+	@scripts/run.sh
+
+test: ## all tests that need no special hardware
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory test-go test-web test-e2e
+
+test-go: # Go tests on the real engines, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+
+test-web: # the console's unit tests
+	@scripts/console.sh test
+
+test-e2e: # processes, faults and a real browser against bin/yunhe
+	@scripts/e2e.sh
+
+test-kill: ## 10,000 jobs while platform and gateways are killed 100 times, on SQLite and PostgreSQL
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	$(GO) test -count=1 -timeout 60m -v -run 'TestKill$$' ./e2e/kill -kill.jobs=10000 -kill.kills=100
+
+check: lint ## what CI checks: format, vet, staticcheck, generated files, the rules of the house
+	@scripts/check.sh
+
+lint:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+
+gen: ## generate gen/ and web/src/gen from api/
+	@scripts/gen.sh
+
+bench: ## all benchmarks; figures go to docs/benchmarks.md by hand
+	@scripts/deps.sh bench
+	@$(MAKE) --no-print-directory build
+	$(GO) test -run xxx -bench . -benchtime 1s ./internal/... ./adapters/...
+	@$(MAKE) --no-print-directory bench-submit
+
+bench-submit: ## submissions per second beside Slurm and Kubernetes, and time to start
+	@scripts/deps.sh bench
+	@$(MAKE) --no-print-directory build
+	$(GO) run ./bench/submit
+
+clean: ## remove what was built
+	rm -rf bin .cache/tools web/dist/assets web/dist/index.html $(RUNNER) examples/digits/train

@@ -1,0 +1,16 @@
+#!/bin/sh
+# gen.sh - generate gen/ and web/src/gen from api/.
+set -eu
+cd "$(dirname "$0")/.."
+if [ ! -x web/node_modules/.bin/buf ]; then
+	(cd web && npm ci --no-audit --no-fund --silent && cp package-lock.json node_modules/.lock)
+fi
+mkdir -p .cache/tools
+for tool in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go \
+	github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv3; do
+	(cd tools && go build -o ../.cache/tools/ "$tool")
+done
+(cd tools && go run ./protoexport ../.cache/proto)
+rm -rf gen/yunhe gen/openapi/yunhe web/src/gen
+web/node_modules/.bin/buf lint
+web/node_modules/.bin/buf generate
