@@ -132,7 +132,7 @@ func (c *cgroups) limits(controller string, s Spec) []runner.Setting {
 	case controller == "cpu" && c.v2:
 		return []runner.Setting{{File: "cpu.max", Value: fmt.Sprint(quota, cpuPeriod)}, set("cpu.weight", 1+(shares-2)*9999/262142)}
 	case controller == "cpu":
-		return []runner.Setting{set("cpu.cfs_period_us", cpuPeriod), set("cpu.cfs_quota_us", quota), set("cpu.shares", shares)}
+		return []runner.Setting{set("cpu.cfs_quota_us", quota), set("cpu.shares", shares)} // the period is new groups' already
 	case controller == "memory" && c.v2 && !c.swap:
 		return []runner.Setting{set("memory.max", s.MemoryBytes)}
 	case controller == "memory" && c.v2:

@@ -110,8 +110,8 @@ func TestSeparateHierarchies(t *testing.T) {
 		t.Errorf("%d groups, want 4: cpu and cpuacct are one", n)
 	}
 	want := map[string]string{
-		"/cpu,cpuacct/yunhe/g/r/cpu.cfs_period_us": "100000", "/cpu,cpuacct/yunhe/g/r/cpu.cfs_quota_us": "150000",
-		"/cpu,cpuacct/yunhe/g/r/cpu.shares": "1536", "/memory/yunhe/g/r/memory.limit_in_bytes": "67108864",
+		"/cpu,cpuacct/yunhe/g/r/cpu.cfs_quota_us": "150000", "/cpu,cpuacct/yunhe/g/r/cpu.shares": "1536",
+		"/memory/yunhe/g/r/memory.limit_in_bytes":       "67108864",
 		"/memory/yunhe/g/r/memory.memsw.limit_in_bytes": "67108864", "/pids/yunhe/g/r/pids.max": "7",
 	}
 	compare(t, settings(c, root), want)

@@ -31,12 +31,22 @@ var hostEtc = []string{
 	"/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/protocols", "/etc/services", "/etc/fonts", "/etc/OpenCL",
 }
 
+// hostPath splits an entry of Config.HostPaths: where the folder is on the
+// host, and where commands see it.
+func hostPath(p string) (source, path string) {
+	source, path, ok := strings.Cut(p, "=")
+	if !ok {
+		path = source
+	}
+	return source, path
+}
+
 // hostRoot lists what a command without image finds in its root.
 func hostRoot(extra []string, network bool) ([]runner.Node, error) {
 	var nodes []runner.Node
 	for _, list := range [][]string{hostTop, extra, hostEtc} {
 		for _, p := range list {
-			n, err := node(p, p)
+			n, err := node(hostPath(p))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}

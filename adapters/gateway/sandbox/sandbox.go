@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Dir       string   // absolute; made if missing; one gateway at a time
 	GatewayID string   // names this gateway's control groups
-	HostPaths []string // host folders shown read-only to commands without image, besides /usr and the like
+	HostPaths []string // host folders shown read-only to commands without image, besides /usr and the like: "/path", or "/path=/where" to show it elsewhere
 	FirstUID  uint32   // lowest of the user ids given to runs; default 200000
 	UIDs      uint32   // how many there are, which bounds the runs at a time; default 100000
 
@@ -98,9 +98,12 @@ func (c *Config) validate() error {
 	if !validID(c.GatewayID) {
 		v.add("gateway_id", "must be 1 to 64 letters, digits, '.', '_' or '-', not starting with '.' or '-', got %q", c.GatewayID)
 	}
-	for i, p := range c.HostPaths {
-		if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" {
-			v.add(fmt.Sprintf("host_paths[%d]", i), "must be a clean absolute path below /, got %q", p)
+	for i, entry := range c.HostPaths {
+		source, p := hostPath(entry)
+		for _, x := range []string{source, p} {
+			if !filepath.IsAbs(x) || filepath.Clean(x) != x || x == "/" {
+				v.add(fmt.Sprintf("host_paths[%d]", i), "must be a clean absolute path below /, got %q", x)
+			}
 		}
 		for _, own := range []string{"/proc", "/dev", "/tmp", "/etc", "/var/tmp", runner.Dir} {
 			if p == own || strings.HasPrefix(p, own+"/") {
@@ -373,7 +376,7 @@ func (s *Sandbox) settle(r *Run) (*runner.Exit, error) {
 	if e := readExit(r.dir); e != nil {
 		return e, nil
 	}
-	lock, err := os.OpenFile(filepath.Join(r.dir, runner.LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.Open(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		e := &runner.Exit{Reason: runner.Lost, ExitCode: -1, EndedAt: time.Now().UnixMicro(), Message: "the folder of the run was deleted"}
 		return e, s.sweep(r.groups, e)

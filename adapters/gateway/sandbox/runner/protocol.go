@@ -11,12 +11,12 @@ import (
 // version; a gateway reads the records of every version up to its own.
 const Version = 1
 
-// The files of an attempt's folder. Log files are LogPrefix plus a number:
+// The files of an attempt's folder. The runner holds a lock (flock) on the
+// folder itself all its life. Log files are LogPrefix plus a number:
 // file n holds the output bytes from n*LogFileBytes on, so that a byte's
 // place never changes however much was dropped before it.
 const (
 	SpecFile    = "spec.json" // gateway, before the runner starts
-	LockFile    = "lock"      // held with flock by the runner all its life
 	StartedFile = "started"   // runner, created with O_EXCL before the command: whoever creates it may run it
 	StopFile    = "stop"      // gateway: the attempt is to stop, whether or not the runner hears the signal
 	ExitFile    = "exit.json" // runner, or the gateway in its place: how it ended; never changed

@@ -71,9 +71,9 @@ func (a *attempt) run() error {
 		return err
 	}
 	// The lock says that the attempt is alive. It goes with the process.
-	lock, err := unix.Open(filepath.Join(a.dir, LockFile), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	lock, err := unix.Open(a.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open lock: %w", err)
+		return fmt.Errorf("open folder: %w", err)
 	}
 	defer unix.Close(lock)
 	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
