@@ -39,6 +39,7 @@ function Themed({ children }: { children: React.ReactNode }) {
       theme={useMemo(() => antdTheme(theme), [theme])}
       locale={language === "zh" ? zhCN : enUS}
       componentSize="middle"
+      button={{ autoInsertSpace: false }}
     >
       <AntApp className="yh-app">{children}</AntApp>
     </ConfigProvider>

@@ -56,7 +56,9 @@ export function CenterMap({ centers }: { centers: Center[] }) {
         {meridians.map((m) => (
           <g key={m.degrees} className="yh-map-grid">
             <line x1={m.at} x2={m.at} y1={0} y2={HEIGHT} />
-            <text x={m.at + 4} y={HEIGHT - 6}>{`${Math.abs(m.degrees)}°${m.degrees < 0 ? "W" : "E"}`}</text>
+            {m.at < width - 36 && (
+              <text x={m.at + 4} y={HEIGHT - 6}>{`${Math.abs(m.degrees)}°${m.degrees < 0 ? "W" : "E"}`}</text>
+            )}
           </g>
         ))}
         {parallels.map((p) => (

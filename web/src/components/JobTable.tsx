@@ -19,6 +19,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
       title: t("job.name"),
       key: "name",
       ellipsis: true,
+      width: 190,
       render: (_, job) => (
         <Link to={`/jobs/${job.jobId}`} className="yh-job-link">
           <b>{job.spec?.name}</b>
@@ -43,7 +44,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
       title: t("job.centers"),
       key: "centers",
       ellipsis: true,
-      width: compact ? "20%" : "15%",
+      width: compact ? 190 : 150,
       render: (_, job) => job.centerIds.map(centerName).join(", ") || <span className="yh-none">{NONE}</span>,
     },
     {

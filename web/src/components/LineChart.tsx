@@ -41,7 +41,14 @@ export default function LineChart({ lines, start, end, height, format, max, byte
         animation: false,
         color: [...SERIES],
         textStyle: { fontFamily: FONT },
-        grid: { left: 8, right: 14, top: 12, bottom: lines.length > 1 ? 34 : 6, containLabel: true },
+        grid: {
+          left: 8,
+          right: 14,
+          top: 12,
+          bottom: lines.length > 1 ? 34 : 6,
+          outerBoundsMode: "same",
+          outerBoundsContain: "axisLabel",
+        },
         legend: {
           show: lines.length > 1,
           type: "scroll",

@@ -30,7 +30,8 @@ export function stretches(created: Timestamp | undefined, replica: Replica, now:
   const queuedTo = placed ?? started ?? last;
   add("queued", begin, queuedTo, !over && placed === undefined && started === undefined);
   if (placed !== undefined) add("placed", placed, started ?? last, !over && started === undefined);
-  if (started !== undefined) add("running", started, last, !over);
+  // Even a run of no measurable length was a run.
+  if (started !== undefined) found.push({ phase: "running", from: started, to: Math.max(started, last), open: !over });
   return found;
 }
 

@@ -62,6 +62,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
       title: t("center.name"),
       key: "name",
       ellipsis: true,
+      width: 160,
       sorter: (a, b) => (a.name < b.name ? -1 : 1),
       render: (_, c) => (
         <Link to={`/centers/${encodeURIComponent(c.aiCenterId)}`} className="yh-job-link">
@@ -87,7 +88,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("resource.cpu"),
       key: "cpu",
-      width: "14%",
+      width: 140,
       sorter: (a, b) => Number((a.monitoring?.cpuUsed ?? 0n) - (b.monitoring?.cpuUsed ?? 0n)),
       render: (_, c) => (
         <UseBar
@@ -101,7 +102,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     {
       title: t("resource.memory"),
       key: "memory",
-      width: "16%",
+      width: 160,
       render: (_, c) => (
         <UseBar
           label={t("resource.memory")}
@@ -116,7 +117,7 @@ function CenterTable({ centers }: { centers: Center[] }) {
     columns.push({
       title: t("resource.accelerators"),
       key: "accelerators",
-      width: "12%",
+      width: 120,
       render: (_, c) => {
         const total = c.resources ? c.resources.gpu + c.resources.npu + c.resources.mlu : 0n;
         if (total === 0n) return <span className="yh-none">{NONE}</span>;

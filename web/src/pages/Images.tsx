@@ -35,6 +35,7 @@ export function Images() {
       title: t("image.name"),
       key: "name",
       ellipsis: true,
+      width: 220,
       render: (_, i) => (
         <span className="yh-job-link">
           <b>{i.name || i.imageId}</b>

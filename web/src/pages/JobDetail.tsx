@@ -201,6 +201,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       title: t("replica.task"),
       key: "task",
       ellipsis: true,
+      width: 150,
       render: (_, r) => (
         <>
           <b>{job.spec?.tasks[r.taskIndex]?.name}</b> <span className="yh-muted">· {r.replicaIndex}</span>
@@ -225,7 +226,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       title: t("replica.center"),
       key: "center",
       ellipsis: true,
-      width: "12%",
+      width: 130,
       render: (_, r) =>
         r.aiCenterId ? (
           <Link to={`/centers/${encodeURIComponent(r.aiCenterId)}`}>{r.centerName || r.aiCenterId}</Link>

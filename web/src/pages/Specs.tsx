@@ -38,6 +38,7 @@ export function Specs() {
       title: t("spec.name"),
       key: "name",
       ellipsis: true,
+      width: 220,
       render: (_, s) => (
         <span className="yh-job-link">
           <b>{s.resourceSpecName || s.resourceSpecId}</b>

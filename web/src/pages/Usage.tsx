@@ -87,6 +87,7 @@ function Records({ list, loading }: { list: UsageRecord[]; loading: boolean }) {
       title: t("replica.task"),
       key: "task",
       ellipsis: true,
+      width: 230,
       render: (_, u) => (
         <Link to={`/jobs/${u.jobId}?tab=cost`} className="yh-job-link">
           <b>
