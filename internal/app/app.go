@@ -109,7 +109,7 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 		sc.Retention = cfg.Samples.Retention
 	}
 	sc.WriteURL, sc.Token = cfg.Samples.WriteURL, cfg.Samples.Token
-	if a.samples, err = samples.Open(sc, a.log, nil); err != nil {
+	if a.samples, err = samples.Open(sc, a.log, time.Now); err != nil {
 		return nil, err
 	}
 	oc := objects.DefaultConfig()
