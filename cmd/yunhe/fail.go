@@ -187,7 +187,9 @@ func explainTransport(t target, e *connect.Error) (msg, hint string) {
 		return fmt.Sprintf("%s does not offer this: %s", t.server, e.Message()), "is it a Yunhe server of this version?"
 	case e.Code() == connect.CodeDeadlineExceeded:
 		return fmt.Sprintf("%s did not answer in time", t.server), ""
-	case errors.As(e, &op) || e.Code() == connect.CodeUnavailable:
+	case errors.As(e, &op):
+		return fmt.Sprintf("cannot reach %s: %s", t.server, op.Err), startHint(t)
+	case e.Code() == connect.CodeUnavailable:
 		return fmt.Sprintf("cannot reach %s: %s", t.server, e.Message()), startHint(t)
 	}
 	return "", ""

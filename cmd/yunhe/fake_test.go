@@ -67,7 +67,7 @@ type fakeAPI struct {
 	keys     []*identityv1.Key
 	usage    []*meteringv1.Usage
 	events   []*identityv1.AuditEvent
-	// loseAnswers makes this many submissions be stored but not answered.
+	// loseAnswers is how many submissions are stored but not answered.
 	loseAnswers int
 	// bareEvents leaves the replicas out of watched jobs.
 	bareEvents bool
@@ -291,6 +291,7 @@ func (f *fakeAPI) SubmitJob(_ context.Context, req *jobsv1.SubmitJobRequest) (*j
 	defer f.mu.Unlock()
 	if id, ok := f.requests[req.GetRequestId()]; ok {
 		job := f.find(id)
+		f.loseAnswer()
 		if !proto.Equal(job.GetSpec(), req.GetJob()) {
 			return nil, connect.NewError(connect.CodeAborted, fmt.Errorf("request_id %q was used for another job", req.GetRequestId()))
 		}
@@ -303,11 +304,17 @@ func (f *fakeAPI) SubmitJob(_ context.Context, req *jobsv1.SubmitJobRequest) (*j
 	if req.GetRequestId() != "" {
 		f.requests[req.GetRequestId()] = job.GetJobId()
 	}
+	f.loseAnswer()
+	return proto.CloneOf(job), nil
+}
+
+// loseAnswer cuts the connection instead of answering, while there are answers
+// to lose.
+func (f *fakeAPI) loseAnswer() {
 	if f.loseAnswers > 0 {
 		f.loseAnswers--
 		panic(http.ErrAbortHandler)
 	}
-	return proto.CloneOf(job), nil
 }
 
 func (f *fakeAPI) SubmitJobs(_ context.Context, req *jobsv1.SubmitJobsRequest) (*jobsv1.SubmitJobsResponse, error) {
@@ -423,7 +430,14 @@ func (f *fakeAPI) edit(id string, fn func(*jobsv1.Job)) {
 	f.change(job, func() { fn(job) })
 }
 
-// start places a replica and starts its next run.
+// stored returns how many jobs there are.
+func (f *fakeAPI) stored() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.jobs)
+}
+
+// startRun places a replica and starts its next run.
 func (f *fakeAPI) startRun(id string, index int, center string) {
 	f.edit(id, func(job *jobsv1.Job) {
 		r := job.Replicas[index]
