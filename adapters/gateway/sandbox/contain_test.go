@@ -18,8 +18,8 @@ import (
 // image is a folder to be a RootFS: the probe, which needs nothing else, and
 // a copy of it that is setuid root.
 var image = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "sandbox-image-")
-	if err != nil {
+	dir := filepath.Join(scratch, "image")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "probe"), "./testdata/probe")

@@ -96,7 +96,7 @@ func (l *LogReader) Close() error {
 
 // read returns what is there at the offset, nothing if that is the end.
 func (l *LogReader) read() (Chunk, error) {
-	size := l.run.logs
+	size := l.run.logFileBytes
 	var dropped int64
 	for {
 		n := l.offset / size

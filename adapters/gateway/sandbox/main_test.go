@@ -20,6 +20,9 @@ import (
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 )
 
+// scratch is a folder that goes when all tests have ended.
+var scratch string
+
 // runnerProgram is the runner as it ships, built for these tests; empty
 // where that is not possible, then the test binary plays it.
 var runnerProgram []string
@@ -40,6 +43,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		scratch = dir
 		if runtime.GOOS == "linux" && os.Geteuid() == 0 {
 			program := filepath.Join(dir, "runner")
 			build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./runner/cmd")

@@ -44,11 +44,11 @@ type Usage struct {
 // Run is one attempt, running or ended. Its methods are safe for concurrent
 // use.
 type Run struct {
-	id     string
-	dir    string
-	groups runner.Groups
-	uid    uint32
-	logs   int64 // size of a log file
+	id           string
+	dir          string
+	groups       runner.Groups
+	uid          uint32
+	logFileBytes int64
 
 	launched chan struct{} // closed when Start has started the runner or failed
 	done     chan struct{} // closed when result is there
