@@ -13,6 +13,10 @@ import (
 // replicas as waiting there. It takes all of q or nothing; ok is false, and
 // nothing is written, if the center has less than q free, is drained or does
 // not exist. It returns fault.Invalid for a negative amount.
+//
+// A transaction that reserves or releases at several centers MUST do so in
+// the order of their IDs: otherwise two such transactions can wait for each
+// other, which PostgreSQL notices only after a second.
 func (s *Service) ReserveTx(ctx context.Context, tx *db.Tx, id string, q core.Quantities, replicas int64) (ok bool, err error) {
 	if err := checkAmounts(q, replicas, 0); err != nil {
 		return false, err
