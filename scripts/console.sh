@@ -1,7 +1,8 @@
 #!/bin/sh
 # console.sh [test] - build the web console into web/dist, or run its tests.
 # It installs its packages when package-lock.json changed and builds when its
-# sources changed; without npm it says so and leaves the binary without one.
+# sources changed (npm install, not ci: a mirror without the packages of other
+# systems makes a lock that ci refuses); without npm it says so and leaves the binary without one.
 set -eu
 cd "$(dirname "$0")/../web"
 if ! command -v npm >/dev/null 2>&1; then
@@ -10,7 +11,7 @@ if ! command -v npm >/dev/null 2>&1; then
 fi
 if ! cmp -s package-lock.json node_modules/.lock 2>/dev/null; then
 	echo "console: installing packages"
-	npm ci --no-audit --no-fund --silent
+	npm install --no-save --no-audit --no-fund --silent
 	cp package-lock.json node_modules/.lock
 fi
 if [ "${1:-build}" = test ]; then

@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 if [ ! -x web/node_modules/.bin/buf ]; then
-	(cd web && npm ci --no-audit --no-fund --silent && cp package-lock.json node_modules/.lock)
+	(cd web && npm install --no-save --no-audit --no-fund --silent && cp package-lock.json node_modules/.lock)
 fi
 mkdir -p .cache/tools
 for tool in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go \
