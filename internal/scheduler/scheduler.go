@@ -587,7 +587,12 @@ func candidate(c *registry.Center) place.Candidate {
 		p.Speeds = []place.Speed{{Kind: "cpu", Milli: c.Performance}}
 	}
 	if c.Power.Active > 0 {
-		p.Power = map[string]place.Power{core.CPU: {Per: 1000, Static: c.Power.Static, Busy: c.Power.Active}}
+		// Declared per core, for the core and all that goes with it.
+		p.Power = map[string]place.Power{}
+		for name := range c.Total {
+			p.Power[name] = place.Power{}
+		}
+		p.Power[core.CPU] = place.Power{Per: 1000, Static: c.Power.Static, Busy: c.Power.Active}
 	}
 	return p
 }

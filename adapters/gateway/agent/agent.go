@@ -33,6 +33,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/bus"
@@ -133,6 +134,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	for _, r := range runs {
+		if res, over := r.Result(); over && res.Reason == runner.NeverStarted {
+			// Its command never ran and nobody was told that it would: the platform
+			// sends it again, and it starts as if for the first time.
+			if err := a.sb.Remove(r.ID()); err != nil {
+				return err
+			}
+			continue
+		}
 		a.follow(ctx, r)
 	}
 	a.log.Info("gateway started", "adopted", len(runs))
