@@ -61,7 +61,7 @@ export function Images() {
     {
       title: t("image.centers"),
       key: "centers",
-      width: 220,
+      width: 190,
       ellipsis: true,
       render: (_, i) => (i.centers.length > 0 ? i.centers.map(centerName).join(", ") : t("image.everyCenter")),
     },
@@ -110,7 +110,7 @@ export function Images() {
               columns={columns}
               dataSource={list}
               tableLayout="fixed"
-              scroll={{ x: 1050 }}
+              scroll={{ x: 1000 }}
               pagination={list.length > 100 ? { pageSize: 100, showSizeChanger: false, size: "small" } : false}
               locale={{ emptyText: <Nothing text={t("image.none")} /> }}
             />

@@ -17,7 +17,7 @@ import {
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../api";
-import { Fen, Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { Fen, Loaded, Nothing, PageHead, Panel } from "../components/bits";
 import { useServerErrors } from "../components/useServerErrors";
 import type { Offer, Spec } from "../gen/yunhe/registry/v1/registry_pb";
 import { type FieldPath, messageOf } from "../lib/errors";
@@ -38,7 +38,7 @@ export function Specs() {
       title: t("spec.name"),
       key: "name",
       ellipsis: true,
-      width: 220,
+      width: 180,
       render: (_, s) => (
         <span className="yh-job-link">
           <b>{s.resourceSpecName || s.resourceSpecId}</b>
@@ -46,29 +46,28 @@ export function Specs() {
         </span>
       ),
     },
-    { title: t("spec.quantity"), key: "quantity", width: 240, render: (_, s) => quantityText(s.resourceQuantity) },
+    { title: t("spec.quantity"), key: "quantity", width: 190, render: (_, s) => quantityText(s.resourceQuantity) },
     {
       title: t("spec.serviceType"),
       key: "service",
-      width: 200,
+      width: 150,
       render: (_, s) => <ServiceTypes value={s.serviceType} />,
     },
-    { title: t("spec.listPrice"), key: "price", width: 120, align: "right", render: (_, s) => <Fen fen={s.price} /> },
+    { title: t("spec.listPrice"), key: "price", width: 110, align: "right", render: (_, s) => <Fen fen={s.price} /> },
     {
       title: t("spec.offerPrice"),
       key: "offers",
-      width: 160,
+      width: 150,
       align: "right",
       render: (_, s) => <span className="yh-num">{priceRange(s)}</span>,
     },
     {
       title: t("spec.centers"),
       key: "centers",
-      width: 96,
+      width: 80,
       align: "right",
       render: (_, s) => <span className="yh-num">{s.offers.length}</span>,
     },
-    { title: t("common.updated"), key: "updated", width: 132, render: (_, s) => <Moment at={s.updatedAt} /> },
   ];
   if (write) {
     columns.push({
@@ -113,7 +112,7 @@ export function Specs() {
               columns={columns}
               dataSource={list}
               tableLayout="fixed"
-              scroll={{ x: 1100 }}
+              scroll={{ x: 980 }}
               pagination={list.length > 100 ? { pageSize: 100, showSizeChanger: false, size: "small" } : false}
               locale={{ emptyText: <Nothing text={t("spec.none")} /> }}
               expandable={{ expandedRowRender: (s) => <Offers spec={s} write={write} /> }}
