@@ -26,6 +26,7 @@ func commands(c *cli) []*cobra.Command {
 		upCommand(c),
 		serveCommand(c),
 		gatewayCommand(c),
+		natsConfigCommand(c),
 		jobCommand(c),
 		usageCommand(c),
 		centerCommand(c),

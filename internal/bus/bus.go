@@ -28,7 +28,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -114,18 +113,22 @@ func (b *Bus) startServer() error {
 	if port == server.RANDOM_PORT {
 		port = savedPort(portFile)
 	}
-	op, resolver, err := b.keys.trust()
+	trust, err := b.keys.trust()
 	if err != nil {
 		return err
 	}
 	opts := &server.Options{
-		ServerName: "yunhe", Host: host, Port: port, NoSigs: true, NoLog: true,
+		ServerName: "yunhe", Host: host, Port: port, NoSigs: true,
 		JetStream: true, StoreDir: filepath.Join(b.cfg.Dir, "stream"), JetStreamMaxMemory: 16 << 20, JetStreamMaxStore: 1 << 30,
-		TrustedOperators: []*jwt.OperatorClaims{op}, AccountResolver: resolver, MaxPayload: maxPayload,
+		MaxPayload: maxPayload,
+	}
+	if err := trust.Apply(opts); err != nil {
+		return err
 	}
 	if b.srv, err = server.NewServer(opts); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "the bus cannot start on %s", b.cfg.Listen)
 	}
+	b.srv.SetLoggerV2(serverLog{b.log}, false, false, false)
 	b.srv.Start()
 	if !b.srv.ReadyForConnections(10 * time.Second) {
 		return fault.New(fault.Unavailable, "the bus cannot listen on %s: is the address in use?", b.cfg.Listen)
@@ -424,4 +427,20 @@ func splitListen(s string) (string, int, error) {
 		}
 	}
 	return u.Hostname(), port, nil
+}
+
+// serverLog passes on what the server in process says that an operator needs.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) {}
+func (l serverLog) Debugf(f string, v ...any)  {}
+func (l serverLog) Tracef(f string, v ...any)  {}
+func (l serverLog) Warnf(f string, v ...any) {
+	l.log.Debug("bus server", "message", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Errorf(f string, v ...any) {
+	l.log.Warn("bus server", "message", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Fatalf(f string, v ...any) {
+	l.log.Error("bus server", "message", fmt.Sprintf(f, v...))
 }

@@ -21,6 +21,7 @@ import (
 // share the file; a NATS cluster is configured with operator and account JWT.
 type keys struct {
 	Operator string `json:"operator_seed"`
+	System   string `json:"system_seed"`
 	Account  string `json:"account_seed"`
 	Platform string `json:"platform_seed"`
 }
@@ -40,7 +41,7 @@ func loadKeys(path string) (keys, error) {
 	for _, x := range []struct {
 		make func() (nkeys.KeyPair, error)
 		to   *string
-	}{{nkeys.CreateOperator, &k.Operator}, {nkeys.CreateAccount, &k.Account}, {nkeys.CreateUser, &k.Platform}} {
+	}{{nkeys.CreateOperator, &k.Operator}, {nkeys.CreateAccount, &k.System}, {nkeys.CreateAccount, &k.Account}, {nkeys.CreateUser, &k.Platform}} {
 		kp, err := x.make()
 		if err != nil {
 			return k, fmt.Errorf("make bus key: %w", err)
@@ -77,51 +78,64 @@ func pair(seed string) (nkeys.KeyPair, string, error) {
 	return kp, pub, nil
 }
 
-// trust returns what a server needs to check every connection.
-func (k keys) trust() (*jwt.OperatorClaims, server.AccountResolver, error) {
-	opJWT, accPub, accJWT, err := k.Trust()
-	if err != nil {
-		return nil, nil, err
-	}
-	op, err := jwt.DecodeOperatorClaims(opJWT)
-	if err != nil {
-		return nil, nil, fmt.Errorf("operator: %w", err)
-	}
-	mem := &server.MemAccResolver{}
-	if err := mem.Store(accPub, accJWT); err != nil {
-		return nil, nil, fmt.Errorf("account: %w", err)
-	}
-	return op, mem, nil
-}
-
-// Trust returns the operator JWT, the account's public key and the account
-// JWT: what an outside NATS cluster is configured with (operator, and
-// resolver_preload of a MEMORY resolver).
-func (k keys) Trust() (operatorJWT, accountPub, accountJWT string, err error) {
-	opKey, opPub, err := pair(k.Operator)
-	if err != nil {
-		return "", "", "", err
-	}
-	_, accPub, err := pair(k.Account)
-	if err != nil {
-		return "", "", "", err
-	}
-	oc := jwt.NewOperatorClaims(opPub)
-	oc.Name = "yunhe"
-	if operatorJWT, err = oc.Encode(opKey); err != nil {
-		return "", "", "", fmt.Errorf("sign operator: %w", err)
-	}
-	ac := jwt.NewAccountClaims(accPub)
-	ac.Name = "yunhe"
-	ac.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
-	if accountJWT, err = ac.Encode(opKey); err != nil {
-		return "", "", "", fmt.Errorf("sign account: %w", err)
-	}
-	return operatorJWT, accPub, accountJWT, nil
+// Trust is what a NATS server must be configured with to serve the platform:
+// the operator, and both accounts in its resolver (for a cluster: "operator",
+// "system_account", and "resolver_preload" of a MEMORY resolver).
+type Trust struct {
+	OperatorJWT   string
+	SystemAccount string            // public key
+	Accounts      map[string]string // JWT by public key
 }
 
 // Trust returns what an outside NATS cluster must be configured with.
-func (b *Bus) Trust() (operatorJWT, accountPub, accountJWT string, err error) { return b.keys.Trust() }
+func (b *Bus) Trust() (Trust, error) { return b.keys.trust() }
+
+func (k keys) trust() (Trust, error) {
+	opKey, opPub, err := pair(k.Operator)
+	if err != nil {
+		return Trust{}, err
+	}
+	_, sysPub, err := pair(k.System)
+	if err != nil {
+		return Trust{}, err
+	}
+	_, accPub, err := pair(k.Account)
+	if err != nil {
+		return Trust{}, err
+	}
+	t := Trust{SystemAccount: sysPub, Accounts: map[string]string{}}
+	oc := jwt.NewOperatorClaims(opPub)
+	oc.Name, oc.SystemAccount = "yunhe", sysPub
+	if t.OperatorJWT, err = oc.Encode(opKey); err != nil {
+		return t, fmt.Errorf("sign operator: %w", err)
+	}
+	for pub, name := range map[string]string{sysPub: "system", accPub: "yunhe"} {
+		ac := jwt.NewAccountClaims(pub)
+		if ac.Name = name; pub == accPub {
+			ac.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+		}
+		if t.Accounts[pub], err = ac.Encode(opKey); err != nil {
+			return t, fmt.Errorf("sign account %s: %w", name, err)
+		}
+	}
+	return t, nil
+}
+
+// Apply sets a server's options so that it serves the platform.
+func (t Trust) Apply(o *server.Options) error {
+	op, err := jwt.DecodeOperatorClaims(t.OperatorJWT)
+	if err != nil {
+		return fmt.Errorf("operator: %w", err)
+	}
+	mem := &server.MemAccResolver{}
+	for pub, acc := range t.Accounts {
+		if err := mem.Store(pub, acc); err != nil {
+			return fmt.Errorf("account: %w", err)
+		}
+	}
+	o.TrustedOperators, o.AccountResolver, o.SystemAccount = []*jwt.OperatorClaims{op}, mem, t.SystemAccount
+	return nil
+}
 
 func (k keys) platformJWT() (string, error) {
 	accKey, _, err := pair(k.Account)
@@ -187,4 +201,14 @@ func AgentOf(subject string) (id, what string) {
 		return "", ""
 	}
 	return strings.ReplaceAll(p[2], "~", "."), p[4]
+}
+
+// LoadTrust returns what a NATS cluster must be configured with, from the keys
+// in dir; they are made if they are not there.
+func LoadTrust(dir string) (Trust, error) {
+	k, err := loadKeys(filepath.Join(dir, "keys.json"))
+	if err != nil {
+		return Trust{}, err
+	}
+	return k.trust()
 }
