@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 )
 
 // watched is an output that tests wait on.
@@ -206,7 +207,7 @@ func TestWaitSurvivesRestart(t *testing.T) {
 	c.err.wait(t, "train/0 running", 1)
 	for round := 1; round <= 2; round++ {
 		s.stop()
-		c.err.wait(t, "connection lost", round)
+		c.err.wait(t, "connection to http", round)
 		s.start()
 		c.err.wait(t, "connected again", round)
 	}
@@ -295,7 +296,7 @@ func TestLogsFollowSurvivesRestartAndRetry(t *testing.T) {
 	if diff := cmp.Diff(want.String(), c.out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(c.err.String(), "connection lost") {
+	if !strings.Contains(c.err.String(), "connection to http") {
 		t.Errorf("the outage is not mentioned:\n%s", c.err)
 	}
 }
@@ -724,6 +725,49 @@ func TestPages(t *testing.T) {
 		if err != nil || len(got) != c.want || (next != "") != c.more || !slices.Equal(calls, c.calls) {
 			t.Errorf("pages(%+v) = %d items, next %q, pages of %v, %v; want %d, more %v, %v", c.p, len(got), next, calls, err, c.want, c.more, c.calls)
 		}
+	}
+}
+
+// Many policies do not fit beside each other; then they stand below each other.
+func TestExplainManyPolicies(t *testing.T) {
+	t.Parallel()
+	d := &schedulerv1.Decision{TaskName: "train", Attempt: 2, AiCenterId: "c1", Summary: "c1 is best", DecidedAt: fakeTime(time.Minute)}
+	for i := range 4 {
+		k := &schedulerv1.CandidateScore{AiCenterId: fmt.Sprintf("c%d", i), CenterName: "算力中心", Rank: int32(4 - i), FinalScore: 50.25 + float64(i), Chosen: i == 1}
+		for p := range 12 {
+			k.Scores = append(k.Scores, &schedulerv1.PolicyScore{PolicyId: fmt.Sprintf("some-policy-%d", p), Score: int32(10*p + i), Weight: float64(p) / 66})
+		}
+		d.Candidates = append(d.Candidates, k)
+	}
+	d.Candidates = append(d.Candidates, &schedulerv1.CandidateScore{AiCenterId: "full", FilterReasons: []string{"cpu: 2 wanted, 1 free", "drained"}})
+	setup, term := onTerminal(70, 24)
+	c := &cli{env: func(string) string { return "" }, now: func() time.Time { return fakeNow }, flags: globals{noColor: true}}
+	setup(c)
+	if err := c.explainDecision(term, false, d); err != nil {
+		t.Fatal(err)
+	}
+	want := `train/0 run 2  → 算力中心 (c1)  decided 1m ago
+c1 is best
+the best 3 of 4 candidates; -o wide shows all
+POLICY          WEIGHT  算力中心 (c3)  算力中心 (c2)  算力中心 (c1)
+some-policy-1    0.015             13             12             11
+some-policy-2     0.03             23             22             21
+some-policy-3    0.045             33             32             31
+some-policy-4    0.061             43             42             41
+some-policy-5    0.076             53             52             51
+some-policy-6    0.091             63             62             61
+some-policy-7    0.106             73             72             71
+some-policy-8    0.121             83             82             81
+some-policy-9    0.136             93             92             91
+some-policy-10   0.152            103            102            101
+some-policy-11   0.167            113            112            111
+final score                     53.25          52.25          51.25
+rank                                1              2            * 3
+LEFT OUT  BECAUSE
+full      cpu: 2 wanted, 1 free; drained
+`
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(term.String(), "\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

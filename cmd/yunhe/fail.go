@@ -218,6 +218,9 @@ var fieldHints = map[string]string{
 
 func fieldHint(fields []fault.Field) string {
 	for _, f := range fields {
+		if strings.Contains(f.Problem, "yunhe ") {
+			return "" // the server's message has the hint in it
+		}
 		for _, element := range strings.Split(f.Path, ".") {
 			name, _, _ := strings.Cut(element, "[")
 			if hint := fieldHints[strings.ToLower(strings.ReplaceAll(name, "_", ""))]; hint != "" {
@@ -254,6 +257,8 @@ func missingHint(method string) string {
 		{"Spec", "spec list", "specifications"},
 		{"Image", "image list", "images"},
 		{"Policy", "policy list", "policies"},
+		{"CreateUser", "tenant list", "tenants"},
+		{"CreateKey", "user list", "users"},
 		{"Key", "key list", "keys"},
 		{"User", "user list", "users"},
 	} {

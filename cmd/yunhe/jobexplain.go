@@ -20,7 +20,8 @@ func jobExplainCommand(c *cli) *cobra.Command {
 		Long: `Shows every decision about the job's replicas: each candidate center with its
 score (0 to 100) under each policy, the policies' weights, the weighted final
 score and the rank, or the reasons why it was left out. For what still waits:
-what a decision would say now. With -o wide also the facts that were scored.
+what a decision would say now. With -o wide also the facts that were scored and
+policies of weight 0.
 
 -o json lists for every replica every candidate with each policy's score,
 weight and weighted score, the final score, or the filter reasons.`,
@@ -117,13 +118,29 @@ func (c *cli) explainDecision(w io.Writer, color bool, d *schedulerv1.Decision) 
 	if len(d.GetCandidates()) == 0 {
 		return nil
 	}
-	return c.scoreTable(d).Write(w, color)
+	t := c.scoreTable(d)
+	lines := t.Lines(color)
+	if !c.wide() && text.Width(t.Lines(false)[0]) > c.columns(w) {
+		lines = c.tallScores(d, c.columns(w)).Lines(color)
+		lines = append(lines, c.leftOut(d, color)...)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
+}
+
+// columns returns how many cells a line of w has; what is no terminal counts
+// as a wide one.
+func (c *cli) columns(w io.Writer) int {
+	if columns, _, ok := c.screen(w); ok {
+		return columns
+	}
+	return 120
 }
 
 func chosenTitle(d *schedulerv1.Decision) string {
 	for _, k := range d.GetCandidates() {
-		if k.GetAiCenterId() == d.GetAiCenterId() && k.GetCenterName() != "" && k.GetCenterName() != k.GetAiCenterId() {
-			return fmt.Sprintf("%s (%s)", k.GetCenterName(), k.GetAiCenterId())
+		if k.GetAiCenterId() == d.GetAiCenterId() {
+			return candidateTitle(k)
 		}
 	}
 	return d.GetAiCenterId()
@@ -131,7 +148,7 @@ func chosenTitle(d *schedulerv1.Decision) string {
 
 // scoreTable has a row per candidate, best first, and a column per policy.
 func (c *cli) scoreTable(d *schedulerv1.Decision) *text.Table {
-	policies, weights := policiesOf(d)
+	policies, weights := c.policiesOf(d)
 	columns := []string{">RANK", "", "CENTER"}
 	for _, p := range policies {
 		columns = append(columns, ">"+fmt.Sprintf("%s ×%s", p, number(weights[p], 3)))
@@ -143,10 +160,6 @@ func (c *cli) scoreTable(d *schedulerv1.Decision) *text.Table {
 	}
 	t := text.NewTable(columns...)
 	for _, k := range ranked(d.GetCandidates()) {
-		center := k.GetAiCenterId()
-		if name := k.GetCenterName(); name != "" && name != center {
-			center = fmt.Sprintf("%s (%s)", name, center)
-		}
 		rank, mark, final := "-", text.Cell{Text: " "}, text.Cell{Text: "-", Color: text.Dim}
 		if k.GetRank() > 0 {
 			rank = fmt.Sprint(k.GetRank())
@@ -155,7 +168,7 @@ func (c *cli) scoreTable(d *schedulerv1.Decision) *text.Table {
 		if k.GetChosen() {
 			mark, final.Color = text.Cell{Text: "*", Color: text.Green}, text.Green
 		}
-		row := []any{rank, mark, center}
+		row := []any{rank, mark, candidateTitle(k)}
 		for _, p := range policies {
 			row = append(row, c.scoreText(k, p))
 		}
@@ -176,24 +189,98 @@ func (c *cli) scoreTable(d *schedulerv1.Decision) *text.Table {
 // it if wide.
 func (c *cli) scoreText(k *schedulerv1.CandidateScore, policy string) string {
 	for _, s := range k.GetScores() {
-		if s.GetPolicyId() != policy {
-			continue
-		}
-		if c.wide() && s.GetFact() != "" {
+		if s.GetPolicyId() == policy && c.wide() && s.GetFact() != "" {
 			return fmt.Sprintf("%s: %d", s.GetFact(), s.GetScore())
 		}
-		return fmt.Sprint(s.GetScore())
+	}
+	return scoreOf(k, policy)
+}
+
+// tallScores has a row per policy and a column per candidate, best first: for
+// many policies. It shows the candidates that fit into columns, at least one.
+func (c *cli) tallScores(d *schedulerv1.Decision, columns int) *text.Table {
+	policies, weights := c.policiesOf(d)
+	var candidates []*schedulerv1.CandidateScore
+	for _, k := range ranked(d.GetCandidates()) {
+		if k.GetRank() > 0 {
+			candidates = append(candidates, k)
+		}
+	}
+	shown := len(candidates)
+	for {
+		t := tallTable(policies, weights, candidates[:shown])
+		if shown <= 1 || text.Width(t.Lines(false)[0]) <= columns {
+			if shown < len(candidates) {
+				c.note("the best %d of %d candidates; -o wide shows all", shown, len(candidates))
+			}
+			return t
+		}
+		shown--
+	}
+}
+
+func tallTable(policies []string, weights map[string]float64, candidates []*schedulerv1.CandidateScore) *text.Table {
+	header := []string{"POLICY", ">WEIGHT"}
+	final := []any{text.Cell{Text: "final score", Color: text.Bold}, " "}
+	rank := []any{"rank", " "}
+	for _, k := range candidates {
+		header = append(header, ">"+text.Clean(candidateTitle(k)))
+		cell, place := text.Cell{Text: number(k.GetFinalScore(), 2), Color: text.Bold}, text.Cell{Text: fmt.Sprint(k.GetRank())}
+		if k.GetChosen() {
+			cell.Color, place = text.Green, text.Cell{Text: "* " + place.Text, Color: text.Green}
+		}
+		final, rank = append(final, cell), append(rank, place)
+	}
+	t := text.NewTable(header...)
+	for _, p := range policies {
+		row := []any{p, number(weights[p], 3)}
+		for _, k := range candidates {
+			row = append(row, scoreOf(k, p))
+		}
+		t.Row(row...)
+	}
+	t.Row(final...)
+	t.Row(rank...)
+	return t
+}
+
+// leftOut lists the candidates that were left out, and why.
+func (c *cli) leftOut(d *schedulerv1.Decision, color bool) []string {
+	t := text.NewTable("LEFT OUT", "BECAUSE")
+	for _, k := range ranked(d.GetCandidates()) {
+		if k.GetRank() == 0 {
+			t.Row(candidateTitle(k), text.Cell{Text: strings.Join(k.GetFilterReasons(), "; "), Color: text.Yellow})
+		}
+	}
+	if t.Len() == 0 {
+		return nil
+	}
+	return t.Lines(color)
+}
+
+func scoreOf(k *schedulerv1.CandidateScore, policy string) string {
+	for _, s := range k.GetScores() {
+		if s.GetPolicyId() == policy {
+			return fmt.Sprint(s.GetScore())
+		}
 	}
 	return "-"
 }
 
+func candidateTitle(k *schedulerv1.CandidateScore) string {
+	if name := k.GetCenterName(); name != "" && name != k.GetAiCenterId() {
+		return fmt.Sprintf("%s (%s)", name, k.GetAiCenterId())
+	}
+	return k.GetAiCenterId()
+}
+
 // policiesOf returns the policies of a decision, in the order of the API, with
-// their weights.
-func policiesOf(d *schedulerv1.Decision) (ids []string, weights map[string]float64) {
+// their weights; those of weight 0, which decide nothing, if wide.
+func (c *cli) policiesOf(d *schedulerv1.Decision) (ids []string, weights map[string]float64) {
 	weights = map[string]float64{}
 	for _, k := range d.GetCandidates() {
 		for _, s := range k.GetScores() {
-			if _, ok := weights[s.GetPolicyId()]; !ok {
+			if _, ok := weights[s.GetPolicyId()]; !ok && (s.GetWeight() != 0 || c.wide()) {
 				ids = append(ids, s.GetPolicyId())
 			}
 			weights[s.GetPolicyId()] = s.GetWeight()

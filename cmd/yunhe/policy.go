@@ -106,10 +106,15 @@ func (c *cli) printWeights(set *schedulerv1.PolicySet) error {
 			}
 			t.Row(id, n, share)
 		}
+		preset, at := "", ""
 		if set.GetPreset() != "" {
-			c.note("preset %q, set %s", set.GetPreset(), c.ago(set.GetUpdatedAt()))
-		} else if set.GetUpdatedAt() != nil {
-			c.note("set %s", c.ago(set.GetUpdatedAt()))
+			preset = fmt.Sprintf("preset %q", set.GetPreset())
+		}
+		if set.GetUpdatedAt() != nil {
+			at = "set " + c.ago(set.GetUpdatedAt())
+		}
+		if said := joinNonEmpty(", ", preset, at); said != "" {
+			c.note("%s", said)
 		}
 		return t.Write(w, color)
 	}})

@@ -44,8 +44,12 @@ func (l *link) down(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.lostSaid {
-		msg, _, _ := explain(err)
-		l.c.note("connection lost (%s); trying again for %s", msg, text.Duration(l.c.retry.limit))
+		server := "the server"
+		var call *callError
+		if errors.As(err, &call) {
+			server = call.target.server
+		}
+		l.c.note("connection to %s lost; trying again for %s", server, text.Duration(l.c.retry.limit))
 	}
 	l.lostSaid = true
 }
