@@ -59,22 +59,31 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// round gathers once and stores what waits, within limit.
-func (c *Collector) round(ctx context.Context, limit time.Duration) {
-	rctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	got, err := c.gather(rctx)
-	if err == nil && len(got) > samples.MaxBatch {
-		err = fmt.Errorf("a round has %d samples, %d are allowed", len(got), samples.MaxBatch)
-	}
+// round gathers once and stores what waits. Each has half of the interval, so
+// that slowness of one does not take the other's time.
+func (c *Collector) round(ctx context.Context, interval time.Duration) {
+	got, err := c.gatherWithin(ctx, interval/2)
 	if ctx.Err() != nil {
 		return
 	}
 	c.report(&c.gathering, err, "samples not gathered", "samples gathered again")
-	if err == nil && len(got) > 0 {
+	if len(got) > 0 {
 		c.hold(got)
 	}
-	c.flush(ctx, rctx)
+	c.flush(ctx, interval/2)
+}
+
+func (c *Collector) gatherWithin(ctx context.Context, limit time.Duration) ([]samples.Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	got, err := c.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(got) > samples.MaxBatch {
+		return nil, fmt.Errorf("a round has %d samples, %d are allowed", len(got), samples.MaxBatch)
+	}
+	return got, nil
 }
 
 // hold appends a round and drops the oldest beyond the bounds.
@@ -94,9 +103,10 @@ func (c *Collector) pop() {
 	c.waiting = c.waiting[1:]
 }
 
-// flush stores the waiting rounds, oldest first, until one fails. limited is
-// ctx with the end of this round.
-func (c *Collector) flush(ctx, limited context.Context) {
+// flush stores the waiting rounds, oldest first, until one fails.
+func (c *Collector) flush(ctx context.Context, limit time.Duration) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for len(c.waiting) > 0 {
 		report, err := c.store.Append(limited, c.waiting[0])
 		if ctx.Err() != nil {

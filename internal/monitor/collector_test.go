@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -46,7 +47,7 @@ func start(t *testing.T, store *samples.Store) *running {
 			return nil, ctx.Err()
 		}
 	}, r.logs.logger())
-	c.Every = 20 * time.Millisecond
+	c.Every = 400 * time.Millisecond
 	go func() { r.ended <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -172,9 +173,16 @@ func TestCollectorPassesOverRefusedSamples(t *testing.T) {
 // backend is a real Prometheus behind a door.
 type backend struct {
 	*httptest.Server
-	open atomic.Bool
-	hang atomic.Bool
-	hits atomic.Int64
+	closed atomic.Bool
+	hang   atomic.Bool
+	hits   atomic.Int64
+}
+
+// untilGone returns when the client has given up. The server notices that only
+// once the body is read.
+func untilGone(req *http.Request) {
+	_, _ = io.Copy(io.Discard, req.Body)
+	<-req.Context().Done()
 }
 
 func newBackend(t *testing.T) (*backend, *samples.Store) {
@@ -183,14 +191,13 @@ func newBackend(t *testing.T) (*backend, *samples.Store) {
 	must(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	b := &backend{}
-	b.open.Store(true)
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b.hits.Add(1)
 		switch {
-		case b.open.Load():
+		case !b.closed.Load():
 			proxy.ServeHTTP(w, req)
 		case b.hang.Load():
-			<-req.Context().Done()
+			untilGone(req)
 		default:
 			http.Error(w, "closed", http.StatusServiceUnavailable)
 		}
@@ -216,7 +223,7 @@ func TestCollectorBridgesAnOutage(t *testing.T) {
 			}
 			next()
 			r.waitStored(store, "x", now, 1)
-			b.open.Store(false)
+			b.closed.Store(true)
 			before := b.hits.Load()
 			for range 5 { // rounds go on, and ask the store again
 				next()
@@ -224,11 +231,9 @@ func TestCollectorBridgesAnOutage(t *testing.T) {
 			if b.hits.Load() == before {
 				t.Error("no round asked the store during the outage")
 			}
-			b.open.Store(true)
+			b.closed.Store(false)
 			next()
-			for len(r.logs.lines("samples stored again")) == 0 {
-				r.give(nil, nil)
-			}
+			r.waitStored(store, "x", now, len(want))
 			r.end()
 			if diff := cmp.Diff(want, stored(t, store, "x", now)); diff != "" {
 				t.Errorf("stored after the outage (-want +got): %s", diff)
@@ -254,7 +259,7 @@ func TestCollectorStopsWhileTheStoreHangs(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		asked <- struct{}{}
-		<-req.Context().Done()
+		untilGone(req)
 	}))
 	t.Cleanup(srv.Close)
 	store := openStore(t, srv.URL)

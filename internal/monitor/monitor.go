@@ -153,7 +153,7 @@ func (s *Service) check(r Range) (Range, time.Duration, error) {
 		c.Add("start", "must be at most %d days before end, got %.1f days", MaxRange/(24*time.Hour), span.Hours()/24)
 	}
 	if r.StepSeconds == 0 {
-		r.StepSeconds = max(1, int64(span/time.Second)/defaultPoints)
+		r.StepSeconds = max(1, int64(min(span, MaxRange)/time.Second)/defaultPoints)
 	}
 	if most := int64(MaxRange / time.Second); r.StepSeconds < 1 || r.StepSeconds > most {
 		c.Add("step_seconds", "must be between 1 and %d, or 0 for a %dth of the range, got %d", most, defaultPoints, r.StepSeconds)
@@ -161,7 +161,7 @@ func (s *Service) check(r Range) (Range, time.Duration, error) {
 	}
 	step := time.Duration(r.StepSeconds) * time.Second
 	if points := int64(span/step) + 1; span >= 0 && span <= MaxRange && points > MaxPoints {
-		least := (int64(span/time.Second) + MaxPoints - 1) / MaxPoints
+		least := int64(span/time.Second)/MaxPoints + 1
 		c.Add("step_seconds", "must be at least %d for a range of %s: %d gives %d points per series, %d are allowed", least, span, r.StepSeconds, points, MaxPoints)
 	}
 	return r, step, c.Err()
@@ -182,7 +182,8 @@ var promQL = parser.NewParser(parser.Options{})
 // those of the tenant, and is otherwise the same: every selector gets one more
 // matcher, which narrows what it says itself about the label. The query may
 // come from anyone. ([samples.Enforce] confines to one value; here the series
-// without the label are meant too.)
+// without the label are meant too.) One thing shows: absent() takes the labels
+// of its answer from the selector, and no tenant from one that names it twice.
 func confine(query, tenant string) (string, error) {
 	expr, err := promQL.ParseExpr(query)
 	if err != nil {

@@ -91,14 +91,16 @@ func visible(batch []samples.Sample, tenant string) []samples.Sample {
 	})
 }
 
+// exprs have no range that ends on a sample: whether that one counts differs
+// between versions of Prometheus.
 var exprs = []string{
 	`x`, `y`, `-x`, `(x)`, `x{tenant="b"}`, `x{tenant="a"}`, `x{tenant=""}`, `x{tenant!="a"}`, `x{tenant=~".*"}`, `x{tenant=~".+"}`, `x{tenant!~"a.*"}`,
 	`x{tenant="b",tenant=~"b"}`, `x{"tenant"="b"}`, `{"x",tenant="b"}`, `{__name__=~".+"}`, `{tenant="b"}`, `{tenant=~"b|A"}`, `{tenant!=""}`, `{center="c1"} or {tenant="b"}`,
 	`only_p`, `only_v`, `x or only_v`, `x and on(center) y`, `x unless on(tenant) x{tenant="a"}`, `x * on(center) group_left y`, `sum(x)`, `count(x)`, `count by (tenant) (x)`,
-	`topk(3, x)`, `count_values("v", x)`, `quantile(0.5, x)`, `group(x) by (tenant)`, `absent(x{tenant="b"})`, `absent(only_v)`, `absent_over_time(x{tenant="b"}[30s])`,
-	`label_replace(x, "tenant", "a", "tenant", ".*")`, `label_join(x, "who", "-", "tenant", "center")`, `x offset 10s`, `x offset -10s`, `x @ end()`, `x{tenant="b"} @ start()`,
-	`max_over_time(x[30s])`, `max_over_time(x[1m:10s])`, `sum_over_time(sum(x)[1m:10s])`, `rate(x[1m])`, `scalar(sum(x))`, `vector(1)`, `1`, `1 + sum(x)`, `time()`,
-	`x # {tenant="b"}`, "x{tenant=\"b\"\n}", `sort_desc(x)`, `changes(x[1m])`, `x == 3`, `x > bool 3`, `count({__name__!=""})`, `last_over_time({tenant="b"}[1m])`, `timestamp(x{tenant="b"})`,
+	`topk(3, x)`, `count_values("v", x)`, `quantile(0.5, x)`, `group(x) by (tenant)`, `absent(x{tenant="b"})`, `absent(only_v)`, `absent_over_time(x{tenant="b"}[35s])`,
+	`label_replace(x, "tenant", "a", "tenant", ".*")`, `label_replace(x, "who", "$1", "tenant", "(.*)")`, `label_join(x, "who", "-", "tenant", "center")`, `x offset 10s`, `x offset -10s`, `x @ end()`, `x{tenant="b"} @ start()`,
+	`max_over_time(x[35s])`, `max_over_time(x[55s:10s])`, `sum_over_time(sum(x)[55s:10s])`, `deriv(x[55s])`, `scalar(sum(x))`, `vector(1)`, `1`, `1 + sum(x)`, `time()`,
+	`x # {tenant="b"}`, "x{tenant=\"b\"\n}", `sort_desc(x)`, `changes(x[55s])`, `x == 3`, `x > bool 3`, `count({__name__!=""})`, `last_over_time({tenant="b"}[55s])`, `timestamp(x{tenant="b"})`,
 }
 
 // A confined query of all series answers what the query itself answers where
@@ -117,14 +119,12 @@ func TestTenantsAreIsolated(t *testing.T) {
 			for _, expr := range exprs {
 				r := monitor.Range{Query: expr, Start: end.Add(-time.Minute), End: end, StepSeconds: 10}
 				got, err := s.QueryRange(as(t.Context(), core.Caller{TenantID: tenant}), r)
-				if err != nil {
-					t.Errorf("%s asks %s: %v", tenant, expr, err)
-					continue
+				want, werr := alone.QueryRange(t.Context(), expr, r.Start, r.End, 10*time.Second)
+				if fault.KindOf(err) != fault.KindOf(werr) { // neither, or both fail
+					t.Errorf("%s asks %s: %v, alone %v", tenant, expr, err, werr)
 				}
-				want, err := alone.QueryRange(t.Context(), expr, r.Start, r.End, 10*time.Second)
-				must(t, err)
 				answers += len(want)
-				if diff := cmp.Diff(sorted(want), sorted(got), cmpopts.EquateEmpty(), cmpopts.EquateNaNs(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+				if diff := cmp.Diff(sorted(ofAbsent(expr, want)), sorted(ofAbsent(expr, got)), cmpopts.EquateEmpty(), cmpopts.EquateNaNs(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 					t.Errorf("%s asks %s (-alone +confined): %s", tenant, expr, diff)
 				}
 			}
@@ -135,14 +135,26 @@ func TestTenantsAreIsolated(t *testing.T) {
 		for _, expr := range exprs {
 			r := monitor.Range{Query: expr, Start: end.Add(-time.Minute), End: end, StepSeconds: 10}
 			got, err := s.QueryRange(as(t.Context(), core.Caller{TenantID: "a", AllTenants: true}), r)
-			must(t, err)
-			want, err := store.QueryRange(t.Context(), expr, r.Start, r.End, 10*time.Second)
-			must(t, err)
+			want, werr := store.QueryRange(t.Context(), expr, r.Start, r.End, 10*time.Second)
+			if fault.KindOf(err) != fault.KindOf(werr) { // an older server may not know the syntax
+				t.Errorf("who may see all asks %s: %v, the store says %v", expr, err, werr)
+			}
 			if diff := cmp.Diff(sorted(want), sorted(got), cmpopts.EquateEmpty(), cmpopts.EquateNaNs(), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 				t.Errorf("who may see all asks %s (-want +got): %s", expr, diff)
 			}
 		}
 	})
+}
+
+// ofAbsent takes the tenant off an answer that absent() may have put there: it
+// repeats the query, not the data.
+func ofAbsent(expr string, series []samples.Series) []samples.Series {
+	if strings.Contains(strings.ToLower(expr), "absent") {
+		for i := range series {
+			series[i].Labels = slices.DeleteFunc(series[i].Labels, func(l samples.Label) bool { return l.Name == "tenant" })
+		}
+	}
+	return series
 }
 
 func sorted(series []samples.Series) []samples.Series {
@@ -176,7 +188,7 @@ func FuzzTenantsAreIsolated(f *testing.F) {
 		if werr != nil {
 			t.Fatalf("%q: confined %v, alone %v", expr, got, werr)
 		}
-		if diff := cmp.Diff(sorted(want), sorted(got), cmpopts.EquateEmpty(), cmpopts.EquateNaNs()); diff != "" {
+		if diff := cmp.Diff(sorted(ofAbsent(expr, want)), sorted(ofAbsent(expr, got)), cmpopts.EquateEmpty(), cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("%q (-alone +confined): %s", expr, diff)
 		}
 	})
@@ -202,7 +214,7 @@ func TestQueryRangeRejects(t *testing.T) {
 		{monitor.Range{Query: "x", Start: end.Add(time.Second)}, "start", "must not be after end 2026-05-01T00:00:00Z, got 2026-05-01T00:00:01Z"},
 		{monitor.Range{Query: "x", Start: end.Add(-31 * day)}, "", ""},
 		{monitor.Range{Query: "x", Start: end.Add(-32 * day)}, "start", "must be at most 31 days before end, got 32.0 days"},
-		{monitor.Range{Query: "x", Start: time.Unix(1, 0)}, "start", "must be at most 31 days before end, got 20573.0 days"},
+		{monitor.Range{Query: "x", Start: time.Unix(1, 0)}, "start", "must be at most 31 days before end, got 20574.0 days"},
 		{monitor.Range{Query: "x", Start: time.Unix(-1, 0)}, "start", "must be between the years 1970 and 9999, got year 1969"},
 		{monitor.Range{Query: "x", Start: end, End: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}, "end", "must be between the years 1970 and 9999, got year 10000"},
 		{monitor.Range{Query: "x", StepSeconds: -1}, "step_seconds", "must be between 1 and 2678400, or 0 for a 120th of the range, got -1"},
