@@ -83,6 +83,9 @@ func badJSON(path string, err error) error {
 		if path != "" {
 			field = strings.TrimSuffix(path+"."+te.Field, ".")
 		}
+		if field == "" {
+			field = "body"
+		}
 		return fault.Fields(fault.Field{Path: field, Problem: fmt.Sprintf("must be %s, got %s", jsonName(te.Type.Kind().String()), te.Value)})
 	}
 	msg := strings.TrimPrefix(err.Error(), "json: ")
