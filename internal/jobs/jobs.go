@@ -44,6 +44,7 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -139,12 +140,12 @@ func validate(c *core.Check, prefix string, j *jobsv1.JobSpec, cat *registry.Cat
 	if len(j.Labels) > 32 {
 		c.Add(prefix+"labels", "must be at most 32 entries, got %d", len(j.Labels))
 	}
-	for k, v := range j.Labels {
+	for _, k := range sortedKeys(j.Labels) {
 		c.Text(prefix+"labels."+clip(k), k, true, 0, 64)
-		c.Text(prefix+"labels."+clip(k), v, false, 0, 64)
+		c.Text(prefix+"labels."+clip(k), j.Labels[k], false, 0, 64)
 	}
-	for k, w := range j.PolicyWeights {
-		c.Range(prefix+"policy_weights."+clip(k), int64(w), 0, 1000)
+	for _, k := range sortedKeys(j.PolicyWeights) {
+		c.Range(prefix+"policy_weights."+clip(k), int64(j.PolicyWeights[k]), 0, 1000)
 	}
 	if len(j.Tasks) < 1 || len(j.Tasks) > maxTasks {
 		c.Add(prefix+"tasks", "must be 1 to %d tasks, got %d", maxTasks, len(j.Tasks))
@@ -240,7 +241,8 @@ func validateEnv(c *core.Check, p string, env map[string]string) {
 		c.Add(p+"env", "must be at most 256 entries, got %d", len(env))
 	}
 	size := 0
-	for k, v := range env {
+	for _, k := range sortedKeys(env) {
+		v := env[k]
 		size += len(k) + len(v)
 		if !isEnvName(k) {
 			c.Add(p+"env", "names must match [A-Za-z_][A-Za-z0-9_]* and be at most 128 bytes, got %q", clip(k))
@@ -253,6 +255,9 @@ func validateEnv(c *core.Check, p string, env map[string]string) {
 		c.Add(p+"env", "must be at most %d bytes in all, got %d", maxEnv, size)
 	}
 }
+
+// sortedKeys has the same job refused with the same words every time.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func isEnvName(s string) bool {
 	for i, r := range s {
