@@ -149,7 +149,6 @@ describe("console", { skip, timeout: 600_000 }, () => {
   });
 
   test("its timeline shows every replica", async () => {
-    await page.getByRole("tab", { name: "Timeline" }).click();
     await page.locator(".yh-timeline svg").waitFor();
     assert.equal(await page.locator(".yh-timeline .yh-bar-running").count(), 3);
     await shot("timeline");

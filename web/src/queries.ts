@@ -182,6 +182,8 @@ export function useExplain(id: string) {
   return useQuery({
     queryKey: ["job-explain", id],
     queryFn: async ({ signal }) => (await scheduler.explainJob({ jobId: id }, call(signal))).decisions,
+    // What still waits is explained as things stand now.
+    refetchInterval: (query) => (query.state.data?.some((d) => d.attempt === 0) ? LIVE_MS : false),
   });
 }
 

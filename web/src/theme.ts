@@ -49,6 +49,21 @@ export function antdTheme(name: ThemeName): ThemeConfig {
       Menu: { itemHeight: 36, itemBorderRadius: 6, itemMarginInline: 8 },
       Layout: { headerHeight: 52 },
       Descriptions: { itemPaddingBottom: 10 },
+      Slider: dark
+        ? {
+            trackBg: "#3f76d0",
+            trackHoverBg: "#4f8df5",
+            handleColor: "#4f8df5",
+            railBg: "#222e3d",
+            railHoverBg: "#2a3747",
+          }
+        : {
+            trackBg: "#5a8ae0",
+            trackHoverBg: "#1f5fd0",
+            handleColor: "#5a8ae0",
+            railBg: "#e6eaf0",
+            railHoverBg: "#dbe1e9",
+          },
     },
   };
 }

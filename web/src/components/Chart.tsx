@@ -19,6 +19,8 @@ export interface ChartProps {
   max?: number;
   /** Values are bytes: the axis is marked in powers of 1024. */
   bytes?: boolean;
+  /** Values are counts: no marks between whole numbers. */
+  whole?: boolean;
   label: string;
 }
 
@@ -32,6 +34,7 @@ export function RangeChart(props: {
   format: (value: number) => string;
   max?: number;
   bytes?: boolean;
+  whole?: boolean;
   label: string;
   /** Names a series by its labels. */
   nameOf: (labels: Record<string, string>) => string;
@@ -63,16 +66,24 @@ export function RangeChart(props: {
     <Suspense fallback={<div style={{ height: props.height }} />}>
       <LineChart
         lines={lines}
-        start={range.data.start}
+        start={firstShown(lines, range.data.start, range.data.end)}
         end={range.data.end}
         height={props.height}
         format={props.format}
         max={props.max}
         bytes={props.bytes}
+        whole={props.whole}
         label={props.label}
       />
     </Suspense>
   );
+}
+
+// Where samples began late in the period, the axis begins with them.
+function firstShown(lines: Line[], start: number, end: number): number {
+  const first = Math.min(...lines.map((line) => line.points[0]?.[0] ?? end));
+  if (first < start + (end - start) / 2) return start;
+  return Math.max(start, Math.min(first - (end - first) * 0.04, end - 120_000));
 }
 
 const WINDOWS = [900, 3600, 21_600, 86_400] as const;

@@ -12,7 +12,7 @@ import type { ChartProps } from "./Chart";
 
 use([Lines, GridComponent, LegendComponent, TooltipComponent, CanvasRenderer]);
 
-export default function LineChart({ lines, start, end, height, format, max, bytes, label }: ChartProps) {
+export default function LineChart({ lines, start, end, height, format, max, bytes, whole, label }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<EChartsType>(undefined);
   const { theme } = usePrefs();
@@ -31,7 +31,7 @@ export default function LineChart({ lines, start, end, height, format, max, byte
   }, []);
 
   useEffect(() => {
-    const scale = bytes ? byteScale(Math.max(1, ...lines.flatMap((l) => l.points.map((p) => p[1])))) : undefined;
+    const scale = bytes ? byteScale(Math.max(1 << 20, ...lines.flatMap((l) => l.points.map((p) => p[1])))) : undefined;
     const narrow = (box.current?.clientWidth ?? 0) < 480;
     const dark = theme === "dark";
     const text = dark ? "#93a1b3" : "#667488";
@@ -89,6 +89,7 @@ export default function LineChart({ lines, start, end, height, format, max, byte
         yAxis: {
           type: "value",
           min: 0,
+          minInterval: whole ? 1 : undefined,
           max: scale?.max ?? max,
           interval: scale?.step ?? (max === undefined ? undefined : max / 4),
           splitNumber: 4,
@@ -108,7 +109,7 @@ export default function LineChart({ lines, start, end, height, format, max, byte
       },
       { notMerge: true },
     );
-  }, [lines, start, end, theme, format, max, bytes]);
+  }, [lines, start, end, theme, format, max, bytes, whole]);
 
   return <div ref={box} style={{ height }} role="img" aria-label={label} />;
 }

@@ -2,6 +2,7 @@
 import { InputNumber, Slider, Tooltip } from "antd";
 import { useTranslation } from "react-i18next";
 import type { Policy } from "../gen/yunhe/scheduler/v1/scheduler_pb";
+import { policyDoc } from "../i18n/policydocs";
 import { usePrefs } from "../prefs";
 
 export const MAX_WEIGHT = 1000;
@@ -31,11 +32,11 @@ export function WeightSliders(props: {
         return (
           <div key={p.policyId} className={weight > 0 ? "yh-weight" : "yh-weight yh-weight-off"}>
             <div className="yh-weight-title">
-              <Tooltip title={props.docs ? undefined : p.doc}>
+              <Tooltip title={props.docs ? undefined : policyDoc(p, language)}>
                 <b>{title}</b>
               </Tooltip>
               {props.docs && <code>{p.policyId}</code>}
-              {props.docs && <p>{p.doc}</p>}
+              {props.docs && <p>{policyDoc(p, language)}</p>}
               {props.docs && p.factors.length > 0 && (
                 <p className="yh-labels">
                   <span>{t("policy.factors")}</span>

@@ -94,13 +94,13 @@ export const en = {
   },
   reason: {
     completed: "Completed.",
-    exit: "The command ended with an error.",
-    signal: "The command was ended by a signal.",
+    exit: "Command failed.",
+    signal: "Ended by a signal.",
     oom: "Out of memory.",
     wall_time: "Time limit reached.",
     stopped: "Stopped.",
-    start_failed: "The command could not be started.",
-    lost: "The center lost it.",
+    start_failed: "Could not be started.",
+    lost: "Lost by the center.",
     never_started: "Never started.",
   },
   resource: {

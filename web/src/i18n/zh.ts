@@ -90,13 +90,13 @@ export const zh: Texts = {
   },
   reason: {
     completed: "正常完成。",
-    exit: "命令以错误结束。",
-    signal: "命令被信号终止。",
+    exit: "命令出错。",
+    signal: "被信号终止。",
     oom: "内存不足。",
     wall_time: "到达时限。",
     stopped: "已停止。",
-    start_failed: "命令无法启动。",
-    lost: "计算中心丢失了该副本。",
+    start_failed: "无法启动。",
+    lost: "在计算中心丢失。",
     never_started: "从未启动。",
   },
   resource: {

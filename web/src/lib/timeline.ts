@@ -1,7 +1,6 @@
 // The stretches of a replica's life, and round marks for a time axis.
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
-import { millis } from "./format";
 import { hasEnded } from "./states";
 
 export type Phase = "queued" | "placed" | "running";
@@ -16,11 +15,11 @@ export interface Stretch {
 
 /** Queued until placed, placed until started, running until ended; only the stretches that happened. */
 export function stretches(created: Timestamp | undefined, replica: Replica, now: number): Stretch[] {
-  const begin = millis(created);
+  const begin = exact(created);
   if (begin === undefined) return [];
-  const placed = millis(replica.placedAt);
-  const started = millis(replica.startedAt);
-  const ended = millis(replica.endedAt);
+  const placed = exact(replica.placedAt);
+  const started = exact(replica.startedAt);
+  const ended = exact(replica.endedAt);
   const over = hasEnded(replica.state);
   const last = ended ?? (over ? (started ?? placed ?? begin) : now);
   const found: Stretch[] = [];
@@ -33,6 +32,11 @@ export function stretches(created: Timestamp | undefined, replica: Replica, now:
   // Even a run of no measurable length was a run.
   if (started !== undefined) found.push({ phase: "running", from: started, to: Math.max(started, last), open: !over });
   return found;
+}
+
+// Milliseconds since 1970 with their fraction: some runs take no whole millisecond.
+function exact(t: Timestamp | undefined): number | undefined {
+  return t && Number(t.seconds) * 1000 + t.nanos / 1_000_000;
 }
 
 const STEPS_MS = [

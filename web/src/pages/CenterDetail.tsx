@@ -288,6 +288,7 @@ function Charts({ id }: { id: string }) {
             windowSeconds={window}
             height={200}
             format={formatCount}
+            whole
             nameOf={named}
             label={t("center.replicas")}
           />

@@ -23,7 +23,7 @@ import { Placement } from "../components/Placement";
 import { Timeline } from "../components/Timeline";
 import { useReason } from "../components/useReason";
 import type { Job, Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
-import { FailurePolicy, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
+import { FailurePolicy, State, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
 import type { CostLine } from "../gen/yunhe/metering/v1/metering_pb";
 import { messageOf } from "../lib/errors";
 import { formatBytes, formatCount, formatDuration, formatFen, formatMillis, NONE } from "../lib/format";
@@ -51,6 +51,9 @@ export function JobDetail() {
   return <Detail key={jobId} job={job.data} />;
 }
 
+// A job with few replicas has its timeline below them instead of on a tab of its own.
+const FEW_REPLICAS = 20;
+
 const TABS = ["replicas", "timeline", "log", "placement", "cost", "spec"] as const;
 type Tab = (typeof TABS)[number];
 
@@ -59,7 +62,8 @@ function Detail({ job }: { job: Job }) {
   const { can } = useSession();
   const [params, setParams] = useSearchParams();
   const wanted = params.get("tab") as Tab | null;
-  const tab = wanted && TABS.includes(wanted) ? wanted : "replicas";
+  const few = job.replicas.length <= FEW_REPLICAS;
+  const tab = wanted && TABS.includes(wanted) && !(few && wanted === "timeline") ? wanted : "replicas";
   const selected = params.get("replica") ?? "";
   const show = (next: Tab, replica = selected) =>
     setParams({ tab: next, ...(replica ? { replica } : {}) }, { replace: true, preventScrollReset: true });
@@ -92,9 +96,14 @@ function Detail({ job }: { job: Job }) {
             {
               key: "replicas",
               label: t("job.tab.replicas"),
-              children: <Replicas job={job} onLog={(replica) => show("log", replica)} />,
+              children: (
+                <>
+                  <Replicas job={job} onLog={(replica) => show("log", replica)} />
+                  {few && <Timeline job={job} />}
+                </>
+              ),
             },
-            { key: "timeline", label: t("job.tab.timeline"), children: <Timeline job={job} /> },
+            ...(few ? [] : [{ key: "timeline", label: t("job.tab.timeline"), children: <Timeline job={job} /> }]),
             {
               key: "log",
               label: t("job.tab.log"),
@@ -123,6 +132,7 @@ function Summary({ job }: { job: Job }) {
           {job.reason && <b>{reason(job.reason)}</b>} {job.message}
         </p>
       )}
+      {waits(job) && <WaitsFor jobId={job.jobId} />}
       <div className="yh-facts">
         <Fact label={t("job.cost")} hint={hasEnded(job.state) ? t("job.costFinal") : t("job.costSoFar")}>
           <span className="yh-num yh-strong" data-testid="job-cost">
@@ -160,6 +170,22 @@ function Summary({ job }: { job: Job }) {
       </div>
       {job.spec?.desc && <p className="yh-job-desc">{job.spec.desc}</p>}
     </Panel>
+  );
+}
+
+function waits(job: Job): boolean {
+  return job.state === State.QUEUED || job.state === State.SCHEDULING;
+}
+
+/** What the scheduler says a job waits for. */
+function WaitsFor({ jobId }: { jobId: string }) {
+  const { data } = useExplain(jobId);
+  const waiting = data?.find((d) => d.attempt === 0 && d.summary !== "");
+  if (!waiting) return null;
+  return (
+    <p className="yh-job-message">
+      <b>{waiting.taskName}</b> {waiting.summary}
+    </p>
   );
 }
 
@@ -262,7 +288,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
     {
       title: t("replica.memory"),
       key: "memory",
-      width: 92,
+      width: 104,
       align: "right",
       render: (_, r) => (
         <span className="yh-num">{r.memoryPeakBytes > 0n ? formatBytes(r.memoryPeakBytes) : NONE}</span>
@@ -314,6 +340,7 @@ function PlacementTab({ jobId }: { jobId: string }) {
 function CostTab({ job }: { job: Job }) {
   const { t } = useTranslation();
   const cost = useJobCost(job.jobId);
+  const centerName = useCenterNames();
   const columns: TableColumnsType<CostLine> = [
     {
       title: t("replica.task"),
@@ -328,7 +355,12 @@ function CostTab({ job }: { job: Job }) {
         </>
       ),
     },
-    { title: t("replica.center"), key: "center", ellipsis: true, render: (_, { usage }) => usage?.aiCenterId },
+    {
+      title: t("replica.center"),
+      key: "center",
+      ellipsis: true,
+      render: (_, { usage }) => centerName(usage?.aiCenterId ?? ""),
+    },
     {
       title: t("replica.spec"),
       key: "spec",

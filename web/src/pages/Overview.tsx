@@ -235,6 +235,7 @@ function UseChart() {
         height={368}
         format={FORMAT[measure]}
         bytes={measure === "memory"}
+        whole={measure === "running"}
         max={measure === "cpu" || measure === "busy" ? 100 : undefined}
         nameOf={nameOf}
         label={t("overview.use")}

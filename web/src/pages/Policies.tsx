@@ -61,8 +61,12 @@ function Editor({ policies, current }: { policies: ListPoliciesResponse; current
     <Panel
       title={
         <>
-          {t("policy.platformSet")} <span className="yh-muted yh-normal">{t("policy.updated")}</span>{" "}
-          <Moment at={current.updatedAt} />
+          {t("policy.platformSet")}{" "}
+          {current.updatedAt && (
+            <small className="yh-muted yh-normal">
+              {t("policy.updated")} <Moment at={current.updatedAt} />
+            </small>
+          )}
         </>
       }
       extra={
