@@ -64,7 +64,7 @@ func (s *Service) Get(ctx context.Context, id string) (*jobsv1.Job, error) {
 			return err
 		}
 		var as []*attempt
-		if r.unplaced < r.total {
+		if r.touched() {
 			if as, err = jobAttempts(ctx, tx, id); err != nil {
 				return err
 			}
@@ -131,7 +131,11 @@ func replicasOut(r *record, as []*attempt, name func(center string) string) []*j
 				out = append(out, &jobsv1.Replica{TaskIndex: int32(i), ReplicaIndex: n, State: st})
 				continue
 			}
-			out = append(out, attemptOut(a, name(a.center)))
+			o := attemptOut(a, name(a.center))
+			if a.retry && r.outcome != 0 { // it waited for another run when the job was decided
+				o.State, o.Message = stopped, a.message
+			}
+			out = append(out, o)
 		}
 	}
 	return out

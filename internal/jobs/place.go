@@ -64,7 +64,7 @@ func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights}
 	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
 	placed := map[[2]int64]bool{}
-	if r.unplaced < r.total {
+	if r.touched() {
 		as, err := jobAttempts(ctx, tx, r.id)
 		if err != nil {
 			return it, err
@@ -132,7 +132,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 			}
 			records[p.JobID] = r
 			order = append(order, p.JobID)
-			if r != nil && r.unplaced < r.total {
+			if r != nil && r.touched() {
 				if next[p.JobID], err = nextNumbers(ctx, tx, p.JobID); err != nil {
 					return nil, err
 				}

@@ -28,6 +28,10 @@ type record struct {
 	issued, version int64
 }
 
+// touched reports whether the job may have attempts. Counters do not tell: a
+// job all of whose replicas wait for a retry looks like a new one.
+func (r *record) touched() bool { return r.version > 1 }
+
 const jobColumns = `job_id, tenant_id, user_id, user_name, name, spec, priority, state, outcome, reason, message, created_at, started_at,
 	ended_at, placed_at, scheduling_us, waiting_since, total, unplaced, active, running, succeeded, failed, stopped, issued, version`
 
