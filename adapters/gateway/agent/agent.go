@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -33,7 +34,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
-	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/bus"
@@ -98,10 +98,27 @@ type Agent struct {
 	ledger *ledger
 	resync chan struct{}
 
-	mu    sync.Mutex // guards the fields below
-	dirty map[string]bool
-	wake  chan struct{}
-	lost  map[string]bool // attempts the platform knew and this gateway does not
+	// locks are held, one for each attempt, while it is looked up and started
+	// or forgotten: between the ledger's no and the sandbox's no it must not
+	// pass from the one to the other.
+	locks [64]sync.Mutex
+
+	mu      sync.Mutex // guards the fields below
+	dirty   map[string]bool
+	wake    chan struct{}
+	never   map[string]verdict // how attempts ended that never ran here
+	early   map[string]bool    // to be stopped, and not here yet
+	adopted map[string]bool    // left by the predecessor
+}
+
+// verdict is how an attempt ended that the sandbox does not know.
+type verdict struct{ reason, message string }
+
+// lock returns the lock of an attempt.
+func (a *Agent) lock(id string) *sync.Mutex {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return &a.locks[h.Sum32()%uint32(len(a.locks))]
 }
 
 // Run joins if needed and serves until ctx ends. Runs go on when it returns.
@@ -118,7 +135,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	a := &Agent{cfg: cfg, id: m.CenterID, inv: inv, log: log.With("component", "gateway", "ai_center_id", m.CenterID),
-		dirty: map[string]bool{}, wake: make(chan struct{}, 1), lost: map[string]bool{}, resync: make(chan struct{}, 1)}
+		dirty: map[string]bool{}, wake: make(chan struct{}, 1), resync: make(chan struct{}, 1),
+		never: map[string]verdict{}, early: map[string]bool{}, adopted: map[string]bool{}}
 	inv.AiCenterId = m.CenterID
 	if a.ledger, err = openLedger(filepath.Join(cfg.Dir, "recorded")); err != nil {
 		return err
@@ -134,14 +152,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	for _, r := range runs {
-		if res, over := r.Result(); over && res.Reason == runner.NeverStarted {
-			// Its command never ran and nobody was told that it would: the platform
-			// sends it again, and it starts as if for the first time.
-			if err := a.sb.Remove(r.ID()); err != nil {
-				return err
-			}
-			continue
-		}
+		a.adopted[r.ID()] = true
 		a.follow(ctx, r)
 	}
 	a.log.Info("gateway started", "adopted", len(runs))
@@ -327,14 +338,13 @@ func (a *Agent) apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv
 // start starts one attempt unless it is known. A refusal is for good; an
 // error has the platform ask again.
 func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal string, err error) {
+	lock := a.lock(at.AttemptId)
+	lock.Lock()
+	defer lock.Unlock()
 	if a.ledger.has(at.AttemptId) {
 		return "", nil
 	}
-	if _, err := a.sb.Get(at.AttemptId); err != nil && at.Seen {
-		// It ran under a gateway whose folder is gone. Starting it would run it twice.
-		a.mu.Lock()
-		a.lost[at.AttemptId] = true
-		a.mu.Unlock()
+	if _, err := a.sb.Get(at.AttemptId); err != nil && a.refuse(at) {
 		a.mark(at.AttemptId)
 		return "", nil
 	}
@@ -363,6 +373,23 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	}
 	a.follow(ctx, run)
 	return "", nil
+}
+
+// refuse decides whether an attempt that is not here must not be started, and
+// how it is then said to have ended.
+func (a *Agent) refuse(at *adapterv1.Attempt) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case at.Seen:
+		// It ran under a gateway whose folder is gone. Starting it would run it twice.
+		a.never[at.AttemptId] = verdict{"lost", "the gateway does not know this run any more"}
+	case a.early[at.AttemptId]:
+		a.never[at.AttemptId] = verdict{"stopped", "stopped before it started"}
+	default:
+		return false
+	}
+	return true
 }
 
 // follow reports a run's start now and its end when it comes.
@@ -395,9 +422,19 @@ func (a *Agent) remove(r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, e
 }
 
 func (a *Agent) stop(id string) {
+	lock := a.lock(id)
+	lock.Lock()
+	defer lock.Unlock()
 	run, err := a.sb.Get(id)
 	if err != nil {
-		return // never came here, or is forgotten: there is nothing to stop
+		// It is forgotten, or it has yet to come; the platform then sends it, to
+		// hear from us that it does not run.
+		if !a.ledger.has(id) {
+			a.mu.Lock()
+			a.early[id] = true
+			a.mu.Unlock()
+		}
+		return
 	}
 	if err := run.Stop(); err != nil {
 		a.log.Warn("run not stopped", "attempt_id", id, "error", err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
 
@@ -85,11 +86,16 @@ func (a *Agent) report(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		run, err := a.sb.Get(id)
 		if err != nil {
-			if a.isLost(id) {
-				req.Statuses = append(req.Statuses, &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "lost",
-					Message: "the gateway does not know this run any more"})
+			if v, ok := a.verdict(id); ok {
+				req.Statuses = append(req.Statuses, &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: v.reason, Message: v.message})
 			}
 			continue // else it was recorded and forgotten meanwhile
+		}
+		if again, err := a.neverStarted(run); again || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		st, err := a.status(ctx, run)
 		if err != nil {
@@ -110,10 +116,37 @@ func (a *Agent) report(ctx context.Context, ids []string) error {
 	return a.forget(res.Recorded)
 }
 
-func (a *Agent) isLost(id string) bool {
+func (a *Agent) verdict(id string) (v verdict, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.lost[id]
+	v, ok = a.never[id]
+	return v, ok
+}
+
+// neverStarted forgets a run whose gateway was killed before its runner began,
+// and asks the platform what should run: nothing has been executed, so it is
+// no failure of the job. Only once for each run: a machine that can start
+// nothing must say so.
+func (a *Agent) neverStarted(run *sandbox.Run) (bool, error) {
+	if res, over := run.Result(); !over || res.Reason != runner.NeverStarted {
+		return false, nil
+	}
+	a.mu.Lock()
+	adopted := a.adopted[run.ID()]
+	delete(a.adopted, run.ID())
+	a.mu.Unlock()
+	if !adopted || a.ledger.has(run.ID()) {
+		return false, nil
+	}
+	lock := a.lock(run.ID())
+	lock.Lock()
+	defer lock.Unlock()
+	if err := a.sb.Remove(run.ID()); err != nil {
+		return false, err
+	}
+	a.log.Info("run was never started, asking for it again", "attempt_id", run.ID())
+	signal(a.resync)
+	return true, nil
 }
 
 // forget writes recorded attempts into the ledger and then drops their files.
@@ -126,9 +159,15 @@ func (a *Agent) forget(ids []string) error {
 	}
 	for _, id := range ids {
 		a.mu.Lock()
-		delete(a.lost, id)
+		delete(a.never, id)
+		delete(a.early, id)
+		delete(a.adopted, id)
 		a.mu.Unlock()
-		if err := a.sb.Remove(id); err != nil {
+		lock := a.lock(id)
+		lock.Lock()
+		err := a.sb.Remove(id)
+		lock.Unlock()
+		if err != nil {
 			a.log.Debug("run not removed", "attempt_id", id, "error", err)
 		}
 	}
