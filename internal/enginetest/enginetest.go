@@ -117,13 +117,21 @@ func executable(path string) bool {
 }
 
 // builtDir is where scripts/deps.sh puts the engines it builds: .cache/engines
-// of this repository, or what YUNHE_ENGINES names. The repository is found
-// from the working directory (tests run in their package's folder) and, for a
-// command started elsewhere, from where this file was compiled.
+// of this repository, or what YUNHE_ENGINES names.
 func builtDir() string {
 	if dir := os.Getenv("YUNHE_ENGINES"); dir != "" {
 		return dir
 	}
+	if root := repository(); root != "" {
+		return filepath.Join(root, ".cache", "engines")
+	}
+	return ""
+}
+
+// repository is this repository's folder, "" if there is none. It is found
+// from the working directory (tests run in their package's folder) and, for a
+// command started elsewhere, from where this file was compiled.
+func repository() string {
 	var starts []string
 	if wd, err := os.Getwd(); err == nil {
 		starts = append(starts, wd)
@@ -134,7 +142,7 @@ func builtDir() string {
 	for _, dir := range starts {
 		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 			if _, err := os.Stat(filepath.Join(dir, "scripts", "deps.sh")); err == nil {
-				return filepath.Join(dir, ".cache", "engines")
+				return dir
 			}
 		}
 	}
