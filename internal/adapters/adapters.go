@@ -1,6 +1,7 @@
-// Package adapters reaches the centers. Today every center is reached through
-// a compute gateway: an agent that dials out to the bus and answers the
-// messages of the plug-in contract (api/yunhe/adapter/v1).
+// Package adapters reaches the centers, by one contract (api/yunhe/adapter/v1)
+// over two ways: a compute gateway dials out and answers over the bus; a
+// plug-in is a process that answers over gRPC on a private socket or at an
+// address (package plugin).
 //
 // What it keeps true:
 //
@@ -41,6 +42,7 @@ import (
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/plugin"
 	"yunhe.dev/yunhe/internal/registry"
 )
 
@@ -76,6 +78,7 @@ type Service struct {
 	mu      sync.Mutex // guards the fields below
 	outs    map[string]*outbox
 	removed map[string]bool // centers whose gateway was removed
+	plugins map[string]*plugin.Process
 }
 
 // outbox is what waits to be sent to one center.
@@ -90,7 +93,7 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs 
 	if err := d.Migrate(ctx, "adapters", migrations); err != nil {
 		return nil, err
 	}
-	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), outs: map[string]*outbox{}, removed: map[string]bool{}}
+	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), outs: map[string]*outbox{}, removed: map[string]bool{}, plugins: map[string]*plugin.Process{}}
 	err := d.View(ctx, func(tx *db.Tx) error {
 		return tx.Query(ctx, `SELECT ai_center_id FROM gateways WHERE removed`, nil, func(row db.Row) error {
 			var id string

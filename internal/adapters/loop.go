@@ -104,6 +104,12 @@ func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapte
 }
 
 func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto.Message) error {
+	s.mu.Lock()
+	p := s.plugins[centerID]
+	s.mu.Unlock()
+	if p != nil {
+		return askPlugin(ctx, p, req, res)
+	}
 	data, err := proto.Marshal(req)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", what, err)

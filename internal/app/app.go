@@ -35,6 +35,7 @@ import (
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/plugin"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/rpc"
 	"yunhe.dev/yunhe/internal/run"
@@ -59,6 +60,7 @@ type App struct {
 	ln      net.Listener
 	srv     *http.Server
 	group   *run.Group
+	plugins []*plugin.Process
 	trace   func(context.Context) error
 }
 
@@ -162,6 +164,17 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("jobs.watch", a.Jobs.Watch)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
+	}
+	if a.cfg.runs(Reach) {
+		for _, c := range a.cfg.Adapters.Plugins {
+			p, err := plugin.New(c, filepath.Join(a.cfg.Data, "plugins"), log)
+			if err != nil {
+				return err
+			}
+			a.plugins = append(a.plugins, p)
+			a.group.Add("plugin."+c.Name, p.Run)
+			a.group.Add("adapters."+c.Name, func(ctx context.Context) error { return a.Adapters.RunPlugin(ctx, p) })
+		}
 	}
 	// Placements are sent by the process that made them, so Control reaches out too.
 	if a.cfg.runs(Reach) || a.cfg.runs(Control) || a.cfg.runs(API) {
@@ -267,6 +280,16 @@ func (a *App) serve(ctx context.Context) error {
 // Ready reports whether the process can serve: its engines answer.
 func (a *App) Ready(ctx context.Context) error {
 	return errors.Join(a.db.Ping(ctx), a.bus.Ready())
+}
+
+// PluginPID is the process number of the named plug-in, 0 while it has none.
+func (a *App) PluginPID(name string) int {
+	for _, p := range a.plugins {
+		if p.Name() == name {
+			return p.PID()
+		}
+	}
+	return 0
 }
 
 // URL is where the API and the console answer.

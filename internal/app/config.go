@@ -16,6 +16,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/plugin"
 )
 
 // Config is everything that can be set, one field per component. The zero
@@ -34,8 +35,10 @@ type Config struct {
 	Samples SamplesConfig `yaml:"samples"`
 	// Objects keeps logs and files.
 	Objects ObjectsConfig `yaml:"objects"`
-	Log     LogConfig     `yaml:"log"`
-	Trace   TraceConfig   `yaml:"trace"`
+	// Adapters reach centers of other kinds than compute gateways.
+	Adapters AdaptersConfig `yaml:"adapters"`
+	Log      LogConfig      `yaml:"log"`
+	Trace    TraceConfig    `yaml:"trace"`
 }
 
 // ListenConfig says where the API and the console answer.
@@ -81,6 +84,11 @@ type ObjectsConfig struct {
 	URL       string `yaml:"url"`
 	AccessKey string `yaml:"access_key"`
 	SecretKey string `yaml:"secret_key"`
+}
+
+// AdaptersConfig lists the plug-ins; each serves one center.
+type AdaptersConfig struct {
+	Plugins []plugin.Config `yaml:"plugins"`
 }
 
 // LogConfig of the process.
@@ -148,6 +156,15 @@ func (c *Config) Validate() error {
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		k.Add("log.format", "must be text or json, got %q", c.Log.Format)
+	}
+	names := map[string]bool{}
+	for i, p := range c.Adapters.Plugins {
+		path := fmt.Sprintf("adapters.plugins[%d]", i)
+		p.Check(&k, path)
+		if names[p.Name] {
+			k.Add(path+".name", "%q is given twice", p.Name)
+		}
+		names[p.Name] = true
 	}
 	if c.Trace.Ratio < 0 || c.Trace.Ratio > 1 {
 		k.Add("trace.ratio", "must be between 0 and 1, got %g", c.Trace.Ratio)
