@@ -37,7 +37,7 @@ test: ## all tests that need no special hardware
 	@$(MAKE) --no-print-directory test-go test-web test-e2e
 
 test-go: # Go tests on the real engines, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /e2e/)
 
 test-web: # the console's unit tests
 	@scripts/console.sh test
