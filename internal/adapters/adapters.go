@@ -86,6 +86,7 @@ type outbox struct {
 	apply []*adapterv1.Attempt
 	stop  []string
 	wake  chan struct{}
+	drop  context.CancelFunc // gives up the message under way; nil if there is none
 }
 
 // New returns the service; its loops are in Run. SetWork must be called before Run.
@@ -282,9 +283,10 @@ func (s *Service) put(centerID string, add func(*outbox)) {
 	}
 }
 
-func (s *Service) take(o *outbox) (apply []*adapterv1.Attempt, stop []string) {
+func (s *Service) take(o *outbox, drop context.CancelFunc) (apply []*adapterv1.Attempt, stop []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	o.drop = drop
 	n := min(len(o.apply), applyBatch)
 	apply, o.apply = o.apply[:n:n], o.apply[n:]
 	stop, o.stop = o.stop, nil

@@ -67,15 +67,23 @@ func (s *Service) sendLoop(ctx context.Context, centerID string, o *outbox) {
 			return
 		case <-o.wake:
 		}
-		apply, stop := s.take(o)
-		if len(stop) > 0 {
-			if err := s.ask(ctx, centerID, "remove", &adapterv1.RemoveRequest{Stop: stop}, &adapterv1.RemoveResponse{}); err != nil {
-				s.log.Debug("stop not delivered, will be sent again", "ai_center_id", centerID, "error", err)
-			}
+		s.deliver(ctx, centerID, o)
+	}
+}
+
+// deliver sends what is in the outbox, unless the center meanwhile connects
+// anew: the gateway that was asked is gone then, and all is sent again.
+func (s *Service) deliver(ctx context.Context, centerID string, o *outbox) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	apply, stop := s.take(o, cancel)
+	if len(stop) > 0 {
+		if err := s.ask(ctx, centerID, "remove", &adapterv1.RemoveRequest{Stop: stop}, &adapterv1.RemoveResponse{}); err != nil {
+			s.log.Debug("stop not delivered, will be sent again", "ai_center_id", centerID, "error", err)
 		}
-		if len(apply) > 0 {
-			s.apply(ctx, centerID, apply)
-		}
+	}
+	if len(apply) > 0 {
+		s.apply(ctx, centerID, apply)
 	}
 }
 
@@ -186,6 +194,12 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 	}
 	if r.Resync {
 		s.log.Info("gateway connected", "ai_center_id", id)
+		s.put(id, func(o *outbox) {
+			o.apply, o.stop = nil, nil
+			if o.drop != nil {
+				o.drop()
+			}
+		})
 		s.again(ctx, id, s.db.Now(), true)
 	}
 	return &adapterv1.HeartbeatResponse{}, nil

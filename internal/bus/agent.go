@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,6 +32,9 @@ type Agent struct {
 	id   string
 	conn *nats.Conn
 	log  *slog.Logger
+
+	mu   sync.Mutex    // guards lost
+	lost chan struct{} // closed when the connection under way breaks
 }
 
 // DialAgent connects agent id with its own key and the credentials the
@@ -41,12 +45,17 @@ func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *s
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err, "the agent's key cannot be read")
 	}
+	a := &Agent{id: id, log: log, lost: make(chan struct{})}
 	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(id)),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, kp.Sign),
 		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(*nats.Conn) { connected() }), nats.ReconnectHandler(func(*nats.Conn) { connected() }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			a.mu.Lock()
+			close(a.lost)
+			a.lost = make(chan struct{})
+			a.mu.Unlock()
 			if err != nil {
 				log.Warn("platform not reachable, work goes on", "error", err)
 			}
@@ -54,11 +63,26 @@ func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *s
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the bus cannot be dialed")
 	}
-	return &Agent{id: id, conn: conn, log: log}, nil
+	a.conn = conn
+	return a, nil
 }
 
-// Ask sends a request to the platform and waits for the answer.
+// Ask sends a request to the platform and waits for the answer. It returns
+// fault.Unavailable if none comes before ctx ends, and at once if the
+// connection breaks: the process that was asked may be gone.
 func (a *Agent) Ask(ctx context.Context, what string, data []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.mu.Lock()
+	lost := a.lost
+	a.mu.Unlock()
+	go func() {
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	m, err := a.conn.RequestWithContext(ctx, AgentUp(a.id, what), data)
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the platform does not answer")

@@ -279,20 +279,26 @@ func (a *Agent) heartbeats(ctx context.Context) {
 	defer tick.Stop()
 	cpu := cpuMeter{}
 	sync := false
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.resync:
 			sync = true
+		case <-again:
 		case <-tick.C:
 		}
+		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(&cpu), Resync: sync}
 		if sync {
 			req.Inventory = a.inv
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)
+			if sync { // the bus is up before the platform listens on it
+				again = time.After(200 * time.Millisecond)
+			}
 			continue
 		}
 		if sync {
