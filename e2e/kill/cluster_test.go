@@ -1,0 +1,305 @@
+package kill_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
+	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/enginetest"
+)
+
+// gateways of a cluster.
+const gateways = 3
+
+// price in fen per hour: one fen for each tenth of a second, so that every
+// run costs something.
+const price = 36000
+
+// cluster is a platform and its gateways, each a process.
+type cluster struct {
+	dir, url string
+	nodes    []*node // the platform, then the gateways
+	centers  []string
+
+	jobs     jobsv1connect.JobServiceClient
+	registry registryv1connect.RegistryServiceClient
+	adapters adaptersv1connect.AdapterServiceClient
+	metering meteringv1connect.MeteringServiceClient
+	identity identityv1connect.IdentityServiceClient
+}
+
+// node is one process that can be killed and comes back.
+type node struct {
+	name string
+	c    *cluster
+	bin  string
+	env  []string
+	args []string
+
+	mu   sync.Mutex // held while the process changes
+	prog *enginetest.Program
+}
+
+func startCluster(t *testing.T, ctx context.Context, database string) *cluster {
+	bin, err := enginetest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: gateways need root to isolate what they run")
+	}
+	c := &cluster{dir: t.TempDir()}
+	if *flagKeep != "" {
+		c.dir = filepath.Join(*flagKeep, filepath.Base(t.Name()))
+	}
+	must(t, os.MkdirAll(c.dir, 0o700))
+	api, err := enginetest.FreePort()
+	must(t, err)
+	bus, err := enginetest.FreePort()
+	must(t, err)
+	c.url = fmt.Sprintf("http://127.0.0.1:%d", api)
+	config := fmt.Sprintf("data: %s\nlisten: {address: \"127.0.0.1:%d\"}\nbus: {listen: \"127.0.0.1:%d\"}\ndatabase: {url: %q}\n",
+		filepath.Join(c.dir, "platform"), api, bus, database)
+	must(t, os.WriteFile(filepath.Join(c.dir, "platform.yaml"), []byte(config), 0o600))
+	platform := &node{name: "platform", c: c, bin: bin, args: []string{"serve", "--config", filepath.Join(c.dir, "platform.yaml")}}
+	c.nodes = []*node{platform}
+	t.Cleanup(func() { c.end(t) })
+	must(t, platform.start())
+	_, err = c.ready(ctx)
+	must(t, err)
+	c.clients(t)
+	_, err = c.registry.CreateSpec(ctx, &registryv1.CreateSpecRequest{Spec: &registryv1.Spec{ResourceSpecId: spec, ResourceSpecName: spec,
+		ResourceQuantity: map[string]string{"cpu": "100m", "memory": "32Mi"}, ServiceType: "batch", Price: price}})
+	must(t, err)
+	// Control groups are named by center, and other tests may run here too.
+	suffix := strings.ToLower(core.NewID("x")[12:])
+	for i := range gateways {
+		id := fmt.Sprintf("k%d%s", i, suffix[len(suffix)-8:])
+		token, err := c.adapters.CreateJoinToken(ctx, &adaptersv1.CreateJoinTokenRequest{AiCenterId: id})
+		must(t, err)
+		file := filepath.Join(c.dir, id+".yaml")
+		must(t, os.WriteFile(file, []byte(fmt.Sprintf("id: %s\nname: Center %d\nregion: here\nsecurity_grade: 3\nperformance: 1000\ncpu: \"16\"\nmemory: 4Gi\nprices: {%s: %d}\n",
+			id, i, spec, price)), 0o600))
+		g := &node{name: "gateway-" + id, c: c, bin: bin, env: []string{"YUNHE_JOIN_TOKEN=" + token.Token},
+			args: []string{"gateway", "--server", c.url, "--data", filepath.Join(c.dir, id), "--center", file}}
+		c.nodes, c.centers = append(c.nodes, g), append(c.centers, id)
+		must(t, g.start())
+	}
+	must(t, c.poll(ctx, time.Minute, "all gateways connected", func(ctx context.Context) (bool, error) {
+		res, err := c.adapters.ListGateways(ctx, &adaptersv1.ListGatewaysRequest{})
+		n := 0
+		for _, g := range res.GetGateways() {
+			if g.Connected {
+				n++
+			}
+		}
+		return n == gateways, err
+	}))
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *cluster) clients(t *testing.T) {
+	key, err := os.ReadFile(filepath.Join(c.dir, "platform", "admin.key"))
+	must(t, err)
+	auth := connect.WithInterceptors(bearer(strings.TrimSpace(string(key))))
+	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
+	t.Cleanup(hc.CloseIdleConnections)
+	c.jobs = jobsv1connect.NewJobServiceClient(hc, c.url, auth)
+	c.registry = registryv1connect.NewRegistryServiceClient(hc, c.url, auth)
+	c.adapters = adaptersv1connect.NewAdapterServiceClient(hc, c.url, auth)
+	c.metering = meteringv1connect.NewMeteringServiceClient(hc, c.url, auth)
+	c.identity = identityv1connect.NewIdentityServiceClient(hc, c.url, auth)
+}
+
+// bearer adds a key to every call.
+type bearer string
+
+func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		req.Header().Set("Authorization", "Bearer "+string(b))
+		return next(ctx, req)
+	}
+}
+
+func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, s connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, s)
+		conn.RequestHeader().Set("Authorization", "Bearer "+string(b))
+		return conn
+	}
+}
+
+func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+func (n *node) start() (err error) {
+	n.prog, err = enginetest.StartProgram(n.name, n.bin, n.c.dir, n.env, n.args...)
+	return err
+}
+
+// killAndRestart kills the process, leaves it dead for a while and starts it
+// again. For the platform it also waits until that is ready and says how long
+// that took.
+func (n *node) killAndRestart(ctx context.Context, dead time.Duration) (back time.Duration, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-n.prog.Done():
+		return 0, fmt.Errorf("%s ended by itself; its log ends:\n%s", n.name, n.prog.Tail())
+	default:
+	}
+	if err := n.prog.Kill(); err != nil {
+		return 0, err
+	}
+	pause(ctx, dead)
+	if err := n.start(); err != nil {
+		return 0, err
+	}
+	if n != n.c.nodes[0] {
+		return 0, nil
+	}
+	return n.c.ready(ctx)
+}
+
+// ready waits until the platform is and says how long that took.
+func (c *cluster) ready(ctx context.Context) (time.Duration, error) {
+	begin := time.Now()
+	err := c.poll(ctx, time.Minute, "platform ready", func(ctx context.Context) (bool, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false, err
+		}
+		return res.StatusCode == http.StatusOK, res.Body.Close()
+	})
+	return time.Since(begin), err
+}
+
+// poll asks another process until it says yes; it has no other way to tell us.
+func (c *cluster) poll(ctx context.Context, limit time.Duration, what string, ask func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := ask(ctx)
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not in %s: %s (%v)", limit, what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// stall is how long nothing may happen at the end: longer than every retry
+// and lease of the platform together.
+const stall = 90 * time.Second
+
+// await waits until all n jobs have ended.
+func (c *cluster) await(ctx context.Context, n int64) error {
+	ended := int64(-1)
+	for {
+		before := ended
+		err := c.poll(ctx, stall, fmt.Sprintf("more than %d of %d jobs ended", before, n), func(ctx context.Context) (bool, error) {
+			res, err := c.jobs.GetJobStats(ctx, &jobsv1.GetJobStatsRequest{})
+			s := res.GetJobsByState()
+			ended = s["succeeded"] + s["failed"] + s["stopped"]
+			return ended > before, err
+		})
+		if err != nil {
+			return errors.Join(err, c.open(ctx))
+		}
+		if ended >= n {
+			return nil
+		}
+	}
+}
+
+// open says which jobs have not ended.
+func (c *cluster) open(ctx context.Context) error {
+	states := []jobsv1.State{jobsv1.State_STATE_QUEUED, jobsv1.State_STATE_SCHEDULING, jobsv1.State_STATE_DISPATCHING, jobsv1.State_STATE_RUNNING, jobsv1.State_STATE_STOPPING}
+	res, err := c.jobs.ListJobs(ctx, &jobsv1.ListJobsRequest{PageSize: 10, States: states})
+	for _, j := range res.GetJobs() {
+		full, gerr := c.jobs.GetJob(ctx, &jobsv1.GetJobRequest{JobId: j.JobId})
+		err = errors.Join(err, gerr, fmt.Errorf("open: %s %s %s %v", j.JobId, j.Spec.Name, j.State, full.GetReplicas()))
+	}
+	return err
+}
+
+// tails shows the end of every process's log.
+func (c *cluster) tails() string {
+	var b strings.Builder
+	for _, n := range c.nodes {
+		if n.prog != nil {
+			fmt.Fprintf(&b, "--- %s\n%s\n", n.name, n.prog.Tail())
+		}
+	}
+	return b.String()
+}
+
+// stop ends all processes in order; each must end well, and none may ever have
+// logged an error.
+func (c *cluster) stop(t *testing.T) {
+	for _, n := range c.nodes {
+		if err := n.prog.Stop(); err != nil {
+			t.Error(err)
+		}
+		b, err := os.ReadFile(n.prog.Log())
+		must(t, err)
+		for l := range strings.Lines(string(b)) {
+			if strings.Contains(l, "level=ERROR") || strings.Contains(l, "panic") || strings.Contains(l, "fatal error") {
+				t.Errorf("%s says: %s", n.name, strings.TrimSpace(l))
+			}
+		}
+	}
+}
+
+// end kills what still runs when a test has failed, and removes the empty
+// control groups of the gateways.
+func (c *cluster) end(t *testing.T) {
+	for _, n := range c.nodes {
+		if n.prog != nil {
+			must(t, n.prog.Kill())
+		}
+	}
+	for _, id := range c.centers {
+		for _, pattern := range []string{"/sys/fs/cgroup/*/yunhe/", "/sys/fs/cgroup/yunhe/"} {
+			dirs, _ := filepath.Glob(pattern + id) // the pattern is well formed
+			for _, d := range dirs {
+				_ = os.Remove(d) // busy only if the test failed while runs ran
+			}
+		}
+	}
+}
