@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -27,7 +28,12 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		ctx, done, err := s.admit(ctx, method, s.perms[method], req.Header().Get("Authorization"), req.Peer().Addr)
 		var res connect.AnyResponse
 		if err == nil {
-			err = guard(func() (err error) { res, err = next(ctx, req); return err })
+			err = guard(func() (err error) {
+				if err = checkText(req.Any()); err == nil {
+					res, err = next(ctx, req)
+				}
+				return err
+			})
 		}
 		err = s.finish(ctx, method, start, err)
 		done(subject(req.Any()), err)
@@ -40,12 +46,82 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		s, method, start := i.s, conn.Spec().Procedure, time.Now()
 		ctx, done, err := s.admit(ctx, method, s.perms[method], conn.RequestHeader().Get("Authorization"), conn.Peer().Addr)
 		if err == nil {
-			err = guard(func() error { return next(ctx, conn) })
+			err = guard(func() error { return next(ctx, checkedConn{conn}) })
 		}
 		err = s.finish(ctx, method, start, err)
 		done("", err)
 		return toConnect(err)
 	}
+}
+
+// checkedConn checks the requests of a stream.
+type checkedConn struct{ connect.StreamingHandlerConn }
+
+func (c checkedConn) Receive(m any) error {
+	if err := c.StreamingHandlerConn.Receive(m); err != nil {
+		return err
+	}
+	return checkText(m)
+}
+
+// checkText refuses requests with a zero byte in a text: no text needs one,
+// and PostgreSQL stores none.
+func checkText(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return nil
+	}
+	if path := zeroByte(msg.ProtoReflect()); path != "" {
+		return fault.Fields(fault.Field{Path: path, Problem: "must not contain a zero byte"})
+	}
+	return nil
+}
+
+// zeroByte returns the path of the first text with a zero byte, "" if there
+// is none.
+func zeroByte(m protoreflect.Message) (path string) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		name := string(f.Name())
+		switch {
+		case f.IsMap():
+			v.Map().Range(func(k protoreflect.MapKey, x protoreflect.Value) bool {
+				if inner, bad := zeroIn(f.MapValue(), x); bad || strings.ContainsRune(k.String(), 0) {
+					path = join(name, inner)
+				}
+				return path == ""
+			})
+		case f.IsList():
+			for i := range v.List().Len() {
+				if inner, bad := zeroIn(f, v.List().Get(i)); bad {
+					path = join(fmt.Sprintf("%s[%d]", name, i), inner)
+					break
+				}
+			}
+		default:
+			if inner, bad := zeroIn(f, v); bad {
+				path = join(name, inner)
+			}
+		}
+		return path == ""
+	})
+	return path
+}
+
+func zeroIn(f protoreflect.FieldDescriptor, v protoreflect.Value) (inner string, bad bool) {
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return "", strings.IndexByte(v.String(), 0) >= 0
+	case protoreflect.MessageKind:
+		inner = zeroByte(v.Message())
+	}
+	return inner, inner != ""
+}
+
+func join(name, inner string) string {
+	if inner == "" {
+		return name
+	}
+	return name + "." + inner
 }
 
 // guard turns a panic of a handler into an error.

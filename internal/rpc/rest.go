@@ -3,7 +3,9 @@ package rpc
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -89,7 +91,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, c *capture) {
 	if json.Unmarshal(c.body.Bytes(), &st) != nil || st.Code == 0 {
 		switch c.status {
 		case http.StatusNotFound:
-			s.writeError(w, r, fault.New(fault.NotFound, "there is no %s %s; the API is described at /openapi.json", r.Method, clip(r.URL.Path, 200)))
+			s.writeError(w, r, noSuchPath(r))
 		case http.StatusMethodNotAllowed:
 			writeJSON(w, c.status, errorBody{Code: "METHOD_NOT_ALLOWED", Message: r.Method + " is not a method of " + clip(r.URL.Path, 200), Details: []fieldError{}})
 		case http.StatusUnsupportedMediaType:
@@ -99,8 +101,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, c *capture) {
 		}
 		return
 	}
-	kind := kinds[st.Code]
-	msg := strings.ReplaceAll(st.Message, "\u00a0", " ")
+	kind, msg := kinds[st.Code], st.Message
 	if strings.Contains(msg, "larger than") || strings.Contains(msg, "request body too large") || strings.Contains(msg, "max buffer size") || strings.Contains(msg, "exceeded") && st.Code == 8 {
 		kind = fault.TooLarge
 	}
@@ -110,5 +111,36 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, c *capture) {
 			body.Details = append(body.Details, fieldError{v.Field, v.Description})
 		}
 	}
+	if kind == fault.Invalid && len(body.Details) == 0 {
+		var field string
+		if field, body.Message = explain(msg); field != "" {
+			body.Details = append(body.Details, fieldError{field, body.Message})
+		}
+	}
 	writeJSON(w, Status(fault.New(kind, "")), body)
+}
+
+var (
+	wrongValue   = regexp.MustCompile(`^\(line (\d+):(\d+)\): invalid value for (\w+) field (\w+): (.*)$`)
+	unknownField = regexp.MustCompile(`unknown field "(.*)"$`)
+	wrongSyntax  = regexp.MustCompile(`^syntax error \(line (\d+):(\d+)\): (.*)$`)
+)
+
+// explain turns what the JSON decoder says into the name of the field, "" if
+// it names none, and a sentence for the caller.
+func explain(msg string) (field, text string) {
+	msg = strings.ReplaceAll(msg, "\u00a0", " ")
+	for _, prefix := range []string{"unmarshal message: ", "proto: "} {
+		msg = strings.TrimPrefix(msg, prefix)
+	}
+	if m := wrongValue.FindStringSubmatch(msg); m != nil {
+		return m[4], fmt.Sprintf("%s: must be of type %s, got %s (line %s, column %s)", m[4], m[3], clip(m[5], 64), m[1], m[2])
+	}
+	if m := unknownField.FindStringSubmatch(msg); m != nil {
+		return clip(m[1], 64), fmt.Sprintf("%q is not a field here", clip(m[1], 64))
+	}
+	if m := wrongSyntax.FindStringSubmatch(msg); m != nil {
+		return "", fmt.Sprintf("the body is not the JSON expected: %s (line %s, column %s)", clip(m[3], 200), m[1], m[2])
+	}
+	return "", msg
 }

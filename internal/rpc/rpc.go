@@ -16,13 +16,16 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
@@ -128,6 +131,9 @@ func (s *Server) RawErrors(pattern, permission string, h func(w http.ResponseWri
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		ctx, done, err := s.admit(r.Context(), pattern, permission, r.Header.Get("Authorization"), r.RemoteAddr)
 		if err == nil {
+			err = checkURL(r)
+		}
+		if err == nil {
 			err = guard(func() error { return h(w, r.WithContext(ctx)) })
 		}
 		err = s.finish(ctx, pattern, start, err)
@@ -136,6 +142,28 @@ func (s *Server) RawErrors(pattern, permission string, h func(w http.ResponseWri
 			fail(w, r, err)
 		}
 	})
+}
+
+// checkURL refuses what no identifier and no parameter can hold: bytes that
+// are not UTF-8, and zero.
+func checkURL(r *http.Request) error {
+	bad := func(s string) bool { return !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 }
+	if bad(r.URL.Path) {
+		return fault.Fields(fault.Field{Path: "path", Problem: "must be valid UTF-8 without zero bytes"})
+	}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault.Fields(fault.Field{Path: "query", Problem: "is not a query string: " + strings.ToValidUTF8(clip(err.Error(), 100), "")})
+	}
+	for name, values := range q {
+		if bad(name) {
+			return fault.Fields(fault.Field{Path: "query", Problem: "parameter names must be valid UTF-8 without zero bytes"})
+		}
+		if slices.ContainsFunc(values, bad) {
+			return fault.Fields(fault.Field{Path: clip(name, 64), Problem: "must be valid UTF-8 without zero bytes"})
+		}
+	}
+	return nil
 }
 
 // Handle mounts a handler that checks nothing: static files.
@@ -167,6 +195,10 @@ func (s *Server) Handler() (http.Handler, error) {
 		s.mux.Handle("/"+n+"/", t)
 	}
 	s.mux.Handle("/v1/", s.normalize(t))
+	// What is below these is never a page of the console.
+	for _, prefix := range []string{"/openapi/", "/scheduler/"} {
+		s.mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) { FailEnvelope(w, r, noSuchPath(r)) })
+	}
 	s.mux.Handle("GET /healthz", s.local(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }))
 	s.mux.Handle("GET /readyz", s.local(s.ready))
 	s.mux.Handle("GET /metrics", s.local(promhttp.HandlerFor(s.reg, promhttp.HandlerOpts{}).ServeHTTP))
@@ -195,13 +227,27 @@ func (s *Server) local(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// limit bounds request bodies and adds the headers every answer has.
+// mounted reports whether a path is one of a service.
+func (s *Server) mounted(path string) bool {
+	service, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return slices.Contains(s.names, service)
+}
+
+func noSuchPath(r *http.Request) error {
+	return fault.New(fault.NotFound, "there is no %s %s; the API is described at /openapi.json", r.Method, clip(r.URL.Path, 200))
+}
+
+// limit refuses what no handler is for and adds the headers every answer has.
 func (s *Server) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
+		if strings.HasPrefix(r.URL.Path, "/yunhe.") && !s.mounted(r.URL.Path) {
+			s.writeError(w, r, noSuchPath(r))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -212,8 +258,8 @@ func (s *Server) admit(ctx context.Context, method, permission, header, remote s
 	if permission == "public" {
 		return ctx, nothing, nil
 	}
-	token, ok := strings.CutPrefix(header, "Bearer ")
-	if !ok || token == "" {
+	scheme, token, _ := strings.Cut(header, " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return ctx, nothing, fault.New(fault.Unauthenticated, `no credentials; send "Authorization: Bearer KEY"`)
 	}
 	caller, err := s.gate.Authenticate(ctx, token)
@@ -248,7 +294,12 @@ func (s *Server) admit(ctx context.Context, method, permission, header, remote s
 // carries a reference to the log.
 func (s *Server) finish(ctx context.Context, method string, start time.Time, err error) error {
 	outcome := "OK"
-	if err != nil {
+	var refused *connect.Error
+	if errors.As(err, &refused) {
+		// The RPC library's own: a stream's malformed request, a caller that left.
+		outcome = kinds[int(refused.Code())].String()
+		s.log.Debug("call refused", "method", method, "kind", outcome, "error", err)
+	} else if err != nil {
 		kind := fault.KindOf(err)
 		outcome = kind.String()
 		if _, ok := fault.Message(err); !ok && kind == fault.Internal {
@@ -351,5 +402,9 @@ func (strictJSON) Unmarshal(b []byte, v any) error {
 	if len(b) == 0 {
 		return fmt.Errorf("zero-length payload is not a valid JSON object")
 	}
-	return protojson.Unmarshal(b, v.(proto.Message))
+	if err := protojson.Unmarshal(b, v.(proto.Message)); err != nil {
+		_, text := explain(err.Error())
+		return errors.New(text)
+	}
+	return nil
 }
