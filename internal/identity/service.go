@@ -350,7 +350,7 @@ func (s *Service) createKey(ctx context.Context, n NewKey) (k Key, secret string
 		if n.TTLSeconds > 0 {
 			k.ExpiresAt = tx.Now.Add(time.Duration(n.TTLSeconds) * time.Second)
 		}
-		if secret, err = s.insertNewKey(ctx, tx, &k); err != nil {
+		if secret, err = insertNewKey(ctx, tx, &k); err != nil {
 			return err
 		}
 		return s.AuditTx(ctx, tx, k.ID)
@@ -359,7 +359,7 @@ func (s *Service) createKey(ctx context.Context, n NewKey) (k Key, secret string
 }
 
 // insertNewKey makes a key with an ID that is free.
-func (s *Service) insertNewKey(ctx context.Context, tx *db.Tx, k *Key) (string, error) {
+func insertNewKey(ctx context.Context, tx *db.Tx, k *Key) (string, error) {
 	for {
 		id, key, hash := newKey()
 		k.ID = id.String()
@@ -368,7 +368,6 @@ func (s *Service) insertNewKey(ctx context.Context, tx *db.Tx, k *Key) (string, 
 			return "", err
 		}
 		if ok {
-			tx.AfterCommit(func() { s.cache.drop(id) }) // it may be remembered as unknown
 			return key, nil
 		}
 	}

@@ -270,6 +270,40 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 	})
 }
 
+// Rules that today's roles cannot reach, for roles to come: a manager of
+// users who is less than an admin.
+func TestManagerOfUsersIsBounded(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := w.cast(t)
+		_, err := w.CreateUser(c.admin, identity.User{ID: "chief", TenantID: "acme", Role: identity.Operator})
+		must(t, err)
+		chief, _, err := w.CreateKey(c.admin, identity.NewKey{UserID: "chief"})
+		must(t, err)
+		manager := core.CallerFrom(c.ann)
+		manager.Permissions = map[string]bool{"identity.write": true}
+		for _, p := range identity.Member.Permissions() {
+			manager.Permissions[p] = true
+		}
+		ctx := core.WithCaller(t.Context(), manager)
+		if _, _, err := w.CreateKey(ctx, identity.NewKey{UserID: "bob"}); err != nil {
+			t.Errorf("key for an equal: %v", err)
+		}
+		_, _, err = w.CreateKey(ctx, identity.NewKey{UserID: "chief"})
+		wantKind(t, "key for one who may more", err, fault.Denied)
+		wantKind(t, "revoke a key of one who may more", w.RevokeKey(ctx, chief.ID), fault.Denied)
+		must(t, w.RevokeKey(ctx, c.keys["bob"][3:11]))
+
+		// All permissions, but of one tenant: no role that sees all tenants.
+		for _, p := range identity.Permissions() {
+			manager.Permissions[p] = true
+		}
+		_, err = w.CreateUser(core.WithCaller(t.Context(), manager), identity.User{ID: "u", TenantID: "acme", Role: identity.Auditor})
+		wantKind(t, "a role that sees all tenants", err, fault.Denied)
+		_, err = w.CreateUser(core.WithCaller(t.Context(), manager), identity.User{ID: "u", TenantID: "acme", Role: identity.Member})
+		must(t, err)
+	})
+}
+
 func TestListUsers(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		c := w.cast(t)

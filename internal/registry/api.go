@@ -61,7 +61,10 @@ type api struct{ s *Service }
 
 func (a api) CreateCenter(ctx context.Context, r *registryv1.CreateCenterRequest) (*registryv1.Center, error) {
 	k := centerOf(r.GetCenter())
-	k.Total = totals(r.GetCenter().GetResources())
+	var err error
+	if k.Total, err = totals(r.GetCenter().GetResources()); err != nil {
+		return nil, err
+	}
 	return answer(centerProto)(a.s.CreateCenter(ctx, k))
 }
 
@@ -163,26 +166,22 @@ const (
 	giga  = 1 << 30
 )
 
-// totals reads Table 2 as capacity. A figure too large for its unit becomes
-// one that no check accepts.
-func totals(r *registryv1.Resources) core.Quantities {
+// totals reads Table 2 as capacity.
+func totals(r *registryv1.Resources) (core.Quantities, error) {
+	var c core.Check
 	q := core.Quantities{}
 	for _, x := range []struct {
-		name    string
-		n, unit int64
+		field, name string
+		n, unit     int64
 	}{
-		{core.CPU, r.GetCpu(), milli}, {"gpu", r.GetGpu(), 1}, {"npu", r.GetNpu(), 1}, {"mlu", r.GetMlu(), 1},
-		{core.Memory, r.GetMemory(), mega}, {core.Storage, r.GetStorage(), giga}, {"user-define", r.GetUserDefine(), 1},
+		{"cpu", core.CPU, r.GetCpu(), milli}, {"gpu", "gpu", r.GetGpu(), 1}, {"npu", "npu", r.GetNpu(), 1}, {"mlu", "mlu", r.GetMlu(), 1},
+		{"memory", core.Memory, r.GetMemory(), mega}, {"storage", core.Storage, r.GetStorage(), giga}, {"user_define", "user-define", r.GetUserDefine(), 1},
 	} {
-		switch {
-		case x.n == 0:
-		case x.n > maxAmount/x.unit || x.n < 0:
-			q[x.name] = -1
-		default:
+		if c.Range("center.resources."+x.field, x.n, 0, maxAmount/x.unit); x.n > 0 && x.n <= maxAmount/x.unit {
 			q[x.name] = x.n * x.unit
 		}
 	}
-	return q
+	return q, c.Err()
 }
 
 func centerProto(k Center) *registryv1.Center {

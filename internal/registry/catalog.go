@@ -158,7 +158,6 @@ func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
 		byID := make(map[string]*Center, len(c.Centers))
 		for id, k := range c.Centers {
 			own := *k
-			own.Total = nil // read anew
 			byID[id] = &own
 		}
 		if err := readCapacity(ctx, tx, byID, "", "", true); err != nil {

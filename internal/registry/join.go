@@ -147,7 +147,7 @@ func declareImages(ctx context.Context, tx *db.Tx, id string, images []string) (
 		if err != nil {
 			return false, err
 		}
-		if everywhere { // naming one center would take it from all others
+		if everywhere { // a list of one center would read as: there only
 			continue
 		}
 		changed = true

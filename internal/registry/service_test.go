@@ -426,6 +426,9 @@ func TestImages(t *testing.T) {
 		w.declare(t, d1)
 		w.declare(t, d2)
 		same(t, "declared", usable(), []string{"c1 any", "c1 new", "c1 torch", "c2 any", "c2 torch"})
+		if m, err := w.GetImage(ctx, "any"); err != nil || !m.Everywhere || len(m.Centers) != 0 {
+			t.Errorf("image usable everywhere after a declaration = %+v, %v", m, err)
+		}
 		if m, err := w.GetImage(ctx, "new"); err != nil || m.Everywhere || m.CenterID != "" || m.Name != "new" {
 			t.Errorf("image made by a declaration = %+v, %v", m, err)
 		}
