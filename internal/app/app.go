@@ -52,16 +52,17 @@ type App struct {
 	Jobs      *jobs.Service
 	Metering  *metering.Service
 
-	cfg     Config
-	log     *slog.Logger
-	db      *db.DB
-	bus     *bus.Bus
-	samples *samples.Store
-	ln      net.Listener
-	srv     *http.Server
-	group   *run.Group
-	plugins []*plugin.Process
-	trace   func(context.Context) error
+	cfg      Config
+	log      *slog.Logger
+	instance *run.Instance
+	db       *db.DB
+	bus      *bus.Bus
+	samples  *samples.Store
+	ln       net.Listener
+	srv      *http.Server
+	group    *run.Group
+	plugins  []*plugin.Process
+	trace    func(context.Context) error
 }
 
 // New builds the platform and opens its engines. Close it if Run is not called.
@@ -96,6 +97,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *App, err error) 
 // openEngines opens state, signals, samples and objects.
 func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 	cfg, err := a.cfg, error(nil)
+	if a.instance, err = run.OpenInstance(cfg.Data); err != nil {
+		return nil, err
+	}
 	if a.db, err = db.Open(ctx, db.Config{URL: cfg.path(cfg.Database.URL, "yunhe.db")}, a.log); err != nil {
 		return nil, err
 	}
@@ -194,7 +198,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }
 
 func (a *App) lead(ctx context.Context, name string, l run.Loop) error {
-	return run.Lead(ctx, a.db, name, a.log, l)
+	return run.Lead(ctx, a.db, name, a.instance.ID, a.log, l)
 }
 
 // gather takes the samples of a round from the registry.
@@ -325,6 +329,11 @@ func (a *App) Close() {
 	if a.db != nil {
 		if err := a.db.Close(); err != nil {
 			a.log.Warn("database not closed", "error", err)
+		}
+	}
+	if a.instance != nil {
+		if err := a.instance.Close(); err != nil {
+			a.log.Warn("data folder not released", "error", err)
 		}
 	}
 	if a.trace != nil {

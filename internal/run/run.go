@@ -7,7 +7,9 @@
 //
 // A lease ([Lead]) is held by at most one process: it is renewed well before
 // it ends, and the loop under it is canceled if a renewal was not confirmed
-// in time, before anyone else can take it.
+// in time, before anyone else can take it. A process that was killed and is
+// started again with the same folder ([OpenInstance]) has its leases at once;
+// others wait until they end.
 package run
 
 import (
@@ -19,7 +21,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 )
 
@@ -109,14 +110,14 @@ const (
 	leaseRenew = 3 * time.Second
 )
 
-// Lead runs fn whenever this process holds the named lease, and again when it
-// gets it back after losing it. On SQLite, where there is one process, it
-// runs fn at once. It returns when ctx ends or fn fails.
-func Lead(ctx context.Context, d *db.DB, name string, log *slog.Logger, fn Loop) error {
+// Lead runs fn whenever this process, named me, holds the named lease, and
+// again when it gets it back after losing it. No two processes may have one
+// name at the same time. On SQLite, where there is one process, it runs fn at
+// once. It returns when ctx ends or fn fails.
+func Lead(ctx context.Context, d *db.DB, name, me string, log *slog.Logger, fn Loop) error {
 	if d.Engine() == db.SQLite {
 		return fn(ctx)
 	}
-	me := core.NewID("led")
 	for ctx.Err() == nil {
 		got, err := take(ctx, d, name, me)
 		if err != nil {
