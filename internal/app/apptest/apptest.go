@@ -264,19 +264,19 @@ func (c *Client) Open(tb testing.TB, method, path, body string, headers ...strin
 }
 
 // User returns a client of a new user; the tenant is made if it is missing.
-func (a *App) User(tenant, user string, role identityv1.Role) *Client {
-	a.tb.Helper()
-	ctx := a.tb.Context()
+func (a *App) User(tb testing.TB, tenant, user string, role identityv1.Role) *Client {
+	tb.Helper()
+	ctx := tb.Context()
 	_, err := a.Admin.Identity.CreateTenant(ctx, &identityv1.CreateTenantRequest{Tenant: &identityv1.Tenant{TenantId: tenant, Name: tenant}})
 	if err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists {
-		a.tb.Fatalf("create tenant %s: %v", tenant, err)
+		tb.Fatalf("create tenant %s: %v", tenant, err)
 	}
 	if _, err := a.Admin.Identity.CreateUser(ctx, &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: tenant, Name: user, Role: role}}); err != nil {
-		a.tb.Fatalf("create user %s: %v", user, err)
+		tb.Fatalf("create user %s: %v", user, err)
 	}
 	k, err := a.Admin.Identity.CreateKey(ctx, &identityv1.CreateKeyRequest{UserId: user})
 	if err != nil {
-		a.tb.Fatalf("create key of %s: %v", user, err)
+		tb.Fatalf("create key of %s: %v", user, err)
 	}
 	return NewClient(a.URL(), k.Secret)
 }

@@ -10,7 +10,7 @@ import (
 func TestStart(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
-		a.Join(apptest.Center{ID: "c1", Play: apptest.Succeed})
+		a.Join(t, apptest.Center{ID: "c1", Play: apptest.Succeed})
 		id := a.Admin.Submit(t, apptest.Job("first", 3))
 		j := a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED)
 		if j.ReplicasSucceeded != 3 {

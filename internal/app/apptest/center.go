@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
@@ -85,24 +87,24 @@ func Succeed(r *Replica) {
 	r.End("completed", 0)
 }
 
-// Join admits a fake center and connects it; it leaves when the test ends.
-func (a *App) Join(c Center) *FakeCenter {
-	a.tb.Helper()
-	f := &FakeCenter{ID: c.ID, Center: c, tb: a.tb, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, changed: make(chan struct{})}
+// Join admits a fake center and connects it; it leaves when the test tb ends.
+func (a *App) Join(tb testing.TB, c Center) *FakeCenter {
+	tb.Helper()
+	f := &FakeCenter{ID: c.ID, Center: c, tb: tb, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, changed: make(chan struct{})}
 	seed, pub, err := bus.NewAgentKey()
 	if err != nil {
-		a.tb.Fatalf("make a key: %v", err)
+		tb.Fatalf("make a key: %v", err)
 	}
 	f.Seed = seed
-	token, err := a.Admin.Adapters.CreateJoinToken(a.tb.Context(), &adaptersv1.CreateJoinTokenRequest{AiCenterId: c.ID})
+	token, err := a.Admin.Adapters.CreateJoinToken(tb.Context(), &adaptersv1.CreateJoinTokenRequest{AiCenterId: c.ID})
 	if err != nil {
-		a.tb.Fatalf("create a token for center %s: %v", c.ID, err)
+		tb.Fatalf("create a token for center %s: %v", c.ID, err)
 	}
-	f.Joined, err = NewClient(a.URL(), "").Adapters.Join(a.tb.Context(), &adaptersv1.JoinRequest{Token: token.Token, PublicKey: pub, Inventory: f.inv})
+	f.Joined, err = NewClient(a.URL(), "").Adapters.Join(tb.Context(), &adaptersv1.JoinRequest{Token: token.Token, PublicKey: pub, Inventory: f.inv})
 	if err != nil {
-		a.tb.Fatalf("center %s joins: %v", c.ID, err)
+		tb.Fatalf("center %s joins: %v", c.ID, err)
 	}
-	a.tb.Cleanup(f.Disconnect)
+	tb.Cleanup(f.Disconnect)
 	if !c.Away {
 		f.Connect()
 	}
@@ -303,7 +305,10 @@ func (f *FakeCenter) apply(r *adapterv1.ApplyRequest) *adapterv1.ApplyResponse {
 				continue
 			}
 		}
-		x := &Replica{Attempt: a, center: f, stopped: make(chan struct{}), status: &adapterv1.Status{AttemptId: a.AttemptId, Phase: adapterv1.Phase_PHASE_PENDING}}
+		x := &Replica{Attempt: a, center: f, stopped: make(chan struct{}), asked: f.stops[a.AttemptId] > 0, status: &adapterv1.Status{AttemptId: a.AttemptId, Phase: adapterv1.Phase_PHASE_PENDING}}
+		if x.asked { // before it came
+			close(x.stopped)
+		}
 		f.known[a.AttemptId] = x
 		f.replicas = append(f.replicas, x)
 		if f.Center.Play != nil {
@@ -358,6 +363,35 @@ func (f *FakeCenter) readLog(r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogRes
 		case <-time.After(time.Until(end)):
 		}
 	}
+}
+
+// Pin has all tasks of a job run at this center only, and returns the job.
+func (f *FakeCenter) Pin(j *jobsv1.JobSpec) *jobsv1.JobSpec {
+	for _, t := range j.Tasks {
+		t.Constraints = &jobsv1.Constraints{Centers: []string{f.ID}}
+	}
+	return j
+}
+
+// Of returns the accepted replicas of a job by task, replica and attempt,
+// once there are n.
+func (f *FakeCenter) Of(jobID string, n int) []*Replica {
+	f.tb.Helper()
+	var out []*Replica
+	f.wait(fmt.Sprintf("it has %d replicas of %s", n, jobID), func() bool {
+		out = nil
+		for _, x := range f.replicas {
+			if x.JobId == jobID {
+				out = append(out, x)
+			}
+		}
+		return len(out) >= n
+	})
+	key := func(x *Replica) string {
+		return fmt.Sprintf("%5s %5s %5s", x.Env["YUNHE_TASK_INDEX"], x.Env["YUNHE_REPLICA_INDEX"], x.Env["YUNHE_ATTEMPT"])
+	}
+	slices.SortFunc(out, func(a, b *Replica) int { return strings.Compare(key(a), key(b)) })
+	return out
 }
 
 // Await waits until the center has accepted n replicas and returns all it has.

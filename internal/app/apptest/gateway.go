@@ -80,19 +80,19 @@ func NeedRoot(tb testing.TB) {
 // Gateway starts a real gateway, joined to the platform, with ample declared
 // room. It ends with the test, and so does what it runs. The test is skipped
 // aloud where the sandbox cannot work.
-func (a *App) Gateway() *Gateway {
-	a.tb.Helper()
-	NeedRoot(a.tb)
+func (a *App) Gateway(tb testing.TB) *Gateway {
+	tb.Helper()
+	NeedRoot(tb)
 	id := fmt.Sprintf("apptest-%d-%d", os.Getpid(), gateways.Add(1))
-	token, err := a.Admin.Adapters.CreateJoinToken(a.tb.Context(), &adaptersv1.CreateJoinTokenRequest{AiCenterId: id})
+	token, err := a.Admin.Adapters.CreateJoinToken(tb.Context(), &adaptersv1.CreateJoinTokenRequest{AiCenterId: id})
 	if err != nil {
-		a.tb.Fatalf("create a token: %v", err)
+		tb.Fatalf("create a token: %v", err)
 	}
-	g := &Gateway{ID: id, Dir: filepath.Join(a.tb.TempDir(), "gateway"), tb: a.tb}
+	g := &Gateway{ID: id, Dir: filepath.Join(tb.TempDir(), "gateway"), tb: tb}
 	g.cfg = agent.Config{Dir: g.Dir, Token: token.Token, Version: "test", Join: a.Joiner(),
 		Center: agent.Center{ID: id, Name: id, CPU: "64", Memory: "64Gi", Prices: map[string]int64{"small": 100, "medium": 240}}}
 	g.Start()
-	a.tb.Cleanup(g.Stop)
+	tb.Cleanup(g.Stop)
 	return g
 }
 
