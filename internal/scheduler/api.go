@@ -84,7 +84,7 @@ func (h handler) EvaluateCenter(ctx context.Context, r *schedulerv1.EvaluateCent
 	}
 	n, err := h.s.Evaluate(ctx, r.AiCenterId, r.PolicyIds, scores)
 	if err != nil {
-		return nil, err
+		return nil, named("policy_ids", "scores", err)
 	}
 	return &schedulerv1.EvaluateCenterResponse{Score: int32(n)}, nil
 }
@@ -266,6 +266,19 @@ func (s *Service) scoreA5(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// named puts what is wrong with an evaluation down to the parameter at fault.
+func named(ids, scores string, err error) error {
+	msg, _ := fault.Message(err)
+	switch {
+	case fault.KindOf(err) != fault.Invalid:
+		return err
+	case strings.HasPrefix(msg, "scores["):
+		return fault.Fields(fault.Field{Path: scores, Problem: "each " + msg[strings.Index(msg, "]")+2:]})
+	default:
+		return fault.Fields(fault.Field{Path: ids, Problem: msg})
+	}
+}
+
 // evaluateA6 is T/AI 123.6 A.6: arrays travel as repeated or comma-separated
 // query parameters.
 func (s *Service) evaluateA6(w http.ResponseWriter, r *http.Request) error {
@@ -296,7 +309,7 @@ func (s *Service) evaluateA6(w http.ResponseWriter, r *http.Request) error {
 	}
 	n, err := s.Evaluate(r.Context(), r.PathValue("centerId"), ids, scores)
 	if err != nil {
-		return err
+		return named("algorithmIds", "algorithmScores", err)
 	}
 	rpc.WriteEnvelope(w, map[string]int{"score": n})
 	return nil
