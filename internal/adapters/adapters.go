@@ -247,7 +247,10 @@ func (s *Service) RemoveGateway(ctx context.Context, centerID string) error {
 		if err == nil && n == 0 {
 			err = fault.New(fault.NotFound, "center %q has no gateway", centerID)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return s.reg.MarkDownTx(ctx, tx, centerID)
 	})
 	if err == nil {
 		s.mu.Lock()
