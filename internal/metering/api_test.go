@@ -354,7 +354,7 @@ func TestRefusalsOverTheWire(t *testing.T) {
 		{"a", "/v1/usage.csv?ended_after=yesterday", 400, `"field":"ended_after"`},
 		{"a", "/v1/usage.csv?ended_after=2026-03-02T00:00:00Z&ended_before=2026-03-01T00:00:00Z", 400, `"field":"ended_before"`},
 		{"a", "/v1/usage.csv?job_id=%00", 400, `"field":"job_id"`},
-		{"a", "/v1/usage.csv?job_id=%zz", 400, "not URL-encoded"},
+		{"a", "/v1/usage.csv?job_id=%zz", 400, "URL"},
 	} {
 		status, body, _ := get(t, c.token, base+c.target)
 		if status != c.status || !strings.Contains(body, c.want) {

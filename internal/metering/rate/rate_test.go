@@ -98,6 +98,11 @@ func TestCostEqualsExactFractions(t *testing.T) {
 			checkCost(t, price, time.Duration(us)*time.Microsecond)
 		}
 	}
+	// Products just below a multiple of 2^64, where rounding up carries.
+	for price := int64(6); price < 2000; price++ {
+		ns := new(big.Int).Div(new(big.Int).Lsh(big.NewInt(1), 64), big.NewInt(price)).Int64()
+		checkCost(t, price, time.Duration(ns))
+	}
 }
 
 func FuzzCost(f *testing.F) {
