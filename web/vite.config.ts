@@ -4,6 +4,8 @@ import { defineConfig } from "vitest/config";
 // Where `npm run dev` finds a running platform.
 const platform = process.env.YUNHE_URL ?? "http://127.0.0.1:8080";
 
+const proxy = { "^/(yunhe\\.|v1/)": { target: platform, changeOrigin: true } };
+
 export default defineConfig({
   base: "/",
   plugins: [react()],
@@ -11,12 +13,8 @@ export default defineConfig({
     target: "es2022",
     chunkSizeWarningLimit: 1500,
   },
-  server: {
-    proxy: {
-      "^/yunhe\\.": { target: platform, changeOrigin: true },
-      "/v1": { target: platform, changeOrigin: true },
-    },
-  },
+  server: { proxy },
+  preview: { proxy },
   test: {
     include: ["src/**/*.test.{ts,tsx}"],
     environment: "node",

@@ -73,16 +73,16 @@ function Navigation() {
     label: <Link to={path}>{label}</Link>,
   });
   const items: MenuProps["items"] = [
-    item("/", <DashboardOutlined />, t("nav.overview")),
-    item("/jobs", <ProfileOutlined />, t("nav.jobs")),
+    item("/", <DashboardOutlined aria-hidden />, t("nav.overview")),
+    item("/jobs", <ProfileOutlined aria-hidden />, t("nav.jobs")),
     {
       type: "group",
       key: "resources",
       label: t("nav.resources"),
       children: [
-        item("/centers", <ApartmentOutlined />, t("nav.centers")),
-        item("/specs", <AppstoreOutlined />, t("nav.specs")),
-        item("/images", <CodeSandboxOutlined />, t("nav.images")),
+        item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
+        item("/specs", <AppstoreOutlined aria-hidden />, t("nav.specs")),
+        item("/images", <CodeSandboxOutlined aria-hidden />, t("nav.images")),
       ],
     },
     {
@@ -90,11 +90,11 @@ function Navigation() {
       key: "operation",
       label: t("nav.operation"),
       children: [
-        ...(can("scheduler.read") ? [item("/policies", <SlidersOutlined />, t("nav.policies"))] : []),
-        ...(can("metering.read") ? [item("/usage", <WalletOutlined />, t("nav.usage"))] : []),
+        ...(can("scheduler.read") ? [item("/policies", <SlidersOutlined aria-hidden />, t("nav.policies"))] : []),
+        ...(can("metering.read") ? [item("/usage", <WalletOutlined aria-hidden />, t("nav.usage"))] : []),
         item(
           "/identity",
-          can("identity.read") ? <TeamOutlined /> : <KeyOutlined />,
+          can("identity.read") ? <TeamOutlined aria-hidden /> : <KeyOutlined aria-hidden />,
           can("identity.read") ? t("nav.identity") : t("nav.keys"),
         ),
       ],
@@ -146,7 +146,7 @@ export function ThemeSwitch() {
       type="text"
       data-testid="theme"
       aria-label={t(next === "dark" ? "theme.toDark" : "theme.toLight")}
-      icon={theme === "dark" ? <SunOutlined /> : <MoonOutlined />}
+      icon={theme === "dark" ? <SunOutlined aria-hidden /> : <MoonOutlined aria-hidden />}
       onClick={() => setTheme(next)}
     />
   );
@@ -176,8 +176,8 @@ function UserMenu() {
             ),
           },
           { type: "divider" },
-          { key: "keys", icon: <KeyOutlined />, label: t("nav.keys") },
-          { key: "out", icon: <LogoutOutlined />, label: t("session.signOut") },
+          { key: "keys", icon: <KeyOutlined aria-hidden />, label: t("nav.keys") },
+          { key: "out", icon: <LogoutOutlined aria-hidden />, label: t("session.signOut") },
         ],
         onClick: ({ key }) => {
           if (key === "keys") void navigate("/identity?tab=keys");
@@ -185,7 +185,7 @@ function UserMenu() {
         },
       }}
     >
-      <Button type="text" icon={<UserOutlined />} data-testid="user">
+      <Button type="text" icon={<UserOutlined aria-hidden />} data-testid="user">
         {user.name || user.userId}
       </Button>
     </Dropdown>
