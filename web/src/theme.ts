@@ -46,7 +46,12 @@ export function antdTheme(name: ThemeName): ThemeConfig {
     },
     components: {
       Table: { headerBg: "transparent", headerSplitColor: "transparent", cellPaddingBlockSM: 7 },
-      Menu: { itemHeight: 36, itemBorderRadius: 6, itemMarginInline: 8 },
+      Menu: {
+        itemHeight: 36,
+        itemBorderRadius: 6,
+        itemMarginInline: 8,
+        ...(dark ? { itemSelectedColor: "#a9c8ff", itemSelectedBg: "#1c2c45" } : {}),
+      },
       Layout: { headerHeight: 52 },
       Descriptions: { itemPaddingBottom: 10 },
       Slider: dark

@@ -411,7 +411,7 @@ export const en = {
     commandHelp: "Run by /bin/sh -c in the working directory.",
     image: "Image",
     spec: "Resource specification",
-    perHour: "{{price}} per hour",
+    perHour: "{{price}}/h",
     more: "Time limit, constraints, environment, files",
     timeout: "Time limit",
     timeoutHelp: "A run that takes longer is ended and has failed.",

@@ -389,7 +389,7 @@ export const zh: Texts = {
     commandHelp: "在工作目录中由 /bin/sh -c 执行。",
     image: "镜像",
     spec: "资源规格",
-    perHour: "每小时 {{price}}",
+    perHour: "{{price}}/小时",
     more: "时限、约束、环境变量、文件",
     timeout: "时限",
     timeoutHelp: "运行超过时限即被结束并记为失败。",
