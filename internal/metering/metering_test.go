@@ -286,12 +286,13 @@ func TestRecordRejects(t *testing.T) {
 		{"usage[1].attempt", "at least 0, got -3", func(r *metering.Record) { r.Attempt = -3 }},
 		{"usage[1].cpu_microseconds", "at least 0, got -4", func(r *metering.Record) { r.CPUMicros = -4 }},
 		{"usage[1].memory_peak_bytes", "at least 0, got -5", func(r *metering.Record) { r.MemoryPeakBytes = -5 }},
-		{"usage[1].price", "between 0 and 1000000000 fen per hour, got -6", func(r *metering.Record) { r.Price = -6 }},
-		{"usage[1].price", "between 0 and 1000000000 fen per hour, got 1000000001", func(r *metering.Record) { r.Price = rate.MaxPrice + 1 }},
+		{"usage[1].price", "between 0 and 1000000000000 fen per hour, got -6", func(r *metering.Record) { r.Price = -6 }},
+		{"usage[1].price", "between 0 and 1000000000000 fen per hour, got 1000000000001", func(r *metering.Record) { r.Price = rate.MaxPrice + 1 }},
 		{"usage[1].started_at", "1970 and 9999", func(r *metering.Record) { r.StartedAt = time.Time{} }},
 		{"usage[1].ended_at", "1970 and 9999", func(r *metering.Record) { r.EndedAt = time.Time{} }},
 		{"usage[1].ended_at", "not be before started_at 2026-03-01T08:00:00Z, got 2026-03-01T07:59:59.999999Z", func(r *metering.Record) { r.EndedAt = epoch.Add(-time.Microsecond) }},
 		{"usage[1].ended_at", "duration must be between 0 and 876600h0m0s", func(r *metering.Record) { r.EndedAt = epoch.AddDate(101, 0, 0) }},
+		{"usage[1].ended_at", "cost must be at most", func(r *metering.Record) { r.Price, r.EndedAt = rate.MaxPrice, epoch.AddDate(99, 0, 0) }},
 	} {
 		r := run("job_1", 1)
 		c.change(&r)
@@ -594,7 +595,7 @@ func TestSumsThatDoNotFit(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		s, _ := open(t, d)
 		a, b := run("job_1", 0), run("job_1", 1)
-		a.Price, a.EndedAt = rate.MaxPrice, epoch.Add(rate.MaxDuration)
+		a.Price, a.EndedAt = 1_000_000_000, epoch.Add(rate.MaxDuration)
 		b.Price, b.EndedAt = a.Price, a.EndedAt
 		record(t, d, s, a, b)
 		if _, err := s.JobCost(t.Context(), "", "job_1"); err == nil || !strings.Contains(err.Error(), "2^63") {

@@ -19,7 +19,7 @@
 // before the caller's transaction commits leaves nothing behind. The recorder
 // (jobs) writes the record in the transaction that ends the run, so that a run
 // has ended if and only if it is metered. A record that cannot be priced (it
-// ends before it starts, its price is beyond [rate.MaxPrice]) is refused with
+// ends before it starts, its price or cost is beyond what [rate] allows) is refused with
 // every violation, and the caller's transaction with it.
 //
 // The database is authoritative; nothing is cached.

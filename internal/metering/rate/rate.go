@@ -9,11 +9,13 @@
 //     half a fen.
 //   - The same input gives the same output: no clock, no floats, no map order.
 //
-// Within [MaxPrice] and [MaxDuration] no cost overflows.
+// What exceeds a limit is refused with its name, never cut short: a price
+// beyond [MaxPrice], a duration beyond [MaxDuration], a cost beyond [MaxCost].
 package rate
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -22,11 +24,15 @@ import (
 )
 
 const (
-	// MaxPrice is the highest price, in fen per package and hour: ten million
-	// yuan. With MaxDuration it keeps every cost below 2^63 micro-yuan.
-	MaxPrice = 1_000_000_000
+	// MaxPrice is the highest price, in fen per package and hour: ten thousand
+	// million yuan, which is what the registry accepts.
+	MaxPrice = 1_000_000_000_000
 	// MaxDuration is the longest a run may last: 100 years of 365.25 days.
 	MaxDuration = 36525 * 24 * time.Hour
+
+	// MaxCost is the highest cost of one run, in micro-yuan: 9.2 million million
+	// yuan. A run of 100 years at ten million yuan an hour is below it.
+	MaxCost = math.MaxInt64
 
 	// MicrosPerFen is how many micro-yuan are a fen.
 	MicrosPerFen = 10_000
@@ -37,7 +43,7 @@ const (
 
 // Cost returns what d costs at a price in fen per hour, in micro-yuan (10^-6
 // yuan), rounded half up. It returns fault.Invalid for a price outside 0 to
-// MaxPrice and a duration outside 0 to MaxDuration.
+// MaxPrice, a duration outside 0 to MaxDuration and a cost beyond MaxCost.
 func Cost(priceFenPerHour int64, d time.Duration) (micros int64, err error) {
 	if priceFenPerHour < 0 || priceFenPerHour > MaxPrice {
 		return 0, fault.New(fault.Invalid, "price must be between 0 and %d fen per hour, got %d", int64(MaxPrice), priceFenPerHour)
@@ -47,9 +53,12 @@ func Cost(priceFenPerHour int64, d time.Duration) (micros int64, err error) {
 	}
 	hi, lo := bits.Mul64(uint64(priceFenPerHour), uint64(d))
 	lo, carry := bits.Add64(lo, nanosPerMicro/2, 0)
-	// The limits above keep the quotient below 2^63, so Div64 cannot overflow.
-	q, _ := bits.Div64(hi+carry, lo, nanosPerMicro)
-	return int64(q), nil
+	if hi += carry; hi < nanosPerMicro { // else the quotient exceeds 2^64
+		if q, _ := bits.Div64(hi, lo, nanosPerMicro); q <= MaxCost {
+			return int64(q), nil
+		}
+	}
+	return 0, fault.New(fault.Invalid, "cost must be at most %d micro-yuan, but %s at %d fen per hour is more", int64(MaxCost), d, priceFenPerHour)
 }
 
 // Split rounds the amounts of a bill's lines, in micro-yuan, to fen so that

@@ -29,7 +29,9 @@ func TestCost(t *testing.T) {
 		{"one and a half round up", 1, 540 * time.Millisecond, 2},
 		{"a run of 12.345678 s at 2.50 yuan", 250, 12_345_678 * time.Microsecond, 8573},
 		{"a month at the price of an 8-card machine", 12_800, 30 * 24 * time.Hour, 92_160_000_000},
-		{"the most that can be asked", rate.MaxPrice, rate.MaxDuration, 8_766_000_000_000_000_000},
+		{"100 years at ten million yuan an hour", 1_000_000_000, rate.MaxDuration, 8_766_000_000_000_000_000},
+		{"the highest price for a day", rate.MaxPrice, 24 * time.Hour, 240_000_000_000_000_000},
+		{"about the highest cost", rate.MaxPrice, 3_320_413_933_267_719, 9_223_372_036_854_775_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -48,9 +50,13 @@ func TestCostNamesTheLimit(t *testing.T) {
 		d     time.Duration
 		want  string
 	}{
-		{-1, time.Hour, "price must be between 0 and 1000000000 fen per hour, got -1"},
-		{rate.MaxPrice + 1, time.Hour, "price must be between 0 and 1000000000 fen per hour, got 1000000001"},
-		{math.MaxInt64, 0, "price must be between 0 and 1000000000 fen per hour, got 9223372036854775807"},
+		{-1, time.Hour, "price must be between 0 and 1000000000000 fen per hour, got -1"},
+		{rate.MaxPrice + 1, time.Hour, "price must be between 0 and 1000000000000 fen per hour, got 1000000000001"},
+		{math.MaxInt64, 0, "price must be between 0 and 1000000000000 fen per hour, got 9223372036854775807"},
+		{rate.MaxPrice, rate.MaxDuration, "cost must be at most 9223372036854775807 micro-yuan, but 876600h0m0s at 1000000000000 fen per hour is more"},
+		{rate.MaxPrice, 3_320_413_933_267_720, "cost must be at most 9223372036854775807 micro-yuan"},
+		{2_000_000_000, rate.MaxDuration, "cost must be at most 9223372036854775807 micro-yuan"},
+		{1_100_000_000, rate.MaxDuration, "cost must be at most 9223372036854775807 micro-yuan"},
 		{1, -time.Microsecond, "duration must be between 0 and 876600h0m0s, got -1µs"},
 		{1, rate.MaxDuration + 1, "duration must be between 0 and 876600h0m0s, got 876600h0m0.000000001s"},
 		{1, math.MaxInt64, "duration must be between 0 and 876600h0m0s, got 2562047h47m16.854775807s"},
@@ -79,7 +85,14 @@ func halfUp(r *big.Rat) *big.Int {
 func checkCost(t *testing.T, price int64, d time.Duration) {
 	t.Helper()
 	got, err := rate.Cost(price, d)
-	if want := oracle(price, d); err != nil || !want.IsInt64() || got != want.Int64() {
+	want := oracle(price, d)
+	if !want.IsInt64() {
+		if fault.KindOf(err) != fault.Invalid || err == nil || got != 0 {
+			t.Fatalf("Cost(%d, %d ns) = %d, %v; want invalid: exact fractions say %s", price, int64(d), got, err, want)
+		}
+		return
+	}
+	if err != nil || got != want.Int64() {
 		t.Fatalf("Cost(%d, %d ns) = %d, %v; exact fractions say %s", price, int64(d), got, err, want)
 	}
 }
@@ -88,7 +101,7 @@ func TestCostEqualsExactFractions(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
-		price := r.Int64N(1 << (1 + r.IntN(29)))
+		price := r.Int64N(1 << (1 + r.IntN(39)))
 		us := r.Int64N(1 << (1 + r.IntN(51)))
 		checkCost(t, price, time.Duration(us)*time.Microsecond)
 	}
