@@ -17,6 +17,10 @@ import (
 // it knows no route.
 func (s *Server) normalize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := checkURL(r); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody+1)
 		if r.ContentLength > MaxBody {
 			s.writeError(w, r, fault.New(fault.TooLarge, "the body must be at most %d bytes, got %d", MaxBody, r.ContentLength))
@@ -33,6 +37,51 @@ func (s *Server) normalize(next http.Handler) http.Handler {
 		}
 	})
 }
+
+// jsonErrors gives the plain-text refusals of the RPC libraries, which come
+// before there is a method, the shape of every other error.
+func (s *Server) jsonErrors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cw := &plainRefusal{ResponseWriter: w}
+		next.ServeHTTP(cw, r)
+		if cw.refused != 0 {
+			s.rewrite(w, r, &capture{status: cw.refused, body: cw.body})
+		}
+	})
+}
+
+// plainRefusal holds back answers that are errors in plain text.
+type plainRefusal struct {
+	http.ResponseWriter
+	refused int
+	body    bytes.Buffer
+}
+
+func (p *plainRefusal) WriteHeader(status int) {
+	kind := p.Header().Get("Content-Type")
+	if status >= 400 && (kind == "" || strings.HasPrefix(kind, "text/plain")) {
+		p.refused = status
+		return
+	}
+	p.ResponseWriter.WriteHeader(status)
+}
+
+func (p *plainRefusal) Write(b []byte) (int, error) {
+	if p.refused != 0 {
+		return p.body.Write(b)
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush is needed by streams.
+func (p *plainRefusal) Flush() {
+	if f, ok := p.ResponseWriter.(http.Flusher); ok && p.refused == 0 {
+		f.Flush()
+	}
+}
+
+// Unwrap lets deadlines through.
+func (p *plainRefusal) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // capture holds back error answers and lets others pass.
 type capture struct {
@@ -95,7 +144,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, c *capture) {
 		case http.StatusMethodNotAllowed:
 			writeJSON(w, c.status, errorBody{Code: "METHOD_NOT_ALLOWED", Message: r.Method + " is not a method of " + clip(r.URL.Path, 200), Details: []fieldError{}})
 		case http.StatusUnsupportedMediaType:
-			writeJSON(w, c.status, errorBody{Code: "UNSUPPORTED_MEDIA_TYPE", Message: "send application/json", Details: []fieldError{}})
+			writeJSON(w, c.status, errorBody{Code: "UNSUPPORTED_MEDIA_TYPE", Message: "send application/json, uncompressed or with gzip", Details: []fieldError{}})
 		default:
 			writeJSON(w, c.status, errorBody{Code: fault.Invalid.String(), Message: strings.TrimSpace(c.body.String()), Details: []fieldError{}})
 		}

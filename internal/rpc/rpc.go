@@ -192,7 +192,7 @@ func (s *Server) Handler() (http.Handler, error) {
 		return nil, fmt.Errorf("mount services: %w", err)
 	}
 	for _, n := range s.names {
-		s.mux.Handle("/"+n+"/", t)
+		s.mux.Handle("/"+n+"/", s.jsonErrors(t))
 	}
 	s.mux.Handle("/v1/", s.normalize(t))
 	// What is below these is never a page of the console.
@@ -227,12 +227,6 @@ func (s *Server) local(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// mounted reports whether a path is one of a service.
-func (s *Server) mounted(path string) bool {
-	service, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return slices.Contains(s.names, service)
-}
-
 func noSuchPath(r *http.Request) error {
 	return fault.New(fault.NotFound, "there is no %s %s; the API is described at /openapi.json", r.Method, clip(r.URL.Path, 200))
 }
@@ -244,7 +238,7 @@ func (s *Server) limit(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
-		if strings.HasPrefix(r.URL.Path, "/yunhe.") && !s.mounted(r.URL.Path) {
+		if _, known := s.perms[r.URL.Path]; !known && strings.HasPrefix(r.URL.Path, "/yunhe.") {
 			s.writeError(w, r, noSuchPath(r))
 			return
 		}
