@@ -1,0 +1,352 @@
+package badinput
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	optionsv1 "yunhe.dev/yunhe/gen/yunhe/options/v1"
+)
+
+// method of the contract.
+type method struct {
+	desc       protoreflect.MethodDescriptor
+	permission string
+	verb, path string // of REST, "" if it has none
+	body       string // "", "*" or a field
+}
+
+func (m method) name() string { return string(m.desc.Name()) }
+
+// reads reports whether the method changes nothing.
+func (m method) reads() bool { return m.verb == "GET" || m.desc.IsStreamingServer() }
+
+// methods returns every method the contract has for callers, sorted.
+func methods(tb testing.TB) []method {
+	tb.Helper()
+	var out []method
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		if !strings.HasPrefix(string(f.Package()), "yunhe.") {
+			return true
+		}
+		for i := range f.Services().Len() {
+			ms := f.Services().Get(i).Methods()
+			for k := range ms.Len() {
+				m := method{desc: ms.Get(k)}
+				if m.permission, _ = proto.GetExtension(m.desc.Options(), optionsv1.E_Permission).(string); m.permission == "" {
+					continue // between platform and drivers, not mounted
+				}
+				rule, _ := proto.GetExtension(m.desc.Options(), annotations.E_Http).(*annotations.HttpRule)
+				for _, x := range [][2]string{{"GET", rule.GetGet()}, {"POST", rule.GetPost()}, {"PUT", rule.GetPut()}, {"PATCH", rule.GetPatch()}, {"DELETE", rule.GetDelete()}} {
+					if x[1] != "" {
+						m.verb, m.path, m.body = x[0], x[1], rule.GetBody()
+					}
+				}
+				out = append(out, m)
+			}
+		}
+		return true
+	})
+	sort.Slice(out, func(i, j int) bool { return out[i].desc.FullName() < out[j].desc.FullName() })
+	if len(out) < 35 {
+		tb.Fatalf("the contract has %d methods, want at least the 35 of its first version", len(out))
+	}
+	return out
+}
+
+// object is a JSON object as a caller writes it, with the names of the contract.
+type object = map[string]any
+
+// example returns a request that is right, with every input field set.
+func (p *platform) example(m method) object {
+	o := p.fill(m.desc.Input(), 0)
+	switch m.name() {
+	case "SubmitJobs":
+		delete(o, "jobs")
+		o["jobs"] = []any{p.jobSpec()}
+	case "SubmitJob":
+		o["job"] = p.jobSpec()
+	case "CreateUser":
+		o["user"].(object)["role"] = "ROLE_USER"
+	case "SetPolicySet":
+		o["policy_set"] = object{"weights": object{"lowest-price": 1}}
+	case "QueryRange":
+		o = object{"query": "up", "step_seconds": 60}
+	case "EvaluateCenter":
+		o = object{"ai_center_id": "c1", "policy_ids": []any{"lowest-price"}, "scores": []any{50}}
+	case "ListJobs":
+		o["states"] = []any{"STATE_QUEUED"}
+	}
+	return o
+}
+
+func (p *platform) jobSpec() object {
+	return object{"name": "job", "desc": "d", "priority": 1, "success_policy": "SUCCESS_POLICY_ALL", "failure_policy": "FAILURE_POLICY_ANY",
+		"max_retries": 1, "gang": true, "policy_weights": object{"lowest-price": 1}, "labels": object{"k": "v"},
+		"tasks": []any{object{"name": "t", "command": "true", "image_id": "i1", "resource_spec_id": "s1", "replica_number": 1, "env": object{"A": "b"},
+			"files": []any{object{"path": "f", "content": "YQ==", "executable": true}}, "timeout_seconds": 9, "network": false,
+			"constraints":      object{"centers": []any{"c1"}, "regions": []any{"north"}, "min_security_grade": 0, "max_price": 1000},
+			"expected_seconds": 9, "stop_grace_seconds": 9, "scratch_mib": 64}}}
+}
+
+// values of fields by name; others get one by their kind.
+func (p *platform) value(name string) (any, bool) {
+	v, ok := map[string]any{
+		"job_id": p.job, "ai_center_id": "c1", "resource_spec_id": "s1", "image_id": "i1", "tenant_id": "default", "user_id": "alice", "user_name": "alice",
+		"key_id": p.key, "policy_id": "lowest-price", "page_token": "", "page_size": 10, "resource_quantity": object{"cpu": "1", "memory": "1Gi"},
+		"service_type": "batch", "adapter": "gateway", "resource_spec": "s1", "centers": []any{"c1"}, "preset": "", "security_grade": 1,
+		"longitude": 1.5, "latitude": 1.5, "performance": 1000, "status": 1, "ttl_seconds": 60, "attempt": 0, "public_key": "U", "step_seconds": 60,
+	}[name]
+	return v, ok
+}
+
+func (p *platform) fill(d protoreflect.MessageDescriptor, depth int) object {
+	o := object{}
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		if v, ok := p.value(string(f.Name())); ok {
+			o[string(f.Name())] = v
+			continue
+		}
+		switch {
+		case f.IsMap():
+			o[string(f.Name())] = object{}
+		case f.IsList():
+			o[string(f.Name())] = []any{}
+		case f.Kind() == protoreflect.MessageKind && f.Message().FullName() == "google.protobuf.Timestamp":
+			o[string(f.Name())] = "2026-01-01T00:00:00Z"
+		case f.Kind() == protoreflect.MessageKind && depth < 3:
+			o[string(f.Name())] = p.fill(f.Message(), depth+1)
+		case f.Kind() == protoreflect.StringKind:
+			o[string(f.Name())] = "x"
+		case f.Kind() == protoreflect.BoolKind:
+			o[string(f.Name())] = false
+		case f.Kind() == protoreflect.BytesKind:
+			o[string(f.Name())] = "YQ=="
+		case f.Kind() == protoreflect.EnumKind, f.Kind() != protoreflect.MessageKind:
+			o[string(f.Name())] = 1
+		}
+	}
+	return o
+}
+
+// request over the wire.
+type request struct {
+	verb, path string
+	header     map[string]string
+	body       []byte
+	reads      bool // nothing it does may change anything
+	stays      bool // its answer may be an open stream
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("%s %.300s %.300q", r.verb, r.path, r.body)
+}
+
+// raw is JSON that is sent as it stands, right or not.
+type raw string
+
+// encode writes JSON, with [raw] values as they stand.
+func encode(v any) []byte {
+	switch v := v.(type) {
+	case raw:
+		return []byte(v)
+	case object:
+		var b bytes.Buffer
+		b.WriteByte('{')
+		for i, k := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.Write(encode(k))
+			b.WriteByte(':')
+			b.Write(encode(v[k]))
+		}
+		b.WriteByte('}')
+		return b.Bytes()
+	case []any:
+		var b bytes.Buffer
+		b.WriteByte('[')
+		for i, x := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.Write(encode(x))
+		}
+		b.WriteByte(']')
+		return b.Bytes()
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // only strings, numbers and booleans come here
+		}
+		return b
+	}
+}
+
+// connectRequest sends the message to the method itself.
+func connectRequest(m method, o object) request {
+	r := request{verb: "POST", path: "/" + string(m.desc.Parent().FullName()) + "/" + m.name(), header: map[string]string{"Connect-Protocol-Version": "1"}, body: encode(o), reads: m.reads(), stays: m.desc.IsStreamingServer()}
+	if m.desc.IsStreamingServer() {
+		r.header["Content-Type"] = "application/connect+json"
+		r.body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(r.body))), r.body...)
+	}
+	return r
+}
+
+// restRequest spreads the message over path, query and body as the contract says.
+func restRequest(m method, o object) request {
+	r := request{verb: m.verb, header: map[string]string{}, reads: m.reads()}
+	rest := maps.Clone(o)
+	path := m.path
+	for {
+		i := strings.IndexByte(path, '{')
+		if i < 0 {
+			break
+		}
+		k := strings.IndexByte(path, '}')
+		v := take(rest, strings.Split(path[i+1:k], "."))
+		path = path[:i] + url.PathEscape(text(v)) + path[k+1:]
+	}
+	r.path = path
+	switch m.body {
+	case "*":
+		r.body = encode(rest)
+		return r
+	case "":
+	default:
+		body, ok := rest[m.body]
+		if !ok {
+			body = object{}
+		}
+		delete(rest, m.body)
+		r.body = encode(body)
+	}
+	q := url.Values{}
+	params("", rest, q)
+	if len(q) > 0 {
+		r.path += "?" + q.Encode()
+	}
+	return r
+}
+
+// take removes a field of nested objects and returns what it was.
+func take(o object, path []string) any {
+	v := o[path[0]]
+	if len(path) == 1 {
+		delete(o, path[0])
+		return v
+	}
+	inner, ok := v.(object)
+	if !ok {
+		return v
+	}
+	inner = maps.Clone(inner)
+	o[path[0]] = inner
+	return take(inner, path[1:])
+}
+
+// params writes fields as query parameters.
+func params(prefix string, v any, q url.Values) {
+	switch v := v.(type) {
+	case object:
+		for k, x := range v {
+			params(strings.TrimPrefix(prefix+"."+k, "."), x, q)
+		}
+	case []any:
+		for _, x := range v {
+			q.Add(prefix, text(x))
+		}
+	default:
+		if s := text(v); s != "" {
+			q.Add(prefix, s)
+		}
+	}
+}
+
+// text is a value in a path or a query.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case raw:
+		return strings.Trim(string(v), `"`)
+	case nil:
+		return ""
+	default:
+		return string(encode(v))
+	}
+}
+
+// firstFrame reads the first message of a Connect stream.
+func firstFrame(in io.Reader) ([]byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	b := make([]byte, binary.BigEndian.Uint32(head[1:]))
+	_, err := io.ReadFull(in, b)
+	return b, err
+}
+
+// fault is an error answer in any of the three forms there are.
+type faultBody struct {
+	Code     string
+	Message  string
+	ErrorMsg string
+	Details  []struct {
+		Field, Problem string
+		Value          string // Connect packs its details
+	}
+	Error *faultBody // the end of a stream
+}
+
+// text is all the answer says.
+func (f *faultBody) text() string {
+	s := f.Code + " " + f.Message + f.ErrorMsg
+	for _, d := range f.Details {
+		s += " " + d.Field + " " + d.Problem
+		if b, err := base64.RawStdEncoding.DecodeString(d.Value); err == nil {
+			s += " " + string(b)
+		}
+	}
+	return s
+}
+
+// problem returns the error an answer is, nil if it is none.
+func problem(tb testing.TB, r request, a answer) *faultBody {
+	tb.Helper()
+	f := &faultBody{}
+	if a.status == http.StatusRequestHeaderFieldsTooLarge { // the HTTP server's own, before there is an API
+		return &faultBody{Code: "HEADER", Message: string(a.body)}
+	}
+	err := json.Unmarshal(a.body, f)
+	if f.Error != nil {
+		f = f.Error
+	} else if a.status < 400 {
+		return nil
+	}
+	if err != nil || f.Code == "" || f.Message+f.ErrorMsg == "" {
+		tb.Errorf("%v answered %d with %.300q, want an error with code and message", r, a.status, a.body)
+	}
+	return f
+}
