@@ -53,14 +53,23 @@ func (c Caller) Can(permission string) bool { return c.Permissions[permission] }
 // one if the caller may see all tenants ("" means all of them), the caller's
 // own otherwise. It is the one place that decides this.
 func (c Caller) Tenant(wanted string) string {
-	if c.AllTenants {
+	switch {
+	case c.AllTenants:
 		return wanted
+	case c.TenantID == "":
+		return nobody // "" would mean all
+	default:
+		return c.TenantID
 	}
-	return c.TenantID
 }
 
+// nobody is no tenant's ID: those begin with a letter or digit.
+const nobody = "-"
+
 // Sees reports whether the caller may see records of the tenant.
-func (c Caller) Sees(tenant string) bool { return c.AllTenants || c.TenantID == tenant }
+func (c Caller) Sees(tenant string) bool {
+	return c.AllTenants || c.TenantID != "" && c.TenantID == tenant
+}
 
 type callerKey struct{}
 
