@@ -355,6 +355,12 @@ describe("console", { skip, timeout: 600_000 }, () => {
     await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
     await page.locator(".ant-table-tbody", { hasText: `spec-${id}` }).waitFor();
     await shot("specs");
+    await page
+      .locator("tr", { hasText: `spec-${id}` })
+      .getByRole("button", { name: "Delete" })
+      .click();
+    await page.getByRole("tooltip").getByRole("button", { name: "Delete" }).click();
+    await page.locator("tr", { hasText: `spec-${id}` }).waitFor({ state: "detached" });
   });
 
   test("a key is created, shown once and works in the address", async () => {

@@ -19,7 +19,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
       title: t("job.name"),
       key: "name",
       ellipsis: true,
-      width: 190,
+      width: 168,
       render: (_, job) => (
         <Link to={`/jobs/${job.jobId}`} className="yh-job-link">
           <b>{job.spec?.name}</b>
@@ -30,7 +30,7 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
     {
       title: t("job.state"),
       key: "state",
-      width: 106,
+      width: 104,
       render: (_, job) => (
         <Tooltip title={job.message}>
           <span>
@@ -44,13 +44,13 @@ export function JobTable({ jobs, compact, loading }: { jobs: Job[]; compact?: bo
       title: t("job.centers"),
       key: "centers",
       ellipsis: true,
-      width: compact ? 190 : 150,
+      width: compact ? 190 : 132,
       render: (_, job) => job.centerIds.map(centerName).join(", ") || <span className="yh-none">{NONE}</span>,
     },
     {
       title: t("job.user"),
       key: "user",
-      width: 92,
+      width: 84,
       ellipsis: true,
       render: (_, job) => job.createdUser || job.userName,
     },

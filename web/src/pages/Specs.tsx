@@ -21,7 +21,7 @@ import { Fen, Loaded, Nothing, PageHead, Panel } from "../components/bits";
 import { useServerErrors } from "../components/useServerErrors";
 import type { Offer, Spec } from "../gen/yunhe/registry/v1/registry_pb";
 import { type FieldPath, messageOf } from "../lib/errors";
-import { fenToInput, parseYuan } from "../lib/format";
+import { fenToInput, NONE, parseYuan } from "../lib/format";
 import { priceRange, quantityText } from "../lib/specs";
 import { useCenterNames, useCenters, useSpecs } from "../queries";
 import { useClients, useSession } from "../session";
@@ -59,7 +59,7 @@ export function Specs() {
       key: "offers",
       width: 150,
       align: "right",
-      render: (_, s) => <span className="yh-num">{priceRange(s)}</span>,
+      render: (_, s) => <span className="yh-num">{s.offers.length > 0 ? priceRange(s) : NONE}</span>,
     },
     {
       title: t("spec.centers"),

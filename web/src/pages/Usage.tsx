@@ -87,7 +87,7 @@ function Records({ list, loading }: { list: UsageRecord[]; loading: boolean }) {
       title: t("replica.task"),
       key: "task",
       ellipsis: true,
-      width: 230,
+      width: 190,
       render: (_, u) => (
         <Link to={`/jobs/${u.jobId}?tab=cost`} className="yh-job-link">
           <b>
@@ -99,42 +99,42 @@ function Records({ list, loading }: { list: UsageRecord[]; loading: boolean }) {
         </Link>
       ),
     },
-    { title: t("job.user"), dataIndex: "userName", key: "user", width: 100, ellipsis: true },
-    { title: t("replica.center"), key: "center", width: 140, ellipsis: true, render: (_, u) => name(u.aiCenterId) },
-    { title: t("replica.spec"), dataIndex: "resourceSpecId", key: "spec", width: 110, ellipsis: true },
-    { title: t("replica.ended"), key: "ended", width: 132, render: (_, u) => <Moment at={u.endedAt} /> },
+    { title: t("job.user"), dataIndex: "userName", key: "user", width: 76, ellipsis: true },
+    { title: t("replica.center"), key: "center", width: 110, ellipsis: true, render: (_, u) => name(u.aiCenterId) },
+    { title: t("replica.spec"), dataIndex: "resourceSpecId", key: "spec", width: 84, ellipsis: true },
+    { title: t("replica.ended"), key: "ended", width: 116, render: (_, u) => <Moment at={u.endedAt} /> },
     {
       title: t("job.duration"),
       key: "duration",
-      width: 92,
+      width: 80,
       align: "right",
       render: (_, u) => <span className="yh-num">{formatDuration(u.durationMicroseconds)}</span>,
     },
     {
       title: t("replica.cpuTime"),
       key: "cpu",
-      width: 92,
+      width: 80,
       align: "right",
       render: (_, u) => <span className="yh-num">{formatDuration(u.cpuMicroseconds)}</span>,
     },
     {
       title: t("replica.memory"),
       key: "memory",
-      width: 104,
+      width: 84,
       align: "right",
       render: (_, u) => <span className="yh-num">{formatBytes(u.memoryPeakBytes)}</span>,
     },
     {
       title: t("cost.price"),
       key: "price",
-      width: 100,
+      width: 84,
       align: "right",
       render: (_, u) => <span className="yh-num">{formatFen(u.price)}/h</span>,
     },
     {
       title: t("job.cost"),
       key: "cost",
-      width: 116,
+      width: 104,
       align: "right",
       render: (_, u) => <Micros micros={u.costMicros} />,
     },
@@ -147,7 +147,7 @@ function Records({ list, loading }: { list: UsageRecord[]; loading: boolean }) {
       dataSource={list}
       loading={loading}
       tableLayout="fixed"
-      scroll={{ x: 1120 }}
+      scroll={{ x: 1000 }}
       pagination={false}
       locale={{ emptyText: <Nothing text={t("usage.none")} /> }}
     />
