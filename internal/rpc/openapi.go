@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	_ "embed" // raw.openapi.json
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -11,8 +12,14 @@ import (
 	"yunhe.dev/yunhe/gen/openapi"
 )
 
+// rawDoc describes by hand what is mounted with [Server.Raw]: the paths of
+// T/AI 123.6 and what REST callers use in the place of streams.
+//
+//go:embed raw.openapi.json
+var rawDoc []byte
+
 // OpenAPI serves the description of the REST API: the documents generated for
-// each service as one, with the T/AI 123.6 paths.
+// each service and [rawDoc] as one.
 func OpenAPI() http.Handler {
 	doc, err := mergeOpenAPI(openapi.Files)
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -29,14 +36,7 @@ func OpenAPI() http.Handler {
 func mergeOpenAPI(files fs.FS) ([]byte, error) {
 	paths, schemas := map[string]any{}, map[string]any{}
 	version := "3.1.0"
-	err := fs.WalkDir(files, ".", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".json") {
-			return err
-		}
-		b, err := fs.ReadFile(files, path)
-		if err != nil {
-			return err
-		}
+	add := func(path string, b []byte) error {
 		var d struct {
 			OpenAPI    string         `json:"openapi"`
 			Paths      map[string]any `json:"paths"`
@@ -53,8 +53,21 @@ func mergeOpenAPI(files fs.FS) ([]byte, error) {
 		maps.Copy(paths, d.Paths)
 		maps.Copy(schemas, d.Components.Schemas)
 		return nil
+	}
+	err := fs.WalkDir(files, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".json") {
+			return err
+		}
+		b, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		return add(path, b)
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := add("raw.openapi.json", rawDoc); err != nil {
 		return nil, err
 	}
 	return json.Marshal(map[string]any{
