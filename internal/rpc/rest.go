@@ -172,6 +172,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, c *capture) {
 var (
 	wrongValue   = regexp.MustCompile(`^\(line (\d+):(\d+)\): invalid value for (\w+) field (\w+): (.*)$`)
 	unknownField = regexp.MustCompile(`unknown field "(.*)"$`)
+	wrongParam   = regexp.MustCompile(`^invalid parameter "([^"]*)" ?(.*)$`)
 	wrongSyntax  = regexp.MustCompile(`^syntax error \(line (\d+):(\d+)\): (.*)$`)
 )
 
@@ -187,6 +188,9 @@ func explain(msg string) (field, text string) {
 	}
 	if m := unknownField.FindStringSubmatch(msg); m != nil {
 		return clip(m[1], 64), fmt.Sprintf("%q is not a field here", clip(m[1], 64))
+	}
+	if m := wrongParam.FindStringSubmatch(msg); m != nil {
+		return clip(m[1], 64), fmt.Sprintf("%s: is not a value of this parameter: %s", clip(m[1], 64), clip(m[2], 100))
 	}
 	if m := wrongSyntax.FindStringSubmatch(msg); m != nil {
 		return "", fmt.Sprintf("the body is not the JSON expected: %s (line %s, column %s)", clip(m[3], 200), m[1], m[2])
