@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func ParsePageToken(token string, n int) ([]string, error) {
 		return nil, bad
 	}
 	var key []string
-	if json.Unmarshal(b, &key) != nil || len(key) != n {
+	if json.Unmarshal(b, &key) != nil || len(key) != n || strings.ContainsRune(strings.Join(key, ""), 0) { // no database takes a zero byte as text
 		return nil, bad
 	}
 	return key, nil
