@@ -60,6 +60,7 @@ const (
 	queued      = jobsv1.State_STATE_QUEUED
 	scheduling  = jobsv1.State_STATE_SCHEDULING
 	dispatching = jobsv1.State_STATE_DISPATCHING
+	pending     = jobsv1.State_STATE_PENDING
 	running     = jobsv1.State_STATE_RUNNING
 	stopping    = jobsv1.State_STATE_STOPPING
 	stopped     = jobsv1.State_STATE_STOPPED

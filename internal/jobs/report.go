@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/core"
@@ -94,7 +95,7 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 		return err
 	}
 	if a.started == 0 && st.StartedAt > 0 {
-		a.started = st.StartedAt
+		a.started = b.believed(a, st.StartedAt, a.placed)
 		if r.started == 0 {
 			r.started = a.started
 		}
@@ -105,13 +106,28 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	switch {
 	case over:
 		return b.end(ctx, r, a, st)
-	case st.Phase == adapterv1.Phase_PHASE_RUNNING && a.state == dispatching:
+	case st.Phase == adapterv1.Phase_PHASE_PENDING && a.state == dispatching:
+		a.state = pending
+		return saveAttempt(ctx, b.tx, a)
+	case st.Phase == adapterv1.Phase_PHASE_RUNNING && (a.state == dispatching || a.state == pending):
 		a.state = running
 		r.running++
 		b.started++
 		return saveAttempt(ctx, b.tx, a)
 	}
 	return nil
+}
+
+// skew is how far a center's clock may be off. A time beyond it cannot be of
+// this attempt: the platform's own is taken, so that a broken clock neither
+// makes a user pay for years nor keeps the end from being recorded.
+const skew = 24 * time.Hour
+
+func (b *batch) believed(a *attempt, us, own int64) int64 {
+	if us < a.placed-skew.Microseconds() || us > db.Micros(b.tx.Now.Add(skew)) {
+		return own
+	}
+	return us
 }
 
 func (b *batch) job(ctx context.Context, id string) (*record, error) {
@@ -140,7 +156,8 @@ func (b *batch) issued(r *record, a *attempt) {
 	at := b.s.takeIssued(a.id, db.Micros(b.tx.Now))
 	r.schedulingUS = max(r.schedulingUS, at-r.created)
 	if r.issued == r.total {
-		b.s.sched.Scheduled(r.schedulingUS)
+		us := r.schedulingUS
+		b.tx.AfterCommit(func() { b.s.sched.Scheduled(us) })
 	}
 }
 
@@ -156,11 +173,17 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 	for name, n := range a.resources {
 		b.release[name] += n
 	}
-	a.ended, a.exitCode, a.cpuUS, a.peak = max(st.EndedAt, a.started), int64(st.ExitCode), st.CpuMicroseconds, st.MemoryPeakBytes
-	if a.ended == 0 { // it never started
-		a.ended = db.Micros(b.tx.Now)
+	now := db.Micros(b.tx.Now)
+	switch {
+	case a.started == 0: // it never started
+		a.ended = now
+	case st.EndedAt == 0: // nobody knows when
+		a.ended = a.started
+	default:
+		a.ended = max(b.believed(a, st.EndedAt, now), a.started)
 	}
-	a.reason, a.message = st.Reason, clipText(st.Message)
+	a.exitCode, a.cpuUS, a.peak = int64(st.ExitCode), max(0, st.CpuMicroseconds), max(0, st.MemoryPeakBytes)
+	a.reason, a.message = clipText(st.Reason, 64), clipText(st.Message, 500)
 	if st.LogInline {
 		a.logInline = st.Log
 		if a.logInline == nil {
@@ -224,11 +247,13 @@ func describe(a *attempt) string {
 	}
 }
 
-func clipText(s string) string {
-	if len(s) > 500 {
-		s = s[:500]
+// clipText makes what a center says fit to be stored: PostgreSQL keeps no
+// zero bytes in text.
+func clipText(s string, most int) string {
+	if len(s) > most {
+		s = s[:most]
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // finish writes what the whole batch changed.
