@@ -33,16 +33,21 @@ func costOf(a *attempt) int64 {
 func (s *Service) readLog(ctx context.Context, jobID string, task, replica, number, offset int64, follow bool, send func(data []byte, offset int64) error) error {
 	sub := s.hub.subscribe(jobID)
 	defer sub.close()
+	run := "" // the attempt that offset belongs to
 	for {
 		a, open, err := s.attemptFor(ctx, jobID, task, replica, number)
 		if err != nil {
 			return err
 		}
 		if a != nil {
+			if run != "" && run != a.id { // it is tried again: another log
+				offset = 0
+			}
+			run = a.id
 			if offset, err = s.readAttempt(ctx, a, offset, follow, send); err != nil {
 				return err
 			}
-			if !follow || a.ended > 0 && !(a.retry && number == 0) {
+			if !follow || a.ended > 0 && !(a.retry && open && number == 0) {
 				return nil
 			}
 		} else if !follow || !open {
@@ -80,7 +85,7 @@ func (s *Service) attemptFor(ctx context.Context, jobID string, task, replica, n
 				a = x
 			}
 		}
-		if a == nil && number > 0 {
+		if a == nil && number != 0 {
 			return fault.New(fault.NotFound, "replica %d of task %d has no run %d", replica, task, number)
 		}
 		if a == nil || a.ended == 0 {
@@ -97,12 +102,20 @@ func (s *Service) readAttempt(ctx context.Context, a *attempt, offset int64, fol
 	if a.ended > 0 {
 		return s.readKept(ctx, a, offset, send)
 	}
+	if offset < 0 {
+		var size int64
+		// Its center says how long the log is by coming to its end.
+		if _, err := s.readAttempt(ctx, a, 0, false, func(data []byte, at int64) error { size = at + int64(len(data)); return nil }); err != nil {
+			return offset, err
+		}
+		offset = max(0, size+offset)
+	}
 	for {
 		wait := time.Duration(0)
 		if follow {
 			wait = logWait
 		}
-		res, err := s.ad.ReadLog(ctx, a.center, a.id, max(0, offset), logPiece, wait)
+		res, err := s.ad.ReadLog(ctx, a.center, a.id, offset, logPiece, wait)
 		if err != nil {
 			if follow && fault.KindOf(err) == fault.Unavailable {
 				return offset, nil // the center is away or has reported the end: look again
