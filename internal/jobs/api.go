@@ -36,11 +36,16 @@ func (s *Service) Register(srv *rpc.Server) {
 }
 
 func (h handler) SubmitJob(ctx context.Context, r *jobsv1.SubmitJobRequest) (*jobsv1.Job, error) {
-	ids, err := h.s.Submit(ctx, r.RequestId, []*jobsv1.JobSpec{r.Job}, false)
+	ids, made, err := h.s.submit(ctx, r.RequestId, []*jobsv1.JobSpec{r.Job}, false)
 	if err != nil {
 		return nil, err
 	}
-	return h.s.Get(ctx, ids[0])
+	if made == nil {
+		return h.s.Get(ctx, ids[0])
+	}
+	out := jobOut(made[0], 0)
+	out.Replicas = replicasOut(made[0], nil, nil)
+	return out, nil
 }
 
 func (h handler) SubmitJobs(ctx context.Context, r *jobsv1.SubmitJobsRequest) (*jobsv1.SubmitJobsResponse, error) {
@@ -57,8 +62,13 @@ func (h handler) GetJob(ctx context.Context, r *jobsv1.GetJobRequest) (*jobsv1.J
 
 // Get returns a job with its replicas.
 func (s *Service) Get(ctx context.Context, id string) (*jobsv1.Job, error) {
+	// Before the read, which holds one of few connections.
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out *jobsv1.Job
-	err := s.db.View(ctx, func(tx *db.Tx) error {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
 		r, err := visible(ctx, tx, id)
 		if err != nil {
 			return err
@@ -70,10 +80,6 @@ func (s *Service) Get(ctx context.Context, id string) (*jobsv1.Job, error) {
 			}
 		}
 		cost, err := s.meter.JobCostsTx(ctx, tx, []string{id})
-		if err != nil {
-			return err
-		}
-		cat, err := s.reg.Catalog(ctx)
 		if err != nil {
 			return err
 		}
@@ -173,6 +179,9 @@ func (h handler) ListJobs(ctx context.Context, r *jobsv1.ListJobsRequest) (*jobs
 	c.Text("name", r.Name, false, 32, 128)
 	c.Text("user_name", r.UserName, false, 0, 64)
 	c.Text("ai_center_id", r.AiCenterId, false, 0, 64)
+	if len(r.States) > len(jobsv1.State_name) {
+		c.Add("states", "must be at most %d, got %d", len(jobsv1.State_name), len(r.States))
+	}
 	for i, st := range r.States {
 		enum(&c, fmt.Sprintf("states[%d]", i), int32(st), jobsv1.State_name)
 	}

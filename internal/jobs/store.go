@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -77,6 +78,41 @@ func loadJob(ctx context.Context, tx *db.Tx, id string) (*record, error) {
 		return err
 	})
 	return out, err
+}
+
+// perLoad jobs are read by one statement.
+const perLoad = 100
+
+// loadQuery has perLoad parameters; fewer jobs are filled up with "".
+var loadQuery = func() string {
+	marks := make([]string, perLoad)
+	for i := range marks {
+		marks[i] = fmt.Sprintf("$%d", i+1)
+	}
+	return `SELECT ` + jobColumns + ` FROM jobs WHERE job_id IN (` + strings.Join(marks, ", ") + `)`
+}()
+
+// loadJobs returns those of the jobs that there are, in no certain order.
+func loadJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*record, error) {
+	out := make([]*record, 0, len(ids))
+	for part := range slices.Chunk(ids, perLoad) {
+		args := make([]any, perLoad)
+		for i := range args {
+			args[i] = ""
+			if i < len(part) {
+				args[i] = part[i]
+			}
+		}
+		err := tx.Query(ctx, loadQuery, args, func(row db.Row) error {
+			r, err := scanJob(row)
+			out = append(out, r)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // saveJob writes what can change and counts the change.
@@ -200,7 +236,9 @@ func listJobs(ctx context.Context, tx *db.Tx, f filter) ([]*record, error) {
 		and("user_id = ?", f.user)
 	}
 	if f.name != "" {
-		and(`LOWER(name) LIKE ? ESCAPE '\'`, "%"+likeEscape(strings.ToLower(f.name))+"%")
+		// The engines do not agree on lower case beyond ASCII: there it counts.
+		args = append(args, "%"+likeEscape(f.name)+"%")
+		and(fmt.Sprintf(`(name LIKE $%d ESCAPE '\' OR LOWER(name) LIKE ? ESCAPE '\')`, len(args)), "%"+likeEscape(strings.ToLower(f.name))+"%")
 	}
 	if f.center != "" {
 		and("EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.job_id AND a.ai_center_id = ?)", f.center)
