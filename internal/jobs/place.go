@@ -1,10 +1,13 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -34,11 +37,13 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 		if err != nil {
 			return err
 		}
-		for _, id := range ids {
-			r, err := loadJob(ctx, tx, id)
-			if err != nil {
-				return err
-			}
+		rs, err := loadJobs(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		// The order the queue keeps, so that it need not sort.
+		slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
+		for _, r := range rs {
 			it, err := item(ctx, tx, r)
 			if err != nil {
 				return err

@@ -67,57 +67,39 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 // returns when they are durable. The same requestID with the same jobs returns
 // the first submission's IDs; with others fault.Conflict.
 func (s *Service) Submit(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) ([]string, error) {
-	cat, err := s.reg.Catalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var c core.Check
-	c.Text("request_id", requestID, false, 0, 65)
-	if len(specs) < 1 || len(specs) > maxBatch {
-		c.Add("jobs", "must be 1 to %d jobs, got %d", maxBatch, len(specs))
-		return nil, c.Err()
-	}
-	for i, j := range specs {
-		prefix := "job."
-		if batch {
-			prefix = fmt.Sprintf("jobs[%d].", i)
-		}
-		if j == nil {
-			c.Add(strings.TrimSuffix(prefix, "."), "is required")
-			continue
-		}
-		validate(&c, prefix, j, cat)
-		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
-			c.Add(prefix+"policy_weights", "%s", err)
-		}
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
+	ids, _, err := s.submit(ctx, requestID, specs, batch)
+	return ids, err
+}
+
+// submit is Submit; it returns the new records too, none if the request was
+// known.
+func (s *Service) submit(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) (ids []string, made []*record, err error) {
+	if err := s.checkSpecs(ctx, requestID, specs, batch); err != nil {
+		return nil, nil, err
 	}
 	caller := core.CallerFrom(ctx)
 	records := make([]*record, len(specs))
-	ids := make([]string, len(specs))
+	news := make([]string, len(specs))
 	digest := sha256.New()
 	for i, j := range specs {
 		r, err := newRecord(caller, j)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		fmt.Fprintf(digest, "%d:", len(r.rawSpec))
 		digest.Write(r.rawSpec)
-		records[i], ids[i] = r, r.id
+		records[i], news[i] = r, r.id
 	}
 	sum := hex.EncodeToString(digest.Sum(nil))
-	fresh := true
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		fresh = true
+		ids, made = news, records
 		if requestID != "" {
 			first, err := s.remember(ctx, tx, caller.TenantID, requestID, sum, ids)
 			if err != nil {
 				return err
 			}
 			if first != nil {
-				ids, fresh = first, false
+				ids, made = first, nil
 				return nil
 			}
 		}
@@ -134,12 +116,40 @@ func (s *Service) Submit(ctx context.Context, requestID string, specs []*jobsv1.
 		return s.changed(ctx, tx, records...)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if fresh {
+	if made != nil {
 		s.sched.Wake()
 	}
-	return ids, nil
+	return ids, made, nil
+}
+
+func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) error {
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	var c core.Check
+	c.Text("request_id", requestID, false, 0, 65)
+	if len(specs) < 1 || len(specs) > maxBatch {
+		c.Add("jobs", "must be 1 to %d jobs, got %d", maxBatch, len(specs))
+		return c.Err()
+	}
+	for i, j := range specs {
+		prefix := "job."
+		if batch {
+			prefix = fmt.Sprintf("jobs[%d].", i)
+		}
+		if j == nil {
+			c.Add(strings.TrimSuffix(prefix, "."), "is required")
+			continue
+		}
+		validate(&c, prefix, j, cat)
+		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
+			c.Add(prefix+"policy_weights", "%s", err)
+		}
+	}
+	return c.Err()
 }
 
 // newRecord makes the record of a valid specification.
@@ -159,22 +169,24 @@ func newRecord(caller core.Caller, j *jobsv1.JobSpec) (*record, error) {
 
 // remember stores a request ID with what it made. It returns the jobs of an
 // earlier request with the same ID and digest, fault.Conflict if the digest
-// differs.
+// differs. It writes before it reads: a transaction that has read nothing
+// never fails to be serializable, so that PostgreSQL runs any number of
+// submissions at once.
 func (s *Service) remember(ctx context.Context, tx *db.Tx, tenant, requestID, digest string, ids []string) ([]string, error) {
-	var was, made string
-	found, err := tx.Get(ctx, `SELECT digest, job_ids FROM requests WHERE tenant_id = $1 AND request_id = $2`, []any{tenant, requestID}, &was, &made)
-	if err != nil {
+	n, err := tx.Exec(ctx, `INSERT INTO requests (tenant_id, request_id, digest, job_ids, at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (tenant_id, request_id) DO NOTHING`, tenant, requestID, digest, strings.Join(ids, " "), db.Micros(tx.Now))
+	if err != nil || n == 1 {
 		return nil, err
 	}
-	if found && was != digest {
+	var was, made string
+	if _, err := tx.Get(ctx, `SELECT digest, job_ids FROM requests WHERE tenant_id = $1 AND request_id = $2`, []any{tenant, requestID}, &was, &made); err != nil {
+		return nil, err
+	}
+	if was != digest {
 		return nil, fault.Wrap(fault.Conflict, fault.Fields(fault.Field{Path: "request_id", Problem: "was used for another job"}),
 			"request_id %q was used for a different job", clip(requestID))
 	}
-	if found {
-		return strings.Fields(made), nil
-	}
-	return nil, tx.Insert(ctx, "requests", []string{"tenant_id", "request_id", "digest", "job_ids", "at"},
-		[][]any{{tenant, requestID, digest, strings.Join(ids, " "), db.Micros(tx.Now)}})
+	return strings.Fields(made), nil
 }
 
 // change is one entry of the event job.changed.

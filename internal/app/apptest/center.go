@@ -155,8 +155,13 @@ func (f *FakeCenter) Connect() {
 	f.conn = conn
 	f.hangUp = sync.OnceFunc(func() {
 		cancel()
-		conn.Close()
 		wg.Wait()
+		// The subscription has ended; with the answer to one more word the bus
+		// knows it, and nobody waits for this center in vain.
+		bctx, bcancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		_, _ = conn.Ask(bctx, "bye", nil) // refused, or not answered at all
+		bcancel()
+		conn.Close()
 	})
 	f.mu.Unlock()
 	wg.Go(func() {
@@ -470,6 +475,7 @@ func (r *Replica) Run() {
 	r.started = time.Now().UnixMicro()
 	r.status = &adapterv1.Status{AttemptId: r.AttemptId, Phase: adapterv1.Phase_PHASE_RUNNING, StartedAt: r.started}
 	r.mu.Unlock()
+	r.tell()
 	r.center.Report(r.Status())
 }
 
@@ -478,6 +484,11 @@ func (r *Replica) Write(text string) {
 	r.mu.Lock()
 	r.log = append(r.log, text...)
 	r.mu.Unlock()
+	r.tell()
+}
+
+// tell wakes who waits for something of this center.
+func (r *Replica) tell() {
 	r.center.mu.Lock()
 	defer r.center.mu.Unlock()
 	r.center.signal()
@@ -498,6 +509,7 @@ func (r *Replica) End(reason string, exit int32) *adapterv1.ReportResponse {
 	log := r.log
 	r.status = st
 	r.mu.Unlock()
+	r.tell()
 	for at := 0; !st.LogInline && at < len(log); {
 		var res adapterv1.PutLogResponse
 		piece := log[at:min(len(log), at+512<<10)]
