@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/klauspost/compress/gzhttp"
+
 	"yunhe.dev/yunhe/web"
 )
 
@@ -26,7 +28,7 @@ func Handler() http.Handler {
 		return http.HandlerFunc(absent)
 	}
 	files := http.FileServerFS(dist)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return gzhttp.GzipHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -48,7 +50,7 @@ func Handler() http.Handler {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		_, _ = w.Write(index) // the caller may be gone
-	})
+	}))
 }
 
 func absent(w http.ResponseWriter, _ *http.Request) {

@@ -44,7 +44,7 @@ func (h handler) SubmitJob(ctx context.Context, r *jobsv1.SubmitJobRequest) (*jo
 		return h.s.Get(ctx, ids[0])
 	}
 	out := jobOut(made[0], 0)
-	out.Replicas = replicasOut(made[0], nil, nil)
+	out.Replicas = replicasOut(made[0], nil, 0, nil)
 	return out, nil
 }
 
@@ -83,8 +83,8 @@ func (s *Service) Get(ctx context.Context, id string) (*jobsv1.Job, error) {
 		if err != nil {
 			return err
 		}
-		out = jobOut(r, cost[id])
-		out.Replicas = replicasOut(r, as, func(id string) string {
+		out = jobOut(r, cost[id]+runningCost(as, db.Micros(tx.Now)))
+		out.Replicas = replicasOut(r, as, db.Micros(tx.Now), func(id string) string {
 			if c := cat.Centers[id]; c != nil {
 				return c.Name
 			}
@@ -120,7 +120,7 @@ func jobOut(r *record, costMicros int64) *jobsv1.Job {
 }
 
 // replicasOut gives each replica its latest attempt, or says that it waits.
-func replicasOut(r *record, as []*attempt, name func(center string) string) []*jobsv1.Replica {
+func replicasOut(r *record, as []*attempt, now int64, name func(center string) string) []*jobsv1.Replica {
 	latest := map[[2]int64]*attempt{}
 	for _, a := range as {
 		latest[[2]int64{a.task, a.replica}] = a
@@ -137,7 +137,7 @@ func replicasOut(r *record, as []*attempt, name func(center string) string) []*j
 				out = append(out, &jobsv1.Replica{TaskIndex: int32(i), ReplicaIndex: n, State: st})
 				continue
 			}
-			o := attemptOut(a, name(a.center))
+			o := attemptOut(a, name(a.center), now)
 			if a.retry && r.outcome != 0 { // it waited for another run when the job was decided
 				o.State, o.Message = stopped, a.message
 			}
@@ -147,7 +147,7 @@ func replicasOut(r *record, as []*attempt, name func(center string) string) []*j
 	return out
 }
 
-func attemptOut(a *attempt, centerName string) *jobsv1.Replica {
+func attemptOut(a *attempt, centerName string, now int64) *jobsv1.Replica {
 	o := &jobsv1.Replica{TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), AttemptId: a.id, Attempt: int32(a.number), State: a.state, Reason: a.reason,
 		Message: a.message, AiCenterId: a.center, CenterName: centerName, PlacedAt: stamp(a.placed), StartedAt: stamp(a.started), EndedAt: stamp(a.ended),
 		ExitCode: int32(a.exitCode), CpuMicroseconds: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price}
@@ -160,9 +160,7 @@ func attemptOut(a *attempt, centerName string) *jobsv1.Replica {
 			o.Message = "waits to be run again after: " + describe(a)
 		}
 	}
-	if a.started > 0 && a.ended > 0 {
-		o.CostMicros = costOf(a)
-	}
+	o.CostMicros = costOf(a, now)
 	return o
 }
 
@@ -271,6 +269,9 @@ func (h handler) GetJobStats(ctx context.Context, _ *jobsv1.GetJobStatsRequest) 
 }
 
 func (h handler) WatchJobs(ctx context.Context, r *jobsv1.WatchJobsRequest, stream *connect.ServerStream[jobsv1.WatchJobsResponse]) error {
+	if err := stream.Send(nil); err != nil { // headers now: the caller sees that it watches
+		return err
+	}
 	return h.s.watch(ctx, r.JobId, func(j *jobsv1.Job) error { return stream.Send(&jobsv1.WatchJobsResponse{Job: j}) })
 }
 

@@ -19,10 +19,29 @@ const (
 	logWait = 5 * time.Second
 )
 
-func costOf(a *attempt) int64 {
-	micros, err := rate.Cost(a.price, time.Duration(a.ended-a.started)*time.Microsecond)
+// costOf is what a run costs in micro-yuan: so far while it runs, for good
+// once it has ended.
+func costOf(a *attempt, now int64) int64 {
+	until := a.ended
+	if until == 0 {
+		until = max(now, a.started)
+	}
+	if a.started == 0 {
+		return 0
+	}
+	micros, err := rate.Cost(a.price, time.Duration(until-a.started)*time.Microsecond)
 	if err != nil {
 		return 0 // metering refused it too and said so
+	}
+	return micros
+}
+
+// runningCost is what the runs that have not ended cost so far.
+func runningCost(as []*attempt, now int64) (micros int64) {
+	for _, a := range as {
+		if a.ended == 0 {
+			micros += costOf(a, now)
+		}
 	}
 	return micros
 }
