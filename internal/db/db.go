@@ -65,7 +65,8 @@ type DB struct {
 	sql     *sql.DB // readers; on PostgreSQL writers too
 	log     *slog.Logger
 	now     func() time.Time
-	writer  *writer // SQLite only
+	writer  *writer  // SQLite only
+	readers *readers // SQLite only
 	lock    *os.File
 	emitted chan struct{}
 }
@@ -138,13 +139,12 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	if d.sql, err = sql.Open("sqlite", dsn); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	d.sql.SetMaxOpenConns(8)
-	d.sql.SetMaxIdleConns(8)
 	conn, err := d.sql.Conn(ctx)
 	if err != nil {
 		return fault.Wrap(fault.Unavailable, err, "cannot open the database %s", path)
 	}
 	d.writer = newWriter(conn, d)
+	d.readers = newReaders(d.sql)
 	return nil
 }
 
@@ -162,6 +162,9 @@ func (d *DB) Close() error {
 	var err error
 	if d.writer != nil {
 		err = d.writer.close()
+	}
+	if d.readers != nil {
+		err = errors.Join(err, d.readers.close())
 	}
 	err = errors.Join(err, d.sql.Close())
 	if d.lock != nil {
@@ -193,19 +196,21 @@ func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	if d.engine == Postgres {
 		return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, fn)
 	}
-	conn, err := d.sql.Conn(ctx)
+	conn, err := d.readers.take(ctx)
 	if err != nil {
-		return fmt.Errorf("read connection: %w", err)
+		return err
 	}
-	defer func() { _ = conn.Close() }() // gives it back to the pool
 	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
+		d.readers.give(conn, false)
 		return fmt.Errorf("begin: %w", err)
 	}
 	err = protect(fn, &Tx{db: d, run: conn, Now: d.Now()})
 	// The caller may be gone; the connection must be left clean all the same.
-	if _, rerr := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); rerr != nil && err == nil {
+	_, rerr := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	if rerr != nil && err == nil {
 		err = fmt.Errorf("end read: %w", rerr)
 	}
+	d.readers.give(conn, rerr == nil)
 	return err
 }
 
@@ -216,7 +221,8 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 		if err = d.pgOnce(ctx, opt, fn); !isConflict(err) {
 			return err
 		}
-		pause := time.Duration(1<<min(i, 6))*time.Millisecond + rand.N(3*time.Millisecond)
+		// All of the pause is random: writers that met once must not meet again.
+		pause := rand.N(time.Duration(2<<min(i, 6)) * time.Millisecond)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -92,7 +93,7 @@ func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [
 		for _, r := range rows[:n] {
 			args = append(args, r...)
 		}
-		if _, err := tx.Exec(ctx, insertText(table, columns, n), args...); err != nil {
+		if _, err := tx.run.ExecContext(ctx, insertText(tx.db.engine, table, columns, n), args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -100,9 +101,23 @@ func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [
 	return nil
 }
 
-func insertText(table string, columns []string, n int) string {
+// insertKey names the text of an INSERT.
+type insertKey struct {
+	engine         Engine
+	table, columns string
+	rows           int
+}
+
+// insertTexts caches them: making one costs more than running it.
+var insertTexts sync.Map
+
+func insertText(engine Engine, table string, columns []string, n int) string {
+	key := insertKey{engine, table, strings.Join(columns, ", "), n}
+	if q, ok := insertTexts.Load(key); ok {
+		return q.(string)
+	}
 	var b strings.Builder
-	b.WriteString("INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES ")
+	b.WriteString("INSERT INTO " + table + " (" + key.columns + ") VALUES ")
 	p := 1
 	for i := range n {
 		if i > 0 {
@@ -113,12 +128,20 @@ func insertText(table string, columns []string, n int) string {
 			if j > 0 {
 				b.WriteByte(',')
 			}
-			fmt.Fprintf(&b, "$%d", p)
+			if engine == SQLite {
+				// Not ?1: the driver looks the name of each parameter up in a list
+				// of all of them, which took half the time of a batch.
+				b.WriteByte('?')
+			} else {
+				fmt.Fprintf(&b, "$%d", p)
+			}
 			p++
 		}
 		b.WriteByte(')')
 	}
-	return b.String()
+	q := b.String()
+	insertTexts.Store(key, q)
+	return q
 }
 
 // SkipLocked is appended to a SELECT that claims work: on PostgreSQL other

@@ -15,15 +15,14 @@ import (
 // together. It runs in the goroutine of whichever caller finds it idle, so
 // there is nothing to start or stop.
 type writer struct {
-	conn *sql.Conn
-	db   *DB
+	prepared // used only by the caller that is busy
+	db       *DB
 
 	mu     sync.Mutex // guards the fields below
 	queue  []*call
 	busy   bool
 	closed bool
 	idle   sync.Cond
-	stmts  map[string]*sql.Stmt // used only by the caller that is busy
 }
 
 type call struct {
@@ -36,7 +35,7 @@ type call struct {
 }
 
 func newWriter(conn *sql.Conn, d *DB) *writer {
-	w := &writer{conn: conn, db: d, stmts: map[string]*sql.Stmt{}}
+	w := &writer{prepared: prepare(conn), db: d}
 	w.idle.L = &w.mu
 	return w
 }
@@ -135,44 +134,13 @@ func (w *writer) one(ctx context.Context, c *call) error {
 	return err
 }
 
-// ExecContext and QueryContext run prepared statements on the writing
-// connection: parsing costs more than most of our statements.
+// ExecContext and QueryContext take no notice of the caller's context; see commit.
 func (w *writer) ExecContext(_ context.Context, q string, args ...any) (sql.Result, error) {
-	st, err := w.prepare(q)
-	if err != nil {
-		return nil, err
-	}
-	return st.ExecContext(context.Background(), args...)
+	return w.prepared.ExecContext(context.Background(), q, args...)
 }
 
 func (w *writer) QueryContext(_ context.Context, q string, args ...any) (*sql.Rows, error) {
-	st, err := w.prepare(q)
-	if err != nil {
-		return nil, err
-	}
-	return st.QueryContext(context.Background(), args...)
-}
-
-// maxStatements bounds the prepared statements kept; texts are constants in
-// our code, so it is a guard, not a cache policy.
-const maxStatements = 512
-
-func (w *writer) prepare(q string) (*sql.Stmt, error) {
-	if st, ok := w.stmts[q]; ok {
-		return st, nil
-	}
-	if len(w.stmts) >= maxStatements {
-		for k, st := range w.stmts {
-			_ = st.Close() // only frees memory
-			delete(w.stmts, k)
-		}
-	}
-	st, err := w.conn.PrepareContext(context.Background(), q)
-	if err != nil {
-		return nil, err
-	}
-	w.stmts[q] = st
-	return st, nil
+	return w.prepared.QueryContext(context.Background(), q, args...)
 }
 
 func (w *writer) close() error {
@@ -182,9 +150,5 @@ func (w *writer) close() error {
 	for w.busy {
 		w.idle.Wait()
 	}
-	var err error
-	for _, st := range w.stmts {
-		err = errors.Join(err, st.Close())
-	}
-	return errors.Join(err, w.conn.Close())
+	return w.prepared.close()
 }
