@@ -24,6 +24,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -85,6 +86,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Bus, error) {
 	url := cfg.URL
 	if url == "" {
 		if err := b.startServer(); err != nil {
+			b.Close()
 			return nil, err
 		}
 		opts = append(opts, nats.InProcessServer(b.srv))
@@ -265,7 +267,7 @@ func answer(ctx context.Context, conn *nats.Conn, subject, group string, width i
 }
 
 func reply(ctx context.Context, m *nats.Msg, h func(context.Context, string, []byte) ([]byte, error), log *slog.Logger) {
-	out, err := h(ctx, m.Subject, m.Data)
+	out, err := guard(func() ([]byte, error) { return h(ctx, m.Subject, m.Data) })
 	r := nats.NewMsg(m.Reply)
 	r.Data = out
 	if err != nil {
@@ -279,6 +281,17 @@ func reply(ctx context.Context, m *nats.Msg, h func(context.Context, string, []b
 	if err := m.RespondMsg(r); err != nil {
 		log.Debug("bus answer not sent", "subject", m.Subject, "error", err)
 	}
+}
+
+// guard turns a panic of a handler into an error: one bad message must not
+// take the process down.
+func guard(f func() ([]byte, error)) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
 }
 
 func oneLine(r rune) rune {
@@ -312,7 +325,7 @@ func (b *Bus) Consume(ctx context.Context, name, subject string, h Handle) error
 		}
 	}
 	cc, err := cons.Consume(func(m jetstream.Msg) {
-		if err := h(ctx, strings.TrimPrefix(m.Subject(), eventPrefix), m.Data()); err != nil {
+		if _, err := guard(func() ([]byte, error) { return nil, h(ctx, strings.TrimPrefix(m.Subject(), eventPrefix), m.Data()) }); err != nil {
 			b.log.Warn("event not handled, will be delivered again", "consumer", name, "subject", m.Subject(), "error", err)
 			_ = m.NakWithDelay(time.Second) // redelivered after AckWait if this is lost
 			return

@@ -26,44 +26,75 @@ type keys struct {
 	Platform string `json:"platform_seed"`
 }
 
+// loadKeys reads the keys in path, making them first if there are none.
+// Processes that start at once with one folder end with the same keys: the
+// file appears whole under its name once, and whoever comes second reads it.
 func loadKeys(path string) (keys, error) {
+	k, err := readKeys(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	if k, err = newKeys(); err != nil {
+		return k, fmt.Errorf("make bus keys: %w", err)
+	}
+	b, err := json.Marshal(k)
+	if err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
+	if err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Link(f.Name(), path) // unlike a rename, it fails if another was first
+	}
+	if rerr := os.Remove(f.Name()); err == nil {
+		err = rerr
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return readKeys(path)
+	}
+	if err != nil {
+		return k, fmt.Errorf("write bus keys: %w", err)
+	}
+	return k, nil
+}
+
+func readKeys(path string) (keys, error) {
 	var k keys
 	b, err := os.ReadFile(path)
-	if err == nil {
-		if err := json.Unmarshal(b, &k); err != nil {
-			return k, fault.Wrap(fault.Invalid, err, "the bus keys in %s cannot be read", path)
-		}
-		return k, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return k, fmt.Errorf("read bus keys: %w", err)
 	}
+	if err := json.Unmarshal(b, &k); err != nil {
+		return k, fault.Wrap(fault.Invalid, err, "the bus keys in %s cannot be read", path)
+	}
+	if _, err := k.trust(); err != nil {
+		return k, fault.Wrap(fault.Invalid, err, "the bus keys in %s are not complete", path)
+	}
+	return k, nil
+}
+
+func newKeys() (k keys, err error) {
 	for _, x := range []struct {
 		make func() (nkeys.KeyPair, error)
 		to   *string
 	}{{nkeys.CreateOperator, &k.Operator}, {nkeys.CreateAccount, &k.System}, {nkeys.CreateAccount, &k.Account}, {nkeys.CreateUser, &k.Platform}} {
 		kp, err := x.make()
 		if err != nil {
-			return k, fmt.Errorf("make bus key: %w", err)
+			return k, err
 		}
 		seed, err := kp.Seed()
 		if err != nil {
-			return k, fmt.Errorf("make bus key: %w", err)
+			return k, err
 		}
 		*x.to = string(seed)
 	}
-	b, err = json.Marshal(k)
-	if err != nil {
-		return k, fmt.Errorf("write bus keys: %w", err)
-	}
-	tmp := path + ".new"
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return k, fmt.Errorf("write bus keys: %w", err)
-	}
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return k, fmt.Errorf("write bus keys: %w", err)
-	}
-	return k, os.Rename(tmp, path)
+	return k, nil
 }
 
 func pair(seed string) (nkeys.KeyPair, string, error) {

@@ -1,0 +1,184 @@
+package bus_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/bus/bustest"
+	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+func open(t *testing.T, cfg bus.Config) *bus.Bus {
+	t.Helper()
+	b, err := bus.Open(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+	first := open(t, bus.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	bustest.Suite(t, func(*testing.T) *bus.Bus { return first }) // one process, one bus
+}
+
+// TestCluster: the same contract on three servers elsewhere; the configuration
+// is all that differs.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	trust, err := bus.LoadTrust(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
+		if o.MaxPayload = 8 << 20; err == nil {
+			err = trust.Apply(o)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bustest.Suite(t, func(t *testing.T) *bus.Bus { return open(t, bus.Config{URL: cluster.URL(), Dir: dir, Replicas: 3}) })
+}
+
+// TestRestart: a platform that starts again listens where its agents look for
+// it, and they come back by themselves.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b, err := bus.Open(t.Context(), bus.Config{Dir: dir, Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { b.Close() }()
+	if err := b.Ready(); err != nil {
+		t.Error(err)
+	}
+	a := bustest.Agent(t, b, "a")
+	bustest.Go(t, func(ctx context.Context) error {
+		return a.Answer(ctx, 1, func(context.Context, string, []byte) ([]byte, error) { return []byte("here"), nil })
+	})
+	urls := b.AgentURLs()
+	for round := range 2 {
+		if out, err := bustest.Ask(t, b, bus.AgentDown("a", "x"), nil); err != nil || string(out) != "here" {
+			t.Fatalf("round %d: the agent answered %q, %v", round, out, err)
+		}
+		b.Close()
+		if err := b.Ready(); fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("a closed bus is ready: %v", err)
+		}
+		if b, err = bus.Open(t.Context(), bus.Config{Dir: dir, Listen: "127.0.0.1:0"}, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.AgentURLs(); got[0] != urls[0] {
+			t.Fatalf("it listens on %v, before on %v", got, urls)
+		}
+	}
+}
+
+func TestOpenRejects(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "keys.json"), []byte(`{"operator_seed":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noJSON := t.TempDir()
+	if err := os.WriteFile(filepath.Join(noJSON, "keys.json"), []byte(`nonsense`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		cfg  bus.Config
+		kind fault.Kind
+		word string
+	}{
+		"no address":       {bus.Config{Dir: t.TempDir(), Listen: ""}, fault.Invalid, "bus.listen"},
+		"no port":          {bus.Config{Dir: t.TempDir(), Listen: "127.0.0.1:x"}, fault.Invalid, "bus.listen"},
+		"a file":           {bus.Config{Dir: file, Listen: "127.0.0.1:0"}, fault.Unavailable, file},
+		"keys cut short":   {bus.Config{Dir: broken, Listen: "127.0.0.1:0"}, fault.Invalid, "keys.json"},
+		"keys of nonsense": {bus.Config{Dir: noJSON, Listen: "127.0.0.1:0"}, fault.Invalid, "keys.json"},
+	} {
+		b, err := bus.Open(t.Context(), x.cfg, slog.New(slog.DiscardHandler))
+		if err == nil {
+			b.Close()
+		}
+		if msg, _ := fault.Message(err); fault.KindOf(err) != x.kind || !strings.Contains(msg, x.word) {
+			t.Errorf("%s: got %v, want %v that names %q", name, err, x.kind, x.word)
+		}
+	}
+}
+
+// TestKeys: processes that start at once with one folder trust the same
+// operator, and nobody else can read the file.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		dir := t.TempDir()
+		var wg sync.WaitGroup
+		accounts := make([]string, 8)
+		for i := range accounts {
+			wg.Go(func() {
+				trust, err := bus.LoadTrust(dir)
+				if err != nil {
+					t.Error(err)
+				}
+				accounts[i] = trust.SystemAccount
+			})
+		}
+		wg.Wait()
+		for _, a := range accounts {
+			if a != accounts[0] || a == "" {
+				t.Fatalf("processes that started at once have the accounts %q", accounts)
+			}
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("the folder holds %v, %v; want the keys only", list, err)
+		}
+		if st, err := list[0].Info(); err != nil || list[0].Name() != "keys.json" || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v; want keys.json with 0600", list[0].Name(), st.Mode(), err)
+		}
+	}
+}
+
+func TestAgentSubjects(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a", "a.b", "a-b_c.d", "x..y"} {
+		if got, what := bus.AgentOf(bus.AgentUp(id, "hello")); got != id || what != "hello" {
+			t.Errorf("%q became %q, %q", id, got, what)
+		}
+		if strings.Count(bus.AgentDown(id, "x"), ".") != 4 || strings.Contains(bus.AgentInbox(id), ".") {
+			t.Errorf("%q makes the subject %q and the inbox %q", id, bus.AgentDown(id, "x"), bus.AgentInbox(id))
+		}
+	}
+	for _, subject := range []string{"", "yunhe.agent.a.up", "yunhe.agent.a.b.up.x"} {
+		if id, what := bus.AgentOf(subject); id != "" || what != "" {
+			t.Errorf("%q is of agent %q and asks %q", subject, id, what)
+		}
+	}
+	seed, pub, err := bus.NewAgentKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bus.PublicKey(seed); err != nil || got != pub {
+		t.Errorf("the public key of a seed is %q, %v; want %q", got, err, pub)
+	}
+	if _, err := bus.PublicKey("nonsense"); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("a seed of nonsense: %v, want it invalid", err)
+	}
+}
