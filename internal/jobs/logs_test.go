@@ -31,7 +31,7 @@ func numbered(n int) string {
 
 func testLogs(t *testing.T, a *apptest.App) {
 	c := a.Join(t, apptest.Center{ID: "c-log"})
-	for name, size := range map[string]int{"none": 0, "inline": 8 << 10, "chunked": 8<<10 + 1, "of many pieces": 1<<20 + 12345} {
+	for name, size := range map[string]int{"none": 0, "inline": 8 << 10, "chunked": 8<<10 + 1, "of many pieces": 530<<10 + 123} {
 		text := numbered(size)
 		id := a.Admin.Submit(t, c.Pin(apptest.Job("log", 1)))
 		if got, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id}); err != nil || got != "" {

@@ -676,7 +676,7 @@ func testWatchAll(t *testing.T, a *apptest.App) {
 }
 
 func testReports(t *testing.T, a *apptest.App) {
-	c, other := a.Join(t, apptest.Center{ID: "c-report"}), a.Join(t, apptest.Center{ID: "c-report2"})
+	c, other := a.Join(t, apptest.Center{ID: "c-report", CPU: 40_000}), a.Join(t, apptest.Center{ID: "c-report2"})
 	id := a.Admin.Submit(t, c.Pin(apptest.Job("reports", 1)))
 	r := c.Of(id, 1)[0]
 	now := time.Now().UnixMicro()
@@ -720,8 +720,8 @@ func testReports(t *testing.T, a *apptest.App) {
 		t.Errorf("unknown attempts: %v", res)
 	}
 	// What was held is free again: as much as ever fits.
-	full := a.Admin.Submit(t, c.Pin(apptest.Job("full", 1000)))
-	c.Of(full, 1000)
+	full := a.Admin.Submit(t, c.Pin(apptest.Job("full", 40)))
+	c.Of(full, 40)
 	if _, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: full}); err != nil {
 		t.Fatal(err)
 	}

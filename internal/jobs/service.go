@@ -45,6 +45,8 @@ type Service struct {
 	hub   *hub
 	key   []byte // signs links to logs
 
+	gather *gatherer
+
 	mu     sync.Mutex // guards issued
 	issued map[string]time.Time
 }
@@ -59,8 +61,10 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 	if err != nil {
 		return nil, err
 	}
-	return &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, logs: logs, log: log.With("component", "jobs"),
-		hub: newHub(), key: key, issued: map[string]time.Time{}}, nil
+	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, logs: logs, log: log.With("component", "jobs"),
+		hub: newHub(), key: key, issued: map[string]time.Time{}}
+	s.gather = newGatherer(s.storeSubmissions)
+	return s, nil
 }
 
 // Submit stores jobs, all or none, and returns their IDs in the same order. It
@@ -78,8 +82,7 @@ func (s *Service) submit(ctx context.Context, requestID string, specs []*jobsv1.
 		return nil, nil, err
 	}
 	caller := core.CallerFrom(ctx)
-	records := make([]*record, len(specs))
-	news := make([]string, len(specs))
+	x := &submission{ctx: ctx, id: requestID, records: make([]*record, len(specs))}
 	digest := sha256.New()
 	for i, j := range specs {
 		r, err := newRecord(caller, j)
@@ -88,40 +91,17 @@ func (s *Service) submit(ctx context.Context, requestID string, specs []*jobsv1.
 		}
 		fmt.Fprintf(digest, "%d:", len(r.rawSpec))
 		digest.Write(r.rawSpec)
-		records[i], news[i] = r, r.id
+		x.records[i] = r
 	}
-	sum := hex.EncodeToString(digest.Sum(nil))
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		ids, made = news, records
-		if requestID != "" {
-			first, err := s.remember(ctx, tx, caller.TenantID, requestID, sum, ids)
-			if err != nil {
-				return err
-			}
-			if first != nil {
-				ids, made = first, nil
-				return nil
-			}
-		}
-		for _, r := range records {
-			r.created = db.Micros(tx.Now)
-			r.waitingSince = r.created
-		}
-		if err := insertJobs(ctx, tx, records); err != nil {
-			return fmt.Errorf("store jobs: %w", err)
-		}
-		if err := s.ids.AuditTx(ctx, tx, ids[0]); err != nil {
-			return err
-		}
-		return s.changed(ctx, tx, records...)
-	})
-	if err != nil {
-		return nil, nil, err
+	x.digest = hex.EncodeToString(digest.Sum(nil))
+	s.gather.do(x)
+	switch {
+	case x.err != nil:
+		return nil, nil, x.err
+	case x.made:
+		made = x.records
 	}
-	if made != nil {
-		s.sched.Wake()
-	}
-	return ids, made, nil
+	return x.ids, made, nil
 }
 
 func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) error {
@@ -165,28 +145,6 @@ func newRecord(caller core.Caller, j *jobsv1.JobSpec) (*record, error) {
 	}
 	r.unplaced = r.total
 	return r, nil
-}
-
-// remember stores a request ID with what it made. It returns the jobs of an
-// earlier request with the same ID and digest, fault.Conflict if the digest
-// differs. It writes before it reads: a transaction that has read nothing
-// never fails to be serializable, so that PostgreSQL runs any number of
-// submissions at once.
-func (s *Service) remember(ctx context.Context, tx *db.Tx, tenant, requestID, digest string, ids []string) ([]string, error) {
-	n, err := tx.Exec(ctx, `INSERT INTO requests (tenant_id, request_id, digest, job_ids, at) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (tenant_id, request_id) DO NOTHING`, tenant, requestID, digest, strings.Join(ids, " "), db.Micros(tx.Now))
-	if err != nil || n == 1 {
-		return nil, err
-	}
-	var was, made string
-	if _, err := tx.Get(ctx, `SELECT digest, job_ids FROM requests WHERE tenant_id = $1 AND request_id = $2`, []any{tenant, requestID}, &was, &made); err != nil {
-		return nil, err
-	}
-	if was != digest {
-		return nil, fault.Wrap(fault.Conflict, fault.Fields(fault.Field{Path: "request_id", Problem: "was used for another job"}),
-			"request_id %q was used for a different job", clip(requestID))
-	}
-	return strings.Fields(made), nil
 }
 
 // change is one entry of the event job.changed.
