@@ -93,9 +93,9 @@ type Fen int64
 
 // String returns the amount in yuan with two decimals.
 func (f Fen) String() string {
-	sign := ""
+	sign, n := "", uint64(f)
 	if f < 0 {
-		sign, f = "-", -f
+		sign, n = "-", -n // right for the lowest amount too
 	}
-	return fmt.Sprintf("%s%d.%02d", sign, f/100, f%100)
+	return fmt.Sprintf("%s%d.%02d", sign, n/100, n%100)
 }

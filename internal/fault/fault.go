@@ -130,11 +130,15 @@ func Message(err error) (msg string, ok bool) {
 	return "", false
 }
 
-// FieldsOf returns the field violations of err, nil if it has none.
+// FieldsOf returns the field violations of err: those of the outermost fault
+// in its chain that has some, nil if none has.
 func FieldsOf(err error) []Field {
 	var e *Error
-	if errors.As(err, &e) {
-		return e.Fields
+	for errors.As(err, &e) {
+		if len(e.Fields) > 0 {
+			return e.Fields
+		}
+		err = e.cause
 	}
 	return nil
 }
