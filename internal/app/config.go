@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,7 +124,10 @@ func LoadConfig(path string) (Config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-		return cfg, fault.Wrap(fault.Invalid, err, "the configuration %s is not right", path)
+		return cfg, fault.New(fault.Invalid, "the configuration %s is not right: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return cfg, fault.New(fault.Invalid, "the configuration %s must be one document; it has something after the first", path)
 	}
 	return cfg, nil
 }
@@ -134,14 +138,21 @@ func (c *Config) Validate() error {
 	if c.Data == "" {
 		k.Add("data", "must name a folder")
 	}
-	if _, _, err := net.SplitHostPort(c.Listen.Address); err != nil {
+	if !hostPort(c.Listen.Address) {
 		k.Add("listen.address", "must be host:port, got %q", c.Listen.Address)
 	}
 	if (c.Listen.CertFile == "") != (c.Listen.KeyFile == "") {
 		k.Add("listen.cert_file", "and listen.key_file must both be set, or neither")
 	}
-	if _, _, err := net.SplitHostPort(c.Bus.Listen); c.Bus.URL == "" && err != nil {
+	if c.Bus.URL == "" && !hostPort(c.Bus.Listen) {
 		k.Add("bus.listen", "must be host:port, got %q", c.Bus.Listen)
+	}
+	k.Range("bus.replicas", int64(c.Bus.Replicas), 0, 5)
+	if scheme, _, ok := strings.Cut(c.Database.URL, "://"); ok && !c.postgres() {
+		k.Add("database.url", "must be postgres://... or the path of a SQLite file, got %s://...", scheme)
+	}
+	if c.Samples.Retention < 0 {
+		k.Add("samples.retention", "must be a time such as 720h, 0 for the default, got %s", c.Samples.Retention)
 	}
 	for i, r := range c.Roles {
 		if !slices.Contains(Roles, r) {
@@ -166,10 +177,16 @@ func (c *Config) Validate() error {
 		}
 		names[p.Name] = true
 	}
-	if c.Trace.Ratio < 0 || c.Trace.Ratio > 1 {
+	if !(c.Trace.Ratio >= 0 && c.Trace.Ratio <= 1) { // not a number is neither
 		k.Add("trace.ratio", "must be between 0 and 1, got %g", c.Trace.Ratio)
 	}
 	return k.Err()
+}
+
+func hostPort(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	return err == nil && perr == nil && n <= 65535
 }
 
 func (c *Config) postgres() bool {
