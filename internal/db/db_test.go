@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -227,5 +228,56 @@ func BenchmarkTxOneRow(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+func TestInsertNew(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		insert := func(ids ...string) (written []bool) {
+			rows := make([][]any, len(ids))
+			for i, id := range ids {
+				rows[i] = []any{id, i}
+			}
+			must(t, d.Tx(ctx, func(tx *db.Tx) (err error) {
+				written, err = tx.InsertNew(ctx, "counter", []string{"id", "n"}, 1, rows)
+				return err
+			}))
+			return written
+		}
+		if got, want := insert("a", "b", "a"), []bool{true, true, false}; !slices.Equal(got, want) {
+			t.Errorf("a, b, a: wrote %v, want %v", got, want)
+		}
+		if got, want := insert("c", "b", "d", "a", "e"), []bool{true, false, true, false, true}; !slices.Equal(got, want) {
+			t.Errorf("c, b, d, a, e: wrote %v, want %v", got, want)
+		}
+		if got := insert(); len(got) != 0 {
+			t.Errorf("nothing: wrote %v", got)
+		}
+		var ids, n int64
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			_, err := tx.Get(ctx, `SELECT COUNT(*), CAST(SUM(n) AS BIGINT) FROM counter`, nil, &ids, &n)
+			return err
+		}))
+		if ids != 5 || n != 0+1+0+2+4 {
+			t.Errorf("got %d rows of sum %d, want the first of each", ids, n)
+		}
+	})
+}
+
+func TestViewAfterClose(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), db.Config{URL: filepath.Join(t.TempDir(), "x.db")}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	nothing := func(*db.Tx) error { return nil }
+	must(t, d.View(t.Context(), nothing))
+	must(t, d.Close())
+	if err := d.View(t.Context(), nothing); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("read after close: got %v, want unavailable", err)
+	}
+	if err := d.Tx(t.Context(), nothing); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("write after close: got %v, want unavailable", err)
 	}
 }

@@ -76,24 +76,17 @@ type Row interface {
 	Scan(dest ...any) error
 }
 
-// rowsPerStatement keeps a multi-row INSERT within the engines' parameter
-// limits and makes only two statement texts per table, which both engines
-// then keep prepared.
-const rowsPerStatement = 100
+// statementRows are the numbers of rows that one INSERT may have: few, so
+// that both engines keep each text prepared, and within their limits on
+// parameters. The largest that is not too many is taken.
+var statementRows = []int{128, 64, 32, 16, 8, 4, 2, 1}
 
 // Insert writes rows into table, many per statement. Each row has one value
 // per column.
 func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [][]any) error {
 	for len(rows) > 0 {
-		n := 1
-		if len(rows) >= rowsPerStatement {
-			n = rowsPerStatement
-		}
-		args := make([]any, 0, n*len(columns))
-		for _, r := range rows[:n] {
-			args = append(args, r...)
-		}
-		if _, err := tx.run.ExecContext(ctx, insertText(tx.db.engine, table, columns, n), args...); err != nil {
+		n, args := statement(rows)
+		if _, err := tx.run.ExecContext(ctx, insertText(tx.db.engine, table, columns, n, ""), args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -101,18 +94,72 @@ func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [
 	return nil
 }
 
+// InsertNew is Insert that passes over rows whose key, the first keys columns,
+// is there already, also from this very call. The key must be a unique one of
+// the table, of strings. It reports which of the rows it wrote.
+func (tx *Tx) InsertNew(ctx context.Context, table string, columns []string, keys int, rows [][]any) (written []bool, err error) {
+	key := strings.Join(columns[:keys], ", ")
+	suffix := " ON CONFLICT (" + key + ") DO NOTHING RETURNING " + key
+	fresh := map[string]bool{}
+	got, dest := make([]string, keys), make([]any, keys)
+	for i := range got {
+		dest[i] = &got[i]
+	}
+	for rest := rows; len(rest) > 0; {
+		n, args := statement(rest)
+		res, err := tx.run.QueryContext(ctx, insertText(tx.db.engine, table, columns, n, suffix), args...)
+		if err != nil {
+			return nil, err
+		}
+		for res.Next() {
+			if err := res.Scan(dest...); err != nil {
+				return nil, errors.Join(err, res.Close())
+			}
+			fresh[fmt.Sprintf("%q", got)] = true
+		}
+		if err := errors.Join(res.Err(), res.Close()); err != nil {
+			return nil, err
+		}
+		rest = rest[n:]
+	}
+	written = make([]bool, len(rows))
+	for i, r := range rows {
+		for j := range keys {
+			got[j] = r[j].(string)
+		}
+		k := fmt.Sprintf("%q", got)
+		written[i] = fresh[k]
+		delete(fresh, k) // the next of the same key was passed over
+	}
+	return written, nil
+}
+
+// statement returns how many of the rows the next statement takes, and their values.
+func statement(rows [][]any) (n int, args []any) {
+	for _, n = range statementRows {
+		if n <= len(rows) {
+			break
+		}
+	}
+	args = make([]any, 0, n*len(rows[0]))
+	for _, r := range rows[:n] {
+		args = append(args, r...)
+	}
+	return n, args
+}
+
 // insertKey names the text of an INSERT.
 type insertKey struct {
-	engine         Engine
-	table, columns string
-	rows           int
+	engine                 Engine
+	table, columns, suffix string
+	rows                   int
 }
 
 // insertTexts caches them: making one costs more than running it.
 var insertTexts sync.Map
 
-func insertText(engine Engine, table string, columns []string, n int) string {
-	key := insertKey{engine, table, strings.Join(columns, ", "), n}
+func insertText(engine Engine, table string, columns []string, n int, suffix string) string {
+	key := insertKey{engine, table, strings.Join(columns, ", "), suffix, n}
 	if q, ok := insertTexts.Load(key); ok {
 		return q.(string)
 	}
@@ -139,6 +186,7 @@ func insertText(engine Engine, table string, columns []string, n int) string {
 		}
 		b.WriteByte(')')
 	}
+	b.WriteString(suffix)
 	q := b.String()
 	insertTexts.Store(key, q)
 	return q
