@@ -100,7 +100,7 @@ func (s *Service) lookup(ctx context.Context, id keyID) (*entry, error) {
 // code), made by the caller in ctx.
 func (s *Service) Audit(ctx context.Context, a core.Audit, subject, outcome string) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
-		return insertEvent(ctx, tx, event(ctx, tx, a, subject, outcome))
+		return insertEvents(ctx, tx, event(ctx, tx, a, subject, outcome))
 	})
 }
 
@@ -108,14 +108,36 @@ func (s *Service) Audit(ctx context.Context, a core.Audit, subject, outcome stri
 // ctx succeeded, and marks the request as audited once that is committed. It
 // does nothing if ctx comes from no request.
 func (s *Service) AuditTx(ctx context.Context, tx *db.Tx, subject string) error {
-	a := core.AuditFrom(ctx)
-	if a == nil {
+	return s.AuditAllTx(ctx, tx, []Success{{ctx, subject}})
+}
+
+// Success is a request that succeeded.
+type Success struct {
+	Request context.Context // the request's own
+	Subject string
+}
+
+// AuditAllTx is AuditTx for several requests that one transaction serves.
+func (s *Service) AuditAllTx(ctx context.Context, tx *db.Tx, list []Success) error {
+	var events []Event
+	var audits []*core.Audit
+	for _, x := range list {
+		if a := core.AuditFrom(x.Request); a != nil {
+			audits = append(audits, a)
+			events = append(events, event(x.Request, tx, *a, x.Subject, "OK"))
+		}
+	}
+	if len(events) == 0 {
 		return nil
 	}
-	if err := insertEvent(ctx, tx, event(ctx, tx, *a, subject, "OK")); err != nil {
+	if err := insertEvents(ctx, tx, events...); err != nil {
 		return err
 	}
-	tx.AfterCommit(func() { a.Done = true })
+	tx.AfterCommit(func() {
+		for _, a := range audits {
+			a.Done = true
+		}
+	})
 	return nil
 }
 

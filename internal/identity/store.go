@@ -209,11 +209,14 @@ func revokeKey(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-func insertEvent(ctx context.Context, tx *db.Tx, e Event) error {
-	err := tx.Insert(ctx, "audit_events", []string{"event_id", "at", "tenant_id", "user_id", "key_id", "method", "subject", "outcome", "remote"},
-		[][]any{{e.ID, db.Micros(e.At), e.TenantID, e.UserID, e.KeyID, e.Method, e.Subject, e.Outcome, e.Remote}})
+func insertEvents(ctx context.Context, tx *db.Tx, events ...Event) error {
+	rows := make([][]any, len(events))
+	for i, e := range events {
+		rows[i] = []any{e.ID, db.Micros(e.At), e.TenantID, e.UserID, e.KeyID, e.Method, e.Subject, e.Outcome, e.Remote}
+	}
+	err := tx.Insert(ctx, "audit_events", []string{"event_id", "at", "tenant_id", "user_id", "key_id", "method", "subject", "outcome", "remote"}, rows)
 	if err != nil {
-		return fmt.Errorf("insert audit event of %s: %w", e.Method, err)
+		return fmt.Errorf("insert %d audit events: %w", len(events), err)
 	}
 	return nil
 }
