@@ -21,7 +21,8 @@
 //
 // Pick takes the first works of every shape (what they ask for), so that a
 // flood of equal jobs neither makes a cycle long nor hides a job that asks for
-// something else. A cycle runs when something changed: work came, or room did.
+// something else. A cycle runs when something changed: work came, room did, or
+// ([lookEvery]) a center.
 package scheduler
 
 import (
@@ -154,6 +155,8 @@ func (s *Service) Wake() {
 const (
 	// reloadEvery repairs what signals missed.
 	reloadEvery = 20 * time.Second
+	// lookEvery is how soon work that waits notices a center that came.
+	lookEvery = 500 * time.Millisecond
 	// perShape works of each shape go into a cycle.
 	perShape = 128
 	// maxCycle works in all go into a cycle.
@@ -252,7 +255,9 @@ func (s *Service) Run(ctx context.Context) error {
 	q := newQueue()
 	reload := time.NewTicker(reloadEvery)
 	defer reload.Stop()
-	full := true
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	full, seen := true, ""
 	for {
 		more, err := s.cycle(ctx, q, full)
 		full = err != nil
@@ -262,15 +267,43 @@ func (s *Service) Run(ctx context.Context) error {
 		if more && err == nil {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-reload.C:
-			full = true
-		case <-retryAfter(err):
+		retry := retryAfter(err)
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+				waiting = len(q.items) == 0 || !s.roomChanged(ctx, &seen)
+				continue
+			case <-s.wake:
+			case <-reload.C:
+				full = true
+			case <-retry:
+			}
+			waiting = false
 		}
 	}
+}
+
+// roomChanged reports whether centers came, went or changed since seen, which
+// it brings up to date: no job's event tells of that.
+func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return false // the next cycle says so
+	}
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d", cat.Version)
+	for _, c := range snap.Centers {
+		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
+	}
+	changed := b.String() != *seen
+	*seen = b.String()
+	return changed
 }
 
 // retryAfter is a pause after a failed cycle, none (for ever) otherwise.
