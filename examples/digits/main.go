@@ -254,9 +254,7 @@ func (n *network) predict(x []float64) []float64 {
 // learn adds the gradients of one sample and returns its loss.
 func (n *network) learn(s *sample) float64 {
 	p := n.predict(s.x[:])
-	for i, v := range p { // gradient of cross entropy through softmax
-		n.output.dy[i] = v
-	}
+	copy(n.output.dy, p) // gradient of cross entropy through softmax
 	n.output.dy[s.digit]--
 	if n.hidden == nil {
 		n.output.backward(s.x[:], nil)

@@ -15,7 +15,8 @@
 //     an error that ends with the tail of the engine's own log.
 //   - An engine that is not installed is a [MissingError]. The functions that
 //     take a testing.TB skip the test with that text, or fail it where the
-//     environment says CI=true, because there nothing may be missing.
+//     environment says CI=true, because there nothing may be missing but
+//     Kubernetes.
 //
 // Each engine comes in two forms. StartX(ctx, ...) returns a value with a
 // Close method, for commands; ctx bounds the start and nothing else. X(tb, ...)

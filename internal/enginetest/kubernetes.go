@@ -242,12 +242,18 @@ func (k *Kubernetes) Close() error {
 }
 
 // KubernetesCluster starts a control plane for a test, not durable unless the
-// caller says so with StartKubernetes.
+// caller says so with StartKubernetes. Without the control plane's programs it
+// skips aloud even where CI=true: building them takes minutes and is part of
+// `scripts/deps.sh bench`, not of what tests need.
 func KubernetesCluster(tb testing.TB) *Kubernetes {
 	tb.Helper()
 	ctx, cancel := testContext(tb)
 	defer cancel()
 	k, err := StartKubernetes(ctx, KubernetesConfig{NotDurable: true})
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		tb.Skipf("SKIPPED: %v", missing)
+	}
 	check(tb, err)
 	closeAtEnd(tb, k)
 	return k

@@ -457,7 +457,7 @@ func (s *Slurm) Token(ctx context.Context, user string, lifetime time.Duration) 
 	}
 	token, ok := strings.CutPrefix(strings.TrimSpace(out), "SLURM_JWT=")
 	if !ok {
-		return "", fmt.Errorf("scontrol token printed %q, want SLURM_JWT=...", out)
+		return "", fmt.Errorf("scontrol token printed %q, want SLURM_JWT=TOKEN", out)
 	}
 	return token, nil
 }

@@ -62,7 +62,7 @@ func TestFolderSurvivesKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, last, logged, appended := NewChunks(s), -1, int64(0), 0
+	last, logged, appended := -1, int64(0), 0
 	for range 5 {
 		child := exec.Command(os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), killedVar+"="+dir)
@@ -101,7 +101,7 @@ func TestFolderSurvivesKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c = NewChunks(again)
+		c := NewChunks(again)
 		count := 0
 		for after := ""; ; {
 			page, err := again.List(t.Context(), "", after, 100)

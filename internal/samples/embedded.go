@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
@@ -150,7 +151,7 @@ func failedAppend(err error) error {
 // series returns the labels of a sample as the TSDB has them.
 func series(b *labels.ScratchBuilder, s *Sample) labels.Labels {
 	b.Reset()
-	b.Add(labels.MetricName, s.Name)
+	b.Add(model.MetricNameLabel, s.Name)
 	for _, l := range s.Labels {
 		if l.Value != "" {
 			b.Add(l.Name, l.Value)
@@ -245,7 +246,7 @@ func (e *embedded) convert(value any, at time.Time) ([]Series, error) {
 func named(metric labels.Labels, points []Point) Series {
 	s := Series{Points: points}
 	metric.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName {
+		if l.Name == model.MetricNameLabel {
 			s.Name = l.Value
 		} else {
 			s.Labels = append(s.Labels, Label{l.Name, l.Value})

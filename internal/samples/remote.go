@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/prompb"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -115,7 +115,7 @@ func (r *remote) append(ctx context.Context, batch []Sample) (Report, error) {
 
 func toKeyed(s *Sample) keyed {
 	k := keyed{at: s.At.UnixMilli(), value: s.Value}
-	k.labels = append(k.labels, prompb.Label{Name: labels.MetricName, Value: s.Name})
+	k.labels = append(k.labels, prompb.Label{Name: model.MetricNameLabel, Value: s.Name})
 	for _, l := range s.Labels {
 		if l.Value != "" {
 			k.labels = append(k.labels, prompb.Label{Name: l.Name, Value: l.Value})
@@ -397,9 +397,9 @@ func (d data) series(limit int) ([]Series, error) {
 		}
 		out := make([]Series, 0, len(lines))
 		for _, l := range lines {
-			s := Series{Name: l.Metric[labels.MetricName]}
+			s := Series{Name: l.Metric[model.MetricNameLabel]}
 			for name, value := range l.Metric {
-				if name != labels.MetricName {
+				if name != model.MetricNameLabel {
 					s.Labels = append(s.Labels, Label{name, value})
 				}
 			}
