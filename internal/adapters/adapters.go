@@ -164,6 +164,7 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 	if inv == nil {
 		return nil, fault.Fields(fault.Field{Path: "inventory", Problem: "is required"})
 	}
+	jwt := ""
 	refused := fault.New(fault.Unauthenticated, "the join token is unknown, expired or was used by another gateway; make one with: yunhe center join-token")
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		var center, usedBy string
@@ -193,6 +194,10 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 		if err := s.reg.JoinTx(ctx, tx, inv, "gateway"); err != nil {
 			return err
 		}
+		// Here, so that a key that is none does not use up the token.
+		if jwt, err = s.bus.AgentJWT(inv.AiCenterId, publicKey); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `UPDATE join_tokens SET used_by = $2 WHERE token_hash = $1`, hash(token), publicKey); err != nil {
 			return err
 		}
@@ -206,10 +211,6 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 	s.mu.Lock()
 	delete(s.removed, inv.AiCenterId)
 	s.mu.Unlock()
-	jwt, err := s.bus.AgentJWT(inv.AiCenterId, publicKey)
-	if err != nil {
-		return nil, err
-	}
 	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
 	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
 }
@@ -248,6 +249,10 @@ func (s *Service) RemoveGateway(ctx context.Context, centerID string) error {
 			err = fault.New(fault.NotFound, "center %q has no gateway", centerID)
 		}
 		if err != nil {
+			return err
+		}
+		// Its token must not bring it back.
+		if _, err := tx.Exec(ctx, `DELETE FROM join_tokens WHERE used_by = (SELECT public_key FROM gateways WHERE ai_center_id = $1)`, centerID); err != nil {
 			return err
 		}
 		return s.reg.MarkDownTx(ctx, tx, centerID)
