@@ -52,6 +52,7 @@ type FakeCenter struct {
 	ID     string
 	Center Center
 	Seed   string
+	Token  string
 	Joined *adaptersv1.JoinResponse
 
 	tb  testing.TB
@@ -64,6 +65,8 @@ type FakeCenter struct {
 	known    map[string]*Replica
 	applied  map[string]int // how often the platform sent each attempt
 	stops    map[string]int // how often it asked to stop each attempt
+	last     map[string]*adapterv1.Attempt
+	drop     map[string]int // requests to lose
 	changed  chan struct{}  // closed and replaced with every change
 }
 
@@ -90,7 +93,7 @@ func Succeed(r *Replica) {
 // Join admits a fake center and connects it; it leaves when the test tb ends.
 func (a *App) Join(tb testing.TB, c Center) *FakeCenter {
 	tb.Helper()
-	f := &FakeCenter{ID: c.ID, Center: c, tb: tb, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, changed: make(chan struct{})}
+	f := &FakeCenter{ID: c.ID, Center: c, tb: tb, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, last: map[string]*adapterv1.Attempt{}, drop: map[string]int{}, changed: make(chan struct{})}
 	seed, pub, err := bus.NewAgentKey()
 	if err != nil {
 		tb.Fatalf("make a key: %v", err)
@@ -100,6 +103,7 @@ func (a *App) Join(tb testing.TB, c Center) *FakeCenter {
 	if err != nil {
 		tb.Fatalf("create a token for center %s: %v", c.ID, err)
 	}
+	f.Token = token.Token
 	f.Joined, err = NewClient(a.URL(), "").Adapters.Join(tb.Context(), &adaptersv1.JoinRequest{Token: token.Token, PublicKey: pub, Inventory: f.inv})
 	if err != nil {
 		tb.Fatalf("center %s joins: %v", c.ID, err)
@@ -265,7 +269,31 @@ func (f *FakeCenter) Report(statuses ...*adapterv1.Status) *adapterv1.ReportResp
 	}
 }
 
+// Drop has the center lose the platform's next n requests of a kind ("apply",
+// "remove"), as if they had never come.
+func (f *FakeCenter) Drop(what string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drop[what] = n
+}
+
+// Last is an attempt as the platform sent it last.
+func (f *FakeCenter) Last(attemptID string) *adapterv1.Attempt {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last[attemptID]
+}
+
 func (f *FakeCenter) answer(_ context.Context, what string, data []byte) ([]byte, error) {
+	f.mu.Lock()
+	lost := f.drop[what] > 0
+	if lost {
+		f.drop[what]--
+	}
+	f.mu.Unlock()
+	if lost {
+		return nil, fault.New(fault.Unavailable, "lost on the way")
+	}
 	switch what {
 	case "apply":
 		r := &adapterv1.ApplyRequest{}
@@ -301,6 +329,7 @@ func (f *FakeCenter) apply(r *adapterv1.ApplyRequest) *adapterv1.ApplyResponse {
 	defer f.mu.Unlock()
 	for _, a := range r.Attempts {
 		f.applied[a.AttemptId]++
+		f.last[a.AttemptId] = a
 		if f.known[a.AttemptId] != nil {
 			continue
 		}
