@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLedgerSurvives(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "recorded")
+	l, err := openLedger(path)
+	must(t, err)
+	must(t, l.add([]string{"att_1", "att_2"}))
+	must(t, l.add([]string{"att_3"}))
+	if l.has("att_4") || !l.has("att_2") {
+		t.Error("the ledger forgets or invents")
+	}
+	// Killed: not closed, and in the middle of a line.
+	now := time.Now()
+	for _, torn := range []string{"att_torn", "att_torn ", fmt.Sprintf("att_torn %d", now.Unix())[:15], "\x00\x00\x00", "att_old 1\n" + fmt.Sprintf("att_edge %d\natt_", now.Add(-ledgerKeep-time.Minute).Unix())} {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		must(t, err)
+		_, err = f.WriteString(torn)
+		must(t, errors.Join(err, f.Close()))
+		l, err := openLedger(path)
+		if err != nil {
+			t.Fatalf("after %q: %v", torn, err)
+		}
+		for _, id := range []string{"att_1", "att_2", "att_3"} {
+			if !l.has(id) {
+				t.Errorf("after %q: %s is forgotten", torn, id)
+			}
+		}
+		for _, id := range []string{"att_torn", "att_old", "att_edge", "att_", "\x00\x00\x00"} {
+			if l.has(id) {
+				t.Errorf("after %q: %q is remembered", torn, id)
+			}
+		}
+		l.close()
+	}
+	l, err = openLedger(path)
+	must(t, err)
+	must(t, l.add([]string{"att_5"})) // appended to whole lines
+	l.close()
+	l, err = openLedger(path)
+	must(t, err)
+	defer l.close()
+	if !l.has("att_5") || !l.has("att_3") {
+		t.Error("a line after a torn one is lost")
+	}
+}
+
+// The key is on disk before the token is used: however often the gateway is
+// killed in between, it is the same gateway to the platform.
+func TestMembershipBeforeToken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	var keys []string
+	cfg := Config{Dir: dir, Token: "yj_once"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Join = func(_ context.Context, r *adaptersv1.JoinRequest) (*adaptersv1.JoinResponse, error) {
+		b, err := os.ReadFile(filepath.Join(dir, "gateway.json"))
+		must(t, err)
+		if !strings.Contains(string(b), "seed") {
+			t.Errorf("the token is used and the key is not kept: %s", b)
+		}
+		keys = append(keys, r.PublicKey)
+		cancel() // killed before the answer came
+		return nil, fault.New(fault.Unavailable, "away")
+	}
+	if _, err := member(ctx, cfg, &adapterv1.Inventory{}, log); !errors.Is(err, context.Canceled) {
+		t.Fatalf("killed while joining: %v", err)
+	}
+	calls := 0
+	cfg.Join = func(_ context.Context, r *adaptersv1.JoinRequest) (*adaptersv1.JoinResponse, error) {
+		keys = append(keys, r.PublicKey)
+		calls++
+		return &adaptersv1.JoinResponse{AiCenterId: "c1", BusUrls: []string{"nats://127.0.0.1:1"}, BusJwt: "jwt"}, nil
+	}
+	m, err := member(t.Context(), cfg, &adapterv1.Inventory{}, log)
+	must(t, err)
+	pub, err := bus.PublicKey(m.Seed)
+	must(t, err)
+	if len(keys) != 2 || keys[0] != keys[1] || keys[1] != pub {
+		t.Errorf("keys shown: %v, kept: %s", keys, pub)
+	}
+	cfg.Token = ""
+	again, err := member(t.Context(), cfg, &adapterv1.Inventory{}, log)
+	if err != nil || again.CenterID != "c1" || again.JWT != "jwt" || again.Seed != m.Seed || calls != 1 {
+		t.Errorf("the next start: %+v, %v after %d calls", again, err, calls)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "gateway.json")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v", st, err)
+	}
+}
+
+func TestMemberRefuses(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	dir := t.TempDir()
+	if _, err := member(t.Context(), Config{Dir: dir}, nil, log); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "--token") {
+		t.Errorf("no token: %v", err)
+	}
+	denied := Config{Dir: dir, Token: "x", Join: func(context.Context, *adaptersv1.JoinRequest) (*adaptersv1.JoinResponse, error) {
+		return nil, fault.New(fault.Unauthenticated, "no")
+	}}
+	if _, err := member(t.Context(), denied, nil, log); fault.KindOf(err) != fault.Unauthenticated {
+		t.Errorf("refused: %v, want it given up", err)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "gateway.json"), []byte("{"), 0o600))
+	if _, err := member(t.Context(), denied, nil, log); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("spoiled file: %v", err)
+	}
+}
+
+func TestInventory(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Dir: t.TempDir(), Center: Center{ID: "c", CPU: "1500m", Memory: "2Gi", Prices: map[string]int64{"small": 7}, StaticWatts: 1.5}}
+	inv, err := inventory(cfg)
+	must(t, err)
+	if inv.Capacity["cpu"] != 1500 || inv.Capacity["memory"] != 2<<30 || inv.Capacity["storage"] <= 0 || inv.StaticMilliwattsPerCpu != 1500 || len(inv.Offers) != 1 || inv.Offers[0].Price != 7 {
+		t.Errorf("declared: %v", inv)
+	}
+	cfg.Center = Center{ID: "c"}
+	if inv, err = inventory(cfg); err != nil || inv.Capacity["cpu"] < 1000 || inv.Capacity["memory"] < 1<<20 {
+		t.Errorf("measured: %v, %v", inv, err)
+	}
+	for _, bad := range []Center{{CPU: "x"}, {CPU: "-1"}, {Memory: "1.5"}} {
+		cfg.Center = bad
+		if _, err := inventory(cfg); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// What the platform cannot mean is answered, whatever the bytes.
+func FuzzAnswer(f *testing.F) {
+	for _, what := range []string{"apply", "remove", "readlog", "discover", "describe", "no-such"} {
+		f.Add(what, []byte("\x0a\x02\xff\xfe"))
+		f.Add(what, []byte(nil))
+	}
+	f.Fuzz(func(t *testing.T, what string, data []byte) {
+		if what == "apply" || what == "remove" || what == "readlog" {
+			// Only what cannot be read: the rest needs a sandbox.
+			data = append([]byte{0x0a, 0x02, 0xff, 0xfe}, data...)
+		}
+		a := &Agent{inv: &adapterv1.Inventory{}}
+		out, err := a.answer(t.Context(), what, data)
+		if k := fault.KindOf(err); err != nil && k != fault.Invalid && k != fault.Unimplemented {
+			t.Fatalf("%s of %q: %q, %v", what, data, out, err)
+		}
+	})
+}
