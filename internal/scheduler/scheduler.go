@@ -177,11 +177,13 @@ type queue struct {
 type entry struct {
 	Item
 	shape string
+	gone  bool // not in the queue any more
 }
 
 // shape holds the jobs that ask for the same thing, best first when sorted.
 type shape struct {
 	list   []*entry
+	gone   int // entries of the list that are gone
 	sorted bool
 }
 
@@ -204,7 +206,25 @@ func (q *queue) put(it Item) {
 }
 
 // remove forgets a job. Its entry in the shape's list is dropped when met.
-func (q *queue) remove(id string) { delete(q.items, id) }
+func (q *queue) remove(id string) {
+	if e := q.items[id]; e != nil {
+		e.gone = true
+		q.shapes[e.shape].gone++
+		delete(q.items, id)
+	}
+}
+
+// live drops the entries that are gone if they are in the way: at the front,
+// where they mostly are, or half of the list.
+func (sh *shape) live() []*entry {
+	for len(sh.list) > 0 && sh.list[0].gone {
+		sh.list, sh.gone = sh.list[1:], sh.gone-1
+	}
+	if sh.gone > len(sh.list)/2 {
+		sh.list, sh.gone = slices.DeleteFunc(sh.list, func(e *entry) bool { return e.gone }), 0
+	}
+	return sh.list
+}
 
 func before(a, b *entry) bool {
 	return cmp.Or(-cmp.Compare(a.Work.Priority, b.Work.Priority), cmp.Compare(a.Work.Arrival, b.Work.Arrival), strings.Compare(a.Work.ID, b.Work.ID)) < 0
@@ -214,8 +234,7 @@ func before(a, b *entry) bool {
 func (q *queue) pick() []*entry {
 	var out []*entry
 	for name, sh := range q.shapes {
-		sh.list = slices.DeleteFunc(sh.list[:min(len(sh.list), len(sh.list))], func(e *entry) bool { return q.items[e.Work.ID] != e })
-		if len(sh.list) == 0 {
+		if len(sh.live()) == 0 {
 			delete(q.shapes, name)
 			continue
 		}
@@ -228,7 +247,16 @@ func (q *queue) pick() []*entry {
 			})
 			sh.sorted = true
 		}
-		out = append(out, sh.list[:min(perShape, len(sh.list))]...)
+		n := 0
+		for _, e := range sh.list {
+			if n == perShape {
+				break
+			}
+			if !e.gone {
+				out = append(out, e)
+				n++
+			}
+		}
 	}
 	slices.SortFunc(out, func(a, b *entry) int {
 		if before(a, b) {
@@ -260,7 +288,9 @@ func (s *Service) Run(ctx context.Context) error {
 	full, seen := true, ""
 	for {
 		more, err := s.cycle(ctx, q, full)
-		full = err != nil
+		if full = err != nil; full {
+			q = newQueue() // what failed may be the copy's fault
+		}
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("scheduling cycle failed, will read the queue anew", "error", err)
 		}
@@ -314,25 +344,46 @@ func retryAfter(err error) <-chan time.Time {
 	return time.After(200 * time.Millisecond)
 }
 
-// cycle looks for new work and places what fits. It reports whether another
-// cycle may place more at once.
-func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, err error) {
-	if full {
-		*q = *newQueue()
-	}
+// update brings the queue up to date with what was put into it since the last
+// time or, if full, with all that waits: of that, only what the queue does not
+// know is read whole.
+func (s *Service) update(ctx context.Context, q *queue, full bool) error {
 	since := q.cursor
 	if s.db.Engine() == db.Postgres {
 		since = max(0, q.cursor-overlap)
 	}
+	if full {
+		since = 0
+	}
+	listed := map[string]bool{}
 	items, err := s.src.Waiting(ctx, since, func(id string, at int64) bool {
+		if full {
+			listed[id] = true
+		}
 		old := q.items[id]
 		return old != nil && old.Since == at
 	})
 	if err != nil {
-		return false, fmt.Errorf("read the queue: %w", err)
+		return err
+	}
+	if full {
+		for id := range q.items {
+			if !listed[id] {
+				q.remove(id)
+			}
+		}
 	}
 	for _, it := range items {
 		q.put(it)
+	}
+	return nil
+}
+
+// cycle looks for new work and places what fits. It reports whether another
+// cycle may place more at once.
+func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, err error) {
+	if err := s.update(ctx, q, full); err != nil {
+		return false, fmt.Errorf("read the queue: %w", err)
 	}
 	s.waiting.Set(float64(len(q.items)))
 	picked := q.pick()
