@@ -20,22 +20,24 @@ type submission struct {
 	digest  string          // of the jobs
 	records []*record
 
-	done chan struct{} // closed when the fields below are set
-	ids  []string      // of the jobs, perhaps those of an earlier request
-	made bool          // the records are stored
+	turn chan []*submission // receives the group that this one's caller shall store
+	done chan struct{}      // closed when the fields below are set
+	ids  []string           // of the jobs, perhaps those of an earlier request
+	made bool               // the records are stored
 	err  error
 }
 
 // gatherer stores submissions that come at the same time in one transaction:
 // they share its round trips and its wait for the disk. Each is acknowledged
 // after the commit, as if it had been alone. A submission that comes alone
-// waits for nothing.
+// waits for nothing. Transactions run in the goroutines of callers, so there
+// is nothing to start; while a submission is queued, all may run that can.
 type gatherer struct {
 	store func(ctx context.Context, group []*submission) error
-	slots chan struct{} // one taken by each transaction under way
 
-	mu    sync.Mutex // guards queue
-	queue []*submission
+	mu      sync.Mutex // guards the fields below
+	queue   []*submission
+	running int // transactions under way
 }
 
 const (
@@ -50,35 +52,49 @@ const (
 )
 
 func newGatherer(store func(context.Context, []*submission) error) *gatherer {
-	return &gatherer{store: store, slots: make(chan struct{}, gatherWidth)}
+	return &gatherer{store: store}
 }
 
-// do stores a submission and returns when its fields are set. It runs in the
-// goroutine of whichever caller finds a slot, so there is nothing to start.
+// do stores a submission and returns when its fields are set.
 func (g *gatherer) do(x *submission) {
-	x.done = make(chan struct{})
+	x.turn, x.done = make(chan []*submission, 1), make(chan struct{})
+	var group []*submission
 	g.mu.Lock()
 	g.queue = append(g.queue, x)
+	if g.running < gatherWidth {
+		g.running++
+		group = g.take()
+	}
 	g.mu.Unlock()
-	for {
+	if group == nil {
 		select {
 		case <-x.done:
 			return
-		case g.slots <- struct{}{}:
-			g.lead(context.WithoutCancel(x.ctx))
-			<-g.slots
+		case group = <-x.turn:
 		}
+	}
+	g.lead(context.WithoutCancel(x.ctx), group)
+	g.mu.Lock()
+	next := g.take()
+	if next == nil {
+		g.running--
+	}
+	g.mu.Unlock()
+	if next != nil {
+		next[0].turn <- next
 	}
 }
 
-// take returns the next submissions of a transaction.
+// take returns the submissions of the next transaction, nil if none waits;
+// g.mu is held.
 func (g *gatherer) take() []*submission {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	n, jobs := 0, 0
 	for n < len(g.queue) && (n == 0 || jobs+len(g.queue[n].records) <= gatherJobs) {
 		jobs += len(g.queue[n].records)
 		n++
+	}
+	if n == 0 {
+		return nil
 	}
 	group := g.queue[:n:n]
 	if g.queue = g.queue[n:]; len(g.queue) == 0 {
@@ -87,11 +103,12 @@ func (g *gatherer) take() []*submission {
 	return group
 }
 
-func (g *gatherer) lead(ctx context.Context) {
+// lead stores a group.
+func (g *gatherer) lead(ctx context.Context, all []*submission) {
 	ctx, cancel := context.WithTimeout(ctx, gatherLimit)
 	defer cancel()
 	var group []*submission
-	for _, x := range g.take() {
+	for _, x := range all {
 		if x.err = x.ctx.Err(); x.err != nil { // its caller gave up
 			close(x.done)
 			continue
