@@ -126,7 +126,7 @@ func policyWeightsSetCommand(c *cli) *cobra.Command {
 		Use: "set (POLICY=WEIGHT... | --preset NAME)", Short: "Replace the weights",
 		Long: `Replaces all weights: a policy that is not named gets weight 0. Weights are whole
 numbers from 0 to 1000; only their proportion counts.`,
-		Example: `  yunhe policy weights set lowest-price=60 load-aware=40
+		Example: `  yunhe policy weights set lowest-price=60 least-load=40
   yunhe policy weights set --preset balanced`,
 		Args: takes(0, -1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -162,6 +162,9 @@ func (c *Config) Validate() error {
 	if len(c.Roles) > 0 && !c.postgres() {
 		k.Add("roles", "may be chosen only with PostgreSQL: with SQLite one process runs them all")
 	}
+	if len(c.Roles) > 0 && c.postgres() && c.Bus.URL == "" {
+		k.Add("roles", "may be chosen only with a bus all processes share: set bus.url")
+	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		k.Add("log.level", "must be debug, info, warn or error, got %q", c.Log.Level)
 	}

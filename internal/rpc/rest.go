@@ -173,6 +173,8 @@ var (
 	wrongValue   = regexp.MustCompile(`^\(line (\d+):(\d+)\): invalid value for (\w+) field (\w+): (.*)$`)
 	unknownField = regexp.MustCompile(`unknown field "(.*)"$`)
 	wrongParam   = regexp.MustCompile(`^invalid parameter "([^"]*)" ?(.*)$`)
+	unknownParam = regexp.MustCompile(`^in field path "([^"]*)": element `)
+	explained    = regexp.MustCompile(`^(?:"([^"]+)" is not a field here|(\w+): must be of type .*)$`) // by strictJSON
 	wrongSyntax  = regexp.MustCompile(`^syntax error \(line (\d+):(\d+)\): (.*)$`)
 )
 
@@ -191,6 +193,12 @@ func explain(msg string) (field, text string) {
 	}
 	if m := wrongParam.FindStringSubmatch(msg); m != nil {
 		return clip(m[1], 64), fmt.Sprintf("%s: is not a value of this parameter: %s", clip(m[1], 64), clip(m[2], 100))
+	}
+	if m := unknownParam.FindStringSubmatch(msg); m != nil {
+		return clip(m[1], 64), fmt.Sprintf("%q is not a parameter or field here", clip(m[1], 64))
+	}
+	if m := explained.FindStringSubmatch(msg); m != nil {
+		return clip(m[1]+m[2], 64), msg
 	}
 	if m := wrongSyntax.FindStringSubmatch(msg); m != nil {
 		return "", fmt.Sprintf("the body is not the JSON expected: %s (line %s, column %s)", clip(m[3], 200), m[1], m[2])

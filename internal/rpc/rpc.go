@@ -372,7 +372,9 @@ func (s *Server) writeError(w http.ResponseWriter, _ *http.Request, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the caller may be gone
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // it is no HTML, and people copy links out of it
+	_ = enc.Encode(v)        // the caller may be gone
 }
 
 // Methods returns every mounted procedure with its permission, sorted.
@@ -390,7 +392,7 @@ type strictJSON struct{}
 
 func (strictJSON) Name() string { return "json" }
 func (strictJSON) Marshal(v any) ([]byte, error) {
-	return protojson.MarshalOptions{}.Marshal(v.(proto.Message))
+	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(v.(proto.Message))
 }
 func (strictJSON) Unmarshal(b []byte, v any) error {
 	if len(b) == 0 {
