@@ -107,17 +107,20 @@ func TestValidate(t *testing.T) {
 		path   string
 		word   string
 	}{
-		"no data folder":        {func(c *app.Config) { c.Data = "" }, "data", "folder"},
-		"no port":               {func(c *app.Config) { c.Listen.Address = "127.0.0.1" }, "listen.address", `"127.0.0.1"`},
-		"port too large":        {func(c *app.Config) { c.Listen.Address = "127.0.0.1:65536" }, "listen.address", "65536"},
-		"port by name":          {func(c *app.Config) { c.Listen.Address = "127.0.0.1:" }, "listen.address", "host:port"},
-		"certificate alone":     {func(c *app.Config) { c.Listen.CertFile = "c" }, "listen.cert_file", "listen.key_file"},
-		"key alone":             {func(c *app.Config) { c.Listen.KeyFile = "k" }, "listen.cert_file", "listen.key_file"},
-		"bus without a port":    {func(c *app.Config) { c.Bus.Listen = "x" }, "bus.listen", `"x"`},
-		"too many replicas":     {func(c *app.Config) { c.Bus.Replicas = 6 }, "bus.replicas", "between 0 and 5, got 6"},
-		"another database":      {func(c *app.Config) { c.Database.URL = "mysql://user:secret@h/d" }, "database.url", "mysql://"},
-		"time that runs back":   {func(c *app.Config) { c.Samples.Retention = -time.Hour }, "samples.retention", "-1h"},
-		"unknown role":          {func(c *app.Config) { c.Database.URL, c.Bus.URL = "postgres://x", "nats://x"; c.Roles = []string{"api", "boss"} }, "roles[1]", `"boss"`},
+		"no data folder":      {func(c *app.Config) { c.Data = "" }, "data", "folder"},
+		"no port":             {func(c *app.Config) { c.Listen.Address = "127.0.0.1" }, "listen.address", `"127.0.0.1"`},
+		"port too large":      {func(c *app.Config) { c.Listen.Address = "127.0.0.1:65536" }, "listen.address", "65536"},
+		"port by name":        {func(c *app.Config) { c.Listen.Address = "127.0.0.1:" }, "listen.address", "host:port"},
+		"certificate alone":   {func(c *app.Config) { c.Listen.CertFile = "c" }, "listen.cert_file", "listen.key_file"},
+		"key alone":           {func(c *app.Config) { c.Listen.KeyFile = "k" }, "listen.cert_file", "listen.key_file"},
+		"bus without a port":  {func(c *app.Config) { c.Bus.Listen = "x" }, "bus.listen", `"x"`},
+		"too many replicas":   {func(c *app.Config) { c.Bus.Replicas = 6 }, "bus.replicas", "between 0 and 5, got 6"},
+		"another database":    {func(c *app.Config) { c.Database.URL = "mysql://user:secret@h/d" }, "database.url", "mysql://"},
+		"time that runs back": {func(c *app.Config) { c.Samples.Retention = -time.Hour }, "samples.retention", "-1h"},
+		"unknown role": {func(c *app.Config) {
+			c.Database.URL, c.Bus.URL = "postgres://x", "nats://x"
+			c.Roles = []string{"api", "boss"}
+		}, "roles[1]", `"boss"`},
 		"roles without a bus":   {func(c *app.Config) { c.Database.URL = "postgres://x"; c.Roles = []string{"api"} }, "roles", "bus.url"},
 		"roles on SQLite":       {func(c *app.Config) { c.Roles = []string{"api"} }, "roles", "PostgreSQL"},
 		"unknown level":         {func(c *app.Config) { c.Log.Level = "loud" }, "log.level", `"loud"`},
