@@ -23,6 +23,7 @@ const (
 	startTarget     = 50    // ms
 	readyTarget     = 2000  // ms
 	memoryTarget    = 150   // MiB
+	peerTarget      = 20    // times a peer
 )
 
 // measureDatabase measures on one kind of database.
