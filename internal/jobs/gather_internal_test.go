@@ -5,8 +5,10 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -142,5 +144,20 @@ func TestGathererTake(t *testing.T) {
 		if got := len(g.take()); got != want {
 			t.Errorf("take %d: got %d submissions, want %d", i, got, want)
 		}
+	}
+}
+
+func TestIssuedForgetsWhatIsOld(t *testing.T) {
+	t.Parallel()
+	s := &Service{issued: map[string]time.Time{}, issuedLimit: minIssued}
+	begin := time.Unix(1e9, 0)
+	for i := range 5 * minIssued {
+		s.Issued([]string{strconv.Itoa(i)}, begin.Add(time.Duration(i)*time.Second))
+	}
+	if n := len(s.issued); n > minIssued {
+		t.Errorf("%d notes are kept, want at most %d", n, minIssued)
+	}
+	if last := strconv.Itoa(5*minIssued - 1); !s.wasIssued(last) || !s.wasIssued(strconv.Itoa(5*minIssued-599)) {
+		t.Errorf("a note younger than %s is forgotten", issuedKeep)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -263,7 +264,20 @@ func (s *Service) Issued(attemptIDs []string, at time.Time) {
 			s.issued[id] = at
 		}
 	}
+	// A run so short that its end was recorded before its center's answer came
+	// leaves a note that nobody drops. What is forgotten early is only sent again.
+	if len(s.issued) >= s.issuedLimit {
+		maps.DeleteFunc(s.issued, func(_ string, noted time.Time) bool { return at.Sub(noted) > issuedKeep })
+		s.issuedLimit = max(minIssued, 2*len(s.issued))
+	}
 }
+
+const (
+	// issuedKeep is how long a note on an accepted attempt is kept at least.
+	issuedKeep = 10 * time.Minute
+	// minIssued notes are kept without a look at their age.
+	minIssued = 10000
+)
 
 func (s *Service) wasIssued(id string) bool {
 	s.mu.Lock()

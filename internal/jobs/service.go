@@ -47,8 +47,9 @@ type Service struct {
 
 	gather *gatherer
 
-	mu     sync.Mutex // guards issued
-	issued map[string]time.Time
+	mu          sync.Mutex // guards the fields below
+	issued      map[string]time.Time
+	issuedLimit int // notes at which the old ones are dropped
 }
 
 // New returns the service; its loops are Watch and Purge.
@@ -62,7 +63,7 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 		return nil, err
 	}
 	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, logs: logs, log: log.With("component", "jobs"),
-		hub: newHub(), key: key, issued: map[string]time.Time{}}
+		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued}
 	s.gather = newGatherer(s.storeSubmissions)
 	return s, nil
 }
