@@ -40,7 +40,7 @@ import (
 
 // Patience is how long anything may take. It is for machines that do many
 // things at once; what is waited for takes milliseconds.
-const Patience = 45 * time.Second
+const Patience = 90 * time.Second
 
 // Options of a platform; the zero value runs it on SQLite.
 type Options struct {

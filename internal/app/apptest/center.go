@@ -56,6 +56,7 @@ type FakeCenter struct {
 	Joined *adaptersv1.JoinResponse
 
 	tb  testing.TB
+	app *App
 	inv *adapterv1.Inventory
 
 	mu       sync.Mutex // guards the fields below
@@ -93,7 +94,7 @@ func Succeed(r *Replica) {
 // Join admits a fake center and connects it; it leaves when the test tb ends.
 func (a *App) Join(tb testing.TB, c Center) *FakeCenter {
 	tb.Helper()
-	f := &FakeCenter{ID: c.ID, Center: c, tb: tb, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, last: map[string]*adapterv1.Attempt{}, drop: map[string]int{}, changed: make(chan struct{})}
+	f := &FakeCenter{ID: c.ID, Center: c, tb: tb, app: a, inv: c.inventory(), known: map[string]*Replica{}, applied: map[string]int{}, stops: map[string]int{}, last: map[string]*adapterv1.Attempt{}, drop: map[string]int{}, changed: make(chan struct{})}
 	seed, pub, err := bus.NewAgentKey()
 	if err != nil {
 		tb.Fatalf("make a key: %v", err)
@@ -412,7 +413,7 @@ func (f *FakeCenter) Pin(j *jobsv1.JobSpec) *jobsv1.JobSpec {
 func (f *FakeCenter) Of(jobID string, n int) []*Replica {
 	f.tb.Helper()
 	var out []*Replica
-	f.wait(fmt.Sprintf("it has %d replicas of %s", n, jobID), func() bool {
+	ok := f.waits(func() bool {
 		out = nil
 		for _, x := range f.replicas {
 			if x.JobId == jobID {
@@ -421,6 +422,9 @@ func (f *FakeCenter) Of(jobID string, n int) []*Replica {
 		}
 		return len(out) >= n
 	})
+	if !ok {
+		f.tb.Fatalf("center %s: waited %s in vain until it has %d replicas of %v", f.ID, Patience, n, f.app.Admin.Job(f.tb, jobID))
+	}
 	key := func(x *Replica) string {
 		return fmt.Sprintf("%5s %5s %5s", x.Env["YUNHE_TASK_INDEX"], x.Env["YUNHE_REPLICA_INDEX"], x.Env["YUNHE_ATTEMPT"])
 	}
@@ -462,18 +466,25 @@ func (f *FakeCenter) Stops(attemptID string) int {
 
 func (f *FakeCenter) wait(what string, cond func() bool) {
 	f.tb.Helper()
+	if !f.waits(cond) {
+		f.tb.Fatalf("center %s: waited %s in vain until %s", f.ID, Patience, what)
+	}
+}
+
+// waits reports whether cond came to hold in time.
+func (f *FakeCenter) waits(cond func() bool) bool {
 	end := time.After(Patience)
 	for {
 		f.mu.Lock()
 		ok, changed := cond(), f.changed
 		f.mu.Unlock()
 		if ok {
-			return
+			return true
 		}
 		select {
 		case <-changed:
 		case <-end:
-			f.tb.Fatalf("center %s: waited in vain until %s", f.ID, what)
+			return false
 		}
 	}
 }
