@@ -163,7 +163,7 @@ const (
 	maxCycle = 2048
 	// overlap is how far back a look for new work reaches on PostgreSQL, where
 	// transactions commit in another order than they began.
-	overlap = 2 * int64(time.Second/time.Microsecond)
+	overlap = 10 * int64(time.Second/time.Microsecond)
 )
 
 // queue is the copy in memory of what waits.
