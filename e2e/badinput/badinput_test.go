@@ -26,10 +26,15 @@ var internals = []string{"panic", "goroutine", "sqlite", "sqlstate", "constraint
 // watcher compares the tables before and after calls.
 type watcher struct {
 	p    *platform
+	look func(tb testing.TB) state
 	last state
 }
 
-func watch(tb testing.TB, p *platform) *watcher { return &watcher{p, p.state(tb)} }
+func watch(tb testing.TB, p *platform) *watcher { return &watcher{p, p.state, p.state(tb)} }
+
+// watchRows compares the numbers of rows only: for tests of thousands of
+// calls, of which many succeed and leave long records.
+func watchRows(tb testing.TB, p *platform) *watcher { return &watcher{p, p.counts, p.counts(tb)} }
 
 // send makes a call and checks what must hold for every call, right or wrong.
 // It returns what the answer says is wrong, nil if it succeeded.
@@ -48,7 +53,7 @@ func (w *watcher) send(tb testing.TB, r request, token string) *faultBody {
 	}
 	now := w.last
 	if !r.reads {
-		now = w.p.state(tb)
+		now = w.look(tb)
 	}
 	if f != nil {
 		low := strings.ToLower(f.text())
@@ -83,7 +88,7 @@ func (w *watcher) refused(tb testing.TB, r request, token string, words ...strin
 // unchanged checks that the calls of a method changed nothing.
 func (w *watcher) unchanged(tb testing.TB, m method, before state) {
 	tb.Helper()
-	w.last = w.p.state(tb)
+	w.last = w.look(tb)
 	if d := diff(before, w.last); d != "" {
 		tb.Errorf("the calls of %s changed %s", m.name(), d)
 	}
@@ -105,9 +110,10 @@ type field struct {
 }
 
 // names reports whether an error says where the mistake is: the field by its
-// name in either spelling, or the place in the body where the JSON is not.
+// name in either spelling, the place in the body where the JSON is not, or
+// the path where it is none.
 func names(got *faultBody, f field) bool {
-	return strings.Contains(got.text(), string(f.desc.Name())) || strings.Contains(got.text(), f.desc.JSONName()) || strings.Contains(got.text(), "(line ")
+	return strings.Contains(got.text(), string(f.desc.Name())) || strings.Contains(got.text(), f.desc.JSONName()) || strings.Contains(got.text(), "(line ") || strings.Contains(got.text(), "path: ")
 }
 
 func fields(d protoreflect.MessageDescriptor, v object, path []any) []field {
@@ -187,8 +193,8 @@ func wrongTypes(f protoreflect.FieldDescriptor) []any {
 
 // oddValues are values of the right type that may or may not be allowed.
 func oddValues(f protoreflect.FieldDescriptor) []any {
-	texts := []any{"", " ", strings.Repeat("a", 33), strings.Repeat("長", 33), strings.Repeat("x", 70000), "\x00", "a\x00b", "a\nb", "../../../etc/passwd", "..", "/", "a/b",
-		"' OR 1=1 --", `"; DROP TABLE jobs; --`, "%", "_", "%_%", `\`, "\u202e", "*", ">", "a b", "{}", "$1", "<script>", strings.Repeat("[", 5000)}
+	texts := []any{"", " ", strings.Repeat("a", 33), strings.Repeat("長", 33), strings.Repeat("x", 66000), "a\x00b", "a\nb", "../../../etc/passwd", "..", "a/b",
+		"' OR 1=1 --", `"; DROP TABLE jobs; --`, "%", "_", "%_%", `\`, "\u202e", "*", "$1"}
 	switch {
 	case f.IsMap() && f.MapValue().Kind() == protoreflect.StringKind:
 		many := object{}
@@ -237,24 +243,30 @@ func oddValues(f protoreflect.FieldDescriptor) []any {
 // TestWrongTypes gives every field of every method values it cannot hold.
 func TestWrongTypes(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, p *platform) {
-		w := watch(t, p)
-		for _, m := range methods(t) {
-			o := p.example(m)
-			before := p.state(t)
-			for _, f := range fields(m.desc.Input(), o, nil) {
-				for _, x := range wrongTypes(f.desc) {
-					bad := with(o, f.path, x).(object)
-					w.refused(t, connectRequest(m, bad), p.admin)
-					if m.path == "" || !carriesType(m, f, x) {
-						continue
-					}
-					w.refused(t, restRequest(m, bad), p.admin)
+	p := start(t, "") // none of it comes near the database
+	w := watch(t, p)
+	for _, m := range methods(t) {
+		o := p.example(m)
+		before := w.look(t)
+		for _, f := range fields(m.desc.Input(), o, nil) {
+			for _, x := range wrongTypes(f.desc) {
+				bad := with(o, f.path, x).(object)
+				w.refused(t, later(connectRequest(m, bad)), p.admin)
+				if m.path == "" || !carriesType(m, f, x) {
+					continue
 				}
+				w.refused(t, later(restRequest(m, bad)), p.admin)
 			}
-			w.unchanged(t, m, before)
 		}
-	})
+		w.unchanged(t, m, before)
+	}
+}
+
+// later leaves the comparison of the tables to the end of the method: all of
+// its calls must be refused, so one comparison is enough.
+func later(r request) request {
+	r.reads = true
+	return r
 }
 
 // carriesType reports whether REST can carry this wrong type: a path and a
@@ -273,13 +285,17 @@ func carriesType(m method, f field, x any) bool {
 func TestOddValues(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, p *platform) {
-		w := watch(t, p)
+		w := watchRows(t, p)
 		for _, m := range methods(t) {
 			o := p.example(m)
-			before := p.state(t)
+			before := w.look(t)
 			for _, f := range fields(m.desc.Input(), o, nil) {
 				for _, x := range oddValues(f.desc) {
-					for _, r := range both(m, with(o, f.path, x).(object)) {
+					rs := both(m, with(o, f.path, x).(object))
+					if p.server { // how a call travels makes no difference to the database
+						rs = rs[:1]
+					}
+					for _, r := range rs {
 						if got := w.send(t, r, p.admin); got != nil && strings.Contains(strings.ToUpper(got.Code), "INVALID") && !names(got, f) {
 							t.Errorf("%v with an odd %v was refused with %q, want it to name the field", r, f.path, got.text())
 						}
