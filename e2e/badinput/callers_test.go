@@ -81,10 +81,13 @@ func TestCredentials(t *testing.T) {
 			if r.header["Authorization"] = header; header == "" {
 				delete(r.header, "Authorization")
 			}
-			if f := w.send(t, r, ""); f == nil || !strings.EqualFold(f.Code, "unauthenticated") {
+			if f := w.send(t, later(r), ""); f == nil || !strings.EqualFold(f.Code, "unauthenticated") {
 				t.Errorf("%s: %v answered %+v, want it unauthenticated", name, r, f)
 			}
 		}
+	}
+	if d := diff(w.last, p.state(t)); d != "" {
+		t.Errorf("calls without credentials changed %s", d)
 	}
 }
 
