@@ -58,8 +58,8 @@ type AdapterServiceClient interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// The gateways that joined and their connections.
 	ListGateways(context.Context, *v1.ListGatewaysRequest) (*v1.ListGatewaysResponse, error)
-	// Ends a gateway's membership: its credentials stop working and its center
-	// becomes unavailable.
+	// Ends a gateway's membership: what it says is refused and its center
+	// becomes unavailable. Its bus credentials are not revoked.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
 }
 
@@ -155,8 +155,8 @@ type AdapterServiceHandler interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// The gateways that joined and their connections.
 	ListGateways(context.Context, *v1.ListGatewaysRequest) (*v1.ListGatewaysResponse, error)
-	// Ends a gateway's membership: its credentials stop working and its center
-	// becomes unavailable.
+	// Ends a gateway's membership: what it says is refused and its center
+	// becomes unavailable. Its bus credentials are not revoked.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
 }
 

@@ -274,8 +274,8 @@ export const AdapterService: GenService<{
     output: typeof ListGatewaysResponseSchema;
   },
   /**
-   * Ends a gateway's membership: its credentials stop working and its center
-   * becomes unavailable.
+   * Ends a gateway's membership: what it says is refused and its center
+   * becomes unavailable. Its bus credentials are not revoked.
    *
    * @generated from rpc yunhe.adapters.v1.AdapterService.RemoveGateway
    */
