@@ -135,7 +135,8 @@ func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto
 }
 
 // ReadLog reads a piece of a running attempt's log from its center, waiting
-// up to wait for the first byte. fault.Unavailable if the gateway does not answer.
+// up to wait for the first byte. fault.Unavailable if the gateway does not
+// answer, fault.NotFound if its center does not know the attempt.
 func (s *Service) ReadLog(ctx context.Context, centerID, attemptID string, offset, limit int64, wait time.Duration) (*adapterv1.ReadLogResponse, error) {
 	var res adapterv1.ReadLogResponse
 	err := s.ask(ctx, centerID, "readlog", &adapterv1.ReadLogRequest{AttemptId: attemptID, Offset: offset, Limit: limit, WaitMilliseconds: wait.Milliseconds()}, &res)

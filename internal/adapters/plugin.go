@@ -167,8 +167,11 @@ func askPlugin(ctx context.Context, p *plugin.Process, req, res proto.Message) e
 		return fmt.Errorf("no such request of a plug-in: %T", req)
 	}
 	if err != nil {
-		if connect.CodeOf(err) == connect.CodeUnimplemented {
+		switch connect.CodeOf(err) {
+		case connect.CodeUnimplemented:
 			return fault.Wrap(fault.Unimplemented, err, "plug-in %s does not offer this", p.Name())
+		case connect.CodeNotFound:
+			return fault.Wrap(fault.NotFound, err, "plug-in %s does not know this", p.Name())
 		}
 		return fault.Wrap(fault.Unavailable, err, "plug-in %s does not answer", p.Name())
 	}

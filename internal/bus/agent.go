@@ -87,10 +87,7 @@ func (a *Agent) Ask(ctx context.Context, what string, data []byte) ([]byte, erro
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the platform does not answer")
 	}
-	if msg := m.Header.Get(errorHeader); msg != "" {
-		return nil, fault.New(fault.Unavailable, "%s", msg)
-	}
-	return m.Data, nil
+	return m.Data, answerError(m)
 }
 
 // Answer serves the platform's requests until ctx ends, at most width at once.

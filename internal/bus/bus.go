@@ -217,20 +217,36 @@ func (b *Bus) Close() {
 }
 
 // Request asks and waits for one answer. It returns fault.Unavailable if
-// nobody listens or nobody answers before ctx ends.
+// nobody listens or nobody answers before ctx ends, and otherwise the kind of
+// fault that was answered.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	m, err := b.conn.RequestWithContext(ctx, subject, data)
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "no answer on the bus")
 	}
-	if msg := m.Header.Get(errorHeader); msg != "" {
-		return nil, fault.New(fault.Unavailable, "%s", msg)
-	}
-	return m.Data, nil
+	return m.Data, answerError(m)
 }
 
-// errorHeader carries the error of an answer.
-const errorHeader = "Yunhe-Error"
+// The headers that carry the error of an answer, for the user and for
+// programs.
+const (
+	errorHeader = "Yunhe-Error"
+	kindHeader  = "Yunhe-Error-Kind"
+)
+
+// answerError is the error that an answer carries, nil if it carries none.
+// What went wrong inside the other side may go right later: Unavailable.
+func answerError(m *nats.Msg) error {
+	msg := m.Header.Get(errorHeader)
+	if msg == "" {
+		return nil
+	}
+	kind := fault.KindNamed(m.Header.Get(kindHeader))
+	if kind == fault.Internal {
+		kind = fault.Unavailable
+	}
+	return fault.New(kind, "%s", msg)
+}
 
 // Answer serves requests on a subject (wildcards allowed) until ctx ends.
 // Processes that answer with the same group share the requests. Each request
@@ -277,6 +293,7 @@ func reply(ctx context.Context, m *nats.Msg, h func(context.Context, string, []b
 			log.Error("bus request failed", "subject", m.Subject, "error", err)
 		}
 		r.Header.Set(errorHeader, strings.Map(oneLine, msg))
+		r.Header.Set(kindHeader, fault.KindOf(err).String())
 	}
 	if err := m.RespondMsg(r); err != nil {
 		log.Debug("bus answer not sent", "subject", m.Subject, "error", err)

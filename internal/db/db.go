@@ -214,12 +214,22 @@ func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	return err
 }
 
+// conflictTime is how long conflicting transactions are tried again, at
+// least conflictTries times.
+const (
+	conflictTime  = 5 * time.Second
+	conflictTries = 12
+)
+
 func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
-	const tries = 12
-	var err error
-	for i := range tries {
-		if err = d.pgOnce(ctx, opt, fn); !isConflict(err) {
+	end := time.Now().Add(conflictTime)
+	for i := 0; ; i++ {
+		err := d.pgOnce(ctx, opt, fn)
+		if !isConflict(err) {
 			return err
+		}
+		if i >= conflictTries && time.Now().After(end) {
+			return fault.Wrap(fault.Conflict, err, "too many writers at once, please try again")
 		}
 		// All of the pause is random: writers that met once must not meet again.
 		pause := rand.N(time.Duration(2<<min(i, 6)) * time.Millisecond)
@@ -229,7 +239,6 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 		case <-time.After(pause):
 		}
 	}
-	return fault.Wrap(fault.Conflict, err, "too many writers at once, please try again")
 }
 
 func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {

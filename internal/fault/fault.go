@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,6 +51,9 @@ type Field struct {
 	Path    string
 	Problem string
 }
+
+// KindNamed is the reverse of [Kind.String]; Internal for a name it does not know.
+func KindNamed(name string) Kind { return Kind(max(0, slices.Index(names[:], name))) }
 
 // Error is a classified error.
 type Error struct {

@@ -52,7 +52,8 @@ func runningCost(as []*attempt, now int64) (micros int64) {
 func (s *Service) readLog(ctx context.Context, jobID string, task, replica, number, offset int64, follow bool, send func(data []byte, offset int64) error) error {
 	sub := s.hub.subscribe(jobID)
 	defer sub.close()
-	run := "" // the attempt that offset belongs to
+	run := ""        // the attempt that offset belongs to
+	unknown := false // its center did not know it when it was asked last
 	for {
 		a, open, err := s.attemptFor(ctx, jobID, task, replica, number)
 		if err != nil {
@@ -63,7 +64,14 @@ func (s *Service) readLog(ctx context.Context, jobID string, task, replica, numb
 				offset = 0
 			}
 			run = a.id
-			if offset, err = s.readAttempt(ctx, a, offset, follow, send); err != nil {
+			offset, err = s.readAttempt(ctx, a, offset, follow, send)
+			if a.ended == 0 && fault.KindOf(err) == fault.NotFound {
+				// Its center does not know it any more, then its end is recorded by
+				// now; or not yet, then there is no log so far.
+				if unknown = !unknown; unknown {
+					continue
+				}
+			} else if err != nil {
 				return err
 			}
 			if !follow || a.ended > 0 && !(a.retry && open && number == 0) {

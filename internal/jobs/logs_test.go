@@ -387,11 +387,7 @@ func testTrainErrors(t *testing.T, a *apptest.App) {
 			t.Errorf("%s: details %+v, want one at %s", x.name, e.Details, x.field)
 		}
 	}
-	id := u.Submit(t, func() *jobsv1.JobSpec {
-		j := apptest.Job("waits", 1)
-		j.Tasks[0].Constraints = &jobsv1.Constraints{Regions: []string{"nowhere"}}
-		return j
-	}())
+	id := u.Submit(t, waiting("waits"))
 	for p, want := range map[string]int{"/task/1/replica/0/log": 404, "/task/0/replica/7/log": 404, "/task/x/replica/0/log": 404, "/task/0/replica/0/log?x=1": 400} {
 		if e := open(t, u.REST(t, "GET", path+"/"+id+p, "")); e.Status != want {
 			t.Errorf("log %s: %+v, want %d", p, e, want)

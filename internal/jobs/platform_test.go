@@ -32,6 +32,13 @@ const (
 	failed    = jobsv1.State_STATE_FAILED
 )
 
+// waiting is a job that no center may run: it takes nobody's room.
+func waiting(name string) *jobsv1.JobSpec {
+	j := apptest.Job(name, 1)
+	j.Tasks[0].Constraints = &jobsv1.Constraints{Regions: []string{"nowhere"}}
+	return j
+}
+
 // One platform for each engine serves all these tests at once; each has a
 // center of its own and jobs that run nowhere else.
 func TestPlatform(t *testing.T) {
@@ -108,7 +115,7 @@ func count(t *testing.T, c *apptest.Client, name string) int {
 }
 
 func testIdempotent(t *testing.T, a *apptest.App) {
-	j := apptest.Job("idem", 1)
+	j := waiting("idem")
 	j.Labels = map[string]string{"a": "1", "b": "2", "c": "3"}
 	var mu sync.Mutex
 	ids := map[string]bool{}
@@ -138,7 +145,7 @@ func testIdempotent(t *testing.T, a *apptest.App) {
 	if res.Status != 409 || !strings.Contains(string(res.Body), `"CONFLICT"`) || !strings.Contains(string(res.Body), "request_id") {
 		t.Errorf("REST: %d %s", res.Status, res.Body)
 	}
-	batch := &jobsv1.SubmitJobsRequest{RequestId: "req-2", Jobs: []*jobsv1.JobSpec{apptest.Job("idem-b1", 1), apptest.Job("idem-b2", 1)}}
+	batch := &jobsv1.SubmitJobsRequest{RequestId: "req-2", Jobs: []*jobsv1.JobSpec{waiting("idem-b1"), waiting("idem-b2")}}
 	first, err := a.Admin.Jobs.SubmitJobs(t.Context(), batch)
 	if err != nil {
 		t.Fatal(err)
@@ -158,21 +165,21 @@ func testIdempotent(t *testing.T, a *apptest.App) {
 
 func testRequestOfTenant(t *testing.T, a *apptest.App) {
 	u := a.User(t, "t-req", "u-req", identityv1.Role_ROLE_USER)
-	mine, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: "shared", Job: apptest.Job("one", 1)})
+	mine, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: "shared", Job: waiting("one")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: "shared", Job: apptest.Job("two", 1)})
+	theirs, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: "shared", Job: waiting("two")})
 	if err != nil || theirs.JobId == mine.JobId {
 		t.Errorf("another tenant's request: %v, %v", theirs.GetJobId(), err)
 	}
 	for _, id := range []string{strings.Repeat("r", 65), "a\nb"} {
-		_, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: id, Job: apptest.Job("x", 1)})
+		_, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: id, Job: waiting("x")})
 		if code(err) != connect.CodeInvalidArgument || !slices.Equal(violated(err), []string{"request_id"}) {
 			t.Errorf("request ID %q: %v", id, err)
 		}
 	}
-	if _, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: strings.Repeat("r", 64), Job: apptest.Job("x", 1)}); err != nil {
+	if _, err := u.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{RequestId: strings.Repeat("r", 64), Job: waiting("x")}); err != nil {
 		t.Errorf("request ID of 64 bytes: %v", err)
 	}
 }
@@ -180,7 +187,7 @@ func testRequestOfTenant(t *testing.T, a *apptest.App) {
 func testBatch(t *testing.T, a *apptest.App) {
 	var jobs []*jobsv1.JobSpec
 	for i := range 250 {
-		jobs = append(jobs, apptest.Job(fmt.Sprintf("batch-%03d", i), 1))
+		jobs = append(jobs, waiting(fmt.Sprintf("batch-%03d", i)))
 	}
 	jobs[249].Tasks[0].ReplicaNumber = 0
 	_, err := a.Admin.Jobs.SubmitJobs(t.Context(), &jobsv1.SubmitJobsRequest{Jobs: jobs})
@@ -349,13 +356,13 @@ func testPages(t *testing.T, a *apptest.App) {
 	u := a.User(t, "t-pages", "u-pages", identityv1.Role_ROLE_USER)
 	var before []string
 	for i := range 60 {
-		before = append(before, u.Submit(t, apptest.Job(fmt.Sprintf("page-%02d", i), 1)))
+		before = append(before, u.Submit(t, waiting(fmt.Sprintf("page-%02d", i))))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { // others submit meanwhile
 		for i := 0; ctx.Err() == nil && i < 100; i++ {
-			_, _ = u.Jobs.SubmitJob(ctx, &jobsv1.SubmitJobRequest{Job: apptest.Job("later", 1)}) // it may be cut short
+			_, _ = u.Jobs.SubmitJob(ctx, &jobsv1.SubmitJobRequest{Job: waiting("later")}) // it may be cut short
 		}
 	})
 	seen := map[string]int{}
@@ -407,9 +414,7 @@ func testFilters(t *testing.T, a *apptest.App) {
 	start := time.Now()
 	done := u.Submit(t, c.Pin(apptest.Job("Übung 100%", 1)))
 	u.AwaitState(t, done, succeeded)
-	waits := apptest.Job("under_score", 1)
-	waits.Tasks[0].Constraints = &jobsv1.Constraints{Regions: []string{"nowhere"}}
-	wait := u.Submit(t, waits)
+	wait := u.Submit(t, waiting("under_score"))
 	for _, x := range []struct {
 		name string
 		r    *jobsv1.ListJobsRequest

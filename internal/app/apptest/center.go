@@ -15,6 +15,7 @@ import (
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
@@ -423,7 +424,8 @@ func (f *FakeCenter) Of(jobID string, n int) []*Replica {
 		return len(out) >= n
 	})
 	if !ok {
-		f.tb.Fatalf("center %s: waited %s in vain until it has %d replicas of %v", f.ID, Patience, n, f.app.Admin.Job(f.tb, jobID))
+		why, err := f.app.Admin.Scheduler.ExplainJob(f.tb.Context(), &schedulerv1.ExplainJobRequest{JobId: jobID})
+		f.tb.Fatalf("center %s: waited %s in vain until it has %d replicas of %v\nwhich is explained by: %v %v", f.ID, Patience, n, f.app.Admin.Job(f.tb, jobID), why, err)
 	}
 	key := func(x *Replica) string {
 		return fmt.Sprintf("%5s %5s %5s", x.Env["YUNHE_TASK_INDEX"], x.Env["YUNHE_REPLICA_INDEX"], x.Env["YUNHE_ATTEMPT"])
