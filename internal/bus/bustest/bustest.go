@@ -113,10 +113,13 @@ func answers(t *testing.T, open Open) {
 	if out, err := Ask(t, b, name+".x", []byte("hello")); err != nil || string(out) != name+".x hello" {
 		t.Fatalf("got %q, %v", out, err)
 	}
-	for data, want := range map[string]string{"fault": "there is no such thing", "error": "internal error", "panic": "internal error"} {
+	for data, want := range map[string]struct {
+		kind fault.Kind
+		msg  string
+	}{"fault": {fault.NotFound, "there is no such thing"}, "error": {fault.Unavailable, "internal error"}, "panic": {fault.Unavailable, "internal error"}} {
 		_, err := b.Request(Within(t), name+".x", []byte(data))
-		if msg, _ := fault.Message(err); fault.KindOf(err) != fault.Unavailable || msg != want {
-			t.Errorf("%s: got %v, want it unavailable with %q", data, err, want)
+		if msg, _ := fault.Message(err); fault.KindOf(err) != want.kind || msg != want.msg {
+			t.Errorf("%s: got %v, want %s with %q", data, err, want.kind, want.msg)
 		}
 	}
 	big := make([]byte, 7<<20)
