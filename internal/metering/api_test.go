@@ -375,7 +375,11 @@ func TestCSVThatFailsMidwayBreaksTheConnection(t *testing.T) {
 			// HTTP/2 client takes unasked.
 			const runs = 4000
 			fill(t, d, runs, strings.Repeat("x", 4096))
-			srv := httptest.NewUnstartedServer(handler(t, s))
+			h, handled := handler(t, s), make(chan struct{})
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(handled)
+				h.ServeHTTP(w, r)
+			}))
 			srv.Config.ConnState = func(c net.Conn, state http.ConnState) {
 				if tcp, ok := c.(*net.TCPConn); ok && state == http.StateNew {
 					_ = tcp.SetWriteBuffer(32 << 10) // the test fails if it does not help
@@ -422,7 +426,12 @@ func TestCSVThatFailsMidwayBreaksTheConnection(t *testing.T) {
 			if bytes.Contains(rest, []byte(`"code"`)) {
 				t.Error("an error text is inside the table")
 			}
-			srv.Close() // waits for the handler
+			srv.Close() // may not wait for the handler
+			select {
+			case <-handled:
+			case <-time.After(time.Minute):
+				t.Fatal("the handler does not end")
+			}
 			if got := logs.lines("usage export broken off"); len(got) != 1 || !strings.Contains(got[0], "level=ERROR") || !strings.Contains(got[0], "user_id=usr_a") {
 				t.Errorf("logged %q, want one error", got)
 			}
