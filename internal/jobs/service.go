@@ -377,7 +377,8 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 	env["YUNHE_REPLICA_COUNT"], env["YUNHE_ATTEMPT"] = fmt.Sprint(t.ReplicaNumber), fmt.Sprint(a.number)
 	env["YUNHE_CENTER_ID"] = a.center
 	m := &adapterv1.Attempt{AttemptId: a.id, JobId: r.id, Name: t.Name, Command: t.Command, ImageId: t.ImageId, ResourcespecId: a.spec,
-		Resources: a.resources, Env: env, TimeoutSeconds: t.TimeoutSeconds, Network: t.Network, StopGraceSeconds: t.StopGraceSeconds, ScratchBytes: scratch(t), Seen: a.started > 0}
+		Resources: a.resources, Env: env, TimeoutSeconds: t.TimeoutSeconds, Network: t.Network, StopGraceSeconds: t.StopGraceSeconds, ScratchBytes: scratch(t), Seen: a.started > 0,
+		Priority: r.priority, TenantId: r.tenant, UserName: r.userName}
 	if m.StopGraceSeconds == 0 {
 		m.StopGraceSeconds = defaultGrace
 	}

@@ -89,6 +89,59 @@ func (Part) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{0}
 }
 
+type NodeState int32
+
+const (
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	NodeState_NODE_STATE_READY       NodeState = 1
+	NodeState_NODE_STATE_NOT_READY   NodeState = 2
+	// Takes no new work.
+	NodeState_NODE_STATE_DRAINED NodeState = 3
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_READY",
+		2: "NODE_STATE_NOT_READY",
+		3: "NODE_STATE_DRAINED",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_READY":       1,
+		"NODE_STATE_NOT_READY":   2,
+		"NODE_STATE_DRAINED":     3,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[1].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[1]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{1}
+}
+
 type Phase int32
 
 const (
@@ -126,11 +179,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_adapter_v1_adapter_proto_enumTypes[1].Descriptor()
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[2].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[1]
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[2]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -139,7 +192,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{1}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{2}
 }
 
 type DescribeRequest struct {
@@ -348,9 +401,11 @@ type Inventory struct {
 	Capacity map[string]int64 `protobuf:"bytes,10,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Offers   []*SpecOffer     `protobuf:"bytes,11,rep,name=offers,proto3" json:"offers,omitempty"`
 	// IDs of images that can be used here.
-	Images        []string          `protobuf:"bytes,12,rep,name=images,proto3" json:"images,omitempty"`
-	Version       string            `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Images  []string          `protobuf:"bytes,12,rep,name=images,proto3" json:"images,omitempty"`
+	Version string            `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
+	Labels  map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Specifications that are made if there are none of these IDs.
+	Specs         []*SpecDeclaration `protobuf:"bytes,15,rep,name=specs,proto3" json:"specs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +538,75 @@ func (x *Inventory) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Inventory) GetSpecs() []*SpecDeclaration {
+	if x != nil {
+		return x.Specs
+	}
+	return nil
+}
+
+type SpecDeclaration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 32 characters.
+	ResourceSpecId string `protobuf:"bytes,1,opt,name=resource_spec_id,json=resourceSpecId,proto3" json:"resource_spec_id,omitempty"`
+	Desc           string `protobuf:"bytes,2,opt,name=desc,proto3" json:"desc,omitempty"`
+	// By resource name, units as in Inventory.capacity.
+	Quantity      map[string]int64 `protobuf:"bytes,3,rep,name=quantity,proto3" json:"quantity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpecDeclaration) Reset() {
+	*x = SpecDeclaration{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpecDeclaration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpecDeclaration) ProtoMessage() {}
+
+func (x *SpecDeclaration) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpecDeclaration.ProtoReflect.Descriptor instead.
+func (*SpecDeclaration) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SpecDeclaration) GetResourceSpecId() string {
+	if x != nil {
+		return x.ResourceSpecId
+	}
+	return ""
+}
+
+func (x *SpecDeclaration) GetDesc() string {
+	if x != nil {
+		return x.Desc
+	}
+	return ""
+}
+
+func (x *SpecDeclaration) GetQuantity() map[string]int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return nil
+}
+
 type SpecOffer struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ResourceSpecId string                 `protobuf:"bytes,1,opt,name=resource_spec_id,json=resourceSpecId,proto3" json:"resource_spec_id,omitempty"`
@@ -494,7 +618,7 @@ type SpecOffer struct {
 
 func (x *SpecOffer) Reset() {
 	*x = SpecOffer{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[5]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +630,7 @@ func (x *SpecOffer) String() string {
 func (*SpecOffer) ProtoMessage() {}
 
 func (x *SpecOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[5]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +643,7 @@ func (x *SpecOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecOffer.ProtoReflect.Descriptor instead.
 func (*SpecOffer) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SpecOffer) GetResourceSpecId() string {
@@ -534,6 +658,327 @@ func (x *SpecOffer) GetPrice() int64 {
 		return x.Price
 	}
 	return 0
+}
+
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{7}
+}
+
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message, and whenever something in it changed.
+	Inventory *Inventory `protobuf:"bytes,1,opt,name=inventory,proto3" json:"inventory,omitempty"`
+	// The nodes: at first all there are, later those that changed.
+	Nodes []*Node `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Names of nodes that are no more.
+	Gone []string `protobuf:"bytes,3,rep,name=gone,proto3" json:"gone,omitempty"`
+	// More messages follow before what was begun is whole.
+	More        bool         `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	Measurement *Measurement `protobuf:"bytes,5,opt,name=measurement,proto3" json:"measurement,omitempty"`
+	// Why the center cannot be reached, for an operator to act on; empty if it
+	// can. A message with trouble carries nothing else.
+	Trouble       string `protobuf:"bytes,6,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchResponse) GetInventory() *Inventory {
+	if x != nil {
+		return x.Inventory
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *WatchResponse) GetMeasurement() *Measurement {
+	if x != nil {
+		return x.Measurement
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+// A machine of a center.
+type Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the center, at most 253 characters.
+	Name  string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State NodeState `protobuf:"varint,2,opt,name=state,proto3,enum=yunhe.adapter.v1.NodeState" json:"state,omitempty"`
+	// Why it is not ready.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// By resource name, units as in Inventory.capacity: what it has, and what of
+	// it jobs may use.
+	Capacity    map[string]int64 `protobuf:"bytes,4,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Allocatable map[string]int64 `protobuf:"bytes,5,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// For example amd64.
+	Architecture    string            `protobuf:"bytes,6,opt,name=architecture,proto3" json:"architecture,omitempty"`
+	OperatingSystem string            `protobuf:"bytes,7,opt,name=operating_system,json=operatingSystem,proto3" json:"operating_system,omitempty"`
+	Accelerators    []*Accelerator    `protobuf:"bytes,8,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
+	Labels          map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *Node) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Node) GetCapacity() map[string]int64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *Node) GetAllocatable() map[string]int64 {
+	if x != nil {
+		return x.Allocatable
+	}
+	return nil
+}
+
+func (x *Node) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
+	}
+	return ""
+}
+
+func (x *Node) GetOperatingSystem() string {
+	if x != nil {
+		return x.OperatingSystem
+	}
+	return ""
+}
+
+func (x *Node) GetAccelerators() []*Accelerator {
+	if x != nil {
+		return x.Accelerators
+	}
+	return nil
+}
+
+func (x *Node) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Equal accelerators of a node.
+type Accelerator struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For example "NVIDIA".
+	Vendor string `protobuf:"bytes,1,opt,name=vendor,proto3" json:"vendor,omitempty"`
+	// For example "H800"; empty: not known.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Count int64  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Of each; 0: not known.
+	MemoryBytes int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// What they count as in capacity: gpu, npu, mlu, dcu.
+	Resource      string `protobuf:"bytes,5,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Accelerator) Reset() {
+	*x = Accelerator{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Accelerator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Accelerator) ProtoMessage() {}
+
+func (x *Accelerator) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Accelerator.ProtoReflect.Descriptor instead.
+func (*Accelerator) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Accelerator) GetVendor() string {
+	if x != nil {
+		return x.Vendor
+	}
+	return ""
+}
+
+func (x *Accelerator) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Accelerator) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Accelerator) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Accelerator) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
 }
 
 // Live figures of a center, sent periodically.
@@ -556,7 +1001,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[6]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +1013,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[6]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +1026,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Measurement) GetMeasuredAt() *timestamppb.Timestamp {
@@ -658,7 +1103,7 @@ type AttemptUse struct {
 
 func (x *AttemptUse) Reset() {
 	*x = AttemptUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[7]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1115,7 @@ func (x *AttemptUse) String() string {
 func (*AttemptUse) ProtoMessage() {}
 
 func (x *AttemptUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[7]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1128,7 @@ func (x *AttemptUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptUse.ProtoReflect.Descriptor instead.
 func (*AttemptUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AttemptUse) GetAttemptId() string {
@@ -718,7 +1163,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[8]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1175,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[8]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1188,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *File) GetPath() string {
@@ -788,14 +1233,18 @@ type Attempt struct {
 	ScratchBytes     int64 `protobuf:"varint,13,opt,name=scratch_bytes,json=scratchBytes,proto3" json:"scratch_bytes,omitempty"`
 	// The platform has heard that it ran: a center that does not know it MUST
 	// NOT start it but report it as lost.
-	Seen          bool `protobuf:"varint,14,opt,name=seen,proto3" json:"seen,omitempty"`
+	Seen bool `protobuf:"varint,14,opt,name=seen,proto3" json:"seen,omitempty"`
+	// -100 to 100; higher runs first where the center orders work.
+	Priority      int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
+	TenantId      string `protobuf:"bytes,16,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	UserName      string `protobuf:"bytes,17,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1256,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1269,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Attempt) GetAttemptId() string {
@@ -921,6 +1370,27 @@ func (x *Attempt) GetSeen() bool {
 	return false
 }
 
+func (x *Attempt) GetPriority() int64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Attempt) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *Attempt) GetUserName() string {
+	if x != nil {
+		return x.UserName
+	}
+	return ""
+}
+
 // What is known of an attempt.
 type Status struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -946,7 +1416,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1428,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1441,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Status) GetAttemptId() string {
@@ -1068,7 +1538,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1550,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1563,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ApplyRequest) GetAttempts() []*Attempt {
@@ -1113,7 +1583,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1595,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1608,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyResponse) GetRefusals() []*Refusal {
@@ -1158,7 +1628,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1640,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1653,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Refusal) GetAttemptId() string {
@@ -1210,7 +1680,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1692,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1705,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveRequest) GetStop() []string {
@@ -1260,7 +1730,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1742,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1755,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
 }
 
 type ObserveRequest struct {
@@ -1296,7 +1766,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1778,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1791,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
 }
 
 type ObserveResponse struct {
@@ -1333,7 +1803,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1815,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1828,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ObserveResponse) GetStatuses() []*Status {
@@ -1381,7 +1851,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1863,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1876,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadLogRequest) GetAttemptId() string {
@@ -1451,7 +1921,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1933,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1946,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -1510,7 +1980,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1992,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +2005,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportRequest) GetStatuses() []*Status {
@@ -1557,7 +2027,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +2039,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +2052,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportResponse) GetRecorded() []string {
@@ -1611,7 +2081,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +2093,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +2106,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HeartbeatRequest) GetInventory() *Inventory {
@@ -1668,7 +2138,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +2150,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +2163,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
 }
 
 type PutLogRequest struct {
@@ -1709,7 +2179,7 @@ type PutLogRequest struct {
 
 func (x *PutLogRequest) Reset() {
 	*x = PutLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +2191,7 @@ func (x *PutLogRequest) String() string {
 func (*PutLogRequest) ProtoMessage() {}
 
 func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +2204,7 @@ func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogRequest.ProtoReflect.Descriptor instead.
 func (*PutLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutLogRequest) GetAttemptId() string {
@@ -1775,7 +2245,7 @@ type PutLogResponse struct {
 
 func (x *PutLogResponse) Reset() {
 	*x = PutLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2257,7 @@ func (x *PutLogResponse) String() string {
 func (*PutLogResponse) ProtoMessage() {}
 
 func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2270,7 @@ func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogResponse.ProtoReflect.Descriptor instead.
 func (*PutLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PutLogResponse) GetStored() int64 {
@@ -1823,7 +2293,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\rconfig_schema\x18\x04 \x01(\tR\fconfigSchema\"\x11\n" +
 	"\x0fDiscoverRequest\"M\n" +
 	"\x10DiscoverResponse\x129\n" +
-	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\"\xb9\x05\n" +
+	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\"\xf2\x05\n" +
 	"\tInventory\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x12\n" +
@@ -1840,16 +2310,57 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x06offers\x18\v \x03(\v2\x1b.yunhe.adapter.v1.SpecOfferR\x06offers\x12\x16\n" +
 	"\x06images\x18\f \x03(\tR\x06images\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12?\n" +
-	"\x06labels\x18\x0e \x03(\v2'.yunhe.adapter.v1.Inventory.LabelsEntryR\x06labels\x1a;\n" +
+	"\x06labels\x18\x0e \x03(\v2'.yunhe.adapter.v1.Inventory.LabelsEntryR\x06labels\x127\n" +
+	"\x05specs\x18\x0f \x03(\v2!.yunhe.adapter.v1.SpecDeclarationR\x05specs\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
+	"\x0fSpecDeclaration\x12(\n" +
+	"\x10resource_spec_id\x18\x01 \x01(\tR\x0eresourceSpecId\x12\x12\n" +
+	"\x04desc\x18\x02 \x01(\tR\x04desc\x12K\n" +
+	"\bquantity\x18\x03 \x03(\v2/.yunhe.adapter.v1.SpecDeclaration.QuantityEntryR\bquantity\x1a;\n" +
+	"\rQuantityEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"K\n" +
 	"\tSpecOffer\x12(\n" +
 	"\x10resource_spec_id\x18\x01 \x01(\tR\x0eresourceSpecId\x12\x14\n" +
-	"\x05price\x18\x02 \x01(\x03R\x05price\"\x9c\x03\n" +
+	"\x05price\x18\x02 \x01(\x03R\x05price\"\x0e\n" +
+	"\fWatchRequest\"\xfb\x01\n" +
+	"\rWatchResponse\x129\n" +
+	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12,\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x16.yunhe.adapter.v1.NodeR\x05nodes\x12\x12\n" +
+	"\x04gone\x18\x03 \x03(\tR\x04gone\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12?\n" +
+	"\vmeasurement\x18\x05 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x18\n" +
+	"\atrouble\x18\x06 \x01(\tR\atrouble\"\xf8\x04\n" +
+	"\x04Node\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1b.yunhe.adapter.v1.NodeStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12@\n" +
+	"\bcapacity\x18\x04 \x03(\v2$.yunhe.adapter.v1.Node.CapacityEntryR\bcapacity\x12I\n" +
+	"\vallocatable\x18\x05 \x03(\v2'.yunhe.adapter.v1.Node.AllocatableEntryR\vallocatable\x12\"\n" +
+	"\farchitecture\x18\x06 \x01(\tR\farchitecture\x12)\n" +
+	"\x10operating_system\x18\a \x01(\tR\x0foperatingSystem\x12A\n" +
+	"\faccelerators\x18\b \x03(\v2\x1d.yunhe.adapter.v1.AcceleratorR\faccelerators\x12:\n" +
+	"\x06labels\x18\t \x03(\v2\".yunhe.adapter.v1.Node.LabelsEntryR\x06labels\x1a;\n" +
+	"\rCapacityEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a>\n" +
+	"\x10AllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x01\n" +
+	"\vAccelerator\x12\x16\n" +
+	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x1a\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\"\x9c\x03\n" +
 	"\vMeasurement\x12;\n" +
 	"\vmeasured_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"measuredAt\x12*\n" +
@@ -1872,7 +2383,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xfd\x04\n" +
+	"executable\"\xd3\x05\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -1889,7 +2400,10 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\anetwork\x18\v \x01(\bR\anetwork\x12,\n" +
 	"\x12stop_grace_seconds\x18\f \x01(\x03R\x10stopGraceSeconds\x12#\n" +
 	"\rscratch_bytes\x18\r \x01(\x03R\fscratchBytes\x12\x12\n" +
-	"\x04seen\x18\x0e \x01(\bR\x04seen\x1a<\n" +
+	"\x04seen\x18\x0e \x01(\bR\x04seen\x12\x1a\n" +
+	"\bpriority\x18\x0f \x01(\x03R\bpriority\x12\x1b\n" +
+	"\ttenant_id\x18\x10 \x01(\tR\btenantId\x12\x1b\n" +
+	"\tuser_name\x18\x11 \x01(\tR\buserName\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
@@ -1964,15 +2478,21 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*U\n" +
+	"\fPART_STORAGE\x10\x06*o\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +
+	"\x14NODE_STATE_NOT_READY\x10\x02\x12\x16\n" +
+	"\x12NODE_STATE_DRAINED\x10\x03*U\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_PENDING\x10\x01\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x02\x12\x0f\n" +
-	"\vPHASE_ENDED\x10\x032\xee\x03\n" +
+	"\vPHASE_ENDED\x10\x032\xba\x04\n" +
 	"\rDriverService\x12Q\n" +
 	"\bDescribe\x12!.yunhe.adapter.v1.DescribeRequest\x1a\".yunhe.adapter.v1.DescribeResponse\x12Q\n" +
-	"\bDiscover\x12!.yunhe.adapter.v1.DiscoverRequest\x1a\".yunhe.adapter.v1.DiscoverResponse\x12H\n" +
+	"\bDiscover\x12!.yunhe.adapter.v1.DiscoverRequest\x1a\".yunhe.adapter.v1.DiscoverResponse\x12J\n" +
+	"\x05Watch\x12\x1e.yunhe.adapter.v1.WatchRequest\x1a\x1f.yunhe.adapter.v1.WatchResponse0\x01\x12H\n" +
 	"\x05Apply\x12\x1e.yunhe.adapter.v1.ApplyRequest\x1a\x1f.yunhe.adapter.v1.ApplyResponse\x12K\n" +
 	"\x06Remove\x12\x1f.yunhe.adapter.v1.RemoveRequest\x1a .yunhe.adapter.v1.RemoveResponse\x12P\n" +
 	"\aObserve\x12 .yunhe.adapter.v1.ObserveRequest\x1a!.yunhe.adapter.v1.ObserveResponse0\x01\x12N\n" +
@@ -1990,78 +2510,100 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescData
 }
 
-var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
-	(Phase)(0),                    // 1: yunhe.adapter.v1.Phase
-	(*DescribeRequest)(nil),       // 2: yunhe.adapter.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 3: yunhe.adapter.v1.DescribeResponse
-	(*DiscoverRequest)(nil),       // 4: yunhe.adapter.v1.DiscoverRequest
-	(*DiscoverResponse)(nil),      // 5: yunhe.adapter.v1.DiscoverResponse
-	(*Inventory)(nil),             // 6: yunhe.adapter.v1.Inventory
-	(*SpecOffer)(nil),             // 7: yunhe.adapter.v1.SpecOffer
-	(*Measurement)(nil),           // 8: yunhe.adapter.v1.Measurement
-	(*AttemptUse)(nil),            // 9: yunhe.adapter.v1.AttemptUse
-	(*File)(nil),                  // 10: yunhe.adapter.v1.File
-	(*Attempt)(nil),               // 11: yunhe.adapter.v1.Attempt
-	(*Status)(nil),                // 12: yunhe.adapter.v1.Status
-	(*ApplyRequest)(nil),          // 13: yunhe.adapter.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 14: yunhe.adapter.v1.ApplyResponse
-	(*Refusal)(nil),               // 15: yunhe.adapter.v1.Refusal
-	(*RemoveRequest)(nil),         // 16: yunhe.adapter.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 17: yunhe.adapter.v1.RemoveResponse
-	(*ObserveRequest)(nil),        // 18: yunhe.adapter.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 19: yunhe.adapter.v1.ObserveResponse
-	(*ReadLogRequest)(nil),        // 20: yunhe.adapter.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 21: yunhe.adapter.v1.ReadLogResponse
-	(*ReportRequest)(nil),         // 22: yunhe.adapter.v1.ReportRequest
-	(*ReportResponse)(nil),        // 23: yunhe.adapter.v1.ReportResponse
-	(*HeartbeatRequest)(nil),      // 24: yunhe.adapter.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 25: yunhe.adapter.v1.HeartbeatResponse
-	(*PutLogRequest)(nil),         // 26: yunhe.adapter.v1.PutLogRequest
-	(*PutLogResponse)(nil),        // 27: yunhe.adapter.v1.PutLogResponse
-	nil,                           // 28: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 29: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 30: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 31: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(NodeState)(0),                // 1: yunhe.adapter.v1.NodeState
+	(Phase)(0),                    // 2: yunhe.adapter.v1.Phase
+	(*DescribeRequest)(nil),       // 3: yunhe.adapter.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 4: yunhe.adapter.v1.DescribeResponse
+	(*DiscoverRequest)(nil),       // 5: yunhe.adapter.v1.DiscoverRequest
+	(*DiscoverResponse)(nil),      // 6: yunhe.adapter.v1.DiscoverResponse
+	(*Inventory)(nil),             // 7: yunhe.adapter.v1.Inventory
+	(*SpecDeclaration)(nil),       // 8: yunhe.adapter.v1.SpecDeclaration
+	(*SpecOffer)(nil),             // 9: yunhe.adapter.v1.SpecOffer
+	(*WatchRequest)(nil),          // 10: yunhe.adapter.v1.WatchRequest
+	(*WatchResponse)(nil),         // 11: yunhe.adapter.v1.WatchResponse
+	(*Node)(nil),                  // 12: yunhe.adapter.v1.Node
+	(*Accelerator)(nil),           // 13: yunhe.adapter.v1.Accelerator
+	(*Measurement)(nil),           // 14: yunhe.adapter.v1.Measurement
+	(*AttemptUse)(nil),            // 15: yunhe.adapter.v1.AttemptUse
+	(*File)(nil),                  // 16: yunhe.adapter.v1.File
+	(*Attempt)(nil),               // 17: yunhe.adapter.v1.Attempt
+	(*Status)(nil),                // 18: yunhe.adapter.v1.Status
+	(*ApplyRequest)(nil),          // 19: yunhe.adapter.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 20: yunhe.adapter.v1.ApplyResponse
+	(*Refusal)(nil),               // 21: yunhe.adapter.v1.Refusal
+	(*RemoveRequest)(nil),         // 22: yunhe.adapter.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 23: yunhe.adapter.v1.RemoveResponse
+	(*ObserveRequest)(nil),        // 24: yunhe.adapter.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 25: yunhe.adapter.v1.ObserveResponse
+	(*ReadLogRequest)(nil),        // 26: yunhe.adapter.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 27: yunhe.adapter.v1.ReadLogResponse
+	(*ReportRequest)(nil),         // 28: yunhe.adapter.v1.ReportRequest
+	(*ReportResponse)(nil),        // 29: yunhe.adapter.v1.ReportResponse
+	(*HeartbeatRequest)(nil),      // 30: yunhe.adapter.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 31: yunhe.adapter.v1.HeartbeatResponse
+	(*PutLogRequest)(nil),         // 32: yunhe.adapter.v1.PutLogRequest
+	(*PutLogResponse)(nil),        // 33: yunhe.adapter.v1.PutLogResponse
+	nil,                           // 34: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 35: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 36: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 37: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 38: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 39: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 40: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 41: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
-	6,  // 1: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	28, // 2: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
-	7,  // 3: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	29, // 4: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
-	32, // 5: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
-	9,  // 6: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
-	30, // 7: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	31, // 8: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
-	10, // 9: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
-	1,  // 10: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
-	11, // 11: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
-	15, // 12: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
-	12, // 13: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
-	12, // 14: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
-	6,  // 15: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	8,  // 16: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	2,  // 17: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	4,  // 18: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	13, // 19: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	16, // 20: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	18, // 21: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	20, // 22: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	3,  // 23: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	5,  // 24: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	14, // 25: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	17, // 26: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	19, // 27: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	21, // 28: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	7,  // 1: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	34, // 2: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	9,  // 3: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
+	35, // 4: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	8,  // 5: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
+	36, // 6: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	7,  // 7: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	12, // 8: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
+	14, // 9: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
+	1,  // 10: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
+	37, // 11: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	38, // 12: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	13, // 13: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
+	39, // 14: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	42, // 15: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	15, // 16: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
+	40, // 17: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	41, // 18: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	16, // 19: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
+	2,  // 20: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
+	17, // 21: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
+	21, // 22: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
+	18, // 23: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
+	18, // 24: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
+	7,  // 25: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	14, // 26: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
+	3,  // 27: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	5,  // 28: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	10, // 29: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	19, // 30: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	22, // 31: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	24, // 32: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	26, // 33: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	4,  // 34: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	6,  // 35: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	11, // 36: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	20, // 37: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	23, // 38: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	25, // 39: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	27, // 40: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	34, // [34:41] is the sub-list for method output_type
+	27, // [27:34] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -2074,8 +2616,8 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   30,
+			NumEnums:      3,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

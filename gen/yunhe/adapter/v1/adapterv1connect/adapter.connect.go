@@ -41,6 +41,8 @@ const (
 	DriverServiceDescribeProcedure = "/yunhe.adapter.v1.DriverService/Describe"
 	// DriverServiceDiscoverProcedure is the fully-qualified name of the DriverService's Discover RPC.
 	DriverServiceDiscoverProcedure = "/yunhe.adapter.v1.DriverService/Discover"
+	// DriverServiceWatchProcedure is the fully-qualified name of the DriverService's Watch RPC.
+	DriverServiceWatchProcedure = "/yunhe.adapter.v1.DriverService/Watch"
 	// DriverServiceApplyProcedure is the fully-qualified name of the DriverService's Apply RPC.
 	DriverServiceApplyProcedure = "/yunhe.adapter.v1.DriverService/Apply"
 	// DriverServiceRemoveProcedure is the fully-qualified name of the DriverService's Remove RPC.
@@ -57,6 +59,10 @@ type DriverServiceClient interface {
 	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
 	// The whole inventory, or an error; never a part of it.
 	Discover(context.Context, *v1.DiscoverRequest) (*v1.DiscoverResponse, error)
+	// Sends the inventory as it changes: first the whole, then what changed, and
+	// a message at least every three seconds in any case. It does not end while
+	// the center behind the driver cannot be reached: it says so.
+	Watch(context.Context, *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 	// Makes the attempts exist at the center. An attempt already known is not
 	// started again, whatever its state.
 	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
@@ -93,6 +99,12 @@ func NewDriverServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(driverServiceMethods.ByName("Discover")),
 			connect.WithClientOptions(opts...),
 		),
+		watch: connect.NewClient[v1.WatchRequest, v1.WatchResponse](
+			httpClient,
+			baseURL+DriverServiceWatchProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("Watch")),
+			connect.WithClientOptions(opts...),
+		),
 		apply: connect.NewClient[v1.ApplyRequest, v1.ApplyResponse](
 			httpClient,
 			baseURL+DriverServiceApplyProcedure,
@@ -124,6 +136,7 @@ func NewDriverServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 type driverServiceClient struct {
 	describe *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
 	discover *connect.Client[v1.DiscoverRequest, v1.DiscoverResponse]
+	watch    *connect.Client[v1.WatchRequest, v1.WatchResponse]
 	apply    *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
 	remove   *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
 	observe  *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
@@ -146,6 +159,11 @@ func (c *driverServiceClient) Discover(ctx context.Context, req *v1.DiscoverRequ
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// Watch calls yunhe.adapter.v1.DriverService.Watch.
+func (c *driverServiceClient) Watch(ctx context.Context, req *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error) {
+	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Apply calls yunhe.adapter.v1.DriverService.Apply.
@@ -186,6 +204,10 @@ type DriverServiceHandler interface {
 	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
 	// The whole inventory, or an error; never a part of it.
 	Discover(context.Context, *v1.DiscoverRequest) (*v1.DiscoverResponse, error)
+	// Sends the inventory as it changes: first the whole, then what changed, and
+	// a message at least every three seconds in any case. It does not end while
+	// the center behind the driver cannot be reached: it says so.
+	Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error
 	// Makes the attempts exist at the center. An attempt already known is not
 	// started again, whatever its state.
 	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
@@ -218,6 +240,12 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(driverServiceMethods.ByName("Discover")),
 		connect.WithHandlerOptions(opts...),
 	)
+	driverServiceWatchHandler := connect.NewServerStreamHandlerSimple(
+		DriverServiceWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(driverServiceMethods.ByName("Watch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	driverServiceApplyHandler := connect.NewUnaryHandlerSimple(
 		DriverServiceApplyProcedure,
 		svc.Apply,
@@ -248,6 +276,8 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 			driverServiceDescribeHandler.ServeHTTP(w, r)
 		case DriverServiceDiscoverProcedure:
 			driverServiceDiscoverHandler.ServeHTTP(w, r)
+		case DriverServiceWatchProcedure:
+			driverServiceWatchHandler.ServeHTTP(w, r)
 		case DriverServiceApplyProcedure:
 			driverServiceApplyHandler.ServeHTTP(w, r)
 		case DriverServiceRemoveProcedure:
@@ -271,6 +301,10 @@ func (UnimplementedDriverServiceHandler) Describe(context.Context, *v1.DescribeR
 
 func (UnimplementedDriverServiceHandler) Discover(context.Context, *v1.DiscoverRequest) (*v1.DiscoverResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.Discover is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.Watch is not implemented"))
 }
 
 func (UnimplementedDriverServiceHandler) Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error) {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapter/v1/adapter.proto.
  */
 export const file_yunhe_adapter_v1_adapter: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0Im8KEERlc2NyaWJlUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEiUKBXBhcnRzGAMgAygOMhYueXVuaGUuYWRhcHRlci52MS5QYXJ0EhUKDWNvbmZpZ19zY2hlbWEYBCABKAkiEQoPRGlzY292ZXJSZXF1ZXN0IkIKEERpc2NvdmVyUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnki+wMKCUludmVudG9yeRIUCgxhaV9jZW50ZXJfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZyZWdpb24YAyABKAkSEQoJbG9uZ2l0dWRlGAQgASgBEhAKCGxhdGl0dWRlGAUgASgBEhYKDnNlY3VyaXR5X2dyYWRlGAYgASgDEiEKGXN0YXRpY19taWxsaXdhdHRzX3Blcl9jcHUYByABKAMSIQoZYWN0aXZlX21pbGxpd2F0dHNfcGVyX2NwdRgIIAEoAxITCgtwZXJmb3JtYW5jZRgJIAEoAxI7CghjYXBhY2l0eRgKIAMoCzIpLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkNhcGFjaXR5RW50cnkSKwoGb2ZmZXJzGAsgAygLMhsueXVuaGUuYWRhcHRlci52MS5TcGVjT2ZmZXISDgoGaW1hZ2VzGAwgAygJEg8KB3ZlcnNpb24YDSABKAkSNwoGbGFiZWxzGA4gAygLMicueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkuTGFiZWxzRW50cnkaLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiNAoJU3BlY09mZmVyEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDQoFcHJpY2UYAiABKAMimwIKC01lYXN1cmVtZW50Ei8KC21lYXN1cmVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxIaChJtZW1vcnlfdG90YWxfYnl0ZXMYBCABKAMSGgoSc3RvcmFnZV9idXN5X2J5dGVzGAUgASgDEhsKE3N0b3JhZ2VfdG90YWxfYnl0ZXMYBiABKAMSDwoHcnVubmluZxgHIAEoAxIPCgd3YWl0aW5nGAggASgDEi4KCGF0dGVtcHRzGAkgAygLMhwueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0VXNlIlAKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIItUDCgdBdHRlbXB0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY29tbWFuZBgEIAEoCRIQCghpbWFnZV9pZBgFIAEoCRIXCg9yZXNvdXJjZXNwZWNfaWQYBiABKAkSOwoJcmVzb3VyY2VzGAcgAygLMigueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LlJlc291cmNlc0VudHJ5Ei8KA2VudhgIIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5FbnZFbnRyeRIlCgVmaWxlcxgJIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCiABKAMSDwoHbmV0d29yaxgLIAEoCBIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSFQoNc2NyYXRjaF9ieXRlcxgNIAEoAxIMCgRzZWVuGA4gASgIGjAKDlJlc291cmNlc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKHAgoGU3RhdHVzEhIKCmF0dGVtcHRfaWQYASABKAkSJgoFcGhhc2UYAiABKA4yFy55dW5oZS5hZGFwdGVyLnYxLlBoYXNlEhIKCnN0YXJ0ZWRfYXQYAyABKAMSEAoIZW5kZWRfYXQYBCABKAMSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSEQoJZXhpdF9jb2RlGAcgASgFEhgKEGNwdV9taWNyb3NlY29uZHMYCCABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYCSABKAMSEQoJbG9nX2J5dGVzGAogASgDEgsKA2xvZxgLIAEoDBISCgpsb2dfaW5saW5lGAwgASgIIjsKDEFwcGx5UmVxdWVzdBIrCghhdHRlbXB0cxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdCI8Cg1BcHBseVJlc3BvbnNlEisKCHJlZnVzYWxzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5SZWZ1c2FsIi0KB1JlZnVzYWwSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiLQoNUmVtb3ZlUmVxdWVzdBIMCgRzdG9wGAEgAygJEg4KBmZvcmdldBgCIAMoCSIQCg5SZW1vdmVSZXNwb25zZSIQCg5PYnNlcnZlUmVxdWVzdCI9Cg9PYnNlcnZlUmVzcG9uc2USKgoIc3RhdHVzZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlN0YXR1cyJeCg5SZWFkTG9nUmVxdWVzdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxINCgVsaW1pdBgDIAEoAxIZChF3YWl0X21pbGxpc2Vjb25kcxgEIAEoAyI8Cg9SZWFkTG9nUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIOCgZvZmZzZXQYAiABKAMSCwoDZW5kGAMgASgIIjsKDVJlcG9ydFJlcXVlc3QSKgoIc3RhdHVzZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlN0YXR1cyI0Cg5SZXBvcnRSZXNwb25zZRIQCghyZWNvcmRlZBgBIAMoCRIQCgh1bndhbnRlZBgCIAMoCSKGAQoQSGVhcnRiZWF0UmVxdWVzdBIuCglpbnZlbnRvcnkYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeRIyCgttZWFzdXJlbWVudBgCIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDgoGcmVzeW5jGAMgASgIIhMKEUhlYXJ0YmVhdFJlc3BvbnNlIk4KDVB1dExvZ1JlcXVlc3QSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDBILCgNlbmQYBCABKAgiIAoOUHV0TG9nUmVzcG9uc2USDgoGc3RvcmVkGAEgASgDKoABCgRQYXJ0EhQKEFBBUlRfVU5TUEVDSUZJRUQQABIQCgxQQVJUX0FDQ09VTlQQARINCglQQVJUX0RBVEEQAhIRCg1QQVJUX1JFU09VUkNFEAMSDAoIUEFSVF9KT0IQBBIOCgpQQVJUX0lNQUdFEAUSEAoMUEFSVF9TVE9SQUdFEAYqVQoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMy7gMKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkgKBUFwcGx5Eh4ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLkFwcGx5UmVzcG9uc2USSwoGUmVtb3ZlEh8ueXVuaGUuYWRhcHRlci52MS5SZW1vdmVSZXF1ZXN0GiAueXVuaGUuYWRhcHRlci52MS5SZW1vdmVSZXNwb25zZRJQCgdPYnNlcnZlEiAueXVuaGUuYWRhcHRlci52MS5PYnNlcnZlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlc3BvbnNlMAESTgoHUmVhZExvZxIgLnl1bmhlLmFkYXB0ZXIudjEuUmVhZExvZ1JlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXNwb25zZUIwWi55dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2FkYXB0ZXIvdjE7YWRhcHRlcnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0Im8KEERlc2NyaWJlUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEiUKBXBhcnRzGAMgAygOMhYueXVuaGUuYWRhcHRlci52MS5QYXJ0EhUKDWNvbmZpZ19zY2hlbWEYBCABKAkiEQoPRGlzY292ZXJSZXF1ZXN0IkIKEERpc2NvdmVyUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkirQQKCUludmVudG9yeRIUCgxhaV9jZW50ZXJfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZyZWdpb24YAyABKAkSEQoJbG9uZ2l0dWRlGAQgASgBEhAKCGxhdGl0dWRlGAUgASgBEhYKDnNlY3VyaXR5X2dyYWRlGAYgASgDEiEKGXN0YXRpY19taWxsaXdhdHRzX3Blcl9jcHUYByABKAMSIQoZYWN0aXZlX21pbGxpd2F0dHNfcGVyX2NwdRgIIAEoAxITCgtwZXJmb3JtYW5jZRgJIAEoAxI7CghjYXBhY2l0eRgKIAMoCzIpLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkNhcGFjaXR5RW50cnkSKwoGb2ZmZXJzGAsgAygLMhsueXVuaGUuYWRhcHRlci52MS5TcGVjT2ZmZXISDgoGaW1hZ2VzGAwgAygJEg8KB3ZlcnNpb24YDSABKAkSNwoGbGFiZWxzGA4gAygLMicueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkuTGFiZWxzRW50cnkSMAoFc3BlY3MYDyADKAsyIS55dW5oZS5hZGFwdGVyLnYxLlNwZWNEZWNsYXJhdGlvbhovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKtAQoPU3BlY0RlY2xhcmF0aW9uEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDAoEZGVzYxgCIAEoCRJBCghxdWFudGl0eRgDIAMoCzIvLnl1bmhlLmFkYXB0ZXIudjEuU3BlY0RlY2xhcmF0aW9uLlF1YW50aXR5RW50cnkaLwoNUXVhbnRpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIjQKCVNwZWNPZmZlchIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEg0KBXByaWNlGAIgASgDIg4KDFdhdGNoUmVxdWVzdCLHAQoNV2F0Y2hSZXNwb25zZRIuCglpbnZlbnRvcnkYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeRIlCgVub2RlcxgCIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZRIMCgRnb25lGAMgAygJEgwKBG1vcmUYBCABKAgSMgoLbWVhc3VyZW1lbnQYBSABKAsyHS55dW5oZS5hZGFwdGVyLnYxLk1lYXN1cmVtZW50Eg8KB3Ryb3VibGUYBiABKAki8wMKBE5vZGUSDAoEbmFtZRgBIAEoCRIqCgVzdGF0ZRgCIAEoDjIbLnl1bmhlLmFkYXB0ZXIudjEuTm9kZVN0YXRlEg4KBnJlYXNvbhgDIAEoCRI2CghjYXBhY2l0eRgEIAMoCzIkLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5DYXBhY2l0eUVudHJ5EjwKC2FsbG9jYXRhYmxlGAUgAygLMicueXVuaGUuYWRhcHRlci52MS5Ob2RlLkFsbG9jYXRhYmxlRW50cnkSFAoMYXJjaGl0ZWN0dXJlGAYgASgJEhgKEG9wZXJhdGluZ19zeXN0ZW0YByABKAkSMwoMYWNjZWxlcmF0b3JzGAggAygLMh0ueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvchIyCgZsYWJlbHMYCSADKAsyIi55dW5oZS5hZGFwdGVyLnYxLk5vZGUuTGFiZWxzRW50cnkaLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGjIKEEFsbG9jYXRhYmxlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBImMKC0FjY2VsZXJhdG9yEg4KBnZlbmRvchgBIAEoCRINCgVtb2RlbBgCIAEoCRINCgVjb3VudBgDIAEoAxIUCgxtZW1vcnlfYnl0ZXMYBCABKAMSEAoIcmVzb3VyY2UYBSABKAkimwIKC01lYXN1cmVtZW50Ei8KC21lYXN1cmVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxIaChJtZW1vcnlfdG90YWxfYnl0ZXMYBCABKAMSGgoSc3RvcmFnZV9idXN5X2J5dGVzGAUgASgDEhsKE3N0b3JhZ2VfdG90YWxfYnl0ZXMYBiABKAMSDwoHcnVubmluZxgHIAEoAxIPCgd3YWl0aW5nGAggASgDEi4KCGF0dGVtcHRzGAkgAygLMhwueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0VXNlIlAKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIo0ECgdBdHRlbXB0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY29tbWFuZBgEIAEoCRIQCghpbWFnZV9pZBgFIAEoCRIXCg9yZXNvdXJjZXNwZWNfaWQYBiABKAkSOwoJcmVzb3VyY2VzGAcgAygLMigueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LlJlc291cmNlc0VudHJ5Ei8KA2VudhgIIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5FbnZFbnRyeRIlCgVmaWxlcxgJIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCiABKAMSDwoHbmV0d29yaxgLIAEoCBIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSFQoNc2NyYXRjaF9ieXRlcxgNIAEoAxIMCgRzZWVuGA4gASgIEhAKCHByaW9yaXR5GA8gASgDEhEKCXRlbmFudF9pZBgQIAEoCRIRCgl1c2VyX25hbWUYESABKAkaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIocCCgZTdGF0dXMSEgoKYXR0ZW1wdF9pZBgBIAEoCRImCgVwaGFzZRgCIAEoDjIXLnl1bmhlLmFkYXB0ZXIudjEuUGhhc2USEgoKc3RhcnRlZF9hdBgDIAEoAxIQCghlbmRlZF9hdBgEIAEoAxIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIRCglleGl0X2NvZGUYByABKAUSGAoQY3B1X21pY3Jvc2Vjb25kcxgIIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgJIAEoAxIRCglsb2dfYnl0ZXMYCiABKAMSCwoDbG9nGAsgASgMEhIKCmxvZ19pbmxpbmUYDCABKAgiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiLQoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJIoYBChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgiEwoRSGVhcnRiZWF0UmVzcG9uc2UiTgoNUHV0TG9nUmVxdWVzdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMEgsKA2VuZBgEIAEoCCIgCg5QdXRMb2dSZXNwb25zZRIOCgZzdG9yZWQYASABKAMqgAEKBFBhcnQSFAoQUEFSVF9VTlNQRUNJRklFRBAAEhAKDFBBUlRfQUNDT1VOVBABEg0KCVBBUlRfREFUQRACEhEKDVBBUlRfUkVTT1VSQ0UQAxIMCghQQVJUX0pPQhAEEg4KClBBUlRfSU1BR0UQBRIQCgxQQVJUX1NUT1JBR0UQBipvCglOb2RlU3RhdGUSGgoWTk9ERV9TVEFURV9VTlNQRUNJRklFRBAAEhQKEE5PREVfU1RBVEVfUkVBRFkQARIYChROT0RFX1NUQVRFX05PVF9SRUFEWRACEhYKEk5PREVfU1RBVEVfRFJBSU5FRBADKlUKBVBoYXNlEhUKEVBIQVNFX1VOU1BFQ0lGSUVEEAASEQoNUEhBU0VfUEVORElORxABEhEKDVBIQVNFX1JVTk5JTkcQAhIPCgtQSEFTRV9FTkRFRBADMroECg1Ecml2ZXJTZXJ2aWNlElEKCERlc2NyaWJlEiEueXVuaGUuYWRhcHRlci52MS5EZXNjcmliZVJlcXVlc3QaIi55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVzcG9uc2USUQoIRGlzY292ZXISIS55dW5oZS5hZGFwdGVyLnYxLkRpc2NvdmVyUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXNwb25zZRJKCgVXYXRjaBIeLnl1bmhlLmFkYXB0ZXIudjEuV2F0Y2hSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlc3BvbnNlMAESSAoFQXBwbHkSHi55dW5oZS5hZGFwdGVyLnYxLkFwcGx5UmVxdWVzdBofLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXNwb25zZRJLCgZSZW1vdmUSHy55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlcXVlc3QaIC55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlc3BvbnNlElAKB09ic2VydmUSIC55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5PYnNlcnZlUmVzcG9uc2UwARJOCgdSZWFkTG9nEiAueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuUmVhZExvZ1Jlc3BvbnNlQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlci92MTthZGFwdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message yunhe.adapter.v1.DescribeRequest
@@ -184,6 +184,13 @@ export type Inventory = Message<"yunhe.adapter.v1.Inventory"> & {
    * @generated from field: map<string, string> labels = 14;
    */
   labels: { [key: string]: string };
+
+  /**
+   * Specifications that are made if there are none of these IDs.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.SpecDeclaration specs = 15;
+   */
+  specs: SpecDeclaration[];
 };
 
 /**
@@ -192,6 +199,37 @@ export type Inventory = Message<"yunhe.adapter.v1.Inventory"> & {
  */
 export const InventorySchema: GenMessage<Inventory> = /*@__PURE__*/
   messageDesc(file_yunhe_adapter_v1_adapter, 4);
+
+/**
+ * @generated from message yunhe.adapter.v1.SpecDeclaration
+ */
+export type SpecDeclaration = Message<"yunhe.adapter.v1.SpecDeclaration"> & {
+  /**
+   * At most 32 characters.
+   *
+   * @generated from field: string resource_spec_id = 1;
+   */
+  resourceSpecId: string;
+
+  /**
+   * @generated from field: string desc = 2;
+   */
+  desc: string;
+
+  /**
+   * By resource name, units as in Inventory.capacity.
+   *
+   * @generated from field: map<string, int64> quantity = 3;
+   */
+  quantity: { [key: string]: bigint };
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.SpecDeclaration.
+ * Use `create(SpecDeclarationSchema)` to create a new message.
+ */
+export const SpecDeclarationSchema: GenMessage<SpecDeclaration> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 5);
 
 /**
  * @generated from message yunhe.adapter.v1.SpecOffer
@@ -215,7 +253,188 @@ export type SpecOffer = Message<"yunhe.adapter.v1.SpecOffer"> & {
  * Use `create(SpecOfferSchema)` to create a new message.
  */
 export const SpecOfferSchema: GenMessage<SpecOffer> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 5);
+  messageDesc(file_yunhe_adapter_v1_adapter, 6);
+
+/**
+ * @generated from message yunhe.adapter.v1.WatchRequest
+ */
+export type WatchRequest = Message<"yunhe.adapter.v1.WatchRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.WatchRequest.
+ * Use `create(WatchRequestSchema)` to create a new message.
+ */
+export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 7);
+
+/**
+ * @generated from message yunhe.adapter.v1.WatchResponse
+ */
+export type WatchResponse = Message<"yunhe.adapter.v1.WatchResponse"> & {
+  /**
+   * In the first message, and whenever something in it changed.
+   *
+   * @generated from field: yunhe.adapter.v1.Inventory inventory = 1;
+   */
+  inventory?: Inventory | undefined;
+
+  /**
+   * The nodes: at first all there are, later those that changed.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Node nodes = 2;
+   */
+  nodes: Node[];
+
+  /**
+   * Names of nodes that are no more.
+   *
+   * @generated from field: repeated string gone = 3;
+   */
+  gone: string[];
+
+  /**
+   * More messages follow before what was begun is whole.
+   *
+   * @generated from field: bool more = 4;
+   */
+  more: boolean;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.Measurement measurement = 5;
+   */
+  measurement?: Measurement | undefined;
+
+  /**
+   * Why the center cannot be reached, for an operator to act on; empty if it
+   * can. A message with trouble carries nothing else.
+   *
+   * @generated from field: string trouble = 6;
+   */
+  trouble: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.WatchResponse.
+ * Use `create(WatchResponseSchema)` to create a new message.
+ */
+export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 8);
+
+/**
+ * A machine of a center.
+ *
+ * @generated from message yunhe.adapter.v1.Node
+ */
+export type Node = Message<"yunhe.adapter.v1.Node"> & {
+  /**
+   * Unique in the center, at most 253 characters.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.NodeState state = 2;
+   */
+  state: NodeState;
+
+  /**
+   * Why it is not ready.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * By resource name, units as in Inventory.capacity: what it has, and what of
+   * it jobs may use.
+   *
+   * @generated from field: map<string, int64> capacity = 4;
+   */
+  capacity: { [key: string]: bigint };
+
+  /**
+   * @generated from field: map<string, int64> allocatable = 5;
+   */
+  allocatable: { [key: string]: bigint };
+
+  /**
+   * For example amd64.
+   *
+   * @generated from field: string architecture = 6;
+   */
+  architecture: string;
+
+  /**
+   * @generated from field: string operating_system = 7;
+   */
+  operatingSystem: string;
+
+  /**
+   * @generated from field: repeated yunhe.adapter.v1.Accelerator accelerators = 8;
+   */
+  accelerators: Accelerator[];
+
+  /**
+   * @generated from field: map<string, string> labels = 9;
+   */
+  labels: { [key: string]: string };
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Node.
+ * Use `create(NodeSchema)` to create a new message.
+ */
+export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 9);
+
+/**
+ * Equal accelerators of a node.
+ *
+ * @generated from message yunhe.adapter.v1.Accelerator
+ */
+export type Accelerator = Message<"yunhe.adapter.v1.Accelerator"> & {
+  /**
+   * For example "NVIDIA".
+   *
+   * @generated from field: string vendor = 1;
+   */
+  vendor: string;
+
+  /**
+   * For example "H800"; empty: not known.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * @generated from field: int64 count = 3;
+   */
+  count: bigint;
+
+  /**
+   * Of each; 0: not known.
+   *
+   * @generated from field: int64 memory_bytes = 4;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * What they count as in capacity: gpu, npu, mlu, dcu.
+   *
+   * @generated from field: string resource = 5;
+   */
+  resource: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Accelerator.
+ * Use `create(AcceleratorSchema)` to create a new message.
+ */
+export const AcceleratorSchema: GenMessage<Accelerator> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 10);
 
 /**
  * Live figures of a center, sent periodically.
@@ -278,7 +497,7 @@ export type Measurement = Message<"yunhe.adapter.v1.Measurement"> & {
  * Use `create(MeasurementSchema)` to create a new message.
  */
 export const MeasurementSchema: GenMessage<Measurement> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 6);
+  messageDesc(file_yunhe_adapter_v1_adapter, 11);
 
 /**
  * @generated from message yunhe.adapter.v1.AttemptUse
@@ -305,7 +524,7 @@ export type AttemptUse = Message<"yunhe.adapter.v1.AttemptUse"> & {
  * Use `create(AttemptUseSchema)` to create a new message.
  */
 export const AttemptUseSchema: GenMessage<AttemptUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 7);
+  messageDesc(file_yunhe_adapter_v1_adapter, 12);
 
 /**
  * @generated from message yunhe.adapter.v1.File
@@ -332,7 +551,7 @@ export type File = Message<"yunhe.adapter.v1.File"> & {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 8);
+  messageDesc(file_yunhe_adapter_v1_adapter, 13);
 
 /**
  * One run of a replica, as sent to a center (Table 9).
@@ -418,6 +637,23 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
    * @generated from field: bool seen = 14;
    */
   seen: boolean;
+
+  /**
+   * -100 to 100; higher runs first where the center orders work.
+   *
+   * @generated from field: int64 priority = 15;
+   */
+  priority: bigint;
+
+  /**
+   * @generated from field: string tenant_id = 16;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: string user_name = 17;
+   */
+  userName: string;
 };
 
 /**
@@ -425,7 +661,7 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
  * Use `create(AttemptSchema)` to create a new message.
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 9);
+  messageDesc(file_yunhe_adapter_v1_adapter, 14);
 
 /**
  * What is known of an attempt.
@@ -507,7 +743,7 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 10);
+  messageDesc(file_yunhe_adapter_v1_adapter, 15);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyRequest
@@ -526,7 +762,7 @@ export type ApplyRequest = Message<"yunhe.adapter.v1.ApplyRequest"> & {
  * Use `create(ApplyRequestSchema)` to create a new message.
  */
 export const ApplyRequestSchema: GenMessage<ApplyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 11);
+  messageDesc(file_yunhe_adapter_v1_adapter, 16);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyResponse
@@ -545,7 +781,7 @@ export type ApplyResponse = Message<"yunhe.adapter.v1.ApplyResponse"> & {
  * Use `create(ApplyResponseSchema)` to create a new message.
  */
 export const ApplyResponseSchema: GenMessage<ApplyResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 12);
+  messageDesc(file_yunhe_adapter_v1_adapter, 17);
 
 /**
  * @generated from message yunhe.adapter.v1.Refusal
@@ -567,7 +803,7 @@ export type Refusal = Message<"yunhe.adapter.v1.Refusal"> & {
  * Use `create(RefusalSchema)` to create a new message.
  */
 export const RefusalSchema: GenMessage<Refusal> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 13);
+  messageDesc(file_yunhe_adapter_v1_adapter, 18);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveRequest
@@ -589,7 +825,7 @@ export type RemoveRequest = Message<"yunhe.adapter.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 14);
+  messageDesc(file_yunhe_adapter_v1_adapter, 19);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveResponse
@@ -602,7 +838,7 @@ export type RemoveResponse = Message<"yunhe.adapter.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 15);
+  messageDesc(file_yunhe_adapter_v1_adapter, 20);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveRequest
@@ -615,7 +851,7 @@ export type ObserveRequest = Message<"yunhe.adapter.v1.ObserveRequest"> & {
  * Use `create(ObserveRequestSchema)` to create a new message.
  */
 export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 16);
+  messageDesc(file_yunhe_adapter_v1_adapter, 21);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveResponse
@@ -632,7 +868,7 @@ export type ObserveResponse = Message<"yunhe.adapter.v1.ObserveResponse"> & {
  * Use `create(ObserveResponseSchema)` to create a new message.
  */
 export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 17);
+  messageDesc(file_yunhe_adapter_v1_adapter, 22);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogRequest
@@ -666,7 +902,7 @@ export type ReadLogRequest = Message<"yunhe.adapter.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 18);
+  messageDesc(file_yunhe_adapter_v1_adapter, 23);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogResponse
@@ -698,7 +934,7 @@ export type ReadLogResponse = Message<"yunhe.adapter.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 19);
+  messageDesc(file_yunhe_adapter_v1_adapter, 24);
 
 /**
  * Agent to platform over the bus, each answered once it is durably stored.
@@ -717,7 +953,7 @@ export type ReportRequest = Message<"yunhe.adapter.v1.ReportRequest"> & {
  * Use `create(ReportRequestSchema)` to create a new message.
  */
 export const ReportRequestSchema: GenMessage<ReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+  messageDesc(file_yunhe_adapter_v1_adapter, 25);
 
 /**
  * @generated from message yunhe.adapter.v1.ReportResponse
@@ -743,7 +979,7 @@ export type ReportResponse = Message<"yunhe.adapter.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 21);
+  messageDesc(file_yunhe_adapter_v1_adapter, 26);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatRequest
@@ -772,7 +1008,7 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 22);
+  messageDesc(file_yunhe_adapter_v1_adapter, 27);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatResponse
@@ -785,7 +1021,7 @@ export type HeartbeatResponse = Message<"yunhe.adapter.v1.HeartbeatResponse"> & 
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 23);
+  messageDesc(file_yunhe_adapter_v1_adapter, 28);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogRequest
@@ -819,7 +1055,7 @@ export type PutLogRequest = Message<"yunhe.adapter.v1.PutLogRequest"> & {
  * Use `create(PutLogRequestSchema)` to create a new message.
  */
 export const PutLogRequestSchema: GenMessage<PutLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 24);
+  messageDesc(file_yunhe_adapter_v1_adapter, 29);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogResponse
@@ -838,7 +1074,7 @@ export type PutLogResponse = Message<"yunhe.adapter.v1.PutLogResponse"> & {
  * Use `create(PutLogResponseSchema)` to create a new message.
  */
 export const PutLogResponseSchema: GenMessage<PutLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 25);
+  messageDesc(file_yunhe_adapter_v1_adapter, 30);
 
 /**
  * A part of the contract a driver offers.
@@ -889,6 +1125,39 @@ export const PartSchema: GenEnum<Part> = /*@__PURE__*/
   enumDesc(file_yunhe_adapter_v1_adapter, 0);
 
 /**
+ * @generated from enum yunhe.adapter.v1.NodeState
+ */
+export enum NodeState {
+  /**
+   * @generated from enum value: NODE_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: NODE_STATE_READY = 1;
+   */
+  READY = 1,
+
+  /**
+   * @generated from enum value: NODE_STATE_NOT_READY = 2;
+   */
+  NOT_READY = 2,
+
+  /**
+   * Takes no new work.
+   *
+   * @generated from enum value: NODE_STATE_DRAINED = 3;
+   */
+  DRAINED = 3,
+}
+
+/**
+ * Describes the enum yunhe.adapter.v1.NodeState.
+ */
+export const NodeStateSchema: GenEnum<NodeState> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapter_v1_adapter, 1);
+
+/**
  * @generated from enum yunhe.adapter.v1.Phase
  */
 export enum Phase {
@@ -919,7 +1188,7 @@ export enum Phase {
  * Describes the enum yunhe.adapter.v1.Phase.
  */
 export const PhaseSchema: GenEnum<Phase> = /*@__PURE__*/
-  enumDesc(file_yunhe_adapter_v1_adapter, 1);
+  enumDesc(file_yunhe_adapter_v1_adapter, 2);
 
 /**
  * Implemented by drivers. Every call MUST be idempotent and safe to repeat.
@@ -946,6 +1215,18 @@ export const DriverService: GenService<{
     methodKind: "unary";
     input: typeof DiscoverRequestSchema;
     output: typeof DiscoverResponseSchema;
+  },
+  /**
+   * Sends the inventory as it changes: first the whole, then what changed, and
+   * a message at least every three seconds in any case. It does not end while
+   * the center behind the driver cannot be reached: it says so.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.Watch
+   */
+  watch: {
+    methodKind: "server_streaming";
+    input: typeof WatchRequestSchema;
+    output: typeof WatchResponseSchema;
   },
   /**
    * Makes the attempts exist at the center. An attempt already known is not
