@@ -13,11 +13,14 @@ import (
 	"yunhe.dev/yunhe/internal/rpc"
 )
 
-type handler struct{ s *Service }
+type handler struct {
+	adaptersv1connect.UnimplementedAdapterServiceHandler
+	s *Service
+}
 
 // Register mounts the component's API.
 func (s *Service) Register(srv *rpc.Server) {
-	srv.Service(adaptersv1connect.NewAdapterServiceHandler(handler{s}, srv.Options()...))
+	srv.Service(adaptersv1connect.NewAdapterServiceHandler(handler{s: s}, srv.Options()...))
 }
 
 func (h handler) CreateJoinToken(ctx context.Context, r *adaptersv1.CreateJoinTokenRequest) (*adaptersv1.CreateJoinTokenResponse, error) {

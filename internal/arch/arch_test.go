@@ -33,6 +33,7 @@ var ranks = map[string]int{
 	"internal/jobfile": 2, // reads job files for the command line
 
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package
+	"internal/seal": 3,
 
 	"internal/run": 4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
 

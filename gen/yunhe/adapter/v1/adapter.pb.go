@@ -2074,7 +2074,9 @@ type HeartbeatRequest struct {
 	Inventory   *Inventory             `protobuf:"bytes,1,opt,name=inventory,proto3" json:"inventory,omitempty"`
 	Measurement *Measurement           `protobuf:"bytes,2,opt,name=measurement,proto3" json:"measurement,omitempty"`
 	// The agent has just started or reconnected: send what should run.
-	Resync        bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
+	Resync bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
+	// With inventory: the machine the gateway runs on.
+	Node          *Node `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2128,6 +2130,13 @@ func (x *HeartbeatRequest) GetResync() bool {
 		return x.Resync
 	}
 	return false
+}
+
+func (x *HeartbeatRequest) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
 }
 
 type HeartbeatResponse struct {
@@ -2456,11 +2465,12 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xa6\x01\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xd2\x01\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
-	"\x06resync\x18\x03 \x01(\bR\x06resync\"\x13\n" +
+	"\x06resync\x18\x03 \x01(\bR\x06resync\x12*\n" +
+	"\x04node\x18\x04 \x01(\v2\x16.yunhe.adapter.v1.NodeR\x04node\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
@@ -2585,25 +2595,26 @@ var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	18, // 24: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
 	7,  // 25: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
 	14, // 26: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	3,  // 27: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	5,  // 28: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	10, // 29: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	19, // 30: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	22, // 31: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	24, // 32: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	26, // 33: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	4,  // 34: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	6,  // 35: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	11, // 36: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	20, // 37: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	23, // 38: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	25, // 39: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	27, // 40: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	34, // [34:41] is the sub-list for method output_type
-	27, // [27:34] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	12, // 27: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
+	3,  // 28: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	5,  // 29: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	10, // 30: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	19, // 31: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	22, // 32: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	24, // 33: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	26, // 34: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	4,  // 35: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	6,  // 36: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	11, // 37: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	20, // 38: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	23, // 39: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	25, // 40: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	27, // 41: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }

@@ -5,7 +5,7 @@
 // source: yunhe/adapters/v1/adapters.proto
 
 // Package yunhe.adapters.v1 connects centers: join tokens for compute
-// gateways and the state of every connection.
+// gateways, plug-ins with their instances, and the state of every connection.
 
 package adaptersv1
 
@@ -27,6 +27,62 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Where a plug-in comes from.
+type PluginSource int32
+
+const (
+	PluginSource_PLUGIN_SOURCE_UNSPECIFIED PluginSource = 0
+	// Part of the platform's program.
+	PluginSource_PLUGIN_SOURCE_BUILT_IN PluginSource = 1
+	// Named in the platform's configuration file.
+	PluginSource_PLUGIN_SOURCE_CONFIGURED PluginSource = 2
+	// Registered by address.
+	PluginSource_PLUGIN_SOURCE_REGISTERED PluginSource = 3
+)
+
+// Enum value maps for PluginSource.
+var (
+	PluginSource_name = map[int32]string{
+		0: "PLUGIN_SOURCE_UNSPECIFIED",
+		1: "PLUGIN_SOURCE_BUILT_IN",
+		2: "PLUGIN_SOURCE_CONFIGURED",
+		3: "PLUGIN_SOURCE_REGISTERED",
+	}
+	PluginSource_value = map[string]int32{
+		"PLUGIN_SOURCE_UNSPECIFIED": 0,
+		"PLUGIN_SOURCE_BUILT_IN":    1,
+		"PLUGIN_SOURCE_CONFIGURED":  2,
+		"PLUGIN_SOURCE_REGISTERED":  3,
+	}
+)
+
+func (x PluginSource) Enum() *PluginSource {
+	p := new(PluginSource)
+	*p = x
+	return p
+}
+
+func (x PluginSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PluginSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapters_v1_adapters_proto_enumTypes[0].Descriptor()
+}
+
+func (PluginSource) Type() protoreflect.EnumType {
+	return &file_yunhe_adapters_v1_adapters_proto_enumTypes[0]
+}
+
+func (x PluginSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PluginSource.Descriptor instead.
+func (PluginSource) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{0}
+}
 
 type CreateJoinTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -503,6 +559,793 @@ func (*RemoveGatewayResponse) Descriptor() ([]byte, []int) {
 	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{8}
 }
 
+type Plugin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As it says itself; empty until it was reached once.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// account, data, resource, job, image, storage.
+	Parts  []string     `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
+	Source PluginSource `protobuf:"varint,4,opt,name=source,proto3,enum=yunhe.adapters.v1.PluginSource" json:"source,omitempty"`
+	// Number of instances, or of joined gateways.
+	Instances int64 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
+	// idle (no instance), or the worst state of its instances.
+	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// Addresses of a registered plug-in.
+	Endpoints []string `protobuf:"bytes,7,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// JSON Schema of an instance's configuration; GetPlugin only.
+	ConfigSchema string `protobuf:"bytes,8,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`
+	// GetPlugin only.
+	List          []*Instance `protobuf:"bytes,9,rep,name=list,proto3" json:"list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plugin) Reset() {
+	*x = Plugin{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plugin) ProtoMessage() {}
+
+func (x *Plugin) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
+func (*Plugin) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Plugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Plugin) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Plugin) GetParts() []string {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *Plugin) GetSource() PluginSource {
+	if x != nil {
+		return x.Source
+	}
+	return PluginSource_PLUGIN_SOURCE_UNSPECIFIED
+}
+
+func (x *Plugin) GetInstances() int64 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *Plugin) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Plugin) GetEndpoints() []string {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *Plugin) GetConfigSchema() string {
+	if x != nil {
+		return x.ConfigSchema
+	}
+	return ""
+}
+
+func (x *Plugin) GetList() []*Instance {
+	if x != nil {
+		return x.List
+	}
+	return nil
+}
+
+// A connection to one center through a plug-in.
+type Instance struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Plugin string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Empty until a plug-in that names its center itself was reached.
+	AiCenterId string `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Of a registered plug-in.
+	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// up: the center is reached. trouble: the plug-in answers and its center does
+	// not. starting, down: the plug-in does not answer (yet). standby: another
+	// instance serves the center. disabled: out of service.
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// What an operator should know about the state.
+	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	ChangedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Enabled       bool                   `protobuf:"varint,9,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Instance) Reset() {
+	*x = Instance{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Instance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Instance) ProtoMessage() {}
+
+func (x *Instance) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Instance.ProtoReflect.Descriptor instead.
+func (*Instance) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Instance) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *Instance) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *Instance) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *Instance) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Instance) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Instance) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Instance) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+func (x *Instance) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Instance) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+type ListPluginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsRequest) Reset() {
+	*x = ListPluginsRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsRequest) ProtoMessage() {}
+
+func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
+func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{11}
+}
+
+type ListPluginsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugins       []*Plugin              `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsResponse) Reset() {
+	*x = ListPluginsResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsResponse) ProtoMessage() {}
+
+func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
+func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListPluginsResponse) GetPlugins() []*Plugin {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+type GetPluginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPluginRequest) Reset() {
+	*x = GetPluginRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPluginRequest) ProtoMessage() {}
+
+func (x *GetPluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPluginRequest.ProtoReflect.Descriptor instead.
+func (*GetPluginRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetPluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SetPluginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 32 characters.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// http(s)://host:port, 1 to 128 of them.
+	Endpoints     []string `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPluginRequest) Reset() {
+	*x = SetPluginRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPluginRequest) ProtoMessage() {}
+
+func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
+func (*SetPluginRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SetPluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetPluginRequest) GetEndpoints() []string {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+type DeletePluginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePluginRequest) Reset() {
+	*x = DeletePluginRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePluginRequest) ProtoMessage() {}
+
+func (x *DeletePluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePluginRequest.ProtoReflect.Descriptor instead.
+func (*DeletePluginRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeletePluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeletePluginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePluginResponse) Reset() {
+	*x = DeletePluginResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePluginResponse) ProtoMessage() {}
+
+func (x *DeletePluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePluginResponse.ProtoReflect.Descriptor instead.
+func (*DeletePluginResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{16}
+}
+
+type RestartPluginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartPluginRequest) Reset() {
+	*x = RestartPluginRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartPluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartPluginRequest) ProtoMessage() {}
+
+func (x *RestartPluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartPluginRequest.ProtoReflect.Descriptor instead.
+func (*RestartPluginRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RestartPluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RestartPluginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartPluginResponse) Reset() {
+	*x = RestartPluginResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartPluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartPluginResponse) ProtoMessage() {}
+
+func (x *RestartPluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartPluginResponse.ProtoReflect.Descriptor instead.
+func (*RestartPluginResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{18}
+}
+
+type CreateInstanceRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Plugin string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// At most 32 characters.
+	AiCenterId string `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// JSON, as the plug-in's configuration schema asks for; at most 256 KiB. It
+	// is kept sealed and never shown again.
+	Config        string `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateInstanceRequest) Reset() {
+	*x = CreateInstanceRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateInstanceRequest) ProtoMessage() {}
+
+func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
+func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CreateInstanceRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *CreateInstanceRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *CreateInstanceRequest) GetConfig() string {
+	if x != nil {
+		return x.Config
+	}
+	return ""
+}
+
+type UpdateInstanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	AiCenterId    string                 `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	Config        *string                `protobuf:"bytes,3,opt,name=config,proto3,oneof" json:"config,omitempty"`
+	Enabled       *bool                  `protobuf:"varint,4,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateInstanceRequest) Reset() {
+	*x = UpdateInstanceRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateInstanceRequest) ProtoMessage() {}
+
+func (x *UpdateInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateInstanceRequest.ProtoReflect.Descriptor instead.
+func (*UpdateInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *UpdateInstanceRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *UpdateInstanceRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *UpdateInstanceRequest) GetConfig() string {
+	if x != nil && x.Config != nil {
+		return *x.Config
+	}
+	return ""
+}
+
+func (x *UpdateInstanceRequest) GetEnabled() bool {
+	if x != nil && x.Enabled != nil {
+		return *x.Enabled
+	}
+	return false
+}
+
+type DeleteInstanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	AiCenterId    string                 `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteInstanceRequest) Reset() {
+	*x = DeleteInstanceRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteInstanceRequest) ProtoMessage() {}
+
+func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
+func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DeleteInstanceRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *DeleteInstanceRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+type DeleteInstanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteInstanceResponse) Reset() {
+	*x = DeleteInstanceResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteInstanceResponse) ProtoMessage() {}
+
+func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
+func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{22}
+}
+
 var File_yunhe_adapters_v1_adapters_proto protoreflect.FileDescriptor
 
 const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
@@ -543,12 +1386,81 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"\x14RemoveGatewayRequest\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\"\x17\n" +
-	"\x15RemoveGatewayResponse2\xb6\x04\n" +
+	"\x15RemoveGatewayResponse\"\xad\x02\n" +
+	"\x06Plugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05parts\x18\x03 \x03(\tR\x05parts\x127\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x1f.yunhe.adapters.v1.PluginSourceR\x06source\x12\x1c\n" +
+	"\tinstances\x18\x05 \x01(\x03R\tinstances\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1c\n" +
+	"\tendpoints\x18\a \x03(\tR\tendpoints\x12#\n" +
+	"\rconfig_schema\x18\b \x01(\tR\fconfigSchema\x12/\n" +
+	"\x04list\x18\t \x03(\v2\x1b.yunhe.adapters.v1.InstanceR\x04list\"\xba\x02\n" +
+	"\bInstance\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
+	"\fai_center_id\x18\x02 \x01(\tR\n" +
+	"aiCenterId\x12\x1a\n" +
+	"\bendpoint\x18\x03 \x01(\tR\bendpoint\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x129\n" +
+	"\n" +
+	"changed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x129\n" +
+	"\n" +
+	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
+	"\aenabled\x18\t \x01(\bR\aenabled\"\x14\n" +
+	"\x12ListPluginsRequest\"J\n" +
+	"\x13ListPluginsResponse\x123\n" +
+	"\aplugins\x18\x01 \x03(\v2\x19.yunhe.adapters.v1.PluginR\aplugins\"&\n" +
+	"\x10GetPluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"D\n" +
+	"\x10SetPluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\tendpoints\x18\x02 \x03(\tR\tendpoints\")\n" +
+	"\x13DeletePluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
+	"\x14DeletePluginResponse\"*\n" +
+	"\x14RestartPluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x17\n" +
+	"\x15RestartPluginResponse\"i\n" +
+	"\x15CreateInstanceRequest\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
+	"\fai_center_id\x18\x02 \x01(\tR\n" +
+	"aiCenterId\x12\x16\n" +
+	"\x06config\x18\x03 \x01(\tR\x06config\"\xa4\x01\n" +
+	"\x15UpdateInstanceRequest\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
+	"\fai_center_id\x18\x02 \x01(\tR\n" +
+	"aiCenterId\x12\x1b\n" +
+	"\x06config\x18\x03 \x01(\tH\x00R\x06config\x88\x01\x01\x12\x1d\n" +
+	"\aenabled\x18\x04 \x01(\bH\x01R\aenabled\x88\x01\x01B\t\n" +
+	"\a_configB\n" +
+	"\n" +
+	"\b_enabled\"Q\n" +
+	"\x15DeleteInstanceRequest\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
+	"\fai_center_id\x18\x02 \x01(\tR\n" +
+	"aiCenterId\"\x18\n" +
+	"\x16DeleteInstanceResponse*\x85\x01\n" +
+	"\fPluginSource\x12\x1d\n" +
+	"\x19PLUGIN_SOURCE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16PLUGIN_SOURCE_BUILT_IN\x10\x01\x12\x1c\n" +
+	"\x18PLUGIN_SOURCE_CONFIGURED\x10\x02\x12\x1c\n" +
+	"\x18PLUGIN_SOURCE_REGISTERED\x10\x032\xcf\r\n" +
 	"\x0eAdapterService\x12\x96\x01\n" +
 	"\x0fCreateJoinToken\x12).yunhe.adapters.v1.CreateJoinTokenRequest\x1a*.yunhe.adapters.v1.CreateJoinTokenResponse\",\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/join-tokens\x12f\n" +
 	"\x04Join\x12\x1e.yunhe.adapters.v1.JoinRequest\x1a\x1f.yunhe.adapters.v1.JoinResponse\"\x1d\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/join\x12\x86\x01\n" +
 	"\fListGateways\x12&.yunhe.adapters.v1.ListGatewaysRequest\x1a'.yunhe.adapters.v1.ListGatewaysResponse\"%\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/gateways\x12\x99\x01\n" +
-	"\rRemoveGateway\x12'.yunhe.adapters.v1.RemoveGatewayRequest\x1a(.yunhe.adapters.v1.RemoveGatewayResponse\"5\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/gateways/{ai_center_id}B2Z0yunhe.dev/yunhe/gen/yunhe/adapters/v1;adaptersv1b\x06proto3"
+	"\rRemoveGateway\x12'.yunhe.adapters.v1.RemoveGatewayRequest\x1a(.yunhe.adapters.v1.RemoveGatewayResponse\"5\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/gateways/{ai_center_id}\x12\x82\x01\n" +
+	"\vListPlugins\x12%.yunhe.adapters.v1.ListPluginsRequest\x1a&.yunhe.adapters.v1.ListPluginsResponse\"$\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02\r\x12\v/v1/plugins\x12x\n" +
+	"\tGetPlugin\x12#.yunhe.adapters.v1.GetPluginRequest\x1a\x19.yunhe.adapters.v1.Plugin\"+\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/plugins/{name}\x12|\n" +
+	"\tSetPlugin\x12#.yunhe.adapters.v1.SetPluginRequest\x1a\x19.yunhe.adapters.v1.Plugin\"/\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x17:\x01*\x1a\x12/v1/plugins/{name}\x12\x8d\x01\n" +
+	"\fDeletePlugin\x12&.yunhe.adapters.v1.DeletePluginRequest\x1a'.yunhe.adapters.v1.DeletePluginResponse\",\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x14*\x12/v1/plugins/{name}\x12\x9b\x01\n" +
+	"\rRestartPlugin\x12'.yunhe.adapters.v1.RestartPluginRequest\x1a(.yunhe.adapters.v1.RestartPluginResponse\"7\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/plugins/{name}/restart\x12\x94\x01\n" +
+	"\x0eCreateInstance\x12(.yunhe.adapters.v1.CreateInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\";\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/plugins/{plugin}/instances\x12\xa3\x01\n" +
+	"\x0eUpdateInstance\x12(.yunhe.adapters.v1.UpdateInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\"J\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x022:\x01*2-/v1/plugins/{plugin}/instances/{ai_center_id}\x12\xae\x01\n" +
+	"\x0eDeleteInstance\x12(.yunhe.adapters.v1.DeleteInstanceRequest\x1a).yunhe.adapters.v1.DeleteInstanceResponse\"G\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02/*-/v1/plugins/{plugin}/instances/{ai_center_id}B2Z0yunhe.dev/yunhe/gen/yunhe/adapters/v1;adaptersv1b\x06proto3"
 
 var (
 	file_yunhe_adapters_v1_adapters_proto_rawDescOnce sync.Once
@@ -562,39 +1474,76 @@ func file_yunhe_adapters_v1_adapters_proto_rawDescGZIP() []byte {
 	return file_yunhe_adapters_v1_adapters_proto_rawDescData
 }
 
-var file_yunhe_adapters_v1_adapters_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_yunhe_adapters_v1_adapters_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_yunhe_adapters_v1_adapters_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_yunhe_adapters_v1_adapters_proto_goTypes = []any{
-	(*CreateJoinTokenRequest)(nil),  // 0: yunhe.adapters.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil), // 1: yunhe.adapters.v1.CreateJoinTokenResponse
-	(*JoinRequest)(nil),             // 2: yunhe.adapters.v1.JoinRequest
-	(*JoinResponse)(nil),            // 3: yunhe.adapters.v1.JoinResponse
-	(*Gateway)(nil),                 // 4: yunhe.adapters.v1.Gateway
-	(*ListGatewaysRequest)(nil),     // 5: yunhe.adapters.v1.ListGatewaysRequest
-	(*ListGatewaysResponse)(nil),    // 6: yunhe.adapters.v1.ListGatewaysResponse
-	(*RemoveGatewayRequest)(nil),    // 7: yunhe.adapters.v1.RemoveGatewayRequest
-	(*RemoveGatewayResponse)(nil),   // 8: yunhe.adapters.v1.RemoveGatewayResponse
-	(*timestamppb.Timestamp)(nil),   // 9: google.protobuf.Timestamp
-	(*v1.Inventory)(nil),            // 10: yunhe.adapter.v1.Inventory
+	(PluginSource)(0),               // 0: yunhe.adapters.v1.PluginSource
+	(*CreateJoinTokenRequest)(nil),  // 1: yunhe.adapters.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil), // 2: yunhe.adapters.v1.CreateJoinTokenResponse
+	(*JoinRequest)(nil),             // 3: yunhe.adapters.v1.JoinRequest
+	(*JoinResponse)(nil),            // 4: yunhe.adapters.v1.JoinResponse
+	(*Gateway)(nil),                 // 5: yunhe.adapters.v1.Gateway
+	(*ListGatewaysRequest)(nil),     // 6: yunhe.adapters.v1.ListGatewaysRequest
+	(*ListGatewaysResponse)(nil),    // 7: yunhe.adapters.v1.ListGatewaysResponse
+	(*RemoveGatewayRequest)(nil),    // 8: yunhe.adapters.v1.RemoveGatewayRequest
+	(*RemoveGatewayResponse)(nil),   // 9: yunhe.adapters.v1.RemoveGatewayResponse
+	(*Plugin)(nil),                  // 10: yunhe.adapters.v1.Plugin
+	(*Instance)(nil),                // 11: yunhe.adapters.v1.Instance
+	(*ListPluginsRequest)(nil),      // 12: yunhe.adapters.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),     // 13: yunhe.adapters.v1.ListPluginsResponse
+	(*GetPluginRequest)(nil),        // 14: yunhe.adapters.v1.GetPluginRequest
+	(*SetPluginRequest)(nil),        // 15: yunhe.adapters.v1.SetPluginRequest
+	(*DeletePluginRequest)(nil),     // 16: yunhe.adapters.v1.DeletePluginRequest
+	(*DeletePluginResponse)(nil),    // 17: yunhe.adapters.v1.DeletePluginResponse
+	(*RestartPluginRequest)(nil),    // 18: yunhe.adapters.v1.RestartPluginRequest
+	(*RestartPluginResponse)(nil),   // 19: yunhe.adapters.v1.RestartPluginResponse
+	(*CreateInstanceRequest)(nil),   // 20: yunhe.adapters.v1.CreateInstanceRequest
+	(*UpdateInstanceRequest)(nil),   // 21: yunhe.adapters.v1.UpdateInstanceRequest
+	(*DeleteInstanceRequest)(nil),   // 22: yunhe.adapters.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),  // 23: yunhe.adapters.v1.DeleteInstanceResponse
+	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	(*v1.Inventory)(nil),            // 25: yunhe.adapter.v1.Inventory
 }
 var file_yunhe_adapters_v1_adapters_proto_depIdxs = []int32{
-	9,  // 0: yunhe.adapters.v1.CreateJoinTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	10, // 1: yunhe.adapters.v1.JoinRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	9,  // 2: yunhe.adapters.v1.Gateway.joined_at:type_name -> google.protobuf.Timestamp
-	9,  // 3: yunhe.adapters.v1.Gateway.last_seen_at:type_name -> google.protobuf.Timestamp
-	4,  // 4: yunhe.adapters.v1.ListGatewaysResponse.gateways:type_name -> yunhe.adapters.v1.Gateway
-	0,  // 5: yunhe.adapters.v1.AdapterService.CreateJoinToken:input_type -> yunhe.adapters.v1.CreateJoinTokenRequest
-	2,  // 6: yunhe.adapters.v1.AdapterService.Join:input_type -> yunhe.adapters.v1.JoinRequest
-	5,  // 7: yunhe.adapters.v1.AdapterService.ListGateways:input_type -> yunhe.adapters.v1.ListGatewaysRequest
-	7,  // 8: yunhe.adapters.v1.AdapterService.RemoveGateway:input_type -> yunhe.adapters.v1.RemoveGatewayRequest
-	1,  // 9: yunhe.adapters.v1.AdapterService.CreateJoinToken:output_type -> yunhe.adapters.v1.CreateJoinTokenResponse
-	3,  // 10: yunhe.adapters.v1.AdapterService.Join:output_type -> yunhe.adapters.v1.JoinResponse
-	6,  // 11: yunhe.adapters.v1.AdapterService.ListGateways:output_type -> yunhe.adapters.v1.ListGatewaysResponse
-	8,  // 12: yunhe.adapters.v1.AdapterService.RemoveGateway:output_type -> yunhe.adapters.v1.RemoveGatewayResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	24, // 0: yunhe.adapters.v1.CreateJoinTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 1: yunhe.adapters.v1.JoinRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	24, // 2: yunhe.adapters.v1.Gateway.joined_at:type_name -> google.protobuf.Timestamp
+	24, // 3: yunhe.adapters.v1.Gateway.last_seen_at:type_name -> google.protobuf.Timestamp
+	5,  // 4: yunhe.adapters.v1.ListGatewaysResponse.gateways:type_name -> yunhe.adapters.v1.Gateway
+	0,  // 5: yunhe.adapters.v1.Plugin.source:type_name -> yunhe.adapters.v1.PluginSource
+	11, // 6: yunhe.adapters.v1.Plugin.list:type_name -> yunhe.adapters.v1.Instance
+	24, // 7: yunhe.adapters.v1.Instance.changed_at:type_name -> google.protobuf.Timestamp
+	24, // 8: yunhe.adapters.v1.Instance.created_at:type_name -> google.protobuf.Timestamp
+	10, // 9: yunhe.adapters.v1.ListPluginsResponse.plugins:type_name -> yunhe.adapters.v1.Plugin
+	1,  // 10: yunhe.adapters.v1.AdapterService.CreateJoinToken:input_type -> yunhe.adapters.v1.CreateJoinTokenRequest
+	3,  // 11: yunhe.adapters.v1.AdapterService.Join:input_type -> yunhe.adapters.v1.JoinRequest
+	6,  // 12: yunhe.adapters.v1.AdapterService.ListGateways:input_type -> yunhe.adapters.v1.ListGatewaysRequest
+	8,  // 13: yunhe.adapters.v1.AdapterService.RemoveGateway:input_type -> yunhe.adapters.v1.RemoveGatewayRequest
+	12, // 14: yunhe.adapters.v1.AdapterService.ListPlugins:input_type -> yunhe.adapters.v1.ListPluginsRequest
+	14, // 15: yunhe.adapters.v1.AdapterService.GetPlugin:input_type -> yunhe.adapters.v1.GetPluginRequest
+	15, // 16: yunhe.adapters.v1.AdapterService.SetPlugin:input_type -> yunhe.adapters.v1.SetPluginRequest
+	16, // 17: yunhe.adapters.v1.AdapterService.DeletePlugin:input_type -> yunhe.adapters.v1.DeletePluginRequest
+	18, // 18: yunhe.adapters.v1.AdapterService.RestartPlugin:input_type -> yunhe.adapters.v1.RestartPluginRequest
+	20, // 19: yunhe.adapters.v1.AdapterService.CreateInstance:input_type -> yunhe.adapters.v1.CreateInstanceRequest
+	21, // 20: yunhe.adapters.v1.AdapterService.UpdateInstance:input_type -> yunhe.adapters.v1.UpdateInstanceRequest
+	22, // 21: yunhe.adapters.v1.AdapterService.DeleteInstance:input_type -> yunhe.adapters.v1.DeleteInstanceRequest
+	2,  // 22: yunhe.adapters.v1.AdapterService.CreateJoinToken:output_type -> yunhe.adapters.v1.CreateJoinTokenResponse
+	4,  // 23: yunhe.adapters.v1.AdapterService.Join:output_type -> yunhe.adapters.v1.JoinResponse
+	7,  // 24: yunhe.adapters.v1.AdapterService.ListGateways:output_type -> yunhe.adapters.v1.ListGatewaysResponse
+	9,  // 25: yunhe.adapters.v1.AdapterService.RemoveGateway:output_type -> yunhe.adapters.v1.RemoveGatewayResponse
+	13, // 26: yunhe.adapters.v1.AdapterService.ListPlugins:output_type -> yunhe.adapters.v1.ListPluginsResponse
+	10, // 27: yunhe.adapters.v1.AdapterService.GetPlugin:output_type -> yunhe.adapters.v1.Plugin
+	10, // 28: yunhe.adapters.v1.AdapterService.SetPlugin:output_type -> yunhe.adapters.v1.Plugin
+	17, // 29: yunhe.adapters.v1.AdapterService.DeletePlugin:output_type -> yunhe.adapters.v1.DeletePluginResponse
+	19, // 30: yunhe.adapters.v1.AdapterService.RestartPlugin:output_type -> yunhe.adapters.v1.RestartPluginResponse
+	11, // 31: yunhe.adapters.v1.AdapterService.CreateInstance:output_type -> yunhe.adapters.v1.Instance
+	11, // 32: yunhe.adapters.v1.AdapterService.UpdateInstance:output_type -> yunhe.adapters.v1.Instance
+	23, // 33: yunhe.adapters.v1.AdapterService.DeleteInstance:output_type -> yunhe.adapters.v1.DeleteInstanceResponse
+	22, // [22:34] is the sub-list for method output_type
+	10, // [10:22] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapters_v1_adapters_proto_init() }
@@ -602,18 +1551,20 @@ func file_yunhe_adapters_v1_adapters_proto_init() {
 	if File_yunhe_adapters_v1_adapters_proto != nil {
 		return
 	}
+	file_yunhe_adapters_v1_adapters_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapters_v1_adapters_proto_rawDesc), len(file_yunhe_adapters_v1_adapters_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      1,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_yunhe_adapters_v1_adapters_proto_goTypes,
 		DependencyIndexes: file_yunhe_adapters_v1_adapters_proto_depIdxs,
+		EnumInfos:         file_yunhe_adapters_v1_adapters_proto_enumTypes,
 		MessageInfos:      file_yunhe_adapters_v1_adapters_proto_msgTypes,
 	}.Build()
 	File_yunhe_adapters_v1_adapters_proto = out.File

@@ -3,7 +3,7 @@
 // Source: yunhe/adapters/v1/adapters.proto
 
 // Package yunhe.adapters.v1 connects centers: join tokens for compute
-// gateways and the state of every connection.
+// gateways, plug-ins with their instances, and the state of every connection.
 package adaptersv1connect
 
 import (
@@ -46,6 +46,30 @@ const (
 	// AdapterServiceRemoveGatewayProcedure is the fully-qualified name of the AdapterService's
 	// RemoveGateway RPC.
 	AdapterServiceRemoveGatewayProcedure = "/yunhe.adapters.v1.AdapterService/RemoveGateway"
+	// AdapterServiceListPluginsProcedure is the fully-qualified name of the AdapterService's
+	// ListPlugins RPC.
+	AdapterServiceListPluginsProcedure = "/yunhe.adapters.v1.AdapterService/ListPlugins"
+	// AdapterServiceGetPluginProcedure is the fully-qualified name of the AdapterService's GetPlugin
+	// RPC.
+	AdapterServiceGetPluginProcedure = "/yunhe.adapters.v1.AdapterService/GetPlugin"
+	// AdapterServiceSetPluginProcedure is the fully-qualified name of the AdapterService's SetPlugin
+	// RPC.
+	AdapterServiceSetPluginProcedure = "/yunhe.adapters.v1.AdapterService/SetPlugin"
+	// AdapterServiceDeletePluginProcedure is the fully-qualified name of the AdapterService's
+	// DeletePlugin RPC.
+	AdapterServiceDeletePluginProcedure = "/yunhe.adapters.v1.AdapterService/DeletePlugin"
+	// AdapterServiceRestartPluginProcedure is the fully-qualified name of the AdapterService's
+	// RestartPlugin RPC.
+	AdapterServiceRestartPluginProcedure = "/yunhe.adapters.v1.AdapterService/RestartPlugin"
+	// AdapterServiceCreateInstanceProcedure is the fully-qualified name of the AdapterService's
+	// CreateInstance RPC.
+	AdapterServiceCreateInstanceProcedure = "/yunhe.adapters.v1.AdapterService/CreateInstance"
+	// AdapterServiceUpdateInstanceProcedure is the fully-qualified name of the AdapterService's
+	// UpdateInstance RPC.
+	AdapterServiceUpdateInstanceProcedure = "/yunhe.adapters.v1.AdapterService/UpdateInstance"
+	// AdapterServiceDeleteInstanceProcedure is the fully-qualified name of the AdapterService's
+	// DeleteInstance RPC.
+	AdapterServiceDeleteInstanceProcedure = "/yunhe.adapters.v1.AdapterService/DeleteInstance"
 )
 
 // AdapterServiceClient is a client for the yunhe.adapters.v1.AdapterService service.
@@ -61,6 +85,26 @@ type AdapterServiceClient interface {
 	// Ends a gateway's membership: what it says is refused and its center
 	// becomes unavailable. Its bus credentials are not revoked.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
+	// The plug-ins there are, by name: built in, configured or registered.
+	ListPlugins(context.Context, *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error)
+	// One plug-in with its configuration schema and its instances.
+	GetPlugin(context.Context, *v1.GetPluginRequest) (*v1.Plugin, error)
+	// Registers a plug-in that runs elsewhere, or changes where: connections to
+	// addresses that stay are kept. Each address serves one center; of several
+	// that serve the same center one is used and the others stand by.
+	SetPlugin(context.Context, *v1.SetPluginRequest) (*v1.Plugin, error)
+	// Forgets a registered plug-in. Its centers become unavailable; what runs
+	// there goes on and is heard of again when they are reached again.
+	DeletePlugin(context.Context, *v1.DeletePluginRequest) (*v1.DeletePluginResponse, error)
+	// Starts a plug-in's processes anew, one after the other, for example after
+	// its program was replaced. Jobs are not touched.
+	RestartPlugin(context.Context, *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error)
+	// Connects a center through a plug-in: starts an instance of it.
+	CreateInstance(context.Context, *v1.CreateInstanceRequest) (*v1.Instance, error)
+	// Changes an instance's configuration, or takes it out of service and back.
+	UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error)
+	// Ends an instance. Its center becomes unavailable; what runs there goes on.
+	DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error)
 }
 
 // NewAdapterServiceClient constructs a client for the yunhe.adapters.v1.AdapterService service. By
@@ -98,6 +142,54 @@ func NewAdapterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(adapterServiceMethods.ByName("RemoveGateway")),
 			connect.WithClientOptions(opts...),
 		),
+		listPlugins: connect.NewClient[v1.ListPluginsRequest, v1.ListPluginsResponse](
+			httpClient,
+			baseURL+AdapterServiceListPluginsProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("ListPlugins")),
+			connect.WithClientOptions(opts...),
+		),
+		getPlugin: connect.NewClient[v1.GetPluginRequest, v1.Plugin](
+			httpClient,
+			baseURL+AdapterServiceGetPluginProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("GetPlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		setPlugin: connect.NewClient[v1.SetPluginRequest, v1.Plugin](
+			httpClient,
+			baseURL+AdapterServiceSetPluginProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("SetPlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		deletePlugin: connect.NewClient[v1.DeletePluginRequest, v1.DeletePluginResponse](
+			httpClient,
+			baseURL+AdapterServiceDeletePluginProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("DeletePlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		restartPlugin: connect.NewClient[v1.RestartPluginRequest, v1.RestartPluginResponse](
+			httpClient,
+			baseURL+AdapterServiceRestartPluginProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("RestartPlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		createInstance: connect.NewClient[v1.CreateInstanceRequest, v1.Instance](
+			httpClient,
+			baseURL+AdapterServiceCreateInstanceProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("CreateInstance")),
+			connect.WithClientOptions(opts...),
+		),
+		updateInstance: connect.NewClient[v1.UpdateInstanceRequest, v1.Instance](
+			httpClient,
+			baseURL+AdapterServiceUpdateInstanceProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("UpdateInstance")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteInstance: connect.NewClient[v1.DeleteInstanceRequest, v1.DeleteInstanceResponse](
+			httpClient,
+			baseURL+AdapterServiceDeleteInstanceProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("DeleteInstance")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -107,6 +199,14 @@ type adapterServiceClient struct {
 	join            *connect.Client[v1.JoinRequest, v1.JoinResponse]
 	listGateways    *connect.Client[v1.ListGatewaysRequest, v1.ListGatewaysResponse]
 	removeGateway   *connect.Client[v1.RemoveGatewayRequest, v1.RemoveGatewayResponse]
+	listPlugins     *connect.Client[v1.ListPluginsRequest, v1.ListPluginsResponse]
+	getPlugin       *connect.Client[v1.GetPluginRequest, v1.Plugin]
+	setPlugin       *connect.Client[v1.SetPluginRequest, v1.Plugin]
+	deletePlugin    *connect.Client[v1.DeletePluginRequest, v1.DeletePluginResponse]
+	restartPlugin   *connect.Client[v1.RestartPluginRequest, v1.RestartPluginResponse]
+	createInstance  *connect.Client[v1.CreateInstanceRequest, v1.Instance]
+	updateInstance  *connect.Client[v1.UpdateInstanceRequest, v1.Instance]
+	deleteInstance  *connect.Client[v1.DeleteInstanceRequest, v1.DeleteInstanceResponse]
 }
 
 // CreateJoinToken calls yunhe.adapters.v1.AdapterService.CreateJoinToken.
@@ -145,6 +245,78 @@ func (c *adapterServiceClient) RemoveGateway(ctx context.Context, req *v1.Remove
 	return nil, err
 }
 
+// ListPlugins calls yunhe.adapters.v1.AdapterService.ListPlugins.
+func (c *adapterServiceClient) ListPlugins(ctx context.Context, req *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error) {
+	response, err := c.listPlugins.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetPlugin calls yunhe.adapters.v1.AdapterService.GetPlugin.
+func (c *adapterServiceClient) GetPlugin(ctx context.Context, req *v1.GetPluginRequest) (*v1.Plugin, error) {
+	response, err := c.getPlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetPlugin calls yunhe.adapters.v1.AdapterService.SetPlugin.
+func (c *adapterServiceClient) SetPlugin(ctx context.Context, req *v1.SetPluginRequest) (*v1.Plugin, error) {
+	response, err := c.setPlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeletePlugin calls yunhe.adapters.v1.AdapterService.DeletePlugin.
+func (c *adapterServiceClient) DeletePlugin(ctx context.Context, req *v1.DeletePluginRequest) (*v1.DeletePluginResponse, error) {
+	response, err := c.deletePlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RestartPlugin calls yunhe.adapters.v1.AdapterService.RestartPlugin.
+func (c *adapterServiceClient) RestartPlugin(ctx context.Context, req *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error) {
+	response, err := c.restartPlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateInstance calls yunhe.adapters.v1.AdapterService.CreateInstance.
+func (c *adapterServiceClient) CreateInstance(ctx context.Context, req *v1.CreateInstanceRequest) (*v1.Instance, error) {
+	response, err := c.createInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateInstance calls yunhe.adapters.v1.AdapterService.UpdateInstance.
+func (c *adapterServiceClient) UpdateInstance(ctx context.Context, req *v1.UpdateInstanceRequest) (*v1.Instance, error) {
+	response, err := c.updateInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteInstance calls yunhe.adapters.v1.AdapterService.DeleteInstance.
+func (c *adapterServiceClient) DeleteInstance(ctx context.Context, req *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error) {
+	response, err := c.deleteInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdapterServiceHandler is an implementation of the yunhe.adapters.v1.AdapterService service.
 type AdapterServiceHandler interface {
 	// Makes a token with which one gateway may join, once.
@@ -158,6 +330,26 @@ type AdapterServiceHandler interface {
 	// Ends a gateway's membership: what it says is refused and its center
 	// becomes unavailable. Its bus credentials are not revoked.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
+	// The plug-ins there are, by name: built in, configured or registered.
+	ListPlugins(context.Context, *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error)
+	// One plug-in with its configuration schema and its instances.
+	GetPlugin(context.Context, *v1.GetPluginRequest) (*v1.Plugin, error)
+	// Registers a plug-in that runs elsewhere, or changes where: connections to
+	// addresses that stay are kept. Each address serves one center; of several
+	// that serve the same center one is used and the others stand by.
+	SetPlugin(context.Context, *v1.SetPluginRequest) (*v1.Plugin, error)
+	// Forgets a registered plug-in. Its centers become unavailable; what runs
+	// there goes on and is heard of again when they are reached again.
+	DeletePlugin(context.Context, *v1.DeletePluginRequest) (*v1.DeletePluginResponse, error)
+	// Starts a plug-in's processes anew, one after the other, for example after
+	// its program was replaced. Jobs are not touched.
+	RestartPlugin(context.Context, *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error)
+	// Connects a center through a plug-in: starts an instance of it.
+	CreateInstance(context.Context, *v1.CreateInstanceRequest) (*v1.Instance, error)
+	// Changes an instance's configuration, or takes it out of service and back.
+	UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error)
+	// Ends an instance. Its center becomes unavailable; what runs there goes on.
+	DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error)
 }
 
 // NewAdapterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -191,6 +383,54 @@ func NewAdapterServiceHandler(svc AdapterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(adapterServiceMethods.ByName("RemoveGateway")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adapterServiceListPluginsHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceListPluginsProcedure,
+		svc.ListPlugins,
+		connect.WithSchema(adapterServiceMethods.ByName("ListPlugins")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceGetPluginHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceGetPluginProcedure,
+		svc.GetPlugin,
+		connect.WithSchema(adapterServiceMethods.ByName("GetPlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceSetPluginHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceSetPluginProcedure,
+		svc.SetPlugin,
+		connect.WithSchema(adapterServiceMethods.ByName("SetPlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceDeletePluginHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceDeletePluginProcedure,
+		svc.DeletePlugin,
+		connect.WithSchema(adapterServiceMethods.ByName("DeletePlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceRestartPluginHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceRestartPluginProcedure,
+		svc.RestartPlugin,
+		connect.WithSchema(adapterServiceMethods.ByName("RestartPlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceCreateInstanceHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceCreateInstanceProcedure,
+		svc.CreateInstance,
+		connect.WithSchema(adapterServiceMethods.ByName("CreateInstance")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceUpdateInstanceHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceUpdateInstanceProcedure,
+		svc.UpdateInstance,
+		connect.WithSchema(adapterServiceMethods.ByName("UpdateInstance")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceDeleteInstanceHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceDeleteInstanceProcedure,
+		svc.DeleteInstance,
+		connect.WithSchema(adapterServiceMethods.ByName("DeleteInstance")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.adapters.v1.AdapterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdapterServiceCreateJoinTokenProcedure:
@@ -201,6 +441,22 @@ func NewAdapterServiceHandler(svc AdapterServiceHandler, opts ...connect.Handler
 			adapterServiceListGatewaysHandler.ServeHTTP(w, r)
 		case AdapterServiceRemoveGatewayProcedure:
 			adapterServiceRemoveGatewayHandler.ServeHTTP(w, r)
+		case AdapterServiceListPluginsProcedure:
+			adapterServiceListPluginsHandler.ServeHTTP(w, r)
+		case AdapterServiceGetPluginProcedure:
+			adapterServiceGetPluginHandler.ServeHTTP(w, r)
+		case AdapterServiceSetPluginProcedure:
+			adapterServiceSetPluginHandler.ServeHTTP(w, r)
+		case AdapterServiceDeletePluginProcedure:
+			adapterServiceDeletePluginHandler.ServeHTTP(w, r)
+		case AdapterServiceRestartPluginProcedure:
+			adapterServiceRestartPluginHandler.ServeHTTP(w, r)
+		case AdapterServiceCreateInstanceProcedure:
+			adapterServiceCreateInstanceHandler.ServeHTTP(w, r)
+		case AdapterServiceUpdateInstanceProcedure:
+			adapterServiceUpdateInstanceHandler.ServeHTTP(w, r)
+		case AdapterServiceDeleteInstanceProcedure:
+			adapterServiceDeleteInstanceHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -224,4 +480,36 @@ func (UnimplementedAdapterServiceHandler) ListGateways(context.Context, *v1.List
 
 func (UnimplementedAdapterServiceHandler) RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.RemoveGateway is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) ListPlugins(context.Context, *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.ListPlugins is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) GetPlugin(context.Context, *v1.GetPluginRequest) (*v1.Plugin, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.GetPlugin is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) SetPlugin(context.Context, *v1.SetPluginRequest) (*v1.Plugin, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.SetPlugin is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) DeletePlugin(context.Context, *v1.DeletePluginRequest) (*v1.DeletePluginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.DeletePlugin is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) RestartPlugin(context.Context, *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.RestartPlugin is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) CreateInstance(context.Context, *v1.CreateInstanceRequest) (*v1.Instance, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.CreateInstance is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.UpdateInstance is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.DeleteInstance is not implemented"))
 }

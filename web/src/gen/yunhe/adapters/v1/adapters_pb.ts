@@ -3,10 +3,10 @@
 /* eslint-disable */
 
 // Package yunhe.adapters.v1 connects centers: join tokens for compute
-// gateways and the state of every connection.
+// gateways, plug-ins with their instances, and the state of every connection.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapters/v1/adapters.proto.
  */
 export const file_yunhe_adapters_v1_adapters: GenFile = /*@__PURE__*/
-  fileDesc("CiB5dW5oZS9hZGFwdGVycy92MS9hZGFwdGVycy5wcm90bxIReXVuaGUuYWRhcHRlcnMudjEiQwoWQ3JlYXRlSm9pblRva2VuUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSEwoLdHRsX3NlY29uZHMYAiABKAMiWAoXQ3JlYXRlSm9pblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiYAoLSm9pblJlcXVlc3QSDQoFdG9rZW4YASABKAkSEgoKcHVibGljX2tleRgCIAEoCRIuCglpbnZlbnRvcnkYAyABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeSJHCgxKb2luUmVzcG9uc2USFAoMYWlfY2VudGVyX2lkGAEgASgJEhAKCGJ1c191cmxzGAIgAygJEg8KB2J1c19qd3QYAyABKAkiuAEKB0dhdGV3YXkSFAoMYWlfY2VudGVyX2lkGAEgASgJEhIKCnB1YmxpY19rZXkYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRItCglqb2luZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJY29ubmVjdGVkGAYgASgIIhUKE0xpc3RHYXRld2F5c1JlcXVlc3QiRAoUTGlzdEdhdGV3YXlzUmVzcG9uc2USLAoIZ2F0ZXdheXMYASADKAsyGi55dW5oZS5hZGFwdGVycy52MS5HYXRld2F5IiwKFFJlbW92ZUdhdGV3YXlSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIXChVSZW1vdmVHYXRld2F5UmVzcG9uc2UytgQKDkFkYXB0ZXJTZXJ2aWNlEpYBCg9DcmVhdGVKb2luVG9rZW4SKS55dW5oZS5hZGFwdGVycy52MS5DcmVhdGVKb2luVG9rZW5SZXF1ZXN0GioueXVuaGUuYWRhcHRlcnMudjEuQ3JlYXRlSm9pblRva2VuUmVzcG9uc2UiLIqAGQ5hZGFwdGVycy53cml0ZYLT5JMCFDoBKiIPL3YxL2pvaW4tdG9rZW5zEmYKBEpvaW4SHi55dW5oZS5hZGFwdGVycy52MS5Kb2luUmVxdWVzdBofLnl1bmhlLmFkYXB0ZXJzLnYxLkpvaW5SZXNwb25zZSIdioAZBnB1YmxpY4LT5JMCDToBKiIIL3YxL2pvaW4ShgEKDExpc3RHYXRld2F5cxImLnl1bmhlLmFkYXB0ZXJzLnYxLkxpc3RHYXRld2F5c1JlcXVlc3QaJy55dW5oZS5hZGFwdGVycy52MS5MaXN0R2F0ZXdheXNSZXNwb25zZSIlioAZDWFkYXB0ZXJzLnJlYWSC0+STAg4SDC92MS9nYXRld2F5cxKZAQoNUmVtb3ZlR2F0ZXdheRInLnl1bmhlLmFkYXB0ZXJzLnYxLlJlbW92ZUdhdGV3YXlSZXF1ZXN0GigueXVuaGUuYWRhcHRlcnMudjEuUmVtb3ZlR2F0ZXdheVJlc3BvbnNlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh0qGy92MS9nYXRld2F5cy97YWlfY2VudGVyX2lkfUIyWjB5dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2FkYXB0ZXJzL3YxO2FkYXB0ZXJzdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_adapter_v1_adapter, file_yunhe_options_v1_options]);
+  fileDesc("CiB5dW5oZS9hZGFwdGVycy92MS9hZGFwdGVycy5wcm90bxIReXVuaGUuYWRhcHRlcnMudjEiQwoWQ3JlYXRlSm9pblRva2VuUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSEwoLdHRsX3NlY29uZHMYAiABKAMiWAoXQ3JlYXRlSm9pblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiYAoLSm9pblJlcXVlc3QSDQoFdG9rZW4YASABKAkSEgoKcHVibGljX2tleRgCIAEoCRIuCglpbnZlbnRvcnkYAyABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeSJHCgxKb2luUmVzcG9uc2USFAoMYWlfY2VudGVyX2lkGAEgASgJEhAKCGJ1c191cmxzGAIgAygJEg8KB2J1c19qd3QYAyABKAkiuAEKB0dhdGV3YXkSFAoMYWlfY2VudGVyX2lkGAEgASgJEhIKCnB1YmxpY19rZXkYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRItCglqb2luZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJY29ubmVjdGVkGAYgASgIIhUKE0xpc3RHYXRld2F5c1JlcXVlc3QiRAoUTGlzdEdhdGV3YXlzUmVzcG9uc2USLAoIZ2F0ZXdheXMYASADKAsyGi55dW5oZS5hZGFwdGVycy52MS5HYXRld2F5IiwKFFJlbW92ZUdhdGV3YXlSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIXChVSZW1vdmVHYXRld2F5UmVzcG9uc2Ui3gEKBlBsdWdpbhIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSDQoFcGFydHMYAyADKAkSLwoGc291cmNlGAQgASgOMh8ueXVuaGUuYWRhcHRlcnMudjEuUGx1Z2luU291cmNlEhEKCWluc3RhbmNlcxgFIAEoAxINCgVzdGF0ZRgGIAEoCRIRCgllbmRwb2ludHMYByADKAkSFQoNY29uZmlnX3NjaGVtYRgIIAEoCRIpCgRsaXN0GAkgAygLMhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2Ui5AEKCEluc3RhbmNlEg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDQoFc3RhdGUYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIPCgd2ZXJzaW9uGAYgASgJEi4KCmNoYW5nZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2VuYWJsZWQYCSABKAgiFAoSTGlzdFBsdWdpbnNSZXF1ZXN0IkEKE0xpc3RQbHVnaW5zUmVzcG9uc2USKgoHcGx1Z2lucxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXJzLnYxLlBsdWdpbiIgChBHZXRQbHVnaW5SZXF1ZXN0EgwKBG5hbWUYASABKAkiMwoQU2V0UGx1Z2luUmVxdWVzdBIMCgRuYW1lGAEgASgJEhEKCWVuZHBvaW50cxgCIAMoCSIjChNEZWxldGVQbHVnaW5SZXF1ZXN0EgwKBG5hbWUYASABKAkiFgoURGVsZXRlUGx1Z2luUmVzcG9uc2UiJAoUUmVzdGFydFBsdWdpblJlcXVlc3QSDAoEbmFtZRgBIAEoCSIXChVSZXN0YXJ0UGx1Z2luUmVzcG9uc2UiTQoVQ3JlYXRlSW5zdGFuY2VSZXF1ZXN0Eg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGY29uZmlnGAMgASgJIn8KFVVwZGF0ZUluc3RhbmNlUmVxdWVzdBIOCgZwbHVnaW4YASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJEhMKBmNvbmZpZxgDIAEoCUgAiAEBEhQKB2VuYWJsZWQYBCABKAhIAYgBAUIJCgdfY29uZmlnQgoKCF9lbmFibGVkIj0KFURlbGV0ZUluc3RhbmNlUmVxdWVzdBIOCgZwbHVnaW4YASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJIhgKFkRlbGV0ZUluc3RhbmNlUmVzcG9uc2UqhQEKDFBsdWdpblNvdXJjZRIdChlQTFVHSU5fU09VUkNFX1VOU1BFQ0lGSUVEEAASGgoWUExVR0lOX1NPVVJDRV9CVUlMVF9JThABEhwKGFBMVUdJTl9TT1VSQ0VfQ09ORklHVVJFRBACEhwKGFBMVUdJTl9TT1VSQ0VfUkVHSVNURVJFRBADMs8NCg5BZGFwdGVyU2VydmljZRKWAQoPQ3JlYXRlSm9pblRva2VuEikueXVuaGUuYWRhcHRlcnMudjEuQ3JlYXRlSm9pblRva2VuUmVxdWVzdBoqLnl1bmhlLmFkYXB0ZXJzLnYxLkNyZWF0ZUpvaW5Ub2tlblJlc3BvbnNlIiyKgBkOYWRhcHRlcnMud3JpdGWC0+STAhQ6ASoiDy92MS9qb2luLXRva2VucxJmCgRKb2luEh4ueXVuaGUuYWRhcHRlcnMudjEuSm9pblJlcXVlc3QaHy55dW5oZS5hZGFwdGVycy52MS5Kb2luUmVzcG9uc2UiHYqAGQZwdWJsaWOC0+STAg06ASoiCC92MS9qb2luEoYBCgxMaXN0R2F0ZXdheXMSJi55dW5oZS5hZGFwdGVycy52MS5MaXN0R2F0ZXdheXNSZXF1ZXN0GicueXVuaGUuYWRhcHRlcnMudjEuTGlzdEdhdGV3YXlzUmVzcG9uc2UiJYqAGQ1hZGFwdGVycy5yZWFkgtPkkwIOEgwvdjEvZ2F0ZXdheXMSmQEKDVJlbW92ZUdhdGV3YXkSJy55dW5oZS5hZGFwdGVycy52MS5SZW1vdmVHYXRld2F5UmVxdWVzdBooLnl1bmhlLmFkYXB0ZXJzLnYxLlJlbW92ZUdhdGV3YXlSZXNwb25zZSI1ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIdKhsvdjEvZ2F0ZXdheXMve2FpX2NlbnRlcl9pZH0SggEKC0xpc3RQbHVnaW5zEiUueXVuaGUuYWRhcHRlcnMudjEuTGlzdFBsdWdpbnNSZXF1ZXN0GiYueXVuaGUuYWRhcHRlcnMudjEuTGlzdFBsdWdpbnNSZXNwb25zZSIkioAZDWFkYXB0ZXJzLnJlYWSC0+STAg0SCy92MS9wbHVnaW5zEngKCUdldFBsdWdpbhIjLnl1bmhlLmFkYXB0ZXJzLnYxLkdldFBsdWdpblJlcXVlc3QaGS55dW5oZS5hZGFwdGVycy52MS5QbHVnaW4iK4qAGQ1hZGFwdGVycy5yZWFkgtPkkwIUEhIvdjEvcGx1Z2lucy97bmFtZX0SfAoJU2V0UGx1Z2luEiMueXVuaGUuYWRhcHRlcnMudjEuU2V0UGx1Z2luUmVxdWVzdBoZLnl1bmhlLmFkYXB0ZXJzLnYxLlBsdWdpbiIvioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIXOgEqGhIvdjEvcGx1Z2lucy97bmFtZX0SjQEKDERlbGV0ZVBsdWdpbhImLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZVBsdWdpblJlcXVlc3QaJy55dW5oZS5hZGFwdGVycy52MS5EZWxldGVQbHVnaW5SZXNwb25zZSIsioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIUKhIvdjEvcGx1Z2lucy97bmFtZX0SmwEKDVJlc3RhcnRQbHVnaW4SJy55dW5oZS5hZGFwdGVycy52MS5SZXN0YXJ0UGx1Z2luUmVxdWVzdBooLnl1bmhlLmFkYXB0ZXJzLnYxLlJlc3RhcnRQbHVnaW5SZXNwb25zZSI3ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIfOgEqIhovdjEvcGx1Z2lucy97bmFtZX0vcmVzdGFydBKUAQoOQ3JlYXRlSW5zdGFuY2USKC55dW5oZS5hZGFwdGVycy52MS5DcmVhdGVJbnN0YW5jZVJlcXVlc3QaGy55dW5oZS5hZGFwdGVycy52MS5JbnN0YW5jZSI7ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIjOgEqIh4vdjEvcGx1Z2lucy97cGx1Z2lufS9pbnN0YW5jZXMSowEKDlVwZGF0ZUluc3RhbmNlEigueXVuaGUuYWRhcHRlcnMudjEuVXBkYXRlSW5zdGFuY2VSZXF1ZXN0GhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2UiSoqAGQ5hZGFwdGVycy53cml0ZYLT5JMCMjoBKjItL3YxL3BsdWdpbnMve3BsdWdpbn0vaW5zdGFuY2VzL3thaV9jZW50ZXJfaWR9Eq4BCg5EZWxldGVJbnN0YW5jZRIoLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZUluc3RhbmNlUmVxdWVzdBopLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZUluc3RhbmNlUmVzcG9uc2UiR4qAGQ5hZGFwdGVycy53cml0ZYLT5JMCLyotL3YxL3BsdWdpbnMve3BsdWdpbn0vaW5zdGFuY2VzL3thaV9jZW50ZXJfaWR9QjJaMHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlcnMvdjE7YWRhcHRlcnN2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_adapter_v1_adapter, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.adapters.v1.CreateJoinTokenRequest
@@ -236,7 +236,418 @@ export const RemoveGatewayResponseSchema: GenMessage<RemoveGatewayResponse> = /*
   messageDesc(file_yunhe_adapters_v1_adapters, 8);
 
 /**
- * Gateways and their connections.
+ * @generated from message yunhe.adapters.v1.Plugin
+ */
+export type Plugin = Message<"yunhe.adapters.v1.Plugin"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * As it says itself; empty until it was reached once.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * account, data, resource, job, image, storage.
+   *
+   * @generated from field: repeated string parts = 3;
+   */
+  parts: string[];
+
+  /**
+   * @generated from field: yunhe.adapters.v1.PluginSource source = 4;
+   */
+  source: PluginSource;
+
+  /**
+   * Number of instances, or of joined gateways.
+   *
+   * @generated from field: int64 instances = 5;
+   */
+  instances: bigint;
+
+  /**
+   * idle (no instance), or the worst state of its instances.
+   *
+   * @generated from field: string state = 6;
+   */
+  state: string;
+
+  /**
+   * Addresses of a registered plug-in.
+   *
+   * @generated from field: repeated string endpoints = 7;
+   */
+  endpoints: string[];
+
+  /**
+   * JSON Schema of an instance's configuration; GetPlugin only.
+   *
+   * @generated from field: string config_schema = 8;
+   */
+  configSchema: string;
+
+  /**
+   * GetPlugin only.
+   *
+   * @generated from field: repeated yunhe.adapters.v1.Instance list = 9;
+   */
+  list: Instance[];
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.Plugin.
+ * Use `create(PluginSchema)` to create a new message.
+ */
+export const PluginSchema: GenMessage<Plugin> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 9);
+
+/**
+ * A connection to one center through a plug-in.
+ *
+ * @generated from message yunhe.adapters.v1.Instance
+ */
+export type Instance = Message<"yunhe.adapters.v1.Instance"> & {
+  /**
+   * @generated from field: string plugin = 1;
+   */
+  plugin: string;
+
+  /**
+   * Empty until a plug-in that names its center itself was reached.
+   *
+   * @generated from field: string ai_center_id = 2;
+   */
+  aiCenterId: string;
+
+  /**
+   * Of a registered plug-in.
+   *
+   * @generated from field: string endpoint = 3;
+   */
+  endpoint: string;
+
+  /**
+   * up: the center is reached. trouble: the plug-in answers and its center does
+   * not. starting, down: the plug-in does not answer (yet). standby: another
+   * instance serves the center. disabled: out of service.
+   *
+   * @generated from field: string state = 4;
+   */
+  state: string;
+
+  /**
+   * What an operator should know about the state.
+   *
+   * @generated from field: string message = 5;
+   */
+  message: string;
+
+  /**
+   * @generated from field: string version = 6;
+   */
+  version: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp changed_at = 7;
+   */
+  changedAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 8;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: bool enabled = 9;
+   */
+  enabled: boolean;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.Instance.
+ * Use `create(InstanceSchema)` to create a new message.
+ */
+export const InstanceSchema: GenMessage<Instance> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 10);
+
+/**
+ * @generated from message yunhe.adapters.v1.ListPluginsRequest
+ */
+export type ListPluginsRequest = Message<"yunhe.adapters.v1.ListPluginsRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.ListPluginsRequest.
+ * Use `create(ListPluginsRequestSchema)` to create a new message.
+ */
+export const ListPluginsRequestSchema: GenMessage<ListPluginsRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 11);
+
+/**
+ * @generated from message yunhe.adapters.v1.ListPluginsResponse
+ */
+export type ListPluginsResponse = Message<"yunhe.adapters.v1.ListPluginsResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.adapters.v1.Plugin plugins = 1;
+   */
+  plugins: Plugin[];
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.ListPluginsResponse.
+ * Use `create(ListPluginsResponseSchema)` to create a new message.
+ */
+export const ListPluginsResponseSchema: GenMessage<ListPluginsResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 12);
+
+/**
+ * @generated from message yunhe.adapters.v1.GetPluginRequest
+ */
+export type GetPluginRequest = Message<"yunhe.adapters.v1.GetPluginRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.GetPluginRequest.
+ * Use `create(GetPluginRequestSchema)` to create a new message.
+ */
+export const GetPluginRequestSchema: GenMessage<GetPluginRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 13);
+
+/**
+ * @generated from message yunhe.adapters.v1.SetPluginRequest
+ */
+export type SetPluginRequest = Message<"yunhe.adapters.v1.SetPluginRequest"> & {
+  /**
+   * At most 32 characters.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * http(s)://host:port, 1 to 128 of them.
+   *
+   * @generated from field: repeated string endpoints = 2;
+   */
+  endpoints: string[];
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.SetPluginRequest.
+ * Use `create(SetPluginRequestSchema)` to create a new message.
+ */
+export const SetPluginRequestSchema: GenMessage<SetPluginRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 14);
+
+/**
+ * @generated from message yunhe.adapters.v1.DeletePluginRequest
+ */
+export type DeletePluginRequest = Message<"yunhe.adapters.v1.DeletePluginRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.DeletePluginRequest.
+ * Use `create(DeletePluginRequestSchema)` to create a new message.
+ */
+export const DeletePluginRequestSchema: GenMessage<DeletePluginRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 15);
+
+/**
+ * @generated from message yunhe.adapters.v1.DeletePluginResponse
+ */
+export type DeletePluginResponse = Message<"yunhe.adapters.v1.DeletePluginResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.DeletePluginResponse.
+ * Use `create(DeletePluginResponseSchema)` to create a new message.
+ */
+export const DeletePluginResponseSchema: GenMessage<DeletePluginResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 16);
+
+/**
+ * @generated from message yunhe.adapters.v1.RestartPluginRequest
+ */
+export type RestartPluginRequest = Message<"yunhe.adapters.v1.RestartPluginRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.RestartPluginRequest.
+ * Use `create(RestartPluginRequestSchema)` to create a new message.
+ */
+export const RestartPluginRequestSchema: GenMessage<RestartPluginRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 17);
+
+/**
+ * @generated from message yunhe.adapters.v1.RestartPluginResponse
+ */
+export type RestartPluginResponse = Message<"yunhe.adapters.v1.RestartPluginResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.RestartPluginResponse.
+ * Use `create(RestartPluginResponseSchema)` to create a new message.
+ */
+export const RestartPluginResponseSchema: GenMessage<RestartPluginResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 18);
+
+/**
+ * @generated from message yunhe.adapters.v1.CreateInstanceRequest
+ */
+export type CreateInstanceRequest = Message<"yunhe.adapters.v1.CreateInstanceRequest"> & {
+  /**
+   * @generated from field: string plugin = 1;
+   */
+  plugin: string;
+
+  /**
+   * At most 32 characters.
+   *
+   * @generated from field: string ai_center_id = 2;
+   */
+  aiCenterId: string;
+
+  /**
+   * JSON, as the plug-in's configuration schema asks for; at most 256 KiB. It
+   * is kept sealed and never shown again.
+   *
+   * @generated from field: string config = 3;
+   */
+  config: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.CreateInstanceRequest.
+ * Use `create(CreateInstanceRequestSchema)` to create a new message.
+ */
+export const CreateInstanceRequestSchema: GenMessage<CreateInstanceRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 19);
+
+/**
+ * @generated from message yunhe.adapters.v1.UpdateInstanceRequest
+ */
+export type UpdateInstanceRequest = Message<"yunhe.adapters.v1.UpdateInstanceRequest"> & {
+  /**
+   * @generated from field: string plugin = 1;
+   */
+  plugin: string;
+
+  /**
+   * @generated from field: string ai_center_id = 2;
+   */
+  aiCenterId: string;
+
+  /**
+   * @generated from field: optional string config = 3;
+   */
+  config?: string | undefined;
+
+  /**
+   * @generated from field: optional bool enabled = 4;
+   */
+  enabled?: boolean | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.UpdateInstanceRequest.
+ * Use `create(UpdateInstanceRequestSchema)` to create a new message.
+ */
+export const UpdateInstanceRequestSchema: GenMessage<UpdateInstanceRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 20);
+
+/**
+ * @generated from message yunhe.adapters.v1.DeleteInstanceRequest
+ */
+export type DeleteInstanceRequest = Message<"yunhe.adapters.v1.DeleteInstanceRequest"> & {
+  /**
+   * @generated from field: string plugin = 1;
+   */
+  plugin: string;
+
+  /**
+   * @generated from field: string ai_center_id = 2;
+   */
+  aiCenterId: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.DeleteInstanceRequest.
+ * Use `create(DeleteInstanceRequestSchema)` to create a new message.
+ */
+export const DeleteInstanceRequestSchema: GenMessage<DeleteInstanceRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 21);
+
+/**
+ * @generated from message yunhe.adapters.v1.DeleteInstanceResponse
+ */
+export type DeleteInstanceResponse = Message<"yunhe.adapters.v1.DeleteInstanceResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.DeleteInstanceResponse.
+ * Use `create(DeleteInstanceResponseSchema)` to create a new message.
+ */
+export const DeleteInstanceResponseSchema: GenMessage<DeleteInstanceResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 22);
+
+/**
+ * Where a plug-in comes from.
+ *
+ * @generated from enum yunhe.adapters.v1.PluginSource
+ */
+export enum PluginSource {
+  /**
+   * @generated from enum value: PLUGIN_SOURCE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Part of the platform's program.
+   *
+   * @generated from enum value: PLUGIN_SOURCE_BUILT_IN = 1;
+   */
+  BUILT_IN = 1,
+
+  /**
+   * Named in the platform's configuration file.
+   *
+   * @generated from enum value: PLUGIN_SOURCE_CONFIGURED = 2;
+   */
+  CONFIGURED = 2,
+
+  /**
+   * Registered by address.
+   *
+   * @generated from enum value: PLUGIN_SOURCE_REGISTERED = 3;
+   */
+  REGISTERED = 3,
+}
+
+/**
+ * Describes the enum yunhe.adapters.v1.PluginSource.
+ */
+export const PluginSourceSchema: GenEnum<PluginSource> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapters_v1_adapters, 0);
+
+/**
+ * Gateways, plug-ins and their connections.
  *
  * @generated from service yunhe.adapters.v1.AdapterService
  */
@@ -283,6 +694,90 @@ export const AdapterService: GenService<{
     methodKind: "unary";
     input: typeof RemoveGatewayRequestSchema;
     output: typeof RemoveGatewayResponseSchema;
+  },
+  /**
+   * The plug-ins there are, by name: built in, configured or registered.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.ListPlugins
+   */
+  listPlugins: {
+    methodKind: "unary";
+    input: typeof ListPluginsRequestSchema;
+    output: typeof ListPluginsResponseSchema;
+  },
+  /**
+   * One plug-in with its configuration schema and its instances.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.GetPlugin
+   */
+  getPlugin: {
+    methodKind: "unary";
+    input: typeof GetPluginRequestSchema;
+    output: typeof PluginSchema;
+  },
+  /**
+   * Registers a plug-in that runs elsewhere, or changes where: connections to
+   * addresses that stay are kept. Each address serves one center; of several
+   * that serve the same center one is used and the others stand by.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.SetPlugin
+   */
+  setPlugin: {
+    methodKind: "unary";
+    input: typeof SetPluginRequestSchema;
+    output: typeof PluginSchema;
+  },
+  /**
+   * Forgets a registered plug-in. Its centers become unavailable; what runs
+   * there goes on and is heard of again when they are reached again.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.DeletePlugin
+   */
+  deletePlugin: {
+    methodKind: "unary";
+    input: typeof DeletePluginRequestSchema;
+    output: typeof DeletePluginResponseSchema;
+  },
+  /**
+   * Starts a plug-in's processes anew, one after the other, for example after
+   * its program was replaced. Jobs are not touched.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.RestartPlugin
+   */
+  restartPlugin: {
+    methodKind: "unary";
+    input: typeof RestartPluginRequestSchema;
+    output: typeof RestartPluginResponseSchema;
+  },
+  /**
+   * Connects a center through a plug-in: starts an instance of it.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.CreateInstance
+   */
+  createInstance: {
+    methodKind: "unary";
+    input: typeof CreateInstanceRequestSchema;
+    output: typeof InstanceSchema;
+  },
+  /**
+   * Changes an instance's configuration, or takes it out of service and back.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.UpdateInstance
+   */
+  updateInstance: {
+    methodKind: "unary";
+    input: typeof UpdateInstanceRequestSchema;
+    output: typeof InstanceSchema;
+  },
+  /**
+   * Ends an instance. Its center becomes unavailable; what runs there goes on.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.DeleteInstance
+   */
+  deleteInstance: {
+    methodKind: "unary";
+    input: typeof DeleteInstanceRequestSchema;
+    output: typeof DeleteInstanceResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_adapters_v1_adapters, 0);
