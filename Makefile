@@ -7,13 +7,16 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps gen build console runner run test test-go test-web test-e2e test-race test-kill check lint bench bench-submit clean
+.PHONY: help deps deps-engines gen build console runner run test test-go test-web test-e2e test-race test-kill check lint bench bench-submit clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install what building and testing needs
 	@scripts/deps.sh test
+
+deps-engines: ## build and install real Kubernetes, kubelet included, for test-engines
+	@scripts/deps.sh engines
 
 build: runner console ## build bin/yunhe with its console, and the example
 	@mkdir -p bin

@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh [run|test|bench] - install what Yunhe needs to run, test or measure.
+# deps.sh [run|test|bench|engines] - install what Yunhe needs to run, test or measure.
 #
 #   run    what `make run` needs: Go, and node with npm for the console.
 #          Installs nothing.
@@ -8,6 +8,9 @@
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
+#   engines  adds what makes a whole cluster of that: kwok, which plays nodes,
+#          and the real kubelet, built from source too, with containerd, its
+#          network plug-ins and busybox, of which the tests make an image.
 #
 # Prints one line for each thing it installs. With everything there it prints
 # nothing and takes well under a second. Needs root and apt-get to install
@@ -16,9 +19,9 @@ set -eu
 
 mode=${1:-run}
 case $mode in
-run | test | bench) ;;
+run | test | bench | engines) ;;
 *)
-	echo "usage: deps.sh [run|test|bench]; got \"$mode\"" >&2
+	echo "usage: deps.sh [run|test|bench|engines]; got \"$mode\"" >&2
 	exit 2
 	;;
 esac
@@ -29,6 +32,7 @@ engines=${YUNHE_ENGINES:-$root/.cache/engines}
 
 kubernetes=1.34.4 # newest 1.34; 1.35 and up drop cgroup v1
 etcd=3.6.8        # Debian's 3.4 lacks progress requests, which watches need
+kwok=0.7.0
 versitygw=1.8.0
 
 say() { printf 'deps: %s\n' "$*"; }
@@ -93,6 +97,12 @@ needs prometheus prometheus
 needs chromium chromium
 needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'
 needs_file postgresql '/usr/lib/postgresql/*/bin/postgres' "$(command -v postgres || echo /nowhere)"
+if [ "$mode" = engines ]; then
+	needs containerd containerd
+	needs ctr containerd
+	needs_file containernetworking-plugins /usr/lib/cni/bridge /opt/cni/bin/bridge
+	needs_file busybox-static /bin/busybox /usr/bin/busybox
+fi
 
 if [ -n "$missing" ]; then
 	# shellcheck disable=SC2086 # words of a list
@@ -163,9 +173,20 @@ build_etcd() {
 	keep etcd $etcd
 }
 
+programs="kube-apiserver kube-controller-manager kube-scheduler"
+if [ "$mode" = engines ]; then programs="$programs kubelet"; fi
+
+build_kwok() {
+	built kwok $kwok && return
+	say "building kwok $kwok"
+	nice -n 19 env CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOWORK=off GOBIN="$work/bin" \
+		go install -trimpath -ldflags '-s -w' sigs.k8s.io/kwok/cmd/kwok@v$kwok
+	keep kwok $kwok
+}
+
 build_kubernetes() {
 	stale=
-	for program in kube-apiserver kube-controller-manager kube-scheduler; do
+	for program in $programs; do
 		built $program $kubernetes || stale="$stale $program"
 	done
 	[ -n "$stale" ] || return 0
@@ -181,7 +202,7 @@ build_kubernetes() {
 	done
 	{
 		printf '//go:build tools\n\npackage tools\n\nimport (\n'
-		for program in kube-apiserver kube-controller-manager kube-scheduler; do
+		for program in $programs; do
 			printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' $program
 		done
 		printf ')\n'
@@ -198,9 +219,12 @@ build_kubernetes() {
 
 all_built() {
 	built versitygw $versitygw || return 1
-	[ "$mode" = bench ] || return 0
-	built etcd $etcd && built kube-apiserver $kubernetes &&
-		built kube-controller-manager $kubernetes && built kube-scheduler $kubernetes
+	[ "$mode" != test ] || return 0
+	built etcd $etcd || return 1
+	for program in $programs; do
+		built "$program" $kubernetes || return 1
+	done
+	[ "$mode" != engines ] || built kwok $kwok
 }
 
 all_built && exit 0
@@ -210,7 +234,8 @@ flock 9 # another deps.sh may be building the same
 work=$(mktemp -d "$engines/.work-XXXXXX")
 mkdir "$work/bin"
 (build_versitygw)
-if [ "$mode" = bench ]; then
+if [ "$mode" != test ]; then
 	(build_etcd)
 	(build_kubernetes)
 fi
+if [ "$mode" = engines ]; then (build_kwok); fi
