@@ -123,11 +123,11 @@ func TestPlugin(t *testing.T) {
 		release := filepath.Join(t.TempDir(), "go")
 		id := submit(t, a, ctx, "echo x >>"+mark+"; while [ ! -e "+release+" ]; do sleep 0.05; done")
 		await(t, a, ctx, id, jobsv1.State_STATE_RUNNING)
-		pid := a.PluginPID("processes")
+		pid := a.Adapters.PluginPID("processes")
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the driver is started again", func() bool { p := a.PluginPID("processes"); return p != 0 && p != pid })
+		until(t, "the driver is started again", func() bool { p := a.Adapters.PluginPID("processes"); return p != 0 && p != pid })
 		if out, err := exec.Command("touch", release).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
 		}

@@ -13,6 +13,11 @@
 //     what it has not confirmed ([resendAfter]), and told everything when its
 //     gateway (re)connects. So a message may be lost, repeated or late.
 //
+//   - A plug-in serves centers by instances, each with a process and a session
+//     of its own: one that hangs or lies delays no other. One process of the
+//     platform runs the instances (run.Lead); requests of the others reach it
+//     over the bus. What an instance needs to know is stored sealed.
+//
 //   - A report is answered only after it is durably recorded; until then the
 //     gateway keeps it and asks again.
 //
@@ -44,6 +49,7 @@ import (
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/plugin"
 	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/seal"
 )
 
 //go:embed migrations/*.sql
@@ -74,11 +80,15 @@ type Service struct {
 	logs *objects.Chunks
 	log  *slog.Logger
 	work Work
+	box  *seal.Box
+	dir  string        // of plug-ins' sockets
+	wake chan struct{} // instances changed
 
 	mu      sync.Mutex // guards the fields below
 	outs    map[string]*outbox
 	removed map[string]bool // centers whose gateway was removed
-	plugins map[string]*plugin.Process
+	served  map[string]*plugin.Process
+	running map[string]*runner // instances of this process, by ID
 }
 
 // outbox is what waits to be sent to one center.
@@ -89,12 +99,14 @@ type outbox struct {
 	drop  context.CancelFunc // gives up the message under way; nil if there is none
 }
 
-// New returns the service; its loops are in Run. SetWork must be called before Run.
-func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs *objects.Chunks, log *slog.Logger) (*Service, error) {
+// New returns the service; its loops are Run, Answer and RunInstances. SetWork
+// must be called before them. box seals configurations, dir keeps sockets.
+func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs *objects.Chunks, box *seal.Box, dir string, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "adapters", migrations); err != nil {
 		return nil, err
 	}
-	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), outs: map[string]*outbox{}, removed: map[string]bool{}, plugins: map[string]*plugin.Process{}}
+	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), box: box, dir: dir, wake: make(chan struct{}, 1),
+		outs: map[string]*outbox{}, removed: map[string]bool{}, served: map[string]*plugin.Process{}, running: map[string]*runner{}}
 	err := d.View(ctx, func(tx *db.Tx) error {
 		return tx.Query(ctx, `SELECT ai_center_id FROM gateways WHERE removed`, nil, func(row db.Row) error {
 			var id string
@@ -215,16 +227,25 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
 }
 
-// Gateway is a member as listed.
+// Gateway is a compute gateway as listed.
 type Gateway struct {
 	CenterID, PublicKey, Version string
-	JoinedAt                     time.Time
+	JoinedAt, LastSeen           time.Time // LastSeen is zero if it was never heard of
+	Connected                    bool
 }
 
 // Gateways lists the members by center.
 func (s *Service) Gateways(ctx context.Context) ([]Gateway, error) {
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]*registry.Center, len(snap.Centers))
+	for _, c := range snap.Centers {
+		seen[c.ID] = c
+	}
 	var out []Gateway
-	err := s.db.View(ctx, func(tx *db.Tx) error {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
 		out = nil
 		return tx.Query(ctx, `SELECT ai_center_id, public_key, version, joined_at FROM gateways WHERE NOT removed ORDER BY ai_center_id`, nil, func(row db.Row) error {
 			var g Gateway
@@ -233,6 +254,10 @@ func (s *Service) Gateways(ctx context.Context) ([]Gateway, error) {
 				return err
 			}
 			g.JoinedAt = db.Time(at)
+			if c := seen[g.CenterID]; c != nil {
+				g.LastSeen = c.LastSeen
+				g.Connected = !c.LastSeen.IsZero() && snap.At.Sub(c.LastSeen) < registry.SeenWithin
+			}
 			out = append(out, g)
 			return nil
 		})

@@ -113,7 +113,7 @@ func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapte
 
 func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto.Message) error {
 	s.mu.Lock()
-	p := s.plugins[centerID]
+	p := s.served[centerID]
 	s.mu.Unlock()
 	if p != nil {
 		return askPlugin(ctx, p, req, res)
@@ -186,6 +186,11 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 			r.Inventory.AiCenterId = id
 			if err := s.reg.JoinTx(ctx, tx, r.Inventory, "gateway"); err != nil {
 				return err
+			}
+			if r.Node != nil {
+				if err := s.reg.SyncNodesTx(ctx, tx, id, true, []*adapterv1.Node{r.Node}, nil); err != nil {
+					return err
+				}
 			}
 		}
 		return s.reg.HeartbeatTx(ctx, tx, id, r.Measurement)

@@ -1,97 +1,321 @@
 package adapters
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/plugin"
 )
 
-// RunPlugin serves the center behind a plug-in until ctx ends: it declares
-// what the plug-in discovers, tells it what should run and records what it
-// observes. The same messages reach a gateway over the bus.
-func (s *Service) RunPlugin(ctx context.Context, p *plugin.Process) error {
-	for ctx.Err() == nil {
-		if err := s.pluginSession(ctx, p); err != nil && ctx.Err() == nil {
-			s.log.Debug("plug-in not reachable, will try again", "plugin", p.Name(), "error", err)
+// serve keeps a session with an instance until ctx ends: it records what the
+// plug-in discovers, tells it what should run and records what it observes.
+// The same messages reach a gateway over the bus.
+func (s *Service) serve(ctx context.Context, p *plugin.Process, id string) {
+	good := time.Now()
+	for {
+		err := s.session(ctx, p, id)
+		if ctx.Err() != nil {
+			return
 		}
+		if errors.Is(err, errHadCenter) {
+			good = time.Now()
+		}
+		if time.Since(good) > startPatience {
+			s.say(ctx, id, "", Down, err)
+		}
+		s.log.Debug("plug-in not reachable, will try again", "instance", id, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+const (
+	// startPatience is how long a plug-in may take to start before it counts as down.
+	startPatience = 2 * time.Second
+	// watchPatience is how long a plug-in may be silent; it must send something
+	// every three seconds.
+	watchPatience = 10 * time.Second
+	// discoverEvery is how often a plug-in that cannot be watched is asked what
+	// there is; it must be well below registry.SeenWithin.
+	discoverEvery = 3 * time.Second
+	// seenEvery is how often a center is marked as seen at most.
+	seenEvery = time.Second
+)
+
+// errHadCenter marks the end of a session in which the center was reached.
+var errHadCenter = errors.New("the session ended")
+
+// session lasts as long as the plug-in answers.
+type session struct {
+	s    *Service
+	p    *plugin.Process
+	id   string
+	next *adapterv1.WatchResponse // pieces that came so far
+
+	center string // "" until it was reached
+	mine   bool   // this instance serves the center
+	stood  bool   // by, while another served it
+	seen   time.Time
+	state  string
+	wg     sync.WaitGroup
+	fail   context.CancelCauseFunc
+}
+
+func (s *Service) session(ctx context.Context, p *plugin.Process, id string) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	x := &session{s: s, p: p, id: id, fail: fail}
+	defer func() {
+		fail(nil)
+		x.wg.Wait()
+		x.leave()
+	}()
+	version, err := s.describe(ctx, p)
+	if err != nil && connect.CodeOf(err) != connect.CodeUnimplemented {
+		return fault.Wrap(fault.Unavailable, err, "plug-in %s does not say what it is", p.Name())
+	}
+	if err := s.setVersion(ctx, id, version); err != nil {
+		return err
+	}
+	err = x.watch(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if x.mine {
+		return errors.Join(errHadCenter, err)
+	}
+	return err
+}
+
+func (s *Service) setVersion(ctx context.Context, id, version string) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE instances SET version = $2 WHERE instance_id = $1 AND version <> $2`, id, version)
+		return err
+	})
+}
+
+// watch hears what the plug-in sends until it ends or is silent for too long.
+func (x *session) watch(ctx context.Context) error {
+	silent := time.AfterFunc(watchPatience, func() {
+		x.fail(fault.New(fault.Unavailable, "plug-in %s has been silent for %s", x.p.Name(), watchPatience))
+	})
+	defer silent.Stop()
+	stream, err := x.p.Client().Watch(ctx, &adapterv1.WatchRequest{})
+	if err == nil {
+		defer func() { _ = stream.Close() }() // the plug-in may be gone
+		for stream.Receive() {
+			silent.Reset(watchPatience)
+			if err := x.hear(ctx, stream.Msg()); err != nil {
+				return err
+			}
+		}
+		err = stream.Err()
+	}
+	if connect.CodeOf(err) != connect.CodeUnimplemented || x.center != "" {
+		return fault.Wrap(fault.Unavailable, errOr(err), "plug-in %s cannot be watched", x.p.Name())
+	}
+	// It cannot be watched, so it is asked.
+	for {
+		dctx, cancel := context.WithTimeout(ctx, watchPatience)
+		res, err := x.p.Client().Discover(dctx, &adapterv1.DiscoverRequest{})
+		cancel()
+		if err != nil {
+			return fault.Wrap(fault.Unavailable, err, "plug-in %s does not discover its center", x.p.Name())
+		}
+		silent.Reset(watchPatience)
+		if err := x.hear(ctx, &adapterv1.WatchResponse{Inventory: res.Inventory}); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(discoverEvery):
+		}
+	}
+}
+
+func errOr(err error) error {
+	if err == nil {
+		return errors.New("it ended by itself")
+	}
+	return err
+}
+
+// hear takes one message.
+func (x *session) hear(ctx context.Context, m *adapterv1.WatchResponse) error {
+	if m.Trouble != "" {
+		x.next = nil
+		return x.say(ctx, Trouble, errors.New(m.Trouble))
+	}
+	if x.next != nil {
+		m.Nodes, m.Gone = append(x.next.Nodes, m.Nodes...), append(x.next.Gone, m.Gone...)
+		m.Inventory, m.Measurement = or(m.Inventory, x.next.Inventory), or(m.Measurement, x.next.Measurement)
+	}
+	if x.next = nil; m.More {
+		x.next = m
+		return nil
+	}
+	first := x.center == ""
+	if first {
+		if m.Inventory.GetAiCenterId() == "" {
+			return fault.New(fault.Unavailable, "plug-in %s discovers no center", x.p.Name())
+		}
+		x.center = m.Inventory.AiCenterId
+	}
+	if m.Inventory != nil && m.Inventory.AiCenterId != x.center || x.p.Instance().Center != "" && x.p.Instance().Center != x.center {
+		return fault.New(fault.Unavailable, "plug-in %s discovers center %q, it is to serve %q", x.p.Name(), m.Inventory.GetAiCenterId(), cmp.Or(x.p.Instance().Center, x.center))
+	}
+	if !x.claim() {
+		x.stood = true
+		return x.say(ctx, Standby, nil)
+	}
+	if x.stood { // what it told meanwhile is not recorded
+		return fault.New(fault.Unavailable, "plug-in %s takes over center %s", x.p.Name(), x.center)
+	}
+	if err := x.record(ctx, m, first); err != nil {
+		return err
+	}
+	if !x.mine {
+		x.mine = true
+		x.s.log.Info("plug-in connected", "instance", x.id, "ai_center_id", x.center)
+		x.s.again(ctx, x.center, x.s.db.Now(), true)
+		x.begin(ctx)
+	}
+	return x.say(ctx, Up, nil)
+}
+
+func or[T any](a, b *T) *T {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// record stores what a message says, if that is not only that all is well as
+// it was a moment ago.
+func (x *session) record(ctx context.Context, m *adapterv1.WatchResponse, first bool) error {
+	now := x.s.db.Now()
+	if m.Inventory == nil && m.Measurement == nil && len(m.Nodes)+len(m.Gone) == 0 && now.Sub(x.seen) < seenEvery {
+		return nil
+	}
+	err := x.s.db.Tx(ctx, func(tx *db.Tx) error {
+		if m.Inventory != nil {
+			// A center must not come back because its instance is slow to stop.
+			if wanted, err := tx.Get(ctx, `SELECT plugin FROM instances WHERE instance_id = $1 AND enabled`, []any{x.id}, new(string)); err != nil || !wanted {
+				return cmp.Or(err, fault.New(fault.Unavailable, "instance %s was deleted", x.id))
+			}
+			if err := x.s.reg.JoinTx(ctx, tx, m.Inventory, x.p.Name()); err != nil {
+				return err
+			}
+		}
+		if first || len(m.Nodes)+len(m.Gone) > 0 {
+			if err := x.s.reg.SyncNodesTx(ctx, tx, x.center, first, m.Nodes, m.Gone); err != nil {
+				return err
+			}
+		}
+		return x.s.reg.HeartbeatTx(ctx, tx, x.center, m.Measurement)
+	})
+	if err == nil {
+		x.seen = now
+	}
+	return err
+}
+
+// say records a state if it is another than before.
+func (x *session) say(ctx context.Context, state string, why error) error {
+	text := state
+	if why != nil {
+		text += reason(why)
+	}
+	if text != x.state {
+		x.state = text
+		x.s.say(ctx, x.id, x.center, state, why)
+	}
 	return nil
 }
 
-// discoverEvery is how often a plug-in is asked what there is; it is also its
-// heartbeat and must be well below registry.SeenWithin.
-const discoverEvery = 3 * time.Second
-
-// pluginSession lasts as long as the plug-in answers.
-func (s *Service) pluginSession(ctx context.Context, p *plugin.Process) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	center, err := s.discover(ctx, p)
-	if err != nil {
-		return err
+// claim makes this instance the one that serves its center, unless another does.
+func (x *session) claim() bool {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if p := x.s.served[x.center]; p != nil && p != x.p {
+		return false
 	}
-	s.mu.Lock()
-	s.plugins[center] = p
-	s.mu.Unlock()
-	s.log.Info("plug-in connected", "plugin", p.Name(), "ai_center_id", center)
-	s.again(ctx, center, s.db.Now(), true)
-	beats := make(chan error, 1)
-	go func() {
-		defer cancel() // a plug-in that does not discover is not observed either
+	x.s.served[x.center] = x.p
+	return true
+}
+
+func (x *session) leave() {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.s.served[x.center] == x.p {
+		delete(x.s.served, x.center)
+	}
+}
+
+// begin observes the center, repeats what it may not know and answers other
+// processes' requests to it, until the session ends.
+func (x *session) begin(ctx context.Context) {
+	s, center := x.s, x.center
+	x.wg.Go(func() {
+		if err := s.observe(ctx, x.p, center); ctx.Err() == nil {
+			x.fail(fault.Wrap(fault.Unavailable, errOr(err), "plug-in %s cannot be observed", x.p.Name()))
+		}
+	})
+	x.wg.Go(func() {
+		if err := s.bus.Answer(ctx, bus.AgentDown(center, "*"), "plugin", 16, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+			return s.forward(ctx, x.p, subject[strings.LastIndexByte(subject, '.')+1:], data)
+		}); err != nil {
+			x.fail(err)
+		}
+	})
+	x.wg.Go(func() {
 		tick := time.NewTicker(discoverEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
-				beats <- nil
 				return
 			case <-tick.C:
-				if _, err := s.discover(ctx, p); err != nil {
-					beats <- err
-					return
-				}
 				s.again(ctx, center, s.db.Now().Add(-resendAfter), false)
 			}
 		}
-	}()
-	err = s.observe(ctx, p, center)
-	cancel()
-	if beat := <-beats; beat != nil {
-		return beat
-	}
-	return err
+	})
 }
 
-// discover declares the plug-in's inventory and marks its center as seen.
-func (s *Service) discover(ctx context.Context, p *plugin.Process) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := p.Client().Discover(ctx, &adapterv1.DiscoverRequest{})
-	if err != nil {
-		return "", fault.Wrap(fault.Unavailable, err, "plug-in %s does not answer", p.Name())
+// forward passes a request of another process on to a plug-in.
+func (s *Service) forward(ctx context.Context, p *plugin.Process, what string, data []byte) ([]byte, error) {
+	var req, res proto.Message
+	switch what {
+	case "apply":
+		req, res = &adapterv1.ApplyRequest{}, &adapterv1.ApplyResponse{}
+	case "remove":
+		req, res = &adapterv1.RemoveRequest{}, &adapterv1.RemoveResponse{}
+	case "readlog":
+		req, res = &adapterv1.ReadLogRequest{}, &adapterv1.ReadLogResponse{}
+	default:
+		return nil, fault.New(fault.Unimplemented, "a plug-in does not know the request %q", what)
 	}
-	if res.Inventory == nil || res.Inventory.AiCenterId == "" {
-		return "", fault.New(fault.Unavailable, "plug-in %s discovers no center", p.Name())
+	if err := proto.Unmarshal(data, req); err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the request cannot be read")
 	}
-	id := res.Inventory.AiCenterId
-	return id, s.db.Tx(ctx, func(tx *db.Tx) error {
-		if err := s.reg.JoinTx(ctx, tx, res.Inventory, p.Name()); err != nil {
-			return err
-		}
-		return s.reg.MarkSeenTx(ctx, tx, id)
-	})
+	if err := askPlugin(ctx, p, req, res); err != nil {
+		return nil, err
+	}
+	return proto.Marshal(res)
 }
 
 // observe records what a plug-in reports until its stream ends.

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,12 +36,12 @@ import (
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/objects"
-	"yunhe.dev/yunhe/internal/plugin"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/rpc"
 	"yunhe.dev/yunhe/internal/run"
 	"yunhe.dev/yunhe/internal/samples"
 	"yunhe.dev/yunhe/internal/scheduler"
+	"yunhe.dev/yunhe/internal/seal"
 )
 
 // App is a platform process.
@@ -61,7 +62,6 @@ type App struct {
 	ln       net.Listener
 	srv      *http.Server
 	group    *run.Group
-	plugins  []*plugin.Process
 	trace    func(context.Context) error
 }
 
@@ -146,7 +146,11 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if err := a.Registry.Defaults(ctx); err != nil {
 		return err
 	}
-	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, log); err != nil {
+	box, err := seal.Open(filepath.Join(a.cfg.path(a.cfg.Bus.Keys, "bus"), "secrets.key"))
+	if err != nil {
+		return err
+	}
+	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, box, filepath.Join(a.cfg.Data, "plugins"), log); err != nil {
 		return err
 	}
 	if a.Scheduler, err = scheduler.New(ctx, d, a.Registry, reg, log); err != nil {
@@ -170,15 +174,12 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("adapters.answer", a.Adapters.Answer)
 	}
 	if a.cfg.runs(Reach) {
+		known := slices.Clone(a.cfg.Adapters.BuiltIn)
 		for _, c := range a.cfg.Adapters.Plugins {
-			p, err := plugin.New(c, filepath.Join(a.cfg.Data, "plugins"), log)
-			if err != nil {
-				return err
-			}
-			a.plugins = append(a.plugins, p)
-			a.group.Add("plugin."+c.Name, p.Run)
-			a.group.Add("adapters."+c.Name, func(ctx context.Context) error { return a.Adapters.RunPlugin(ctx, p) })
+			known = append(known, adapters.Known{Config: c, Source: adapters.Configured})
 		}
+		instances := func(ctx context.Context) error { return a.Adapters.RunInstances(ctx, known) }
+		a.group.Add("adapters.instances", func(ctx context.Context) error { return a.lead(ctx, "adapters.instances", instances) })
 	}
 	// Placements are sent by the process that made them, so Control reaches out too.
 	if a.cfg.runs(Reach) || a.cfg.runs(Control) || a.cfg.runs(API) {
@@ -284,16 +285,6 @@ func (a *App) serve(ctx context.Context) error {
 // Ready reports whether the process can serve: its engines answer.
 func (a *App) Ready(ctx context.Context) error {
 	return errors.Join(a.db.Ping(ctx), a.bus.Ready())
-}
-
-// PluginPID is the process number of the named plug-in, 0 while it has none.
-func (a *App) PluginPID(name string) int {
-	for _, p := range a.plugins {
-		if p.Name() == name {
-			return p.PID()
-		}
-	}
-	return 0
 }
 
 // URL is where the API and the console answer.

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/plugin"
@@ -87,9 +88,12 @@ type ObjectsConfig struct {
 	SecretKey string `yaml:"secret_key"`
 }
 
-// AdaptersConfig lists the plug-ins; each serves one center.
+// AdaptersConfig lists the plug-ins beside those built in. Where several
+// processes have the role reach, all must have the same list.
 type AdaptersConfig struct {
 	Plugins []plugin.Config `yaml:"plugins"`
+	// BuiltIn are those that come with the program.
+	BuiltIn []adapters.Known `yaml:"-"`
 }
 
 // LogConfig of the process.
@@ -171,12 +175,15 @@ func (c *Config) Validate() error {
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		k.Add("log.format", "must be text or json, got %q", c.Log.Format)
 	}
-	names := map[string]bool{}
+	names := map[string]bool{adapters.GatewayPlugin: true}
+	for _, b := range c.Adapters.BuiltIn {
+		names[b.Name] = true
+	}
 	for i, p := range c.Adapters.Plugins {
 		path := fmt.Sprintf("adapters.plugins[%d]", i)
 		p.Check(&k, path)
 		if names[p.Name] {
-			k.Add(path+".name", "%q is given twice", p.Name)
+			k.Add(path+".name", "%q is taken already", p.Name)
 		}
 		names[p.Name] = true
 	}
