@@ -35,6 +35,9 @@ func (s *Service) JoinTx(ctx context.Context, tx *db.Tx, inv *adapterv1.Inventor
 	if inv.GetLongitude() != 0 || inv.GetLatitude() != 0 {
 		d.Center.Position = NewPosition(inv.GetLongitude(), inv.GetLatitude())
 	}
+	for _, x := range inv.GetSpecs() {
+		d.Specs = append(d.Specs, DeclaredSpec{ID: x.GetResourceSpecId(), Description: x.GetDesc(), Quantity: x.GetQuantity()})
+	}
 	for _, o := range inv.GetOffers() {
 		d.Offers = append(d.Offers, SpecPrice{SpecID: o.GetResourceSpecId(), Price: core.Fen(o.GetPrice())})
 	}
@@ -55,6 +58,28 @@ func (s *Service) HeartbeatTx(ctx context.Context, tx *db.Tx, id string, m *adap
 		out.At = m.GetMeasuredAt().AsTime()
 	}
 	return s.MeasureTx(ctx, tx, id, out)
+}
+
+// SyncNodesTx takes what a driver reports of the nodes of its center: with
+// whole all there are (what is not among them is gone), otherwise those that
+// changed, and the names of those that are no more. It writes only what
+// differs from what is stored, so that reporting the same again costs reads
+// alone. A reason is cut to 512 bytes. It returns fault.NotFound if there is
+// no such center, and fault.Invalid, with paths such as "nodes[3].state", if
+// any node cannot be: then none is taken.
+func (s *Service) SyncNodesTx(ctx context.Context, tx *db.Tx, centerID string, whole bool, nodes []*adapterv1.Node, gone []string) error {
+	out := make([]Node, len(nodes))
+	for i, p := range nodes {
+		n := Node{
+			Name: p.GetName(), State: NodeState(p.GetState()), Reason: plain(p.GetReason()), Capacity: p.GetCapacity(), Allocatable: p.GetAllocatable(),
+			Architecture: p.GetArchitecture(), OS: p.GetOperatingSystem(), Labels: p.GetLabels(),
+		}
+		for _, a := range p.GetAccelerators() {
+			n.Accelerators = append(n.Accelerators, Accelerator{a.GetVendor(), a.GetModel(), a.GetCount(), a.GetMemoryBytes(), a.GetResource()})
+		}
+		out[i] = n
+	}
+	return s.syncNodes(ctx, tx, centerID, whole, out, gone)
 }
 
 type api struct{ s *Service }
@@ -86,6 +111,19 @@ func (a api) UpdateCenter(ctx context.Context, r *registryv1.UpdateCenterRequest
 
 func (a api) DeleteCenter(ctx context.Context, r *registryv1.DeleteCenterRequest) (*registryv1.DeleteCenterResponse, error) {
 	return &registryv1.DeleteCenterResponse{}, a.s.DeleteCenter(ctx, r.GetAiCenterId())
+}
+
+func (a api) GetNode(ctx context.Context, r *registryv1.GetNodeRequest) (*registryv1.Node, error) {
+	return answer(nodeProto)(a.s.GetNode(ctx, r.GetAiCenterId(), r.GetName()))
+}
+
+func (a api) ListNodes(ctx context.Context, r *registryv1.ListNodesRequest) (*registryv1.ListNodesResponse, error) {
+	f := NodeFilter{CenterID: r.GetAiCenterId(), State: NodeState(r.GetState()), Model: r.GetAcceleratorModel(), Labels: r.GetLabels()}
+	rows, next, err := a.s.ListNodes(ctx, f, r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	return &registryv1.ListNodesResponse{Nodes: each(rows, nodeProto), NextPageToken: next}, nil
 }
 
 func (a api) CreateSpec(ctx context.Context, r *registryv1.CreateSpecRequest) (*registryv1.Spec, error) {
@@ -194,6 +232,9 @@ func centerProto(k Center) *registryv1.Center {
 	if g := k.Position; g != nil {
 		p.Geometry = &registryv1.Geometry{Longitude: float64(g.Longitude) / 1e6, Latitude: float64(g.Latitude) / 1e6}
 	}
+	if n := k.Nodes; n != nil {
+		p.Nodes = &registryv1.NodeSummary{Ready: n.Ready, NotReady: n.NotReady, Drained: n.Drained, Total: n.Total(), Accelerators: each(n.Accelerators, acceleratorProto)}
+	}
 	for name, n := range k.Total {
 		*tableTwo(p.Resources, name) += n / unitOf(name)
 	}
@@ -201,6 +242,27 @@ func centerProto(k Center) *registryv1.Center {
 		p.Monitoring = monitoring(k)
 	}
 	return p
+}
+
+func nodeProto(n Node) *registryv1.Node {
+	return &registryv1.Node{
+		AiCenterId: n.CenterID, Name: n.Name, State: registryv1.NodeState(n.State), Reason: n.Reason, Capacity: notation(n.Capacity), Allocatable: notation(n.Allocatable),
+		Architecture: n.Architecture, OperatingSystem: n.OS, Accelerators: each(n.Accelerators, acceleratorProto), Labels: n.Labels,
+		CreatedAt: stamp(n.CreatedAt), UpdatedAt: stamp(n.UpdatedAt),
+	}
+}
+
+func acceleratorProto(a Accelerator) *registryv1.Accelerator {
+	return &registryv1.Accelerator{Vendor: a.Vendor, Model: a.Model, Count: a.Count, MemoryBytes: a.Memory, Resource: a.Resource}
+}
+
+// notation writes amounts as Kubernetes does.
+func notation(q core.Quantities) map[string]string {
+	out := make(map[string]string, len(q))
+	for name, n := range q {
+		out[name] = core.FormatQuantity(name, n)
+	}
+	return out
 }
 
 // unitOf is how much of a resource the standard's tables count as one.
@@ -271,11 +333,8 @@ func tableFour(m *registryv1.Monitoring, name string) (used, free *int64) {
 
 func specProto(sp Spec) *registryv1.Spec {
 	p := &registryv1.Spec{
-		ResourceSpecId: sp.ID, ResourceSpecName: sp.Name, ResourceQuantity: map[string]string{}, ServiceType: strings.Join(sp.ServiceTypes, ","),
+		ResourceSpecId: sp.ID, ResourceSpecName: sp.Name, ResourceQuantity: notation(sp.Quantity), ServiceType: strings.Join(sp.ServiceTypes, ","),
 		Price: int64(sp.Price), CreatedAt: stamp(sp.CreatedAt), UpdatedAt: stamp(sp.UpdatedAt),
-	}
-	for name, n := range sp.Quantity {
-		p.ResourceQuantity[name] = core.FormatQuantity(name, n)
 	}
 	centers := make([]string, len(sp.Offers))
 	for i, o := range sp.Offers {

@@ -74,3 +74,8 @@ func BenchmarkRegistry(b *testing.B) {
 		})
 	}
 }
+
+func eachEngine(b *testing.B, f func(b *testing.B, d *db.DB)) {
+	b.Run("sqlite", func(b *testing.B) { f(b, dbtest.SQLite(b)) })
+	b.Run("postgres", func(b *testing.B) { f(b, dbtest.Postgres(b)) })
+}

@@ -21,7 +21,8 @@ func (s *Service) DeclareTx(ctx context.Context, tx *db.Tx, d Declaration) error
 		d.Center.Name = d.Center.ID
 	}
 	d.Center.Drained = false
-	if err := checkDeclaration(d); err != nil {
+	specs, err := checkDeclaration(d)
+	if err != nil {
 		return err
 	}
 	id := d.Center.ID
@@ -33,7 +34,14 @@ func (s *Service) DeclareTx(ctx context.Context, tx *db.Tx, d Declaration) error
 	if err != nil {
 		return err
 	}
-	priced, err := declareOffers(ctx, tx, id, d.Offers)
+	created, err := declareSpecs(ctx, tx, specs)
+	if err != nil {
+		return err
+	}
+	for _, spec := range created {
+		s.log.Info("specification declared", "resource_spec_id", spec, "ai_center_id", id)
+	}
+	priced, err := s.declareOffers(ctx, tx, id, d.Offers)
 	if err != nil {
 		return err
 	}
@@ -45,7 +53,10 @@ func (s *Service) DeclareTx(ctx context.Context, tx *db.Tx, d Declaration) error
 		return fmt.Errorf("bring up center %s: %w", id, err)
 	}
 	if !recorded && !resized && !priced && !equipped {
-		return nil
+		if len(created) == 0 {
+			return nil
+		}
+		return s.changed(ctx, tx)
 	}
 	if !recorded {
 		if _, err := tx.Exec(ctx, `UPDATE centers SET updated_at = $2 WHERE ai_center_id = $1`, id, db.Micros(tx.Now)); err != nil {
@@ -103,7 +114,7 @@ func sameDecided(a, b Center) bool {
 		a.Performance == b.Performance && maps.Equal(a.Labels, b.Labels)
 }
 
-func declareOffers(ctx context.Context, tx *db.Tx, id string, offers []SpecPrice) (changed bool, err error) {
+func (s *Service) declareOffers(ctx context.Context, tx *db.Tx, id string, offers []SpecPrice) (changed bool, err error) {
 	have, err := offersOfCenter(ctx, tx, id)
 	if err != nil {
 		return false, err
@@ -119,6 +130,11 @@ func declareOffers(ctx context.Context, tx *db.Tx, id string, offers []SpecPrice
 		changed = true
 		if err := setOffer(ctx, tx, spec, id, want[spec], false); err != nil {
 			return false, err
+		}
+		if found, err := hasSpec(ctx, tx, spec); err != nil {
+			return false, err
+		} else if !found {
+			s.log.Warn("center offers a specification that does not exist; the offer waits for it", "ai_center_id", id, "resource_spec_id", spec)
 		}
 	}
 	for _, spec := range sorted(have) {

@@ -10,7 +10,8 @@
 //   - What an operator decided wins over what a center declares, for good: a
 //     record, a price or an offer once changed by hand is not changed by the
 //     next declaration.
-//   - Declaring the same thing again writes nothing.
+//   - Declaring the same thing again writes nothing, and neither does
+//     reporting nodes again that are as they were.
 //   - A catalog handed out is never changed; whoever wrote to the registry
 //     in this process sees that write in the next catalog, other processes
 //     within a second.
@@ -30,6 +31,19 @@
 // still right. The live part (amounts held, replicas, heartbeats) changes
 // with every job and is always read from the database. Total capacity is in
 // both, so that a job that fits nowhere is refused without a read.
+//
+// # Nodes
+//
+// The machines of a center are what its driver reports, no more: nobody edits
+// them, and a node the driver no longer knows is gone. A hash of all that was
+// reported of a node says whether it changed.
+//
+// # Specifications that centers declare
+//
+// A driver declares the packages its center is cut into (partitions, instance
+// types). One that does not exist is created with the center's own price as
+// list price; one that exists is never touched, and one that an operator
+// deleted does not come back.
 //
 // # Offers of specifications that do not exist
 //
@@ -105,6 +119,9 @@ type Center struct {
 	UpdatedAt     time.Time
 
 	Total core.Quantities // capacity
+
+	// Nodes is set by GetCenter and ListCenters; nil: none are reported.
+	Nodes *NodeSummary
 
 	Offers map[string]core.Fen // price by specification ID, of those that exist
 	Images map[string]bool     // IDs of the images that can be used there
@@ -189,8 +206,16 @@ type BaseOS struct {
 type Declaration struct {
 	Center   Center // ID to Labels; Drained is not a center's to say
 	Capacity core.Quantities
+	Specs    []DeclaredSpec // made if there are none of these IDs
 	Offers   []SpecPrice
 	Images   []string
+}
+
+// DeclaredSpec is a specification as a center knows it.
+type DeclaredSpec struct {
+	ID          string
+	Description string
+	Quantity    core.Quantities
 }
 
 // SpecPrice is a declared offer.
@@ -274,13 +299,14 @@ func checkCapacity(c *core.Check, path string, q core.Quantities) {
 	}
 }
 
-func checkDeclaration(d Declaration) error {
+// checkDeclaration also makes the declared specifications.
+func checkDeclaration(d Declaration) ([]Spec, error) {
 	var c core.Check
 	checkCenter(&c, inventoryPaths, d.Center)
 	checkCapacity(&c, "inventory.capacity", d.Capacity)
 	if len(d.Offers) > maxDeclared {
 		c.Add("inventory.offers", "must be at most %d, got %d", maxDeclared, len(d.Offers))
-		return c.Err()
+		return nil, c.Err()
 	}
 	seen := map[string]bool{}
 	for i, o := range d.Offers {
@@ -294,12 +320,45 @@ func checkDeclaration(d Declaration) error {
 	}
 	if len(d.Images) > maxDeclared {
 		c.Add("inventory.images", "must be at most %d, got %d", maxDeclared, len(d.Images))
-		return c.Err()
+		return nil, c.Err()
 	}
 	for i, id := range d.Images {
 		c.ID("inventory.images["+strconv.Itoa(i)+"]", id)
 	}
-	return c.Err()
+	specs := declaredSpecs(&c, d)
+	return specs, c.Err()
+}
+
+// declaredSpecs checks the specifications as if an operator made them.
+func declaredSpecs(c *core.Check, d Declaration) []Spec {
+	if len(d.Specs) > maxDeclared {
+		c.Add("inventory.specs", "must be at most %d, got %d", maxDeclared, len(d.Specs))
+		return nil
+	}
+	prices := map[string]core.Fen{}
+	for _, o := range d.Offers {
+		prices[o.SpecID] = o.Price
+	}
+	out := make([]Spec, 0, len(d.Specs))
+	seen := map[string]bool{}
+	for i, x := range d.Specs {
+		at := "inventory.specs[" + strconv.Itoa(i) + "]."
+		c.Text(at+"desc", x.Description, false, 256, 0)
+		if seen[x.ID] {
+			c.Add(at+"resource_spec_id", "names %s a second time", clip(x.ID))
+		}
+		seen[x.ID] = true
+		n := NewSpec{ID: x.ID, Quantity: map[string]string{}, Price: max(prices[x.ID], 0)}
+		for name, amount := range x.Quantity {
+			n.Quantity[name] = core.FormatQuantity(name, amount)
+		}
+		sp, err := n.spec()
+		for _, f := range fault.FieldsOf(err) {
+			c.Add(at+strings.Replace(strings.TrimPrefix(f.Path, "spec."), "resource_quantity", "quantity", 1), "%s", f.Problem)
+		}
+		out = append(out, sp)
+	}
+	return out
 }
 
 // spec checks n and makes the specification of it.

@@ -107,7 +107,12 @@ func (s *Service) GetCenter(ctx context.Context, id string) (Center, error) {
 	}
 	var k Center
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		k, err = getCenter(ctx, tx, id)
+		if k, err = getCenter(ctx, tx, id); err != nil {
+			return err
+		}
+		one := []Center{k}
+		err = summarize(ctx, tx, one)
+		k = one[0]
 		return err
 	})
 	return k, err
@@ -157,7 +162,10 @@ func (s *Service) ListCenters(ctx context.Context, region string, size int32, to
 		if err != nil {
 			return nil, err
 		}
-		return rows, enliven(ctx, tx, rows)
+		if err := enliven(ctx, tx, rows); err != nil {
+			return nil, err
+		}
+		return rows, summarize(ctx, tx, rows)
 	})
 }
 
@@ -262,6 +270,9 @@ func (s *Service) createSpec(ctx context.Context, tx *db.Tx, n NewSpec) (Spec, e
 		return Spec{}, err
 	}
 	if err := insertSpec(ctx, tx, sp); err != nil {
+		return Spec{}, err
+	}
+	if err := rememberDeleted(ctx, tx, sp.ID, false); err != nil {
 		return Spec{}, err
 	}
 	for _, o := range sp.Offers {

@@ -138,6 +138,9 @@ func toJSON(v any) string {
 
 func deleteCenter(ctx context.Context, tx *db.Tx, id string) error {
 	for _, q := range []string{
+		`DELETE FROM node_labels WHERE ai_center_id = $1`,
+		`DELETE FROM node_accelerators WHERE ai_center_id = $1`,
+		`DELETE FROM nodes WHERE ai_center_id = $1`,
 		`DELETE FROM center_capacity WHERE ai_center_id = $1`,
 		`DELETE FROM center_load WHERE ai_center_id = $1`,
 		`DELETE FROM center_monitor WHERE ai_center_id = $1`,
@@ -390,6 +393,9 @@ func deleteSpec(ctx context.Context, tx *db.Tx, id string) (bool, error) {
 	n, err := tx.Exec(ctx, `DELETE FROM specs WHERE resource_spec_id = $1`, id)
 	if err == nil {
 		_, err = tx.Exec(ctx, `DELETE FROM spec_offers WHERE resource_spec_id = $1 AND edited`, id)
+	}
+	if err == nil && n == 1 {
+		err = rememberDeleted(ctx, tx, id, true)
 	}
 	if err != nil {
 		return false, fmt.Errorf("delete specification %s: %w", id, err)

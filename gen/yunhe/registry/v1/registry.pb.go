@@ -81,6 +81,60 @@ func (CenterStatus) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{0}
 }
 
+// Whether a node can be used.
+type NodeState int32
+
+const (
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	NodeState_NODE_STATE_READY       NodeState = 1
+	NodeState_NODE_STATE_NOT_READY   NodeState = 2
+	// Takes no new work.
+	NodeState_NODE_STATE_DRAINED NodeState = 3
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_READY",
+		2: "NODE_STATE_NOT_READY",
+		3: "NODE_STATE_DRAINED",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_READY":       1,
+		"NODE_STATE_NOT_READY":   2,
+		"NODE_STATE_DRAINED":     3,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_registry_v1_registry_proto_enumTypes[1].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_yunhe_registry_v1_registry_proto_enumTypes[1]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{1}
+}
+
 // A place on the map, in degrees (WGS 84).
 type Geometry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -529,8 +583,10 @@ type Center struct {
 	// An operator took it out of use: nothing new is sent there.
 	Drained bool `protobuf:"varint,14,opt,name=drained,proto3" json:"drained,omitempty"`
 	// Free-form labels.
-	Labels        map[string]string      `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Labels     map[string]string      `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	// What its driver reports of its nodes; unset if it reports none. Output only.
+	Nodes         *NodeSummary `protobuf:"bytes,17,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,6 +733,313 @@ func (x *Center) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Center) GetNodes() *NodeSummary {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// The nodes of a center in numbers.
+type NodeSummary struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Ready    int64                  `protobuf:"varint,1,opt,name=ready,proto3" json:"ready,omitempty"`
+	NotReady int64                  `protobuf:"varint,2,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	// Take no new work.
+	Drained int64 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
+	Total   int64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	// By resource, vendor and model, of all nodes.
+	Accelerators  []*Accelerator `protobuf:"bytes,5,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSummary) Reset() {
+	*x = NodeSummary{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSummary) ProtoMessage() {}
+
+func (x *NodeSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSummary.ProtoReflect.Descriptor instead.
+func (*NodeSummary) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NodeSummary) GetReady() int64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *NodeSummary) GetNotReady() int64 {
+	if x != nil {
+		return x.NotReady
+	}
+	return 0
+}
+
+func (x *NodeSummary) GetDrained() int64 {
+	if x != nil {
+		return x.Drained
+	}
+	return 0
+}
+
+func (x *NodeSummary) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *NodeSummary) GetAccelerators() []*Accelerator {
+	if x != nil {
+		return x.Accelerators
+	}
+	return nil
+}
+
+// Equal accelerators.
+type Accelerator struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For example "NVIDIA".
+	Vendor string `protobuf:"bytes,1,opt,name=vendor,proto3" json:"vendor,omitempty"`
+	// For example "H800"; empty: not known.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Count int64  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Bytes of each; 0: not known. Not set in a summary.
+	MemoryBytes int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// What they count as among resources: gpu, npu, mlu, dcu.
+	Resource      string `protobuf:"bytes,5,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Accelerator) Reset() {
+	*x = Accelerator{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Accelerator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Accelerator) ProtoMessage() {}
+
+func (x *Accelerator) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Accelerator.ProtoReflect.Descriptor instead.
+func (*Accelerator) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Accelerator) GetVendor() string {
+	if x != nil {
+		return x.Vendor
+	}
+	return ""
+}
+
+func (x *Accelerator) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Accelerator) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Accelerator) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Accelerator) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+// A machine of a center.
+type Node struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Unique in the center.
+	Name  string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State NodeState `protobuf:"varint,3,opt,name=state,proto3,enum=yunhe.registry.v1.NodeState" json:"state,omitempty"`
+	// Why it is not ready.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What it has, and what of it jobs may use: amounts by resource name in
+	// Kubernetes notation, for example {"cpu":"64","memory":"512Gi","gpu":"8"}.
+	Capacity    map[string]string `protobuf:"bytes,5,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Allocatable map[string]string `protobuf:"bytes,6,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// For example "amd64".
+	Architecture    string            `protobuf:"bytes,7,opt,name=architecture,proto3" json:"architecture,omitempty"`
+	OperatingSystem string            `protobuf:"bytes,8,opt,name=operating_system,json=operatingSystem,proto3" json:"operating_system,omitempty"`
+	Accelerators    []*Accelerator    `protobuf:"bytes,9,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
+	Labels          map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// When it was first reported.
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// When something about it last changed.
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Node) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *Node) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Node) GetCapacity() map[string]string {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *Node) GetAllocatable() map[string]string {
+	if x != nil {
+		return x.Allocatable
+	}
+	return nil
+}
+
+func (x *Node) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
+	}
+	return ""
+}
+
+func (x *Node) GetOperatingSystem() string {
+	if x != nil {
+		return x.OperatingSystem
+	}
+	return ""
+}
+
+func (x *Node) GetAccelerators() []*Accelerator {
+	if x != nil {
+		return x.Accelerators
+	}
+	return nil
+}
+
+func (x *Node) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Node) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Node) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
 // A specification offered at a center.
 type Offer struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -689,7 +1052,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +1064,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +1077,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Offer) GetAiCenterId() string {
@@ -757,7 +1120,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +1132,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +1145,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Spec) GetResourceSpecId() string {
@@ -861,7 +1224,7 @@ type BaseOs struct {
 
 func (x *BaseOs) Reset() {
 	*x = BaseOs{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1236,7 @@ func (x *BaseOs) String() string {
 func (*BaseOs) ProtoMessage() {}
 
 func (x *BaseOs) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1249,7 @@ func (x *BaseOs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BaseOs.ProtoReflect.Descriptor instead.
 func (*BaseOs) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BaseOs) GetBaseOs() string {
@@ -941,7 +1304,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1316,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1329,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Image) GetImageId() string {
@@ -1041,7 +1404,7 @@ type CreateCenterRequest struct {
 
 func (x *CreateCenterRequest) Reset() {
 	*x = CreateCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1416,7 @@ func (x *CreateCenterRequest) String() string {
 func (*CreateCenterRequest) ProtoMessage() {}
 
 func (x *CreateCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1429,7 @@ func (x *CreateCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCenterRequest.ProtoReflect.Descriptor instead.
 func (*CreateCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateCenterRequest) GetCenter() *Center {
@@ -1085,7 +1448,7 @@ type GetCenterRequest struct {
 
 func (x *GetCenterRequest) Reset() {
 	*x = GetCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1460,7 @@ func (x *GetCenterRequest) String() string {
 func (*GetCenterRequest) ProtoMessage() {}
 
 func (x *GetCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1473,7 @@ func (x *GetCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCenterRequest.ProtoReflect.Descriptor instead.
 func (*GetCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetCenterRequest) GetAiCenterId() string {
@@ -1132,7 +1495,7 @@ type ListCentersRequest struct {
 
 func (x *ListCentersRequest) Reset() {
 	*x = ListCentersRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1507,7 @@ func (x *ListCentersRequest) String() string {
 func (*ListCentersRequest) ProtoMessage() {}
 
 func (x *ListCentersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1520,7 @@ func (x *ListCentersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCentersRequest.ProtoReflect.Descriptor instead.
 func (*ListCentersRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListCentersRequest) GetPageSize() int32 {
@@ -1192,7 +1555,7 @@ type ListCentersResponse struct {
 
 func (x *ListCentersResponse) Reset() {
 	*x = ListCentersResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1567,7 @@ func (x *ListCentersResponse) String() string {
 func (*ListCentersResponse) ProtoMessage() {}
 
 func (x *ListCentersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1580,7 @@ func (x *ListCentersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCentersResponse.ProtoReflect.Descriptor instead.
 func (*ListCentersResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListCentersResponse) GetCenters() []*Center {
@@ -1243,7 +1606,7 @@ type UpdateCenterRequest struct {
 
 func (x *UpdateCenterRequest) Reset() {
 	*x = UpdateCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1618,7 @@ func (x *UpdateCenterRequest) String() string {
 func (*UpdateCenterRequest) ProtoMessage() {}
 
 func (x *UpdateCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1631,7 @@ func (x *UpdateCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCenterRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateCenterRequest) GetCenter() *Center {
@@ -1287,7 +1650,7 @@ type DeleteCenterRequest struct {
 
 func (x *DeleteCenterRequest) Reset() {
 	*x = DeleteCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1662,7 @@ func (x *DeleteCenterRequest) String() string {
 func (*DeleteCenterRequest) ProtoMessage() {}
 
 func (x *DeleteCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1675,7 @@ func (x *DeleteCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCenterRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteCenterRequest) GetAiCenterId() string {
@@ -1330,7 +1693,7 @@ type DeleteCenterResponse struct {
 
 func (x *DeleteCenterResponse) Reset() {
 	*x = DeleteCenterResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1705,7 @@ func (x *DeleteCenterResponse) String() string {
 func (*DeleteCenterResponse) ProtoMessage() {}
 
 func (x *DeleteCenterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1718,202 @@ func (x *DeleteCenterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCenterResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCenterResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+}
+
+type GetNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId    string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNodeRequest) Reset() {
+	*x = GetNodeRequest{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNodeRequest) ProtoMessage() {}
+
+func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
+func (*GetNodeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetNodeRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *GetNodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListNodesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most this many, 1 to 1000; 0 means 100.
+	PageSize  int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only nodes of this center.
+	AiCenterId string `protobuf:"bytes,3,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Only nodes in this state.
+	State NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=yunhe.registry.v1.NodeState" json:"state,omitempty"`
+	// Only nodes that carry an accelerator of this model.
+	AcceleratorModel string `protobuf:"bytes,5,opt,name=accelerator_model,json=acceleratorModel,proto3" json:"accelerator_model,omitempty"`
+	// Only nodes that carry each of these labels: "name", or "name=value". At
+	// most 8.
+	Labels        []string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesRequest) ProtoMessage() {}
+
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListNodesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListNodesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListNodesRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *ListNodesRequest) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *ListNodesRequest) GetAcceleratorModel() string {
+	if x != nil {
+		return x.AcceleratorModel
+	}
+	return ""
+}
+
+func (x *ListNodesRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type ListNodesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesResponse) Reset() {
+	*x = ListNodesResponse{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesResponse) ProtoMessage() {}
+
+func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
+func (*ListNodesResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListNodesResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ListNodesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type CreateSpecRequest struct {
@@ -1367,7 +1925,7 @@ type CreateSpecRequest struct {
 
 func (x *CreateSpecRequest) Reset() {
 	*x = CreateSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1937,7 @@ func (x *CreateSpecRequest) String() string {
 func (*CreateSpecRequest) ProtoMessage() {}
 
 func (x *CreateSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1950,7 @@ func (x *CreateSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSpecRequest.ProtoReflect.Descriptor instead.
 func (*CreateSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateSpecRequest) GetSpec() *Spec {
@@ -1411,7 +1969,7 @@ type GetSpecRequest struct {
 
 func (x *GetSpecRequest) Reset() {
 	*x = GetSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1981,7 @@ func (x *GetSpecRequest) String() string {
 func (*GetSpecRequest) ProtoMessage() {}
 
 func (x *GetSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1994,7 @@ func (x *GetSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetSpecRequest) GetResourceSpecId() string {
@@ -1457,7 +2015,7 @@ type ListSpecsRequest struct {
 
 func (x *ListSpecsRequest) Reset() {
 	*x = ListSpecsRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +2027,7 @@ func (x *ListSpecsRequest) String() string {
 func (*ListSpecsRequest) ProtoMessage() {}
 
 func (x *ListSpecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +2040,7 @@ func (x *ListSpecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSpecsRequest.ProtoReflect.Descriptor instead.
 func (*ListSpecsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSpecsRequest) GetPageSize() int32 {
@@ -1510,7 +2068,7 @@ type ListSpecsResponse struct {
 
 func (x *ListSpecsResponse) Reset() {
 	*x = ListSpecsResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +2080,7 @@ func (x *ListSpecsResponse) String() string {
 func (*ListSpecsResponse) ProtoMessage() {}
 
 func (x *ListSpecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +2093,7 @@ func (x *ListSpecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSpecsResponse.ProtoReflect.Descriptor instead.
 func (*ListSpecsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSpecsResponse) GetSpecs() []*Spec {
@@ -1564,7 +2122,7 @@ type SetOfferRequest struct {
 
 func (x *SetOfferRequest) Reset() {
 	*x = SetOfferRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +2134,7 @@ func (x *SetOfferRequest) String() string {
 func (*SetOfferRequest) ProtoMessage() {}
 
 func (x *SetOfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +2147,7 @@ func (x *SetOfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOfferRequest.ProtoReflect.Descriptor instead.
 func (*SetOfferRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetOfferRequest) GetResourceSpecId() string {
@@ -1623,7 +2181,7 @@ type DeleteOfferRequest struct {
 
 func (x *DeleteOfferRequest) Reset() {
 	*x = DeleteOfferRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +2193,7 @@ func (x *DeleteOfferRequest) String() string {
 func (*DeleteOfferRequest) ProtoMessage() {}
 
 func (x *DeleteOfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +2206,7 @@ func (x *DeleteOfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOfferRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOfferRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteOfferRequest) GetResourceSpecId() string {
@@ -1674,7 +2232,7 @@ type DeleteSpecRequest struct {
 
 func (x *DeleteSpecRequest) Reset() {
 	*x = DeleteSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +2244,7 @@ func (x *DeleteSpecRequest) String() string {
 func (*DeleteSpecRequest) ProtoMessage() {}
 
 func (x *DeleteSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +2257,7 @@ func (x *DeleteSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSpecRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteSpecRequest) GetResourceSpecId() string {
@@ -1717,7 +2275,7 @@ type DeleteSpecResponse struct {
 
 func (x *DeleteSpecResponse) Reset() {
 	*x = DeleteSpecResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +2287,7 @@ func (x *DeleteSpecResponse) String() string {
 func (*DeleteSpecResponse) ProtoMessage() {}
 
 func (x *DeleteSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +2300,7 @@ func (x *DeleteSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSpecResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSpecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{29}
 }
 
 type CreateImageRequest struct {
@@ -1754,7 +2312,7 @@ type CreateImageRequest struct {
 
 func (x *CreateImageRequest) Reset() {
 	*x = CreateImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +2324,7 @@ func (x *CreateImageRequest) String() string {
 func (*CreateImageRequest) ProtoMessage() {}
 
 func (x *CreateImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +2337,7 @@ func (x *CreateImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateImageRequest.ProtoReflect.Descriptor instead.
 func (*CreateImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateImageRequest) GetImage() *Image {
@@ -1798,7 +2356,7 @@ type GetImageRequest struct {
 
 func (x *GetImageRequest) Reset() {
 	*x = GetImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +2368,7 @@ func (x *GetImageRequest) String() string {
 func (*GetImageRequest) ProtoMessage() {}
 
 func (x *GetImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +2381,7 @@ func (x *GetImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetImageRequest.ProtoReflect.Descriptor instead.
 func (*GetImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetImageRequest) GetImageId() string {
@@ -1844,7 +2402,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2414,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2427,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListImagesRequest) GetPageSize() int32 {
@@ -1897,7 +2455,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2467,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2480,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -1948,7 +2506,7 @@ type DeleteImageRequest struct {
 
 func (x *DeleteImageRequest) Reset() {
 	*x = DeleteImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2518,7 @@ func (x *DeleteImageRequest) String() string {
 func (*DeleteImageRequest) ProtoMessage() {}
 
 func (x *DeleteImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2531,7 @@ func (x *DeleteImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteImageRequest.ProtoReflect.Descriptor instead.
 func (*DeleteImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteImageRequest) GetImageId() string {
@@ -1991,7 +2549,7 @@ type DeleteImageResponse struct {
 
 func (x *DeleteImageResponse) Reset() {
 	*x = DeleteImageResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2561,7 @@ func (x *DeleteImageResponse) String() string {
 func (*DeleteImageResponse) ProtoMessage() {}
 
 func (x *DeleteImageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2574,7 @@ func (x *DeleteImageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteImageResponse.ProtoReflect.Descriptor instead.
 func (*DeleteImageResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{35}
 }
 
 var File_yunhe_registry_v1_registry_proto protoreflect.FileDescriptor
@@ -2067,7 +2625,7 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\vmemory_busy\x18\x14 \x01(\x03R\n" +
 	"memoryBusy\x12;\n" +
 	"\vmeasured_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"measuredAt\"\x9e\x06\n" +
+	"measuredAt\"\xd4\x06\n" +
 	"\x06Center\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x12\n" +
@@ -2091,7 +2649,46 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\adrained\x18\x0e \x01(\bR\adrained\x12=\n" +
 	"\x06labels\x18\x0f \x03(\v2%.yunhe.registry.v1.Center.LabelsEntryR\x06labels\x12<\n" +
 	"\flast_seen_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\x1a9\n" +
+	"lastSeenAt\x124\n" +
+	"\x05nodes\x18\x11 \x01(\v2\x1e.yunhe.registry.v1.NodeSummaryR\x05nodes\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\vNodeSummary\x12\x14\n" +
+	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x1b\n" +
+	"\tnot_ready\x18\x02 \x01(\x03R\bnotReady\x12\x18\n" +
+	"\adrained\x18\x03 \x01(\x03R\adrained\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x03R\x05total\x12B\n" +
+	"\faccelerators\x18\x05 \x03(\v2\x1e.yunhe.registry.v1.AcceleratorR\faccelerators\"\x90\x01\n" +
+	"\vAccelerator\x12\x16\n" +
+	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x1a\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\"\x95\x06\n" +
+	"\x04Node\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1c.yunhe.registry.v1.NodeStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12A\n" +
+	"\bcapacity\x18\x05 \x03(\v2%.yunhe.registry.v1.Node.CapacityEntryR\bcapacity\x12J\n" +
+	"\vallocatable\x18\x06 \x03(\v2(.yunhe.registry.v1.Node.AllocatableEntryR\vallocatable\x12\"\n" +
+	"\farchitecture\x18\a \x01(\tR\farchitecture\x12)\n" +
+	"\x10operating_system\x18\b \x01(\tR\x0foperatingSystem\x12B\n" +
+	"\faccelerators\x18\t \x03(\v2\x1e.yunhe.registry.v1.AcceleratorR\faccelerators\x12;\n" +
+	"\x06labels\x18\n" +
+	" \x03(\v2#.yunhe.registry.v1.Node.LabelsEntryR\x06labels\x129\n" +
+	"\n" +
+	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x1a;\n" +
+	"\rCapacityEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
@@ -2150,7 +2747,23 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\x13DeleteCenterRequest\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\"\x16\n" +
-	"\x14DeleteCenterResponse\"@\n" +
+	"\x14DeleteCenterResponse\"F\n" +
+	"\x0eGetNodeRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xe9\x01\n" +
+	"\x10ListNodesRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12 \n" +
+	"\fai_center_id\x18\x03 \x01(\tR\n" +
+	"aiCenterId\x122\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1c.yunhe.registry.v1.NodeStateR\x05state\x12+\n" +
+	"\x11accelerator_model\x18\x05 \x01(\tR\x10acceleratorModel\x12\x16\n" +
+	"\x06labels\x18\x06 \x03(\tR\x06labels\"j\n" +
+	"\x11ListNodesResponse\x12-\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x17.yunhe.registry.v1.NodeR\x05nodes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"@\n" +
 	"\x11CreateSpecRequest\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.yunhe.registry.v1.SpecR\x04spec\":\n" +
 	"\x0eGetSpecRequest\x12(\n" +
@@ -2191,13 +2804,20 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\fCenterStatus\x12\x1d\n" +
 	"\x19CENTER_STATUS_UNAVAILABLE\x10\x00\x12\x1b\n" +
 	"\x17CENTER_STATUS_AVAILABLE\x10\x01\x12\x19\n" +
-	"\x15CENTER_STATUS_UNKNOWN\x10\x022\x93\x10\n" +
+	"\x15CENTER_STATUS_UNKNOWN\x10\x02*o\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +
+	"\x14NODE_STATE_NOT_READY\x10\x02\x12\x16\n" +
+	"\x12NODE_STATE_DRAINED\x10\x032\x99\x12\n" +
 	"\x0fRegistryService\x12\x80\x01\n" +
 	"\fCreateCenter\x12&.yunhe.registry.v1.CreateCenterRequest\x1a\x19.yunhe.registry.v1.Center\"-\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x15:\x06center\"\v/v1/centers\x12\x80\x01\n" +
 	"\tGetCenter\x12#.yunhe.registry.v1.GetCenterRequest\x1a\x19.yunhe.registry.v1.Center\"3\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/centers/{ai_center_id}\x12\x82\x01\n" +
 	"\vListCenters\x12%.yunhe.registry.v1.ListCentersRequest\x1a&.yunhe.registry.v1.ListCentersResponse\"$\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\r\x12\v/v1/centers\x12\x96\x01\n" +
 	"\fUpdateCenter\x12&.yunhe.registry.v1.UpdateCenterRequest\x1a\x19.yunhe.registry.v1.Center\"C\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02+:\x06center2!/v1/centers/{center.ai_center_id}\x12\x95\x01\n" +
-	"\fDeleteCenter\x12&.yunhe.registry.v1.DeleteCenterRequest\x1a'.yunhe.registry.v1.DeleteCenterResponse\"4\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x1c*\x1a/v1/centers/{ai_center_id}\x12v\n" +
+	"\fDeleteCenter\x12&.yunhe.registry.v1.DeleteCenterRequest\x1a'.yunhe.registry.v1.DeleteCenterResponse\"4\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x1c*\x1a/v1/centers/{ai_center_id}\x12\x87\x01\n" +
+	"\aGetNode\x12!.yunhe.registry.v1.GetNodeRequest\x1a\x17.yunhe.registry.v1.Node\"@\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02)\x12'/v1/centers/{ai_center_id}/nodes/{name}\x12z\n" +
+	"\tListNodes\x12#.yunhe.registry.v1.ListNodesRequest\x1a$.yunhe.registry.v1.ListNodesResponse\"\"\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x12v\n" +
 	"\n" +
 	"CreateSpec\x12$.yunhe.registry.v1.CreateSpecRequest\x1a\x17.yunhe.registry.v1.Spec\")\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x11:\x04spec\"\t/v1/specs\x12|\n" +
 	"\aGetSpec\x12!.yunhe.registry.v1.GetSpecRequest\x1a\x17.yunhe.registry.v1.Spec\"5\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/specs/{resource_spec_id}\x12z\n" +
@@ -2226,104 +2846,129 @@ func file_yunhe_registry_v1_registry_proto_rawDescGZIP() []byte {
 	return file_yunhe_registry_v1_registry_proto_rawDescData
 }
 
-var file_yunhe_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_yunhe_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_yunhe_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_yunhe_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_yunhe_registry_v1_registry_proto_goTypes = []any{
 	(CenterStatus)(0),             // 0: yunhe.registry.v1.CenterStatus
-	(*Geometry)(nil),              // 1: yunhe.registry.v1.Geometry
-	(*Resources)(nil),             // 2: yunhe.registry.v1.Resources
-	(*Power)(nil),                 // 3: yunhe.registry.v1.Power
-	(*Monitoring)(nil),            // 4: yunhe.registry.v1.Monitoring
-	(*Center)(nil),                // 5: yunhe.registry.v1.Center
-	(*Offer)(nil),                 // 6: yunhe.registry.v1.Offer
-	(*Spec)(nil),                  // 7: yunhe.registry.v1.Spec
-	(*BaseOs)(nil),                // 8: yunhe.registry.v1.BaseOs
-	(*Image)(nil),                 // 9: yunhe.registry.v1.Image
-	(*CreateCenterRequest)(nil),   // 10: yunhe.registry.v1.CreateCenterRequest
-	(*GetCenterRequest)(nil),      // 11: yunhe.registry.v1.GetCenterRequest
-	(*ListCentersRequest)(nil),    // 12: yunhe.registry.v1.ListCentersRequest
-	(*ListCentersResponse)(nil),   // 13: yunhe.registry.v1.ListCentersResponse
-	(*UpdateCenterRequest)(nil),   // 14: yunhe.registry.v1.UpdateCenterRequest
-	(*DeleteCenterRequest)(nil),   // 15: yunhe.registry.v1.DeleteCenterRequest
-	(*DeleteCenterResponse)(nil),  // 16: yunhe.registry.v1.DeleteCenterResponse
-	(*CreateSpecRequest)(nil),     // 17: yunhe.registry.v1.CreateSpecRequest
-	(*GetSpecRequest)(nil),        // 18: yunhe.registry.v1.GetSpecRequest
-	(*ListSpecsRequest)(nil),      // 19: yunhe.registry.v1.ListSpecsRequest
-	(*ListSpecsResponse)(nil),     // 20: yunhe.registry.v1.ListSpecsResponse
-	(*SetOfferRequest)(nil),       // 21: yunhe.registry.v1.SetOfferRequest
-	(*DeleteOfferRequest)(nil),    // 22: yunhe.registry.v1.DeleteOfferRequest
-	(*DeleteSpecRequest)(nil),     // 23: yunhe.registry.v1.DeleteSpecRequest
-	(*DeleteSpecResponse)(nil),    // 24: yunhe.registry.v1.DeleteSpecResponse
-	(*CreateImageRequest)(nil),    // 25: yunhe.registry.v1.CreateImageRequest
-	(*GetImageRequest)(nil),       // 26: yunhe.registry.v1.GetImageRequest
-	(*ListImagesRequest)(nil),     // 27: yunhe.registry.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),    // 28: yunhe.registry.v1.ListImagesResponse
-	(*DeleteImageRequest)(nil),    // 29: yunhe.registry.v1.DeleteImageRequest
-	(*DeleteImageResponse)(nil),   // 30: yunhe.registry.v1.DeleteImageResponse
-	nil,                           // 31: yunhe.registry.v1.Center.LabelsEntry
-	nil,                           // 32: yunhe.registry.v1.Spec.ResourceQuantityEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(NodeState)(0),                // 1: yunhe.registry.v1.NodeState
+	(*Geometry)(nil),              // 2: yunhe.registry.v1.Geometry
+	(*Resources)(nil),             // 3: yunhe.registry.v1.Resources
+	(*Power)(nil),                 // 4: yunhe.registry.v1.Power
+	(*Monitoring)(nil),            // 5: yunhe.registry.v1.Monitoring
+	(*Center)(nil),                // 6: yunhe.registry.v1.Center
+	(*NodeSummary)(nil),           // 7: yunhe.registry.v1.NodeSummary
+	(*Accelerator)(nil),           // 8: yunhe.registry.v1.Accelerator
+	(*Node)(nil),                  // 9: yunhe.registry.v1.Node
+	(*Offer)(nil),                 // 10: yunhe.registry.v1.Offer
+	(*Spec)(nil),                  // 11: yunhe.registry.v1.Spec
+	(*BaseOs)(nil),                // 12: yunhe.registry.v1.BaseOs
+	(*Image)(nil),                 // 13: yunhe.registry.v1.Image
+	(*CreateCenterRequest)(nil),   // 14: yunhe.registry.v1.CreateCenterRequest
+	(*GetCenterRequest)(nil),      // 15: yunhe.registry.v1.GetCenterRequest
+	(*ListCentersRequest)(nil),    // 16: yunhe.registry.v1.ListCentersRequest
+	(*ListCentersResponse)(nil),   // 17: yunhe.registry.v1.ListCentersResponse
+	(*UpdateCenterRequest)(nil),   // 18: yunhe.registry.v1.UpdateCenterRequest
+	(*DeleteCenterRequest)(nil),   // 19: yunhe.registry.v1.DeleteCenterRequest
+	(*DeleteCenterResponse)(nil),  // 20: yunhe.registry.v1.DeleteCenterResponse
+	(*GetNodeRequest)(nil),        // 21: yunhe.registry.v1.GetNodeRequest
+	(*ListNodesRequest)(nil),      // 22: yunhe.registry.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 23: yunhe.registry.v1.ListNodesResponse
+	(*CreateSpecRequest)(nil),     // 24: yunhe.registry.v1.CreateSpecRequest
+	(*GetSpecRequest)(nil),        // 25: yunhe.registry.v1.GetSpecRequest
+	(*ListSpecsRequest)(nil),      // 26: yunhe.registry.v1.ListSpecsRequest
+	(*ListSpecsResponse)(nil),     // 27: yunhe.registry.v1.ListSpecsResponse
+	(*SetOfferRequest)(nil),       // 28: yunhe.registry.v1.SetOfferRequest
+	(*DeleteOfferRequest)(nil),    // 29: yunhe.registry.v1.DeleteOfferRequest
+	(*DeleteSpecRequest)(nil),     // 30: yunhe.registry.v1.DeleteSpecRequest
+	(*DeleteSpecResponse)(nil),    // 31: yunhe.registry.v1.DeleteSpecResponse
+	(*CreateImageRequest)(nil),    // 32: yunhe.registry.v1.CreateImageRequest
+	(*GetImageRequest)(nil),       // 33: yunhe.registry.v1.GetImageRequest
+	(*ListImagesRequest)(nil),     // 34: yunhe.registry.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),    // 35: yunhe.registry.v1.ListImagesResponse
+	(*DeleteImageRequest)(nil),    // 36: yunhe.registry.v1.DeleteImageRequest
+	(*DeleteImageResponse)(nil),   // 37: yunhe.registry.v1.DeleteImageResponse
+	nil,                           // 38: yunhe.registry.v1.Center.LabelsEntry
+	nil,                           // 39: yunhe.registry.v1.Node.CapacityEntry
+	nil,                           // 40: yunhe.registry.v1.Node.AllocatableEntry
+	nil,                           // 41: yunhe.registry.v1.Node.LabelsEntry
+	nil,                           // 42: yunhe.registry.v1.Spec.ResourceQuantityEntry
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_yunhe_registry_v1_registry_proto_depIdxs = []int32{
-	33, // 0: yunhe.registry.v1.Monitoring.measured_at:type_name -> google.protobuf.Timestamp
+	43, // 0: yunhe.registry.v1.Monitoring.measured_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: yunhe.registry.v1.Center.status:type_name -> yunhe.registry.v1.CenterStatus
-	1,  // 2: yunhe.registry.v1.Center.geometry:type_name -> yunhe.registry.v1.Geometry
-	33, // 3: yunhe.registry.v1.Center.created_at:type_name -> google.protobuf.Timestamp
-	33, // 4: yunhe.registry.v1.Center.updated_at:type_name -> google.protobuf.Timestamp
-	2,  // 5: yunhe.registry.v1.Center.resources:type_name -> yunhe.registry.v1.Resources
-	3,  // 6: yunhe.registry.v1.Center.power:type_name -> yunhe.registry.v1.Power
-	4,  // 7: yunhe.registry.v1.Center.monitoring:type_name -> yunhe.registry.v1.Monitoring
-	31, // 8: yunhe.registry.v1.Center.labels:type_name -> yunhe.registry.v1.Center.LabelsEntry
-	33, // 9: yunhe.registry.v1.Center.last_seen_at:type_name -> google.protobuf.Timestamp
-	32, // 10: yunhe.registry.v1.Spec.resource_quantity:type_name -> yunhe.registry.v1.Spec.ResourceQuantityEntry
-	33, // 11: yunhe.registry.v1.Spec.created_at:type_name -> google.protobuf.Timestamp
-	33, // 12: yunhe.registry.v1.Spec.updated_at:type_name -> google.protobuf.Timestamp
-	6,  // 13: yunhe.registry.v1.Spec.offers:type_name -> yunhe.registry.v1.Offer
-	8,  // 14: yunhe.registry.v1.Image.base_os:type_name -> yunhe.registry.v1.BaseOs
-	33, // 15: yunhe.registry.v1.Image.created_at:type_name -> google.protobuf.Timestamp
-	33, // 16: yunhe.registry.v1.Image.updated_at:type_name -> google.protobuf.Timestamp
-	5,  // 17: yunhe.registry.v1.CreateCenterRequest.center:type_name -> yunhe.registry.v1.Center
-	5,  // 18: yunhe.registry.v1.ListCentersResponse.centers:type_name -> yunhe.registry.v1.Center
-	5,  // 19: yunhe.registry.v1.UpdateCenterRequest.center:type_name -> yunhe.registry.v1.Center
-	7,  // 20: yunhe.registry.v1.CreateSpecRequest.spec:type_name -> yunhe.registry.v1.Spec
-	7,  // 21: yunhe.registry.v1.ListSpecsResponse.specs:type_name -> yunhe.registry.v1.Spec
-	9,  // 22: yunhe.registry.v1.CreateImageRequest.image:type_name -> yunhe.registry.v1.Image
-	9,  // 23: yunhe.registry.v1.ListImagesResponse.images:type_name -> yunhe.registry.v1.Image
-	10, // 24: yunhe.registry.v1.RegistryService.CreateCenter:input_type -> yunhe.registry.v1.CreateCenterRequest
-	11, // 25: yunhe.registry.v1.RegistryService.GetCenter:input_type -> yunhe.registry.v1.GetCenterRequest
-	12, // 26: yunhe.registry.v1.RegistryService.ListCenters:input_type -> yunhe.registry.v1.ListCentersRequest
-	14, // 27: yunhe.registry.v1.RegistryService.UpdateCenter:input_type -> yunhe.registry.v1.UpdateCenterRequest
-	15, // 28: yunhe.registry.v1.RegistryService.DeleteCenter:input_type -> yunhe.registry.v1.DeleteCenterRequest
-	17, // 29: yunhe.registry.v1.RegistryService.CreateSpec:input_type -> yunhe.registry.v1.CreateSpecRequest
-	18, // 30: yunhe.registry.v1.RegistryService.GetSpec:input_type -> yunhe.registry.v1.GetSpecRequest
-	19, // 31: yunhe.registry.v1.RegistryService.ListSpecs:input_type -> yunhe.registry.v1.ListSpecsRequest
-	21, // 32: yunhe.registry.v1.RegistryService.SetOffer:input_type -> yunhe.registry.v1.SetOfferRequest
-	22, // 33: yunhe.registry.v1.RegistryService.DeleteOffer:input_type -> yunhe.registry.v1.DeleteOfferRequest
-	23, // 34: yunhe.registry.v1.RegistryService.DeleteSpec:input_type -> yunhe.registry.v1.DeleteSpecRequest
-	25, // 35: yunhe.registry.v1.RegistryService.CreateImage:input_type -> yunhe.registry.v1.CreateImageRequest
-	26, // 36: yunhe.registry.v1.RegistryService.GetImage:input_type -> yunhe.registry.v1.GetImageRequest
-	27, // 37: yunhe.registry.v1.RegistryService.ListImages:input_type -> yunhe.registry.v1.ListImagesRequest
-	29, // 38: yunhe.registry.v1.RegistryService.DeleteImage:input_type -> yunhe.registry.v1.DeleteImageRequest
-	5,  // 39: yunhe.registry.v1.RegistryService.CreateCenter:output_type -> yunhe.registry.v1.Center
-	5,  // 40: yunhe.registry.v1.RegistryService.GetCenter:output_type -> yunhe.registry.v1.Center
-	13, // 41: yunhe.registry.v1.RegistryService.ListCenters:output_type -> yunhe.registry.v1.ListCentersResponse
-	5,  // 42: yunhe.registry.v1.RegistryService.UpdateCenter:output_type -> yunhe.registry.v1.Center
-	16, // 43: yunhe.registry.v1.RegistryService.DeleteCenter:output_type -> yunhe.registry.v1.DeleteCenterResponse
-	7,  // 44: yunhe.registry.v1.RegistryService.CreateSpec:output_type -> yunhe.registry.v1.Spec
-	7,  // 45: yunhe.registry.v1.RegistryService.GetSpec:output_type -> yunhe.registry.v1.Spec
-	20, // 46: yunhe.registry.v1.RegistryService.ListSpecs:output_type -> yunhe.registry.v1.ListSpecsResponse
-	7,  // 47: yunhe.registry.v1.RegistryService.SetOffer:output_type -> yunhe.registry.v1.Spec
-	7,  // 48: yunhe.registry.v1.RegistryService.DeleteOffer:output_type -> yunhe.registry.v1.Spec
-	24, // 49: yunhe.registry.v1.RegistryService.DeleteSpec:output_type -> yunhe.registry.v1.DeleteSpecResponse
-	9,  // 50: yunhe.registry.v1.RegistryService.CreateImage:output_type -> yunhe.registry.v1.Image
-	9,  // 51: yunhe.registry.v1.RegistryService.GetImage:output_type -> yunhe.registry.v1.Image
-	28, // 52: yunhe.registry.v1.RegistryService.ListImages:output_type -> yunhe.registry.v1.ListImagesResponse
-	30, // 53: yunhe.registry.v1.RegistryService.DeleteImage:output_type -> yunhe.registry.v1.DeleteImageResponse
-	39, // [39:54] is the sub-list for method output_type
-	24, // [24:39] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	2,  // 2: yunhe.registry.v1.Center.geometry:type_name -> yunhe.registry.v1.Geometry
+	43, // 3: yunhe.registry.v1.Center.created_at:type_name -> google.protobuf.Timestamp
+	43, // 4: yunhe.registry.v1.Center.updated_at:type_name -> google.protobuf.Timestamp
+	3,  // 5: yunhe.registry.v1.Center.resources:type_name -> yunhe.registry.v1.Resources
+	4,  // 6: yunhe.registry.v1.Center.power:type_name -> yunhe.registry.v1.Power
+	5,  // 7: yunhe.registry.v1.Center.monitoring:type_name -> yunhe.registry.v1.Monitoring
+	38, // 8: yunhe.registry.v1.Center.labels:type_name -> yunhe.registry.v1.Center.LabelsEntry
+	43, // 9: yunhe.registry.v1.Center.last_seen_at:type_name -> google.protobuf.Timestamp
+	7,  // 10: yunhe.registry.v1.Center.nodes:type_name -> yunhe.registry.v1.NodeSummary
+	8,  // 11: yunhe.registry.v1.NodeSummary.accelerators:type_name -> yunhe.registry.v1.Accelerator
+	1,  // 12: yunhe.registry.v1.Node.state:type_name -> yunhe.registry.v1.NodeState
+	39, // 13: yunhe.registry.v1.Node.capacity:type_name -> yunhe.registry.v1.Node.CapacityEntry
+	40, // 14: yunhe.registry.v1.Node.allocatable:type_name -> yunhe.registry.v1.Node.AllocatableEntry
+	8,  // 15: yunhe.registry.v1.Node.accelerators:type_name -> yunhe.registry.v1.Accelerator
+	41, // 16: yunhe.registry.v1.Node.labels:type_name -> yunhe.registry.v1.Node.LabelsEntry
+	43, // 17: yunhe.registry.v1.Node.created_at:type_name -> google.protobuf.Timestamp
+	43, // 18: yunhe.registry.v1.Node.updated_at:type_name -> google.protobuf.Timestamp
+	42, // 19: yunhe.registry.v1.Spec.resource_quantity:type_name -> yunhe.registry.v1.Spec.ResourceQuantityEntry
+	43, // 20: yunhe.registry.v1.Spec.created_at:type_name -> google.protobuf.Timestamp
+	43, // 21: yunhe.registry.v1.Spec.updated_at:type_name -> google.protobuf.Timestamp
+	10, // 22: yunhe.registry.v1.Spec.offers:type_name -> yunhe.registry.v1.Offer
+	12, // 23: yunhe.registry.v1.Image.base_os:type_name -> yunhe.registry.v1.BaseOs
+	43, // 24: yunhe.registry.v1.Image.created_at:type_name -> google.protobuf.Timestamp
+	43, // 25: yunhe.registry.v1.Image.updated_at:type_name -> google.protobuf.Timestamp
+	6,  // 26: yunhe.registry.v1.CreateCenterRequest.center:type_name -> yunhe.registry.v1.Center
+	6,  // 27: yunhe.registry.v1.ListCentersResponse.centers:type_name -> yunhe.registry.v1.Center
+	6,  // 28: yunhe.registry.v1.UpdateCenterRequest.center:type_name -> yunhe.registry.v1.Center
+	1,  // 29: yunhe.registry.v1.ListNodesRequest.state:type_name -> yunhe.registry.v1.NodeState
+	9,  // 30: yunhe.registry.v1.ListNodesResponse.nodes:type_name -> yunhe.registry.v1.Node
+	11, // 31: yunhe.registry.v1.CreateSpecRequest.spec:type_name -> yunhe.registry.v1.Spec
+	11, // 32: yunhe.registry.v1.ListSpecsResponse.specs:type_name -> yunhe.registry.v1.Spec
+	13, // 33: yunhe.registry.v1.CreateImageRequest.image:type_name -> yunhe.registry.v1.Image
+	13, // 34: yunhe.registry.v1.ListImagesResponse.images:type_name -> yunhe.registry.v1.Image
+	14, // 35: yunhe.registry.v1.RegistryService.CreateCenter:input_type -> yunhe.registry.v1.CreateCenterRequest
+	15, // 36: yunhe.registry.v1.RegistryService.GetCenter:input_type -> yunhe.registry.v1.GetCenterRequest
+	16, // 37: yunhe.registry.v1.RegistryService.ListCenters:input_type -> yunhe.registry.v1.ListCentersRequest
+	18, // 38: yunhe.registry.v1.RegistryService.UpdateCenter:input_type -> yunhe.registry.v1.UpdateCenterRequest
+	19, // 39: yunhe.registry.v1.RegistryService.DeleteCenter:input_type -> yunhe.registry.v1.DeleteCenterRequest
+	21, // 40: yunhe.registry.v1.RegistryService.GetNode:input_type -> yunhe.registry.v1.GetNodeRequest
+	22, // 41: yunhe.registry.v1.RegistryService.ListNodes:input_type -> yunhe.registry.v1.ListNodesRequest
+	24, // 42: yunhe.registry.v1.RegistryService.CreateSpec:input_type -> yunhe.registry.v1.CreateSpecRequest
+	25, // 43: yunhe.registry.v1.RegistryService.GetSpec:input_type -> yunhe.registry.v1.GetSpecRequest
+	26, // 44: yunhe.registry.v1.RegistryService.ListSpecs:input_type -> yunhe.registry.v1.ListSpecsRequest
+	28, // 45: yunhe.registry.v1.RegistryService.SetOffer:input_type -> yunhe.registry.v1.SetOfferRequest
+	29, // 46: yunhe.registry.v1.RegistryService.DeleteOffer:input_type -> yunhe.registry.v1.DeleteOfferRequest
+	30, // 47: yunhe.registry.v1.RegistryService.DeleteSpec:input_type -> yunhe.registry.v1.DeleteSpecRequest
+	32, // 48: yunhe.registry.v1.RegistryService.CreateImage:input_type -> yunhe.registry.v1.CreateImageRequest
+	33, // 49: yunhe.registry.v1.RegistryService.GetImage:input_type -> yunhe.registry.v1.GetImageRequest
+	34, // 50: yunhe.registry.v1.RegistryService.ListImages:input_type -> yunhe.registry.v1.ListImagesRequest
+	36, // 51: yunhe.registry.v1.RegistryService.DeleteImage:input_type -> yunhe.registry.v1.DeleteImageRequest
+	6,  // 52: yunhe.registry.v1.RegistryService.CreateCenter:output_type -> yunhe.registry.v1.Center
+	6,  // 53: yunhe.registry.v1.RegistryService.GetCenter:output_type -> yunhe.registry.v1.Center
+	17, // 54: yunhe.registry.v1.RegistryService.ListCenters:output_type -> yunhe.registry.v1.ListCentersResponse
+	6,  // 55: yunhe.registry.v1.RegistryService.UpdateCenter:output_type -> yunhe.registry.v1.Center
+	20, // 56: yunhe.registry.v1.RegistryService.DeleteCenter:output_type -> yunhe.registry.v1.DeleteCenterResponse
+	9,  // 57: yunhe.registry.v1.RegistryService.GetNode:output_type -> yunhe.registry.v1.Node
+	23, // 58: yunhe.registry.v1.RegistryService.ListNodes:output_type -> yunhe.registry.v1.ListNodesResponse
+	11, // 59: yunhe.registry.v1.RegistryService.CreateSpec:output_type -> yunhe.registry.v1.Spec
+	11, // 60: yunhe.registry.v1.RegistryService.GetSpec:output_type -> yunhe.registry.v1.Spec
+	27, // 61: yunhe.registry.v1.RegistryService.ListSpecs:output_type -> yunhe.registry.v1.ListSpecsResponse
+	11, // 62: yunhe.registry.v1.RegistryService.SetOffer:output_type -> yunhe.registry.v1.Spec
+	11, // 63: yunhe.registry.v1.RegistryService.DeleteOffer:output_type -> yunhe.registry.v1.Spec
+	31, // 64: yunhe.registry.v1.RegistryService.DeleteSpec:output_type -> yunhe.registry.v1.DeleteSpecResponse
+	13, // 65: yunhe.registry.v1.RegistryService.CreateImage:output_type -> yunhe.registry.v1.Image
+	13, // 66: yunhe.registry.v1.RegistryService.GetImage:output_type -> yunhe.registry.v1.Image
+	35, // 67: yunhe.registry.v1.RegistryService.ListImages:output_type -> yunhe.registry.v1.ListImagesResponse
+	37, // 68: yunhe.registry.v1.RegistryService.DeleteImage:output_type -> yunhe.registry.v1.DeleteImageResponse
+	52, // [52:69] is the sub-list for method output_type
+	35, // [35:52] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_registry_v1_registry_proto_init() }
@@ -2336,8 +2981,8 @@ func file_yunhe_registry_v1_registry_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_registry_v1_registry_proto_rawDesc), len(file_yunhe_registry_v1_registry_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   32,
+			NumEnums:      2,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -51,6 +51,11 @@ const (
 	// RegistryServiceDeleteCenterProcedure is the fully-qualified name of the RegistryService's
 	// DeleteCenter RPC.
 	RegistryServiceDeleteCenterProcedure = "/yunhe.registry.v1.RegistryService/DeleteCenter"
+	// RegistryServiceGetNodeProcedure is the fully-qualified name of the RegistryService's GetNode RPC.
+	RegistryServiceGetNodeProcedure = "/yunhe.registry.v1.RegistryService/GetNode"
+	// RegistryServiceListNodesProcedure is the fully-qualified name of the RegistryService's ListNodes
+	// RPC.
+	RegistryServiceListNodesProcedure = "/yunhe.registry.v1.RegistryService/ListNodes"
 	// RegistryServiceCreateSpecProcedure is the fully-qualified name of the RegistryService's
 	// CreateSpec RPC.
 	RegistryServiceCreateSpecProcedure = "/yunhe.registry.v1.RegistryService/CreateSpec"
@@ -96,6 +101,10 @@ type RegistryServiceClient interface {
 	UpdateCenter(context.Context, *v1.UpdateCenterRequest) (*v1.Center, error)
 	// Deletes a center that has no running work; otherwise CONFLICT.
 	DeleteCenter(context.Context, *v1.DeleteCenterRequest) (*v1.DeleteCenterResponse, error)
+	// One node of a center, as its driver last reported it.
+	GetNode(context.Context, *v1.GetNodeRequest) (*v1.Node, error)
+	// Lists nodes by center and name.
+	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// Creates a resource specification.
 	CreateSpec(context.Context, *v1.CreateSpecRequest) (*v1.Spec, error)
 	// One specification.
@@ -157,6 +166,18 @@ func NewRegistryServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			httpClient,
 			baseURL+RegistryServiceDeleteCenterProcedure,
 			connect.WithSchema(registryServiceMethods.ByName("DeleteCenter")),
+			connect.WithClientOptions(opts...),
+		),
+		getNode: connect.NewClient[v1.GetNodeRequest, v1.Node](
+			httpClient,
+			baseURL+RegistryServiceGetNodeProcedure,
+			connect.WithSchema(registryServiceMethods.ByName("GetNode")),
+			connect.WithClientOptions(opts...),
+		),
+		listNodes: connect.NewClient[v1.ListNodesRequest, v1.ListNodesResponse](
+			httpClient,
+			baseURL+RegistryServiceListNodesProcedure,
+			connect.WithSchema(registryServiceMethods.ByName("ListNodes")),
 			connect.WithClientOptions(opts...),
 		),
 		createSpec: connect.NewClient[v1.CreateSpecRequest, v1.Spec](
@@ -229,6 +250,8 @@ type registryServiceClient struct {
 	listCenters  *connect.Client[v1.ListCentersRequest, v1.ListCentersResponse]
 	updateCenter *connect.Client[v1.UpdateCenterRequest, v1.Center]
 	deleteCenter *connect.Client[v1.DeleteCenterRequest, v1.DeleteCenterResponse]
+	getNode      *connect.Client[v1.GetNodeRequest, v1.Node]
+	listNodes    *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
 	createSpec   *connect.Client[v1.CreateSpecRequest, v1.Spec]
 	getSpec      *connect.Client[v1.GetSpecRequest, v1.Spec]
 	listSpecs    *connect.Client[v1.ListSpecsRequest, v1.ListSpecsResponse]
@@ -280,6 +303,24 @@ func (c *registryServiceClient) UpdateCenter(ctx context.Context, req *v1.Update
 // DeleteCenter calls yunhe.registry.v1.RegistryService.DeleteCenter.
 func (c *registryServiceClient) DeleteCenter(ctx context.Context, req *v1.DeleteCenterRequest) (*v1.DeleteCenterResponse, error) {
 	response, err := c.deleteCenter.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetNode calls yunhe.registry.v1.RegistryService.GetNode.
+func (c *registryServiceClient) GetNode(ctx context.Context, req *v1.GetNodeRequest) (*v1.Node, error) {
+	response, err := c.getNode.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListNodes calls yunhe.registry.v1.RegistryService.ListNodes.
+func (c *registryServiceClient) ListNodes(ctx context.Context, req *v1.ListNodesRequest) (*v1.ListNodesResponse, error) {
+	response, err := c.listNodes.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -390,6 +431,10 @@ type RegistryServiceHandler interface {
 	UpdateCenter(context.Context, *v1.UpdateCenterRequest) (*v1.Center, error)
 	// Deletes a center that has no running work; otherwise CONFLICT.
 	DeleteCenter(context.Context, *v1.DeleteCenterRequest) (*v1.DeleteCenterResponse, error)
+	// One node of a center, as its driver last reported it.
+	GetNode(context.Context, *v1.GetNodeRequest) (*v1.Node, error)
+	// Lists nodes by center and name.
+	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// Creates a resource specification.
 	CreateSpec(context.Context, *v1.CreateSpecRequest) (*v1.Spec, error)
 	// One specification.
@@ -447,6 +492,18 @@ func NewRegistryServiceHandler(svc RegistryServiceHandler, opts ...connect.Handl
 		RegistryServiceDeleteCenterProcedure,
 		svc.DeleteCenter,
 		connect.WithSchema(registryServiceMethods.ByName("DeleteCenter")),
+		connect.WithHandlerOptions(opts...),
+	)
+	registryServiceGetNodeHandler := connect.NewUnaryHandlerSimple(
+		RegistryServiceGetNodeProcedure,
+		svc.GetNode,
+		connect.WithSchema(registryServiceMethods.ByName("GetNode")),
+		connect.WithHandlerOptions(opts...),
+	)
+	registryServiceListNodesHandler := connect.NewUnaryHandlerSimple(
+		RegistryServiceListNodesProcedure,
+		svc.ListNodes,
+		connect.WithSchema(registryServiceMethods.ByName("ListNodes")),
 		connect.WithHandlerOptions(opts...),
 	)
 	registryServiceCreateSpecHandler := connect.NewUnaryHandlerSimple(
@@ -521,6 +578,10 @@ func NewRegistryServiceHandler(svc RegistryServiceHandler, opts ...connect.Handl
 			registryServiceUpdateCenterHandler.ServeHTTP(w, r)
 		case RegistryServiceDeleteCenterProcedure:
 			registryServiceDeleteCenterHandler.ServeHTTP(w, r)
+		case RegistryServiceGetNodeProcedure:
+			registryServiceGetNodeHandler.ServeHTTP(w, r)
+		case RegistryServiceListNodesProcedure:
+			registryServiceListNodesHandler.ServeHTTP(w, r)
 		case RegistryServiceCreateSpecProcedure:
 			registryServiceCreateSpecHandler.ServeHTTP(w, r)
 		case RegistryServiceGetSpecProcedure:
@@ -568,6 +629,14 @@ func (UnimplementedRegistryServiceHandler) UpdateCenter(context.Context, *v1.Upd
 
 func (UnimplementedRegistryServiceHandler) DeleteCenter(context.Context, *v1.DeleteCenterRequest) (*v1.DeleteCenterResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.registry.v1.RegistryService.DeleteCenter is not implemented"))
+}
+
+func (UnimplementedRegistryServiceHandler) GetNode(context.Context, *v1.GetNodeRequest) (*v1.Node, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.registry.v1.RegistryService.GetNode is not implemented"))
+}
+
+func (UnimplementedRegistryServiceHandler) ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.registry.v1.RegistryService.ListNodes is not implemented"))
 }
 
 func (UnimplementedRegistryServiceHandler) CreateSpec(context.Context, *v1.CreateSpecRequest) (*v1.Spec, error) {
