@@ -240,6 +240,10 @@ func (h handler) StopJob(ctx context.Context, r *jobsv1.StopJobRequest) (*jobsv1
 	return h.s.Stop(ctx, r.JobId, r.Reason)
 }
 
+func (h handler) WriteOffJob(ctx context.Context, r *jobsv1.WriteOffJobRequest) (*jobsv1.Job, error) {
+	return h.s.WriteOff(ctx, r.JobId, Loss{Reason: r.Reason, CenterID: r.AiCenterId, Retry: r.Retry})
+}
+
 func (h handler) DeleteJob(ctx context.Context, r *jobsv1.DeleteJobRequest) (*jobsv1.DeleteJobResponse, error) {
 	return &jobsv1.DeleteJobResponse{}, h.s.Delete(ctx, r.JobId)
 }

@@ -18,6 +18,10 @@
 // what it held and the job's counters. A report about an attempt that has
 // ended changes nothing.
 //
+// A job's end is the latest end of its replicas, as their centers reported
+// them, however late that is recorded; replicas that never ran ended when it
+// was decided that they never start.
+//
 // # States of a job
 //
 // A job's state follows from its counters, which always add up to its number
@@ -40,6 +44,14 @@
 // Lost messages: a center is told again (package adapters). A lost center:
 // its attempts stay running until it comes back and reports; nothing is run
 // twice. A killed platform: everything above is in the database.
+//
+// A center that never comes back: an operator writes its attempts off
+// ([Service.WriteOff]). They end as failed, reason "lost", when the center was
+// last heard of. Whether the run goes on out there nobody knows; so it is not
+// tried again unless asked, and it stays marked as lost: when the center
+// connects again it is told to stop it and, if it has forgotten it, never to
+// start it. What it then reports clears the mark and changes nothing else.
+// Until its stop is done the run uses room that is counted as free.
 package jobs
 
 import (

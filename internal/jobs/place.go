@@ -250,6 +250,9 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			// center can say for certain that it never started.
 			apply = append(apply, message(r, a))
 		}
+		if all {
+			return s.outstandingLost(ctx, tx, centerID, &apply, &stop)
+		}
 		return nil
 	})
 	return apply, stop, err

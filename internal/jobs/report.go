@@ -25,6 +25,7 @@ type batch struct {
 	freed    [2]int64 // replicas that end: were running, were waiting
 	started  int64
 	wake     bool
+	final    bool // what fails now is not tried again
 	recorded []string
 	unwanted []string
 }
@@ -84,6 +85,11 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	if over {
 		b.recorded = append(b.recorded, st.AttemptId)
 	}
+	if a != nil && a.lost && over { // it came back and is over there too: nothing is left to say
+		if _, err := b.tx.Exec(ctx, `UPDATE attempts SET lost = $2 WHERE attempt_id = $1`, a.id, false); err != nil {
+			return err
+		}
+	}
 	if a == nil || a.ended > 0 {
 		if !over { // it should not exist (any more)
 			b.unwanted = append(b.unwanted, st.AttemptId)
@@ -96,7 +102,7 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	}
 	if a.started == 0 && st.StartedAt > 0 {
 		a.started = b.believed(a, st.StartedAt, a.placed)
-		if r.started == 0 {
+		if r.started == 0 || a.started < r.started { // centers report in any order
 			r.started = a.started
 		}
 	}
@@ -175,8 +181,10 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 	}
 	now := db.Micros(b.tx.Now)
 	switch {
-	case a.started == 0: // it never started
+	case a.started == 0 && st.EndedAt == 0: // it never started
 		a.ended = now
+	case a.started == 0:
+		a.ended = max(b.believed(a, st.EndedAt, now), a.placed)
 	case st.EndedAt == 0: // nobody knows when
 		a.ended = a.started
 	default:
@@ -199,7 +207,7 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		r.stopped++
 	default:
 		a.state = failed
-		if r.outcome == 0 && a.number <= int64(r.spec.MaxRetries) {
+		if r.outcome == 0 && !b.final && a.number <= int64(r.spec.MaxRetries) {
 			a.retry = true
 			r.unplaced++
 			r.waitingSince = db.Micros(b.tx.Now)
@@ -212,6 +220,7 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), Attempt: int32(a.number), AICenterID: a.center, ResourceSpecID: a.spec,
 			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price})
 	}
+	r.lastEnd = max(r.lastEnd, a.ended)
 	b.wake = true
 	if err := saveAttempt(ctx, b.tx, a); err != nil {
 		return err
@@ -222,11 +231,11 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 	outcome := decide(r.counts, r.spec.SuccessPolicy, r.spec.FailurePolicy)
 	switch {
 	case outcome == failed && a.state == failed:
-		return b.s.conclude(ctx, b.tx, r, failed, a.reason, fmt.Sprintf("task %s replica %d: %s", r.spec.Tasks[a.task].Name, a.replica, describe(a)))
+		return b.s.conclude(ctx, b.tx, r, failed, a.reason, fmt.Sprintf("task %s replica %d: %s", r.spec.Tasks[a.task].Name, a.replica, describe(a)), a.ended)
 	case outcome == failed:
-		return b.s.conclude(ctx, b.tx, r, failed, "policy", "all replicas have ended and not enough of them succeeded")
+		return b.s.conclude(ctx, b.tx, r, failed, "policy", "all replicas have ended and not enough of them succeeded", a.ended)
 	case outcome == succeeded:
-		return b.s.conclude(ctx, b.tx, r, succeeded, "", "")
+		return b.s.conclude(ctx, b.tx, r, succeeded, "", "", a.ended)
 	}
 	return nil
 }
@@ -240,6 +249,8 @@ func describe(a *attempt) string {
 		return fmt.Sprintf("exit code %d", a.exitCode)
 	case a.reason == "oom":
 		return "used more memory than its specification has"
+	case a.reason == "lost":
+		return "its center was lost"
 	case a.reason == "wall_time":
 		return "ran longer than its timeout"
 	default:
@@ -261,6 +272,19 @@ func (b *batch) finish(ctx context.Context) error {
 	if len(b.order) == 0 {
 		return nil
 	}
+	if err := b.book(ctx); err != nil {
+		return err
+	}
+	for _, r := range b.order {
+		if err := saveJob(ctx, b.tx, r); err != nil {
+			return err
+		}
+	}
+	return b.s.changed(ctx, b.tx, b.order...)
+}
+
+// book tells metering and the registry what started and what ended.
+func (b *batch) book(ctx context.Context) error {
 	if err := b.s.meter.RecordTx(ctx, b.tx, b.usage); err != nil {
 		return err
 	}
@@ -270,14 +294,7 @@ func (b *batch) finish(ctx context.Context) error {
 		}
 	}
 	if b.freed[0]+b.freed[1] > 0 {
-		if err := b.s.reg.ReleaseTx(ctx, b.tx, b.center, b.release, b.freed[0], b.freed[1]); err != nil {
-			return err
-		}
+		return b.s.reg.ReleaseTx(ctx, b.tx, b.center, b.release, b.freed[0], b.freed[1])
 	}
-	for _, r := range b.order {
-		if err := saveJob(ctx, b.tx, r); err != nil {
-			return err
-		}
-	}
-	return b.s.changed(ctx, b.tx, b.order...)
+	return nil
 }

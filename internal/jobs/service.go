@@ -186,7 +186,7 @@ func (s *Service) Stop(ctx context.Context, id, why string) (*jobsv1.Job, error)
 		if why == "" {
 			why = "stopped by " + core.CallerFrom(ctx).UserID
 		}
-		if err := s.conclude(ctx, tx, r, stopped, "stopped", why); err != nil {
+		if err := s.conclude(ctx, tx, r, stopped, "stopped", why, db.Micros(tx.Now)); err != nil {
 			return err
 		}
 		if err := saveJob(ctx, tx, r); err != nil {
@@ -203,10 +203,13 @@ func (s *Service) Stop(ctx context.Context, id, why string) (*jobsv1.Job, error)
 	return s.Get(ctx, id)
 }
 
-// conclude fixes a job's outcome: what waits never starts, what is active is
-// told to stop.
-func (s *Service) conclude(ctx context.Context, tx *db.Tx, r *record, outcome State, reason, message string) error {
+// conclude fixes a job's outcome at a time: what waits never starts, what is
+// active is told to stop.
+func (s *Service) conclude(ctx context.Context, tx *db.Tx, r *record, outcome State, reason, message string, at int64) error {
 	r.outcome, r.reason, r.message = outcome, reason, message
+	if r.unplaced > 0 {
+		r.lastEnd = max(r.lastEnd, at)
+	}
 	r.stopped += r.unplaced
 	r.unplaced = 0
 	if r.active == 0 {

@@ -644,7 +644,7 @@ type Replica struct {
 	// From 1; counts the runs of this replica. 0: not placed yet.
 	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	State   State `protobuf:"varint,5,opt,name=state,proto3,enum=yunhe.jobs.v1.State" json:"state,omitempty"`
-	// Why it is in this state: "oom", "exit", "wall_time", "stopped", ... "" when all is well.
+	// Why it is in this state: "oom", "exit", "wall_time", "stopped", "lost", ... "" when all is well.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for people.
 	Message    string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
@@ -834,7 +834,9 @@ type Job struct {
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// First replica started.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	EndedAt   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// When the last replica ended, as its center reported it; or, if replicas
+	// were still waiting, when it was decided that they never start.
+	EndedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// All replicas placed, first time.
 	PlacedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=placed_at,json=placedAt,proto3" json:"placed_at,omitempty"`
 	// Scheduling time T of equation 3 in microseconds: from request received to
@@ -1519,6 +1521,79 @@ func (x *StopJobRequest) GetReason() string {
 	return ""
 }
 
+type WriteOffJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Shown with the runs written off, less than 128 bytes.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only runs at this center; empty means at every center that is gone.
+	AiCenterId string `protobuf:"bytes,3,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Run the replicas again elsewhere, as far as the job's max_retries allows.
+	// Without it they are not tried again: a run may still be under way at the
+	// center, and would then run twice.
+	Retry         bool `protobuf:"varint,4,opt,name=retry,proto3" json:"retry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteOffJobRequest) Reset() {
+	*x = WriteOffJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteOffJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteOffJobRequest) ProtoMessage() {}
+
+func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
+func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WriteOffJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *WriteOffJobRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WriteOffJobRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *WriteOffJobRequest) GetRetry() bool {
+	if x != nil {
+		return x.Retry
+	}
+	return false
+}
+
 type DeleteJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1528,7 +1603,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1615,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1628,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -1571,7 +1646,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1658,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1671,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 type GetJobStatsRequest struct {
@@ -1607,7 +1682,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1694,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1707,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 type GetJobStatsResponse struct {
@@ -1649,7 +1724,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1736,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1749,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -1708,7 +1783,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1795,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1808,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -1752,7 +1827,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1839,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1852,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -1804,7 +1879,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1891,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1904,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -1885,7 +1960,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1972,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1985,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2068,7 +2143,13 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\t_priority\"?\n" +
 	"\x0eStopJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\")\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"{\n" +
+	"\x12WriteOffJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12 \n" +
+	"\fai_center_id\x18\x03 \x01(\tR\n" +
+	"aiCenterId\x12\x14\n" +
+	"\x05retry\x18\x04 \x01(\bR\x05retry\")\n" +
 	"\x10DeleteJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\x13\n" +
 	"\x11DeleteJobResponse\"\x14\n" +
@@ -2117,7 +2198,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\rFailurePolicy\x12\x1e\n" +
 	"\x1aFAILURE_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FAILURE_POLICY_ALL\x10\x01\x12\x16\n" +
-	"\x12FAILURE_POLICY_ANY\x10\x022\xc9\b\n" +
+	"\x12FAILURE_POLICY_ANY\x10\x022\xc9\t\n" +
 	"\n" +
 	"JobService\x12c\n" +
 	"\tSubmitJob\x12\x1f.yunhe.jobs.v1.SubmitJobRequest\x1a\x12.yunhe.jobs.v1.Job\"!\x8a\x80\x19\n" +
@@ -2131,7 +2212,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\tUpdateJob\x12\x1f.yunhe.jobs.v1.UpdateJobRequest\x1a\x12.yunhe.jobs.v1.Job\"*\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x16:\x01*2\x11/v1/jobs/{job_id}\x12m\n" +
 	"\aStopJob\x12\x1d.yunhe.jobs.v1.StopJobRequest\x1a\x12.yunhe.jobs.v1.Job\"/\x8a\x80\x19\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/jobs/{job_id}/stop\x12w\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/jobs/{job_id}/stop\x12~\n" +
+	"\vWriteOffJob\x12!.yunhe.jobs.v1.WriteOffJobRequest\x1a\x12.yunhe.jobs.v1.Job\"8\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/jobs/{job_id}/write-off\x12w\n" +
 	"\tDeleteJob\x12\x1f.yunhe.jobs.v1.DeleteJobRequest\x1a .yunhe.jobs.v1.DeleteJobResponse\"'\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x13*\x11/v1/jobs/{job_id}\x12x\n" +
 	"\vGetJobStats\x12!.yunhe.jobs.v1.GetJobStatsRequest\x1a\".yunhe.jobs.v1.GetJobStatsResponse\"\"\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/job-stats\x12_\n" +
@@ -2151,7 +2233,7 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
@@ -2170,47 +2252,48 @@ var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(*ListJobsResponse)(nil),      // 14: yunhe.jobs.v1.ListJobsResponse
 	(*UpdateJobRequest)(nil),      // 15: yunhe.jobs.v1.UpdateJobRequest
 	(*StopJobRequest)(nil),        // 16: yunhe.jobs.v1.StopJobRequest
-	(*DeleteJobRequest)(nil),      // 17: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 18: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 19: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 20: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 21: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 22: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 23: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 24: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 25: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 26: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 27: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 28: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*WriteOffJobRequest)(nil),    // 17: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 18: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 19: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 20: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 21: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 22: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 23: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 24: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 25: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 26: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 27: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 28: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 29: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
-	25, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	26, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
 	4,  // 1: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
 	3,  // 2: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
 	5,  // 3: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
 	1,  // 4: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
 	2,  // 5: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	26, // 6: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	27, // 7: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	27, // 6: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	28, // 7: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
 	0,  // 8: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	29, // 9: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	29, // 10: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	29, // 11: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	30, // 9: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	30, // 10: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	30, // 11: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
 	6,  // 12: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
 	0,  // 13: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	29, // 14: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	29, // 15: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	29, // 16: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	29, // 17: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	30, // 14: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	30, // 15: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	30, // 16: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	30, // 17: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
 	7,  // 18: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
 	6,  // 19: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
 	6,  // 20: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
 	0,  // 21: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	29, // 22: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	29, // 23: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	30, // 22: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	30, // 23: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
 	8,  // 24: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	28, // 25: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	29, // 25: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
 	8,  // 26: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
 	9,  // 27: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
 	10, // 28: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
@@ -2218,22 +2301,24 @@ var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	13, // 30: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
 	15, // 31: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
 	16, // 32: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	17, // 33: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	19, // 34: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	21, // 35: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	23, // 36: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	8,  // 37: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	11, // 38: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	8,  // 39: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	14, // 40: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	8,  // 41: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 42: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	18, // 43: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	20, // 44: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	22, // 45: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	24, // 46: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
+	17, // 33: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	18, // 34: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	20, // 35: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	22, // 36: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	24, // 37: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	8,  // 38: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	11, // 39: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	8,  // 40: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	14, // 41: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	8,  // 42: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 43: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 44: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	19, // 45: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	21, // 46: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	23, // 47: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	25, // 48: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	38, // [38:49] is the sub-list for method output_type
+	27, // [27:38] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -2251,7 +2336,7 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

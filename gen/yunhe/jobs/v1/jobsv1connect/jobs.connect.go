@@ -46,6 +46,8 @@ const (
 	JobServiceUpdateJobProcedure = "/yunhe.jobs.v1.JobService/UpdateJob"
 	// JobServiceStopJobProcedure is the fully-qualified name of the JobService's StopJob RPC.
 	JobServiceStopJobProcedure = "/yunhe.jobs.v1.JobService/StopJob"
+	// JobServiceWriteOffJobProcedure is the fully-qualified name of the JobService's WriteOffJob RPC.
+	JobServiceWriteOffJobProcedure = "/yunhe.jobs.v1.JobService/WriteOffJob"
 	// JobServiceDeleteJobProcedure is the fully-qualified name of the JobService's DeleteJob RPC.
 	JobServiceDeleteJobProcedure = "/yunhe.jobs.v1.JobService/DeleteJob"
 	// JobServiceGetJobStatsProcedure is the fully-qualified name of the JobService's GetJobStats RPC.
@@ -74,6 +76,15 @@ type JobServiceClient interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Writes off a job's runs at centers that are gone: not heard of for longer
+	// than 10 seconds, or without their gateway. Each ends as failed with the
+	// reason "lost", at the last moment its center was heard of; it is billed up
+	// to then, and what it held is free again. Runs at other centers go on,
+	// unless the job's policies end it. Fails with CONFLICT, changing nothing, if
+	// the job has open runs and the center of each is heard of; a job without
+	// open runs is answered as it is. A center that comes back is told to stop
+	// such a run; how it ended there counts no more.
+	WriteOffJob(context.Context, *v1.WriteOffJobRequest) (*v1.Job, error)
 	// Deletes the record of a job that has ended. Its usage records stay.
 	DeleteJob(context.Context, *v1.DeleteJobRequest) (*v1.DeleteJobResponse, error)
 	// How many jobs the caller may see are in each state, and their cost.
@@ -135,6 +146,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("StopJob")),
 			connect.WithClientOptions(opts...),
 		),
+		writeOffJob: connect.NewClient[v1.WriteOffJobRequest, v1.Job](
+			httpClient,
+			baseURL+JobServiceWriteOffJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("WriteOffJob")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteJob: connect.NewClient[v1.DeleteJobRequest, v1.DeleteJobResponse](
 			httpClient,
 			baseURL+JobServiceDeleteJobProcedure,
@@ -170,6 +187,7 @@ type jobServiceClient struct {
 	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
 	updateJob   *connect.Client[v1.UpdateJobRequest, v1.Job]
 	stopJob     *connect.Client[v1.StopJobRequest, v1.Job]
+	writeOffJob *connect.Client[v1.WriteOffJobRequest, v1.Job]
 	deleteJob   *connect.Client[v1.DeleteJobRequest, v1.DeleteJobResponse]
 	getJobStats *connect.Client[v1.GetJobStatsRequest, v1.GetJobStatsResponse]
 	watchJobs   *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
@@ -230,6 +248,15 @@ func (c *jobServiceClient) StopJob(ctx context.Context, req *v1.StopJobRequest) 
 	return nil, err
 }
 
+// WriteOffJob calls yunhe.jobs.v1.JobService.WriteOffJob.
+func (c *jobServiceClient) WriteOffJob(ctx context.Context, req *v1.WriteOffJobRequest) (*v1.Job, error) {
+	response, err := c.writeOffJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DeleteJob calls yunhe.jobs.v1.JobService.DeleteJob.
 func (c *jobServiceClient) DeleteJob(ctx context.Context, req *v1.DeleteJobRequest) (*v1.DeleteJobResponse, error) {
 	response, err := c.deleteJob.CallUnary(ctx, connect.NewRequest(req))
@@ -276,6 +303,15 @@ type JobServiceHandler interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Writes off a job's runs at centers that are gone: not heard of for longer
+	// than 10 seconds, or without their gateway. Each ends as failed with the
+	// reason "lost", at the last moment its center was heard of; it is billed up
+	// to then, and what it held is free again. Runs at other centers go on,
+	// unless the job's policies end it. Fails with CONFLICT, changing nothing, if
+	// the job has open runs and the center of each is heard of; a job without
+	// open runs is answered as it is. A center that comes back is told to stop
+	// such a run; how it ended there counts no more.
+	WriteOffJob(context.Context, *v1.WriteOffJobRequest) (*v1.Job, error)
 	// Deletes the record of a job that has ended. Its usage records stay.
 	DeleteJob(context.Context, *v1.DeleteJobRequest) (*v1.DeleteJobResponse, error)
 	// How many jobs the caller may see are in each state, and their cost.
@@ -333,6 +369,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("StopJob")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceWriteOffJobHandler := connect.NewUnaryHandlerSimple(
+		JobServiceWriteOffJobProcedure,
+		svc.WriteOffJob,
+		connect.WithSchema(jobServiceMethods.ByName("WriteOffJob")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceDeleteJobHandler := connect.NewUnaryHandlerSimple(
 		JobServiceDeleteJobProcedure,
 		svc.DeleteJob,
@@ -371,6 +413,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceUpdateJobHandler.ServeHTTP(w, r)
 		case JobServiceStopJobProcedure:
 			jobServiceStopJobHandler.ServeHTTP(w, r)
+		case JobServiceWriteOffJobProcedure:
+			jobServiceWriteOffJobHandler.ServeHTTP(w, r)
 		case JobServiceDeleteJobProcedure:
 			jobServiceDeleteJobHandler.ServeHTTP(w, r)
 		case JobServiceGetJobStatsProcedure:
@@ -410,6 +454,10 @@ func (UnimplementedJobServiceHandler) UpdateJob(context.Context, *v1.UpdateJobRe
 
 func (UnimplementedJobServiceHandler) StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.StopJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) WriteOffJob(context.Context, *v1.WriteOffJobRequest) (*v1.Job, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.WriteOffJob is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) DeleteJob(context.Context, *v1.DeleteJobRequest) (*v1.DeleteJobResponse, error) {
