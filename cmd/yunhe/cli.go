@@ -21,6 +21,8 @@ type cli struct {
 	// screen returns the size of the terminal that w writes to; ok is false
 	// if w is not a terminal.
 	screen func(w io.Writer) (columns, rows int, ok bool)
+	// person tells whether somebody is there to answer a question; nil: nobody.
+	person func() bool
 	retry  backoff
 
 	flags globals
@@ -52,7 +54,8 @@ func newCLI() *cli {
 			columns, rows, err := term.GetSize(int(f.Fd()))
 			return columns, rows, err == nil && columns > 0 && rows > 0
 		},
-		retry: backoff{first: 250 * time.Millisecond, most: 5 * time.Second, limit: 2 * time.Minute},
+		person: func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())) },
+		retry:  backoff{first: 250 * time.Millisecond, most: 5 * time.Second, limit: 2 * time.Minute},
 	}
 }
 

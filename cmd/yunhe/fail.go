@@ -256,6 +256,7 @@ func missingHint(method string) string {
 		{"Center", "center list", "centers"},
 		{"Spec", "spec list", "specifications"},
 		{"Image", "image list", "images"},
+		{"Gateway", "gateway list", "gateways"},
 		{"Policy", "policy list", "policies"},
 		{"CreateUser", "tenant list", "tenants"},
 		{"CreateKey", "user list", "users"},

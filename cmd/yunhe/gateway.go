@@ -94,5 +94,6 @@ restarted.`,
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c))
 	return cmd
 }

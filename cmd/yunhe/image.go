@@ -11,7 +11,7 @@ import (
 
 func imageCommand(c *cli) *cobra.Command {
 	return group("image", groupNetwork, "Images that jobs run in",
-		imageListCommand(c), imageShowCommand(c), imageCreateCommand(c))
+		imageListCommand(c), imageShowCommand(c), imageCreateCommand(c), imageDeleteCommand(c))
 }
 
 func imageListCommand(c *cli) *cobra.Command {

@@ -15,7 +15,7 @@ import (
 func jobCommand(c *cli) *cobra.Command {
 	return group("job", groupJobs, "Submit, follow, explain and end jobs",
 		jobSubmitCommand(c), jobListCommand(c), jobShowCommand(c), jobLogsCommand(c), jobWaitCommand(c),
-		jobExplainCommand(c), jobCostCommand(c), jobStopCommand(c), jobDeleteCommand(c))
+		jobExplainCommand(c), jobCostCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
 }
 
 // stateName returns "running" for STATE_RUNNING.

@@ -92,6 +92,7 @@ func root(c *cli) *cobra.Command {
 	cmd.SetFlagErrorFunc(flagError)
 	cmd.AddGroup(groups...)
 	cmd.AddCommand(commands(c)...)
+	c.completeIDs(cmd)
 	return cmd
 }
 

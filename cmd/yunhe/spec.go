@@ -12,7 +12,7 @@ import (
 
 func specCommand(c *cli) *cobra.Command {
 	return group("spec", groupNetwork, "Resource specifications and where they are offered",
-		specListCommand(c), specShowCommand(c), specCreateCommand(c), specOfferCommand(c))
+		specListCommand(c), specShowCommand(c), specCreateCommand(c), specOfferCommand(c), specDeleteCommand(c))
 }
 
 func specListCommand(c *cli) *cobra.Command {

@@ -125,7 +125,9 @@ func testLostCenter(t *testing.T, a *apptest.App) {
 		t.Errorf("%d thousandths of a core are still held", n)
 	}
 	events, err := a.Admin.Identity.ListAuditEvents(t.Context(), &identityv1.ListAuditEventsRequest{Method: "yunhe.jobs.v1.JobService/WriteOffJob", PageSize: 1000})
-	if err != nil || !slices.ContainsFunc(events.Events, func(e *identityv1.AuditEvent) bool { return e.Subject == id && e.Outcome == "OK" && e.UserId == "admin" }) {
+	if err != nil || !slices.ContainsFunc(events.Events, func(e *identityv1.AuditEvent) bool {
+		return e.Subject == id && e.Outcome == "OK" && e.UserId == "admin"
+	}) {
 		t.Errorf("audit: %v, %v", events, err)
 	}
 	// Again: that center has none left, the other one is there.
