@@ -1,17 +1,10 @@
 // Command driver is an example of a Yunhe driver: it makes the machine it runs
-// on a computing center whose jobs are plain processes. It shows the contract
-// in one file; it isolates nothing, so use a compute gateway for real work.
+// on a computing center whose jobs are plain processes. It isolates nothing, so
+// use a compute gateway for real work. It passes the whole of sdk/adaptertest.
 //
-// All it knows is in its folder, so it can be killed at any time:
-//
-//	ATTEMPT/command   what to run
-//	ATTEMPT/started   when it began; made first, with O_EXCL: it runs at most once
-//	ATTEMPT/log       its output
-//	ATTEMPT/exit      its exit status, written by the shell around it
-//	ATTEMPT/stop      somebody asked for its end
-//
-// The shell around a command outlives the driver, which is why an exit status
-// is not lost with it.
+// main.go answers the calls of the contract; runs.go is the backend, a folder
+// of runs. All the driver knows is there, so it can be killed at any time, and
+// two can serve one folder during an upgrade.
 package main
 
 import (
@@ -19,159 +12,101 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
+	"log/slog"
+	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/sdk/adapter"
 )
 
+// config is what an operator may set; its JSON Schema comes from here.
+type config struct {
+	adapter.Declared
+	Dir    string `json:"dir,omitempty" jsonschema:"folder of what it runs"`
+	Memory int64  `json:"memory,omitempty" jsonschema:"bytes that jobs may use, 2 GiB if not given"`
+}
+
 type driver struct {
 	adapter.Unimplemented
-	center, dir string
-	price       int64
+	center string
+	cfg    config
+	runs   *runs
 }
 
 func main() {
-	d := &driver{}
-	flag.StringVar(&d.center, "center", "processes", "ID of the center")
-	flag.StringVar(&d.dir, "dir", filepath.Join(os.TempDir(), "yunhe-driver"), "folder of what it runs")
-	flag.Int64Var(&d.price, "price", 100, "price of the specification small, fen per hour")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := adapter.Serve(ctx, d); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "driver:", err)
 		os.Exit(1)
 	}
 }
 
-// Describe names the driver and the one part it offers.
+func run(ctx context.Context) error {
+	cfg := config{Memory: 2 << 30, Declared: adapter.Declared{Name: "Plain processes", Region: "local", Prices: map[string]int64{"small": 100}}}
+	center := flag.String("center", "processes", "ID of the center, unless Yunhe names it")
+	flag.StringVar(&cfg.Dir, "dir", filepath.Join(os.TempDir(), "yunhe-driver"), "folder of what it runs")
+	flag.Parse()
+	if err := adapter.Config(&cfg); err != nil {
+		return err
+	}
+	d := &driver{center: adapter.Center(*center), cfg: cfg, runs: newRuns(cfg.Dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))}
+	go d.runs.loop(ctx)
+	return adapter.Serve(ctx, d)
+}
+
+// Describe names the driver, the one part it offers and its configuration.
 func (d *driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
-	return &adapterv1.DescribeResponse{Name: "processes", Version: "1", Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}}, nil
+	schema, err := adapter.Schema[config]()
+	if err != nil {
+		return nil, err
+	}
+	return &adapterv1.DescribeResponse{Name: "processes", Version: "2", Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}, ConfigSchema: schema}, nil
+}
+
+func (d *driver) inventory() *adapterv1.Inventory {
+	inv := d.cfg.Inventory(d.center)
+	inv.Version, inv.Images, inv.Capacity = "2", []string{"host"}, d.capacity()
+	return inv
+}
+
+func (d *driver) capacity() map[string]int64 {
+	return map[string]int64{"cpu": int64(runtime.NumCPU()) * 1000, "memory": d.cfg.Memory}
 }
 
 // Discover tells what the machine has.
 func (d *driver) Discover(context.Context, *adapterv1.DiscoverRequest) (*adapterv1.DiscoverResponse, error) {
-	return &adapterv1.DiscoverResponse{Inventory: &adapterv1.Inventory{
-		AiCenterId: d.center, Name: "Plain processes", Region: "local", Version: "1", Images: []string{"host"},
-		Capacity: map[string]int64{"cpu": int64(runtime.NumCPU()) * 1000, "memory": 2 << 30},
-		Offers:   []*adapterv1.SpecOffer{{ResourceSpecId: "small", Price: d.price}},
-	}}, nil
+	return &adapterv1.DiscoverResponse{Inventory: d.inventory()}, nil
 }
 
-// Apply starts what is new.
-func (d *driver) Apply(_ context.Context, r *adapterv1.ApplyRequest) (*adapterv1.ApplyResponse, error) {
-	res := &adapterv1.ApplyResponse{}
-	for _, a := range r.Attempts {
-		if a.ImageId != "host" {
-			res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: fmt.Sprintf("image %q is not here", a.ImageId)})
-			continue
-		}
-		if err := d.start(a); err != nil {
-			return nil, connect.NewError(connect.CodeUnavailable, err)
-		}
-	}
-	return res, nil
-}
-
-// around runs the command, with its output in log, and keeps its exit status.
-const around = `sh ./command >log 2>&1; echo $? >exit.new && mv exit.new exit`
-
-func (d *driver) start(a *adapterv1.Attempt) error {
-	dir := filepath.Join(d.dir, filepath.Base(a.AttemptId))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if a.Seen {
-		if _, err := os.Stat(filepath.Join(dir, "started")); err != nil {
-			return os.WriteFile(filepath.Join(dir, "lost"), nil, 0o600)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "command"), []byte(a.Command), 0o600); err != nil {
-		return err
-	}
-	started, err := os.OpenFile(filepath.Join(dir, "started"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // it has been started
-	}
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command("/bin/sh", "-c", around)
-	cmd.Dir = dir
-	for k, v := range a.Env {
-		cmd.Env = append(cmd.Env, k+"="+v)
-	}
-	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives the driver
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	go func() { _ = cmd.Wait() }() // its status is in the file exit
-	_, err = fmt.Fprintf(started, "%d %d\n", time.Now().UnixMicro(), cmd.Process.Pid)
-	return errors.Join(err, started.Sync(), started.Close())
-}
-
-// Remove stops and forgets.
-func (d *driver) Remove(_ context.Context, r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
-	for _, id := range r.Stop {
-		dir := filepath.Join(d.dir, filepath.Base(id))
-		if _, pid := begun(dir); pid > 0 {
-			_ = os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600) // says why it ended
-			_ = syscall.Kill(-pid, syscall.SIGKILL)                  // the whole session
-		}
-	}
-	for _, id := range r.Forget {
-		if err := os.RemoveAll(filepath.Join(d.dir, filepath.Base(id))); err != nil {
-			return nil, connect.NewError(connect.CodeUnavailable, err)
-		}
-	}
-	return &adapterv1.RemoveResponse{}, nil
-}
-
-// begun reads when an attempt started and the process around it.
-func begun(dir string) (at int64, pid int) {
-	b, err := os.ReadFile(filepath.Join(dir, "started"))
-	if err != nil {
-		return 0, 0
-	}
-	_, _ = fmt.Sscan(string(b), &at, &pid) // zero if a crash cut it short
-	return at, pid
-}
-
-// Observe looks at the folder and sends what changed.
-func (d *driver) Observe(ctx context.Context, _ *adapterv1.ObserveRequest, stream *connect.ServerStream[adapterv1.ObserveResponse]) error {
-	sent := map[string]adapterv1.Phase{}
-	tick := time.NewTicker(200 * time.Millisecond)
+// Watch tells what the machine has, and every second that it is still there,
+// or what is the matter with its folder.
+func (d *driver) Watch(ctx context.Context, _ *adapterv1.WatchRequest, stream *connect.ServerStream[adapterv1.WatchResponse]) error {
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
-		dirs, err := filepath.Glob(filepath.Join(d.dir, "*"))
-		if err != nil {
+	for told := false; ; {
+		res := &adapterv1.WatchResponse{Trouble: d.runs.trouble()}
+		if res.Trouble != "" {
+			told = false // after trouble all is told again
+		} else if res.Measurement = d.measure(); !told {
+			told = true
+			res.Inventory = d.inventory()
+			res.Nodes = []*adapterv1.Node{{Name: "machine", State: adapterv1.NodeState_NODE_STATE_READY, Capacity: d.capacity(), Allocatable: d.capacity(),
+				Architecture: runtime.GOARCH, OperatingSystem: runtime.GOOS}}
+		}
+		if err := stream.Send(res); err != nil {
 			return err
-		}
-		res := &adapterv1.ObserveResponse{}
-		for _, dir := range dirs {
-			if st := status(dir); st.Phase != sent[st.AttemptId] {
-				sent[st.AttemptId] = st.Phase
-				res.Statuses = append(res.Statuses, st)
-			}
-		}
-		if len(res.Statuses) > 0 {
-			if err := stream.Send(res); err != nil {
-				return err
-			}
 		}
 		select {
 		case <-ctx.Done():
@@ -181,67 +116,137 @@ func (d *driver) Observe(ctx context.Context, _ *adapterv1.ObserveRequest, strea
 	}
 }
 
-// status reads what the files of an attempt say.
-func status(dir string) *adapterv1.Status {
-	st := &adapterv1.Status{AttemptId: filepath.Base(dir), Phase: adapterv1.Phase_PHASE_PENDING}
-	if _, err := os.Stat(filepath.Join(dir, "lost")); err == nil {
-		st.Phase, st.Reason, st.Message = adapterv1.Phase_PHASE_ENDED, "lost", "the driver does not know this run any more"
-		return st
-	}
-	at, pid := begun(dir)
-	if at == 0 {
-		return st
-	}
-	st.StartedAt, st.Phase = at, adapterv1.Phase_PHASE_RUNNING
-	if log, err := os.Stat(filepath.Join(dir, "log")); err == nil {
-		st.LogBytes = log.Size()
-	}
-	end := func(reason string, when time.Time) {
-		st.Phase, st.Reason, st.EndedAt = adapterv1.Phase_PHASE_ENDED, reason, when.UnixMicro()
-	}
-	if info, err := os.Stat(filepath.Join(dir, "exit")); err == nil {
-		b, _ := os.ReadFile(filepath.Join(dir, "exit")) // it was moved here whole
-		code, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-		st.ExitCode = int32(code)
-		if end("exit", info.ModTime()); code == 0 {
-			st.Reason = "completed"
+func (d *driver) measure() *adapterv1.Measurement {
+	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}
+	for _, st := range d.runs.board.All() {
+		switch st.Phase {
+		case adapterv1.Phase_PHASE_RUNNING:
+			m.Running++
+		case adapterv1.Phase_PHASE_PENDING:
+			m.Waiting++
 		}
-		return st
 	}
-	if syscall.Kill(pid, 0) == nil {
-		return st
-	}
-	if info, err := os.Stat(filepath.Join(dir, "stop")); err == nil {
-		end("stopped", info.ModTime())
-	} else {
-		end("lost", time.Now())
-		st.Message = "its process is gone without an exit status"
-	}
-	return st
+	return m
 }
+
+// Apply writes down what is new; the loop of runs starts it.
+func (d *driver) Apply(_ context.Context, r *adapterv1.ApplyRequest) (*adapterv1.ApplyResponse, error) {
+	defer d.runs.look()
+	res := &adapterv1.ApplyResponse{}
+	for _, a := range r.Attempts {
+		if why := d.refuse(a); why != "" {
+			res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: why})
+		} else if err := d.runs.accept(a); err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+	}
+	return res, nil
+}
+
+// maxEnv is what the kernel passes to a program for sure.
+const maxEnv = 64 << 10
+
+// refuse says why an attempt can never run here, "" if it can.
+func (d *driver) refuse(a *adapterv1.Attempt) string {
+	_, offered := d.cfg.Prices[a.ResourcespecId]
+	switch {
+	case !isID.MatchString(a.AttemptId):
+		return fmt.Sprintf("attempt_id %q must match %s", a.AttemptId, isID)
+	case a.ImageId != "host":
+		return fmt.Sprintf("image %q is not here, only host", a.ImageId)
+	case !offered:
+		return fmt.Sprintf("specification %q is not offered, only %q", a.ResourcespecId, slices.Sorted(maps.Keys(d.cfg.Prices)))
+	case a.Command == "" || len(a.Command) > maxEnv:
+		return fmt.Sprintf("command must have 1 to %d bytes, got %d", maxEnv, len(a.Command))
+	}
+	capacity := d.capacity()
+	for _, name := range slices.Sorted(maps.Keys(a.Resources)) {
+		if q, most := a.Resources[name], capacity[name]; q < 0 || q > most {
+			return fmt.Sprintf("%s must be 0 to %d here, got %d", name, most, q)
+		}
+	}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(a.Env)) {
+		if size += len(name) + len(a.Env[name]) + 2; !isVariable.MatchString(name) {
+			return fmt.Sprintf("the environment's names must match %s, got %q", isVariable, name)
+		}
+	}
+	if size > maxEnv {
+		return fmt.Sprintf("the environment must have at most %d bytes, got %d", maxEnv, size)
+	}
+	for _, f := range a.Files {
+		if !filepath.IsLocal(f.Path) || filepath.Clean(f.Path) == "." {
+			return fmt.Sprintf("file %q is outside of the working directory", f.Path)
+		}
+	}
+	return ""
+}
+
+// Remove stops and forgets.
+func (d *driver) Remove(_ context.Context, r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
+	defer d.runs.look()
+	for _, id := range r.Stop {
+		if err := d.runs.stop(id); err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+	}
+	for _, id := range r.Forget {
+		if err := d.runs.forget(id); err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+	}
+	return &adapterv1.RemoveResponse{}, nil
+}
+
+// Observe sends what the loop of runs sees.
+func (d *driver) Observe(ctx context.Context, _ *adapterv1.ObserveRequest, stream *connect.ServerStream[adapterv1.ObserveResponse]) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-d.runs.read: // all there is, not a part
+	}
+	return d.runs.board.Watch(ctx, func(set map[string]*adapterv1.Status, _ []string) error {
+		return stream.Send(&adapterv1.ObserveResponse{Statuses: slices.Collect(maps.Values(set))})
+	})
+}
+
+// maxPiece is the contract's limit of one answer.
+const maxPiece = 512 << 10
 
 // ReadLog reads a piece of the output.
 func (d *driver) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error) {
-	dir := filepath.Join(d.dir, filepath.Base(r.AttemptId))
-	until := time.Now().Add(time.Duration(r.WaitMilliseconds) * time.Millisecond)
+	limit := r.Limit
+	if limit <= 0 || limit > maxPiece {
+		limit = maxPiece
+	}
+	wait := time.NewTimer(time.Duration(r.WaitMilliseconds) * time.Millisecond)
+	defer wait.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
 	for {
-		st := status(dir)
-		res := &adapterv1.ReadLogResponse{Offset: r.Offset, End: st.Phase == adapterv1.Phase_PHASE_ENDED}
-		f, err := os.Open(filepath.Join(dir, "log"))
-		if err == nil {
-			buf := make([]byte, min(max(r.Limit, 1), 512<<10))
-			n, rerr := f.ReadAt(buf, r.Offset)
-			_ = f.Close() // read only
-			if rerr != nil && !errors.Is(rerr, io.EOF) {
-				return nil, connect.NewError(connect.CodeUnavailable, rerr)
-			}
-			res.Data = buf[:n]
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		// Whether it has ended comes first: what it wrote before is there then.
+		st, err := d.runs.status(r.AttemptId)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("attempt %q is not known here", r.AttemptId))
+		}
+		if err != nil {
 			return nil, connect.NewError(connect.CodeUnavailable, err)
 		}
-		if len(res.Data) > 0 || res.End || time.Now().After(until) || ctx.Err() != nil {
+		data, size, err := d.runs.output(r.AttemptId, r.Offset, limit)
+		if err != nil {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		}
+		res := &adapterv1.ReadLogResponse{Data: data, Offset: r.Offset}
+		res.End = st.Phase == adapterv1.Phase_PHASE_ENDED && r.Offset+int64(len(data)) >= size
+		if len(data) > 0 || res.End {
 			return res, nil
 		}
-		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-wait.C:
+			return res, nil
+		case <-tick.C:
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // checks are all there are, in the order they are run.
 func checks() []check {
-	return slices.Concat(describeChecks)
+	return slices.Concat(describeChecks, watchChecks, applyChecks, endChecks, logChecks, faultChecks)
 }
 
 var describeChecks = []check{

@@ -17,10 +17,10 @@ import (
 var reasons = []string{"completed", "exit", "signal", "oom", "wall_time", "stopped", "start_failed", "lost", "never_started"}
 
 // history is what a check has heard of its attempts, from all observers and
-// all instances together: attempts never go back.
+// all instances together: the furthest status of each.
 type history struct {
 	t  testing.TB
-	mu sync.Mutex // guards last and said
+	mu sync.Mutex // guards the fields below, and the phases of its readers
 
 	last map[string]*adapterv1.Status
 	said map[string]bool // what was complained about
@@ -30,8 +30,26 @@ func newHistory(t testing.TB) *history {
 	return &history{t: t, last: map[string]*adapterv1.Status{}, said: map[string]bool{}}
 }
 
+// reader is one stream of statuses: for it attempts never go back, not even
+// behind what others had heard when it began.
+type reader struct {
+	h     *history
+	phase map[string]adapterv1.Phase
+}
+
+func (h *history) reader() *reader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := &reader{h, map[string]adapterv1.Phase{}}
+	for id, st := range h.last {
+		r.phase[id] = st.Phase
+	}
+	return r
+}
+
 // add judges a status by itself and beside what was heard before.
-func (h *history) add(st *adapterv1.Status) {
+func (r *reader) add(st *adapterv1.Status) {
+	h := r.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	old := h.last[st.AttemptId]
@@ -77,13 +95,16 @@ func (h *history) add(st *adapterv1.Status) {
 			wrong(name+" is %v; want microseconds since 1970 UTC, the suite runs at about %d", at, time.Now().UnixMicro())
 		}
 	}
+	if st.Phase < r.phase[st.AttemptId] {
+		wrong("its phase went back from %v. An attempt is pending, running, ended, in this order, for every reader and over restarts of the driver", r.phase[st.AttemptId])
+	}
+	r.phase[st.AttemptId] = st.Phase
 	if old == nil {
 		h.last[st.AttemptId] = st
 		return
 	}
 	if st.Phase < old.Phase {
-		wrong("its phase went back. An attempt is pending, running, ended, in this order, for every reader and over restarts of the driver")
-		return
+		return // this reader is behind
 	}
 	if old.StartedAt != 0 && st.StartedAt != old.StartedAt {
 		wrong("started_at changed. It must be the backend's time, not when the driver happened to look")
@@ -121,7 +142,8 @@ func (h *history) open(ids []string) []string {
 
 // observer is a stream of Observe under way.
 type observer struct {
-	e *env
+	e      *env
+	reader *reader
 
 	mu   sync.Mutex // guards the fields below
 	seen map[string][]*adapterv1.Status
@@ -133,7 +155,7 @@ type observer struct {
 func (e *env) observe() *observer {
 	e.Helper()
 	ctx, cancel := context.WithCancel(e.Context())
-	o := &observer{e: e, seen: map[string][]*adapterv1.Status{}, wake: make(chan struct{})}
+	o := &observer{e: e, reader: e.hist.reader(), seen: map[string][]*adapterv1.Status{}, wake: make(chan struct{})}
 	done := make(chan struct{})
 	client := e.client
 	go func() {
@@ -162,7 +184,7 @@ func (e *env) observe() *observer {
 
 func (o *observer) add(sts []*adapterv1.Status) {
 	for _, st := range sts {
-		o.e.hist.add(st)
+		o.reader.add(st)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
