@@ -4,7 +4,7 @@
 #   run    what `make run` needs: Go, and node with npm for the console.
 #          Installs nothing.
 #   test   adds the engines the tests start: PostgreSQL, Slurm, Prometheus,
-#          runc, Chromium with Chinese fonts, an S3 server (built from source).
+#          runc, sshd, Chromium with Chinese fonts, an S3 server (built from source).
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -87,6 +87,8 @@ needs ip iproute2
 needs nsenter util-linux
 needs setpriv util-linux
 needs runc runc
+needs sshd openssh-server
+needs ssh-keygen openssh-client
 needs munged munge
 needs slurmctld slurmctld
 needs slurmd slurmd
