@@ -66,6 +66,9 @@ func (f *platformFlags) load() (app.Config, error) {
 		return cfg, fault.Wrap(fault.Invalid, err, "data: %q is not a folder", cfg.Data)
 	}
 	cfg.Data = abs
+	if cfg.Adapters.BuiltIn, err = builtIn(); err != nil {
+		return cfg, err
+	}
 	return cfg, cfg.Validate()
 }
 

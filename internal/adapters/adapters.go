@@ -338,4 +338,8 @@ func (s *Service) isRemoved(centerID string) bool {
 	return s.removed[centerID]
 }
 
-func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// clean makes text of a center storable: PostgreSQL takes neither broken
+// UTF-8 nor zeros.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

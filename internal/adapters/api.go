@@ -118,7 +118,7 @@ func (h handler) DeleteInstance(ctx context.Context, r *adaptersv1.DeleteInstanc
 }
 
 func pluginProto(p Plugin) *adaptersv1.Plugin {
-	out := &adaptersv1.Plugin{Name: p.Name, Version: p.Version, Parts: p.Parts, Source: adaptersv1.PluginSource(p.Source), Instances: p.Count, State: p.State,
+	out := &adaptersv1.Plugin{Name: p.Name, Version: p.Version, Parts: p.Parts, Source: adaptersv1.PluginSource(p.Source), Instances: int32(p.Count), State: p.State,
 		Endpoints: p.Endpoints, ConfigSchema: p.Schema}
 	for _, in := range p.Instances {
 		out.List = append(out.List, instanceProto(in))

@@ -52,6 +52,9 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) again(ctx context.Context, centerID string, before time.Time, all bool) {
 	apply, stop, err := s.work.Outstanding(ctx, centerID, before, all)
 	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
 		s.log.Warn("outstanding work not read", "ai_center_id", centerID, "error", err)
 		return
 	}

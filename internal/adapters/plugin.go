@@ -22,17 +22,14 @@ import (
 // serve keeps a session with an instance until ctx ends: it records what the
 // plug-in discovers, tells it what should run and records what it observes.
 // The same messages reach a gateway over the bus.
-func (s *Service) serve(ctx context.Context, p *plugin.Process, id string) {
-	good := time.Now()
+func (s *Service) serve(ctx context.Context, p *plugin.Process, id, center string) {
+	start := time.Now()
 	for {
-		err := s.session(ctx, p, id)
+		served, err := s.session(ctx, p, id, center)
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errHadCenter) {
-			good = time.Now()
-		}
-		if time.Since(good) > startPatience {
+		if center = cmp.Or(center, served); served != "" || time.Since(start) > startPatience {
 			s.say(ctx, id, "", Down, err)
 		}
 		s.log.Debug("plug-in not reachable, will try again", "instance", id, "error", err)
@@ -56,14 +53,12 @@ const (
 	seenEvery = time.Second
 )
 
-// errHadCenter marks the end of a session in which the center was reached.
-var errHadCenter = errors.New("the session ended")
-
-// session lasts as long as the plug-in answers.
+// session is the time in which a plug-in answers.
 type session struct {
 	s    *Service
 	p    *plugin.Process
 	id   string
+	want string                   // center it is to serve, "" if that is its choice
 	next *adapterv1.WatchResponse // pieces that came so far
 
 	center string // "" until it was reached
@@ -75,9 +70,10 @@ type session struct {
 	fail   context.CancelCauseFunc
 }
 
-func (s *Service) session(ctx context.Context, p *plugin.Process, id string) error {
+// session returns the center that was served, if one was.
+func (s *Service) session(ctx context.Context, p *plugin.Process, id, center string) (string, error) {
 	ctx, fail := context.WithCancelCause(ctx)
-	x := &session{s: s, p: p, id: id, fail: fail}
+	x := &session{s: s, p: p, id: id, want: center, fail: fail}
 	defer func() {
 		fail(nil)
 		x.wg.Wait()
@@ -85,19 +81,19 @@ func (s *Service) session(ctx context.Context, p *plugin.Process, id string) err
 	}()
 	version, err := s.describe(ctx, p)
 	if err != nil && connect.CodeOf(err) != connect.CodeUnimplemented {
-		return fault.Wrap(fault.Unavailable, err, "plug-in %s does not say what it is", p.Name())
+		return "", fault.Wrap(fault.Unavailable, err, "plug-in %s does not say what it is", p.Name())
 	}
 	if err := s.setVersion(ctx, id, version); err != nil {
-		return err
+		return "", err
 	}
 	err = x.watch(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	if x.mine {
-		return errors.Join(errHadCenter, err)
+		return x.center, err
 	}
-	return err
+	return "", err
 }
 
 func (s *Service) setVersion(ctx context.Context, id, version string) error {
@@ -175,8 +171,8 @@ func (x *session) hear(ctx context.Context, m *adapterv1.WatchResponse) error {
 		}
 		x.center = m.Inventory.AiCenterId
 	}
-	if m.Inventory != nil && m.Inventory.AiCenterId != x.center || x.p.Instance().Center != "" && x.p.Instance().Center != x.center {
-		return fault.New(fault.Unavailable, "plug-in %s discovers center %q, it is to serve %q", x.p.Name(), m.Inventory.GetAiCenterId(), cmp.Or(x.p.Instance().Center, x.center))
+	if want := cmp.Or(x.want, x.center); m.Inventory != nil && m.Inventory.AiCenterId != want {
+		return fault.New(fault.Unavailable, "plug-in %s discovers center %q, but it serves %q", x.p.Name(), m.Inventory.AiCenterId, want)
 	}
 	if !x.claim() {
 		x.stood = true

@@ -48,7 +48,7 @@ type Plugin struct {
 	Parts, Endpoints []string
 	Source           Source
 	Schema           string
-	Count            int64
+	Count            int
 	State            string
 	Instances        []Instance
 }
@@ -143,7 +143,7 @@ func (s *Service) plugins(ctx context.Context, name string) ([]Plugin, error) {
 				return nil, err
 			}
 		}
-		out[i].Count, out[i].State = int64(len(out[i].Instances)), idle
+		out[i].Count, out[i].State = len(out[i].Instances), idle
 		for j, in := range out[i].Instances {
 			if j == 0 || slices.Index(badness, in.State) > slices.Index(badness, out[i].State) {
 				out[i].State = in.State

@@ -293,7 +293,7 @@ func (s *Service) start(ctx context.Context, wg *sync.WaitGroup, in Instance, cf
 		defer close(r.done)
 		var both sync.WaitGroup
 		both.Go(func() { _ = p.Run(ctx) }) // it never fails
-		both.Go(func() { s.serve(ctx, p, in.id) })
+		both.Go(func() { s.serve(ctx, p, in.id, in.CenterID) })
 		both.Wait()
 	})
 	return r, nil

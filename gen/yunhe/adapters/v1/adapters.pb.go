@@ -568,7 +568,7 @@ type Plugin struct {
 	Parts  []string     `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
 	Source PluginSource `protobuf:"varint,4,opt,name=source,proto3,enum=yunhe.adapters.v1.PluginSource" json:"source,omitempty"`
 	// Number of instances, or of joined gateways.
-	Instances int64 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
+	Instances int32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
 	// idle (no instance), or the worst state of its instances.
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// Addresses of a registered plug-in.
@@ -639,7 +639,7 @@ func (x *Plugin) GetSource() PluginSource {
 	return PluginSource_PLUGIN_SOURCE_UNSPECIFIED
 }
 
-func (x *Plugin) GetInstances() int64 {
+func (x *Plugin) GetInstances() int32 {
 	if x != nil {
 		return x.Instances
 	}
@@ -1392,7 +1392,7 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
 	"\x05parts\x18\x03 \x03(\tR\x05parts\x127\n" +
 	"\x06source\x18\x04 \x01(\x0e2\x1f.yunhe.adapters.v1.PluginSourceR\x06source\x12\x1c\n" +
-	"\tinstances\x18\x05 \x01(\x03R\tinstances\x12\x14\n" +
+	"\tinstances\x18\x05 \x01(\x05R\tinstances\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1c\n" +
 	"\tendpoints\x18\a \x03(\tR\tendpoints\x12#\n" +
 	"\rconfig_schema\x18\b \x01(\tR\fconfigSchema\x12/\n" +
