@@ -4,6 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 
 	"yunhe.dev/yunhe/sdk/adaptertest"
@@ -36,17 +39,29 @@ func TestConformance(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Config{
 		Start:   adaptertest.Program{Command: []string{bin}, Config: map[string]any{"dir": runs}}.Start,
 		ImageID: "host", SpecID: "small", Resources: map[string]int64{"cpu": 100, "memory": 16 << 20},
-		Shared: shared,
-		Break:  func(t testing.TB) { move(runs, away)(t); file(t) },
+		Shared: shared, Parallel: true,
+		Break: func(t testing.TB) { move(runs, away)(t); file(t) },
 		Repair: func(t testing.TB) {
 			if err := os.Remove(runs); err != nil {
 				t.Fatal(err)
 			}
 			move(away, runs)(t)
 		},
+		Delete: func(t testing.TB, id string) {
+			b, err := os.ReadFile(filepath.Join(runs, id, "started"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+				t.Fatalf("kill the processes of %s: %v", id, err)
+			}
+		},
 		Skip: map[string]string{
 			"stop/waiting":  "it has no queue: what is accepted starts at once",
-			"deleted":       "whoever deletes its folder deletes the driver's memory too",
 			"watch/changes": "its machine does not change",
 		},
 	})

@@ -71,6 +71,9 @@ type Config struct {
 	// this backend cannot pass, and why.
 	Skip map[string]string
 
+	// Parallel has the checks that do not touch the backend itself run at the
+	// same time, each with an instance of its own: faster, where there is room.
+	Parallel bool
 	// Patience is how long something the backend does may take, from Apply to
 	// a command's end; 30 seconds if 0.
 	Patience time.Duration
@@ -137,7 +140,8 @@ func Names() []string {
 	return out
 }
 
-// Run runs every check against the driver, one after the other.
+// Run runs every check against the driver, one after the other unless
+// [Config.Parallel] is set.
 func Run(t *testing.T, c Config) {
 	c, err := c.complete()
 	if err != nil {
@@ -147,6 +151,9 @@ func Run(t *testing.T, c Config) {
 		t.Run(k.name, func(t *testing.T) {
 			if why := c.skipped(k); why != "" {
 				t.Skipf("NOT CHECKED: %s", why)
+			}
+			if c.Parallel && k.needs&(needsBreak|needsDelete|needsChange) == 0 {
+				t.Parallel()
 			}
 			runCheck(t, c, k)
 		})

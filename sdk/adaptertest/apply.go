@@ -68,7 +68,7 @@ func applyOnce(e *env) {
 	}
 	// And one that is new in eight calls at once.
 	b := e.once(e.c.Commands.Wait)
-	e.known = append(e.known, b.AttemptId)
+	e.claim(b.AttemptId)
 	for range 8 {
 		wg.Go(func() {
 			ctx, cancel := e.call()
@@ -175,7 +175,7 @@ func applyCanceled(e *env) {
 	for i := range 8 {
 		a := e.once(e.c.Commands.Exit(0))
 		all = append(all, a)
-		e.known = append(e.known, a.AttemptId)
+		e.claim(a.AttemptId)
 		ctx, cancel := context.WithTimeout(e.Context(), time.Duration(i*i)*500*time.Microsecond)
 		_, err := e.client.Apply(ctx, &adapterv1.ApplyRequest{Attempts: []*adapterv1.Attempt{a}})
 		cancel()
@@ -270,7 +270,7 @@ func refuseTooMuch(e *env) {
 func stopBefore(e *env, restart bool) {
 	a := e.once(e.c.Commands.Exit(0))
 	e.stop(a.AttemptId)
-	e.known = append(e.known, a.AttemptId)
+	e.claim(a.AttemptId)
 	if restart {
 		e.restart() // it must not be in memory only
 	}

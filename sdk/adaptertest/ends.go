@@ -115,6 +115,9 @@ func observeSlow(e *env) {
 		defer close(done)
 		for len(want) > 0 && slow.Receive() {
 			for _, st := range slow.Msg().Statuses {
+				if !e.isMine(st.AttemptId) {
+					continue
+				}
 				if reader.add(st); st.Phase == adapterv1.Phase_PHASE_ENDED {
 					delete(want, st.AttemptId)
 				}

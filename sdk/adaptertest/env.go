@@ -6,9 +6,12 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,13 +29,38 @@ type env struct {
 	// in is the instance started last, client calls it.
 	in     *Instance
 	client adapterv1connect.DriverServiceClient
-	known  []string // the attempts the driver may know
 	dead   []func() // end what watches in
+	undo   []func() // what was done to the backend
+
+	mu    sync.Mutex // guards known
+	known map[string]bool
+}
+
+// claim notes attempts that the driver may know by this check; statuses of
+// others are not this check's business.
+func (e *env) claim(ids ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		e.known[id] = true
+	}
+}
+
+func (e *env) mine() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.known))
+}
+
+func (e *env) isMine(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known[id]
 }
 
 // runCheck runs a check in the calling goroutine.
 func runCheck(t testing.TB, c Config, k check) {
-	e := &env{TB: t, c: c, hist: newHistory(t)}
+	e := &env{TB: t, c: c, hist: newHistory(t), known: map[string]bool{}}
 	e.start()
 	defer e.clean()
 	k.run(e)
@@ -66,18 +94,22 @@ func (e *env) clean() {
 		e.unwatch()
 		e.in.Stop()
 	}()
-	if len(e.known) == 0 {
+	for _, f := range e.undo {
+		f()
+	}
+	all := e.mine()
+	if len(all) == 0 {
 		return
 	}
-	if _, err := e.remove(e.hist.open(e.known), nil); err != nil {
+	if _, err := e.remove(e.hist.open(all), nil); err != nil {
 		e.Logf("what this check applied could not be stopped: %v", err)
 		return
 	}
-	if left := e.hist.open(e.known); len(left) > 0 {
+	if left := e.hist.open(all); len(left) > 0 {
 		o := e.observe()
 		o.wait(min(e.c.Patience, 20*time.Second), func() bool { return len(e.hist.open(left)) == 0 })
 	}
-	if _, err := e.remove(nil, e.known); err != nil {
+	if _, err := e.remove(nil, all); err != nil {
 		e.Logf("what this check applied could not be forgotten: %v", err)
 	}
 }
@@ -160,7 +192,7 @@ func (e *env) apply(as ...*adapterv1.Attempt) {
 
 func (e *env) tryApply(as ...*adapterv1.Attempt) (*adapterv1.ApplyResponse, error) {
 	for _, a := range as {
-		e.known = append(e.known, a.AttemptId)
+		e.claim(a.AttemptId)
 	}
 	ctx, cancel := e.call()
 	defer cancel()

@@ -24,13 +24,6 @@ var faultChecks = []check{
 	{"deleted/lost", needsDelete, deletedLost},
 }
 
-// shortly is a context that soon ends.
-func shortly(e *env) context.Context {
-	ctx, cancel := context.WithTimeout(e.Context(), 300*time.Millisecond)
-	e.Cleanup(cancel)
-	return ctx
-}
-
 // killAfterApply: accepted is accepted durably.
 func killAfterApply(e *env) {
 	for range 3 {
@@ -49,7 +42,7 @@ func killMidApply(e *env) {
 		for range 8 {
 			a := e.once(e.c.Commands.Exit(0))
 			all = append(all, a)
-			e.known = append(e.known, a.AttemptId)
+			e.claim(a.AttemptId)
 		}
 		ctx, cancel := e.call()
 		var wg sync.WaitGroup
@@ -121,13 +114,13 @@ func twoAtOnce(e *env) {
 	first, firstIn := e.client, e.in
 	o := e.observe()
 	e.start()
-	second := e.client
+	second, other := e.client, e.observe()
 	defer firstIn.Stop()
 	var all []*adapterv1.Attempt
 	for range 4 {
 		a := e.once(e.c.Commands.Exit(0))
 		all = append(all, a)
-		e.known = append(e.known, a.AttemptId)
+		e.claim(a.AttemptId)
 	}
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -144,7 +137,6 @@ func twoAtOnce(e *env) {
 	}
 	wg.Wait()
 	e.apply(all...)
-	other := e.observe()
 	for _, a := range all {
 		o.completed(a.AttemptId)
 		other.completed(a.AttemptId)
@@ -174,11 +166,11 @@ func endInOrder(e *env) {
 	e.ranOnce(a.AttemptId, "after the driver was ended in good order")
 }
 
-// repaired makes sure that a check leaves the backend in one piece.
+// broken breaks the backend; it is repaired at the latest when the check ends.
 func (e *env) broken() (repair func()) {
 	e.c.Break(e.TB)
 	repair = sync.OnceFunc(func() { e.c.Repair(e.TB) })
-	e.Cleanup(repair)
+	e.undo = append(e.undo, repair)
 	return repair
 }
 

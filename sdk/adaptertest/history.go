@@ -183,6 +183,7 @@ func (e *env) observe() *observer {
 }
 
 func (o *observer) add(sts []*adapterv1.Status) {
+	sts = slices.DeleteFunc(sts, func(st *adapterv1.Status) bool { return !o.e.isMine(st.AttemptId) })
 	for _, st := range sts {
 		o.reader.add(st)
 	}

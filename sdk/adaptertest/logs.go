@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -201,20 +202,18 @@ func logUnknown(e *env) {
 	e.wantGone("../"+newID("att"), "")
 }
 
-// logCanceled: a wait that is broken off ends, and the next call is answered.
+// logCanceled: a wait that is broken off ends at the driver too.
 func logCanceled(e *env) {
 	o := e.observe()
 	a := e.attempt(e.c.Commands.Wait)
 	e.apply(a)
 	o.running(a.AttemptId)
-	for range 20 {
-		go func() {
-			_, _ = e.client.ReadLog(shortly(e), &adapterv1.ReadLogRequest{AttemptId: a.AttemptId, Limit: 10, WaitMilliseconds: 60_000})
-		}()
-	}
-	ctx := shortly(e)
-	_, err := e.client.ReadLog(ctx, &adapterv1.ReadLogRequest{AttemptId: a.AttemptId, Limit: 10, WaitMilliseconds: 60_000})
-	e.wantCode(err, "ReadLog that waits for a minute, broken off after 300 ms,", connect.CodeDeadlineExceeded, connect.CodeCanceled)
+	ctx, cancel := context.WithCancel(e.Context()) // one with a deadline would put its own into the call
+	defer cancel()
+	defer time.AfterFunc(e.c.CallTimeout, cancel).Stop()
+	begin := time.Now()
+	_, err := e.in.Client(connect.WithInterceptors(after("500"))).ReadLog(ctx, &adapterv1.ReadLogRequest{AttemptId: a.AttemptId, Limit: 10, WaitMilliseconds: 60_000})
+	e.wantCode(err, fmt.Sprintf("ReadLog that waits for a minute with a deadline of 500 ms (sent as the Connect protocol does), after %v,", time.Since(begin).Round(time.Millisecond)), connect.CodeDeadlineExceeded)
 	e.stop(a.AttemptId)
 	o.ended(a.AttemptId)
 }

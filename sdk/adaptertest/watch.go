@@ -265,7 +265,12 @@ func (w *watcher) quiet(n int, when string) {
 // on this side: then it shows whether the driver does.
 type after string
 
-func (a after) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+func (a after) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		r.Header().Set("Connect-Timeout-Ms", string(a))
+		return next(ctx, r)
+	}
+}
 
 func (a after) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
@@ -304,7 +309,7 @@ func watchDeadline(e *env) {
 		for s.Receive() {
 		}
 		if ctx.Err() != nil {
-			e.Fatalf("%s goes on after its deadline (500 ms, sent as the Connect protocol does): the call must end when its context does, or each caller that goes leaves a loop behind", what)
+			e.Fatalf("%s goes on %v after it began, with a deadline of 500 ms (sent as the Connect protocol does): the call must end when its context does, or each caller that goes leaves a loop behind", what, e.c.CallTimeout)
 		}
 	}
 	// Many that break off do not keep others out.
@@ -343,7 +348,8 @@ func watchChanges(e *env) {
 		}
 		return true
 	}
-	undo := e.c.Change(e.TB)
+	undo := sync.OnceFunc(e.c.Change(e.TB))
+	e.undo = append(e.undo, undo)
 	w.until("that a node or the capacity changed (Config.Change)", func(v view) bool { return !same(v) })
 	if v := e.watch().whole(); same(v) {
 		e.Error("a second reader of Watch, which came after the change, was told the state before it")
