@@ -167,7 +167,7 @@ func (s *Sandbox) adoptRun(id string) error {
 	r := s.newRun(id)
 	close(r.launched)
 	if spec, err := runner.ReadSpec(r.dir); err == nil {
-		r.uid, r.logFileBytes, r.groups = spec.UID, spec.LogFileBytes, spec.Groups
+		r.uid, r.logFileBytes, r.groups, r.devices = spec.UID, spec.LogFileBytes, spec.Groups, sources(spec.Devices)
 	} else {
 		// Cut short by a power failure, or by the gateway's death while it
 		// was being written: nothing runs then. The record will say so.

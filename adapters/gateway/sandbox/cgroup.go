@@ -19,10 +19,11 @@ const cpuPeriod = 100_000
 
 // cgroups is where this gateway's groups are.
 type cgroups struct {
-	v2   bool
-	dirs []controllerDir
-	park string // v2: where runners live
-	swap bool   // the kernel counts swap
+	v2      bool
+	dirs    []controllerDir
+	park    string // v2: where runners live
+	swap    bool   // the kernel counts swap
+	devices string // v1: the parent group that bounds devices, for runs that have some; empty: there is none
 }
 
 // controllerDir is this gateway's parent group in one hierarchy.
@@ -61,6 +62,12 @@ func openCgroups(root, parent string) (*cgroups, error) {
 	}
 	_, err := os.Stat(filepath.Join(c.dir("memory"), "memory.memsw.limit_in_bytes"))
 	c.swap = err == nil
+	if dir := filepath.Join(root, "devices"); exists(filepath.Join(dir, "devices.allow")) || exists(filepath.Join(dir, "devices.list")) {
+		c.devices = filepath.Join(dir, parent)
+		if err := os.MkdirAll(c.devices, 0o755); err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err, "control group %s cannot be made; devices cannot be limited", c.devices)
+		}
+	}
 	return c, nil
 }
 
@@ -117,6 +124,9 @@ func (c *cgroups) plan(id string, s Spec) runner.Groups {
 		}
 		g.All = append(g.All, x)
 	}
+	if s.ID == "" && c.devices != "" {
+		g.All = append(g.All, runner.Group{Path: filepath.Join(c.devices, id), Controllers: []string{"devices"}})
+	}
 	return g
 }
 
@@ -152,7 +162,11 @@ func (c *cgroups) limits(controller string, s Spec) []runner.Setting {
 func (c *cgroups) leftover() ([]string, error) {
 	seen := map[string]bool{}
 	var ids []string
-	for _, d := range c.dirs {
+	dirs := c.dirs
+	if c.devices != "" {
+		dirs = append(slices.Clip(dirs), controllerDir{path: c.devices})
+	}
+	for _, d := range dirs {
 		entries, err := os.ReadDir(d.path)
 		if err != nil {
 			return nil, err

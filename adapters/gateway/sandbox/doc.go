@@ -76,11 +76,12 @@
 // File systems mounted below those are not shown. What is written to the
 // scratch space is memory of the command and counts to its limit.
 // /proc shows the command's own processes; what concerns the whole machine is
-// covered or read-only. /dev has null, zero, full, random, urandom, tty. There
-// is no /sys.
+// covered or read-only. /dev has null, zero, full, random, urandom, tty, and the
+// devices the spec names: made anew, for the command's user. There is no /sys.
 //
 // No capabilities, not even in the bounding set; no_new_privs; no setuid and
-// no devices on any mount but the device folder; a system call filter against mounts, new
+// no devices on any mount but the device folder, and with control groups
+// version 1 no use of others by commands that were given some; a system call filter against mounts, new
 // namespaces, io_uring, bpf, keys, unusual socket families and the like. With
 // the host's network, its loopback services and abstract sockets are in reach.
 // Debuggers work on the command's own processes. Programs of another

@@ -47,6 +47,11 @@ func checkHost() error {
 	return nil
 }
 
+func deviceNumber(st os.FileInfo) (major, minor uint32) {
+	n := uint64(st.Sys().(*syscall.Stat_t).Rdev)
+	return unix.Major(n), unix.Minor(n)
+}
+
 // spawn starts a runner as the first process of a process namespace and in a
 // session of its own: it outlives us. ready is handed over.
 func spawn(argv []string, env []string, null, errs, ready *os.File) (*process, error) {

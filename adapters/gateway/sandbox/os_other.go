@@ -19,6 +19,8 @@ func checkHost() error {
 	return fault.New(fault.Unimplemented, "isolating jobs needs Linux; run the gateway on a Linux machine")
 }
 
+func deviceNumber(os.FileInfo) (major, minor uint32) { return 0, 0 }
+
 func spawn(_, _ []string, _, _, _ *os.File) (*process, error) { return nil, errNotLinux }
 func find(runner.Started) (*process, error)                   { return nil, errNotLinux }
 func (p *process) wait() error                                { return errNotLinux }

@@ -49,6 +49,7 @@ type Run struct {
 	groups       runner.Groups
 	uid          uint32
 	logFileBytes int64
+	devices      []string // on the host; set before launched is closed
 
 	launched chan struct{} // closed when Start has started the runner or failed
 	done     chan struct{} // closed when result is there

@@ -278,7 +278,16 @@ func (s *Sandbox) launch(r *Run, spec Spec) (ready *os.File, err error) {
 			return nil, err
 		}
 	}
-	b, err := json.Marshal(spec.plan(r.uid, root, s.groups.plan(r.id, spec)))
+	devices, err := hostDevices(spec.Devices)
+	if err != nil {
+		return nil, err
+	}
+	groups := s.groups.plan(r.id, spec)
+	if len(devices) > 0 && s.groups.devices != "" {
+		groups.All = append(groups.All, s.groups.deviceGroup(r.id, devices))
+	}
+	r.devices = sources(devices)
+	b, err := json.Marshal(spec.plan(r.uid, root, devices, groups))
 	if err != nil {
 		return nil, fmt.Errorf("encode spec of run %s: %w", r.id, err)
 	}

@@ -128,7 +128,7 @@ func populate(s *Spec) error {
 			}
 		}
 	}
-	if err := populateDev(); err != nil {
+	if err := populateDev(s); err != nil {
 		return err
 	}
 	if err := populateProc(); err != nil {
@@ -188,9 +188,11 @@ func makeParents(p string) error {
 	return nil
 }
 
-// populateDev makes the devices every program expects and no other.
-func populateDev() error {
-	if err := mountAt("tmpfs", "dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=64k,nr_inodes=64"); err != nil {
+// populateDev makes the devices every program expects, those of the spec and
+// no other.
+func populateDev(s *Spec) error {
+	opts := fmt.Sprintf("mode=0755,size=64k,nr_inodes=%d", 64+4*len(s.Devices))
+	if err := mountAt("tmpfs", "dev", "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, opts); err != nil {
 		return err
 	}
 	for _, d := range []struct {
@@ -209,6 +211,18 @@ func populateDev() error {
 		"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
 		if err := unix.Symlink(to, "dev/"+name); err != nil {
 			return fmt.Errorf("link /dev/%s: %w", name, err)
+		}
+	}
+	for _, d := range s.Devices {
+		name := d.Path[1:]
+		if err := makeParents(name); err != nil {
+			return fmt.Errorf("make parents of %s: %w", d.Path, err)
+		}
+		if err := unix.Mknod(name, unix.S_IFCHR|0o600, int(unix.Mkdev(d.Major, d.Minor))); err != nil {
+			return fmt.Errorf("make %s: %w", d.Path, err)
+		}
+		if err := unix.Lchown(name, int(s.UID), int(s.UID)); err != nil {
+			return fmt.Errorf("chown %s: %w", d.Path, err)
 		}
 	}
 	// Shared memory lies on the root tmpfs: its size counts as scratch space.

@@ -9,7 +9,9 @@ import (
 
 // Version is the on-disk protocol's. A runner refuses a spec of another
 // version; a gateway reads the records of every version up to its own.
-const Version = 1
+//
+// Version 2 brought devices, which a runner of version 1 would leave out.
+const Version = 2
 
 // The files of an attempt's folder. The runner holds a lock (flock) on the
 // folder itself all its life. Log files are LogPrefix plus a number:
@@ -39,6 +41,7 @@ type Spec struct {
 	Files        []File   `json:"files,omitempty"` // written below Dir
 	DiskBytes    int64    `json:"disk_bytes"`      // size of the root tmpfs
 	DiskInodes   int64    `json:"disk_inodes"`
+	Devices      []Device `json:"devices,omitempty"`
 	HostNetwork  bool     `json:"host_network,omitempty"`
 	Groups       Groups   `json:"groups"`
 	OpenFiles    uint64   `json:"open_files"`              // upper bound; never above the host's
@@ -56,6 +59,14 @@ type Node struct {
 	Link     string `json:"link,omitempty"` // symbolic link's target
 	Data     string `json:"data,omitempty"` // text of a read-only file
 	Optional bool   `json:"optional,omitempty"`
+}
+
+// Device is a character device the command may use.
+type Device struct {
+	Path   string `json:"path"`   // below /dev in the new root
+	Source string `json:"source"` // on the host, for who wants to know
+	Major  uint32 `json:"major"`
+	Minor  uint32 `json:"minor"`
 }
 
 // File is an input the command finds below Dir.

@@ -66,7 +66,7 @@ func TestRunnerRespectsClaims(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	e, err := ReadExit(dir)
-	if err != nil || e.Reason != StartFailed || e.Message != "the spec has version 99, this runner speaks 1" {
+	if err != nil || e.Reason != StartFailed || e.Message != fmt.Sprint("the spec has version 99, this runner speaks ", Version) {
 		t.Errorf("of another version: %+v, %v", e, err)
 	}
 }

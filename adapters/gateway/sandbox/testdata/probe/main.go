@@ -54,6 +54,8 @@ func main() {
 			kept = append(kept, b)
 		}
 		fmt.Println("touched", len(kept))
+	case "hold":
+		time.Sleep(time.Hour) // until it is stopped
 	case "orphans":
 		// Children whose parent ends first: somebody must collect them.
 		for range 20 {
