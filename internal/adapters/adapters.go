@@ -86,7 +86,8 @@ type Service struct {
 
 	mu      sync.Mutex // guards the fields below
 	outs    map[string]*outbox
-	removed map[string]bool // centers whose gateway was removed
+	members map[string]member // gateways by center, as last read
+	forgot  uint64            // how often one of them was forgotten
 	served  map[string]*plugin.Process
 	running map[string]*runner // instances of this process, by ID
 }
@@ -106,16 +107,71 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs 
 		return nil, err
 	}
 	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), box: box, dir: dir, wake: make(chan struct{}, 1),
-		outs: map[string]*outbox{}, removed: map[string]bool{}, served: map[string]*plugin.Process{}, running: map[string]*runner{}}
-	err := d.View(ctx, func(tx *db.Tx) error {
-		return tx.Query(ctx, `SELECT ai_center_id FROM gateways WHERE removed`, nil, func(row db.Row) error {
-			var id string
-			err := row.Scan(&id)
-			s.removed[id] = true
-			return err
-		})
+		outs: map[string]*outbox{}, members: map[string]member{}, served: map[string]*plugin.Process{}, running: map[string]*runner{}}
+	return s, nil
+}
+
+// member is a center's gateway, as last read.
+type member struct {
+	name string // on the bus, "" if the center has no gateway
+	at   time.Time
+}
+
+const (
+	// memberKnown is how long a gateway's membership is believed: so long may
+	// what another process removed go on to be heard.
+	memberKnown = time.Second
+	// memberAgain is how soon it is read again for a gateway that is not known.
+	memberAgain = 100 * time.Millisecond
+)
+
+// member returns the name on the bus of a center's gateway, "" if it has none.
+// What was read longer ago than age is read again.
+func (s *Service) member(ctx context.Context, centerID string, age time.Duration) (string, error) {
+	now := s.db.Now()
+	s.mu.Lock()
+	m, ok := s.members[centerID]
+	forgot := s.forgot
+	s.mu.Unlock()
+	if since := now.Sub(m.at); ok && since >= 0 && since < age {
+		return m.name, nil
+	}
+	m = member{at: now}
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		m.name = ""
+		var key string
+		found, err := tx.Get(ctx, `SELECT public_key FROM gateways WHERE ai_center_id = $1 AND NOT removed`, []any{centerID}, &key)
+		if found {
+			m.name = bus.AgentName(centerID, key)
+		}
+		return err
 	})
-	return s, err
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forgot == forgot { // otherwise it may be out of date already
+		s.members[centerID] = m
+	}
+	return m.name, nil
+}
+
+// isMember reports whether the named gateway is that of its center.
+func (s *Service) isMember(ctx context.Context, centerID, name string) (bool, error) {
+	is, err := s.member(ctx, centerID, memberKnown)
+	if err == nil && is != name {
+		is, err = s.member(ctx, centerID, memberAgain)
+	}
+	return err == nil && is == name, err
+}
+
+// forgetMember has a center's gateway read anew.
+func (s *Service) forgetMember(centerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, centerID)
+	s.forgot++
 }
 
 // SetWork says who owns what runs; it breaks the circle of construction
@@ -220,9 +276,7 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	delete(s.removed, inv.AiCenterId)
-	s.mu.Unlock()
+	s.forgetMember(inv.AiCenterId)
 	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
 	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
 }
@@ -283,9 +337,7 @@ func (s *Service) RemoveGateway(ctx context.Context, centerID string) error {
 		return s.reg.MarkDownTx(ctx, tx, centerID)
 	})
 	if err == nil {
-		s.mu.Lock()
-		s.removed[centerID] = true
-		s.mu.Unlock()
+		s.forgetMember(centerID)
 	}
 	return err
 }
@@ -330,12 +382,6 @@ func (s *Service) take(o *outbox, drop context.CancelFunc) (apply []*adapterv1.A
 		}
 	}
 	return apply, stop
-}
-
-func (s *Service) isRemoved(centerID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.removed[centerID]
 }
 
 // clean makes text of a center storable: PostgreSQL takes neither broken

@@ -1,8 +1,10 @@
 package adapters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +129,11 @@ func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	out, err := s.bus.Request(ctx, bus.AgentDown(centerID, what), data)
+	name, err := s.member(ctx, centerID, memberKnown)
+	if err != nil {
+		return err
+	}
+	out, err := s.bus.Request(ctx, bus.AgentDown(cmp.Or(name, pluginName(centerID)), what), data)
 	if err != nil {
 		return err
 	}
@@ -153,9 +159,10 @@ const answerWidth = 16
 // publish on its own subjects only, so the subject says who asks.
 func (s *Service) Answer(ctx context.Context) error {
 	return s.bus.Answer(ctx, bus.AgentUp("*", "*"), "platform", answerWidth, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
-		id, what := bus.AgentOf(subject)
-		if s.isRemoved(id) {
-			return nil, fault.New(fault.Denied, "the gateway of center %q was removed", id)
+		name, what := bus.AgentOf(subject)
+		id, _, _ := strings.Cut(name, "/")
+		if is, err := s.isMember(ctx, id, name); err != nil || !is {
+			return nil, cmp.Or(err, fault.New(fault.Denied, "the gateway of center %q was removed", id))
 		}
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()

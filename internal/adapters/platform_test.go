@@ -208,6 +208,27 @@ func testRemoved(t *testing.T, a *apptest.App) {
 	if _, err := join(t, a, token(t, a, c.ID), other, ""); err != nil {
 		t.Errorf("another gateway for the center: %v", err)
 	}
+	if err := c.Ask("heartbeat", &adapterv1.HeartbeatRequest{}, &adapterv1.HeartbeatResponse{}); err == nil {
+		t.Error("a removed gateway is heard again after another took its place")
+	}
+	// What is sent to the new one does not reach the old one, which is still connected.
+	if j, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: id}); err != nil || j.State != jobsv1.State_STATE_STOPPING {
+		t.Errorf("stop: %v, %v", j, err)
+	}
+	out, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id})
+	if code(err) != connect.CodeUnavailable || c.Stops(r.AttemptId) != 0 {
+		t.Errorf("the old gateway answers for the new one: %q, %v, %d stops", out, err, c.Stops(r.AttemptId))
+	}
+}
+
+// name is a center's gateway's name on the bus.
+func name(t *testing.T, c *apptest.FakeCenter) string {
+	t.Helper()
+	pub, err := bus.PublicKey(c.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bus.AgentName(c.ID, pub)
 }
 
 // natsAs connects with an agent's credentials, without the rules the agent
@@ -220,7 +241,7 @@ func natsAs(t *testing.T, c *apptest.FakeCenter) (*nats.Conn, <-chan error) {
 	}
 	refused := make(chan error, 16)
 	conn, err := nats.Connect(strings.Join(c.Joined.BusUrls, ","), nats.UserJWT(func() (string, error) { return c.Joined.BusJwt, nil }, kp.Sign),
-		nats.CustomInboxPrefix(bus.AgentInbox(c.ID)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		nats.CustomInboxPrefix(bus.AgentInbox(name(t, c))), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,14 +266,14 @@ func testSubjects(t *testing.T, a *apptest.App) {
 			t.Errorf("%s is allowed", what)
 		}
 	}
-	for _, subject := range []string{bus.AgentUp(two.ID, "report"), bus.AgentDown(two.ID, "apply"), bus.AgentDown(one.ID, "apply"), "yunhe.event.job.changed", "$JS.API.STREAM.DELETE.YUNHE_EVENTS",
-		"$SYS.REQ.SERVER.PING", bus.AgentInbox(two.ID) + ".x", "anything"} {
+	for _, subject := range []string{bus.AgentUp(name(t, two), "report"), bus.AgentDown(name(t, two), "apply"), bus.AgentDown(name(t, one), "apply"), "yunhe.event.job.changed", "$JS.API.STREAM.DELETE.YUNHE_EVENTS",
+		"$SYS.REQ.SERVER.PING", bus.AgentInbox(name(t, two)) + ".x", "anything"} {
 		if err := conn.Publish(subject, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		expect("publishing on " + subject)
 	}
-	for _, subject := range []string{bus.AgentDown(two.ID, ">"), "yunhe.agent.*.down.>", bus.AgentUp(one.ID, ">"), bus.AgentUp(two.ID, ">"), "yunhe.event.>", ">", "_INBOX.>", bus.AgentInbox(two.ID) + ".>", "$SYS.>"} {
+	for _, subject := range []string{bus.AgentDown(name(t, two), ">"), "yunhe.agent.*.down.>", bus.AgentUp(name(t, one), ">"), bus.AgentUp(name(t, two), ">"), "yunhe.event.>", ">", "_INBOX.>", bus.AgentInbox(name(t, two)) + ".>", "$SYS.>"} {
 		sub, err := conn.SubscribeSync(subject)
 		if err != nil {
 			t.Fatal(err)
@@ -263,7 +284,7 @@ func testSubjects(t *testing.T, a *apptest.App) {
 	// What it may do, it can.
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	defer cancel()
-	if m, err := conn.RequestWithContext(ctx, bus.AgentUp(one.ID, "heartbeat"), nil); err != nil || m.Header.Get("Yunhe-Error") != "" {
+	if m, err := conn.RequestWithContext(ctx, bus.AgentUp(name(t, one), "heartbeat"), nil); err != nil || m.Header.Get("Yunhe-Error") != "" {
 		t.Errorf("the own heartbeat: %v, %v", m, err)
 	}
 	// Another's credentials without another's key are nothing.

@@ -272,7 +272,7 @@ func (x *session) begin(ctx context.Context) {
 		}
 	})
 	x.wg.Go(func() {
-		if err := s.bus.Answer(ctx, bus.AgentDown(center, "*"), "plugin", 16, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+		if err := s.bus.Answer(ctx, bus.AgentDown(pluginName(center), "*"), "plugin", 16, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
 			return s.forward(ctx, x.p, subject[strings.LastIndexByte(subject, '.')+1:], data)
 		}); err != nil {
 			x.fail(err)
@@ -291,6 +291,10 @@ func (x *session) begin(ctx context.Context) {
 		}
 	})
 }
+
+// pluginName is the name on the bus under which the process that runs the
+// instance of a center answers; no gateway can have it.
+func pluginName(center string) string { return center + "/" }
 
 // forward passes a request of another process on to a plug-in.
 func (s *Service) forward(ctx context.Context, p *plugin.Process, what string, data []byte) ([]byte, error) {

@@ -29,7 +29,7 @@ func NewAgentKey() (seed, publicKey string, err error) {
 
 // Agent is an agent's end of the bus.
 type Agent struct {
-	id   string
+	name string
 	conn *nats.Conn
 	log  *slog.Logger
 
@@ -45,8 +45,13 @@ func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *s
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err, "the agent's key cannot be read")
 	}
-	a := &Agent{id: id, log: log, lost: make(chan struct{})}
-	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(id)),
+	public, err := kp.PublicKey()
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the agent's key cannot be used")
+	}
+	name := AgentName(id, public)
+	a := &Agent{name: name, log: log, lost: make(chan struct{})}
+	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(name)),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, kp.Sign),
 		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
@@ -83,7 +88,7 @@ func (a *Agent) Ask(ctx context.Context, what string, data []byte) ([]byte, erro
 		case <-ctx.Done():
 		}
 	}()
-	m, err := a.conn.RequestWithContext(ctx, AgentUp(a.id, what), data)
+	m, err := a.conn.RequestWithContext(ctx, AgentUp(a.name, what), data)
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the platform does not answer")
 	}
@@ -92,11 +97,14 @@ func (a *Agent) Ask(ctx context.Context, what string, data []byte) ([]byte, erro
 
 // Answer serves the platform's requests until ctx ends, at most width at once.
 func (a *Agent) Answer(ctx context.Context, width int, h func(ctx context.Context, what string, data []byte) ([]byte, error)) error {
-	prefix := AgentDown(a.id, "")
-	return answer(ctx, a.conn, AgentDown(a.id, "*"), "agent", width, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	prefix := AgentDown(a.name, "")
+	return answer(ctx, a.conn, AgentDown(a.name, "*"), "agent", width, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
 		return h(ctx, strings.TrimPrefix(subject, prefix), data)
 	}, a.log)
 }
+
+// Name is the agent's name on the bus.
+func (a *Agent) Name() string { return a.name }
 
 // Close ends the connection.
 func (a *Agent) Close() { a.conn.Close() }

@@ -72,7 +72,7 @@ func TestRestart(t *testing.T) {
 	})
 	urls := b.AgentURLs()
 	for round := range 2 {
-		if out, err := bustest.Ask(t, b, bus.AgentDown("a", "x"), nil); err != nil || string(out) != "here" {
+		if out, err := bustest.Ask(t, b, bus.AgentDown(a.Name(), "x"), nil); err != nil || string(out) != "here" {
 			t.Fatalf("round %d: the agent answered %q, %v", round, out, err)
 		}
 		b.Close()
@@ -158,7 +158,7 @@ func TestKeys(t *testing.T) {
 
 func TestAgentSubjects(t *testing.T) {
 	t.Parallel()
-	for _, id := range []string{"a", "a.b", "a-b_c.d", "x..y"} {
+	for _, id := range []string{"a", "a.b", "a-b_c.d", "x..y", bus.AgentName("a.b", "UABCDEFGHIJKLMNOPQRS"), bus.AgentName("a", "")} {
 		if got, what := bus.AgentOf(bus.AgentUp(id, "hello")); got != id || what != "hello" {
 			t.Errorf("%q became %q, %q", id, got, what)
 		}

@@ -190,10 +190,22 @@ func (k keys) platformSign(nonce []byte) ([]byte, error) {
 	return kp.Sign(nonce)
 }
 
+// AgentName is the name on the bus of agent id with a key: an agent that takes
+// over an ID has other subjects than the one before, whose credentials are
+// worth nothing then.
+func AgentName(id, publicKey string) string {
+	return id + "/" + publicKey[min(1, len(publicKey)):min(1+keyPart, len(publicKey))]
+}
+
+// keyPart is how much of a public key names an agent: 80 bits.
+const keyPart = 16
+
 // AgentJWT signs credentials for an agent's public key: it may ask on
-// yunhe.agent.<id>.up.>, answer on yunhe.agent.<id>.down.>, and nothing else.
+// yunhe.agent.<name>.up.>, answer on yunhe.agent.<name>.down.>, where name is
+// its [AgentName], and nothing else.
 // It returns fault.Invalid if the key is not a user key.
 func (b *Bus) AgentJWT(id, publicKey string) (string, error) {
+	name := AgentName(id, publicKey)
 	if !nkeys.IsValidPublicUserKey(publicKey) {
 		return "", fault.Fields(fault.Field{Path: "public_key", Problem: "must be a NATS user nkey (starts with U)"})
 	}
@@ -203,30 +215,30 @@ func (b *Bus) AgentJWT(id, publicKey string) (string, error) {
 	}
 	uc := jwt.NewUserClaims(publicKey)
 	uc.Name = id
-	uc.Permissions.Pub.Allow.Add(AgentUp(id, ">"))
-	uc.Permissions.Sub.Allow.Add(AgentDown(id, ">"))
+	uc.Permissions.Pub.Allow.Add(AgentUp(name, ">"))
+	uc.Permissions.Sub.Allow.Add(AgentDown(name, ">"))
 	// Answers to its requests come to an inbox of its own; the platform's
 	// requests are answered through the reply permission.
-	uc.Permissions.Sub.Allow.Add(AgentInbox(id) + ".>")
+	uc.Permissions.Sub.Allow.Add(AgentInbox(name) + ".>")
 	uc.Permissions.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 0}
 	return uc.Encode(accKey)
 }
 
-// AgentUp is the subject on which agent id asks the platform.
-func AgentUp(id, what string) string { return "yunhe.agent." + token(id) + ".up." + what }
+// AgentUp is the subject on which the named agent asks the platform.
+func AgentUp(name, what string) string { return "yunhe.agent." + token(name) + ".up." + what }
 
-// AgentDown is the subject on which agent id answers the platform.
-func AgentDown(id, what string) string { return "yunhe.agent." + token(id) + ".down." + what }
+// AgentDown is the subject on which the named agent answers the platform.
+func AgentDown(name, what string) string { return "yunhe.agent." + token(name) + ".down." + what }
 
-// AgentInbox is the prefix of the inbox on which agent id gets answers.
-func AgentInbox(id string) string { return "_INBOX_agent_" + token(id) }
+// AgentInbox is the prefix of the inbox on which the named agent gets answers.
+func AgentInbox(name string) string { return "_INBOX_agent_" + token(name) }
 
 // token writes an ID as one subject token: a dot would begin another. IDs
 // never hold a tilde.
 func token(id string) string { return strings.ReplaceAll(id, ".", "~") }
 
-// AgentOf returns the agent and the request named by an up subject.
-func AgentOf(subject string) (id, what string) {
+// AgentOf returns the agent's name and the request named by an up subject.
+func AgentOf(subject string) (name, what string) {
 	p := strings.Split(subject, ".")
 	if len(p) != 5 {
 		return "", ""

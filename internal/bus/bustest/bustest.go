@@ -412,10 +412,10 @@ func permissions(t *testing.T, open Open) {
 			break
 		}
 	}
-	if string(out) != mine+" asks hello x" {
+	if string(out) != a.Name()+" asks hello x" {
 		t.Errorf("the platform answered %q, %v; want it to know %s", out, err, mine)
 	}
-	if out, err := Ask(t, b, bus.AgentDown(mine, "run"), []byte("x")); err != nil || string(out) != "run x" {
+	if out, err := Ask(t, b, bus.AgentDown(a.Name(), "run"), []byte("x")); err != nil || string(out) != "run x" {
 		t.Errorf("the agent answered %q, %v", out, err)
 	}
 	// Another identity than the one its credentials are for: it hears nothing
@@ -448,7 +448,7 @@ func permissions(t *testing.T, open Open) {
 		t.Errorf("an agent spoke for another: %q", out)
 	}
 	for range 50 {
-		if out, err := Ask(t, b, bus.AgentDown(mine, "run"), []byte("x")); err != nil || string(out) != "run x" {
+		if out, err := Ask(t, b, bus.AgentDown(a.Name(), "run"), []byte("x")); err != nil || string(out) != "run x" {
 			t.Fatalf("the platform asked %s and heard %q, %v", mine, out, err)
 		}
 	}

@@ -82,8 +82,9 @@ type AdapterServiceClient interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// The gateways that joined and their connections.
 	ListGateways(context.Context, *v1.ListGatewaysRequest) (*v1.ListGatewaysResponse, error)
-	// Ends a gateway's membership: what it says is refused and its center
-	// becomes unavailable. Its bus credentials are not revoked.
+	// Ends a gateway's membership: what it says is refused, nothing is sent to
+	// it any more, and its center becomes unavailable. Its bus credentials are
+	// for it alone, also if another gateway takes over its center.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
 	// The plug-ins there are, by name: built in, configured or registered.
 	ListPlugins(context.Context, *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error)
@@ -327,8 +328,9 @@ type AdapterServiceHandler interface {
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
 	// The gateways that joined and their connections.
 	ListGateways(context.Context, *v1.ListGatewaysRequest) (*v1.ListGatewaysResponse, error)
-	// Ends a gateway's membership: what it says is refused and its center
-	// becomes unavailable. Its bus credentials are not revoked.
+	// Ends a gateway's membership: what it says is refused, nothing is sent to
+	// it any more, and its center becomes unavailable. Its bus credentials are
+	// for it alone, also if another gateway takes over its center.
 	RemoveGateway(context.Context, *v1.RemoveGatewayRequest) (*v1.RemoveGatewayResponse, error)
 	// The plug-ins there are, by name: built in, configured or registered.
 	ListPlugins(context.Context, *v1.ListPluginsRequest) (*v1.ListPluginsResponse, error)

@@ -685,8 +685,9 @@ export const AdapterService: GenService<{
     output: typeof ListGatewaysResponseSchema;
   },
   /**
-   * Ends a gateway's membership: what it says is refused and its center
-   * becomes unavailable. Its bus credentials are not revoked.
+   * Ends a gateway's membership: what it says is refused, nothing is sent to
+   * it any more, and its center becomes unavailable. Its bus credentials are
+   * for it alone, also if another gateway takes over its center.
    *
    * @generated from rpc yunhe.adapters.v1.AdapterService.RemoveGateway
    */
