@@ -18,7 +18,9 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bin, runs, away, shared := filepath.Join(dir, "driver"), filepath.Join(dir, "runs"), filepath.Join(dir, "away"), filepath.Join(dir, "shared")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the driver: %v\n%s", err, out)
 	}
 	if err := os.MkdirAll(shared, 0o700); err != nil {

@@ -31,6 +31,7 @@ const (
 	fileLock    = "lock"    // locked by its processes as long as one lives
 	fileStarted = "started" // the process around it; as old as its start
 	fileWhy     = "why"     // why it was asked to end: stopped, wall_time
+	fileAsked   = "asked"   // it had its SIGTERM
 	fileExit    = "exit"    // exit status, and why; as old as its end
 	fileNever   = "never"   // why it will not start: stopped, lost
 )
@@ -41,7 +42,9 @@ const (
 const around = `trap : TERM
 echo $$ >started.new && mv started.new started || exit
 (cd work && exec /bin/sh -c "$1") >log 2>&1
-{ echo $?; cat why 2>/dev/null; } >exit.new
+code=$?
+trap '' TERM
+{ echo $code; cat why 2>/dev/null; } >exit.new
 mv exit.new exit`
 
 var (
@@ -58,15 +61,14 @@ type runs struct {
 	log   *slog.Logger
 	board adapter.Board[*adapterv1.Status]
 	wake  chan struct{}
-	read  chan struct{}   // closed when all there is was read once
-	asked map[string]bool // had SIGTERM; the loop's
+	read  chan struct{} // closed when all there is was read once
 
 	mu  sync.Mutex // guards err
 	err error      // of the folder
 }
 
 func newRuns(dir string, log *slog.Logger) *runs {
-	return &runs{dir: dir, log: log, wake: make(chan struct{}, 1), read: make(chan struct{}), asked: map[string]bool{}}
+	return &runs{dir: dir, log: log, wake: make(chan struct{}, 1), read: make(chan struct{})}
 }
 
 // look has the loop look at the folder now.
@@ -156,7 +158,6 @@ func (r *runs) tend() error {
 	}
 	for id := range before {
 		r.board.Delete(id)
-		delete(r.asked, id)
 	}
 	return nil
 }
@@ -243,9 +244,13 @@ func (r *runs) limit(dir string, st *adapterv1.Status) error {
 	switch {
 	case err == nil && time.Since(asked.ModTime()) > grace(a):
 		return kill(dir, syscall.SIGKILL)
-	case err == nil && !r.asked[st.AttemptId] && time.Since(time.UnixMicro(st.StartedAt)) > settled:
-		r.asked[st.AttemptId] = true
-		return kill(dir, syscall.SIGTERM)
+	case err == nil && time.Since(time.UnixMicro(st.StartedAt)) > settled:
+		// Once, whoever looks: many programs take a second one for impatience.
+		f, err := os.OpenFile(filepath.Join(dir, fileAsked), os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return errors.Join(err, f.Close(), kill(dir, syscall.SIGTERM))
 	case err == nil:
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
