@@ -42,13 +42,14 @@ type fakeDriver struct {
 	declare adapter.Declared
 	secret  string
 	version string
+	nodes   int
 
 	trouble  adapter.Board[string] // under the key "": what Watch says instead
 	statuses adapter.Board[*adapterv1.Status]
 }
 
 func newFake(center string) *fakeDriver {
-	return &fakeDriver{center: center, version: "1.0", declare: adapter.Declared{Region: "r", Prices: map[string]int64{"small": 10}}}
+	return &fakeDriver{center: center, version: "1.0", nodes: 2, declare: adapter.Declared{Region: "r", Prices: map[string]int64{"small": 10}}}
 }
 
 func (d *fakeDriver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
@@ -75,14 +76,17 @@ func (d *fakeDriver) Watch(ctx context.Context, _ *adapterv1.WatchRequest, out *
 			return out.Send(&adapterv1.WatchResponse{})
 		}
 		whole = true
-		// In two pieces, as a big center sends it.
-		node := func(name string) *adapterv1.Node {
-			return &adapterv1.Node{Name: name, State: adapterv1.NodeState_NODE_STATE_READY, Capacity: map[string]int64{"cpu": 4000}, Allocatable: map[string]int64{"cpu": 4000}}
+		nodes := make([]*adapterv1.Node, d.nodes)
+		for i := range nodes {
+			nodes[i] = &adapterv1.Node{Name: fmt.Sprintf("n%03d", i), State: adapterv1.NodeState_NODE_STATE_READY, Architecture: "amd64", OperatingSystem: "linux",
+				Capacity: map[string]int64{"cpu": 64000, "memory": 1 << 39, "gpu": 8}, Allocatable: map[string]int64{"cpu": 64000, "memory": 1 << 39, "gpu": 8},
+				Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: "H800", Count: 8, MemoryBytes: 80 << 30, Resource: "gpu"}}}
 		}
-		if err := out.Send(&adapterv1.WatchResponse{Inventory: d.inventory(), Nodes: []*adapterv1.Node{node("n1")}, More: true}); err != nil {
+		// In two pieces, as a big center sends it.
+		if err := out.Send(&adapterv1.WatchResponse{Inventory: d.inventory(), Nodes: nodes[:d.nodes/2], More: true}); err != nil {
 			return err
 		}
-		return out.Send(&adapterv1.WatchResponse{Nodes: []*adapterv1.Node{node("n2")}})
+		return out.Send(&adapterv1.WatchResponse{Nodes: nodes[d.nodes/2:]})
 	}
 	go func() {
 		for ctx.Err() == nil { // at least every three seconds
@@ -128,6 +132,10 @@ func (d *fakeDriver) Observe(ctx context.Context, _ *adapterv1.ObserveRequest, o
 const asDriver = "YUNHE_TEST_FAKE_DRIVER"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asMany) != "" {
+		serveMany()
+		return
+	}
 	if os.Getenv(asDriver) == "" {
 		os.Exit(m.Run())
 	}
