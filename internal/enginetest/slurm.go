@@ -42,12 +42,16 @@ type Slurm struct {
 	// RESTURL is the base of slurmrestd, for example RESTURL +
 	// "/slurm/v0.0.38/jobs". It wants a user and a Token.
 	RESTURL string
+	// RESTSocket is the path of a socket on which slurmrestd answers as well.
+	RESTSocket string
 
 	dir        string
 	bin        slurmPrograms
 	hold       *os.File // the write end of init's standard input
 	init       *process
 	controller *process
+	rest       *process
+	nodes      map[string]*process // slurmd by node
 	others     []*process
 }
 
@@ -114,10 +118,6 @@ func (s *Slurm) boot(ctx context.Context, cfg SlurmConfig) error {
 	if err != nil {
 		return err
 	}
-	nobody, err := unprivileged("Slurm", "nobody")
-	if err != nil {
-		return err
-	}
 	ports, err := freePorts(2 + cfg.Nodes)
 	if err != nil {
 		return err
@@ -140,21 +140,38 @@ func (s *Slurm) boot(ctx context.Context, cfg SlurmConfig) error {
 	if err := s.startNodes(ctx, cfg.Nodes); err != nil {
 		return err
 	}
-	// 4. REST. slurmrestd refuses to run as root.
+	// 4. REST.
 	s.RESTURL = "http://127.0.0.1:" + strconv.Itoa(ports[1])
+	s.RESTSocket = filepath.Join(s.dir, "run", "rest.sock")
+	return s.StartREST(ctx)
+}
+
+// StartREST starts slurmrestd, again after it was killed, on the same port and
+// socket, and waits until it answers.
+func (s *Slurm) StartREST(ctx context.Context) error {
+	nobody, err := unprivileged("Slurm", "nobody") // slurmrestd refuses to run as root
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(s.RESTSocket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the socket of slurmrestd: %w", err)
+	}
 	rest, err := start(command{
 		name: "slurmrestd", path: s.bin.slurmrestd, dir: s.Work, logs: s.dir, user: nobody,
-		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", "openapi/" + slurmREST, "127.0.0.1:" + strconv.Itoa(ports[1])},
+		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", "openapi/" + slurmREST, strings.TrimPrefix(s.RESTURL, "http://"), "unix:" + s.RESTSocket},
 		env:  append(os.Environ(), "SLURM_CONF="+s.Conf, "SLURM_JWT=daemon"),
 	})
 	if err != nil {
 		return err
 	}
-	s.others = append(s.others, rest)
+	s.rest = rest
 	return rest.ready(ctx, func(ctx context.Context) error {
 		return httpGet(ctx, s.RESTURL+"/slurm/"+slurmREST+"/ping", http.StatusUnauthorized)
 	})
 }
+
+// KillREST ends slurmrestd as a crash would. Jobs do not notice.
+func (s *Slurm) KillREST() error { return s.rest.kill() }
 
 // layOut makes the directories, keys, device files and configuration.
 func (s *Slurm) layOut(cfg SlurmConfig, ports []int, slurm, munge *syscall.Credential) error {
@@ -168,7 +185,7 @@ func (s *Slurm) layOut(cfg SlurmConfig, ports []int, slurm, munge *syscall.Crede
 	}{
 		{"munge", 0o755, munge},
 		{"state", 0o700, slurm},
-		{"run", 0o755, slurm},
+		{"run", 0o777 | os.ModeSticky, slurm}, // slurmrestd's socket is nobody's
 		{"spool", 0o755, nil},
 		{"dev", 0o755, nil},
 		{"work", 0o777 | os.ModeSticky, nil},
@@ -345,9 +362,6 @@ func (s *Slurm) inside(name, path string, args ...string) (*process, error) {
 		name: name, path: s.bin.nsenter, dir: s.dir, env: append(os.Environ(), "SLURM_CONF="+s.Conf),
 		args: append([]string{"--target", strconv.Itoa(s.init.cmd.Process.Pid), "--pid", "--mount", "--root", "--wd=" + s.dir, "--", path}, args...),
 	})
-	if err == nil && name != "slurmctld" {
-		s.others = append(s.others, p)
-	}
 	return p, err
 }
 
@@ -406,28 +420,48 @@ func (s *Slurm) controllerPID() (int, error) {
 
 // startNodes starts a slurmd for each node and waits until all are idle.
 func (s *Slurm) startNodes(ctx context.Context, count int) error {
-	nodes := make([]*process, count)
-	for i := range nodes {
-		name := "n" + strconv.Itoa(i+1)
-		slurmd, err := s.inside("slurmd-"+name, s.bin.slurmd, "-D", "-c", "-N", name, "-f", s.Conf)
-		if err != nil {
+	s.nodes = make(map[string]*process)
+	for i := range count {
+		if err := s.startNode("n" + strconv.Itoa(i+1)); err != nil {
 			return err
 		}
-		nodes[i] = slurmd
 	}
-	for i, slurmd := range nodes {
-		err := slurmd.ready(ctx, func(ctx context.Context) error {
-			state, err := s.Run(ctx, "", s.bin.sinfo, "--noheader", "--nodes=n"+strconv.Itoa(i+1), "--partition=main", "--format=%T")
-			if err == nil && state != "idle\n" {
-				err = fmt.Errorf("the node is %q", state)
-			}
-			return err
-		})
-		if err != nil {
+	for i := range count {
+		if err := s.nodeIdle(ctx, "n"+strconv.Itoa(i+1)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Slurm) startNode(name string) error {
+	p, err := s.inside("slurmd-"+name, s.bin.slurmd, "-D", "-c", "-N", name, "-f", s.Conf)
+	if err == nil {
+		s.nodes[name] = p
+	}
+	return err
+}
+
+func (s *Slurm) nodeIdle(ctx context.Context, name string) error {
+	return s.nodes[name].ready(ctx, func(ctx context.Context) error {
+		state, err := s.Run(ctx, "", s.bin.sinfo, "--noheader", "--nodes="+name, "--partition=main", "--format=%T")
+		if err == nil && state != "idle\n" {
+			err = fmt.Errorf("the node is %q", state)
+		}
+		return err
+	})
+}
+
+// KillNode ends the slurmd of a node, for example "n1", as a crash would; its
+// jobs go on until Slurm has noticed (SlurmdTimeout, 30 s here).
+func (s *Slurm) KillNode(name string) error { return s.nodes[name].kill() }
+
+// StartNode starts it again and waits until the node is idle.
+func (s *Slurm) StartNode(ctx context.Context, name string) error {
+	if err := s.startNode(name); err != nil {
+		return err
+	}
+	return s.nodeIdle(ctx, name)
 }
 
 // Env is this process's environment with SLURM_CONF set, for the commands of
@@ -477,6 +511,12 @@ func (s *Slurm) Close() error {
 	}
 	if s.controller != nil {
 		<-s.controller.done
+	}
+	for _, slurmd := range s.nodes {
+		<-slurmd.done // it was in the namespace
+	}
+	if s.rest != nil {
+		err = errors.Join(err, s.rest.terminate())
 	}
 	for i := len(s.others) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.others[i].terminate())

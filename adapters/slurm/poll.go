@@ -1,0 +1,535 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+)
+
+// attempt is what this process knows of an attempt.
+type attempt struct {
+	id string
+	// op is held while one call works on the attempt at the cluster: two calls
+	// must not submit it both.
+	op sync.Mutex
+
+	// The rest is guarded by the driver's mu.
+
+	jobs      []*job            // as the last whole list had them
+	submitted int64             // the job this process submitted, 0 if none
+	at        time.Time         // when it was submitted
+	doubt     time.Time         // when a submission went out that nobody answered; zero: none
+	stopped   bool              // its end was asked for
+	again     time.Time         // when to ask Slurm once more, harder; zero: never
+	unlisted  int               // whole lists without a job of it
+	inFolder  bool              // it has a folder from before this process
+	lostAt    time.Time         // when its job was first seen as lost, where Slurm may start it again
+	finishing bool              // its folder is being read
+	final     *adapterv1.Status // its end, once known
+	forgotten time.Time         // zero: not
+}
+
+// known reports whether an attempt must not be submitted any more.
+func (a *attempt) known() bool {
+	return len(a.jobs) > 0 || a.submitted != 0 || a.final != nil || a.finishing || !a.forgotten.IsZero()
+}
+
+// How often the loop looks at what.
+const (
+	soonest       = 100 * time.Millisecond // after a look, however urgent
+	nodesEvery    = 2 * time.Second        // Watch sends something every three seconds
+	clockEvery    = 30 * time.Second
+	sweepEvery    = time.Hour
+	forgetAfter   = time.Hour // a forgotten attempt is remembered so long after Slurm dropped it
+	troubleFactor = 5         // the pause grows up to so many times while there is trouble
+	requeueWithin = 5 * time.Second
+	harderAfter   = 15 * time.Second // beyond the grace of a stop, before Slurm is asked to kill
+)
+
+// namePrefix begins the name of every job of the platform.
+const namePrefix = "yunhe:"
+
+// poll looks at the cluster until ctx ends. It is the only reader of lists:
+// what everybody else wants to know is derived from it.
+func (d *Driver) poll(ctx context.Context) {
+	var c looks
+	var nodesAt, sweptAt time.Time
+	nodesPause := nodesEvery
+	pause := d.cfg.poll()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var last time.Time
+	for {
+		kicked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-d.kick:
+			kicked = true
+		}
+		if wait := soonest - time.Since(last); kicked && wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		begun := time.Now()
+		err := d.lookAtJobs(ctx, &c)
+		took := time.Since(begun)
+		if err == nil && time.Since(nodesAt) >= nodesPause {
+			nodesAt = time.Now()
+			err = d.lookAtNodes(ctx, &c)
+			nodesPause = max(nodesEvery, 5*time.Since(nodesAt))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		d.setTrouble(err)
+		if d.folder != nil && err == nil && time.Since(sweptAt) > sweepEvery {
+			sweptAt = begun
+			if err := d.folder.sweep(begun); err != nil {
+				d.log.Warn("old tombstones are not removed", "error", err)
+			}
+		}
+		// A cluster whose list takes long is not asked for it all the time.
+		pause = max(d.cfg.poll(), 3*took)
+		if err != nil {
+			pause = min(max(2*pause, d.cfg.poll()), troubleFactor*d.cfg.poll())
+		}
+		last = time.Now()
+		timer.Reset(pause)
+	}
+}
+
+// setTrouble records how a look ended.
+func (d *Driver) setTrouble(err error) {
+	text := ""
+	if err != nil {
+		text = clip(d.api.explain(err), 1000)
+	}
+	d.mu.Lock()
+	before := d.view.trouble
+	if d.view.trouble = text; before != text {
+		d.tell()
+	}
+	d.mu.Unlock()
+	switch {
+	case before == text:
+	case text != "":
+		d.log.Warn("the cluster cannot be reached", "trouble", text)
+	default:
+		d.log.Info("the cluster can be reached")
+	}
+}
+
+// looks is what the loop remembers from one look to the next.
+type looks struct {
+	offset   time.Duration // the cluster's clock minus ours, at least
+	read     time.Time     // when that was found; zero: not known
+	skewTold bool
+	jobs     int64 // the cluster's time of the last whole list of jobs, 0: none
+	useless  bool  // this slurmrestd does not say "not modified"
+	partsAt  time.Time
+	down     map[string]bool // partitions that take no jobs
+}
+
+// now is a time that the cluster's clock has passed already, 0 if not known.
+func (c *looks) now() int64 {
+	if c.read.IsZero() {
+		return 0
+	}
+	return time.Now().Add(c.offset).Add(-time.Second).Unix()
+}
+
+// lookAtClock reads the cluster's clock.
+func (d *Driver) lookAtClock(ctx context.Context, c *looks) error {
+	if time.Since(c.read) < clockEvery {
+		return nil
+	}
+	a, err := d.api.call(ctx, "GET", "diag", nil)
+	if err != nil {
+		var no *apiError
+		if errors.As(err, &no) { // not all users may ask; the list tells whether the cluster is well
+			c.read = time.Time{}
+			return nil
+		}
+		return err
+	}
+	at := time.Now()
+	if !a.now.set {
+		return nil
+	}
+	// The answer's time was read before it came here, in whole seconds.
+	c.offset, c.read = time.Unix(a.now.n, 0).Sub(at), at
+	if skew := c.offset; !c.skewTold && (skew > time.Minute || skew < -time.Minute) {
+		c.skewTold = true
+		d.log.Warn("the cluster's clock is not this machine's; times of attempts are the cluster's", "ahead", skew.Round(time.Second))
+	}
+	return nil
+}
+
+// lookAtJobs reads the list of jobs if it changed.
+func (d *Driver) lookAtJobs(ctx context.Context, c *looks) error {
+	if err := d.lookAtClock(ctx, c); err != nil {
+		return err
+	}
+	begun, asOf := time.Now(), c.now()
+	since := c.jobs
+	if c.useless {
+		since = 0
+	}
+	byAttempt, total := map[string][]*job{}, 0
+	collect := func(j *job) {
+		total++
+		if id, ok := d.mine(j); ok {
+			byAttempt[id] = append(byAttempt[id], j)
+		}
+	}
+	_, err := list(ctx, d.api, "jobs", since, collect)
+	if errors.Is(err, errUnchanged) {
+		d.sawNoChange(begun)
+		return nil
+	}
+	if err == nil && since > 0 && total == 0 {
+		// Some versions answer so when nothing changed, and when there are no jobs.
+		if _, err = list(ctx, d.api, "jobs", 0, collect); total > 0 {
+			c.useless = true
+		}
+	}
+	if err != nil {
+		c.jobs = 0
+		return err
+	}
+	c.jobs = asOf
+	first := d.firstLook()
+	var old []string
+	if first && d.folder != nil {
+		if old, err = d.folder.list(); err != nil {
+			d.log.Warn("the folder of attempts cannot be read", "error", err)
+		}
+	}
+	d.sawJobs(ctx, begun, byAttempt, old)
+	return nil
+}
+
+// mine returns the attempt of a job, if it is one of this center's.
+func (d *Driver) mine(j *job) (id string, ok bool) {
+	id, ok = strings.CutPrefix(string(j.Name), namePrefix)
+	if !ok || !idRule.MatchString(id) || !j.ID.set {
+		return "", false
+	}
+	// A site's own plug-in may have changed the comment; the name still says
+	// whose it is unless the comment says otherwise.
+	if center, said := noted(string(j.Comment), "center"); said && center != d.center {
+		return "", false
+	}
+	return id, true
+}
+
+// note is the comment of a job.
+func (d *Driver) note(a *adapterv1.Attempt) string {
+	return fmt.Sprintf("yunhe center=%s attempt=%s job=%s grace=%d", url.QueryEscape(d.center), a.AttemptId, url.QueryEscape(clip(a.JobId, 64)), max(a.StopGraceSeconds, 0))
+}
+
+// noted reads one word of such a comment.
+func noted(comment, key string) (value string, ok bool) {
+	for i, w := range strings.Fields(comment) {
+		if i == 0 && w != "yunhe" {
+			return "", false
+		}
+		if k, v, _ := strings.Cut(w, "="); k == key && i > 0 {
+			v, err := url.QueryUnescape(v)
+			return v, err == nil
+		}
+	}
+	return "", false
+}
+
+func (d *Driver) firstLook() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen.IsZero()
+}
+
+// sawNoChange is a look that found the list as it was.
+func (d *Driver) sawNoChange(begun time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = begun
+	d.tell()
+}
+
+// sawJobs takes in a whole list of jobs that was asked for at begun. old are
+// attempts that have a folder.
+func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[string][]*job, old []string) {
+	buried := d.buried(byAttempt, old)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range old {
+		if d.attempts[id] == nil && byAttempt[id] == nil && !buried[id] {
+			d.attempts[id] = &attempt{id: id, inFolder: true}
+		}
+	}
+	for id := range byAttempt {
+		if d.attempts[id] == nil {
+			a := &attempt{id: id}
+			if buried[id] {
+				a.forgotten = begun
+			}
+			d.attempts[id] = a
+		}
+	}
+	for id, a := range d.attempts {
+		d.update(ctx, a, byAttempt[id], begun)
+	}
+	if d.seen.IsZero() {
+		d.log.Info("the jobs of the cluster are known", "attempts", len(d.attempts))
+	}
+	d.seen = begun
+	d.tell()
+}
+
+// buried finds which of the attempts this process does not know are forgotten.
+func (d *Driver) buried(byAttempt map[string][]*job, old []string) map[string]bool {
+	out := map[string]bool{}
+	if d.folder == nil {
+		return out
+	}
+	d.mu.Lock()
+	var unknown []string
+	for id := range byAttempt {
+		if d.attempts[id] == nil {
+			unknown = append(unknown, id)
+		}
+	}
+	d.mu.Unlock()
+	for _, id := range append(unknown, old...) {
+		if d.folder.forgotten(id) {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// update takes in the jobs of one attempt; d.mu is held.
+func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, begun time.Time) {
+	if len(jobs) == 0 {
+		d.unlisted(ctx, a, begun)
+		return
+	}
+	a.jobs, a.unlisted, a.doubt = jobs, 0, time.Time{}
+	mine, superfluous := choose(jobs)
+	for _, j := range jobs {
+		if _, stop := noted(string(j.Comment), "stop"); stop {
+			a.stopped = true
+		}
+	}
+	if !a.forgotten.IsZero() || a.final != nil {
+		// What runs although it must not was submitted by a call whose answer
+		// got lost, and came through later.
+		for _, j := range jobs {
+			if j.end() == "" {
+				d.cancelSoon(ctx, a, j)
+			}
+		}
+		return
+	}
+	for _, j := range superfluous {
+		d.cancelSoon(ctx, a, j)
+	}
+	if a.finishing {
+		return
+	}
+	f := facts{attempt: a.id, jobs: jobs, stopped: a.stopped}
+	st := judge(f)
+	if st.Phase != adapterv1.Phase_PHASE_ENDED || st.Reason != "lost" {
+		a.lostAt = time.Time{}
+	} else if d.cfg.Requeue && mine != nil {
+		if a.lostAt.IsZero() {
+			a.lostAt = begun
+		}
+		if begun.Sub(a.lostAt) < requeueWithin {
+			return // Slurm puts it back a moment after it says so
+		}
+	}
+	switch {
+	case st.Phase == adapterv1.Phase_PHASE_ENDED:
+		d.end(ctx, a, f, st)
+		return
+	case a.stopped && mine != nil:
+		d.harder(ctx, a, mine, begun)
+	}
+	d.publish(st)
+}
+
+// unlisted is an attempt that a whole list has no job of; d.mu is held.
+func (d *Driver) unlisted(ctx context.Context, a *attempt, begun time.Time) {
+	if a.at.After(begun) { // submitted meanwhile
+		return
+	}
+	a.unlisted++
+	switch {
+	case !a.forgotten.IsZero():
+		if a.jobs = nil; begun.Sub(a.forgotten) > forgetAfter {
+			delete(d.attempts, a.id)
+		}
+	case a.final != nil, a.finishing:
+		a.jobs = nil
+	case len(a.jobs) == 0 && a.submitted == 0 && !a.inFolder:
+		// Nothing was submitted, as far as is known.
+		if !a.doubt.IsZero() && begun.Sub(a.doubt) > forgetAfter {
+			delete(d.attempts, a.id)
+		}
+	case a.unlisted >= 2 || a.inFolder && a.submitted == 0:
+		before, _ := d.board.Get(a.id)
+		f := facts{attempt: a.id, jobs: nil, stopped: a.stopped}
+		a.jobs = nil
+		d.end(ctx, a, f, gone(f, before))
+	}
+}
+
+// publish puts a status on the board if it says something new.
+func (d *Driver) publish(st *adapterv1.Status) {
+	if old, ok := d.board.Get(st.AttemptId); !ok || !proto.Equal(old, st) {
+		d.board.Set(st.AttemptId, st)
+	}
+}
+
+// settle makes a status an attempt's end; d.mu is held.
+func (d *Driver) settle(a *attempt, st *adapterv1.Status) {
+	a.final, a.finishing = st, false
+	if a.forgotten.IsZero() {
+		d.publish(st)
+	}
+}
+
+// end is called when an attempt has ended with st, as far as Slurm says; d.mu
+// is held. What its folder and slurmdbd add is read in a goroutine, for either
+// may be slow, and an end is told once.
+func (d *Driver) end(ctx context.Context, a *attempt, f facts, st *adapterv1.Status) {
+	if d.folder == nil && (!d.cfg.Accounting || len(f.jobs) > 0) {
+		d.settle(a, st)
+		return
+	}
+	before, _ := d.board.Get(a.id)
+	a.finishing = true
+	submitted := a.submitted
+	d.loops.Go(func() {
+		select {
+		case d.finish <- struct{}{}:
+			defer func() { <-d.finish }()
+		case <-ctx.Done():
+			return
+		}
+		st := d.complete(ctx, f, before, submitted, st)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.settle(a, st)
+	})
+}
+
+// inlineLog is how long a log is sent along with the end.
+const inlineLog = 8 << 10
+
+// The pauses in which an attempt's end is looked for in its folder after Slurm
+// told it: a network file system shows it late.
+const (
+	lateEvery = 50 * time.Millisecond
+	lateMost  = 2 * time.Second
+)
+
+// complete adds to an end what the folder and slurmdbd know.
+func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status, submitted int64, st *adapterv1.Status) *adapterv1.Status {
+	if d.folder != nil {
+		mine, _ := choose(f.jobs)
+		// Only a script that came to its end has written how.
+		late := mine != nil && (mine.end() == "COMPLETED" || mine.end() == "FAILED" && mine.Exit.signal != 9)
+		f.record = d.readRecord(ctx, f.attempt, late)
+	}
+	switch {
+	case len(f.jobs) > 0:
+		st = judge(f)
+	case f.record != nil && f.record.ended:
+		st = gone(f, before)
+	default:
+		st = gone(f, before)
+		if f.record != nil && f.record.job > 0 {
+			submitted = f.record.job
+		}
+		if d.cfg.Accounting && submitted > 0 {
+			if told, err := d.accounted(ctx, f, submitted); err != nil {
+				d.log.Warn("slurmdbd does not say how a job ended", "attempt_id", f.attempt, "slurm_job", submitted, "error", err)
+			} else if told != nil {
+				st = told
+			}
+		}
+	}
+	if r := f.record; r != nil && r.ended && r.logSize <= inlineLog {
+		data, size, err := d.folder.log(f.attempt, 0, inlineLog+1)
+		if err == nil && int64(len(data)) == size && size == r.logSize {
+			st.Log, st.LogInline, st.LogBytes = data, true, size
+		}
+	}
+	return st
+}
+
+// readRecord reads a folder, and if something must come yet, waits for it.
+func (d *Driver) readRecord(ctx context.Context, id string, late bool) *record {
+	deadline := time.Now().Add(lateMost)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return d.folder.read(id)
+		case <-timer.C:
+		}
+		r := d.folder.read(id)
+		if !late || r.ended || r.readErr != nil || time.Now().After(deadline) {
+			return r
+		}
+		timer.Reset(lateEvery)
+	}
+}
+
+// harder asks Slurm to kill what did not end within its grace; d.mu is held.
+func (d *Driver) harder(ctx context.Context, a *attempt, j *job, now time.Time) {
+	if a.again.IsZero() { // asked by an earlier process
+		a.again = now.Add(graceOf(j) + harderAfter)
+		return
+	}
+	if now.After(a.again) {
+		a.again = now.Add(harderAfter)
+		d.cancelSoon(ctx, a, j)
+	}
+}
+
+// graceOf reads a job's grace from its comment.
+func graceOf(j *job) time.Duration {
+	s, _ := noted(string(j.Comment), "grace")
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}
+
+// cancelSoon cancels a job in a goroutine; the next look tries again if that fails.
+func (d *Driver) cancelSoon(ctx context.Context, a *attempt, j *job) {
+	if j.State.has("COMPLETING") || j.State.has("CANCELLED") {
+		return // it is being ended
+	}
+	d.loops.Go(func() {
+		if err := d.cancel(ctx, j.ID.n, ""); err != nil && ctx.Err() == nil {
+			d.log.Warn("a job that must not run is not canceled yet", "attempt_id", a.id, "slurm_job", j.ID.n, "error", err)
+		}
+	})
+}
