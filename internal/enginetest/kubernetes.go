@@ -250,11 +250,18 @@ func KubernetesCluster(tb testing.TB) *Kubernetes {
 	ctx, cancel := testContext(tb)
 	defer cancel()
 	k, err := StartKubernetes(ctx, KubernetesConfig{NotDurable: true})
+	skipMissing(tb, err)
+	closeAtEnd(tb, k)
+	return k
+}
+
+// skipMissing is check for what is no part of what tests need everywhere: a
+// part that is missing skips the test, also where CI=true.
+func skipMissing(tb testing.TB, err error) {
+	tb.Helper()
 	var missing *MissingError
 	if errors.As(err, &missing) {
 		tb.Skipf("SKIPPED: %v", missing)
 	}
 	check(tb, err)
-	closeAtEnd(tb, k)
-	return k
 }

@@ -1,0 +1,232 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+)
+
+// work brings queued attempts forward, one after the other, until ctx ends.
+func (d *Driver) work(ctx context.Context) {
+	for {
+		id, shutdown := d.queue.Get()
+		if shutdown {
+			return
+		}
+		again, err := d.advance(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.log.Debug("attempt not brought forward", "attempt_id", id, "error", err)
+			d.queue.AddRateLimited(id)
+		default:
+			d.queue.Forget(id)
+			if again > 0 {
+				d.queue.AddAfter(id, again)
+			}
+		}
+		d.queue.Done(id)
+	}
+}
+
+// obeyed is how long after its grace a pod may run on before it is deleted.
+const obeyed = 30 * time.Second
+
+// advance does what decide wants for an attempt, and says after what time to
+// look again; 0: when something changes.
+func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, err error) {
+	d.mu.Lock()
+	a, c := d.attempts[id], d.clients
+	if a == nil {
+		d.mu.Unlock()
+		return 0, nil
+	}
+	v := a.now()
+	out := decide(id, v)
+	switch {
+	case out.stuck && a.stuck.IsZero():
+		a.stuck = time.Now()
+	case v.job != nil && v.job.stop != nil && a.ordered.IsZero():
+		a.ordered = time.Now()
+	}
+	stuck, ordered, over, kept := a.stuck, a.ordered, a.over, a.kept()
+	d.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	switch {
+	case out.check:
+		return 0, d.checkPods(ctx, c, id, v.job)
+	case out.seal:
+		if err := d.seal(ctx, c, v.job.name); err != nil {
+			return 0, err
+		}
+	case out.shorten:
+		return 0, d.shorten(ctx, c, v.pod)
+	}
+	switch {
+	case out.status.Phase == adapterv1.Phase_PHASE_ENDED:
+		if over && kept {
+			return 0, nil
+		}
+		return 0, d.finish(ctx, c, id, v, out)
+	case out.stuck:
+		limit := time.Duration(d.cfg.StartPatience) * time.Second
+		if left := limit - time.Since(stuck); left > 0 && !out.hopeless {
+			return left, nil
+		}
+		return 0, d.order(ctx, c, v.job.name, order{Reason: "start_failed", Message: out.status.Message})
+	case v.job.stop != nil && v.pod != nil:
+		// The pod's deadline is over; what if its kubelet does not see to it?
+		limit := time.Duration(v.pod.grace)*time.Second + obeyed
+		if left := limit - time.Since(ordered); left > 0 {
+			return left, nil
+		}
+		if !v.job.sealed {
+			return 0, d.seal(ctx, c, v.job.name)
+		}
+	}
+	return 0, nil
+}
+
+// patch changes a Job: its annotations, and its spec unless that is nil.
+func (d *Driver) patch(ctx context.Context, c *clients, name string, notes, spec map[string]any) error {
+	body := map[string]any{}
+	if notes != nil {
+		body["metadata"] = map[string]any{"annotations": notes}
+	}
+	if spec != nil {
+		body["spec"] = spec
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("patch of Job %s: %w", name, err)
+	}
+	_, err = c.work.BatchV1().Jobs(d.cfg.Namespace).Patch(ctx, name, types.MergePatchType, b, metav1.PatchOptions{})
+	return err
+}
+
+// seal keeps a Job from making a pod, now and if somebody resumes it.
+func (d *Driver) seal(ctx context.Context, c *clients, name string) error {
+	err := d.patch(ctx, c, name, nil, map[string]any{"suspend": true, "parallelism": 0})
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil // deleted, which is told elsewhere; or it has ended
+	}
+	return err
+}
+
+// order notes at a Job that it is to end.
+func (d *Driver) order(ctx context.Context, c *clients, name string, o order) error {
+	return d.patch(ctx, c, name, map[string]any{noteStop: note(o)}, nil)
+}
+
+// shorten lets the kubelet end a running pod as if its time were over.
+func (d *Driver) shorten(ctx context.Context, c *clients, p *podView) error {
+	_, err := c.work.CoreV1().Pods(d.cfg.Namespace).Patch(ctx, p.name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // gone, which is told elsewhere
+	}
+	return err
+}
+
+// checkPods asks the cluster for an attempt's pods: what a watch tells may be
+// on its way.
+func (d *Driver) checkPods(ctx context.Context, c *clients, id string, j *jobView) error {
+	list, err := c.work.CoreV1().Pods(d.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labelAttempt + "=" + labelValue(id)})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.attempts[id]
+	if a == nil || a.job == nil || a.job.uid != j.uid {
+		return nil
+	}
+	a.view.noPod = true
+	for i := range list.Items {
+		p := &list.Items[i]
+		if v := viewPod(p); v.owner == j.uid {
+			a.pods[v.uid], a.view.noPod = v, false
+		}
+	}
+	d.look(a)
+	return nil
+}
+
+// finish notes at the cluster how an attempt ended, then tells it.
+func (d *Driver) finish(ctx context.Context, c *clients, id string, v view, out verdict) error {
+	st := out.status
+	if out.record != nil {
+		r := *out.record
+		if r.EndedAt == 0 { // nobody in the cluster knows; it has just come out
+			r.EndedAt = max(time.Now().UnixMicro(), r.StartedAt)
+		}
+		st = r.status(id)
+		if err := d.keep(ctx, c, id, v, r); err != nil {
+			return err
+		}
+	}
+	if v.pod != nil && !v.pod.gone && st.StartedAt > 0 {
+		d.sum(ctx, id, st)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.attempts[id]
+	if a == nil {
+		return nil // forgotten meanwhile
+	}
+	if a.job == nil {
+		a.buried = true
+	} else {
+		a.noted = true
+	}
+	d.tell(a, st)
+	return nil
+}
+
+// keep makes the cluster remember how an attempt ended: at its Job or, if that
+// is gone, with a tombstone. It fails only for what passes.
+func (d *Driver) keep(ctx context.Context, c *clients, id string, v view, r record) error {
+	var err error
+	if v.job != nil && !v.job.deleting {
+		err = d.patch(ctx, c, v.job.name, map[string]any{noteEnded: note(r)}, nil)
+		if apierrors.IsNotFound(err) {
+			v.job = nil
+		}
+	}
+	if v.job == nil {
+		d.mu.Lock()
+		told := d.attempts[id]
+		if told != nil && told.over && told.told != nil { // its Job was deleted after its end was told
+			r = record{Reason: told.told.Reason, Message: told.told.Message, ExitCode: told.told.ExitCode, StartedAt: told.told.StartedAt, EndedAt: told.told.EndedAt}
+		}
+		d.mu.Unlock()
+		if told == nil {
+			return nil // forgotten meanwhile
+		}
+		if v.pod != nil && !v.pod.gone && !v.pod.over() && !v.pod.deleting {
+			err = c.work.CoreV1().Pods(d.cfg.Namespace).Delete(ctx, v.pod.name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(v.pod.uid)})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+		_, err = c.work.BatchV1().Jobs(d.cfg.Namespace).Create(ctx, d.maker.tombstone(id, r), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			err = d.patch(ctx, c, objectName(d.center, id), map[string]any{noteEnded: note(r)}, nil)
+		}
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) {
+		d.log.Warn("end of attempt not noted at the cluster", "attempt_id", id, "error", err)
+		return nil // it is told all the same
+	}
+	return err
+}
