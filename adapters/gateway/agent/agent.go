@@ -11,6 +11,15 @@
 //   - How an attempt ended is reported until the platform says that it is
 //     recorded; only then are its files deleted. Its log is handed over first.
 //   - Loss of the platform changes nothing for what runs.
+//   - An accelerator is an attempt's alone, from before it starts until it has
+//     ended, whichever gateway sees the end.
+//   - The platform is told which images are here whenever that changes; an
+//     image stays while an attempt is being started or runs in it.
+//
+// Accelerators are found by their device files when the gateway starts (kinds
+// in devices.go) and handed out whole. A command sees the files of its own
+// only. The libraries of a driver belong to the machine: the image "host" has them, another
+// image must bring those that fit.
 //
 // A killed agent starts again, adopts the runs its predecessor left, and asks
 // the platform what else should run.
@@ -24,6 +33,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -33,6 +43,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"yunhe.dev/yunhe/adapters/gateway/images"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
@@ -56,6 +67,9 @@ type Config struct {
 	// Shares are folders of this machine shown read-only to commands of the
 	// image "host": "/path", or "/path=/where" to show it elsewhere.
 	Shares []string
+	// Root is looked at instead of / for /dev and /sys; tests have devices of
+	// their own there.
+	Root string
 	// Version of the program.
 	Version string
 	// Join reaches the platform.
@@ -77,6 +91,7 @@ type Center struct {
 	Memory        string            `yaml:"memory"` // "" is 80 % of the machine's
 	Prices        map[string]int64  `yaml:"prices"` // fen per hour by specification
 	Labels        map[string]string `yaml:"labels"`
+	Accelerators  string            `yaml:"accelerators"` // "" is all that are found, "none" is none
 }
 
 // membership is what the gateway keeps of its joining.
@@ -97,6 +112,10 @@ type Agent struct {
 	inv    *adapterv1.Inventory
 	ledger *ledger
 	resync chan struct{}
+	images *images.Store
+	// declare says that what the gateway declares has changed.
+	declare chan struct{}
+	devices *devices
 
 	// locks are held, one for each attempt, while it is looked up and started
 	// or forgotten: between the ledger's no and the sandbox's no it must not
@@ -126,23 +145,34 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "cannot make the gateway's folder %s", cfg.Dir)
 	}
-	inv, err := inventory(cfg)
+	store, err := images.Open(ImagesDir(cfg.Dir))
 	if err != nil {
 		return err
 	}
-	m, err := member(ctx, cfg, inv, log)
+	if cfg.Center.Accelerators != "" && cfg.Center.Accelerators != "none" {
+		return fault.New(fault.Invalid, "accelerators: want none, or nothing for all of them, got %q", cfg.Center.Accelerators)
+	}
+	devs, err := newDevices(cfg.Root, cfg.Center.Accelerators == "none")
 	if err != nil {
 		return err
 	}
-	a := &Agent{cfg: cfg, id: m.CenterID, inv: inv, log: log.With("component", "gateway", "ai_center_id", m.CenterID),
-		dirty: map[string]bool{}, wake: make(chan struct{}, 1), resync: make(chan struct{}, 1),
+	inv, err := inventory(cfg, devs.count())
+	if err != nil {
+		return err
+	}
+	a := &Agent{cfg: cfg, inv: inv, log: log.With("component", "gateway"), images: store, devices: devs,
+		dirty: map[string]bool{}, wake: make(chan struct{}, 1), resync: make(chan struct{}, 1), declare: make(chan struct{}, 1),
 		never: map[string]verdict{}, early: map[string]bool{}, adopted: map[string]bool{}}
-	inv.AiCenterId = m.CenterID
+	m, err := member(ctx, cfg, a.inventory(), log)
+	if err != nil {
+		return err
+	}
+	a.id, inv.AiCenterId, a.log = m.CenterID, m.CenterID, a.log.With("ai_center_id", m.CenterID)
 	if a.ledger, err = openLedger(filepath.Join(cfg.Dir, "recorded")); err != nil {
 		return err
 	}
 	defer a.ledger.close()
-	a.sb, err = sandbox.New(sandbox.Config{Dir: filepath.Join(cfg.Dir, "runs"), GatewayID: m.CenterID, HostPaths: cfg.Shares}, log)
+	a.sb, err = sandbox.New(sandbox.Config{Dir: RunsDir(cfg.Dir), GatewayID: m.CenterID, HostPaths: cfg.Shares}, log)
 	if err != nil {
 		return err
 	}
@@ -153,6 +183,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	for _, r := range runs {
 		a.adopted[r.ID()] = true
+		a.devices.restore(r)
 		a.follow(ctx, r)
 	}
 	a.log.Info("gateway started", "adopted", len(runs))
@@ -164,10 +195,17 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.heartbeats(ctx) })
 	wg.Go(func() { a.reports(ctx) })
+	wg.Go(func() { a.watchImages(ctx) })
 	err = a.bus.Answer(ctx, 64, a.answer)
 	wg.Wait()
 	return err
 }
+
+// ImagesDir is where the gateway with the given data folder has its images.
+func ImagesDir(dir string) string { return filepath.Join(dir, "images") }
+
+// RunsDir is where the gateway with the given data folder has its runs.
+func RunsDir(dir string) string { return filepath.Join(dir, "runs") }
 
 func signal(c chan struct{}) {
 	select {
@@ -243,7 +281,7 @@ func writeFile(path string, v any) error {
 }
 
 // inventory is what the gateway declares, measured where it is not given.
-func inventory(cfg Config) (*adapterv1.Inventory, error) {
+func inventory(cfg Config, accelerators map[string]int64) (*adapterv1.Inventory, error) {
 	c := cfg.Center
 	cpu, memory := int64(runtime.NumCPU())*1000, int64(0)
 	var err error
@@ -269,11 +307,52 @@ func inventory(cfg Config) (*adapterv1.Inventory, error) {
 	}
 	inv := &adapterv1.Inventory{AiCenterId: c.ID, Name: c.Name, Region: c.Region, Longitude: c.Longitude, Latitude: c.Latitude, SecurityGrade: c.SecurityGrade,
 		StaticMilliwattsPerCpu: int64(c.StaticWatts * 1000), ActiveMilliwattsPerCpu: int64(c.ActiveWatts * 1000), Performance: c.Performance,
-		Capacity: map[string]int64{core.CPU: cpu, core.Memory: memory, core.Storage: disk.total}, Images: []string{"host"}, Version: cfg.Version, Labels: c.Labels}
+		Capacity: map[string]int64{core.CPU: cpu, core.Memory: memory, core.Storage: disk.total}, Version: cfg.Version, Labels: c.Labels}
+	maps.Copy(inv.Capacity, accelerators)
 	for spec, price := range c.Prices {
 		inv.Offers = append(inv.Offers, &adapterv1.SpecOffer{ResourceSpecId: spec, Price: price})
 	}
 	return inv, nil
+}
+
+// inventory is what the gateway declares at present.
+func (a *Agent) inventory() *adapterv1.Inventory {
+	inv := proto.CloneOf(a.inv)
+	list, err := a.images.List()
+	if err != nil {
+		a.log.Warn("images cannot be read, declaring the others", "error", err)
+	}
+	inv.Images = []string{images.Host}
+	for _, m := range list {
+		if m.NoShell == "" && len(inv.Images) < maxImages {
+			inv.Images = append(inv.Images, m.ID)
+		}
+	}
+	return inv
+}
+
+// maxImages is what the platform takes from one center.
+const maxImages = 1000
+
+// watchImages has the platform told when images come or go.
+func (a *Agent) watchImages(ctx context.Context) {
+	err := a.images.Watch(ctx, func() { signal(a.declare) })
+	if err == nil {
+		return
+	}
+	// The machine may be out of watches. Declaring the same again changes nothing.
+	const every = 10 * time.Second
+	a.log.Warn("images are not watched, looking every 10 s", "error", err)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			signal(a.declare)
+		}
+	}
 }
 
 // answer serves one request of the platform.
@@ -287,7 +366,7 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		return serve(data, &adapterv1.ReadLogRequest{}, func(r *adapterv1.ReadLogRequest) (proto.Message, error) { return a.readLog(ctx, r) })
 	case "discover":
 		return serve(data, &adapterv1.DiscoverRequest{}, func(*adapterv1.DiscoverRequest) (proto.Message, error) {
-			return &adapterv1.DiscoverResponse{Inventory: a.inv}, nil
+			return &adapterv1.DiscoverResponse{Inventory: a.inventory()}, nil
 		})
 	case "describe":
 		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
@@ -344,25 +423,13 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	if a.ledger.has(at.AttemptId) {
 		return "", nil
 	}
-	if _, err := a.sb.Get(at.AttemptId); err != nil && a.refuse(at) {
-		a.mark(at.AttemptId)
+	if _, err := a.sb.Get(at.AttemptId); err == nil || a.refuse(at) {
+		a.mark(at.AttemptId) // what is known of it is told again
 		return "", nil
 	}
-	if at.ImageId != "host" {
-		return fmt.Sprintf("image %q is not here", at.ImageId), nil
-	}
-	spec := sandbox.Spec{ID: at.AttemptId, Command: at.Command, Env: at.Env, CPUMilli: at.Resources[core.CPU], MemoryBytes: at.Resources[core.Memory],
-		DiskBytes: at.ScratchBytes, Network: at.Network, WallTime: time.Duration(at.TimeoutSeconds) * time.Second, StopGrace: time.Duration(at.StopGraceSeconds) * time.Second}
-	for _, f := range at.Files {
-		mode := os.FileMode(0o644)
-		if f.Executable {
-			mode = 0o755
-		}
-		spec.Files = append(spec.Files, sandbox.File{Path: f.Path, Data: f.Content, Mode: mode})
-	}
-	run, err := a.sb.Start(ctx, spec)
+	run, err := a.launch(ctx, at)
 	switch fault.KindOf(err) {
-	case fault.Invalid, fault.Unimplemented:
+	case fault.Invalid, fault.Unimplemented, fault.NotFound:
 		if err != nil {
 			msg, _ := fault.Message(err)
 			return msg, nil
@@ -373,6 +440,40 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	}
 	a.follow(ctx, run)
 	return "", nil
+}
+
+// launch starts an attempt that is not here yet.
+func (a *Agent) launch(ctx context.Context, at *adapterv1.Attempt) (_ *sandbox.Run, err error) {
+	spec := sandbox.Spec{ID: at.AttemptId, Command: at.Command, Env: map[string]string{}, CPUMilli: at.Resources[core.CPU], MemoryBytes: at.Resources[core.Memory],
+		DiskBytes: at.ScratchBytes, Network: at.Network, WallTime: time.Duration(at.TimeoutSeconds) * time.Second, StopGrace: time.Duration(at.StopGraceSeconds) * time.Second}
+	for _, f := range at.Files {
+		mode := os.FileMode(0o644)
+		if f.Executable {
+			mode = 0o755
+		}
+		spec.Files = append(spec.Files, sandbox.File{Path: f.Path, Data: f.Content, Mode: mode})
+	}
+	if at.ImageId != images.Host {
+		image, err := a.images.Use(at.ImageId)
+		if err != nil {
+			return nil, err
+		}
+		// Once the attempt has started its folder says that it uses the image.
+		defer image.Close()
+		spec.RootFS, spec.Env = image.Rootfs, image.Environ()
+	}
+	maps.Copy(spec.Env, at.Env)
+	given, err := a.devices.take(at.AttemptId, at.Resources)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			a.devices.release(at.AttemptId)
+		}
+	}()
+	a.devices.equip(&spec, given)
+	return a.sb.Start(ctx, spec)
 }
 
 // refuse decides whether an attempt that is not here must not be started, and
@@ -398,6 +499,7 @@ func (a *Agent) follow(ctx context.Context, run *sandbox.Run) {
 	go func() {
 		select {
 		case <-run.Done():
+			a.devices.release(run.ID()) // before the platform hears of it and sends the next one
 			a.mark(run.ID())
 		case <-ctx.Done():
 		}

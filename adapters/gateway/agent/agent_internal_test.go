@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/adapters/gateway/images"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/bus"
@@ -136,18 +137,18 @@ func TestMemberRefuses(t *testing.T) {
 func TestInventory(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir(), Center: Center{ID: "c", CPU: "1500m", Memory: "2Gi", Prices: map[string]int64{"small": 7}, StaticWatts: 1.5}}
-	inv, err := inventory(cfg)
+	inv, err := inventory(cfg, map[string]int64{"gpu": 2})
 	must(t, err)
-	if inv.Capacity["cpu"] != 1500 || inv.Capacity["memory"] != 2<<30 || inv.Capacity["storage"] <= 0 || inv.StaticMilliwattsPerCpu != 1500 || len(inv.Offers) != 1 || inv.Offers[0].Price != 7 {
+	if inv.Capacity["cpu"] != 1500 || inv.Capacity["gpu"] != 2 || inv.Capacity["memory"] != 2<<30 || inv.Capacity["storage"] <= 0 || inv.StaticMilliwattsPerCpu != 1500 || len(inv.Offers) != 1 || inv.Offers[0].Price != 7 {
 		t.Errorf("declared: %v", inv)
 	}
 	cfg.Center = Center{ID: "c"}
-	if inv, err = inventory(cfg); err != nil || inv.Capacity["cpu"] < 1000 || inv.Capacity["memory"] < 1<<20 {
+	if inv, err = inventory(cfg, nil); err != nil || inv.Capacity["cpu"] < 1000 || inv.Capacity["memory"] < 1<<20 {
 		t.Errorf("measured: %v, %v", inv, err)
 	}
 	for _, bad := range []Center{{CPU: "x"}, {CPU: "-1"}, {Memory: "1.5"}} {
 		cfg.Center = bad
-		if _, err := inventory(cfg); fault.KindOf(err) != fault.Invalid {
+		if _, err := inventory(cfg, nil); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -159,12 +160,15 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(what, []byte("\x0a\x02\xff\xfe"))
 		f.Add(what, []byte(nil))
 	}
+	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, what string, data []byte) {
 		if what == "apply" || what == "remove" || what == "readlog" {
 			// Only what cannot be read: the rest needs a sandbox.
 			data = append([]byte{0x0a, 0x02, 0xff, 0xfe}, data...)
 		}
-		a := &Agent{inv: &adapterv1.Inventory{}}
+		store, err := images.Open(dir)
+		must(t, err)
+		a := &Agent{inv: &adapterv1.Inventory{}, images: store, log: slog.New(slog.DiscardHandler)}
 		out, err := a.answer(t.Context(), what, data)
 		if k := fault.KindOf(err); err != nil && k != fault.Invalid && k != fault.Unimplemented {
 			t.Fatalf("%s of %q: %q, %v", what, data, out, err)

@@ -278,7 +278,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	cpu := cpuMeter{}
-	sync := false
+	sync, declare := false, false
 	var again <-chan time.Time
 	for {
 		select {
@@ -286,21 +286,24 @@ func (a *Agent) heartbeats(ctx context.Context) {
 			return
 		case <-a.resync:
 			sync = true
+		case <-a.declare:
+			declare = true
 		case <-again:
 		case <-tick.C:
 		}
 		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(&cpu), Resync: sync}
-		if sync {
-			req.Inventory = a.inv
+		if sync || declare {
+			req.Inventory = a.inventory()
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)
-			if sync { // the bus is up before the platform listens on it
+			if sync || declare { // the bus is up before the platform listens on it
 				again = time.After(200 * time.Millisecond)
 			}
 			continue
 		}
+		declare = false
 		if sync {
 			a.log.Info("connected to the platform")
 			sync = false

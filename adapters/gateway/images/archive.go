@@ -21,8 +21,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"yunhe.dev/yunhe/internal/fault"
 )
 
 const (
@@ -71,38 +69,47 @@ type layer struct {
 // openArchive looks through an archive. One that cannot be read at will is
 // unpacked into the folder first.
 func openArchive(ctx context.Context, r Request, folder string) (*archive, error) {
-	file := r.Input
+	a := &archive{ctx: ctx, members: map[string]member{}}
+	from := r.Input
 	if r.Path != "-" {
-		var err error
-		if file, err = os.Open(r.Path); err != nil {
-			return nil, fault.Wrap(fault.Invalid, err, "%s cannot be read", r.Path)
+		f, err := os.Open(r.Path)
+		if err != nil {
+			return nil, bad("the archive cannot be read: %v", err)
 		}
+		from, a.file = f, f
 	}
-	a := &archive{ctx: ctx, file: file, members: map[string]member{}}
-	if err := a.open(r, folder); err != nil {
+	if err := a.open(from, r.Limits, filepath.Join(folder, spoolFile)); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *archive) close() { _ = a.file.Close() } // read only, or deleted
+func (a *archive) close() {
+	if a.file != nil {
+		_ = a.file.Close() // read only, or deleted
+	}
+}
 
-func (a *archive) open(r Request, folder string) error {
-	st, err := a.file.Stat()
+func (a *archive) open(from io.Reader, limits Limits, spool string) error {
+	in, how, err := unpacked(from)
 	if err != nil {
 		return err
 	}
-	in, how, err := unpacked(a.file)
-	if err != nil {
-		return err
+	defer in.close()
+	whole := false
+	if a.file != nil && how == plain {
+		st, err := a.file.Stat()
+		if err != nil {
+			return err
+		}
+		whole = st.Mode().IsRegular()
 	}
-	if how != plain || !st.Mode().IsRegular() {
-		if err := a.spool(in, r.Limits, filepath.Join(folder, spoolFile)); err != nil {
+	if !whole {
+		if err := a.spool(in, limits, spool); err != nil {
 			return err
 		}
 	}
-	in.close()
 	if _, err := a.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -124,7 +131,7 @@ func (a *archive) spool(in stream, limits Limits, to string) error {
 	if err != nil {
 		return errors.Join(readError(err), f.Close())
 	}
-	_ = a.file.Close() // read only
+	a.close()
 	a.file = f
 	return nil
 }

@@ -363,7 +363,7 @@ func TestCanceled(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	leftovers(t, folder)
-	if _, _, err := s.Load(t.Context(), images.Request{Path: filepath.Join(folder, "absent"), ID: "x"}); !says(err, fault.Invalid, "cannot be read") {
+	if _, _, err := s.Load(t.Context(), images.Request{Path: filepath.Join(folder, "absent"), ID: "x"}); !says(err, fault.Invalid, "no such file") {
 		t.Errorf("no archive: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ var DefaultLimits = Limits{Bytes: 64 << 30, Files: 1_000_000}
 // Request says what to load.
 type Request struct {
 	Path   string // of the archive; "-" is Input
-	Input  *os.File
+	Input  io.Reader
 	ID     string // empty: made from the name the archive gives the image
 	Ref    string // which image of the archive; empty: its only one
 	Limits Limits // zero: DefaultLimits
