@@ -53,7 +53,10 @@ each replica isolated in namespaces and control groups. It needs root.
 The first start needs a token, made with "yunhe center join-token"; it is read
 from --token or YUNHE_JOIN_TOKEN. The gateway keeps a key of its own in its data
 folder and dials out only. What runs goes on if the platform or the gateway is
-restarted.`,
+restarted.
+
+It offers the image "host", which is the machine's own programs, and what is
+loaded with "yunhe gateway image load".`,
 		Example: `  yunhe gateway --server https://yunhe.example.com --token yj_... --data /var/lib/yunhe-gateway --center center.yaml`,
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -95,5 +98,6 @@ restarted.`,
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c))
+	cmd.AddCommand(gatewayImageCommand(c))
 	return cmd
 }
