@@ -2,7 +2,7 @@
 // to bottom, in one function, and no component can be used before it exists.
 //
 //	engines     db (SQLite | PostgreSQL) · bus (NATS) · samples · objects
-//	components  identity · registry · adapters · scheduler · metering · jobs · monitor
+//	components  identity · registry · inventory · adapters · scheduler · metering · jobs · monitor
 //	edge        rpc (gRPC, Connect, REST, T/AI 123.6) · console
 //
 // Start order is the order of construction; stop order is its reverse: the
@@ -32,6 +32,7 @@ import (
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/inventory"
 	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
@@ -48,6 +49,7 @@ import (
 type App struct {
 	Identity  *identity.Service
 	Registry  *registry.Service
+	Inventory *inventory.Service
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
@@ -150,6 +152,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if err != nil {
 		return err
 	}
+	if a.Inventory, err = inventory.New(ctx, d, a.Registry, box, log); err != nil {
+		return err
+	}
 	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, box, filepath.Join(a.cfg.Data, "plugins"), log); err != nil {
 		return err
 	}
@@ -226,6 +231,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 	if a.cfg.runs(API) {
 		a.Identity.Register(srv)
 		a.Registry.Register(srv)
+		a.Inventory.Register(srv)
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)

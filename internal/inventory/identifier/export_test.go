@@ -1,0 +1,3 @@
+package identifier
+
+var CheckCharacters = checkCharacters
