@@ -15,6 +15,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"yunhe.dev/yunhe/adapters/kubernetes"
+	"yunhe.dev/yunhe/adapters/slurm"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/app"
@@ -24,7 +26,10 @@ import (
 
 // drivers are the plug-ins that come with the program; each runs as a process
 // of its own, which the platform starts.
-var drivers = map[string]func(ctx context.Context, log *slog.Logger) error{}
+var drivers = map[string]func(ctx context.Context, log *slog.Logger) error{
+	kubernetes.Name: driverOf(&kubernetes.Driver{}, kubernetes.New),
+	slurm.Name:      driverOf(&slurm.Driver{}, slurm.New),
+}
 
 // driverCommand is what the platform starts; people have no use for it.
 func driverCommand(*cli) *cobra.Command {
