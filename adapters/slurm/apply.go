@@ -70,7 +70,7 @@ func (d *Driver) attempt(id string) *attempt {
 	defer d.mu.Unlock()
 	a := d.attempts[id]
 	if a == nil {
-		a = &attempt{id: id}
+		a = &attempt{id: id, made: time.Now()}
 		d.attempts[id] = a
 	}
 	return a
@@ -80,25 +80,27 @@ func (d *Driver) attempt(id string) *attempt {
 // if this call decides that.
 func (d *Driver) decided(a *attempt, seen bool) bool {
 	var r *record
-	buried := false
+	buried := ""
 	if d.folder != nil {
-		r, buried = d.folder.read(a.id), d.folder.forgotten(a.id)
+		r, buried = d.folder.read(a.id), d.folder.buried(a.id)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lost := func(why string) {
-		d.settle(a, &adapterv1.Status{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "lost", ExitCode: -1, Message: why})
+	over := func(reason, why string) {
+		d.settle(a, &adapterv1.Status{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reason, ExitCode: -1, Message: why})
 	}
 	switch {
 	case a.final != nil || a.finishing:
-	case buried || !a.forgotten.IsZero():
+	case buried == wasStopped:
+		over("never_started", "it was stopped before it was submitted")
+	case buried != "" || !a.forgotten.IsZero():
 		a.forgotten = time.Time{} // it is asked for, so it is answered
-		lost("it was forgotten here; it is not run again")
+		over("lost", "it was forgotten here; it is not run again")
 	case len(a.jobs) > 0 || a.submitted != 0:
 	case r != nil && r.started:
-		d.settle(a, gone(facts{attempt: a.id, record: r}, nil))
+		a.inFolder, a.at = true, time.Now() // the next look finds its job, or ends it
 	case seen && a.doubt.IsZero():
-		lost("Slurm does not know this run any more")
+		over("lost", "Slurm does not know this run any more")
 	default:
 		return false
 	}
@@ -222,6 +224,12 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 	return map[string]any{"script": script, "job": job}, nil
 }
 
+// The most that Slurm can write down for one node.
+const (
+	maxCPUs   = 65000
+	maxMemory = 1 << 50
+)
+
 // amounts adds what an attempt needs.
 func (d *Driver) amounts(job map[string]any, resources map[string]int64, value func(int64) any) error {
 	var generic []string
@@ -232,6 +240,10 @@ func (d *Driver) amounts(job map[string]any, resources map[string]int64, value f
 		case n < 0:
 			return fmt.Errorf("resources.%s must be at least 0, got %d", name, n)
 		case n == 0, name == "storage":
+		case name == "cpu" && n > maxCPUs*1000:
+			return fmt.Errorf("resources.cpu is %d cores, and no node of Slurm's has more than %d", n/1000, maxCPUs)
+		case name == "memory" && n > maxMemory, mapped && n > maxCPUs:
+			return fmt.Errorf("resources.%s is %d, more than any node of Slurm's has", name, n)
 		case name == "cpu":
 			job["cpus_per_task"] = (n + 999) / 1000
 		case name == "memory":
@@ -317,19 +329,21 @@ func (d *Driver) halt(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	j, never := d.stopping(a)
+	jobs, never := d.stopping(a)
 	if never {
-		d.bury(id) // so that a later process knows, too
+		d.bury(id, wasStopped) // so that a later process knows, too
 	}
-	if j == nil {
-		return nil
+	for _, j := range jobs {
+		if err := d.signal(ctx, j); err != nil {
+			return err
+		}
 	}
-	return d.signal(ctx, j)
+	return nil
 }
 
-// stopping notes that an attempt is to end and returns its job, nil if it needs
-// nothing more. never: it was not submitted, and will not be.
-func (d *Driver) stopping(a *attempt) (j *job, never bool) {
+// stopping notes that an attempt is to end and returns its jobs that have not
+// ended. never: it was not submitted, and will not be.
+func (d *Driver) stopping(a *attempt) (jobs []*job, never bool) {
 	var r *record
 	if d.folder != nil {
 		r = d.folder.read(a.id)
@@ -340,15 +354,14 @@ func (d *Driver) stopping(a *attempt) (j *job, never bool) {
 		return nil, false
 	}
 	a.stopped = true
-	if len(a.jobs) > 0 {
-		j, _ = choose(a.jobs)
-		if j != nil && a.again.IsZero() {
+	for _, j := range a.jobs {
+		if j.end() == "" {
+			jobs = append(jobs, j)
 			a.again = time.Now().Add(graceOf(j) + harderAfter)
 		}
-		if j != nil && j.end() != "" {
-			j = nil
-		}
-		return j, false
+	}
+	if len(a.jobs) > 0 {
+		return jobs, false
 	}
 	st := &adapterv1.Status{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "never_started", ExitCode: -1, Message: "it was stopped before it was submitted"}
 	ran := a.submitted != 0 || r != nil && r.started
@@ -416,15 +429,15 @@ func (d *Driver) forget(id string) {
 	a.forgotten, a.final = time.Now(), nil
 	d.board.Delete(id)
 	d.mu.Unlock()
-	d.bury(id)
+	d.bury(id, wasForgotten)
 }
 
 // bury deletes an attempt's folder, if it can be reached from here.
-func (d *Driver) bury(id string) {
+func (d *Driver) bury(id, why string) {
 	if d.folder == nil {
 		return
 	}
-	if err := d.folder.bury(id); err != nil {
+	if err := d.folder.bury(id, why); err != nil {
 		d.log.Warn("what an attempt left on the shared file system is not removed; may this process delete there?", "attempt_id", id, "error", err)
 	}
 }

@@ -12,6 +12,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
 
 // folder is the shared directory as this machine sees it. Jobs write there, so
@@ -92,8 +96,12 @@ func (f *folder) read(attempt string) *record {
 		return r
 	}
 	r.started = true
-	r.job = startedJob(was)
-	b, err := readFile(root, attempt+"/exit", 256)
+	r.job, r.from = startedJob(was)
+	b, err := readFile(root, attempt+"/.told", 64<<10)
+	if err == nil {
+		r.parseTold(attempt, b)
+	}
+	b, err = readFile(root, attempt+"/exit", 256)
 	if err == nil {
 		r.parseExit(string(b))
 	}
@@ -103,17 +111,55 @@ func (f *folder) read(attempt string) *record {
 	return r
 }
 
-// startedJob reads the job from the link that says who runs an attempt.
-func startedJob(link string) int64 {
+// ready reports whether an attempt's script has come to its command.
+func (f *folder) ready(attempt string) bool {
+	root, err := f.open()
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) // what cannot be looked at is not waited for
+	}
+	_, err = root.Lstat(attempt + "/.ready")
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// startedJob reads the job, and when it began, from the link that says who runs
+// an attempt.
+func startedJob(link string) (job, from int64) {
 	parts := strings.Split(link, ":")
-	if len(parts) != 3 || parts[0] != "yunhe" {
-		return 0
+	if len(parts) != 4 || parts[0] != "yunhe" {
+		return 0, 0
 	}
-	n, err := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil || n < 0 {
-		return 0
+	job, err := strconv.ParseInt(parts[1], 10, 48)
+	from, err2 := strconv.ParseInt(parts[3], 10, 48)
+	if err != nil || err2 != nil || job < 0 || from < 0 || from > 1<<40 {
+		return 0, 0
 	}
-	return n
+	return job, from
+}
+
+// parseTold reads what tell wrote.
+func (r *record) parseTold(attempt string, b []byte) {
+	st := &adapterv1.Status{}
+	if proto.Unmarshal(b, st) == nil && st.AttemptId == attempt && st.Phase == adapterv1.Phase_PHASE_ENDED {
+		r.kept = st
+	}
+}
+
+// tell keeps what was told of an attempt's end beside its output, so that a
+// later process says the same when Slurm does not know the job any more.
+func (f *folder) tell(st *adapterv1.Status) error {
+	root, err := f.open()
+	if err != nil {
+		return err
+	}
+	b, err := proto.Marshal(st)
+	if err != nil {
+		return fmt.Errorf("encode the status of %s: %w", st.AttemptId, err)
+	}
+	name := st.AttemptId + "/.told"
+	if err := root.WriteFile(name+".new", b, 0o640); err != nil {
+		return err
+	}
+	return root.Rename(name+".new", name)
 }
 
 // parseExit reads "CODE WHY SECONDS LOGBYTES".
@@ -207,19 +253,31 @@ func (f *folder) log(attempt string, offset, limit int64) (data []byte, size int
 	return data[:n], size, err
 }
 
-// forgotten reports whether an attempt has a tombstone.
-func (f *folder) forgotten(attempt string) bool {
+// What a tombstone says of its attempt.
+const (
+	wasForgotten = "forgotten"
+	wasStopped   = "stopped before it was submitted"
+)
+
+// buried returns what an attempt's tombstone says, "" if it has none.
+func (f *folder) buried(attempt string) string {
 	root, err := f.open()
 	if err != nil {
-		return false
+		return ""
 	}
-	_, err = root.Lstat(tombstones + "/" + attempt)
-	return err == nil
+	if _, err := root.Lstat(tombstones + "/" + attempt); err != nil {
+		return ""
+	}
+	b, err := readFile(root, tombstones+"/"+attempt, 64)
+	if err != nil || string(b) != wasStopped {
+		return wasForgotten
+	}
+	return wasStopped
 }
 
 // bury deletes what is kept of an attempt and sees to it that it never runs:
 // first the tombstone, which the script looks for after it made its link.
-func (f *folder) bury(attempt string) error {
+func (f *folder) bury(attempt, why string) error {
 	root, err := f.open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no job has run yet; the folder is for the first one to make, as its user
@@ -230,11 +288,7 @@ func (f *folder) bury(attempt string) error {
 	if err := root.Mkdir(tombstones, 0o775); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	stone, err := root.OpenFile(tombstones+"/"+attempt, os.O_CREATE|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	if err := stone.Close(); err != nil {
+	if err := root.WriteFile(tombstones+"/"+attempt, []byte(why), 0o644); err != nil {
 		return err
 	}
 	return root.RemoveAll(attempt)

@@ -50,7 +50,7 @@ func (d *Driver) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*ada
 		}
 		select {
 		case <-ctx.Done():
-			return res, nil
+			return nil, canceled(ctx)
 		case <-until.C:
 			return res, nil
 		case <-tick.C:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,10 +25,12 @@ type attempt struct {
 
 	// The rest is guarded by the driver's mu.
 
+	made      time.Time         // when a call first named it; zero: Slurm or its folder did
 	jobs      []*job            // as the last whole list had them
 	submitted int64             // the job this process submitted, 0 if none
 	at        time.Time         // when it was submitted
 	doubt     time.Time         // when a submission went out that nobody answered; zero: none
+	began     time.Time         // when its job was first seen running before its command
 	stopped   bool              // its end was asked for
 	again     time.Time         // when to ask Slurm once more, harder; zero: never
 	unlisted  int               // whole lists without a job of it
@@ -36,11 +39,6 @@ type attempt struct {
 	finishing bool              // its folder is being read
 	final     *adapterv1.Status // its end, once known
 	forgotten time.Time         // zero: not
-}
-
-// known reports whether an attempt must not be submitted any more.
-func (a *attempt) known() bool {
-	return len(a.jobs) > 0 || a.submitted != 0 || a.final != nil || a.finishing || !a.forgotten.IsZero()
 }
 
 // How often the loop looks at what.
@@ -217,6 +215,16 @@ func (d *Driver) lookAtJobs(ctx context.Context, c *looks) error {
 		}
 	}
 	d.sawJobs(ctx, begun, byAttempt, old)
+	if first {
+		d.settled(ctx)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if first {
+		d.log.Info("the jobs of the cluster are known", "attempts", len(d.attempts))
+	}
+	d.seen = begun
+	d.tell()
 	return nil
 }
 
@@ -270,7 +278,8 @@ func (d *Driver) sawNoChange(begun time.Time) {
 // sawJobs takes in a whole list of jobs that was asked for at begun. old are
 // attempts that have a folder.
 func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[string][]*job, old []string) {
-	buried := d.buried(byAttempt, old)
+	buried, owners := d.buried(byAttempt, old), d.owners(byAttempt)
+	early := d.early(byAttempt)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range old {
@@ -288,13 +297,40 @@ func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[str
 		}
 	}
 	for id, a := range d.attempts {
-		d.update(ctx, a, byAttempt[id], begun)
+		if jobs := byAttempt[id]; early[id] && begun.Sub(a.beginning(begun)) < lateMost {
+			a.jobs, a.unlisted, a.doubt = jobs, 0, time.Time{}
+			d.look()
+			continue // its command runs in a moment
+		}
+		d.update(ctx, a, byAttempt[id], owners[id], begun)
 	}
-	if d.seen.IsZero() {
-		d.log.Info("the jobs of the cluster are known", "attempts", len(d.attempts))
+}
+
+// settled waits until the ends found by the first look are known whole: readers
+// begin with how everything is. A shared file system that hangs holds them up
+// for a while only.
+func (d *Driver) settled(ctx context.Context) {
+	timer := time.NewTimer(firstMost)
+	defer timer.Stop()
+	for {
+		d.mu.Lock()
+		open, news := false, d.news
+		for _, a := range d.attempts {
+			open = open || a.finishing
+		}
+		d.mu.Unlock()
+		if !open {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			d.log.Warn("the folders of attempts take long to read; some ends are told later")
+			return
+		}
 	}
-	d.seen = begun
-	d.tell()
 }
 
 // buried finds which of the attempts this process does not know are forgotten.
@@ -312,21 +348,69 @@ func (d *Driver) buried(byAttempt map[string][]*job, old []string) map[string]bo
 	}
 	d.mu.Unlock()
 	for _, id := range append(unknown, old...) {
-		if d.folder.forgotten(id) {
+		if d.folder.buried(id) != "" {
 			out[id] = true
 		}
 	}
 	return out
 }
 
+// early finds jobs that Slurm calls running whose script has not come to the
+// command yet: what is told to run can be stopped gracefully. Not many are
+// looked at, for the file system may be slow.
+func (d *Driver) early(byAttempt map[string][]*job) map[string]bool {
+	const most = 100
+	out := map[string]bool{}
+	if d.folder == nil {
+		return out
+	}
+	var ask []string
+	d.mu.Lock()
+	for id, jobs := range byAttempt {
+		old, _ := d.board.Get(id)
+		if a := d.attempts[id]; len(jobs) == 1 && jobs[0].running() && a != nil && old != nil && old.Phase == adapterv1.Phase_PHASE_PENDING && len(ask) < most {
+			ask = append(ask, id)
+		}
+	}
+	d.mu.Unlock()
+	for _, id := range ask {
+		if !d.folder.ready(id) {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// beginning is when a job of the attempt was first seen to begin.
+func (a *attempt) beginning(now time.Time) time.Time {
+	if a.began.IsZero() {
+		a.began = now
+	}
+	return a.began
+}
+
+// owners reads which job has made the link of attempts that have several.
+func (d *Driver) owners(byAttempt map[string][]*job) map[string]int64 {
+	out := map[string]int64{}
+	for id, jobs := range byAttempt {
+		if len(jobs) > 1 && d.folder != nil {
+			out[id] = d.folder.read(id).job
+		}
+	}
+	return out
+}
+
 // update takes in the jobs of one attempt; d.mu is held.
-func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, begun time.Time) {
+func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, owner int64, begun time.Time) {
+	if a.submitted == 0 {
+		jobs = slices.DeleteFunc(jobs, (*job).refused)
+	}
 	if len(jobs) == 0 {
 		d.unlisted(ctx, a, begun)
 		return
 	}
 	a.jobs, a.unlisted, a.doubt = jobs, 0, time.Time{}
-	mine, superfluous := choose(jobs)
+	mine, superfluous := choose(jobs, owner)
 	for _, j := range jobs {
 		if _, stop := noted(string(j.Comment), "stop"); stop {
 			a.stopped = true
@@ -348,8 +432,11 @@ func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, begun time
 	if a.finishing {
 		return
 	}
-	f := facts{attempt: a.id, jobs: jobs, stopped: a.stopped}
+	f := facts{attempt: a.id, jobs: jobs, owner: owner, stopped: a.stopped}
 	st := judge(f)
+	if len(jobs) > 1 && owner == 0 && d.folder != nil && st.Phase == adapterv1.Phase_PHASE_RUNNING {
+		return // which of them runs it is about to be decided
+	}
 	if st.Phase != adapterv1.Phase_PHASE_ENDED || st.Reason != "lost" {
 		a.lostAt = time.Time{}
 	} else if d.cfg.Requeue && mine != nil {
@@ -384,9 +471,11 @@ func (d *Driver) unlisted(ctx context.Context, a *attempt, begun time.Time) {
 	case a.final != nil, a.finishing:
 		a.jobs = nil
 	case len(a.jobs) == 0 && a.submitted == 0 && !a.inFolder:
-		// Nothing was submitted, as far as is known.
-		if !a.doubt.IsZero() && begun.Sub(a.doubt) > forgetAfter {
+		// Nothing was submitted, as far as is known: it was refused, or the
+		// submission failed and was not repeated.
+		if begun.Sub(a.made) > forgetAfter && begun.Sub(a.doubt) > forgetAfter && a.op.TryLock() {
 			delete(d.attempts, a.id)
+			a.op.Unlock()
 		}
 	case a.unlisted >= 2 || a.inFolder && a.submitted == 0:
 		before, _ := d.board.Get(a.id)
@@ -406,6 +495,9 @@ func (d *Driver) publish(st *adapterv1.Status) {
 // settle makes a status an attempt's end; d.mu is held.
 func (d *Driver) settle(a *attempt, st *adapterv1.Status) {
 	a.final, a.finishing = st, false
+	if d.seen.IsZero() {
+		d.tell() // the first look waits for it
+	}
 	if a.forgotten.IsZero() {
 		d.publish(st)
 	}
@@ -444,15 +536,19 @@ const inlineLog = 8 << 10
 const (
 	lateEvery = 50 * time.Millisecond
 	lateMost  = 2 * time.Second
+	firstMost = 5 * time.Second // for all that the first look finds
 )
 
 // complete adds to an end what the folder and slurmdbd know.
 func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status, submitted int64, st *adapterv1.Status) *adapterv1.Status {
 	if d.folder != nil {
-		mine, _ := choose(f.jobs)
+		mine, _ := choose(f.jobs, f.owner)
 		// Only a script that came to its end has written how.
 		late := mine != nil && (mine.end() == "COMPLETED" || mine.end() == "FAILED" && mine.Exit.signal != 9)
 		f.record = d.readRecord(ctx, f.attempt, late)
+		if len(f.jobs) > 1 {
+			f.owner = f.record.job
+		}
 	}
 	switch {
 	case len(f.jobs) > 0:
@@ -472,10 +568,18 @@ func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status
 			}
 		}
 	}
+	if f.record != nil && f.record.kept != nil {
+		return f.record.kept
+	}
 	if r := f.record; r != nil && r.ended && r.logSize <= inlineLog {
 		data, size, err := d.folder.log(f.attempt, 0, inlineLog+1)
 		if err == nil && int64(len(data)) == size && size == r.logSize {
 			st.Log, st.LogInline, st.LogBytes = data, true, size
+		}
+	}
+	if r := f.record; r != nil && r.started {
+		if err := d.folder.tell(st); err != nil {
+			d.log.Debug("how an attempt ended is not kept in its folder", "attempt_id", f.attempt, "error", err)
 		}
 	}
 	return st

@@ -37,8 +37,8 @@ func TestJobs(t *testing.T) {
 			code   int32
 		}{
 			"exit 7":             {"exit", 7},
-			"kill -SEGV $$":      {"signal", -1},
-			"kill -KILL $$":      {"signal", -1},
+			"kill -SEGV $$":      {"signal", 139},
+			"kill -KILL $$":      {"signal", 137},
 			"exit 199":           {"exit", 199},
 			"no-such-command-xx": {"exit", 127},
 		} {
@@ -110,7 +110,7 @@ func TestJobs(t *testing.T) {
 		if _, err := s.Run(t.Context(), "", "scancel", "--name=yunhe:"+a.AttemptId); err != nil {
 			t.Fatal(err)
 		}
-		if st := v.ended(a.AttemptId); st.Reason != "stopped" || !strings.Contains(st.Message, "not by the platform") {
+		if st := v.ended(a.AttemptId); st.Reason != "lost" || !strings.Contains(st.Message, "not by the platform") {
 			t.Errorf("status is {%v}", st)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -20,7 +21,7 @@ import (
 //
 // In ROOT/ATTEMPT, a folder of the file system that the nodes share:
 //
-//	.started   a symbolic link to "yunhe:JOB:RESTARTS", made before anything
+//	.started   a symbolic link to "yunhe:JOB:RESTARTS:SECONDS", made before anything
 //	           runs. Making a link is atomic, also over NFS, and fails if there
 //	           is one: whoever made it runs, every other job of the attempt
 //	           ends with signalTwice. A link, not a folder, because a link can be
@@ -64,6 +65,9 @@ func (p plan) script() (string, error) {
 		return "", err
 	}
 	var s strings.Builder
+	if p.attempt.Command == "" {
+		return "", errors.New("command is empty")
+	}
 	fmt.Fprintf(&s, "#!/bin/bash\n# Made by Yunhe for attempt %s; see docs/howto/slurm.md.\n", p.attempt.AttemptId)
 	fmt.Fprintf(&s, "root=%s\nattempt=%s\ngrace=%d\nlimit=%d\nagain=%t\n", quote(p.root), quote(p.attempt.AttemptId),
 		max(p.attempt.StopGraceSeconds, 0), max(p.attempt.TimeoutSeconds, 0), p.again)
@@ -91,7 +95,7 @@ func (p plan) script() (string, error) {
 		fmt.Fprintf(&s, "\t%s || { echo 'yunhe: a setup line of this center failed: '%s >&2; exit 1; }\n", strings.TrimSpace(line), quote(line))
 	}
 	if strings.ContainsRune(p.attempt.Command, 0) {
-		return "", fmt.Errorf("command has a zero byte")
+		return "", errors.New("command has a zero byte")
 	}
 	argv := append(slices.Clone(p.image.Prefix), "/bin/sh", "-c", p.attempt.Command)
 	for i := range argv {
@@ -114,14 +118,15 @@ end_by() { ulimit -c 0; trap - "$1" 2>/dev/null; kill -"$1" $$; exit $((128 + $1
 
 # 1. Only one job of the attempt may run, and only once.
 mkdir -p -- "$dir" || end_by @NOSTART
-me=yunhe:$SLURM_JOB_ID:${SLURM_RESTART_COUNT:-0}
-if ! ln -s -- "$me" "$dir/.started" 2>/dev/null; then
+me=yunhe:$SLURM_JOB_ID:${SLURM_RESTART_COUNT:-0}:
+now=${SLURM_JOB_START_TIME:-$(date +%s)}
+if ! ln -s -- "$me$now" "$dir/.started" 2>/dev/null; then
 	was=$(readlink -- "$dir/.started")
 	case $was in
-	"$me") ;;
+	"$me"*) ;;
 	"yunhe:$SLURM_JOB_ID:"*)
 		[ "$again" = true ] || end_by @TWICE
-		rm -f -- "$dir/exit" "$dir/.ready" && ln -sfn -- "$me" "$dir/.started" || end_by @NOSTART ;;
+		rm -f -- "$dir/exit" "$dir/.ready" && ln -sfn -- "$me$now" "$dir/.started" || end_by @NOSTART ;;
 	"") end_by @NOSTART ;;
 	*) end_by @TWICE ;;
 	esac

@@ -72,8 +72,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/sdk/adapter"
 )
@@ -190,7 +188,7 @@ func (d *Driver) whole(ctx context.Context, t time.Time) error {
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return connect.NewError(connect.CodeCanceled, ctx.Err())
+			return canceled(ctx)
 		case <-timer.C:
 			return unavailable("the jobs of %s could not be read within %v", d.api.where(), patience)
 		}

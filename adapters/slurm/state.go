@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
 
@@ -12,6 +14,7 @@ import (
 type facts struct {
 	attempt string
 	jobs    []*job  // those Slurm lists by the attempt's name, at least one
+	owner   int64   // the job that the attempt's folder names; 0: not known
 	stopped bool    // the platform asked for its end
 	record  *record // what its folder says; nil if that cannot be seen
 }
@@ -23,10 +26,12 @@ type record struct {
 	ended   bool  // the fields below are known
 	code    int
 	why     string // done, stopped, limit, nostart
-	at      int64  // seconds
+	from    int64  // when it began, seconds
+	at      int64  // when it ended
 	logSize int64
-	cpu     int64 // microseconds
-	readErr error // the folder could not be read
+	cpu     int64             // microseconds
+	kept    *adapterv1.Status // what was told of its end, nil if nothing
+	readErr error             // the folder could not be read
 }
 
 const second = 1_000_000 // microseconds
@@ -66,23 +71,31 @@ func (j *job) running() bool {
 	return false
 }
 
+// refused reports whether a job is what is left of a submission that Slurm
+// answered with an error: it lists those, too.
+func (j *job) refused() bool { return j.end() == "FAILED" && j.Reason == "BadConstraints" && !j.ran() }
+
 // twice reports whether a job found that another had run its attempt.
 func (j *job) twice() bool { return j.end() == "FAILED" && j.Exit.signal == signalTwice }
 
-// choose returns the job that is its attempt's, and the others that could
-// still start; they are superfluous. Normally there is one. There are more if
-// a submission got through whose answer did not: the one that began is the
-// attempt's, before that the one submitted first, and a job that found itself
-// superfluous never is. It returns nil if there are only such.
-func choose(jobs []*job) (mine *job, superfluous []*job) {
+// choose returns the job that is its attempt's, and others that wait and can be
+// canceled. Normally there is one job. There are more if a submission got
+// through whose answer did not. owner is the job that has made the attempt's
+// link, 0 if that is not known; then it is the job that began, before that the
+// one submitted first, and never one that found itself superfluous. A job that
+// runs is never called superfluous: it finds out by itself, and may be the one
+// that is not. It returns nil if there are only superfluous ones.
+func choose(jobs []*job, owner int64) (mine *job, superfluous []*job) {
 	order := func(j *job) int64 {
 		switch {
-		case j.running() || j.end() != "" && j.ran():
+		case owner != 0 && j.ID.n == owner:
 			return 0
-		case j.end() == "":
+		case j.running() || j.end() != "" && j.ran():
 			return 1
+		case j.end() == "":
+			return 2
 		}
-		return 2
+		return 3
 	}
 	sorted := slices.Clone(jobs)
 	slices.SortFunc(sorted, func(a, b *job) int {
@@ -94,11 +107,12 @@ func choose(jobs []*job) (mine *job, superfluous []*job) {
 		return 0
 	})
 	for _, j := range sorted {
+		settled := mine != nil && (mine.ID.n == owner || mine.end() != "" && mine.ran())
 		switch {
 		case j.twice():
 		case mine == nil:
 			mine = j
-		case j.end() == "":
+		case settled && j.end() == "" && !j.running():
 			superfluous = append(superfluous, j)
 		}
 	}
@@ -108,11 +122,13 @@ func choose(jobs []*job) (mine *job, superfluous []*job) {
 // judge says how an attempt is. It decides; it asks nobody.
 func judge(f facts) *adapterv1.Status {
 	st := &adapterv1.Status{AttemptId: f.attempt}
-	j, _ := choose(f.jobs)
+	j, _ := choose(f.jobs, f.owner)
 	switch {
 	case j == nil:
 		onlyTwice(st, f)
 		return st
+	case f.record != nil && f.record.kept != nil && j.end() != "":
+		return f.record.kept
 	case j.end() != "":
 		ended(st, j, f)
 	case j.running():
@@ -129,15 +145,15 @@ func judge(f facts) *adapterv1.Status {
 
 // onlyTwice: all jobs there are found that the attempt had run before.
 func onlyTwice(st *adapterv1.Status, f facts) {
+	if r := f.record; r != nil && (r.ended || r.kept != nil) {
+		proto.Merge(st, gone(f, nil))
+		return
+	}
 	st.Phase, st.Reason, st.ExitCode = adapterv1.Phase_PHASE_ENDED, "lost", -1
 	last := f.jobs[len(f.jobs)-1]
 	if last.Restarts.or(0) > 0 {
 		st.StartedAt, st.EndedAt = last.Started.or(0)*second, last.Ended.or(0)*second
 		st.Message = fmt.Sprintf("Slurm started job %d again, which requeue does not allow here; how far its first run came is not known", last.ID.n)
-		return
-	}
-	if f.record != nil && f.record.ended {
-		fromRecord(st, f)
 		return
 	}
 	st.Message = "it ran before, as a job that Slurm does not know any more; how it ended is not known"
@@ -165,8 +181,8 @@ func ended(st *adapterv1.Status, j *job, f facts) {
 		failed(st, j, f.stopped, where)
 	case "CANCELLED":
 		st.Reason = "stopped"
-		if !f.stopped {
-			st.Message = where + " was canceled at the cluster, not by the platform" + because(j)
+		if !f.stopped { // whoever wanted it does not know that it is gone
+			st.Reason, st.Message = "lost", where+" was canceled at the cluster, not by the platform"+because(j)
 		}
 	case "TIMEOUT", "DEADLINE":
 		st.Reason, st.Message = "wall_time", where+" met Slurm's time limit"
@@ -199,6 +215,7 @@ func failed(st *adapterv1.Status, j *job, stopped bool, where string) {
 	case sig == outputFailed:
 		st.Reason, st.Message = "start_failed", where+": Slurm could not start its script"
 	case sig != 0:
+		st.ExitCode = int32(128 + sig) // or it exited so: a shell cannot tell
 		st.Reason, st.Message = "signal", fmt.Sprintf("%s was ended by signal %d", where, sig)
 	case j.Exit.code != 0:
 		st.Reason, st.ExitCode = "exit", int32(j.Exit.code)
@@ -223,6 +240,7 @@ func fromRecord(st *adapterv1.Status, f facts) {
 	case r.code == 0:
 		st.Reason, st.ExitCode = "completed", 0
 	case r.code > 128 && r.code <= 188:
+		st.ExitCode = int32(r.code)
 		st.Reason, st.Message = "signal", fmt.Sprintf("it was ended by signal %d", r.code-128)
 	default:
 		st.Reason, st.ExitCode = "exit", int32(r.code)
@@ -237,11 +255,14 @@ func gone(f facts, before *adapterv1.Status) *adapterv1.Status {
 		st.StartedAt = before.StartedAt
 	}
 	switch r := f.record; {
+	case r != nil && r.kept != nil:
+		return r.kept
 	case r != nil && r.ended:
 		fromRecord(st, f)
 		if st.StartedAt == 0 {
-			st.StartedAt = st.EndedAt
+			st.StartedAt = r.from * second
 		}
+		st.EndedAt = max(st.EndedAt, st.StartedAt)
 	case r != nil && r.readErr == nil && !r.started:
 		st.Reason, st.StartedAt, st.Message = "never_started", 0, "Slurm does not know its job any more, and it has not run"
 	case before == nil || before.Phase == adapterv1.Phase_PHASE_UNSPECIFIED:

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,6 +38,15 @@ func unavailable(format string, args ...any) error {
 	return connect.NewError(connect.CodeUnavailable, fmt.Errorf(format, args...))
 }
 
+// canceled is the error of a call whose context has ended.
+func canceled(ctx context.Context) error {
+	code := connect.CodeCanceled
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		code = connect.CodeDeadlineExceeded
+	}
+	return connect.NewError(code, ctx.Err())
+}
+
 // Discover answers with the inventory as it is known: a look is at most a few
 // seconds old. While the cluster cannot be reached it is an error.
 func (d *Driver) Discover(ctx context.Context, _ *adapterv1.DiscoverRequest) (*adapterv1.DiscoverResponse, error) {
@@ -55,7 +65,7 @@ func (d *Driver) Discover(ctx context.Context, _ *adapterv1.DiscoverRequest) (*a
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return nil, connect.NewError(connect.CodeCanceled, ctx.Err())
+			return nil, canceled(ctx)
 		case <-timer.C:
 			return nil, unavailable("%s has not said within %v what nodes there are", d.api.where(), patience)
 		}
@@ -68,16 +78,19 @@ func (d *Driver) Watch(ctx context.Context, _ *adapterv1.WatchRequest, stream *c
 	var sent view
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	due := true
+	due := false
 	for {
 		d.mu.Lock()
 		v, news := d.view, d.news
 		d.mu.Unlock()
 		messages := changes(sent, v)
 		if len(messages) == 0 && due {
-			messages = []*adapterv1.WatchResponse{{Trouble: v.trouble}}
-			if v.trouble == "" {
-				messages[0].Measurement = v.measured
+			messages = []*adapterv1.WatchResponse{{Trouble: v.trouble, Measurement: v.measured}}
+			switch {
+			case v.trouble != "":
+				messages[0].Measurement = nil
+			case sent.inventory == nil: // nothing may come before the whole but trouble
+				messages[0].Trouble = fmt.Sprintf("%s has not answered yet, after %v", d.api.where(), beat)
 			}
 		}
 		for _, m := range messages {
