@@ -124,6 +124,13 @@ function consoleRouter() {
           path: "centers/:centerId",
           lazy: async () => ({ Component: (await import("./pages/CenterDetail")).CenterDetail }),
         },
+        { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
+        { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
+        { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },
+        {
+          path: "plugins/:name",
+          lazy: async () => ({ Component: (await import("./pages/PluginDetail")).PluginDetail }),
+        },
         { path: "specs", lazy: async () => ({ Component: (await import("./pages/Specs")).Specs }) },
         { path: "images", lazy: async () => ({ Component: (await import("./pages/Images")).Images }) },
         { path: "policies", lazy: async () => ({ Component: (await import("./pages/Policies")).Policies }) },

@@ -8,6 +8,7 @@ import { allPages, call } from "./api";
 import { useFeed, useJobChanges } from "./feed";
 import type { Center, Spec } from "./gen/yunhe/registry/v1/registry_pb";
 import { applyChanges, type JobFilter, type JobPages } from "./lib/joblist";
+import type { NodeFilter } from "./lib/nodes";
 import { useClients, useSession } from "./session";
 
 const PAGE = 1000;
@@ -55,6 +56,52 @@ export function useGateways() {
     queryFn: async ({ signal }) => (await adapters.listGateways({}, call(signal))).gateways,
     enabled: can("adapters.read"),
     refetchInterval: 10_000,
+  });
+}
+
+/** The plug-ins there are, without schemas and instances. */
+export function usePlugins() {
+  const { adapters } = useClients();
+  const { can } = useSession();
+  return useQuery({
+    queryKey: ["plugins"],
+    queryFn: async ({ signal }) => (await adapters.listPlugins({}, call(signal))).plugins,
+    enabled: can("adapters.read"),
+    refetchInterval: LIVE_MS,
+  });
+}
+
+/** One plug-in with its schema and instances, read again this often; "" reads none. */
+export function usePlugin(name: string, everyMs = LIVE_MS) {
+  const { adapters } = useClients();
+  const { can } = useSession();
+  return useQuery({
+    queryKey: ["plugins", name],
+    queryFn: ({ signal }) => adapters.getPlugin({ name }, call(signal)),
+    enabled: name !== "" && can("adapters.read"),
+    refetchInterval: everyMs,
+  });
+}
+
+/** One page of nodes, by center and name; "" is the first page's token. */
+export function useNodes(filter: NodeFilter, pageSize: number, pageToken: string) {
+  const { registry } = useClients();
+  return useQuery({
+    queryKey: ["nodes", filter, pageSize, pageToken],
+    queryFn: ({ signal }) =>
+      registry.listNodes(
+        {
+          pageSize,
+          pageToken,
+          aiCenterId: filter.centerId,
+          state: filter.state,
+          acceleratorModel: filter.model,
+          labels: filter.labels,
+        },
+        call(signal),
+      ),
+    refetchInterval: LIVE_MS,
+    placeholderData: keepPreviousData,
   });
 }
 

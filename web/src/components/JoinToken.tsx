@@ -1,6 +1,6 @@
 // Makes a token with which one compute gateway may join the network.
 import { useMutation } from "@tanstack/react-query";
-import { Button, Form, Input, InputNumber, Modal, Result } from "antd";
+import { Button, Form, Input, InputNumber, Result } from "antd";
 import { useTranslation } from "react-i18next";
 import { call } from "../api";
 import { useClients } from "../session";
@@ -12,16 +12,8 @@ interface Values {
   minutes: number;
 }
 
-export function JoinToken({ open, onClose }: { open: boolean; onClose: () => void }) {
-  const { t } = useTranslation();
-  return (
-    <Modal open={open} onCancel={onClose} footer={null} title={t("join.title")} destroyOnHidden>
-      <JoinForm onClose={onClose} />
-    </Modal>
-  );
-}
-
-function JoinForm({ onClose }: { onClose: () => void }) {
+/** Asks for a token and shows it once; onClose is called when it has been taken. */
+export function JoinForm({ onClose }: { onClose: () => void }) {
   const { t } = useTranslation();
   const { adapters } = useClients();
   const [form] = Form.useForm<Values>();

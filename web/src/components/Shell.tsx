@@ -1,7 +1,9 @@
 // The frame of every page: navigation, header, and the page itself.
 import {
   ApartmentOutlined,
+  ApiOutlined,
   AppstoreOutlined,
+  ClusterOutlined,
   CodeSandboxOutlined,
   DashboardOutlined,
   KeyOutlined,
@@ -81,6 +83,8 @@ function Navigation() {
       label: t("nav.resources"),
       children: [
         item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
+        item("/nodes", <ClusterOutlined aria-hidden />, t("nav.nodes")),
+        ...(can("adapters.read") ? [item("/plugins", <ApiOutlined aria-hidden />, t("nav.plugins"))] : []),
         item("/specs", <AppstoreOutlined aria-hidden />, t("nav.specs")),
         item("/images", <CodeSandboxOutlined aria-hidden />, t("nav.images")),
       ],
@@ -100,7 +104,9 @@ function Navigation() {
       ],
     },
   ];
-  const selected = pathname === "/" ? "/" : `/${pathname.split("/")[1]}`;
+  const first = `/${pathname.split("/")[1]}`;
+  // Connecting is how a center comes in.
+  const selected = first === "/connect" ? "/centers" : first;
   return (
     <nav aria-label={t("nav.label")}>
       <Menu mode="inline" items={items} selectedKeys={[selected]} className="yh-menu" />

@@ -6,7 +6,7 @@ import { type ReactNode, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import type { State } from "../gen/yunhe/jobs/v1/jobs_pb";
-import { CenterStatus } from "../gen/yunhe/registry/v1/registry_pb";
+import { CenterStatus, type NodeState } from "../gen/yunhe/registry/v1/registry_pb";
 import { messageOf } from "../lib/errors";
 import {
   formatDuration,
@@ -20,6 +20,8 @@ import {
   NONE,
   percent,
 } from "../lib/format";
+import { nodeStateName, nodeTone } from "../lib/nodes";
+import { knownState, pluginTone } from "../lib/plugins";
 import { stateName, stateTone } from "../lib/states";
 
 /** Title of a page, what it says about itself, and its actions. Also names the browser tab. */
@@ -150,6 +152,38 @@ export function Tag({
     <span className={`yh-state yh-tone-${tone}`}>
       <i aria-hidden />
       {text}
+    </span>
+  );
+}
+
+/** The state of an instance or a plug-in, with what it means on hover. */
+export function PluginTag({ state }: { state: string }) {
+  const { t } = useTranslation();
+  const known = knownState(state);
+  if (!known) return <Tag tone="neutral" text={state || NONE} />;
+  return (
+    <Tooltip title={t(`plugin.stateHelp.${known}`)}>
+      <span>
+        <Tag tone={pluginTone(state)} text={t(`plugin.states.${known}`)} />
+      </span>
+    </Tooltip>
+  );
+}
+
+export function NodeTag({ state }: { state: NodeState }) {
+  const { t } = useTranslation();
+  return <Tag tone={nodeTone(state)} text={t(`node.states.${nodeStateName(state)}`)} />;
+}
+
+/** Names with values, as small as they come. */
+export function Labels({ labels }: { labels: Record<string, string> }) {
+  const list = Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1));
+  if (list.length === 0) return <span className="yh-none">{NONE}</span>;
+  return (
+    <span className="yh-labels">
+      {list.map(([k, v]) => (
+        <code key={k}>{v === "" ? k : `${k}=${v}`}</code>
+      ))}
     </span>
   );
 }

@@ -5,15 +5,31 @@ import { useCallback, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "react-router";
 import { call } from "../api";
-import { CenterTag, Copyable, Fen, Loaded, Moment, Nothing, PageHead, Panel, Tag, UseBar } from "../components/bits";
+import {
+  CenterTag,
+  Copyable,
+  Fact,
+  Fen,
+  Labels,
+  Loaded,
+  Moment,
+  Nothing,
+  PageHead,
+  Panel,
+  PluginTag,
+  UseBar,
+} from "../components/bits";
 import { RangeChart, WindowSwitch } from "../components/Chart";
 import { JobTable } from "../components/JobTable";
-import { type Center, CenterSchema } from "../gen/yunhe/registry/v1/registry_pb";
+import { NodeTable } from "../components/NodeTable";
+import { type Center, CenterSchema, NodeState } from "../gen/yunhe/registry/v1/registry_pb";
 import { messageOf } from "../lib/errors";
 import { formatBytes, formatCount, formatGiB, formatMiB, NONE } from "../lib/format";
 import { NO_FILTER } from "../lib/joblist";
+import { type NodeFilter, nodeStateOf } from "../lib/nodes";
+import { servingOf } from "../lib/plugins";
 import { quantityText } from "../lib/specs";
-import { useCenter, useGateways, useJobs, useSpecs } from "../queries";
+import { useCenter, useJobs, usePlugin, useSpecs } from "../queries";
 import { useClients, useSession } from "../session";
 
 export function CenterDetail() {
@@ -39,6 +55,8 @@ export function CenterDetail() {
               <FactsPanel center={data} />
               <MorePanel center={data} />
             </div>
+            {can("adapters.read") && <Connection center={data} />}
+            {data.nodes && <NodesHere center={data} />}
             {can("monitor.read") && <Charts id={data.aiCenterId} />}
             <Offers id={data.aiCenterId} />
             <JobsHere id={data.aiCenterId} />
@@ -166,10 +184,7 @@ function placeText(longitude: number, latitude: number): string {
 
 function MorePanel({ center: c }: { center: Center }) {
   const { t } = useTranslation();
-  const { data: gateways } = useGateways();
-  const gateway = gateways?.find((g) => g.aiCenterId === c.aiCenterId);
   const watts = (milli: bigint) => t("center.wattsPerCore", { watts: (Number(milli) / 1000).toString() });
-  const labels = Object.entries(c.labels).sort(([a], [b]) => (a < b ? -1 : 1));
   return (
     <Panel title={t("center.energy")}>
       <Descriptions
@@ -196,37 +211,101 @@ function MorePanel({ center: c }: { center: Center }) {
                   })
                 : NONE,
           },
-          ...(gateway
-            ? [
-                {
-                  key: "gateway",
-                  label: t("center.gateway"),
-                  children: (
-                    <Tag
-                      tone={gateway.connected ? "good" : "bad"}
-                      text={t(gateway.connected ? "center.connected" : "center.disconnected")}
-                    />
-                  ),
-                },
-                { key: "version", label: t("center.gatewayVersion"), children: gateway.version || NONE },
-                { key: "joined", label: t("center.joined"), children: <Moment at={gateway.joinedAt} long /> },
-              ]
-            : []),
           {
             key: "labels",
             label: t("center.labels"),
-            children:
-              labels.length > 0 ? (
-                <span className="yh-labels">
-                  {labels.map(([k, v]) => (
-                    <code key={k}>{`${k}=${v}`}</code>
-                  ))}
-                </span>
-              ) : (
-                NONE
-              ),
+            children: <Labels labels={c.labels} />,
           },
         ]}
+      />
+    </Panel>
+  );
+}
+
+/** The plug-in the center comes through, and how its connection is. */
+function Connection({ center: c }: { center: Center }) {
+  const { t } = useTranslation();
+  const plugin = usePlugin(c.adapter);
+  const page = `/plugins/${encodeURIComponent(c.adapter)}`;
+  if (c.adapter === "") return null;
+  return (
+    <Panel title={t("center.connection")} extra={<Link to={page}>{c.adapter}</Link>}>
+      <Loaded query={plugin} rows={1}>
+        {(p) => {
+          const serving = servingOf(p.list, c.aiCenterId);
+          if (!serving) return <span className="yh-muted">{t("center.noInstance", { name: p.name })}</span>;
+          const { instance: i, standby } = serving;
+          return (
+            <>
+              <div className="yh-facts">
+                <Fact label={t("plugin.state")}>
+                  <PluginTag state={i.state} />
+                </Fact>
+                <Fact label={t("plugin.since")}>
+                  <Moment at={i.changedAt} long />
+                </Fact>
+                <Fact label={t("plugin.version")}>{i.version || NONE}</Fact>
+                <Fact label={t("center.joined")}>
+                  <Moment at={i.createdAt} long />
+                </Fact>
+                {i.endpoint && (
+                  <Fact label={t("plugin.endpoint")}>
+                    <code>{i.endpoint}</code>
+                  </Fact>
+                )}
+                {standby > 0 && <Fact label={t("plugin.states.standby")}>{formatCount(standby)}</Fact>}
+              </div>
+              {i.message && (
+                <p className={`yh-job-message yh-message-below${i.state === "up" ? "" : " yh-job-message-bad"}`}>
+                  {i.message}
+                </p>
+              )}
+            </>
+          );
+        }}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function NodesHere({ center: c }: { center: Center }) {
+  const { t } = useTranslation();
+  const [filter, setFilter] = useState<NodeFilter>({
+    centerId: c.aiCenterId,
+    state: NodeState.UNSPECIFIED,
+    model: "",
+    labels: [],
+  });
+  const nodes = c.nodes;
+  return (
+    <Panel
+      title={t("nav.nodes")}
+      flush
+      extra={
+        nodes && (
+          <span className="yh-muted" data-testid="node-summary">
+            {t("node.summary", {
+              total: formatCount(nodes.total),
+              ready: formatCount(nodes.ready),
+              notReady: formatCount(nodes.notReady),
+              drained: formatCount(nodes.drained),
+            })}
+          </span>
+        )
+      }
+    >
+      <NodeTable
+        fixed
+        filter={filter}
+        centers={[c]}
+        onChange={({ state, model, label }) =>
+          setFilter((now) => ({
+            ...now,
+            ...(state === undefined ? {} : { state: nodeStateOf(state) }),
+            ...(model === undefined ? {} : { model }),
+            ...(label === undefined ? {} : { labels: label }),
+          }))
+        }
       />
     </Panel>
   );

@@ -4,7 +4,6 @@ import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { CenterTag, Loaded, Moment, Nothing, PageHead, Panel, UseBar } from "../components/bits";
-import { JoinToken } from "../components/JoinToken";
 import type { Center } from "../gen/yunhe/registry/v1/registry_pb";
 import { formatCount, formatMiB, NONE } from "../lib/format";
 import { useCenters } from "../queries";
@@ -15,7 +14,6 @@ export function Centers() {
   const { can } = useSession();
   const centers = useCenters();
   const [search, setSearch] = useState("");
-  const [joining, setJoining] = useState(false);
   const shown = useMemo(() => {
     const wanted = search.trim().toLowerCase();
     return centers.data?.filter((c) =>
@@ -37,9 +35,11 @@ export function Centers() {
               onChange={(e) => setSearch(e.target.value)}
             />
             {can("adapters.write") && (
-              <Button icon={<LinkOutlined />} onClick={() => setJoining(true)}>
-                {t("centers.connect")}
-              </Button>
+              <Link to="/connect">
+                <Button type="primary" icon={<LinkOutlined />}>
+                  {t("centers.connect")}
+                </Button>
+              </Link>
             )}
           </div>
         }
@@ -49,7 +49,6 @@ export function Centers() {
           {(list) => <CenterTable centers={list} />}
         </Loaded>
       </Panel>
-      <JoinToken open={joining} onClose={() => setJoining(false)} />
     </>
   );
 }

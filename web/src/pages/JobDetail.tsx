@@ -22,6 +22,7 @@ import { LogViewer, replicaKey } from "../components/LogViewer";
 import { Placement } from "../components/Placement";
 import { Timeline } from "../components/Timeline";
 import { useReason } from "../components/useReason";
+import { WriteOffButton } from "../components/WriteOff";
 import type { Job, Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
 import { FailurePolicy, State, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
 import type { CostLine } from "../gen/yunhe/metering/v1/metering_pb";
@@ -81,6 +82,7 @@ function Detail({ job }: { job: Job }) {
                 <Button>{t("job.again")}</Button>
               </Link>
             )}
+            <WriteOffButton job={job} />
             <StopButton job={job} />
             <DeleteButton job={job} />
           </div>
