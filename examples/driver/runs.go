@@ -62,13 +62,29 @@ type runs struct {
 	board adapter.Board[*adapterv1.Status]
 	wake  chan struct{}
 	read  chan struct{} // closed when all there is was read once
+	made  bool          // there was a folder; the loop's
+
+	step sync.Mutex // an attempt and what the board says of it change together
 
 	mu  sync.Mutex // guards err
 	err error      // of the folder
 }
 
 func newRuns(dir string, log *slog.Logger) *runs {
-	return &runs{dir: dir, log: log, wake: make(chan struct{}, 1), read: make(chan struct{})}
+	r := &runs{dir: dir, log: log, wake: make(chan struct{}, 1), read: make(chan struct{})}
+	_ = r.folder() // the loop tries again and tells of trouble
+	return r
+}
+
+// folder makes the folder, once: if it is missing later that is trouble, for a
+// new one would know of nothing.
+func (r *runs) folder() error {
+	if r.made {
+		return nil
+	}
+	err := os.MkdirAll(r.dir, 0o700)
+	r.made = err == nil
+	return err
 }
 
 // look has the loop look at the folder now.
@@ -127,7 +143,7 @@ func (r *runs) sweep() {
 }
 
 func (r *runs) tend() error {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+	if err := r.folder(); err != nil {
 		return err
 	}
 	all, err := os.ReadDir(r.dir)
@@ -140,26 +156,29 @@ func (r *runs) tend() error {
 		if !isID.MatchString(id) {
 			continue // in the making, or on the way out
 		}
-		st := before[id]
-		if delete(before, id); st.GetPhase() == adapterv1.Phase_PHASE_ENDED {
-			continue
-		}
-		now, err := r.drive(id)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // forgotten just now, or the folder is gone: the next look says
-		}
-		if err != nil {
+		delete(before, id)
+		if err := r.show(id); err != nil {
 			r.log.Warn("run not looked after", "attempt_id", id, "error", err)
-			continue
-		}
-		if !proto.Equal(st, now) {
-			r.board.Set(id, now)
 		}
 	}
 	for id := range before {
 		r.board.Delete(id)
 	}
 	return nil
+}
+
+// show takes an attempt as far as it goes and puts its status on the board.
+func (r *runs) show(id string) error {
+	r.step.Lock()
+	defer r.step.Unlock()
+	now, err := r.drive(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // forgotten just now, or the folder is gone: the next look says
+	}
+	if before, _ := r.board.Get(id); err == nil && !proto.Equal(before, now) {
+		r.board.Set(id, now)
+	}
+	return err
 }
 
 // drive takes an attempt as far as it goes and returns its status.
@@ -354,6 +373,8 @@ func (r *runs) stop(id string) error {
 
 // forget drops an attempt that has ended.
 func (r *runs) forget(id string) error {
+	r.step.Lock()
+	defer r.step.Unlock()
 	st, err := r.status(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Phase != adapterv1.Phase_PHASE_ENDED {
 		return nil
@@ -368,6 +389,7 @@ func (r *runs) forget(id string) error {
 	if err := os.Rename(filepath.Join(r.dir, id), filepath.Join(trash, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	r.board.Delete(id) // it may come again, as another
 	return os.RemoveAll(trash)
 }
 

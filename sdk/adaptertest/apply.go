@@ -264,6 +264,7 @@ func refuseTooMuch(e *env) {
 		}
 		return s.Message != ""
 	})
+	o.stays(a.AttemptId, fmt.Sprintf("it asks for %v, more than the center has", a.Resources))
 }
 
 // stopBefore: messages overtake each other, and a stop stays a stop.
@@ -409,8 +410,10 @@ func forgetRunning(e *env) {
 	e.forget(a.AttemptId)
 	e.restart()
 	o = e.observe()
+	const why = "forgotten while it ran: only what has ended may be forgotten, the rest goes on"
 	o.running(a.AttemptId)
+	o.stays(a.AttemptId, why)
 	e.stop(a.AttemptId)
 	o.endedBy(a.AttemptId, "stopped")
-	e.ranOnce(a.AttemptId, fmt.Sprintf("forgotten while it ran: only what has ended may be forgotten, so %s", "it goes on"))
+	e.ranOnce(a.AttemptId, why)
 }

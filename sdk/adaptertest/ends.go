@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -94,25 +95,20 @@ func observeSlow(e *env) {
 	const n = 24
 	o := e.observe()
 	reader := e.hist.reader()
-	slow, err := e.client.Observe(e.Context(), &adapterv1.ObserveRequest{})
-	if err != nil {
-		e.Fatalf("Observe: %v", err)
-	}
+	ctx, cancel := context.WithTimeout(e.Context(), 3*e.c.Patience)
+	defer cancel()
 	want := map[string]bool{}
-	for range n / 8 {
-		var all []*adapterv1.Attempt
-		for range 8 {
-			a := e.attempt(e.c.Commands.Exit(0))
-			all, want[a.AttemptId] = append(all, a), true
-		}
-		e.apply(all...)
-		for _, a := range all {
-			o.ended(a.AttemptId)
-		}
-	}
-	done := make(chan struct{})
+	gate, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+		// Only open: it may last until there is something to say.
+		slow, err := e.client.Observe(ctx, &adapterv1.ObserveRequest{})
+		if err != nil {
+			e.Errorf("Observe: %v", err)
+			return
+		}
+		defer func() { _ = slow.Close() }() // broken off
+		<-gate
 		for len(want) > 0 && slow.Receive() {
 			for _, st := range slow.Msg().Statuses {
 				if !e.isMine(st.AttemptId) {
@@ -124,14 +120,29 @@ func observeSlow(e *env) {
 			}
 		}
 	}()
-	stop := sync.OnceFunc(func() { _ = slow.Close() })
-	timer := time.AfterFunc(e.c.Patience, stop)
-	defer timer.Stop()
+	e.dead = append(e.dead, func() { // if the check fails below
+		cancel()
+		<-done
+	})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	for range n / 8 {
+		var all []*adapterv1.Attempt
+		for range 8 {
+			a := e.attempt(e.c.Commands.Exit(0))
+			all, want[a.AttemptId] = append(all, a), true
+		}
+		e.apply(all...)
+		for _, a := range all {
+			o.ended(a.AttemptId)
+		}
+	}
+	open()
+	defer time.AfterFunc(e.c.Patience, cancel).Stop()
 	<-done
 	if len(want) > 0 {
-		e.Errorf("a reader of Observe that began to read only after %d attempts had ended was never told of %d ends; each end must be sent to each reader, however slow (adapter.Board does)", n, len(want))
+		e.Errorf("a reader of Observe that began to read only after %d attempts had ended was not told of %d ends within %v; each end must be sent to each reader, however slow (adapter.Board does)", n, len(want), e.c.Patience)
 	}
-	stop()
 }
 
 func observeRepeats(e *env) {

@@ -160,7 +160,8 @@ func endInOrder(e *env) {
 	e.unwatch()
 	e.start()
 	o = e.observe()
-	o.running(a.AttemptId) // its work does not end with it
+	o.running(a.AttemptId)
+	o.stays(a.AttemptId, "the driver was ended in good order, and its work must not end with it")
 	e.stop(a.AttemptId)
 	o.ended(a.AttemptId)
 	e.ranOnce(a.AttemptId, "after the driver was ended in good order")

@@ -286,3 +286,12 @@ func (o *observer) endedBy(id string, want ...string) *adapterv1.Status {
 
 // completed waits for an end with exit code 0.
 func (o *observer) completed(id string) { o.e.Helper(); o.endedBy(id, "completed") }
+
+// stays fails if an attempt leaves the phase it has within two seconds.
+func (o *observer) stays(id, why string) {
+	o.e.Helper()
+	was := o.last(id)
+	if o.wait(2*time.Second, func() bool { return o.last(id).Phase != was.Phase }) {
+		o.e.Errorf("%s: attempt %s was {%v} and has become {%v}; want it to stay as it was", why, id, was, o.last(id))
+	}
+}
