@@ -16,7 +16,7 @@ import (
 
 func centerCommand(c *cli) *cobra.Command {
 	return group("center", groupNetwork, "Computing centers: how full, in or out of use, joining",
-		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), joinTokenCommand(c), centerDeleteCommand(c))
+		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerDeleteCommand(c))
 }
 
 func centerListCommand(c *cli) *cobra.Command {

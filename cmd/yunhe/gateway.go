@@ -97,7 +97,7 @@ loaded with "yunhe gateway image load".`,
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
-	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c))
+	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c), gatewayCheckCommand(c), gatewayPurgeCommand())
 	cmd.AddCommand(gatewayImageCommand(c))
 	return cmd
 }
