@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -197,10 +196,10 @@ func (d *Driver) probe(ctx context.Context, c *clients) {
 func (c *clients) version(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	b, err := c.watch.Discovery().RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	b, err := c.watch.Discovery().RESTClient().Get().AbsPath("/version").MaxRetries(0).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("version: %w", ctx.Err())
+			return "", fmt.Errorf("version: %w: %w", ctx.Err(), err)
 		}
 		return "", err
 	}
@@ -269,18 +268,11 @@ func follow(d *Driver, c *clients, part, field, label string, list func(context.
 			return out, err
 		},
 	}
-	log := logr.FromSlogHandler(quiet{d.log.Handler()}).WithName(part)
+	log := logr.Discard() // the health says what is wrong once and better
 	r := cache.NewReflectorWithOptions(lw, kind, to, cache.ReflectorOptions{Name: part, Logger: &log,
 		Backoff: &utilwait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Cap: 2 * time.Second, Steps: 5, Jitter: 0.5}})
 	return func(ctx context.Context) { r.RunWithContext(klog.NewContext(ctx, log)) }
 }
-
-// quiet drops what client-go says of failed watches: the health says it once
-// and better.
-type quiet struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (quiet) Enabled(context.Context, slog.Level) bool { return false }
 
 // prepare makes what Jobs need besides themselves, as far as it may, and
 // brings in order what a crash left; it tries again until that has worked.

@@ -295,6 +295,8 @@ func until(tb testing.TB, what string, f func() bool) {
 	}
 }
 
+func contains(s, part string) bool { return strings.Contains(s, part) }
+
 func wantCode(tb testing.TB, err error, want connect.Code) {
 	tb.Helper()
 	if err == nil || connect.CodeOf(err) != want {

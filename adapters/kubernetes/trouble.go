@@ -56,6 +56,8 @@ func explain(err error, server string, skew time.Duration) string {
 		return fmt.Sprintf("the name of the API server %s cannot be resolved (%v): correct server in the kubeconfig, or the name service", server, dns)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("the API server %s refuses connections: nothing listens there; start it, or correct server in the kubeconfig", server)
+	case strings.Contains(err.Error(), "error from a previous attempt: EOF"):
+		return fmt.Sprintf("the API server %s breaks off its answers (EOF): check it and what is between", server)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return fmt.Sprintf("the API server %s does not answer in time: check it and the network between", server)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):

@@ -166,7 +166,7 @@ func (k *Kubernetes) startAPI(ctx context.Context, store string, port int, token
 		"--cert-dir="+k.path("certs"), "--token-auth-file="+k.path("tokens.csv"), "--authorization-mode=Node,RBAC",
 		"--service-account-key-file="+k.path("sa.key"), "--service-account-signing-key-file="+k.path("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16",
-		"--endpoint-reconciler-type=none", "--profiling=false")
+		"--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP", "--profiling=false")
 	if err != nil {
 		return err
 	}
