@@ -172,7 +172,10 @@ type view struct {
 // decide says how an attempt stands. It is a pure function.
 func decide(id string, v view) verdict {
 	if v.job != nil && v.job.ended != nil {
-		return verdict{status: v.job.ended.status(id), seal: !v.job.sealed && v.job.finished == nil}
+		// A pod that is there is left to the Job's controller: it may still
+		// count as active, and suspending would delete it with its log.
+		podless := v.pod == nil || v.pod.gone
+		return verdict{status: v.job.ended.status(id), seal: podless && !v.job.sealed && v.job.finished == nil}
 	}
 	stop := (*order)(nil)
 	if v.job != nil {
@@ -304,6 +307,8 @@ func endOf(p *podView, stop *order) record {
 	}
 	r := record{ExitCode: t.ExitCode, StartedAt: began(p), EndedAt: micros(t.FinishedAt.Time), Message: strings.TrimSpace(t.Message)}
 	switch {
+	case t.Reason == "ContainerStatusUnknown" && stop != nil: // it may never have been
+		r.Reason, r.ExitCode, r.Message = stop.Reason, -1, stop.Message
 	case t.Reason == "ContainerStatusUnknown":
 		r.Reason, r.ExitCode = "lost", -1
 		r.Message = cmp.Or(p.disrupted, r.Message, "its node does not know any more how it ended")
