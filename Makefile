@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner run test test-go test-web test-e2e test-race test-kill check lint bench bench-submit clean
+.PHONY: help deps deps-engines gen build console runner run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-submit clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,12 @@ test-kill: ## 10,000 jobs while platform and gateways are killed 100 times, on S
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	$(GO) test -count=1 -timeout 60m -v -run 'TestKill$$' ./e2e/kill -kill.jobs=10000 -kill.kills=100
+
+test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and a gateway
+	@scripts/deps.sh engines
+	@$(MAKE) --no-print-directory build
+	$(GO) test -count=1 -timeout 40m -v ./e2e/engines -engines
+	$(GO) test -count=1 -timeout 40m ./adapters/kubernetes ./adapters/slurm
 
 check: lint ## what CI checks: format, vet, staticcheck, generated files, the rules of the house
 	@scripts/check.sh

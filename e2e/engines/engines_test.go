@@ -1,0 +1,290 @@
+// Package engines_test joins a real Kubernetes, a real Slurm and a real compute
+// gateway to one platform, as their operators do, and runs jobs over all three.
+//
+// It needs what `make deps-engines` installs and runs with `make test-engines`;
+// without -engines it is left out, aloud.
+package engines_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/adapters/kubernetes"
+	"yunhe.dev/yunhe/adapters/slurm"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
+	"yunhe.dev/yunhe/internal/app"
+	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/plugin"
+	"yunhe.dev/yunhe/sdk/adapter"
+)
+
+var flagEngines = flag.Bool("engines", false, "run the tests that need real clusters")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(apptest.Main(m))
+}
+
+// backend is a center and what breaks and mends it.
+type backend struct {
+	center string
+	spec   string // offered here only
+	lose   func() error
+	mend   func() error
+}
+
+// user owns the jobs at the Slurm cluster.
+const user = "nobody"
+
+func TestEngines(t *testing.T) {
+	if !*flagEngines {
+		t.Skip("SKIPPED: real clusters take minutes; run make test-engines")
+	}
+	bin, err := enginetest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := enginetest.KubernetesCluster(t)
+	node, err := k.StartKubelet(t.Context(), nil)
+	var missing *enginetest.MissingError
+	if errors.As(err, &missing) {
+		t.Skipf("SKIPPED: %v", missing)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{})
+	a := apptest.Start(t, apptest.Options{Config: func(c *app.Config) {
+		for _, name := range []string{kubernetes.Name, slurm.Name} {
+			c.Adapters.Plugins = append(c.Adapters.Plugins, plugin.Config{Name: name, Command: []string{bin, "driver", name}, OnDemand: true})
+		}
+	}})
+	for _, id := range []string{"at-gateway", "at-kubernetes"} {
+		createSpec(t, a, id)
+	}
+	g := a.Gateway(t)
+	if _, err := a.Admin.Registry.SetOffer(t.Context(), &registryv1.SetOfferRequest{ResourceSpecId: "at-gateway", AiCenterId: g.ID, Price: 100}); err != nil {
+		t.Fatal(err)
+	}
+	connectKubernetes(t, a, k)
+	connectSlurm(t, a, s)
+	backends := []backend{
+		{g.ID, "at-gateway", func() error { g.Stop(); return nil }, func() error { g.Start(); return nil }},
+		{"k8s", "at-kubernetes", k.KillStore, func() error { return k.StartStore(t.Context()) }},
+		{"hpc", "main", s.KillREST, func() error { return s.StartREST(t.Context()) }},
+	}
+	for _, b := range backends {
+		await(t, a, b.center, registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
+	}
+	t.Run("by policy, over the standard's paths", func(t *testing.T) { testTrain(t, a, backends) })
+	t.Run("by explicit center", func(t *testing.T) { testExplicit(t, a, backends) })
+	t.Run("stop", func(t *testing.T) { testStop(t, a, backends) })
+	for _, b := range backends {
+		t.Run("lose "+b.center, func(t *testing.T) { testLoss(t, a, b, backends) })
+	}
+}
+
+func createSpec(t *testing.T, a *apptest.App, id string) {
+	t.Helper()
+	_, err := a.Admin.Registry.CreateSpec(t.Context(), &registryv1.CreateSpecRequest{Spec: &registryv1.Spec{ResourceSpecId: id, ResourceSpecName: id,
+		ResourceQuantity: map[string]string{"cpu": "100m", "memory": "64Mi"}, ServiceType: "batch", Price: 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect makes an instance of a plug-in as an operator does.
+func connect(t *testing.T, a *apptest.App, name, center string, config any) {
+	t.Helper()
+	b, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := func() bool {
+		p, err := a.Admin.Adapters.GetPlugin(t.Context(), &adaptersv1.GetPluginRequest{Name: name})
+		return err == nil && p.Version != "" // it has said what its configuration is
+	}
+	apptest.Until(t, "plug-in "+name+" is known", ready)
+	if _, err := a.Admin.Adapters.CreateInstance(t.Context(), &adaptersv1.CreateInstanceRequest{Plugin: name, AiCenterId: center, Config: string(b)}); err != nil {
+		t.Fatalf("connect %s: %v", center, err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		p, err := a.Admin.Adapters.GetPlugin(t.Context(), &adaptersv1.GetPluginRequest{Name: name})
+		t.Logf("plug-in %s: %v, %v", name, p.GetList(), err)
+	})
+}
+
+func connectKubernetes(t *testing.T, a *apptest.App, k *enginetest.Kubernetes) {
+	kubeconfig, err := os.ReadFile(k.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect(t, a, kubernetes.Name, "k8s", kubernetes.Config{Kubeconfig: string(kubeconfig), Images: map[string]string{"host": enginetest.KubeletImage}, ImagePullPolicy: "Never",
+		KeepNetworkOpen: true, Declared: adapter.Declared{Prices: map[string]int64{"small": 110, "at-kubernetes": 100}}})
+}
+
+func connectSlurm(t *testing.T, a *apptest.App, s *enginetest.Slurm) {
+	token, err := s.Token(t.Context(), user, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, a, slurm.Name, "hpc", slurm.Config{URL: s.RESTURL, User: user, TokenFile: file, Directory: s.Work, OutputDir: s.Work, PollMillis: 200,
+		Declared:   adapter.Declared{Prices: map[string]int64{"small": 120}},
+		Partitions: []slurm.Partition{{Name: "main", Price: 100, Quantity: map[string]int64{"cpu": 1000, "memory": 100 << 20}}}})
+}
+
+func status(t *testing.T, a *apptest.App, center string) registryv1.CenterStatus {
+	t.Helper()
+	c, err := a.Admin.Registry.GetCenter(t.Context(), &registryv1.GetCenterRequest{AiCenterId: center})
+	if err != nil {
+		return 0 // it is not there yet
+	}
+	return c.Status
+}
+
+func await(t *testing.T, a *apptest.App, center string, want registryv1.CenterStatus) {
+	t.Helper()
+	apptest.Until(t, fmt.Sprintf("center %s is %v", center, want), func() bool { return status(t, a, center) == want })
+}
+
+// task runs at one center.
+func task(center, command string) *jobsv1.Task {
+	return &jobsv1.Task{Name: strings.ToLower(center), Command: command, ImageId: "host", ResourceSpecId: "small", ReplicaNumber: 1, Constraints: &jobsv1.Constraints{Centers: []string{center}}}
+}
+
+func readLog(t *testing.T, a *apptest.App, id string, task int) string {
+	t.Helper()
+	out, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id, TaskIndex: int32(task)})
+	if err != nil {
+		t.Errorf("log of task %d: %v", task, err)
+	}
+	return out
+}
+
+// testTrain submits a job as annex A.1 has it, whose tasks ask for what one
+// center each offers: the policies can only spread them over all three.
+func testTrain(t *testing.T, a *apptest.App, backends []backend) {
+	tasks := make([]string, len(backends))
+	for i, b := range backends {
+		tasks[i] = fmt.Sprintf(`{"name":"t%d","command":"echo trained %d","imageID":"host","resourceSpecID":%q,"replicaNumber":1}`, i, i, b.spec)
+	}
+	res := a.Admin.REST(t, "POST", "/openapi/v1/trainjob", `{"name":"three","tasks":[`+strings.Join(tasks, ",")+`]}`)
+	var e struct {
+		Data struct {
+			JobID string `json:"jobID"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(res.Body, &e); err != nil || e.Data.JobID == "" {
+		t.Fatalf("A.1: %d %s", res.Status, res.Body)
+	}
+	j := a.Admin.AwaitState(t, e.Data.JobID, jobsv1.State_STATE_SUCCEEDED)
+	for i, b := range backends {
+		if r := j.Replicas[i]; r.AiCenterId != b.center || r.ExitCode != 0 || r.Attempt != 1 {
+			t.Errorf("task %d: %v, want it at %s", i, r, b.center)
+		}
+		if got := readLog(t, a, j.JobId, i); got != fmt.Sprintf("trained %d\n", i) {
+			t.Errorf("task %d: log %q", i, got)
+		}
+	}
+}
+
+func testExplicit(t *testing.T, a *apptest.App, backends []backend) {
+	j := &jobsv1.JobSpec{Name: "explicit"}
+	for i, b := range backends {
+		j.Tasks = append(j.Tasks, task(b.center, fmt.Sprintf(`echo "$WORD"; cat note; exit %d`, 10+i)))
+		j.Tasks[i].Env = map[string]string{"WORD": "it's at " + b.center}
+		j.Tasks[i].Files = []*jobsv1.File{{Path: "note", Content: []byte("a note\n")}}
+	}
+	id := a.Admin.Submit(t, j)
+	end := a.Admin.Await(t, id, "all replicas have ended", func(j *jobsv1.Job) bool {
+		for _, r := range j.Replicas {
+			if r.EndedAt == nil {
+				return false
+			}
+		}
+		return len(j.Replicas) == len(backends)
+	})
+	for i, b := range backends {
+		r := end.Replicas[i]
+		if r.AiCenterId != b.center || r.ExitCode != int32(10+i) || r.State != jobsv1.State_STATE_FAILED || r.StartedAt == nil {
+			t.Errorf("at %s: %v, want exit status %d", b.center, r, 10+i)
+		}
+		if got := readLog(t, a, id, i); got != "it's at "+b.center+"\na note\n" {
+			t.Errorf("at %s: log %q", b.center, got)
+		}
+	}
+}
+
+func testStop(t *testing.T, a *apptest.App, backends []backend) {
+	j := &jobsv1.JobSpec{Name: "stopped"}
+	for _, b := range backends {
+		j.Tasks = append(j.Tasks, task(b.center, "echo up; sleep 600"))
+	}
+	id := a.Admin.Submit(t, j)
+	a.Admin.Await(t, id, "all replicas run", func(j *jobsv1.Job) bool { return int(j.ReplicasRunning) == len(backends) })
+	if _, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: id}); err != nil {
+		t.Fatal(err)
+	}
+	end := a.Admin.AwaitState(t, id, jobsv1.State_STATE_STOPPED)
+	for _, r := range end.Replicas {
+		if r.State != jobsv1.State_STATE_STOPPED {
+			t.Errorf("replica is %v", r)
+		}
+	}
+}
+
+// testLoss cuts a center off while a job runs there: its status becomes
+// unknown, others are not disturbed, and when it is back the truth is told.
+func testLoss(t *testing.T, a *apptest.App, b backend, backends []backend) {
+	id := a.Admin.Submit(t, &jobsv1.JobSpec{Name: "lost", Tasks: []*jobsv1.Task{task(b.center, "echo ran; sleep 20; echo over; exit 5")}})
+	a.Admin.AwaitState(t, id, jobsv1.State_STATE_RUNNING)
+	apptest.Until(t, "the log says that it runs", func() bool {
+		out, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id})
+		return err == nil && out == "ran\n"
+	})
+	if err := b.lose(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, b.center, registryv1.CenterStatus_CENTER_STATUS_UNKNOWN)
+	for _, other := range backends {
+		if other.center == b.center {
+			continue
+		}
+		start := time.Now()
+		a.Admin.AwaitState(t, a.Admin.Submit(t, &jobsv1.JobSpec{Name: "beside", Tasks: []*jobsv1.Task{task(other.center, "true")}}), jobsv1.State_STATE_SUCCEEDED)
+		t.Logf("a job at %s while %s is lost took %s", other.center, b.center, time.Since(start).Round(10*time.Millisecond))
+	}
+	if err := b.mend(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, b.center, registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
+	end := a.Admin.AwaitState(t, id, jobsv1.State_STATE_FAILED)
+	if r := end.Replicas[0]; r.ExitCode != 5 || r.Attempt != 1 || r.Reason != "exit" {
+		t.Errorf("after the loss: %v, want exit status 5 of one run", r)
+	}
+	if got := readLog(t, a, id, 0); got != "ran\nover\n" {
+		t.Errorf("log %q, want that it ran once", got)
+	}
+}
