@@ -71,7 +71,8 @@ func newKey(t *testing.T, path string) ssh.PublicKey {
 	return out
 }
 
-func startSSHD(t *testing.T) *sshd {
+// startSSHD starts one; wrap, if there is any, is the command that runs it.
+func startSSHD(t *testing.T, wrap ...string) *sshd {
 	t.Helper()
 	apptest.NeedRoot(t)
 	program := "/usr/sbin/sshd"
@@ -118,7 +119,8 @@ PermitRootLogin prohibit-password
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	cmd := exec.Command(program, "-D", "-e", "-f", path)
+	words := append(slices.Clone(wrap), program, "-D", "-e", "-f", path)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -152,9 +154,9 @@ type lab struct {
 
 var labs atomic.Int64
 
-func newLab(t *testing.T) *lab {
+func newLab(t *testing.T, wrap ...string) *lab {
 	t.Helper()
-	s := startSSHD(t)
+	s := startSSHD(t, wrap...)
 	l := &lab{App: apptest.Start(t, apptest.Options{}), t: t, sshd: s, dir: filepath.Join(t.TempDir(), "gateway"), center: fmt.Sprintf("apptest-%d-join%d", os.Getpid(), labs.Add(1))}
 	t.Cleanup(l.kill)
 	return l
