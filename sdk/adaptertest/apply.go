@@ -2,7 +2,6 @@ package adaptertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -86,6 +86,7 @@ func applyOnce(e *env) {
 	o = e.observe()
 	o.running(a.AttemptId)
 	o.running(b.AttemptId)
+	e.began(a.AttemptId, b.AttemptId)
 	e.stop(a.AttemptId, b.AttemptId)
 	for _, id := range []string{a.AttemptId, b.AttemptId} {
 		o.ended(id)
@@ -179,8 +180,8 @@ func applyCanceled(e *env) {
 		ctx, cancel := context.WithTimeout(e.Context(), time.Duration(i*i)*500*time.Microsecond)
 		_, err := e.client.Apply(ctx, &adapterv1.ApplyRequest{Attempts: []*adapterv1.Attempt{a}})
 		cancel()
-		if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			e.Errorf("Apply, to be broken off after %d steps: %v", i, err)
+		if code := connect.CodeOf(err); err != nil && code != connect.CodeDeadlineExceeded && code != connect.CodeCanceled {
+			e.Errorf("Apply, broken off after %d µs: %v; want success or that it was broken off", i*i*500, err)
 		}
 	}
 	e.apply(all...)
@@ -306,6 +307,7 @@ func stopRunning(e *env) {
 	e.apply(a, b)
 	o.running(a.AttemptId)
 	o.running(b.AttemptId)
+	e.began(a.AttemptId, b.AttemptId)
 	e.stop(a.AttemptId)
 	e.stop(a.AttemptId)
 	o.endedBy(a.AttemptId, "stopped")
@@ -413,6 +415,7 @@ func forgetRunning(e *env) {
 	const why = "forgotten while it ran: only what has ended may be forgotten, the rest goes on"
 	o.running(a.AttemptId)
 	o.stays(a.AttemptId, why)
+	e.began(a.AttemptId)
 	e.stop(a.AttemptId)
 	o.endedBy(a.AttemptId, "stopped")
 	e.ranOnce(a.AttemptId, why)

@@ -148,6 +148,20 @@ func (e *env) once(command string) *adapterv1.Attempt {
 
 func (e *env) mark(id string) string { return filepath.Join(e.c.Shared, id) }
 
+// began waits until attempts made by once, which run, have left their proof:
+// one that is stopped before it came that far has not run.
+func (e *env) began(ids ...string) {
+	e.Helper()
+	for _, id := range ids {
+		switch {
+		case e.c.Runs != nil || e.c.Shared != "" && !e.c.Commands.NoShell:
+			e.within(e.c.Patience, func() bool { n, _ := e.runs(id); return n > 0 })
+		case !e.c.Commands.NoShell:
+			e.await(id, "ran\n")
+		}
+	}
+}
+
 // ranOnce fails unless an attempt made by once, which has ended, ran once.
 func (e *env) ranOnce(id, after string) {
 	e.Helper()
@@ -247,8 +261,10 @@ func (e *env) logBy(id string, limit int64) []byte {
 		if out = append(out, r.Data...); r.End {
 			return out
 		}
-		if time.Now().After(deadline) {
-			e.Fatalf("ReadLog of %s never says end, after %v and %d bytes; it must once the attempt has ended and all was read. Last answer: %d bytes at %d", id, e.c.Patience, len(out), len(r.Data), r.Offset)
+		if len(r.Data) > 0 {
+			deadline = time.Now().Add(e.c.Patience)
+		} else if time.Now().After(deadline) {
+			e.Fatalf("ReadLog of %s never says end, %v after the last of %d bytes; it must once the attempt has ended and all was read. Last answer: %d bytes at %d", id, e.c.Patience, len(out), len(r.Data), r.Offset)
 		}
 	}
 }

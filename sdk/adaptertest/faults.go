@@ -82,6 +82,7 @@ func killMidRun(e *env) {
 	if st := o.endedBy(a.AttemptId, "exit"); st.ExitCode != 9 {
 		e.Errorf("a command that ended with status 9 after the driver was killed and started has exit code %d", st.ExitCode)
 	}
+	e.began(b.AttemptId)
 	e.stop(b.AttemptId)
 	o.endedBy(b.AttemptId, "stopped")
 	for _, x := range []*adapterv1.Attempt{a, b} {
@@ -162,6 +163,7 @@ func endInOrder(e *env) {
 	o = e.observe()
 	o.running(a.AttemptId)
 	o.stays(a.AttemptId, "the driver was ended in good order, and its work must not end with it")
+	e.began(a.AttemptId)
 	e.stop(a.AttemptId)
 	o.ended(a.AttemptId)
 	e.ranOnce(a.AttemptId, "after the driver was ended in good order")
@@ -221,6 +223,7 @@ func brokenCalls(e *env) {
 	o = e.observe()
 	o.completed(b.AttemptId)
 	o.running(a.AttemptId)
+	e.began(a.AttemptId)
 	e.stop(a.AttemptId)
 	o.endedBy(a.AttemptId, "stopped")
 	e.ranOnce(a.AttemptId, "while its backend was cut off")

@@ -439,7 +439,7 @@ var wrongs = []wrong{
 	{"observe/slow", "loses ends", "is not ended within", func() lie {
 		return lie{status: func(n int, st *adapterv1.Status) bool { return st.Phase != adapterv1.Phase_PHASE_ENDED || n%10 != 0 }}
 	}},
-	{"observe/repeats", "tells changes only", "is not ended within", func() lie {
+	{"observe/repeats", "tells changes only", "is not ", func() lie {
 		return lie{status: func(n int, _ *adapterv1.Status) bool { return n > 2 }}
 	}},
 	{"observe/repeats", "goes back", "its phase went back", func() lie {
