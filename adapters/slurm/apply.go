@@ -200,8 +200,8 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 		"name": namePrefix + r.AttemptId, "comment": d.note(r), "current_working_directory": "/", "standard_output": "/dev/null", "standard_error": "/dev/null",
 		"environment": map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin", "YUNHE_ATTEMPT_ID": r.AttemptId}, "tasks": 1,
 	}
-	if version < 39 {
-		job["no_requeue"] = !d.cfg.Requeue // "requeue":false is not honored there
+	if version < 39 && !d.cfg.Requeue {
+		job["no_requeue"] = true // there both words mean yes, whatever their value
 	} else {
 		job["requeue"] = d.cfg.Requeue
 	}

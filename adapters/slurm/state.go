@@ -145,7 +145,7 @@ func judge(f facts) *adapterv1.Status {
 
 // onlyTwice: all jobs there are found that the attempt had run before.
 func onlyTwice(st *adapterv1.Status, f facts) {
-	if r := f.record; r != nil && (r.ended || r.kept != nil) {
+	if r := f.record; r != nil && (r.kept != nil || r.ended && (r.why != "stopped" || f.stopped)) {
 		proto.Merge(st, gone(f, nil))
 		return
 	}
@@ -205,11 +205,10 @@ func failed(st *adapterv1.Status, j *job, stopped bool, where string) {
 		st.Reason, st.Message = "never_started", where+" could not start"+because(j)
 	case sig == signalNoStart:
 		st.Reason, st.Message = "start_failed", where+": its folder, files or setup could not be made; look at the log, and whether the user may write to the directory on that node"
-	case sig == signalStopped, stopped && (sig == 15 || sig == 9):
+	case stopped && (sig == signalStopped || sig == 15 || sig == 9):
 		st.Reason = "stopped"
-		if !stopped {
-			st.Message = where + " was ended by a signal at the cluster, not by the platform"
-		}
+	case sig == signalStopped:
+		st.Reason, st.ExitCode, st.Message = "signal", 128+15, where+" was sent SIGTERM at the cluster, not by the platform"
 	case sig == signalLimit:
 		st.Reason, st.Message = "wall_time", "it met the time limit of its job"
 	case sig == outputFailed:
@@ -231,8 +230,10 @@ func fromRecord(st *adapterv1.Status, f facts) {
 	st.Phase, st.ExitCode, st.Message = adapterv1.Phase_PHASE_ENDED, -1, ""
 	st.EndedAt, st.CpuMicroseconds, st.LogBytes = r.at*second, r.cpu, r.logSize
 	switch {
-	case r.why == "stopped":
+	case r.why == "stopped" && f.stopped:
 		st.Reason = "stopped"
+	case r.why == "stopped":
+		st.Reason, st.ExitCode, st.Message = "signal", 128+15, "it was sent SIGTERM at the cluster; Slurm does not know its job any more"
 	case r.why == "limit":
 		st.Reason, st.Message = "wall_time", "it met the time limit of its job"
 	case r.why == "nostart":
