@@ -142,6 +142,8 @@ type gatewayConfig struct {
 	adapter.Declared
 	CPU    string `json:"cpu,omitempty" jsonschema:"cores for jobs, all if empty"`
 	Memory string `json:"memory,omitempty" jsonschema:"memory for jobs, 80 % of the machine's if empty"`
+
+	Accelerators string `json:"accelerators,omitempty" jsonschema:"none, or all that are found if empty"`
 }
 
 // builtIn lists the plug-ins that come with the program.

@@ -43,7 +43,7 @@ func readYAML(path string, into any) error {
 }
 
 func gatewayCommand(c *cli) *cobra.Command {
-	var data, token, center, logLevel, logFormat string
+	var data, token, center, measured, logLevel, logFormat string
 	var shares []string
 	cmd := &cobra.Command{
 		Use: "gateway", GroupID: groupServe, Short: "Make this machine a computing center of a platform",
@@ -63,10 +63,13 @@ loaded with "yunhe gateway image load".`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			cfg := agent.Config{Token: token, Shares: shares, Version: buildVersion()}
+			var err error
+			if cfg.Measure, err = measureFlag(measured); err != nil {
+				return err
+			}
 			if cfg.Token == "" {
 				cfg.Token = os.Getenv("YUNHE_JOIN_TOKEN")
 			}
-			var err error
 			if cfg.Dir, err = filepath.Abs(data); err != nil {
 				return fault.Wrap(fault.Invalid, err, "--data: %q is not a folder", data)
 			}
@@ -95,9 +98,10 @@ loaded with "yunhe gateway image load".`,
 	f.StringVar(&token, "token", "", "token to join with; only needed the first time")
 	f.StringVar(&center, "center", "", "file (YAML) that describes the center; see docs/howto/join-a-center.md")
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
+	f.StringVar(&measured, "measure", agent.MeasureOnce, "measure the machine's speed: once, again, or no")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c), gatewayCheckCommand(c), gatewayPurgeCommand())
-	cmd.AddCommand(gatewayImageCommand(c))
+	cmd.AddCommand(gatewayImageCommand(c), gatewayMeasureCommand(c))
 	return cmd
 }

@@ -80,3 +80,42 @@ func TestGatewayImages(t *testing.T) {
 		t.Errorf("remove what is gone: %s", errs)
 	}
 }
+
+func TestGatewayMeasure(t *testing.T) {
+	t.Parallel()
+	data, s := t.TempDir(), startFake(t)
+	do := func(want int, args ...string) (out, errs string) {
+		t.Helper()
+		c := start(t, s, nil, append([]string{"gateway", "measure", "--data", data}, args...)...)
+		c.end(t, want)
+		return c.out.String(), c.err.String()
+	}
+	var first, second struct {
+		Performance int64
+		MeasuredAt  string `json:"measured_at"`
+		Machine     struct{ CPU struct{ Threads int } }
+	}
+	out, _ := do(0, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &first); err != nil || first.Performance <= 0 || first.MeasuredAt == "" || first.Machine.CPU.Threads < 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, _ = do(0, "-o", "json")
+	if err := json.Unmarshal([]byte(out), &second); err != nil || second != first {
+		t.Errorf("again: %v: %s, want what was kept", err, out)
+	}
+	if out, _ := do(0); !strings.Contains(out, "Performance") || !strings.Contains(out, "1000 is the reference machine") || !strings.Contains(out, "Memory bandwidth") {
+		t.Errorf("table: %s", out)
+	}
+	data = filepath.Join(data, "absent")
+	if _, errs := do(1); !strings.Contains(errs, "is not a folder") {
+		t.Errorf("no folder: %s", errs)
+	}
+	for value, want := range map[string]string{"once": "once", "again": "again", "no": ""} {
+		if got, err := measureFlag(value); got != want || err != nil {
+			t.Errorf("--measure %s: %q, %v", value, got, err)
+		}
+	}
+	if _, err := measureFlag("twice"); err == nil {
+		t.Error("--measure twice is taken")
+	}
+}

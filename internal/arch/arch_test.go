@@ -30,7 +30,7 @@ var ranks = map[string]int{
 	"internal/core":  1,
 
 	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, // decisions, pure
-	"internal/jobfile": 2, // reads job files for the command line
+	"internal/jobfile":      2, // reads job files for the command line
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
 
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package

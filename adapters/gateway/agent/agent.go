@@ -70,6 +70,9 @@ type Config struct {
 	// Root is looked at instead of / for /dev and /sys; tests have devices of
 	// their own there.
 	Root string
+	// Measure says whether the machine's speed is measured where the center
+	// does not state it: MeasureOnce, MeasureAgain, or not at all.
+	Measure string
 	// Version of the program.
 	Version string
 	// Join reaches the platform.
@@ -94,6 +97,12 @@ type Center struct {
 	Accelerators  string            `yaml:"accelerators"` // "" is all that are found, "none" is none
 }
 
+// The values of Config.Measure.
+const (
+	MeasureOnce  = "once"  // unless this very machine was measured already
+	MeasureAgain = "again" // at every start
+)
+
 // membership is what the gateway keeps of its joining.
 type membership struct {
 	Seed     string   `json:"seed"` // its own key; never leaves the machine
@@ -116,6 +125,7 @@ type Agent struct {
 	// declare says that what the gateway declares has changed.
 	declare chan struct{}
 	devices *devices
+	node    *adapterv1.Node // the machine; nil: it has no name
 
 	// locks are held, one for each attempt, while it is looked up and started
 	// or forgotten: between the ledger's no and the sandbox's no it must not
@@ -163,6 +173,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	a := &Agent{cfg: cfg, inv: inv, log: log.With("component", "gateway"), images: store, devices: devs,
 		dirty: map[string]bool{}, wake: make(chan struct{}, 1), resync: make(chan struct{}, 1), declare: make(chan struct{}, 1),
 		never: map[string]verdict{}, early: map[string]bool{}, adopted: map[string]bool{}}
+	if inv.Performance == 0 && cfg.Measure != "" {
+		if inv.Performance, err = a.measureMachine(ctx); err != nil {
+			return err
+		}
+	}
+	a.node = a.describe(ctx)
 	m, err := member(ctx, cfg, a.inventory(), log)
 	if err != nil {
 		return err

@@ -175,3 +175,31 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// The factor is measured once, and what an operator states holds.
+func TestMeasureMachine(t *testing.T) {
+	t.Parallel()
+	a := &Agent{cfg: Config{Dir: t.TempDir(), Measure: MeasureOnce}, log: slog.New(slog.DiscardHandler)}
+	first, err := a.measureMachine(t.Context())
+	if err != nil || first <= 0 {
+		t.Fatalf("measured %d, %v", first, err)
+	}
+	begin := time.Now()
+	if second, err := a.measureMachine(t.Context()); err != nil || second != first || time.Since(begin) > time.Second {
+		t.Errorf("again %d, %v, after %v", second, err, time.Since(begin))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.cfg.Measure = MeasureAgain
+	if _, err := a.measureMachine(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped meanwhile: %v", err)
+	}
+	a.cfg.Dir = filepath.Join(a.cfg.Dir, "absent")
+	if got, err := a.measureMachine(t.Context()); got != 0 || err != nil {
+		t.Errorf("a disk that cannot be measured: %d, %v, want the gateway to go on", got, err)
+	}
+	a.inv = &adapterv1.Inventory{Capacity: map[string]int64{"cpu": 2000, "memory": 1 << 30}}
+	if n := a.describe(t.Context()); n == nil || n.Allocatable["cpu"] != 2000 || n.Capacity["cpu"] < 1000 {
+		t.Errorf("the machine: %v", n)
+	}
+}

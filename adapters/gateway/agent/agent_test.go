@@ -9,6 +9,7 @@ import (
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/registry"
 )
@@ -31,6 +32,7 @@ func TestGateway(t *testing.T) {
 		name string
 		f    func(*testing.T, *apptest.App, *apptest.Gateway)
 	}{
+		{"declares its machine", testMachine},
 		{"runs, ends and fails", testRuns},
 		{"a long log arrives whole", testBigLog},
 		{"stopped", testStop},
@@ -45,6 +47,23 @@ func TestGateway(t *testing.T) {
 	t.Run("seen and not known is lost", func(t *testing.T) { testLost(t, a, g) })
 	t.Run("a run outlives its gateway", func(t *testing.T) { testAdopt(t, a, g) })
 	t.Run("a report waits for the platform", func(t *testing.T) { testPlatformAway(t, a) })
+}
+
+func testMachine(t *testing.T, a *apptest.App, g *apptest.Gateway) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes *registryv1.ListNodesResponse
+	apptest.Until(t, "the platform knows the machine", func() bool {
+		if nodes, err = a.Admin.Registry.ListNodes(t.Context(), &registryv1.ListNodesRequest{AiCenterId: g.ID}); err != nil {
+			t.Fatal(err)
+		}
+		return len(nodes.Nodes) > 0
+	})
+	if n := nodes.Nodes[0]; len(nodes.Nodes) != 1 || n.Name != name || n.Labels["cpu.threads"] == "" || n.Capacity["memory"] == "" || n.Allocatable["cpu"] == "" {
+		t.Errorf("nodes %v", nodes.Nodes)
+	}
 }
 
 func testRuns(t *testing.T, a *apptest.App, g *apptest.Gateway) {

@@ -2,16 +2,49 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"syscall"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"yunhe.dev/yunhe/adapters/gateway/measure"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/core"
 )
+
+// measureMachine returns the machine's factor. A machine that cannot be
+// measured joins all the same, with none.
+func (a *Agent) measureMachine(ctx context.Context) (int64, error) {
+	r, err := measure.Once(ctx, a.cfg.Dir, a.cfg.Measure == MeasureAgain)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if err != nil {
+		a.log.Warn("machine not measured, or the result not kept", "error", err)
+	} else {
+		a.log.Info("machine measured", "performance", r.Performance, "measured_at", r.MeasuredAt)
+	}
+	return r.Performance, nil
+}
+
+// describe returns the machine as the only node of the center; what jobs may
+// use of it is what the center declares.
+func (a *Agent) describe(ctx context.Context) *adapterv1.Node {
+	n := measure.Node(ctx)
+	if n.Name == "" {
+		return nil
+	}
+	n.Allocatable = maps.Clone(a.inv.Capacity)
+	if disk, err := readDisk(a.cfg.Dir); err == nil {
+		n.Capacity[core.Storage] = disk.total
+	}
+	return n
+}
 
 type amount struct{ total, busy int64 }
 

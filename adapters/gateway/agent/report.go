@@ -294,7 +294,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(&cpu), Resync: sync}
 		if sync || declare {
-			req.Inventory = a.inventory()
+			req.Inventory, req.Node = a.inventory(), a.node
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)
