@@ -21,6 +21,7 @@ type api struct {
 	target    target
 	jobs      jobsv1connect.JobServiceClient
 	registry  registryv1connect.RegistryServiceClient
+	resources registryv1connect.ResourceServiceClient
 	scheduler schedulerv1connect.SchedulerServiceClient
 	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
@@ -55,6 +56,7 @@ func (c *cli) api() (*api, error) {
 		target:    t,
 		jobs:      jobsv1connect.NewJobServiceClient(hc, t.server, opts),
 		registry:  registryv1connect.NewRegistryServiceClient(hc, t.server, opts),
+		resources: registryv1connect.NewResourceServiceClient(hc, t.server, opts),
 		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
