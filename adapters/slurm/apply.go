@@ -55,6 +55,7 @@ func (d *Driver) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapter
 		}
 		return nil, unavailable("%s", d.api.explain(err))
 	}
+	d.look()
 	res := &adapterv1.ApplyResponse{}
 	for i, reason := range refusals {
 		if reason != "" {
@@ -156,7 +157,6 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 	if len(a.jobs) == 0 && a.final == nil && !a.finishing { // it has not been seen in a list meanwhile
 		d.publish(&adapterv1.Status{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_PENDING, Message: fmt.Sprintf("Slurm job %d waits", id)})
 	}
-	d.look()
 	return "", nil
 }
 

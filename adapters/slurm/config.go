@@ -135,11 +135,13 @@ func (c *Config) checkAccess(k *core.Check) {
 }
 
 func (c *Config) checkNames(k *core.Check) {
-	for field, v := range map[string]string{"account": c.Account, "qos": c.QOS} {
-		if v != "" && !slurmName.MatchString(v) {
-			k.Add(field, "must be a name of Slurm's, got %q", clip(v, 60))
+	name := func(at, v string, required bool) {
+		if !slurmName.MatchString(v) && (required || v != "") {
+			k.Add(at, "must be a name of Slurm's, got %q", clip(v, 60))
 		}
 	}
+	name("account", c.Account, false)
+	name("qos", c.QOS, false)
 	specs := map[string]bool{}
 	for i := range c.Partitions {
 		p := &c.Partitions[i]
@@ -147,11 +149,9 @@ func (c *Config) checkNames(k *core.Check) {
 		if p.Spec == "" {
 			p.Spec = p.Name
 		}
-		for field, v := range map[string]string{"name": p.Name, "account": p.Account, "qos": p.QOS} {
-			if v != "" && !slurmName.MatchString(v) || field == "name" && v == "" {
-				k.Add(at+field, "must be a name of Slurm's, got %q", clip(v, 60))
-			}
-		}
+		name(at+"name", p.Name, true)
+		name(at+"account", p.Account, false)
+		name(at+"qos", p.QOS, false)
 		if len([]rune(p.Spec)) > 32 {
 			k.Add(at+"spec", "must be at most 32 characters, got %d", len([]rune(p.Spec)))
 		}
@@ -174,9 +174,10 @@ func (c *Config) checkNames(k *core.Check) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Images)) {
-		for name, v := range c.Images[id].Env {
-			if !envName.MatchString(name) || strings.ContainsRune(v, 0) {
-				k.Add("images."+id+".env", "has the name %q, which a shell cannot set", clip(name, 60))
+		env := c.Images[id].Env
+		for _, key := range slices.Sorted(maps.Keys(env)) {
+			if !envName.MatchString(key) || strings.ContainsRune(env[key], 0) {
+				k.Add("images."+id+".env", "has the name %q, which a shell cannot set", clip(key, 60))
 			}
 		}
 	}

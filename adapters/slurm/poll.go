@@ -62,7 +62,7 @@ func (d *Driver) poll(ctx context.Context) {
 	var c looks
 	var nodesAt, sweptAt time.Time
 	nodesPause := nodesEvery
-	pause := d.cfg.poll()
+	pause, rest := d.cfg.poll(), soonest
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var last time.Time
@@ -75,7 +75,7 @@ func (d *Driver) poll(ctx context.Context) {
 		case <-d.kick:
 			kicked = true
 		}
-		if wait := soonest - time.Since(last); kicked && wait > 0 {
+		if wait := rest - time.Since(last); kicked && wait > 0 {
 			timer.Reset(wait)
 			continue
 		}
@@ -98,7 +98,8 @@ func (d *Driver) poll(ctx context.Context) {
 			}
 		}
 		// A cluster whose list takes long is not asked for it all the time.
-		pause = max(d.cfg.poll(), 3*took)
+		rest = max(soonest, 3*took)
+		pause = max(d.cfg.poll(), rest)
 		if err != nil {
 			pause = min(max(2*pause, d.cfg.poll()), troubleFactor*d.cfg.poll())
 		}
@@ -432,7 +433,7 @@ func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, owner int6
 	if a.finishing {
 		return
 	}
-	f := facts{attempt: a.id, jobs: jobs, owner: owner, stopped: a.stopped}
+	f := facts{attempt: a.id, jobs: jobs, owner: owner, stopped: a.stopped, again: d.cfg.Requeue}
 	st := judge(f)
 	if len(jobs) > 1 && owner == 0 && d.folder != nil && st.Phase == adapterv1.Phase_PHASE_RUNNING {
 		return // which of them runs it is about to be decided
@@ -479,7 +480,7 @@ func (d *Driver) unlisted(ctx context.Context, a *attempt, begun time.Time) {
 		}
 	case a.unlisted >= 2 || a.inFolder && a.submitted == 0:
 		before, _ := d.board.Get(a.id)
-		f := facts{attempt: a.id, jobs: nil, stopped: a.stopped}
+		f := facts{attempt: a.id, jobs: nil, stopped: a.stopped, again: d.cfg.Requeue}
 		a.jobs = nil
 		d.end(ctx, a, f, gone(f, before))
 	}

@@ -16,6 +16,7 @@ type facts struct {
 	jobs    []*job  // those Slurm lists by the attempt's name, at least one
 	owner   int64   // the job that the attempt's folder names; 0: not known
 	stopped bool    // the platform asked for its end
+	again   bool    // Slurm may start a job again
 	record  *record // what its folder says; nil if that cannot be seen
 }
 
@@ -125,7 +126,10 @@ func judge(f facts) *adapterv1.Status {
 	j, _ := choose(f.jobs, f.owner)
 	switch {
 	case j == nil:
-		onlyTwice(st, f)
+		onlyTwice(st, f, f.jobs[len(f.jobs)-1])
+		return st
+	case j.end() != "" && j.Restarts.or(0) > 0 && !f.again:
+		onlyTwice(st, f, j) // whatever Slurm says of its second start, it was none
 		return st
 	case f.record != nil && f.record.kept != nil && j.end() != "":
 		return f.record.kept
@@ -144,13 +148,12 @@ func judge(f facts) *adapterv1.Status {
 }
 
 // onlyTwice: all jobs there are found that the attempt had run before.
-func onlyTwice(st *adapterv1.Status, f facts) {
+func onlyTwice(st *adapterv1.Status, f facts, last *job) {
 	if r := f.record; r != nil && (r.kept != nil || r.ended && (r.why != "stopped" || f.stopped)) {
 		proto.Merge(st, gone(f, nil))
 		return
 	}
 	st.Phase, st.Reason, st.ExitCode = adapterv1.Phase_PHASE_ENDED, "lost", -1
-	last := f.jobs[len(f.jobs)-1]
 	if last.Restarts.or(0) > 0 {
 		st.StartedAt, st.EndedAt = last.Started.or(0)*second, last.Ended.or(0)*second
 		st.Message = fmt.Sprintf("Slurm started job %d again, which requeue does not allow here; how far its first run came is not known", last.ID.n)

@@ -66,6 +66,7 @@ func TestJudge(t *testing.T) {
 		{job: aJob(1, "FAILED", never, reasoned("BadConstraints")), phase: over, reason: "never_started", code: -1, message: "BadConstraints"},
 		{job: aJob(1, "FAILED", signaled(signalTwice)), phase: over, reason: "lost", code: -1, message: "it ran before"},
 		{job: aJob(1, "FAILED", signaled(signalTwice), func(j *job) { j.Restarts = number{1, true} }), phase: over, reason: "lost", code: -1, ran: true, message: "again"},
+		{job: aJob(1, "FAILED", exited(1), func(j *job) { j.Restarts = number{1, true} }), phase: over, reason: "lost", code: -1, ran: true, message: "started job 1 again"},
 		{job: aJob(1, "TIMEOUT"), phase: over, reason: "wall_time", code: -1, ran: true, message: "Slurm's time limit"},
 		{job: aJob(1, "DEADLINE"), phase: over, reason: "wall_time", code: -1, ran: true},
 		{job: aJob(1, "OUT_OF_MEMORY", signaled(9)), phase: over, reason: "oom", code: -1, ran: true, message: "more memory"},
