@@ -71,8 +71,13 @@ func newKey(t *testing.T, path string) ssh.PublicKey {
 	return out
 }
 
-// startSSHD starts one; wrap, if there is any, is the command that runs it.
-func startSSHD(t *testing.T, wrap ...string) *sshd {
+// sshdOptions are for machines out of the ordinary.
+type sshdOptions struct {
+	wrap   []string // the command that runs it
+	config string   // more lines
+}
+
+func startSSHD(t *testing.T, o sshdOptions) *sshd {
 	t.Helper()
 	apptest.NeedRoot(t)
 	program := "/usr/sbin/sshd"
@@ -110,7 +115,8 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-`, port, s.dir)
+%[3]s
+`, port, s.dir, o.config)
 	path := filepath.Join(s.dir, "sshd_config")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -119,7 +125,7 @@ PermitRootLogin prohibit-password
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	words := append(slices.Clone(wrap), program, "-D", "-e", "-f", path)
+	words := append(slices.Clone(o.wrap), program, "-D", "-e", "-f", path)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
@@ -154,9 +160,9 @@ type lab struct {
 
 var labs atomic.Int64
 
-func newLab(t *testing.T, wrap ...string) *lab {
+func newLab(t *testing.T, o sshdOptions) *lab {
 	t.Helper()
-	s := startSSHD(t, wrap...)
+	s := startSSHD(t, o)
 	l := &lab{App: apptest.Start(t, apptest.Options{}), t: t, sshd: s, dir: filepath.Join(t.TempDir(), "gateway"), center: fmt.Sprintf("apptest-%d-join%d", os.Getpid(), labs.Add(1))}
 	t.Cleanup(l.kill)
 	return l
@@ -278,7 +284,7 @@ func another(t *testing.T, extra string) string {
 // A machine's whole life: joined, used, upgraded while a job runs, left.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t, sshdOptions{})
 	gate := t.TempDir()
 	if err := os.Chmod(gate, 0o755); err != nil {
 		t.Fatal(err)
@@ -404,7 +410,7 @@ func (l *lab) gone() {
 // Wherever a join is interrupted, the next one gets to the end.
 func TestJoinGoesOn(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t, sshdOptions{})
 	for _, step := range []string{"folder", "program", "membership", "description", "start", "available"} {
 		c := l.join("--center", l.center, "--price", "small=1.00")
 		c.err.wait(t, "ok    "+step, 1)
@@ -437,7 +443,7 @@ func TestJoinGoesOn(t *testing.T) {
 // Half a join is left as well.
 func TestLeaveHalfJoined(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t, sshdOptions{})
 	c := l.join("--center", l.center, "--price", "small=1.00")
 	c.err.wait(t, "ok    description", 1)
 	c.cancel()
@@ -452,7 +458,7 @@ func TestLeaveHalfJoined(t *testing.T) {
 // nothing that runs.
 func TestJoinFails(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t, sshdOptions{})
 	stranger := filepath.Join(t.TempDir(), "id")
 	newKey(t, stranger)
 	other := filepath.Join(t.TempDir(), "known_hosts")
@@ -609,7 +615,7 @@ func patch(t *testing.T, path string, at int64, data []byte) {
 // key does as well as a file's.
 func TestJoinAsksAboutTheHost(t *testing.T) {
 	t.Parallel()
-	s := startSSHD(t)
+	s := startSSHD(t, sshdOptions{})
 	platform := startFake(t)
 	ring := agent.NewKeyring()
 	b, err := os.ReadFile(s.identity)
@@ -665,5 +671,41 @@ func TestJoinAsksAboutTheHost(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(home, ".ssh", "known_hosts")); err != nil || strings.Count(string(b), "\n") != 1 || !strings.Contains(string(b), "ssh-ed25519") {
 		t.Errorf("remembered %q, %v", b, err)
+	}
+}
+
+// Somebody who is not root needs sudo, and it must not ask. The machine's id
+// and sudo are stand-ins: who logs in to the tests' machine is root.
+func TestJoinWithSudo(t *testing.T) {
+	t.Parallel()
+	tools := t.TempDir()
+	write := func(name, script string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(tools, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("id", "echo 1000\n")
+	write("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n")
+	l := newLab(t, sshdOptions{config: "SetEnv PATH=" + tools + ":/usr/sbin:/usr/bin:/sbin:/bin"})
+	c := l.start(nil, l.args("--center", l.center)...)
+	c.endWithin(t, 1, apptest.Patience)
+	for _, want := range []string{`step "machine": root is not root there, and sudo says: sudo: a password is required`, "use sudo without a password"} {
+		if !strings.Contains(c.err.String(), want) {
+			t.Errorf("no %q in:\n%s", want, c.err)
+		}
+	}
+	write("sudo", `[ "$1" = -n ] || exit 9
+shift
+echo "$1" >>`+tools+`/did
+exec "$@"
+`)
+	if r := l.joined("--center", l.center, "--price", "small=1"); r.Status != "available" || !strings.Contains(l.steps(r, "machine"), ", with sudo") {
+		t.Errorf("joined with sudo: %+v", r)
+	}
+	l.result(l.leave())
+	l.gone()
+	if did, err := os.ReadFile(filepath.Join(tools, "did")); err != nil || strings.Count(string(did), "/bin/sh\n") < 10 {
+		t.Errorf("sudo did %q, %v", did, err)
 	}
 }

@@ -76,7 +76,7 @@ func TestJoinSystemd(t *testing.T) {
 	write("systemctl", systemctl)
 	write("journalctl", "#!/bin/sh\ncat WORK/journal\n")
 	write("run", withSystemd)
-	l := newLab(t, "unshare", "-m", "/bin/sh", filepath.Join(work, "run"))
+	l := newLab(t, sshdOptions{wrap: []string{"unshare", "-m", "/bin/sh", filepath.Join(work, "run")}})
 
 	r := l.joined("--center", l.center, "--price", "small=1.00")
 	if !strings.Contains(l.steps(r, "description"), "kept running by yunhe-gateway-") {

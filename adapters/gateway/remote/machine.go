@@ -190,17 +190,21 @@ func (m *Machine) Put(ctx context.Context, f File) error {
 
 // PutFrom is Put of what r reads, whose SHA-256 is sum.
 func (m *Machine) PutFrom(ctx context.Context, name string, mode int, r io.Reader, sum string) error {
-	part := Quote(path.Join(path.Dir(name), "."+path.Base(name)+".part"))
-	_, err := m.Run(ctx, `set -e
-umask 077
-rm -f `+part+`
-trap 'rm -f `+strings.ReplaceAll(part, "'", `'\''`)+`' EXIT
-cat >`+part+`
-got=$(sha256sum <`+part+` | cut -c 1-64)
-if [ "$got" != `+sum+` ]; then echo "what arrived is damaged: its SHA-256 is $got" >&2; exit 1; fi
-chmod 0`+strconv.FormatInt(int64(mode), 8)+` `+part+`
-mv -f `+part+` `+Quote(name), r)
+	_, err := m.Run(ctx, putScript(name, mode, sum), r)
 	return err
+}
+
+func putScript(name string, mode int, sum string) string {
+	part := Quote(path.Join(path.Dir(name), "."+path.Base(name)+".part"))
+	return `set -e
+umask 077
+rm -f ` + part + `
+trap 'rm -f ` + strings.ReplaceAll(part, "'", `'\''`) + `' EXIT
+cat >` + part + `
+got=$(sha256sum <` + part + ` | cut -c 1-64)
+if [ "$got" != ` + sum + ` ]; then echo "what arrived is damaged: its SHA-256 is $got" >&2; exit 1; fi
+chmod 0` + strconv.FormatInt(int64(mode), 8) + ` ` + part + `
+mv -f ` + part + ` ` + Quote(name)
 }
 
 // Read returns a small file, nil if there is none.
