@@ -429,9 +429,10 @@ func (a *archive) fromDocker(ref string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The configuration is named by its digest, in one of two ways.
+	// The configuration is named by its digest: HEX.json, blobs/sha256/HEX or
+	// sha256:HEX, as the program that saved it likes.
 	s.config = digest.FromBytes(b)
-	if name := strings.TrimSuffix(path.Base(c.Config), ".json"); digest.SHA256.Validate(name) == nil && name != s.config.Encoded() {
+	if name := strings.TrimPrefix(strings.TrimSuffix(path.Base(c.Config), ".json"), "sha256:"); digest.SHA256.Validate(name) == nil && name != s.config.Encoded() {
 		return nil, bad("%s does not have the digest it is named by", c.Config)
 	}
 	for _, name := range c.Layers {
