@@ -2,7 +2,7 @@
 // to bottom, in one function, and no component can be used before it exists.
 //
 //	engines     db (SQLite | PostgreSQL) · bus (NATS) · samples · objects
-//	components  identity · registry · inventory · adapters · scheduler · metering · jobs · monitor
+//	components  identity · registry · inventory · tags · adapters · scheduler · metering · jobs · monitor
 //	edge        rpc (gRPC, Connect, REST, T/AI 123.6) · console
 //
 // Start order is the order of construction; stop order is its reverse: the
@@ -43,6 +43,7 @@ import (
 	"yunhe.dev/yunhe/internal/samples"
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/seal"
+	"yunhe.dev/yunhe/internal/tags"
 )
 
 // App is a platform process.
@@ -50,6 +51,7 @@ type App struct {
 	Identity  *identity.Service
 	Registry  *registry.Service
 	Inventory *inventory.Service
+	Tags      *tags.Service
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
@@ -155,6 +157,13 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Inventory, err = inventory.New(ctx, d, a.Registry, box, log); err != nil {
 		return err
 	}
+	if a.Tags, err = tags.New(ctx, d, a.Registry, log); err != nil {
+		return err
+	}
+	a.Tags.SetResources(resources{a.Inventory})
+	if err := a.Tags.Defaults(ctx); err != nil {
+		return err
+	}
 	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, box, filepath.Join(a.cfg.Data, "plugins"), log); err != nil {
 		return err
 	}
@@ -192,6 +201,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	}
 	if a.cfg.runs(Control) {
 		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
+		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(Watch) {
@@ -232,6 +242,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Identity.Register(srv)
 		a.Registry.Register(srv)
 		a.Inventory.Register(srv)
+		a.Tags.Register(srv)
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)

@@ -29,7 +29,7 @@ var ranks = map[string]int{
 	"internal/fault": 0, // core reports its faults, so it is below core
 	"internal/core":  1,
 
-	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, // decisions, pure
+	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
 
@@ -39,7 +39,7 @@ var ranks = map[string]int{
 	"internal/run": 4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
 
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,
-	"internal/adapters": 6, "internal/inventory": 6, // inventory reads registry, which does not know it
+	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
 	"internal/scheduler": 7, "internal/metering": 7,
 	"internal/jobs":    8,
 	"internal/console": 10,
@@ -60,7 +60,7 @@ func free(pkg string) bool {
 func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") || pkg == "internal/arch" }
 
 // pure packages decide and do nothing: same input, same answer.
-var pure = []string{"internal/scheduler/place", "internal/metering/rate", "internal/inventory/identifier"}
+var pure = []string{"internal/scheduler/place", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr"}
 
 // contractUsers may import generated code in files other than api.go, each for
 // the reason given. The list is reviewed: shorten it, do not grow it.

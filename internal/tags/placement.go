@@ -1,0 +1,134 @@
+package tags
+
+import (
+	"context"
+	"maps"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/tags/expr"
+)
+
+// placement is what expressions of tasks read of centers, and what they said.
+// It does not change while catalog, tags and places are the same.
+type placement struct {
+	catalog, tags int64
+	places        map[string]string
+	ids           []string
+	facts         []expr.Facts
+	answers       map[string]map[string]string // by expression; see Exclude
+}
+
+// maxAnswers is how many expressions are remembered: with 1,000 centers they
+// take at most about 100 MB, mostly far less.
+const maxAnswers = 2048
+
+// Exclude says of each expression which centers do not meet it, and why. It
+// answers from memory while nothing changed. The maps are shared and must not
+// be changed. An expression that does not compile excludes every center.
+func (s *Service) Exclude(ctx context.Context, expressions []string) (map[string]map[string]string, error) {
+	if len(expressions) == 0 {
+		return nil, nil
+	}
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.centerPlaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var version int64
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		_, version, err = getVersions(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	p := s.placement
+	s.mu.Unlock()
+	if p == nil || p.catalog != cat.Version || p.tags != version || !maps.Equal(p.places, places) {
+		if p, err = s.loadPlacement(ctx, cat, places, version); err != nil {
+			return nil, err
+		}
+	}
+	out := make(map[string]map[string]string, len(expressions))
+	var fresh map[string]map[string]string
+	for _, text := range expressions {
+		if out[text] != nil {
+			continue
+		}
+		have := p.answers[text]
+		if have == nil {
+			have = p.exclude(text)
+			if fresh == nil {
+				fresh = map[string]map[string]string{}
+			}
+			fresh[text] = have
+		}
+		out[text] = have
+	}
+	if fresh != nil {
+		// A new record, since others may read the one at hand.
+		next := *p
+		next.answers = maps.Clone(p.answers)
+		if next.answers == nil || len(next.answers)+len(fresh) > maxAnswers {
+			next.answers = map[string]map[string]string{}
+		}
+		maps.Copy(next.answers, fresh)
+		p = &next
+	}
+	s.mu.Lock()
+	s.placement = p
+	s.mu.Unlock()
+	return out, nil
+}
+
+// loadPlacement reads the facts of all centers.
+func (s *Service) loadPlacement(ctx context.Context, cat *registry.Catalog, places map[string]string, version int64) (*placement, error) {
+	p := &placement{catalog: cat.Version, tags: version, places: places}
+	var objects []*object
+	for _, id := range sorted(cat.Centers) {
+		f := expr.Placement.Facts()
+		placeFacts(f, cat.Centers[id])
+		catalogFacts(f, id, cat)
+		objects = append(objects, &object{ref: "center:" + id, kind: Center, parent: placed(places, id), center: id, facts: f})
+	}
+	w, err := s.around(ctx, objects...)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		p.ids, p.facts = append(p.ids, o.center), append(p.facts, w.facts(o, false))
+	}
+	return p, nil
+}
+
+// exclude evaluates one expression on all centers. Centers that are alike in
+// what it reads are asked once.
+func (p *placement) exclude(text string) map[string]string {
+	out := map[string]string{}
+	e, problems := expr.Compile(expr.Placement, text)
+	if len(problems) > 0 {
+		for _, id := range p.ids {
+			out[id] = "cannot be judged by the task's expression: " + problems[0].String()
+		}
+		return out
+	}
+	said := map[string]string{}
+	var key []byte
+	for i, f := range p.facts {
+		key = e.AppendKey(key[:0], f)
+		why, ok := said[string(key)]
+		if !ok {
+			why = e.Why(f)
+			said[string(key)] = why
+		}
+		if why != "" {
+			out[p.ids[i]] = why
+		}
+	}
+	return out
+}
