@@ -83,14 +83,14 @@ export function NodeTable(props: {
           </span>
           <Button
             size="small"
-            icon={<LeftOutlined />}
+            icon={<LeftOutlined aria-hidden />}
             aria-label={t("node.previous")}
             disabled={tokens.length === 1}
             onClick={() => setWay({ key, tokens: tokens.slice(0, -1) })}
           />
           <Button
             size="small"
-            icon={<RightOutlined />}
+            icon={<RightOutlined aria-hidden />}
             aria-label={t("node.next")}
             disabled={!next || nodes.isPlaceholderData}
             onClick={() => setWay({ key, tokens: [...tokens, next] })}
@@ -187,7 +187,7 @@ function Rows(props: {
     {
       title: t("node.name"),
       key: "name",
-      width: 200,
+      width: 190,
       ellipsis: true,
       render: (_, n) => (
         <Button type="link" className="yh-link-cell" onClick={() => props.onOpen(n)}>
@@ -198,7 +198,7 @@ function Rows(props: {
     {
       title: t("node.state"),
       key: "state",
-      width: 150,
+      width: 130,
       render: (_, n) => (
         <Tooltip title={n.reason}>
           <span>
@@ -214,7 +214,7 @@ function Rows(props: {
           {
             title: t("center.name"),
             key: "center",
-            width: 160,
+            width: 150,
             ellipsis: true,
             render: (_: unknown, n: Node) => (
               <Link to={`/centers/${encodeURIComponent(n.aiCenterId)}`}>{centerName(n.aiCenterId)}</Link>
@@ -231,7 +231,7 @@ function Rows(props: {
     {
       title: t("resource.memory"),
       key: "memory",
-      width: 150,
+      width: 140,
       align: "right",
       render: (_, n) => <Amount node={n} name="memory" />,
     },
@@ -239,7 +239,7 @@ function Rows(props: {
     {
       title: t("node.platform"),
       key: "platform",
-      width: 120,
+      width: 112,
       ellipsis: true,
       render: (_, n) => [n.operatingSystem, n.architecture].filter(Boolean).join(" / ") || NONE,
     },
@@ -253,7 +253,7 @@ function Rows(props: {
       dataSource={props.nodes}
       loading={props.loading}
       tableLayout="fixed"
-      scroll={{ x: props.fixed ? 980 : 1120 }}
+      scroll={{ x: props.fixed ? 980 : 1100 }}
       pagination={false}
       locale={{ emptyText: <Nothing text={t(props.filtered ? "node.noMatch" : "node.none")} /> }}
     />
@@ -332,6 +332,7 @@ function Details({ node: n }: { node: Node }) {
         ]}
       />
       <Table
+        className="yh-after-bars"
         size="small"
         rowKey={(name) => name}
         dataSource={names}

@@ -128,7 +128,7 @@ function RegisterForm({ plugin, onDone }: { plugin?: Plugin; onDone: (name: stri
                   />
                 </Form.Item>
                 <Button
-                  icon={<CloseOutlined />}
+                  icon={<CloseOutlined aria-hidden />}
                   disabled={rows.length === 1}
                   aria-label={`${t("common.remove")}: ${t("plugin.endpoint")} ${i + 1}`}
                   onClick={() => remove(row.name)}
@@ -136,7 +136,7 @@ function RegisterForm({ plugin, onDone }: { plugin?: Plugin; onDone: (name: stri
               </div>
             ))}
             {rows.length < MAX_ADDRESSES && (
-              <Button size="small" icon={<PlusOutlined />} onClick={() => add("")}>
+              <Button size="small" icon={<PlusOutlined aria-hidden />} onClick={() => add("")}>
                 {t("plugin.addEndpoint")}
               </Button>
             )}

@@ -59,7 +59,8 @@ export function SchemaField(of: Of) {
       name={name}
       label={label}
       extra={help}
-      required={field.required}
+      // In an optional group it is required only once the group has anything.
+      required={field.required && !of.within}
       rules={rules}
       valuePropName={field.kind === "boolean" ? "checked" : "value"}
     >
@@ -77,7 +78,8 @@ function Star() {
   );
 }
 
-function FieldLabel({ field }: { field: Field }) {
+/** A field by its title, and by its name in the configuration where that is another word. */
+export function FieldLabel({ field }: { field: Field }) {
   const { language } = usePrefs();
   const title = fieldTitle(field, language);
   return (
@@ -144,7 +146,7 @@ function MapRows({ field, name, path }: Of) {
             );
             const drop = (
               <Button
-                icon={<CloseOutlined />}
+                icon={<CloseOutlined aria-hidden />}
                 aria-label={`${t("common.remove")}: ${field.key} ${i + 1}`}
                 onClick={() => remove(row.name)}
               />
@@ -212,7 +214,7 @@ function Items({ field, name, path }: Of) {
                 <Button
                   size="small"
                   type="text"
-                  icon={<CloseOutlined />}
+                  icon={<CloseOutlined aria-hidden />}
                   aria-label={`${t("common.remove")}: ${field.key} ${i + 1}`}
                   onClick={() => remove(row.name)}
                 />
@@ -235,7 +237,12 @@ function Items({ field, name, path }: Of) {
 function AddButton({ label, onClick }: { label: string; onClick: () => void }) {
   const { t } = useTranslation();
   return (
-    <Button size="small" icon={<PlusOutlined />} aria-label={`${t("common.add")}: ${label}`} onClick={onClick}>
+    <Button
+      size="small"
+      icon={<PlusOutlined aria-hidden />}
+      aria-label={`${t("common.add")}: ${label}`}
+      onClick={onClick}
+    >
       {t("common.add")}
     </Button>
   );
@@ -312,13 +319,13 @@ function SecretText({
             return false;
           }}
         >
-          <Button size="small" icon={<UploadOutlined />}>
+          <Button size="small" icon={<UploadOutlined aria-hidden />}>
             {t("form.fromFile")}
           </Button>
         </Upload>
         <Button
           size="small"
-          icon={shown ? <EyeInvisibleOutlined /> : <EyeOutlined />}
+          icon={shown ? <EyeInvisibleOutlined aria-hidden /> : <EyeOutlined aria-hidden />}
           aria-pressed={shown}
           onClick={() => setShown(!shown)}
         >

@@ -30,6 +30,7 @@ import {
 import { DecisionSchema, SchedulerService } from "../gen/yunhe/scheduler/v1/scheduler_pb";
 import { digitsExample, toSpec } from "../lib/jobform";
 import { hasEnded, stateName } from "../lib/states";
+import { Plugins } from "./fixture-plugins";
 
 const HOUR = 3_600_000;
 const begin = Date.now();
@@ -73,6 +74,8 @@ const CENTER_ROWS: CenterRow[] = [
   ["zhongwei-1", "Zhongwei", "northwest", 105.2, 37.5, 1024, 0, 0.05, 2],
 ];
 
+const plugins = new Plugins(CENTER_ROWS.filter((c) => c[0] !== "beijing-1").map((c) => c[0]));
+
 function centers(): Center[] {
   return CENTER_ROWS.map(([aiCenterId, name, region, longitude, latitude, cpu, gpu, used, grade], i) =>
     create(CenterSchema, {
@@ -87,7 +90,8 @@ function centers(): Center[] {
       lastSeenAt: timestampFromMs(Date.now() - (i === 7 ? 9 * HOUR : 1200)),
       securityGrade: BigInt(grade),
       performance: BigInt(900 + i * 50),
-      adapter: "gateway",
+      adapter: aiCenterId === "beijing-1" ? "kubernetes" : "gateway",
+      nodes: plugins.summary(aiCenterId),
       labels: { owner: "hub", cooling: i % 2 ? "liquid" : "air" },
       power: { staticMilliwattsPerCpu: 2500n, activeMilliwattsPerCpu: 8300n },
       resources: { cpu: BigInt(cpu), gpu: BigInt(gpu), memory: BigInt(cpu * 4096), storage: BigInt(cpu * 100) },
@@ -564,6 +568,21 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
       return found;
     },
     updateCenter: ({ center }) => center ?? {},
+    listNodes: ({ pageSize, pageToken, aiCenterId, state, acceleratorModel, labels }) => {
+      const all = plugins.nodes.filter(
+        (n) =>
+          (!aiCenterId || n.aiCenterId === aiCenterId) &&
+          (!state || n.state === state) &&
+          (!acceleratorModel || n.accelerators.some((a) => a.model === acceleratorModel)) &&
+          labels.every((l) => {
+            const [name = "", value] = l.split("=");
+            return value === undefined ? name in n.labels : n.labels[name] === value;
+          }),
+      );
+      const from = Number(pageToken || 0);
+      const nodes = all.slice(from, from + (pageSize || 100));
+      return { nodes, nextPageToken: from + nodes.length < all.length ? `${from + nodes.length}` : "" };
+    },
     listSpecs: () => ({ specs: SPECS }),
     createSpec: ({ spec }) => {
       throw badRequest("spec is wrong", [
@@ -620,6 +639,20 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
       job.state = State.STOPPED;
       job.endedAt = timestampFromMs(Date.now());
       for (const r of job.replicas) r.state = State.STOPPED;
+      platform.changed(job);
+      return job;
+    },
+    writeOffJob: ({ jobId, reason }) => {
+      const job = platform.find(jobId);
+      for (const r of job.replicas) {
+        if (r.aiCenterId !== "zhongwei-1" || hasEnded(r.state)) continue;
+        Object.assign(r, {
+          state: State.FAILED,
+          reason: "lost",
+          message: reason,
+          endedAt: timestampFromMs(Date.now() - 9 * HOUR),
+        });
+      }
       platform.changed(job);
       return job;
     },
@@ -699,6 +732,7 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
     },
   });
   router.service(AdapterService, {
+    ...plugins.routes(),
     listGateways: () => ({
       gateways: CENTER_ROWS.map((c, i) => ({
         aiCenterId: c[0],

@@ -252,7 +252,8 @@ export const en = {
     next: "Next page",
     range: "{{from}}–{{to}}",
     rangeOf: "{{from}}–{{to}} of {{total}}",
-    summary: "{{total}} nodes: {{ready}} ready, {{notReady}} not ready, {{drained}} drained",
+    summary_one: "{{total}} node: {{ready}} ready, {{notReady}} not ready, {{drained}} drained",
+    summary_other: "{{total}} nodes: {{ready}} ready, {{notReady}} not ready, {{drained}} drained",
   },
   plugin: {
     sub: "Plug-ins translate between the network and the centers' own systems.",

@@ -242,7 +242,7 @@ export const zh: Texts = {
     next: "下一页",
     range: "{{from}}–{{to}}",
     rangeOf: "{{from}}–{{to}}，共 {{total}}",
-    summary: "共 {{total}} 个节点：{{ready}} 就绪，{{notReady}} 未就绪，{{drained}} 已停用",
+    summary_other: "共 {{total}} 个节点：{{ready}} 就绪，{{notReady}} 未就绪，{{drained}} 已停用",
   },
   plugin: {
     sub: "插件在算力网与各计算中心自有系统之间转换。",

@@ -285,6 +285,7 @@ function NodesHere({ center: c }: { center: Center }) {
         nodes && (
           <span className="yh-muted" data-testid="node-summary">
             {t("node.summary", {
+              count: Number(nodes.total),
               total: formatCount(nodes.total),
               ready: formatCount(nodes.ready),
               notReady: formatCount(nodes.notReady),

@@ -11,16 +11,14 @@ import { call } from "../api";
 import { Loaded, Moment, Nothing, PageHead, Panel, PluginTag } from "../components/bits";
 import { JoinForm } from "../components/JoinToken";
 import { Parts } from "../components/Parts";
-import { SchemaFields } from "../components/SchemaForm";
+import { FieldLabel, SchemaFields } from "../components/SchemaForm";
 import { usePluginActions } from "../components/usePluginActions";
 import { useServerErrors } from "../components/useServerErrors";
 import type { Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
-import { fieldTitle } from "../i18n/schemadocs";
 import { messageOf } from "../lib/errors";
 import { formatCount, NONE } from "../lib/format";
 import { connectStages, GATEWAY, isConnectable, type Stage } from "../lib/plugins";
 import { type Field, linesOf, parseSchema, toConfig, toForm } from "../lib/schema";
-import { usePrefs } from "../prefs";
 import { useCenter, usePlugin, usePlugins } from "../queries";
 import { useClients, useSession } from "../session";
 
@@ -94,7 +92,7 @@ function Choose({ title }: { title: string }) {
                 </li>
               ))}
             <li>
-              <Link to="/plugins" className="yh-card yh-card-other">
+              <Link to="/plugins?register" className="yh-card yh-card-other">
                 <span className="yh-card-head">
                   <b>{t("connect.elsewhere")}</b>
                 </span>
@@ -231,7 +229,7 @@ function Wizard(props: { title: string; plugin: Plugin; center: string; live: bo
         </Form>
       </div>
       {step === 2 && held && (
-        <Panel title={t("connect.step.review")}>
+        <Panel title={t("connect.step.review")} className="yh-connect">
           <Review schema={schema} plugin={plugin} centerId={center || held.aiCenterId} config={config} />
           <div className="yh-row yh-form-foot">
             <Button type="primary" onClick={apply} loading={save.isPending} data-testid="apply">
@@ -303,15 +301,20 @@ function ConfigPanels({ schema }: { schema: Field }) {
     .map((p) => (
       <Panel key={p.key} title={p.title}>
         <div className="yh-schema">
-          <SchemaFields fields={p.fields} name={["config"]} path={["config"]} />
+          <SchemaFields fields={simpleFirst(p.fields)} name={["config"]} path={["config"]} />
         </div>
       </Panel>
     ));
 }
 
+// What takes one line goes before what takes a box, each in its order.
+function simpleFirst(fields: Field[]): Field[] {
+  const boxed = (f: Field) => f.kind === "group" || f.kind === "list" || f.kind === "map";
+  return [...fields.filter((f) => !boxed(f)), ...fields.filter(boxed)];
+}
+
 function Review(props: { schema: Field; plugin: Plugin; centerId: string; config: unknown }) {
   const { t } = useTranslation();
-  const { language } = usePrefs();
   const lines = linesOf(props.schema, props.config);
   return (
     <dl className="yh-review" data-testid="review-lines">
@@ -325,10 +328,7 @@ function Review(props: { schema: Field; plugin: Plugin; centerId: string; config
       </dd>
       {lines.map((line) => (
         <div key={line.path} className="yh-review-line">
-          <dt>
-            {line.path.includes(".") || line.path.includes("[") ? null : `${fieldTitle(line.field, language)} `}
-            {line.path && <code>{line.path}</code>}
-          </dt>
+          <dt>{/[.[]/.test(line.path) ? <code>{line.path}</code> : <FieldLabel field={line.field} />}</dt>
           <dd>
             {line.secret ? (
               <span className="yh-muted">{t("connect.secretSet")}</span>

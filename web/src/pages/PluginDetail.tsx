@@ -28,7 +28,6 @@ export function PluginDetail() {
         title={name}
         back={{ to: "/plugins", label: t("nav.plugins") }}
         after={p && <PluginTag state={p.state} />}
-        sub={p && `${t(`plugin.sources.${sourceName(p.source)}`)}${p.version ? ` · ${p.version}` : ""}`}
         extra={p && can("adapters.write") && <Actions plugin={p} />}
       />
       <Loaded query={plugin} rows={8}>
@@ -36,7 +35,7 @@ export function PluginDetail() {
           <>
             <FactsPanel plugin={data} />
             <Instances plugin={data} />
-            {data.configSchema && data.name !== GATEWAY && <SchemaPanel text={data.configSchema} />}
+            {data.configSchema && isConnectable(data) && <SchemaPanel text={data.configSchema} />}
           </>
         )}
       </Loaded>
@@ -53,7 +52,7 @@ function Actions({ plugin: p }: { plugin: Plugin }) {
   return (
     <div className="yh-row">
       {p.name !== GATEWAY && (
-        <Button icon={<ReloadOutlined />} onClick={() => actions.restart(p.name)} data-testid="restart">
+        <Button icon={<ReloadOutlined aria-hidden />} onClick={() => actions.restart(p.name)} data-testid="restart">
           {t("plugin.restart")}
         </Button>
       )}
@@ -79,7 +78,7 @@ function Actions({ plugin: p }: { plugin: Plugin }) {
       )}
       {!registered && (
         <Link to={`/connect?plugin=${encodeURIComponent(p.name)}`}>
-          <Button type="primary" icon={<LinkOutlined />}>
+          <Button type="primary" icon={<LinkOutlined aria-hidden />}>
             {t("centers.connect")}
           </Button>
         </Link>
@@ -252,7 +251,7 @@ function InstanceMenu({ instance: i }: { instance: Instance }) {
       <Button
         size="small"
         type="text"
-        icon={<DownOutlined />}
+        icon={<DownOutlined aria-hidden />}
         iconPlacement="end"
         aria-label={`${t("plugin.actions")}: ${i.aiCenterId}`}
       >

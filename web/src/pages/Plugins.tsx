@@ -2,7 +2,7 @@ import { ApiOutlined, LinkOutlined } from "@ant-design/icons";
 import { Button, Table, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Link, useNavigate } from "react-router";
+import { Link, useNavigate, useSearchParams } from "react-router";
 import { Loaded, Nothing, PageHead, Panel, PluginTag } from "../components/bits";
 import { Parts } from "../components/Parts";
 import { RegisterPlugin } from "../components/RegisterPlugin";
@@ -17,7 +17,8 @@ export function Plugins() {
   const { can } = useSession();
   const navigate = useNavigate();
   const plugins = usePlugins();
-  const [registering, setRegistering] = useState(false);
+  const [params] = useSearchParams();
+  const [registering, setRegistering] = useState(params.has("register") && can("adapters.write"));
   return (
     <>
       <PageHead
@@ -26,11 +27,11 @@ export function Plugins() {
         extra={
           can("adapters.write") && (
             <div className="yh-row">
-              <Button icon={<ApiOutlined />} onClick={() => setRegistering(true)}>
+              <Button icon={<ApiOutlined aria-hidden />} onClick={() => setRegistering(true)}>
                 {t("plugin.register")}
               </Button>
               <Link to="/connect">
-                <Button type="primary" icon={<LinkOutlined />}>
+                <Button type="primary" icon={<LinkOutlined aria-hidden />}>
                   {t("centers.connect")}
                 </Button>
               </Link>
