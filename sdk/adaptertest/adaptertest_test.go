@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,14 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set { // wrong drivers are waited for more than they work
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
+	}
 	Main(m, func(ctx context.Context) error { return adapter.Serve(ctx, adapter.Unimplemented{}) })
 }
 
@@ -295,9 +305,24 @@ func (l lie) config(t testing.TB) Config {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { // a wrong driver leaves what it should not have started
+		left, err := filepath.Glob(filepath.Join(runs, "*", "started"))
+		must(t, err)
+		for _, path := range left {
+			var pid int
+			if b, err := os.ReadFile(path); err == nil {
+				_, _ = fmt.Sscan(string(b), &pid) // whole, if it is there
+			}
+			if pid > 1 {
+				_ = syscall.Kill(-pid, syscall.SIGKILL) // it may have ended
+			}
+		}
+	})
 	var instances atomic.Int64
 	return Config{
 		ImageID: "host", SpecID: "small", Resources: map[string]int64{"cpu": 100, "memory": 16 << 20}, Shared: shared,
+		Commands: Commands{Wait: "exec sleep 300"},           // should one be left after all
+		Patience: time.Minute, CallTimeout: 30 * time.Second, // other tests keep the machine busy
 		Start: func(t testing.TB) *Instance {
 			in := Program{Command: []string{bin, "--dir", runs}}.Start(t)
 			p := &proxy{DriverServiceHandler: honest{in.Client()}, w: w, n: int(instances.Add(1)), lie: l}
@@ -415,7 +440,7 @@ func TestWrong(t *testing.T) {
 		t.Run(w.check+" "+w.name, func(t *testing.T) {
 			t.Parallel()
 			c := w.lie().config(t)
-			c.Patience, c.CallTimeout = 8*time.Second, 5*time.Second
+			c.Patience, c.CallTimeout = 8*time.Second, 10*time.Second
 			got := record(t, c, w.check)
 			if !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, w.want) }) {
 				t.Errorf("a driver that %s was told %q by %s, want something with %q", w.name, got, w.check, w.want)

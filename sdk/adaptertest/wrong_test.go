@@ -240,13 +240,13 @@ var wrongs = []wrong{
 	}},
 	{"watch/deadline", "never ends Watch", "Watch goes on", func() lie {
 		return lie{watch: func(context.Context, int, *adapterv1.WatchResponse) error {
-			<-time.After(20 * time.Second)
+			<-time.After(30 * time.Second)
 			return nil
 		}}
 	}},
 	{"watch/deadline", "never ends Observe", "Observe goes on", func() lie {
 		return lie{observe: func(context.Context) error {
-			<-time.After(20 * time.Second)
+			<-time.After(30 * time.Second)
 			return nil
 		}}
 	}},
@@ -298,7 +298,7 @@ var wrongs = []wrong{
 	{"refuse/name", "accepts any name", "accepted a variable", swallowed},
 	{"refuse/path", "accepts any path", "accepted a file", swallowed},
 	{"refuse/id", "accepts any ID", "accepted an attempt with the ID", swallowed},
-	{"refuse/too-much", "runs what it has no room for", "more than the center has", each(func(_ *proxy, a *adapterv1.Attempt) { a.Resources = nil })},
+	{"refuse/too-much", "runs what it has no room for", "asks for map", each(func(_ *proxy, a *adapterv1.Attempt) { a.Resources = nil })},
 	{"stop/before", "ignores stops of what it does not know", "want", func() lie {
 		var mu sync.Mutex // guards known
 		known := map[string]bool{}
