@@ -146,7 +146,11 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 		return answer{}, c.unreachable(method, path, err)
 	}
 	defer resp.Body.Close() // nothing to learn from it
-	return c.judge(resp, method, path, read)
+	a, err := c.judge(resp, method, path, read)
+	if err == nil || errors.Is(err, errUnchanged) {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096)) // so that the connection can be used again
+	}
+	return a, err
 }
 
 // judge reads an answer and says what it means.
