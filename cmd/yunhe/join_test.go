@@ -436,8 +436,39 @@ func TestJoinGoesOn(t *testing.T) {
 	}
 	id = l.Admin.Submit(t, l.shell("anew", "true"))
 	l.Admin.AwaitState(t, id, succeeded)
+	l.standStill()
 	l.result(l.leave())
 	l.gone()
+}
+
+// standStill has the gateway stand still until the platform gives it up. Its
+// run is written off; when it goes on, on the same connection, it ends the run
+// and the books stay as they are.
+func (l *lab) standStill() {
+	t := l.t
+	sleep := fmt.Sprintf("sleep 1%d", os.Getpid()+1_000_000)
+	id := l.Admin.Submit(t, l.shell("still", "exec "+sleep))
+	l.Admin.Await(t, id, "it runs", func(j *jobsv1.Job) bool { return j.ReplicasRunning == 1 })
+	apptest.Until(t, "its command runs", func() bool { return len(l.processes(sleep)) == 1 })
+	pid := l.gateways()[0]
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	apptest.Until(t, "the center is given up", func() bool {
+		k, err := l.Admin.Registry.GetCenter(t.Context(), &registryv1.GetCenterRequest{AiCenterId: l.center})
+		return err == nil && k.Status == registryv1.CenterStatus_CENTER_STATUS_UNKNOWN
+	})
+	off, err := l.Admin.Jobs.WriteOffJob(t.Context(), &jobsv1.WriteOffJobRequest{JobId: id})
+	if err != nil || off.State != failed || off.Reason != "lost" {
+		t.Errorf("written off: %v, %v", off, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	apptest.Until(t, "the lost run is ended", func() bool { return len(l.processes(sleep)) == 0 })
+	if j := l.Admin.Job(t, id); j.Version != off.Version || j.CostFen != off.CostFen {
+		t.Errorf("after the center came back: %v, before: %v", j, off)
+	}
 }
 
 // Half a join is left as well.

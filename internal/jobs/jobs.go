@@ -48,8 +48,8 @@
 // A center that never comes back: an operator writes its attempts off
 // ([Service.WriteOff]). They end as failed, reason "lost", when the center was
 // last heard of. Whether the run goes on out there nobody knows; so it is not
-// tried again unless asked, and it stays marked as lost: when the center
-// connects again it is told to stop it and, if it has forgotten it, never to
+// tried again unless asked, and it stays marked as lost: when the center is
+// there again it is told to stop it and, if it has forgotten it, never to
 // start it. What it then reports clears the mark and changes nothing else.
 // Until its stop is done the run uses room that is counted as free.
 package jobs
@@ -225,6 +225,7 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 	if k := t.Constraints; k != nil {
 		c.Range(p+"constraints.min_security_grade", k.MinSecurityGrade, 0, 5)
 		c.Range(p+"constraints.max_price", k.MaxPrice, 0, 1e12)
+		validateExpression(c, p+"constraints.expression", k.Expression)
 		validateIDs(c, p+"constraints.centers", k.Centers)
 		if len(k.Regions) > 64 {
 			c.Add(p+"constraints.regions", "must be at most 64, got %d", len(k.Regions))
@@ -237,6 +238,16 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 				c.Add(fmt.Sprintf("%sconstraints.centers[%d]", p, i), "there is no center %q; see yunhe center list", clip(id))
 			}
 		}
+	}
+}
+
+func validateExpression(c *core.Check, path, text string) {
+	if text == "" {
+		return
+	}
+	_, problems := expr.Compile(expr.Placement, text)
+	for _, p := range problems {
+		c.Add(path, "%s", p)
 	}
 }
 

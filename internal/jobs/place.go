@@ -105,7 +105,7 @@ func task(i int, t *jobsv1.Task) place.Task {
 		pt.RunSeconds = place.Known(t.ExpectedSeconds)
 	}
 	if k := t.Constraints; k != nil {
-		pt.MinGrade = k.MinSecurityGrade
+		pt.MinGrade, pt.Expression = k.MinSecurityGrade, k.Expression
 		if len(k.Centers) > 0 {
 			pt.Pinned = k.Centers
 		}
@@ -250,10 +250,11 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			// center can say for certain that it never started.
 			apply = append(apply, message(r, a))
 		}
-		if all {
-			return s.outstandingLost(ctx, tx, centerID, &apply, &stop)
+		lost, err := s.outstandingLost(ctx, tx, centerID, &stop)
+		if all { // between two connections a center forgets nothing
+			apply = append(apply, lost...)
 		}
-		return nil
+		return err
 	})
 	return apply, stop, err
 }

@@ -183,22 +183,24 @@ func lossOf(a *attempt, why, by string, seen, now time.Time) *adapterv1.Status {
 		Message: fmt.Sprintf("%s: center %s was %s", why, a.center, heard)}
 }
 
-// outstandingLost adds what a center that connects must hear of attempts that
-// were written off: to stop them, and, if it does not know them any more,
-// never to start them (Seen), which it then reports.
-func (s *Service) outstandingLost(ctx context.Context, tx *db.Tx, centerID string, apply *[]*adapterv1.Attempt, stop *[]string) error {
+// outstandingLost adds to what a center should stop the attempts there that
+// were written off, and returns them for a center that may have forgotten
+// them: with Seen, so that it never starts them but says that it has not got
+// them. They are told until it has reported their end: a center can come back
+// without a new connection, when only its process or the way to it stood still.
+func (s *Service) outstandingLost(ctx context.Context, tx *db.Tx, centerID string, stop *[]string) (lost []*adapterv1.Attempt, err error) {
 	as, err := queryAttempts(ctx, tx, `ai_center_id = $1 AND lost ORDER BY attempt_id`, centerID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, a := range as {
 		r, err := loadJob(ctx, tx, a.job)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		m := message(r, a)
 		m.Seen = true
-		*apply, *stop = append(*apply, m), append(*stop, a.id)
+		lost, *stop = append(lost, m), append(*stop, a.id)
 	}
-	return nil
+	return lost, nil
 }
