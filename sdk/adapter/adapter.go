@@ -1,7 +1,7 @@
 // Package adapter is for those who write a driver: the program that lets
 // Yunhe use a computing center of a kind it does not know yet.
 //
-// A driver is a process of its own. It implements [Driver], six calls over
+// A driver is a process of its own. It implements [Driver], seven calls over
 // protocol buffers (api/yunhe/adapter/v1), and calls [Serve]. Yunhe starts it,
 // restarts it, and may kill it at any moment; so a driver keeps nothing in
 // memory that it cannot find again at the center. The rules, retries, limits,
