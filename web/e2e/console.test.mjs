@@ -13,6 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { chromium } from "playwright-core";
+import { BROWSER, watcher } from "./browser.mjs";
 
 const url = process.env.YUNHE_URL;
 const key = process.env.YUNHE_KEY;
@@ -22,28 +23,13 @@ const skip = url && key ? false : "YUNHE_URL and YUNHE_KEY name no running platf
 // Training the example takes seconds; a busy machine may need minutes.
 const JOB_MS = 180_000;
 
-const BROWSER = {
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  headless: true,
-  args: [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-};
-
 describe("console", { skip, timeout: 600_000 }, () => {
   let browser;
   let context;
   let page;
   let shots;
-  const problems = [];
-  // Set while a refusal is asked for: the browser reports the refused request as an error.
-  let expectRefusal = false;
+  const seen = watcher(url);
+  const watch = (ctx) => seen.watch(ctx);
 
   before(async () => {
     shots = process.env.SHOTS ?? mkdtempSync(join(tmpdir(), "yunhe-shots-"));
@@ -64,22 +50,6 @@ describe("console", { skip, timeout: 600_000 }, () => {
     if (shots) console.log(`screenshots: ${shots}`);
   });
 
-  function watch(ctx) {
-    const origin = new URL(url).origin;
-    ctx.on("request", (request) => {
-      const target = new URL(request.url());
-      if (!["data:", "blob:"].includes(target.protocol) && target.origin !== origin) {
-        problems.push(`request to another origin: ${request.url()}`);
-      }
-    });
-    ctx.on("console", (message) => {
-      if (message.type() !== "error") return;
-      if (expectRefusal && /status of 4\d\d/.test(message.text())) return;
-      problems.push(`console: ${message.text()} (${message.location().url})`);
-    });
-    ctx.on("weberror", (error) => problems.push(`page: ${error.error().stack}`));
-  }
-
   async function importJob(job) {
     await page.goto(`${url}/jobs/new`);
     await page
@@ -96,13 +66,13 @@ describe("console", { skip, timeout: 600_000 }, () => {
   const open = (label) => page.getByRole("navigation").getByRole("link", { name: label, exact: true }).click();
 
   test("a wrong key is refused with a clear message", async () => {
-    expectRefusal = true;
+    seen.expectRefusal = true;
     await page.goto(url);
     await page.getByLabel("API key").fill("wrong-key");
     await page.getByTestId("sign-in").click();
     await page.getByText("This key is not valid").waitFor();
     await shot("sign-in-refused");
-    expectRefusal = false;
+    seen.expectRefusal = false;
   });
 
   test("the right key signs in", async () => {
@@ -236,12 +206,12 @@ describe("console", { skip, timeout: 600_000 }, () => {
         { name: "twin", command: "true", imageId: "host", resourceSpecId: "tiny", replicaNumber: 1 },
       ],
     });
-    expectRefusal = true;
+    seen.expectRefusal = true;
     await page.getByTestId("submit").click();
     const errors = page.locator(".ant-form-item-explain-error");
     await errors.filter({ hasText: "twin" }).waitFor();
     await errors.filter({ hasText: "tiny" }).waitFor();
-    expectRefusal = false;
+    seen.expectRefusal = false;
     assert.ok(page.url().endsWith("/jobs/new"), page.url());
     await shot("submit-refused");
   });
@@ -333,11 +303,11 @@ describe("console", { skip, timeout: 600_000 }, () => {
     await createTenant();
     await page.locator(".ant-table-tbody", { hasText: id }).waitFor();
     await page.getByRole("dialog").waitFor({ state: "detached" });
-    expectRefusal = true;
+    seen.expectRefusal = true;
     await createTenant();
     await page.getByRole("dialog").getByText(id).first().waitFor();
     await page.getByRole("dialog").locator(".ant-alert-error, .ant-form-item-explain-error").first().waitFor();
-    expectRefusal = false;
+    seen.expectRefusal = false;
 
     await page.goto(`${url}/identity?tab=users`);
     await page.getByRole("button", { name: "New user" }).click();
@@ -442,5 +412,5 @@ describe("console", { skip, timeout: 600_000 }, () => {
     await page.getByTestId("sign-in").waitFor();
   });
 
-  test("nothing went wrong in the browser", () => assert.deepEqual(problems, []));
+  test("nothing went wrong in the browser", () => assert.deepEqual(seen.problems, []));
 });
