@@ -78,6 +78,7 @@ func TestEngines(t *testing.T) {
 		createSpec(t, a, id)
 	}
 	g := a.Gateway(t)
+	await(t, a, g.ID, registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
 	if _, err := a.Admin.Registry.SetOffer(t.Context(), &registryv1.SetOfferRequest{ResourceSpecId: "at-gateway", AiCenterId: g.ID, Price: 100}); err != nil {
 		t.Fatal(err)
 	}

@@ -139,10 +139,9 @@ func describe(ctx context.Context, tx *db.Tx, name, version string, parts []stri
 	return err
 }
 
-// describeAlone asks a plug-in that may have no instance what it is.
+// describeAlone asks a plug-in that may have no instance what it is, until it
+// says so.
 func (s *Service) describeAlone(ctx context.Context, cfg plugin.Config) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	p, err := plugin.New(cfg, plugin.Instance{Name: "describe-" + cfg.Name}, s.dir, s.log)
 	if err != nil {
 		s.log.Warn("plug-in cannot be described", "plugin", cfg.Name, "error", err)
@@ -155,16 +154,20 @@ func (s *Service) describeAlone(ctx context.Context, cfg plugin.Config) {
 		_ = p.Run(pctx) // it never fails
 	}()
 	defer func() { stop(); <-ended }()
-	for {
+	slow := time.Now().Add(time.Minute)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		_, err := s.describe(ctx, p)
-		if err == nil {
+		if err == nil || ctx.Err() != nil {
 			return
+		}
+		if time.Now().After(slow) {
+			s.log.Warn("plug-in does not say what it is, will ask again", "plugin", cfg.Name, "error", err)
+			slow = slow.Add(time.Hour)
 		}
 		select {
 		case <-ctx.Done():
-			s.log.Warn("plug-in does not say what it is", "plugin", cfg.Name, "error", err)
 			return
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
