@@ -184,8 +184,8 @@ const fewCreated = 500
 
 // estimate has PostgreSQL look at its tables again once they have doubled. It
 // does so by itself after a minute or so; until then it reads all of a table
-// it believes empty: 1,000 resources/s and less with every batch, against
-// 5,000/s and more.
+// it believes empty with every batch: BenchmarkApply wrote 1,700 resources/s
+// of the first 20,000, and fewer with each batch, against 8,400/s.
 func (s *Service) estimate(ctx context.Context, created int) {
 	s.mu.Lock()
 	s.created += created
