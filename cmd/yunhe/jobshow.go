@@ -181,6 +181,9 @@ func constraints(k *jobsv1.Constraints) string {
 	if k.GetMinSecurityGrade() > 0 {
 		parts = append(parts, fmt.Sprintf("security grade %d or more", k.GetMinSecurityGrade()))
 	}
+	if k.GetExpression() != "" {
+		parts = append(parts, k.GetExpression())
+	}
 	if k.GetMaxPrice() > 0 {
 		parts = append(parts, "at most "+text.Fen(k.GetMaxPrice())+"/h")
 	}

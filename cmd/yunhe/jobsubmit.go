@@ -25,6 +25,7 @@ type submission struct {
 	requestID string
 
 	name, image, spec, command string
+	where                      string
 	replicas                   int32
 	env, files, centers        []string
 	timeout                    time.Duration
@@ -69,6 +70,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.StringArrayVar(&s.env, "env", nil, "environment variable NAME=VALUE (repeatable)")
 	f.StringArrayVar(&s.files, "add-file", nil, "file to put into the working directory, LOCAL[:PATH] (repeatable)")
 	f.StringArrayVar(&s.centers, "center", nil, "run at this center only (repeatable)")
+	f.StringVar(&s.where, "where", "", `run only at centers for which this is true, such as 'tags["green"] == "true"'`)
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
 	f.BoolVar(&s.network, "network", false, "let the command use the network")
@@ -237,8 +239,8 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 		}
 		task.Files = append(task.Files, file)
 	}
-	if len(s.centers) > 0 {
-		task.Constraints = &jobsv1.Constraints{Centers: s.centers}
+	if len(s.centers) > 0 || s.where != "" {
+		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}
 	}
 	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority}, nil
 }

@@ -179,6 +179,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
 	a.Scheduler.SetSource(a.Jobs)
+	a.Scheduler.SetTags(a.Tags)
 	a.Registry.InUse = a.Jobs.InUse
 	a.Metering.Jobs = a.Jobs
 

@@ -63,6 +63,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/tags/expr"
 )
 
 // State of a job or an attempt.

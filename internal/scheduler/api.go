@@ -181,7 +181,11 @@ func (s *Service) explainWaiting(ctx context.Context, it *Item) ([]*schedulerv1.
 		}
 		return out, nil
 	}
-	res, err := place.Plan(snapshotOf(snap), []place.Work{w}, set, place.Options{})
+	ps, err := s.snapshotFor(ctx, snap, []place.Work{w})
+	if err != nil {
+		return nil, err
+	}
+	res, err := place.Plan(ps, []place.Work{w}, set, place.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,11 @@ func (s *Service) Score(ctx context.Context, policyID, centerID, jobID string) (
 	if err != nil {
 		return 0, err
 	}
-	d, err := place.Score(snapshotOf(snap), &w, 0, set, place.Options{})
+	ps, err := s.snapshotFor(ctx, snap, []place.Work{w})
+	if err != nil {
+		return 0, err
+	}
+	d, err := place.Score(ps, &w, 0, set, place.Options{})
 	if err != nil {
 		return 0, err
 	}

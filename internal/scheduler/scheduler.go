@@ -45,6 +45,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
+	"yunhe.dev/yunhe/internal/tags"
 )
 
 //go:embed migrations/*.sql
@@ -104,6 +105,7 @@ type Service struct {
 	reg  *registry.Service
 	log  *slog.Logger
 	src  Source
+	tags *tags.Service
 	wake chan struct{}
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
@@ -143,6 +145,10 @@ func New(ctx context.Context, d *db.DB, reg *registry.Service, metrics prometheu
 // SetSource says who owns what waits; it breaks the circle of construction
 // between this component and jobs.
 func (s *Service) SetSource(src Source) { s.src = src }
+
+// SetTags says who judges the expressions of tasks. Without it, work that has
+// one waits.
+func (s *Service) SetTags(t *tags.Service) { s.tags = t }
 
 // Wake asks for a cycle soon. It does not block.
 func (s *Service) Wake() {
@@ -273,7 +279,7 @@ func shapeOf(it *Item) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v|", it.Work.Gang)
 	for _, t := range it.Work.Tasks {
-		fmt.Fprintf(&b, "%s %s %d %v %v %d %d;", t.Spec, t.Image, t.Replicas, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value)
+		fmt.Fprintf(&b, "%s %s %d %v %v %d %d %q;", t.Spec, t.Image, t.Replicas, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value, t.Expression)
 	}
 	return b.String()
 }
@@ -405,7 +411,10 @@ func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, er
 			works = append(works, w)
 		}
 	}
-	ps := snapshotOf(snap)
+	ps, err := s.snapshotFor(ctx, snap, works)
+	if err != nil {
+		return false, err
+	}
 	res, err := place.Plan(ps, works, set, place.Options{})
 	if err != nil {
 		return false, fmt.Errorf("plan: %w", err)
@@ -621,6 +630,29 @@ func (s *Service) unpack(body []byte) (*place.Decision, error) {
 func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
 	_, err := tx.Exec(ctx, `DELETE FROM decisions WHERE job_id = $1`, jobID)
 	return err
+}
+
+// snapshotFor is snapshotOf with what the expressions of the works say.
+func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, works []place.Work) (*place.Snapshot, error) {
+	out := snapshotOf(snap)
+	var expressions []string
+	last := "" // neighbors in the queue mostly ask for the same
+	for i := range works {
+		for _, t := range works[i].Tasks {
+			if t.Expression != "" && t.Expression != last {
+				last = t.Expression
+				expressions = append(expressions, last)
+			}
+		}
+	}
+	if len(expressions) == 0 || s.tags == nil {
+		return out, nil
+	}
+	var err error
+	if out.Unmet, err = s.tags.Exclude(ctx, expressions); err != nil {
+		return nil, fmt.Errorf("judge expressions: %w", err)
+	}
+	return out, nil
 }
 
 // snapshotOf translates the registry's snapshot for the engine.

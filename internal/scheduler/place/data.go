@@ -72,6 +72,7 @@ func (a *Ask) Transfer(s *Site) (ms int64, assumed bool) {
 func (a *Ask) prepare(p *planner) {
 	a.p = p
 	a.offers = p.offersOf(a.Task.Spec)
+	a.unmet = p.unmetOf(a.Task.Expression)
 	if len(a.Task.Data) == 0 {
 		return
 	}

@@ -28,6 +28,7 @@ var filters = []Filter{
 	{"region", "the candidate lies in a wanted region", checkRegion},
 	{"security", "the security grade is high enough", checkSecurity},
 	{"attributes", "required attributes match", checkAttributes},
+	{"expression", "the task's expression over tags and facts is met", checkExpression},
 	{"spec", "the specification is on offer", checkSpec},
 	{"image", "the image can start there", checkImage},
 	{"price", "the price is within the owner's limit", checkPrice},
@@ -109,6 +110,13 @@ func checkAttributes(a *Ask, s *Site) string {
 		}
 	}
 	return strings.Join(bad, "; ")
+}
+
+func checkExpression(a *Ask, s *Site) string {
+	if a.unmet == nil {
+		return ""
+	}
+	return a.unmet[s.index]
 }
 
 func checkSpec(a *Ask, s *Site) string {

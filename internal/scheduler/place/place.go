@@ -89,6 +89,10 @@ func (f *Fact) UnmarshalJSON(b []byte) error {
 type Snapshot struct {
 	Candidates []Candidate `json:"candidates"` // in any order
 	Links      []Link      `json:"links,omitempty"`
+	// Unmet says of every expression that a task names which candidates do not
+	// meet it, by ID, and why, for the owner. Whoever makes the snapshot
+	// evaluates; candidates that are not listed meet it.
+	Unmet map[string]map[string]string `json:"unmet,omitempty"`
 }
 
 // Status says whether a candidate takes new work.

@@ -128,6 +128,8 @@ type planner struct {
 	clock      int // counts decisions, for the oldest table
 	live       []*shape
 	copies     map[dataKey]*copies
+	said       map[string]map[string]string // Snapshot.Unmet
+	unmet      map[string][]string          // the same by site
 	trips      map[int32][]int64
 	setIndex   map[*Set]int
 	setHeaders map[*Set]*header
@@ -150,7 +152,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		assumedKbps: opts.AssumedBandwidthKbps, maxCells: maxCells,
 		siteIndex: make(map[string]int32, len(s.Candidates)),
 		links:     make(map[linkKey]*Network, len(s.Links)),
-		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{},
+		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 	}
 	if p.assumedKbps <= 0 {
@@ -266,6 +268,26 @@ func (p *planner) offersOf(spec string) []*Offer {
 		}
 	}
 	p.offers[spec] = list
+	return list
+}
+
+// unmetOf returns why sites do not meet an expression, "" where they do; nil
+// for no expression. One that nobody evaluated is met nowhere.
+func (p *planner) unmetOf(expression string) []string {
+	if expression == "" {
+		return nil
+	}
+	if list, ok := p.unmet[expression]; ok {
+		return list
+	}
+	list := make([]string, len(p.sites))
+	said, ok := p.said[expression]
+	for i := range p.sites {
+		if list[i] = said[p.sites[i].ID]; !ok {
+			list[i] = "was not asked whether it meets the task's expression"
+		}
+	}
+	p.unmet[expression] = list
 	return list
 }
 

@@ -58,8 +58,11 @@ type Task struct {
 	Regions  []string          `json:"regions,omitempty"`  // only these regions; nil: any
 	Excluded map[string]string `json:"excluded,omitempty"` // candidate ID → why not, for the owner
 	Require  map[string]string `json:"require,omitempty"`  // attributes a candidate must have
-	MinGrade int64             `json:"min_grade,omitempty"`
-	MaxPrice Fact              `json:"max_price"` // fen per package and hour
+	// Expression is one that a candidate must meet; see [Snapshot.Unmet]. Empty:
+	// none.
+	Expression string `json:"expression,omitempty"`
+	MinGrade   int64  `json:"min_grade,omitempty"`
+	MaxPrice   Fact   `json:"max_price"` // fen per package and hour
 
 	RunSeconds Fact       `json:"run_seconds"` // expected, at reference speed
 	Data       []DataNeed `json:"data,omitempty"`
@@ -104,8 +107,9 @@ type Ask struct {
 	peers    *peers // where the work's replicas are; nil unless it is distributed
 	offers   []*Offer
 	data     []*copies
-	transfer []int64 // ms to bring the data, by site; nil if there is none
-	assumed  []bool  // transfer rests on the assumed bandwidth
+	transfer []int64  // ms to bring the data, by site; nil if there is none
+	assumed  []bool   // transfer rests on the assumed bandwidth
+	unmet    []string // why a site does not meet the expression, by site; nil if there is none
 }
 
 // Offer returns s's offer of the specification asked for, nil if there is none.
@@ -228,6 +232,7 @@ func appendKey(b []byte, t *Task, o *Origin) []byte {
 	b = appendStrings(b, t.Regions)
 	b = appendMap(b, t.Excluded)
 	b = appendMap(b, t.Require)
+	b = appendString(b, t.Expression)
 	b = binary.AppendVarint(b, t.MinGrade)
 	b = appendFact(b, t.MaxPrice)
 	b = appendFact(b, t.RunSeconds)

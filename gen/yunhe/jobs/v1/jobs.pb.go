@@ -224,7 +224,12 @@ type Constraints struct {
 	// Security grade of the center, 0 to 5: at least this.
 	MinSecurityGrade int64 `protobuf:"varint,3,opt,name=min_security_grade,json=minSecurityGrade,proto3" json:"min_security_grade,omitempty"`
 	// Fen per package and hour: at most this; 0 means no limit.
-	MaxPrice      int64 `protobuf:"varint,4,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"`
+	MaxPrice int64 `protobuf:"varint,4,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"`
+	// Only centers for which this is true: an expression over tags and facts of
+	// the center, for example
+	// tags["green"] == "true" && region in ["guizhou", "anhui"]
+	// At most 2048 bytes. See the tag service for what it may read.
+	Expression    string `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +290,13 @@ func (x *Constraints) GetMaxPrice() int64 {
 		return x.MaxPrice
 	}
 	return 0
+}
+
+func (x *Constraints) GetExpression() string {
+	if x != nil {
+		return x.Expression
+	}
+	return ""
 }
 
 // A file put into the working directory before the command starts.
@@ -2006,12 +2018,15 @@ var File_yunhe_jobs_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\x8c\x01\n" +
+	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\xac\x01\n" +
 	"\vConstraints\x12\x18\n" +
 	"\acenters\x18\x01 \x03(\tR\acenters\x12\x18\n" +
 	"\aregions\x18\x02 \x03(\tR\aregions\x12,\n" +
 	"\x12min_security_grade\x18\x03 \x01(\x03R\x10minSecurityGrade\x12\x1b\n" +
-	"\tmax_price\x18\x04 \x01(\x03R\bmaxPrice\"T\n" +
+	"\tmax_price\x18\x04 \x01(\x03R\bmaxPrice\x12\x1e\n" +
+	"\n" +
+	"expression\x18\x05 \x01(\tR\n" +
+	"expression\"T\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
