@@ -197,6 +197,9 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 			if err := s.reg.JoinTx(ctx, tx, r.Inventory, "gateway"); err != nil {
 				return err
 			}
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET version = $2 WHERE ai_center_id = $1 AND version <> $2`, id, clip(clean(r.Inventory.Version), 64)); err != nil {
+				return fmt.Errorf("version of the gateway of %s: %w", id, err)
+			}
 			if r.Node != nil {
 				if err := s.reg.SyncNodesTx(ctx, tx, id, true, []*adapterv1.Node{r.Node}, nil); err != nil {
 					return err

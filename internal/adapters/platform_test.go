@@ -340,6 +340,15 @@ func testResync(t *testing.T, a *apptest.App) {
 	rs[0].End("completed", 0)
 	rs[2].End("completed", 0)
 	a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED)
+	// It came back as another version.
+	inv := &adapterv1.Inventory{AiCenterId: c.ID, Capacity: map[string]int64{"cpu": 1000, "memory": 1 << 30}, Version: "v10"}
+	if err := c.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: inv}, &adapterv1.HeartbeatResponse{}); err != nil {
+		t.Fatal(err)
+	}
+	gs, err := a.Admin.Adapters.ListGateways(t.Context(), &adaptersv1.ListGatewaysRequest{})
+	if err != nil || !slices.ContainsFunc(gs.Gateways, func(g *adaptersv1.Gateway) bool { return g.AiCenterId == c.ID && g.Version == "v10" }) {
+		t.Errorf("gateways: %v, %v, want the new version", gs, err)
+	}
 }
 
 func testPutLog(t *testing.T, a *apptest.App) {
