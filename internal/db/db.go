@@ -69,6 +69,7 @@ type DB struct {
 	readers *readers // SQLite only
 	lock    *os.File
 	emitted chan struct{}
+	turn    chan struct{} // taken by a transaction that met others too often
 }
 
 // maxGroup bounds the transactions that share one commit, so that the first
@@ -79,7 +80,7 @@ const maxGroup = 128
 // It fails with fault.Unavailable if the database cannot be reached, and with
 // fault.Conflict if another process holds the SQLite file.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
-	d := &DB{log: log.With("component", "db"), now: cfg.Now, emitted: make(chan struct{}, 1)}
+	d := &DB{log: log.With("component", "db"), now: cfg.Now, emitted: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	if d.now == nil {
 		d.now = time.Now
 	}
@@ -219,11 +220,23 @@ func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 const (
 	conflictTime  = 5 * time.Second
 	conflictTries = 12
+	// conflictAlone is after how many tries a transaction waits for its turn
+	// among those of this process that fail as often.
+	conflictAlone = 4
 )
 
 func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
 	end := time.Now().Add(conflictTime)
 	for i := 0; ; i++ {
+		if i == conflictAlone {
+			// Those that meet again and again take turns, so that one of them wins.
+			select {
+			case d.turn <- struct{}{}:
+				defer func() { <-d.turn }()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		err := d.pgOnce(ctx, opt, fn)
 		if !isConflict(err) {
 			return err
