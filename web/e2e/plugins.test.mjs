@@ -376,6 +376,9 @@ describe("plug-ins", { skip, timeout: 900_000 }, () => {
     await confirm("Remove");
     await heading("Plug-ins");
     await row("elsewhere").waitFor({ state: "detached" });
+    await page.goto(`${url}/centers/remote`);
+    await page.getByText("There is no plug-in elsewhere any more").waitFor();
+    await page.locator(".yh-head .yh-state", { hasText: "Unavailable" }).waitFor();
   });
 
   test("nodes of all centers are counted and filtered", async () => {
@@ -385,7 +388,7 @@ describe("plug-ins", { skip, timeout: 900_000 }, () => {
     const total = Number(await page.getByTestId("nodes-total").textContent());
     assert.equal(await row("machine").count(), total);
     await page.getByLabel("Center", { exact: true }).click();
-    await page.locator(".ant-select-item-option", { hasText: "Processes" }).click();
+    await page.locator('.ant-select-item-option[title="Processes"]').click();
     await page.waitForURL(/center=proc-1/);
     await page.waitForFunction(() => document.querySelectorAll(".ant-table-tbody tr.ant-table-row").length === 1);
     const labels = page.getByRole("combobox", { name: "Labels: name or name=value" });

@@ -9,15 +9,22 @@ import { messageOf } from "../lib/errors";
 import { GATEWAY } from "../lib/plugins";
 import { useClients } from "../session";
 
-/** Says what came of a call and marks what plug-ins and centers show as stale. */
-export function usePluginMutation<V>(run: (value: V) => Promise<unknown>, done: (value: V) => string) {
+/**
+ * Says what came of a call and marks what plug-ins and centers show as stale;
+ * not the plug-in that is gone, whose page is about to be left.
+ */
+function usePluginMutation<V>(run: (value: V) => Promise<unknown>, done: (value: V) => string, gone = false) {
   const { message } = App.useApp();
   const client = useQueryClient();
   return useMutation({
     mutationFn: run,
     onSuccess: async (_, value) => {
       void message.success(done(value));
-      await Promise.all(["plugins", "centers", "gateways"].map((key) => client.invalidateQueries({ queryKey: [key] })));
+      await Promise.all([
+        client.invalidateQueries({ queryKey: ["plugins"], exact: gone }),
+        client.invalidateQueries({ queryKey: ["centers"] }),
+        client.invalidateQueries({ queryKey: ["gateways"] }),
+      ]);
     },
     onError: (error) => void message.error(messageOf(error)),
   });
@@ -42,6 +49,7 @@ export function usePluginActions(): PluginActions {
   const remove = usePluginMutation(
     (name: string) => adapters.deletePlugin({ name }, call()),
     (name) => t("plugin.removed", { name }),
+    true,
   );
   const enable = usePluginMutation(
     ({ instance, enabled }: { instance: Instance; enabled: boolean }) =>

@@ -205,6 +205,7 @@ export const en = {
     watts: "{{watts}} W if all of them run",
     gateway: "Compute gateway",
     connection: "Connection",
+    noPlugin: "There is no plug-in {{name}} any more",
     noInstance: "The plug-in {{name}} has no instance for this center",
     joined: "Joined",
     labels: "Labels",

@@ -196,6 +196,7 @@ export const zh: Texts = {
     watts: "全部运行时 {{watts}} W",
     gateway: "算力网关",
     connection: "连接",
+    noPlugin: "插件 {{name}} 已不存在",
     noInstance: "插件 {{name}} 没有该计算中心的实例",
     joined: "接入时间",
     labels: "标签",

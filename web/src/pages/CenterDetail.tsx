@@ -29,7 +29,7 @@ import { NO_FILTER } from "../lib/joblist";
 import { type NodeFilter, nodeStateOf } from "../lib/nodes";
 import { servingOf } from "../lib/plugins";
 import { quantityText } from "../lib/specs";
-import { useCenter, useJobs, usePlugin, useSpecs } from "../queries";
+import { useCenter, useJobs, usePlugin, usePlugins, useSpecs } from "../queries";
 import { useClients, useSession } from "../session";
 
 export function CenterDetail() {
@@ -225,46 +225,61 @@ function MorePanel({ center: c }: { center: Center }) {
 /** The plug-in the center comes through, and how its connection is. */
 function Connection({ center: c }: { center: Center }) {
   const { t } = useTranslation();
-  const plugin = usePlugin(c.adapter);
-  const page = `/plugins/${encodeURIComponent(c.adapter)}`;
+  const plugins = usePlugins();
   if (c.adapter === "") return null;
+  const there = plugins.data?.some((p) => p.name === c.adapter);
   return (
-    <Panel title={t("center.connection")} extra={<Link to={page}>{c.adapter}</Link>}>
-      <Loaded query={plugin} rows={1}>
-        {(p) => {
-          const serving = servingOf(p.list, c.aiCenterId);
-          if (!serving) return <span className="yh-muted">{t("center.noInstance", { name: p.name })}</span>;
-          const { instance: i, standby } = serving;
-          return (
-            <>
-              <div className="yh-facts">
-                <Fact label={t("plugin.state")}>
-                  <PluginTag state={i.state} />
-                </Fact>
-                <Fact label={t("plugin.since")}>
-                  <Moment at={i.changedAt} long />
-                </Fact>
-                <Fact label={t("plugin.version")}>{i.version || NONE}</Fact>
-                <Fact label={t("center.joined")}>
-                  <Moment at={i.createdAt} long />
-                </Fact>
-                {i.endpoint && (
-                  <Fact label={t("plugin.endpoint")}>
-                    <code>{i.endpoint}</code>
-                  </Fact>
-                )}
-                {standby > 0 && <Fact label={t("plugin.states.standby")}>{formatCount(standby)}</Fact>}
-              </div>
-              {i.message && (
-                <p className={`yh-job-message yh-message-below${i.state === "up" ? "" : " yh-job-message-bad"}`}>
-                  {i.message}
-                </p>
-              )}
-            </>
-          );
-        }}
+    <Panel
+      title={t("center.connection")}
+      extra={there && <Link to={`/plugins/${encodeURIComponent(c.adapter)}`}>{c.adapter}</Link>}
+    >
+      <Loaded query={plugins} rows={1}>
+        {() =>
+          there ? <Serving center={c} /> : <span className="yh-muted">{t("center.noPlugin", { name: c.adapter })}</span>
+        }
       </Loaded>
     </Panel>
+  );
+}
+
+function Serving({ center: c }: { center: Center }) {
+  const { t } = useTranslation();
+  const plugin = usePlugin(c.adapter);
+  return (
+    <Loaded query={plugin} rows={1}>
+      {(p) => {
+        const serving = servingOf(p.list, c.aiCenterId);
+        if (!serving) return <span className="yh-muted">{t("center.noInstance", { name: p.name })}</span>;
+        const { instance: i, standby } = serving;
+        return (
+          <>
+            <div className="yh-facts">
+              <Fact label={t("plugin.state")}>
+                <PluginTag state={i.state} />
+              </Fact>
+              <Fact label={t("plugin.since")}>
+                <Moment at={i.changedAt} long />
+              </Fact>
+              <Fact label={t("plugin.version")}>{i.version || NONE}</Fact>
+              <Fact label={t("center.joined")}>
+                <Moment at={i.createdAt} long />
+              </Fact>
+              {i.endpoint && (
+                <Fact label={t("plugin.endpoint")}>
+                  <code>{i.endpoint}</code>
+                </Fact>
+              )}
+              {standby > 0 && <Fact label={t("plugin.states.standby")}>{formatCount(standby)}</Fact>}
+            </div>
+            {i.message && (
+              <p className={`yh-job-message yh-message-below${i.state === "up" ? "" : " yh-job-message-bad"}`}>
+                {i.message}
+              </p>
+            )}
+          </>
+        );
+      }}
+    </Loaded>
   );
 }
 

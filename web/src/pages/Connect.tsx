@@ -14,7 +14,7 @@ import { Parts } from "../components/Parts";
 import { FieldLabel, SchemaFields } from "../components/SchemaForm";
 import { usePluginActions } from "../components/usePluginActions";
 import { useServerErrors } from "../components/useServerErrors";
-import type { Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
+import type { Instance, Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
 import { messageOf } from "../lib/errors";
 import { formatCount, NONE } from "../lib/format";
 import { connectStages, GATEWAY, isConnectable, type Stage } from "../lib/plugins";
@@ -45,7 +45,15 @@ export function Connect() {
   return <Configure key={plugin} title={title} name={plugin} center={center} live={live} />;
 }
 
-function Frame(props: { title: string; step: number; back?: { to: string; label: string }; children: ReactNode }) {
+const STEPS = ["choose", "configure", "review", "live"] as const;
+
+function Frame(props: {
+  title: string;
+  step: number;
+  of?: number;
+  back?: { to: string; label: string };
+  children: ReactNode;
+}) {
   const { t } = useTranslation();
   return (
     <>
@@ -55,7 +63,7 @@ function Frame(props: { title: string; step: number; back?: { to: string; label:
         size="small"
         current={props.step}
         aria-label={t("connect.steps")}
-        items={(["choose", "configure", "review", "live"] as const).map((s) => ({ title: t(`connect.step.${s}`) }))}
+        items={STEPS.slice(0, props.of).map((s) => ({ title: t(`connect.step.${s}`) }))}
       />
       {props.children}
     </>
@@ -111,7 +119,7 @@ function Gateway({ title }: { title: string }) {
   const { t } = useTranslation();
   const navigate = useNavigate();
   return (
-    <Frame title={title} step={1} back={{ to: "/connect", label: t("connect.step.choose") }}>
+    <Frame title={title} step={1} of={2} back={{ to: "/connect", label: t("connect.step.choose") }}>
       <Panel title={t("center.gateway")} className="yh-narrow">
         <JoinForm onClose={() => void navigate("/plugins/gateway")} />
       </Panel>
@@ -391,11 +399,7 @@ function Live({ plugin, center, onChange }: { plugin: Plugin; center: string; on
           data-testid="live-message"
         />
       )}
-      {up ? (
-        <Reached id={center} />
-      ) : (
-        <p className="yh-muted">{t(instance.message ? "connect.triesAgain" : "connect.waits")}</p>
-      )}
+      {up ? <Reached id={center} /> : <p className="yh-muted">{t(hope(instance))}</p>}
       <p className="yh-muted">
         {t("plugin.since")} <Moment at={instance.changedAt} /> · {t("plugin.version")} {instance.version || NONE}
       </p>
@@ -424,6 +428,13 @@ function Live({ plugin, center, onChange }: { plugin: Plugin; center: string; on
   );
 }
 
+/** What to expect of an instance that is not up. */
+function hope(instance: Instance) {
+  if (instance.state === "disabled" || instance.state === "standby")
+    return `plugin.stateHelp.${instance.state}` as const;
+  return instance.message ? ("connect.triesAgain" as const) : ("connect.waits" as const);
+}
+
 const TONE: Record<Stage, string> = {
   pending: "yh-tone-neutral",
   going: "yh-tone-active",
@@ -436,9 +447,11 @@ function Reached({ id }: { id: string }) {
   const { data: c } = useCenter(id);
   if (!c) return null;
   return (
-    <p>
-      {t("connect.reached", { name: c.name || id, cpu: formatCount(c.resources?.cpu ?? 0n) })}
-      {c.nodes && ` ${t("connect.reachedNodes", { count: Number(c.nodes.total), shown: formatCount(c.nodes.total) })}`}
-    </p>
+    <>
+      <p>{t("connect.reached", { name: c.name || id, cpu: formatCount(c.resources?.cpu ?? 0n) })}</p>
+      {c.nodes && (
+        <p>{t("connect.reachedNodes", { count: Number(c.nodes.total), shown: formatCount(c.nodes.total) })}</p>
+      )}
+    </>
   );
 }
