@@ -17,6 +17,7 @@ type placement struct {
 	ids           []string
 	facts         []expr.Facts
 	answers       map[string]map[string]string // by expression; see Exclude
+	compiled      map[string]*expr.Expr        // outlives changes; nil: does not compile
 }
 
 // maxAnswers is how many expressions are remembered: with 1,000 centers they
@@ -50,21 +51,36 @@ func (s *Service) Exclude(ctx context.Context, expressions []string) (map[string
 	p := s.placement
 	s.mu.Unlock()
 	if p == nil || p.catalog != cat.Version || p.tags != version || !maps.Equal(p.places, places) {
+		old := p
 		if p, err = s.loadPlacement(ctx, cat, places, version); err != nil {
 			return nil, err
+		}
+		if old != nil {
+			p.compiled = old.compiled
 		}
 	}
 	out := make(map[string]map[string]string, len(expressions))
 	var fresh map[string]map[string]string
+	var compiled map[string]*expr.Expr
+	alike := map[string]*groups{}
 	for _, text := range expressions {
 		if out[text] != nil {
 			continue
 		}
 		have := p.answers[text]
 		if have == nil {
-			have = p.exclude(text)
 			if fresh == nil {
-				fresh = map[string]map[string]string{}
+				fresh, compiled = map[string]map[string]string{}, map[string]*expr.Expr{}
+			}
+			e := p.compiled[text]
+			if e == nil {
+				var problems []expr.Problem
+				if e, problems = expr.Compile(expr.Placement, text); e == nil {
+					have = p.all("cannot be judged by the task's expression: " + problems[0].String())
+				}
+			}
+			if e != nil {
+				have, compiled[text] = p.exclude(e, alike), e
 			}
 			fresh[text] = have
 		}
@@ -73,11 +89,15 @@ func (s *Service) Exclude(ctx context.Context, expressions []string) (map[string
 	if fresh != nil {
 		// A new record, since others may read the one at hand.
 		next := *p
-		next.answers = maps.Clone(p.answers)
+		next.answers, next.compiled = maps.Clone(p.answers), maps.Clone(p.compiled)
 		if next.answers == nil || len(next.answers)+len(fresh) > maxAnswers {
 			next.answers = map[string]map[string]string{}
 		}
+		if next.compiled == nil || len(next.compiled)+len(compiled) > maxAnswers {
+			next.compiled = map[string]*expr.Expr{}
+		}
 		maps.Copy(next.answers, fresh)
+		maps.Copy(next.compiled, compiled)
 		p = &next
 	}
 	s.mu.Lock()
@@ -106,29 +126,56 @@ func (s *Service) loadPlacement(ctx context.Context, cat *registry.Catalog, plac
 	return p, nil
 }
 
+// all says the same of every center.
+func (p *placement) all(why string) map[string]string {
+	out := make(map[string]string, len(p.ids))
+	for _, id := range p.ids {
+		out[id] = why
+	}
+	return out
+}
+
 // exclude evaluates one expression on all centers. Centers that are alike in
 // what it reads are asked once.
-func (p *placement) exclude(text string) map[string]string {
-	out := map[string]string{}
-	e, problems := expr.Compile(expr.Placement, text)
-	if len(problems) > 0 {
-		for _, id := range p.ids {
-			out[id] = "cannot be judged by the task's expression: " + problems[0].String()
-		}
-		return out
+func (p *placement) exclude(e *expr.Expr, alike map[string]*groups) map[string]string {
+	g := alike[e.Reads()]
+	if g == nil {
+		g = p.group(e)
+		alike[e.Reads()] = g
 	}
-	said := map[string]string{}
-	var key []byte
-	for i, f := range p.facts {
-		key = e.AppendKey(key[:0], f)
-		why, ok := said[string(key)]
-		if !ok {
-			why = e.Why(f)
-			said[string(key)] = why
-		}
-		if why != "" {
-			out[p.ids[i]] = why
+	whys := make([]string, len(g.first))
+	for j, i := range g.first {
+		whys[j] = e.Why(p.facts[i])
+	}
+	out := map[string]string{}
+	for i, j := range g.of {
+		if whys[j] != "" {
+			out[p.ids[i]] = whys[j]
 		}
 	}
 	return out
+}
+
+// groups are the centers, those together that are alike in what expressions
+// with equal Reads see.
+type groups struct {
+	first []int // of each group, a center
+	of    []int // of each center, its group
+}
+
+func (p *placement) group(e *expr.Expr) *groups {
+	g := &groups{of: make([]int, len(p.facts))}
+	seen := map[string]int{}
+	var key []byte
+	for i, f := range p.facts {
+		key = e.AppendKey(key[:0], f)
+		j, ok := seen[string(key)]
+		if !ok {
+			j = len(g.first)
+			seen[string(key)] = j
+			g.first = append(g.first, i)
+		}
+		g.of[i] = j
+	}
+	return g
 }

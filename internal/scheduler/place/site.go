@@ -282,8 +282,13 @@ func (p *planner) unmetOf(expression string) []string {
 	}
 	list := make([]string, len(p.sites))
 	said, ok := p.said[expression]
-	for i := range p.sites {
-		if list[i] = said[p.sites[i].ID]; !ok {
+	for id, why := range said {
+		if i, known := p.siteIndex[id]; known {
+			list[i] = why
+		}
+	}
+	for i := range list {
+		if !ok {
 			list[i] = "was not asked whether it meets the task's expression"
 		}
 	}

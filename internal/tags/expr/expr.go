@@ -59,6 +59,7 @@ type Expr struct {
 	scope Scope
 	parts []part // all must hold; one if it answers a text
 	refs  []ref
+	reads string
 }
 
 // part is an operand of the outermost "&&".
@@ -132,6 +133,9 @@ func compile(s Scope, text string, want *cel.Type) (*Expr, []Problem) {
 				e.refs = append(e.refs, r)
 			}
 		}
+	}
+	for _, r := range e.refs {
+		e.reads += r.String() + " "
 	}
 	return e, nil
 }
@@ -392,6 +396,9 @@ func (e *Expr) Text(f Facts) (string, error) {
 	}
 	return text, nil
 }
+
+// Reads names what e reads; expressions with equal Reads have equal keys.
+func (e *Expr) Reads() string { return e.reads }
 
 // AppendKey appends what e reads of f: facts with equal keys give equal
 // answers and reasons.
