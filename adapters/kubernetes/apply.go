@@ -36,7 +36,10 @@ func (d *Driver) connected() *clients {
 // server has stored them. What failed is tried again with the next Apply;
 // what the cluster has already stays as it is.
 func (d *Driver) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv1.ApplyResponse, error) {
-	c := d.connected()
+	return d.applyAll(ctx, d.connected(), r, false)
+}
+
+func (d *Driver) applyAll(ctx context.Context, c *clients, r *adapterv1.ApplyRequest, again bool) (*adapterv1.ApplyResponse, error) {
 	d.mu.Lock()
 	best := d.res.best()
 	d.mu.Unlock()
@@ -59,7 +62,14 @@ func (d *Driver) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapter
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err := group.Wait()
+	if apierrors.IsNotFound(err) && !again {
+		// The namespace is not there yet, or was deleted.
+		if d.ensureNamespace(ctx, c) == nil {
+			return d.applyAll(ctx, c, r, true)
+		}
+	}
+	if err != nil {
 		return nil, d.failed(err, c)
 	}
 	return res, nil

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -38,6 +40,7 @@ const (
 	noteEnded   = domain + "ended" // JSON of record: how it ended, for good
 	noteFiles   = domain + "files" // name of the ConfigMap with its files
 	noteLog     = domain + "log"   // time of the first line of its log
+	noteTimeout = domain + "timeout-seconds"
 
 	managedBy = "yunhe"
 	container = "main"
@@ -45,8 +48,14 @@ const (
 	filesDir  = "/yunhe"
 	maxFiles  = 1 << 20 // bytes a ConfigMap can hold
 
+	loadAllowance = 3600      // seconds for loading an image, at most what a command gets too much if the driver is away
+	maxDeadline   = 1<<31 - 1 // seconds
+
 	defaultGrace = 10 // seconds between SIGTERM and SIGKILL, as at a gateway
 )
+
+// attemptID is the form of the platform's IDs.
+var attemptID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
 // order is why an attempt is to end before it does so by itself.
 type order struct {
@@ -132,8 +141,14 @@ func (m *maker) labels(attempt string) map[string]string {
 // attempt returns the Job of an attempt and the ConfigMap with its files, if
 // it has any, or why it can never run here.
 func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, string) {
-	if a.AttemptId == "" || len(a.AttemptId) > 253 {
-		return nil, nil, fmt.Sprintf("attempt_id must have 1 to 253 characters, got %d", len(a.AttemptId))
+	if !attemptID.MatchString(a.AttemptId) {
+		return nil, nil, fmt.Sprintf("attempt_id must have 1 to 128 letters, digits, _ and -, got %.140q", a.AttemptId)
+	}
+	if a.Command == "" {
+		return nil, nil, "command must not be empty"
+	}
+	if _, ok := m.cfg.Prices[a.ResourcespecId]; !ok && a.ResourcespecId != "" && len(m.cfg.Prices) > 0 {
+		return nil, nil, fmt.Sprintf("specification %q is not offered here: an operator adds it to prices in the center's configuration", a.ResourcespecId)
 	}
 	image, refusal := m.cfg.image(a.ImageId)
 	if refusal != "" {
@@ -162,6 +177,9 @@ func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, 
 	pod := m.pod(a, image)
 	pod.Containers[0].Env, pod.Containers[0].Resources = env, corev1.ResourceRequirements{Requests: list, Limits: list}
 	notes := map[string]string{noteAttempt: a.AttemptId, noteJob: a.JobId, noteTask: a.Name, noteTenant: a.TenantId, noteUser: a.UserName}
+	if a.TimeoutSeconds > 0 {
+		notes[noteTimeout] = strconv.FormatInt(a.TimeoutSeconds, 10)
+	}
 	if files != nil {
 		notes[noteFiles] = name
 		mode := int32(0o644)
@@ -219,9 +237,10 @@ func (m *maker) pod(a *adapterv1.Attempt, image string) corev1.PodSpec {
 	}
 	// The deadline is the pod's, not the Job's: the Job's begins before there
 	// is a place to run, and at its end deletes the pod with exit status and
-	// log.
+	// log. The pod's begins before its image is loaded, so it is longer at
+	// first; the driver lowers it when the command begins (see deadline).
 	if a.TimeoutSeconds > 0 {
-		spec.ActiveDeadlineSeconds = new(min(a.TimeoutSeconds, 1<<31-1))
+		spec.ActiveDeadlineSeconds = new(min(a.TimeoutSeconds+loadAllowance, maxDeadline))
 	}
 	if m.cfg.RunAsUser > 0 {
 		spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsNonRoot = new(m.cfg.RunAsUser), new(true)

@@ -17,11 +17,11 @@ import (
 )
 
 // startKubelet adds a real kubelet to a cluster for a rig.
-func startKubelet(t *testing.T, k *enginetest.Kubernetes, label string) *enginetest.Kubelet {
+func startKubelet(t *testing.T, k *enginetest.Kubernetes, label, logs string) *enginetest.Kubelet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	l, err := k.StartKubelet(ctx, map[string]string{"rig": label})
+	l, err := k.StartKubelet(ctx, enginetest.KubeletConfig{Labels: map[string]string{"rig": label}, LogMaxSize: logs})
 	var missing *enginetest.MissingError
 	if errors.As(err, &missing) {
 		t.Skipf("SKIPPED: %v", missing)
@@ -74,7 +74,7 @@ func TestRealKubelet(t *testing.T) {
 		c.Images = map[string]string{"base": enginetest.KubeletImage, "nowhere": "127.0.0.1:1/nowhere:1", "bad": "busybox:never-loaded"}
 		c.ImagePullPolicy, c.StartPatience = "IfNotPresent", 3
 	})
-	startKubelet(t, k, r.label)
+	startKubelet(t, k, r.label, "")
 	r.start()
 
 	long := strings.Repeat("x", 20_000) // longer than what a runtime writes at a time
@@ -164,7 +164,7 @@ func TestRealKubelet(t *testing.T) {
 func TestLogsOutliveRotation(t *testing.T) {
 	k := enginetest.KubernetesCluster(t)
 	r := newRig(t, k, 0, func(c *kubernetes.Config) { c.Images = map[string]string{"base": enginetest.KubeletImage} })
-	startKubelet(t, k, r.label)
+	startKubelet(t, k, r.label, "2Mi")
 	r.start()
 	const count, width = 60_000, 200
 	r.apply(command("talk", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do printf '%%0%dd\n' $i; i=$((i+1)); [ $((i%%2000)) -ne 0 ] || sleep 0.5; done; sleep 3`, count, width-1), nil))

@@ -314,13 +314,18 @@ var errCut = errors.New("the log was cut off")
 // or ctx ends.
 func (c *cursor) pump(ctx context.Context, s *cursors, id string) {
 	var p place
-	first, total := "", int64(0)
+	first, total, tries := "", int64(0), 0
 	for ctx.Err() == nil {
 		src, err := s.open(ctx, id, p.time, true)
+		if tries++; errors.Is(err, errAway) && tries < awayTries {
+			pause(ctx)
+			continue
+		}
 		if err != nil {
 			c.fail(err)
 			return
 		}
+		tries = 0
 		p.restart()
 		err = lines(src, func(at time.Time, begins bool, text []byte) error {
 			if first == "" {
@@ -349,12 +354,17 @@ func (c *cursor) pump(ctx context.Context, s *cursors, id string) {
 			c.finish()
 			return
 		}
-		select { // cut, or the command has just ended
-		case <-ctx.Done():
-		case <-time.After(reopen):
-		}
+		pause(ctx) // cut, or the command has just ended
 	}
 	c.fail(context.Canceled)
+}
+
+// pause waits a little before a log is opened again.
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(reopen):
+	}
 }
 
 func (c *cursor) fail(err error) {
@@ -429,17 +439,35 @@ func (d *Driver) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*ada
 	if err != nil {
 		return nil, err
 	}
+	if err := given(ctx); err != nil {
+		return nil, err
+	}
 	if st == nil || st.StartedAt == 0 {
 		return &adapterv1.ReadLogResponse{Offset: r.Offset, End: st != nil && st.Phase == adapterv1.Phase_PHASE_ENDED}, nil
 	}
 	data, at, end, err := d.logs.read(wait, r.AttemptId, r.Offset, limit)
+	if err := given(ctx); err != nil && len(data) == 0 {
+		return nil, err
+	}
 	if err != nil {
-		if errors.Is(err, errNoLog) {
+		if errors.Is(err, errNoLog) || errors.Is(err, errAway) && st.Phase == adapterv1.Phase_PHASE_ENDED {
 			return &adapterv1.ReadLogResponse{Offset: r.Offset, End: st.Phase == adapterv1.Phase_PHASE_ENDED}, nil
 		}
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	return &adapterv1.ReadLogResponse{Data: data, Offset: at, End: end}, nil
+}
+
+// given is the error for a caller whose own time is over.
+func given(ctx context.Context) error {
+	switch ctx.Err() {
+	case nil:
+		return nil
+	case context.Canceled:
+		return connect.NewError(connect.CodeCanceled, ctx.Err())
+	default:
+		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
+	}
 }
 
 // leastWait is for a node to answer at all.
@@ -452,7 +480,9 @@ func (d *Driver) begun(ctx context.Context, id string, wait bool) (*adapterv1.St
 	a := d.attempts[id]
 	var st *adapterv1.Status
 	if a != nil {
-		st = a.told
+		if st = a.told; st == nil || !a.over { // its end may be about to be told
+			st = decide(id, a.now()).status
+		}
 	}
 	d.mu.Unlock()
 	if a == nil {
@@ -475,6 +505,13 @@ func (d *Driver) begun(ctx context.Context, id string, wait bool) (*adapterv1.St
 	}
 	return st, nil
 }
+
+// errAway says that the log is not there although its pod is: its node may be
+// cutting it at this moment.
+var errAway = errors.New("the node does not find the log")
+
+// awayTries is how often a log that is away is asked for, reopen apart.
+const awayTries = 10
 
 // errNoLog says that there is no log and will be none.
 var errNoLog = errors.New("there is no log")
@@ -507,7 +544,7 @@ func (d *Driver) openLog(ctx context.Context, id string, since time.Time, follow
 		out.ReadCloser = stream
 		return out, nil
 	case apierrors.IsNotFound(err):
-		return source{}, errNoLog
+		return source{}, errAway
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 		return source{}, errors.New(explain(err, c.server, 0))
 	default:
@@ -535,6 +572,10 @@ func (d *Driver) markLog(id, first string) {
 func (d *Driver) sum(ctx context.Context, id string, st *adapterv1.Status) {
 	var short bytes.Buffer
 	src, err := d.openLog(ctx, id, time.Time{}, false)
+	for tries := 1; errors.Is(err, errAway) && tries < awayTries/2; tries++ {
+		pause(ctx)
+		src, err = d.openLog(ctx, id, time.Time{}, false)
+	}
 	if err == nil {
 		defer src.Close() // read only
 		err = lines(src, func(_ time.Time, _ bool, text []byte) error {
@@ -545,7 +586,7 @@ func (d *Driver) sum(ctx context.Context, id string, st *adapterv1.Status) {
 		})
 	}
 	switch {
-	case errors.Is(err, errNoLog):
+	case errors.Is(err, errNoLog), errors.Is(err, errAway):
 	case err != nil:
 		d.log.Debug("log of ended attempt not read", "attempt_id", id, "error", err)
 		st.LogBytes = 0

@@ -35,7 +35,31 @@ var shared struct {
 	err  error
 }
 
+// driverEnv makes this test program a driver, as `yunhe driver kubernetes` is.
+const driverEnv = "YUNHE_KUBERNETES_TEST_DRIVER"
+
+func serve() error {
+	var cfg kubernetes.Config
+	if err := adapter.Config(&cfg); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	d, err := kubernetes.New(ctx, adapter.Center(""), cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return adapter.Serve(ctx, d)
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv(driverEnv) != "" {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, "driver:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if shared.k != nil {
 		if err := shared.k.Close(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type jobView struct {
 	stop       *order
 	ended      *record
 	files, log string // see noteFiles, noteLog
+	timeout    int64  // seconds; 0: none
 	deleting   bool
 
 	created  time.Time
@@ -42,6 +44,9 @@ func viewJob(j *batchv1.Job) *jobView {
 	v := &jobView{
 		name: j.Name, uid: string(j.UID), attempt: j.Annotations[noteAttempt], files: j.Annotations[noteFiles], log: j.Annotations[noteLog],
 		suspended: j.Spec.Suspend != nil && *j.Spec.Suspend, deleting: j.DeletionTimestamp != nil, created: j.CreationTimestamp.Time,
+	}
+	if n, err := strconv.ParseInt(j.Annotations[noteTimeout], 10, 64); err == nil && n > 0 && n < maxDeadline {
+		v.timeout = n
 	}
 	v.sealed = v.suspended && j.Spec.Parallelism != nil && *j.Spec.Parallelism == 0
 	if text := j.Annotations[noteStop]; text != "" {
@@ -83,8 +88,9 @@ type podView struct {
 	phase           corev1.PodPhase
 	reason, message string
 	deleting        bool
-	deadline        int64 // seconds; 0: none
-	grace           int64 // seconds between SIGTERM and SIGKILL
+	deadline        int64     // seconds from accepted on; 0: none
+	accepted        time.Time // by its node
+	grace           int64     // seconds between SIGTERM and SIGKILL
 
 	state       corev1.ContainerState
 	unscheduled string // the scheduler's words
@@ -104,6 +110,9 @@ func viewPod(p *corev1.Pod) *podView {
 	}
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		v.grace = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if p.Status.StartTime != nil {
+		v.accepted = p.Status.StartTime.Time
 	}
 	for _, o := range p.OwnerReferences {
 		if o.Kind == "Job" {
@@ -149,12 +158,14 @@ type verdict struct {
 	status *adapterv1.Status
 	// record is set when the attempt has ended and its Job does not say so yet.
 	record *record
-	// check: the cluster is to be asked whether there really is no pod.
+	// check: the cluster is to be asked whether there really is no pod, or no
+	// Job.
 	check bool
 	// seal: its Job must not make a pod any more.
 	seal bool
-	// shorten: the running pod is to end soon, with exit status and log.
-	shorten bool
+	// deadline is the one the running pod is to have instead of a later one;
+	// 0: it is right.
+	deadline int64
 	// stuck: it cannot start for the reason in status.message, which may pass;
 	// hopeless: and it will not.
 	stuck, hopeless bool
@@ -165,6 +176,7 @@ type view struct {
 	job      *jobView
 	pod      *podView // the newest; nil if none was seen
 	noPod    bool     // the cluster has said that there is none
+	noJob    bool     // likewise
 	hint     string   // what the Job's controller complains of
 	lostWhen string   // the Job is gone: what that means
 }
@@ -176,6 +188,10 @@ func decide(id string, v view) verdict {
 		// count as active, and suspending would delete it with its log.
 		podless := v.pod == nil || v.pod.gone
 		return verdict{status: v.job.ended.status(id), seal: podless && !v.job.sealed && v.job.finished == nil}
+	}
+	if v.job == nil && !v.noJob {
+		// Jobs and pods are watched separately: the Job may be on its way.
+		return verdict{status: &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING}, check: true}
 	}
 	stop := (*order)(nil)
 	if v.job != nil {
@@ -213,7 +229,9 @@ func living(id string, p *podView, stop *order, j *jobView) verdict {
 		}
 		if stop != nil {
 			st.Message = "it is being stopped"
-			out.shorten = p.deadline != 1 && !p.deleting
+			out.deadline = lower(p, 1)
+		} else if j.timeout > 0 {
+			out.deadline = lower(p, deadline(p, j.timeout))
 		}
 		return out
 	}
@@ -227,6 +245,24 @@ func living(id string, p *podView, stop *order, j *jobView) verdict {
 		out.stuck, out.hopeless = true, w.Reason == "InvalidImageName" || w.Reason == "ErrImageNeverPull"
 	}
 	return out
+}
+
+// deadline is when a pod is to end whose command has begun and may run for a
+// time. Times have whole seconds: it may run one too long, never too short.
+func deadline(p *podView, timeout int64) int64 {
+	waited := int64(0)
+	if !p.accepted.IsZero() && p.started.After(p.accepted) {
+		waited = int64(p.started.Sub(p.accepted) / time.Second)
+	}
+	return min(waited+timeout+1, maxDeadline)
+}
+
+// lower returns the deadline if the pod has a later one or none, 0 otherwise.
+func lower(p *podView, to int64) int64 {
+	if p.deleting || p.deadline != 0 && p.deadline <= to {
+		return 0
+	}
+	return to
 }
 
 // podless is an attempt whose Job is there and has no pod that was seen.

@@ -203,7 +203,7 @@ func (d *Driver) jobs() *feed[*batchv1.Job] {
 				d.drop(a)
 				a = d.attempt(id)
 			}
-			a.job = v
+			a.job, a.view.noJob = v, false
 			d.names[j.Name] = id
 			d.look(a)
 		},
@@ -213,7 +213,7 @@ func (d *Driver) jobs() *feed[*batchv1.Job] {
 				return
 			}
 			a.view.lostWhen = fmt.Sprintf("its Job %s was deleted by somebody else than Yunhe", r.name)
-			a.job = nil
+			a.job, a.view.noJob = nil, true
 			d.look(a)
 		},
 	}
@@ -362,10 +362,10 @@ func (d *Driver) look(a *attempt) {
 	if a.over && a.kept() && !v.seal {
 		return
 	}
-	if v.record != nil || v.status.Phase == adapterv1.Phase_PHASE_ENDED || v.check || v.seal || v.shorten || v.stuck || a.job != nil && a.job.stop != nil {
+	if v.record != nil || v.status.Phase == adapterv1.Phase_PHASE_ENDED || v.check || v.seal || v.deadline > 0 || v.stuck || a.job != nil && a.job.stop != nil {
 		d.queue.Add(a.id)
 	}
-	if v.status.Phase != adapterv1.Phase_PHASE_ENDED {
+	if v.status.Phase != adapterv1.Phase_PHASE_ENDED && !(v.check && a.job == nil) {
 		d.tell(a, v.status)
 	}
 }

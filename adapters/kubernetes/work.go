@@ -63,14 +63,18 @@ func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, e
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	switch {
+	case out.check && v.job == nil:
+		return 0, d.checkJob(ctx, c, id)
 	case out.check:
 		return 0, d.checkPods(ctx, c, id, v.job)
 	case out.seal:
 		if err := d.seal(ctx, c, v.job.name); err != nil {
 			return 0, err
 		}
-	case out.shorten:
-		return 0, d.shorten(ctx, c, v.pod)
+	case out.deadline > 0:
+		if err := d.shorten(ctx, c, v.pod, out.deadline); err != nil {
+			return 0, err
+		}
 	}
 	switch {
 	case out.status.Phase == adapterv1.Phase_PHASE_ENDED:
@@ -128,13 +132,36 @@ func (d *Driver) order(ctx context.Context, c *clients, name string, o order) er
 	return d.patch(ctx, c, name, map[string]any{noteStop: note(o)}, nil)
 }
 
-// shorten lets the kubelet end a running pod as if its time were over.
-func (d *Driver) shorten(ctx context.Context, c *clients, p *podView) error {
-	_, err := c.work.CoreV1().Pods(d.cfg.Namespace).Patch(ctx, p.name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{})
+// shorten gives a pod an earlier deadline, at which its kubelet ends it.
+func (d *Driver) shorten(ctx context.Context, c *clients, p *podView, deadline int64) error {
+	_, err := c.work.CoreV1().Pods(d.cfg.Namespace).Patch(ctx, p.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"activeDeadlineSeconds":%d}}`, deadline), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // gone, which is told elsewhere
 	}
 	return err
+}
+
+// checkJob asks the cluster for an attempt's Job when only its pod was heard
+// of.
+func (d *Driver) checkJob(ctx context.Context, c *clients, id string) error {
+	j, err := c.work.BatchV1().Jobs(d.cfg.Namespace).Get(ctx, objectName(d.center, id), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.attempts[id]
+	switch {
+	case a == nil || a.job != nil:
+	case err != nil:
+		a.view.noJob = true
+		d.look(a)
+	case j.Annotations[noteAttempt] == id:
+		a.job = viewJob(j)
+		d.names[j.Name] = id
+		d.look(a)
+	}
+	return nil
 }
 
 // checkPods asks the cluster for an attempt's pods: what a watch tells may be

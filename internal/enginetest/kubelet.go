@@ -3,6 +3,7 @@ package enginetest
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,10 +54,16 @@ until [ -e "$dir/images" ]; do sleep 0.05; done
 "$kubelet" "$@" &
 wait`
 
-// StartKubelet adds a real kubelet to a control plane, with node labels. It
+// KubeletConfig says what kubelet to start.
+type KubeletConfig struct {
+	Labels     map[string]string // of its node
+	LogMaxSize string            // at which logs are cut; 10Mi if empty
+}
+
+// StartKubelet adds a real kubelet to a control plane. It
 // needs root, and runs once at a time on a machine: kubelets share the
 // machine's control groups. The caller must Close it before the control plane.
-func (k *Kubernetes) StartKubelet(ctx context.Context, labels map[string]string) (*Kubelet, error) {
+func (k *Kubernetes) StartKubelet(ctx context.Context, cfg KubeletConfig) (*Kubelet, error) {
 	paths := map[string]string{}
 	for _, name := range []string{"kubelet", "containerd", "ctr", "busybox", "runc", "ip"} {
 		path, ok := find(name, builtDir())
@@ -82,13 +89,13 @@ func (k *Kubernetes) StartKubelet(ctx context.Context, labels map[string]string)
 		return nil, errors.Join(fmt.Errorf("lock the kubelet: %w", err), lock.Close())
 	}
 	l := &Kubelet{Node: "kubelet-" + strconv.Itoa(rand.IntN(1e6)), lock: lock}
-	if err := k.bootKubelet(ctx, l, paths, plugins, labels); err != nil {
+	if err := k.bootKubelet(ctx, l, paths, plugins, cfg); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[string]string, plugins string, labels map[string]string) error {
+func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[string]string, plugins string, cfg KubeletConfig) error {
 	dir := k.path("kubelet")
 	for _, d := range []string{dir, filepath.Join(dir, "cni"), filepath.Join(dir, "root"), filepath.Join(dir, "logs")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -112,7 +119,7 @@ func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[stri
 		"containerd.toml": fmt.Sprintf(containerdConfig, filepath.Join(dir, "containerd"), filepath.Join(dir, "state"), socket, pauseImage, plugins, filepath.Join(dir, "cni")),
 		"cni/10-net.conflist": fmt.Sprintf(`{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge","bridge":%q,"ipam":{"type":"host-local","subnet":"10.99.%d.0/24","rangeStart":"10.99.%d.10"}},{"type":"loopback"}]}`,
 			bridge, net, net),
-		"kubelet.yaml": fmt.Sprintf(kubeletConfig, address, ports[0], ports[1], socket, filepath.Join(dir, "logs")),
+		"kubelet.yaml": fmt.Sprintf(kubeletConfig, address, ports[0], ports[1], socket, filepath.Join(dir, "logs"), cmp.Or(cfg.LogMaxSize, "10Mi")),
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -120,7 +127,7 @@ func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[stri
 		}
 	}
 	var set []string
-	for key, value := range labels {
+	for key, value := range cfg.Labels {
 		set = append(set, key+"="+value)
 	}
 	l.proc, err = start(command{name: "kubelet", path: "/bin/sh", dir: dir, clone: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, args: []string{"-c", kubeletScript, "kubelet",
@@ -308,8 +315,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     conf_dir = %q
 `
 
-// kubeletConfig has places for address, ports, socket and the folder of logs,
-// which are cut at 2 MiB.
+// kubeletConfig has places for address, ports, socket, the folder of logs and
+// the size at which they are cut.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %s
@@ -334,7 +341,7 @@ evictionHard: {memory.available: "50Mi"}
 clusterDomain: cluster.local
 resolvConf: ""
 podLogsDir: %s
-containerLogMaxSize: 2Mi
+containerLogMaxSize: %s
 containerLogMaxFiles: 2
 containerLogMonitorInterval: 3s
 maxPods: 60
