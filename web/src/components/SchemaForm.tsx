@@ -59,6 +59,9 @@ export function SchemaField(of: Of) {
       name={name}
       label={label}
       extra={help}
+      dependencies={of.within?.field.fields
+        .filter((f) => f.key !== field.key)
+        .map((f) => [...(of.within?.path ?? []), f.key])}
       // In an optional group it is required only once the group has anything.
       required={field.required && !of.within}
       rules={rules}
