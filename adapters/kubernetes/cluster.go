@@ -166,6 +166,7 @@ func (d *Driver) probe(ctx context.Context, c *clients) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	since := time.Now() // the last success, or connections made anew
+	unstored := 0       // how often in a row the store behind the server failed
 	for {
 		begun := time.Now()
 		version, err := c.version(ctx)
@@ -176,6 +177,13 @@ func (d *Driver) probe(ctx context.Context, c *clients) {
 			since = time.Now()
 			d.setVersion(version)
 			d.health.set(partServer, "")
+			// Watches go on out of the server's cache while nothing can be stored.
+			if err := c.stored(ctx, d.cfg.Namespace); err == nil || ctx.Err() != nil {
+				unstored = 0
+				d.health.set(partStore, "")
+			} else if unstored++; unstored > 1 { // once is a slow disk
+				d.health.set(partStore, fmt.Sprintf("the API server %s answers, but cannot read its store: check etcd (%v)", c.server, root(err)))
+			}
 		case errors.Is(err, context.DeadlineExceeded) && c.heard.Load() > begun.UnixNano():
 			// Others get answers: it is busy, not gone.
 		default:
@@ -204,6 +212,17 @@ func (c *clients) version(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return parseVersion(b)
+}
+
+// stored reads a Job that is not there: the server must ask its store, etcd.
+func (c *clients) stored(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, err := c.watch.BatchV1().Jobs(namespace).Get(ctx, "yunhe-probe", metav1.GetOptions{})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) {
+		return nil
+	}
+	return err
 }
 
 // watches returns a function per kind of object that keeps our table of it.

@@ -188,3 +188,6 @@ func (h *health) trouble() string {
 
 // partServer is the part whose trouble explains all others.
 const partServer = "server"
+
+// partStore is the store behind the server.
+const partStore = "store"
