@@ -90,7 +90,6 @@ type Driver struct {
 	log    *slog.Logger
 	api    *client
 	folder *folder // nil without output_dir
-	schema string
 
 	board  adapter.Board[*adapterv1.Status]
 	stop   context.CancelFunc
@@ -120,14 +119,11 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 	if err := cfg.complete(center); err != nil {
 		return nil, err
 	}
-	schema, err := adapter.Schema[Config]()
-	if err != nil {
-		return nil, err
-	}
 	d := &Driver{
-		cfg: cfg, center: center, log: log.With("component", "slurm", "center_id", center), schema: schema,
+		cfg: cfg, center: center, log: log.With("component", "slurm", "center_id", center),
 		attempts: map[string]*attempt{}, news: make(chan struct{}), kick: make(chan struct{}, 1), finish: make(chan struct{}, readers),
 	}
+	var err error
 	if d.api, err = newClient(&d.cfg); err != nil {
 		return nil, err
 	}
@@ -149,7 +145,11 @@ func (d *Driver) Close() {
 
 // Describe names the driver, the one part it offers and its configuration.
 func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
-	return &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, ConfigSchema: d.schema}, nil
+	schema, err := adapter.Schema[Config]()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, err)
+	}
+	return &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, ConfigSchema: schema}, nil
 }
 
 // tell wakes who waits for news; d.mu is held.

@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"yunhe.dev/yunhe/adapters/gateway/agent"
+	"yunhe.dev/yunhe/adapters/kubernetes"
+	"yunhe.dev/yunhe/adapters/slurm"
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // tags returns the names that a struct's fields have in the kind of file.
@@ -30,5 +34,16 @@ func TestGatewayIsDescribedAsItIs(t *testing.T) {
 	described, real := tags(reflect.TypeFor[gatewayConfig](), "json"), tags(reflect.TypeFor[agent.Center](), "yaml")
 	if !slices.Equal(described, real) {
 		t.Errorf("described are %v, a gateway reads %v", described, real)
+	}
+}
+
+// What a built-in driver is configured with is known before a center is connected.
+func TestDriversAreDescribedWithoutACenter(t *testing.T) {
+	t.Parallel()
+	for _, d := range []adapter.Driver{&kubernetes.Driver{}, &slurm.Driver{}} {
+		res, err := describing{Driver: d}.Describe(t.Context(), &adapterv1.DescribeRequest{})
+		if err != nil || drivers[res.Name] == nil || res.Version == "" || len(res.Parts) == 0 || !strings.Contains(res.ConfigSchema, `"region"`) {
+			t.Errorf("described as %v, %v", res, err)
+		}
 	}
 }
