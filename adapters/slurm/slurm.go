@@ -147,7 +147,7 @@ func (d *Driver) Close() {
 func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	schema, err := adapter.Schema[Config]()
 	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, err)
+		return nil, err
 	}
 	return &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, ConfigSchema: schema}, nil
 }
