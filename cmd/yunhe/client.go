@@ -14,6 +14,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 )
 
 // api is a server as this program calls it.
@@ -26,6 +27,7 @@ type api struct {
 	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
+	tags      tagsv1connect.TagServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -61,6 +63,7 @@ func (c *cli) api() (*api, error) {
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
+		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
 	}, nil
 }
 

@@ -34,6 +34,7 @@ func commands(c *cli) []*cobra.Command {
 		nodeCommand(c),
 		resourceCommand(c),
 		identifierCommand(c),
+		tagCommand(c),
 		pluginCommand(c),
 		specCommand(c),
 		imageCommand(c),

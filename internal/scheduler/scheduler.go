@@ -334,6 +334,13 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", cat.Version)
+	if s.tags != nil {
+		version, err := s.tags.PlacementVersion(ctx)
+		if err != nil {
+			return false
+		}
+		fmt.Fprintf(&b, " %d", version)
+	}
 	for _, c := range snap.Centers {
 		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
 	}

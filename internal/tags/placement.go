@@ -24,6 +24,16 @@ type placement struct {
 // take at most about 100 MB, mostly far less.
 const maxAnswers = 2048
 
+// PlacementVersion changes whenever what [Service.Exclude] says may have
+// because tags changed.
+func (s *Service) PlacementVersion(ctx context.Context) (version int64, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		_, version, err = getVersions(ctx, tx)
+		return err
+	})
+	return version, err
+}
+
 // Exclude says of each expression which centers do not meet it, and why. It
 // answers from memory while nothing changed. The maps are shared and must not
 // be changed. An expression that does not compile excludes every center.
@@ -39,11 +49,7 @@ func (s *Service) Exclude(ctx context.Context, expressions []string) (map[string
 	if err != nil {
 		return nil, err
 	}
-	var version int64
-	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		_, version, err = getVersions(ctx, tx)
-		return err
-	})
+	version, err := s.PlacementVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
