@@ -57,7 +57,7 @@ test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and
 	@scripts/deps.sh engines
 	@$(MAKE) --no-print-directory build
 	$(GO) test -count=1 -timeout 40m -v ./e2e/engines -engines
-	$(GO) test -count=1 -timeout 40m ./adapters/kubernetes ./adapters/slurm
+	YUNHE_TEST_ENGINES=1 $(GO) test -count=1 -timeout 40m -p 1 ./adapters/kubernetes ./adapters/slurm
 
 check: lint ## what CI checks: format, vet, staticcheck, generated files, the rules of the house
 	@scripts/check.sh
