@@ -218,7 +218,7 @@ func (d *Driver) stopOne(ctx context.Context, c *clients, id string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("Job %s comes and goes: try again", name)
+	return fmt.Errorf("job %s comes and goes: try again", name)
 }
 
 // forget removes every trace of an ended attempt.

@@ -99,9 +99,10 @@ func (d *Driver) poll(ctx context.Context) {
 		}
 		// A cluster whose list takes long is not asked for it all the time.
 		rest = max(soonest, 3*took)
-		pause = max(d.cfg.poll(), rest)
 		if err != nil {
-			pause = min(max(2*pause, d.cfg.poll()), troubleFactor*d.cfg.poll())
+			pause = min(2*pause, troubleFactor*d.cfg.poll())
+		} else {
+			pause = max(d.cfg.poll(), rest)
 		}
 		last = time.Now()
 		timer.Reset(pause)
@@ -522,7 +523,7 @@ func (d *Driver) end(ctx context.Context, a *attempt, f facts, st *adapterv1.Sta
 		case <-ctx.Done():
 			return
 		}
-		st := d.complete(ctx, f, before, submitted, st)
+		st := d.complete(ctx, f, before, submitted)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.settle(a, st)
@@ -541,7 +542,7 @@ const (
 )
 
 // complete adds to an end what the folder and slurmdbd know.
-func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status, submitted int64, st *adapterv1.Status) *adapterv1.Status {
+func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status, submitted int64) *adapterv1.Status {
 	if d.folder != nil {
 		mine, _ := choose(f.jobs, f.owner)
 		// Only a script that came to its end has written how.
@@ -551,6 +552,7 @@ func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status
 			f.owner = f.record.job
 		}
 	}
+	var st *adapterv1.Status
 	switch {
 	case len(f.jobs) > 0:
 		st = judge(f)

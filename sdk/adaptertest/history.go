@@ -121,12 +121,6 @@ func (r *reader) add(st *adapterv1.Status) {
 	h.last[st.AttemptId] = st
 }
 
-func (h *history) get(id string) *adapterv1.Status {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last[id]
-}
-
 // open are those of ids that were heard of and have not ended.
 func (h *history) open(ids []string) []string {
 	h.mu.Lock()
@@ -252,11 +246,6 @@ func (o *observer) until(id, want string, ok func(*adapterv1.Status) bool) *adap
 	}
 	o.e.Fatalf("attempt %s is not %s within %v (Config.Patience): Observe last said {%v}. It must begin with every attempt not yet forgotten and send each change of status, above all each end", id, want, o.e.c.Patience, st)
 	return nil
-}
-
-func (o *observer) known(id string) *adapterv1.Status {
-	o.e.Helper()
-	return o.until(id, "known", func(*adapterv1.Status) bool { return true })
 }
 
 func (o *observer) running(id string) *adapterv1.Status {

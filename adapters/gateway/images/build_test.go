@@ -28,7 +28,6 @@ type entry struct {
 	kind       byte // 0: a file
 	link       string
 	mode       int64
-	size       int64 // claimed; 0: that of text
 	pax        map[string]string
 	time       time.Time
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -223,7 +224,7 @@ func roundTrip(t *testing.T, r *registryv1.Resource) {
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("gpu-1", "八卡", "4090", "rack", "007", "- x", 8.0, true)
 	f.Add("~", "null", "true", "a.b", "1e3", "line\r\nline\n  more", 1.5, false)
-	f.Add("a", "---", "", "x", "", "\u0085\u2028", -0.0, false)
+	f.Add("a", "---", "", "x", "", "\u0085\u2028", math.Copysign(0, -1), false)
 	f.Fuzz(func(t *testing.T, id, name, model, label, value, note string, n float64, b bool) {
 		for _, s := range []string{id, name, model, label, value, note} {
 			if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
