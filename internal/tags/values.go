@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -430,6 +429,3 @@ func putRequest(ctx context.Context, tx *db.Tx, b *Batch, res *Result) error {
 	}
 	return nil
 }
-
-// keysOf lists the keys of tags, sorted.
-func keysOf(tags map[string]*Tag) []string { return slices.Sorted(maps.Keys(tags)) }
