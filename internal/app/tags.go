@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/inventory"
 	"yunhe.dev/yunhe/internal/tags"
 )
@@ -54,6 +55,14 @@ func (r resources) Places(ctx context.Context) (map[string]string, error) {
 		return true
 	})
 	return out, err
+}
+
+func (r resources) Place(ctx context.Context, centerID string) (string, error) {
+	x, err := r.inv.Get(ctx, inventory.CenterID(centerID))
+	if fault.KindOf(err) == fault.NotFound {
+		return "", nil // a center that went
+	}
+	return x.ParentID, err
 }
 
 // pages lists resources until more says no.

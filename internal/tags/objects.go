@@ -25,6 +25,8 @@ type Resources interface {
 	EachResource(ctx context.Context, f func(Registered)) error
 	// Places returns the resources that centers are placed below, by center ID.
 	Places(ctx context.Context) (map[string]string, error)
+	// Place is Places of one center; "": none.
+	Place(ctx context.Context, centerID string) (string, error)
 }
 
 // Registered is a registered resource.
@@ -307,11 +309,11 @@ func (s *Service) object(ctx context.Context, ref string) (*object, error) {
 		if err != nil {
 			return nil, err
 		}
-		places, err := s.centerPlaces(ctx)
+		at, err := s.centerPlace(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return s.centerObject(&k, cat, places), nil
+		return s.centerObject(&k, cat, map[string]string{id: at}), nil
 	case Resource:
 		if s.res == nil {
 			return nil, fault.New(fault.NotFound, "there is no resource %s", id)
@@ -363,6 +365,14 @@ func (s *Service) centerPlaces(ctx context.Context) (map[string]string, error) {
 	return places, nil
 }
 
+// centerPlace is what one center is placed below now.
+func (s *Service) centerPlace(ctx context.Context, id string) (string, error) {
+	if s.res == nil {
+		return "", nil
+	}
+	return s.res.Place(everything(ctx), id)
+}
+
 // everything is a context of the platform's own, which sees all tenants.
 func everything(ctx context.Context) context.Context {
 	return core.WithCaller(ctx, core.Caller{AllTenants: true})
@@ -378,6 +388,7 @@ type world struct {
 	defs    map[string]*Definition
 	values  map[string][]*stored
 	objects map[string]*object // the objects asked for, and what is above them
+	places  map[string]string  // of centers; nil: asked one by one, which is exact
 	above   map[bool]map[string]map[string]*Tag
 }
 
@@ -386,6 +397,10 @@ type world struct {
 // its values were read, or before.
 func (s *Service) survey(ctx context.Context, kinds []Kind) (*world, []*object, error) {
 	w := &world{s: s, objects: map[string]*object{}}
+	var err error
+	if w.places, err = s.centerPlaces(ctx); err != nil {
+		return nil, nil, err
+	}
 	load := slices.Clone(kinds)
 	up := []Kind{Platform}
 	if slices.Contains(kinds, Node) || slices.Contains(kinds, Resource) || slices.Contains(kinds, Center) {
@@ -402,7 +417,7 @@ func (s *Service) survey(ctx context.Context, kinds []Kind) (*world, []*object, 
 	for _, k := range kindsOf(mask) {
 		marks = append(marks, strconv.Itoa(int(k)))
 	}
-	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		if w.defs, err = readDefinitions(ctx, tx, ""); err != nil {
 			return err
 		}
@@ -446,7 +461,12 @@ func (w *world) climb(ctx context.Context, ref string) error {
 			o = platformObject()
 		case !ok:
 		case kind == Center:
-			places, err := w.s.centerPlaces(ctx)
+			places, err := w.places, error(nil)
+			if places == nil {
+				var at string
+				at, err = w.s.centerPlace(ctx, id)
+				places = map[string]string{id: at}
+			}
 			if err != nil {
 				return err
 			}

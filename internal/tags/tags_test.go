@@ -75,6 +75,12 @@ func (r *tree) Places(context.Context) (map[string]string, error) {
 	return maps.Clone(r.places), nil
 }
 
+func (r *tree) Place(_ context.Context, centerID string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.places[centerID], nil
+}
+
 func sees(ctx context.Context, r tags.Registered) bool {
 	return r.TenantID == "" || core.CallerFrom(ctx).Sees(r.TenantID)
 }
@@ -321,9 +327,9 @@ func TestInheritance(t *testing.T) {
 		w.tree.mu.Unlock()
 		w.set(t, ctx, "center:c1", "color-")
 		w.set(t, ctx, "resource:cloud", "color=white")
-		w.clock.advance(10 * time.Second)
 		w.want(t, ctx, "node:c1:m1", "color=white@resource:cloud size=m")
 
+		w.clock.advance(10 * time.Second) // lists may be some seconds behind a move
 		rows, _, err := w.List(ctx, tags.Selector{Kinds: []tags.Kind{tags.Node, tags.Resource}, Expression: `tags["color"] == "white"`}, 0, "")
 		must(t, err)
 		var names []string
