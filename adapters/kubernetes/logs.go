@@ -471,7 +471,7 @@ func given(ctx context.Context) error {
 }
 
 // leastWait is for a node to answer at all.
-const leastWait = 2 * time.Second
+const leastWait = 5 * time.Second
 
 // begun waits until an attempt has begun or ended and returns its status, nil
 // if ctx ends before that.

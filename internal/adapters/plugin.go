@@ -347,6 +347,10 @@ func (s *Service) observe(ctx context.Context, p *plugin.Process, center string)
 	return stream.Err()
 }
 
+// emptyReads in a row are taken for the end of an ended attempt's log: a
+// center may be too slow for some.
+const emptyReads = 5
+
 // fetchLog copies an ended attempt's log, unless it came with the status.
 func (s *Service) fetchLog(ctx context.Context, p *plugin.Process, center string, st *adapterv1.Status) error {
 	if st.Phase != adapterv1.Phase_PHASE_ENDED || st.LogInline || st.LogBytes == 0 {
@@ -360,16 +364,22 @@ func (s *Service) fetchLog(ctx context.Context, p *plugin.Process, center string
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	for {
-		res, err := p.Client().ReadLog(ctx, &adapterv1.ReadLogRequest{AttemptId: st.AttemptId, Offset: offset, Limit: 512 << 10})
+	for empty := 0; ; {
+		res, err := p.Client().ReadLog(ctx, &adapterv1.ReadLogRequest{AttemptId: st.AttemptId, Offset: offset, Limit: 512 << 10, WaitMilliseconds: 5000})
 		if err != nil {
 			return fault.Wrap(fault.Unavailable, err, "the log of %s cannot be read", st.AttemptId)
 		}
-		if len(res.Data) == 0 {
+		if len(res.Data) > 0 {
+			empty = 0
+			if offset, err = s.logs.Append(ctx, LogKey(st.AttemptId), offset, res.Data); err != nil {
+				return err
+			}
+		} else if empty++; empty == emptyReads { // it will never say that this is the end
+			s.log.Warn("a log does not come to its end", "plugin", p.Name(), "attempt_id", st.AttemptId, "bytes", offset, "said", st.LogBytes)
 			return nil
 		}
-		if offset, err = s.logs.Append(ctx, LogKey(st.AttemptId), offset, res.Data); err != nil {
-			return err
+		if res.End {
+			return nil
 		}
 	}
 }

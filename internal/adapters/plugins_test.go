@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,6 +255,7 @@ func TestPlugins(t *testing.T) {
 				{"a center in trouble", testTrouble},
 				{"another takes over", testStandby},
 				{"one that lies about its center", testLies},
+				{"a log that comes slowly", testSlowLog},
 				{"instances are made, changed and ended", testMade},
 				{"what is wrong is refused", testPluginRefused},
 			} {
@@ -447,6 +449,43 @@ func testLies(t *testing.T, a *apptest.App) {
 	p := until(t, a, "asked", "down")
 	if !strings.Contains(p.List[0].Message, `"p-other"`) {
 		t.Errorf("instance is %v", p.List[0])
+	}
+}
+
+// slow has a log of which it gives a byte at every third call.
+type slow struct {
+	*fakeDriver
+	calls *atomic.Int64
+}
+
+const slowText = "slow\n"
+
+func (s slow) Apply(_ context.Context, r *adapterv1.ApplyRequest) (*adapterv1.ApplyResponse, error) {
+	for _, a := range r.Attempts {
+		now := time.Now().UnixMicro()
+		s.statuses.Set(a.AttemptId, &adapterv1.Status{AttemptId: a.AttemptId, Phase: adapterv1.Phase_PHASE_ENDED, StartedAt: now, EndedAt: now, Reason: "completed", LogBytes: int64(len(slowText))})
+	}
+	return &adapterv1.ApplyResponse{}, nil
+}
+
+func (s slow) ReadLog(_ context.Context, r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error) {
+	res := &adapterv1.ReadLogResponse{Offset: r.Offset, End: r.Offset == int64(len(slowText))}
+	if s.calls.Add(1)%3 == 0 && !res.End {
+		res.Data = []byte(slowText[r.Offset : r.Offset+1])
+	}
+	return res, nil
+}
+
+func testSlowLog(t *testing.T, a *apptest.App) {
+	url, _ := served(t, slow{newFake("p-slow"), new(atomic.Int64)})
+	register(t, a, "slow", url)
+	until(t, a, "slow", "up")
+	j := apptest.Job("slow", 1)
+	j.Tasks[0].Constraints = &jobsv1.Constraints{Centers: []string{"p-slow"}}
+	id := a.Admin.Submit(t, j)
+	a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED)
+	if out, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id}); err != nil || out != slowText {
+		t.Errorf("log %q, %v, want %q", out, err, slowText)
 	}
 }
 
