@@ -413,9 +413,10 @@ func TestClusterEvents(t *testing.T) {
 		a := attempt("sleep 1000")
 		v.apply(a)
 		v.running(a.AttemptId)
-		if _, err := s.Run(t.Context(), "", "scontrol", "update", "JobId="+jobID(t, s, a.AttemptId), "EndTime=now"); err != nil {
-			t.Fatal(err)
-		}
+		within(t, "Slurm takes the limit", func() bool { // not in the second in which the job began
+			_, err := s.Run(t.Context(), "", "scontrol", "update", "JobId="+jobID(t, s, a.AttemptId), "EndTime=now")
+			return err == nil
+		})
 		if st := v.ended(a.AttemptId); st.Reason != "wall_time" || !strings.Contains(st.Message, "Slurm's time limit") {
 			t.Errorf("status is {%v}, want wall_time", st)
 		}
