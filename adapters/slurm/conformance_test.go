@@ -28,11 +28,17 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// needEngines leaves a test that takes minutes to make test-engines, aloud.
+func needEngines(t *testing.T) {
+	t.Helper()
+	if os.Getenv("YUNHE_TEST_ENGINES") == "" {
+		t.Skip("SKIPPED: this takes minutes on a real cluster; run make test-engines")
+	}
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("YUNHE_TEST_ENGINES") == "" {
-		t.Skip("SKIPPED: the suite on a real cluster takes minutes; run make test-engines")
-	}
+	needEngines(t)
 	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 2, GPUs: 1, Conf: quick})
 	for _, node := range []string{"n1", "n2"} { // all GPUs are in use
 		if _, err := s.Run(t.Context(), "#!/bin/sh\nsleep 100000\n", "sbatch", "--gres=gpu:h20:1", "--mem=50", "--nodelist="+node, "--output=/dev/null"); err != nil {

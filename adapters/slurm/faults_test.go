@@ -22,6 +22,7 @@ type forward = func() (int, http.Header, []byte)
 // words to act on, loses nothing, and passes by itself.
 func TestBadBackends(t *testing.T) {
 	t.Parallel()
+	needEngines(t)
 	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 1, Conf: quick})
 
 	t.Run("slurmrestd is killed and comes back", func(t *testing.T) {
@@ -312,6 +313,7 @@ func TestLostAnswers(t *testing.T) {
 // TestClusterEvents: what happens to jobs without anybody asking.
 func TestClusterEvents(t *testing.T) {
 	t.Parallel()
+	needEngines(t)
 	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 2, CPUs: 2, Conf: quick})
 
 	t.Run("a job is preempted and lost", func(t *testing.T) {
