@@ -551,7 +551,7 @@ func TestJoinFails(t *testing.T) {
 		{"a price that is none", l.args(append(member, "--price", "small")...), []string{"--price: want SPEC=YUAN"}},
 		{"a description that is wrong", l.args(append(member, "--cpu", "many")...), []string{"--cpu: "}},
 		{"a folder that is none", l.args(append(member, "--dir", "relative")...), []string{"--dir: want a clean absolute path"}},
-		{"a gateway that does not start", l.args(append(member, "--timeout", "3s", "--share", "relative")...), []string{`step "available": the platform has not heard of center`, "within 3s; the gateway says:", `clean absolute path`}},
+		{"a gateway that does not start", l.args(append(member, "--timeout", "15s", "--share", "relative")...), []string{`step "available": the platform has not heard of center`, "within 15s; the gateway says:", `clean absolute path`}},
 	} {
 		c := l.start(nil, x.args...)
 		select {
@@ -581,7 +581,7 @@ func TestJoinFails(t *testing.T) {
 	l.lockedOut()
 	// An upgrade that does not start leaves what was there.
 	before := l.gateways()
-	c = l.join("--binary", another(t, "\nbad"), "--timeout", "3s", "--share", "relative")
+	c = l.join("--binary", another(t, "\nbad"), "--timeout", "15s", "--share", "relative")
 	c.endWithin(t, 1, apptest.Patience)
 	if !strings.Contains(c.err.String(), "the gateway runs again as before") {
 		t.Errorf("failed upgrade: %s", c.err)
