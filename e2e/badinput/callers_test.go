@@ -249,6 +249,13 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// takesAnyID reports whether a path is right with an ID that nothing has: a
+// group of tags is made by naming it, and whether an identifier is one is the
+// question.
+func takesAnyID(path string) bool {
+	return strings.HasPrefix(path, "/v1/tag-groups/") || strings.HasSuffix(path, "/verification")
+}
+
 // TestRoutes calls every described path with IDs that lead elsewhere, with
 // verbs it does not have and with parameters nobody knows.
 func TestRoutes(t *testing.T) {
@@ -257,7 +264,7 @@ func TestRoutes(t *testing.T) {
 		w := watch(t, p)
 		for _, id := range []string{"nosuch", "..%2f..%2fetc%2fpasswd", "%2e%2e", "%00", "%ff%fe", "a%20b", "%27%20OR%201=1%20--", "%25", "%E9%95%BF", strings.Repeat("a", 5000), "-1", "9999999999999999999999"} {
 			for _, r := range p.routes(t, id) {
-				if public(r.path) && r.verb == "POST" || !strings.Contains(r.path, id) {
+				if public(r.path) && r.verb == "POST" || !strings.Contains(r.path, id) || takesAnyID(r.path) {
 					continue
 				}
 				if f := w.send(t, r, p.admin); f == nil {
