@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"testing"
 )
 
 // FakeNode is the annotation that makes kwok play a node: name and value.
@@ -50,15 +49,4 @@ func (k *Kubernetes) StartKwok(ctx context.Context) error {
 	return p.ready(ctx, func(ctx context.Context) error {
 		return httpGet(ctx, "http://127.0.0.1:"+strconv.Itoa(ports[1])+"/healthz", http.StatusOK)
 	})
-}
-
-// KwokCluster starts a control plane with kwok for a test, not durable. It
-// skips aloud without the programs, as KubernetesCluster does.
-func KwokCluster(tb testing.TB) *Kubernetes {
-	tb.Helper()
-	k := KubernetesCluster(tb)
-	ctx, cancel := testContext(tb)
-	defer cancel()
-	skipMissing(tb, k.StartKwok(ctx))
-	return k
 }
