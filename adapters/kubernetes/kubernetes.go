@@ -76,6 +76,7 @@ const Name = "kubernetes"
 // Driver serves one center, a cluster or a part of it. It is safe for
 // concurrent use.
 type Driver struct {
+	adapter.Unimplemented
 	center string
 	cfg    Config // complete
 	log    *slog.Logger

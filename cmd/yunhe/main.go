@@ -37,6 +37,7 @@ func commands(c *cli) []*cobra.Command {
 		tagCommand(c),
 		pluginCommand(c),
 		specCommand(c),
+		acceleratorCommand(c),
 		imageCommand(c),
 		policyCommand(c),
 		tenantCommand(c),

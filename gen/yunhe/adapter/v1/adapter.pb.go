@@ -89,6 +89,56 @@ func (Part) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{0}
 }
 
+// An optional call of a part.
+type Feature int32
+
+const (
+	Feature_FEATURE_UNSPECIFIED Feature = 0
+	Feature_FEATURE_SUSPEND     Feature = 1
+	Feature_FEATURE_EXEC        Feature = 2
+)
+
+// Enum value maps for Feature.
+var (
+	Feature_name = map[int32]string{
+		0: "FEATURE_UNSPECIFIED",
+		1: "FEATURE_SUSPEND",
+		2: "FEATURE_EXEC",
+	}
+	Feature_value = map[string]int32{
+		"FEATURE_UNSPECIFIED": 0,
+		"FEATURE_SUSPEND":     1,
+		"FEATURE_EXEC":        2,
+	}
+)
+
+func (x Feature) Enum() *Feature {
+	p := new(Feature)
+	*p = x
+	return p
+}
+
+func (x Feature) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Feature) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[1].Descriptor()
+}
+
+func (Feature) Type() protoreflect.EnumType {
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[1]
+}
+
+func (x Feature) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Feature.Descriptor instead.
+func (Feature) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{1}
+}
+
 type NodeState int32
 
 const (
@@ -126,11 +176,11 @@ func (x NodeState) String() string {
 }
 
 func (NodeState) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_adapter_v1_adapter_proto_enumTypes[1].Descriptor()
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[2].Descriptor()
 }
 
 func (NodeState) Type() protoreflect.EnumType {
-	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[1]
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[2]
 }
 
 func (x NodeState) Number() protoreflect.EnumNumber {
@@ -139,7 +189,7 @@ func (x NodeState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeState.Descriptor instead.
 func (NodeState) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{1}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{2}
 }
 
 type Phase int32
@@ -150,6 +200,8 @@ const (
 	Phase_PHASE_PENDING Phase = 1
 	Phase_PHASE_RUNNING Phase = 2
 	Phase_PHASE_ENDED   Phase = 3
+	// Started, and standing still as asked.
+	Phase_PHASE_SUSPENDED Phase = 4
 )
 
 // Enum value maps for Phase.
@@ -159,12 +211,14 @@ var (
 		1: "PHASE_PENDING",
 		2: "PHASE_RUNNING",
 		3: "PHASE_ENDED",
+		4: "PHASE_SUSPENDED",
 	}
 	Phase_value = map[string]int32{
 		"PHASE_UNSPECIFIED": 0,
 		"PHASE_PENDING":     1,
 		"PHASE_RUNNING":     2,
 		"PHASE_ENDED":       3,
+		"PHASE_SUSPENDED":   4,
 	}
 )
 
@@ -179,11 +233,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_adapter_v1_adapter_proto_enumTypes[2].Descriptor()
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[3].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[2]
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[3]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -192,7 +246,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{2}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{3}
 }
 
 type DescribeRequest struct {
@@ -238,7 +292,8 @@ type DescribeResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Parts   []Part `protobuf:"varint,3,rep,packed,name=parts,proto3,enum=yunhe.adapter.v1.Part" json:"parts,omitempty"`
 	// JSON Schema of the driver's configuration.
-	ConfigSchema  string `protobuf:"bytes,4,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`
+	ConfigSchema  string    `protobuf:"bytes,4,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`
+	Features      []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +354,13 @@ func (x *DescribeResponse) GetConfigSchema() string {
 		return x.ConfigSchema
 	}
 	return ""
+}
+
+func (x *DescribeResponse) GetFeatures() []Feature {
+	if x != nil {
+		return x.Features
+	}
+	return nil
 }
 
 type DiscoverRequest struct {
@@ -994,7 +1056,14 @@ type Measurement struct {
 	Running           int64 `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Waiting           int64 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// Use by attempt, for those running.
-	Attempts      []*AttemptUse `protobuf:"bytes,9,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	Attempts []*AttemptUse `protobuf:"bytes,9,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// Use by node, for those that are measured.
+	Nodes []*NodeUse `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Traffic of all storage, and of all network interfaces; unset: not measured.
+	Storage *StorageUse `protobuf:"bytes,11,opt,name=storage,proto3" json:"storage,omitempty"`
+	Network *NetworkUse `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`
+	// Quality of the paths from here that were probed.
+	Paths         []*Path `protobuf:"bytes,13,rep,name=paths,proto3" json:"paths,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1092,6 +1161,384 @@ func (x *Measurement) GetAttempts() []*AttemptUse {
 	return nil
 }
 
+func (x *Measurement) GetNodes() []*NodeUse {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Measurement) GetStorage() *StorageUse {
+	if x != nil {
+		return x.Storage
+	}
+	return nil
+}
+
+func (x *Measurement) GetNetwork() *NetworkUse {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *Measurement) GetPaths() []*Path {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+type NodeUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Thousandths of all cores of the node.
+	CpuBusyPermille int64             `protobuf:"varint,2,opt,name=cpu_busy_permille,json=cpuBusyPermille,proto3" json:"cpu_busy_permille,omitempty"`
+	MemoryBusyBytes int64             `protobuf:"varint,3,opt,name=memory_busy_bytes,json=memoryBusyBytes,proto3" json:"memory_busy_bytes,omitempty"`
+	Accelerators    []*AcceleratorUse `protobuf:"bytes,4,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *NodeUse) Reset() {
+	*x = NodeUse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeUse) ProtoMessage() {}
+
+func (x *NodeUse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeUse.ProtoReflect.Descriptor instead.
+func (*NodeUse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *NodeUse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeUse) GetCpuBusyPermille() int64 {
+	if x != nil {
+		return x.CpuBusyPermille
+	}
+	return 0
+}
+
+func (x *NodeUse) GetMemoryBusyBytes() int64 {
+	if x != nil {
+		return x.MemoryBusyBytes
+	}
+	return 0
+}
+
+func (x *NodeUse) GetAccelerators() []*AcceleratorUse {
+	if x != nil {
+		return x.Accelerators
+	}
+	return nil
+}
+
+type AcceleratorUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts from 0 in the node.
+	Index            int32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	BusyPermille     int64 `protobuf:"varint,2,opt,name=busy_permille,json=busyPermille,proto3" json:"busy_permille,omitempty"`
+	MemoryBusyBytes  int64 `protobuf:"varint,3,opt,name=memory_busy_bytes,json=memoryBusyBytes,proto3" json:"memory_busy_bytes,omitempty"`
+	MemoryTotalBytes int64 `protobuf:"varint,4,opt,name=memory_total_bytes,json=memoryTotalBytes,proto3" json:"memory_total_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AcceleratorUse) Reset() {
+	*x = AcceleratorUse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceleratorUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceleratorUse) ProtoMessage() {}
+
+func (x *AcceleratorUse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceleratorUse.ProtoReflect.Descriptor instead.
+func (*AcceleratorUse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AcceleratorUse) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AcceleratorUse) GetBusyPermille() int64 {
+	if x != nil {
+		return x.BusyPermille
+	}
+	return 0
+}
+
+func (x *AcceleratorUse) GetMemoryBusyBytes() int64 {
+	if x != nil {
+		return x.MemoryBusyBytes
+	}
+	return 0
+}
+
+func (x *AcceleratorUse) GetMemoryTotalBytes() int64 {
+	if x != nil {
+		return x.MemoryTotalBytes
+	}
+	return 0
+}
+
+type StorageUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Operations and bytes per second since the measurement before.
+	Reads        int64 `protobuf:"varint,1,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes       int64 `protobuf:"varint,2,opt,name=writes,proto3" json:"writes,omitempty"`
+	ReadBytes    int64 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	WrittenBytes int64 `protobuf:"varint,4,opt,name=written_bytes,json=writtenBytes,proto3" json:"written_bytes,omitempty"`
+	// Mean time an operation took; 0: none was made.
+	LatencyMicroseconds int64 `protobuf:"varint,5,opt,name=latency_microseconds,json=latencyMicroseconds,proto3" json:"latency_microseconds,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *StorageUse) Reset() {
+	*x = StorageUse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageUse) ProtoMessage() {}
+
+func (x *StorageUse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageUse.ProtoReflect.Descriptor instead.
+func (*StorageUse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StorageUse) GetReads() int64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *StorageUse) GetWrites() int64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *StorageUse) GetReadBytes() int64 {
+	if x != nil {
+		return x.ReadBytes
+	}
+	return 0
+}
+
+func (x *StorageUse) GetWrittenBytes() int64 {
+	if x != nil {
+		return x.WrittenBytes
+	}
+	return 0
+}
+
+func (x *StorageUse) GetLatencyMicroseconds() int64 {
+	if x != nil {
+		return x.LatencyMicroseconds
+	}
+	return 0
+}
+
+type NetworkUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes per second since the measurement before.
+	ReceivedBytes int64 `protobuf:"varint,1,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	SentBytes     int64 `protobuf:"varint,2,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkUse) Reset() {
+	*x = NetworkUse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkUse) ProtoMessage() {}
+
+func (x *NetworkUse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkUse.ProtoReflect.Descriptor instead.
+func (*NetworkUse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *NetworkUse) GetReceivedBytes() int64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *NetworkUse) GetSentBytes() int64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+type Path struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where to: "platform", or the endpoint of what a driver translates for.
+	Peer string `protobuf:"bytes,1,opt,name=peer,proto3" json:"peer,omitempty"`
+	// Round trip: median of the probes.
+	LatencyMicroseconds int64 `protobuf:"varint,2,opt,name=latency_microseconds,json=latencyMicroseconds,proto3" json:"latency_microseconds,omitempty"`
+	// Mean difference between one probe and the next.
+	JitterMicroseconds int64 `protobuf:"varint,3,opt,name=jitter_microseconds,json=jitterMicroseconds,proto3" json:"jitter_microseconds,omitempty"`
+	// Probes without an answer, in millionths.
+	LossPpm int64 `protobuf:"varint,4,opt,name=loss_ppm,json=lossPpm,proto3" json:"loss_ppm,omitempty"`
+	// 0: not measured.
+	BandwidthBitsPerSecond int64 `protobuf:"varint,5,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *Path) Reset() {
+	*x = Path{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Path) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Path) ProtoMessage() {}
+
+func (x *Path) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Path.ProtoReflect.Descriptor instead.
+func (*Path) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Path) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Path) GetLatencyMicroseconds() int64 {
+	if x != nil {
+		return x.LatencyMicroseconds
+	}
+	return 0
+}
+
+func (x *Path) GetJitterMicroseconds() int64 {
+	if x != nil {
+		return x.JitterMicroseconds
+	}
+	return 0
+}
+
+func (x *Path) GetLossPpm() int64 {
+	if x != nil {
+		return x.LossPpm
+	}
+	return 0
+}
+
+func (x *Path) GetBandwidthBitsPerSecond() int64 {
+	if x != nil {
+		return x.BandwidthBitsPerSecond
+	}
+	return 0
+}
+
 type AttemptUse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	AttemptId       string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
@@ -1103,7 +1550,7 @@ type AttemptUse struct {
 
 func (x *AttemptUse) Reset() {
 	*x = AttemptUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1562,7 @@ func (x *AttemptUse) String() string {
 func (*AttemptUse) ProtoMessage() {}
 
 func (x *AttemptUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1575,7 @@ func (x *AttemptUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptUse.ProtoReflect.Descriptor instead.
 func (*AttemptUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttemptUse) GetAttemptId() string {
@@ -1163,7 +1610,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1622,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1635,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *File) GetPath() string {
@@ -1235,16 +1682,19 @@ type Attempt struct {
 	// NOT start it but report it as lost.
 	Seen bool `protobuf:"varint,14,opt,name=seen,proto3" json:"seen,omitempty"`
 	// -100 to 100; higher runs first where the center orders work.
-	Priority      int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
-	TenantId      string `protobuf:"bytes,16,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	UserName      string `protobuf:"bytes,17,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	Priority int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
+	TenantId string `protobuf:"bytes,16,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	UserName string `protobuf:"bytes,17,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	// It runs on nodes that are reserved for this allocation, and on no others;
+	// empty: on nodes that are reserved for none.
+	AllocationId  string `protobuf:"bytes,18,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1706,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1719,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Attempt) GetAttemptId() string {
@@ -1391,6 +1841,13 @@ func (x *Attempt) GetUserName() string {
 	return ""
 }
 
+func (x *Attempt) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
+}
+
 // What is known of an attempt.
 type Status struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1408,15 +1865,17 @@ type Status struct {
 	// Bytes of output written in all.
 	LogBytes int64 `protobuf:"varint,10,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
 	// The whole log if it is at most 8 KiB and the attempt has ended.
-	Log           []byte `protobuf:"bytes,11,opt,name=log,proto3" json:"log,omitempty"`
-	LogInline     bool   `protobuf:"varint,12,opt,name=log_inline,json=logInline,proto3" json:"log_inline,omitempty"`
+	Log       []byte `protobuf:"bytes,11,opt,name=log,proto3" json:"log,omitempty"`
+	LogInline bool   `protobuf:"varint,12,opt,name=log_inline,json=logInline,proto3" json:"log_inline,omitempty"`
+	// The node it runs on, or ran on; empty: not known.
+	Node          string `protobuf:"bytes,13,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1887,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1900,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Status) GetAttemptId() string {
@@ -1528,6 +1987,13 @@ func (x *Status) GetLogInline() bool {
 	return false
 }
 
+func (x *Status) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 256.
@@ -1538,7 +2004,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +2016,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +2029,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyRequest) GetAttempts() []*Attempt {
@@ -1583,7 +2049,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +2061,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +2074,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyResponse) GetRefusals() []*Refusal {
@@ -1628,7 +2094,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +2106,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +2119,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Refusal) GetAttemptId() string {
@@ -1680,7 +2146,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +2158,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +2171,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveRequest) GetStop() []string {
@@ -1730,7 +2196,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +2208,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +2221,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
 }
 
 type ObserveRequest struct {
@@ -1766,7 +2232,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +2244,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +2257,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
 }
 
 type ObserveResponse struct {
@@ -1803,7 +2269,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2281,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2294,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ObserveResponse) GetStatuses() []*Status {
@@ -1851,7 +2317,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2329,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2342,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadLogRequest) GetAttemptId() string {
@@ -1921,7 +2387,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2399,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2412,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -1970,6 +2436,464 @@ func (x *ReadLogResponse) GetEnd() bool {
 	return false
 }
 
+type SuspendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Suspend       []string               `protobuf:"bytes,1,rep,name=suspend,proto3" json:"suspend,omitempty"`
+	Resume        []string               `protobuf:"bytes,2,rep,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendRequest) Reset() {
+	*x = SuspendRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendRequest) ProtoMessage() {}
+
+func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendRequest.ProtoReflect.Descriptor instead.
+func (*SuspendRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SuspendRequest) GetSuspend() []string {
+	if x != nil {
+		return x.Suspend
+	}
+	return nil
+}
+
+func (x *SuspendRequest) GetResume() []string {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+type SuspendResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendResponse) Reset() {
+	*x = SuspendResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendResponse) ProtoMessage() {}
+
+func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendResponse.ProtoReflect.Descriptor instead.
+func (*SuspendResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
+}
+
+type ExecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message.
+	Start *ExecStart `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// Bytes for the command's standard input.
+	Input []byte `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	// No more input follows.
+	InputEnd bool `protobuf:"varint,3,opt,name=input_end,json=inputEnd,proto3" json:"input_end,omitempty"`
+	// The terminal's size has changed.
+	Size          *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecRequest) Reset() {
+	*x = ExecRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecRequest) ProtoMessage() {}
+
+func (x *ExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
+func (*ExecRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ExecRequest) GetStart() *ExecStart {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *ExecRequest) GetInput() []byte {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *ExecRequest) GetInputEnd() bool {
+	if x != nil {
+		return x.InputEnd
+	}
+	return false
+}
+
+func (x *ExecRequest) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+type ExecStart struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AttemptId string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// Program and arguments.
+	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	// With a terminal; standard error comes with the output then.
+	Terminal      bool          `protobuf:"varint,3,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	Size          *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecStart) Reset() {
+	*x = ExecStart{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecStart) ProtoMessage() {}
+
+func (x *ExecStart) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
+func (*ExecStart) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ExecStart) GetAttemptId() string {
+	if x != nil {
+		return x.AttemptId
+	}
+	return ""
+}
+
+func (x *ExecStart) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *ExecStart) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
+}
+
+func (x *ExecStart) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+type TerminalSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Columns       int32                  `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	Rows          int32                  `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSize) Reset() {
+	*x = TerminalSize{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSize) ProtoMessage() {}
+
+func (x *TerminalSize) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
+func (*TerminalSize) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TerminalSize) GetColumns() int32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *TerminalSize) GetRows() int32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+type ExecResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Output      []byte                 `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
+	ErrorOutput []byte                 `protobuf:"bytes,2,opt,name=error_output,json=errorOutput,proto3" json:"error_output,omitempty"`
+	// The command has ended; the last message.
+	Ended         bool  `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	ExitCode      int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecResponse) Reset() {
+	*x = ExecResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecResponse) ProtoMessage() {}
+
+func (x *ExecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
+func (*ExecResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ExecResponse) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *ExecResponse) GetErrorOutput() []byte {
+	if x != nil {
+		return x.ErrorOutput
+	}
+	return nil
+}
+
+func (x *ExecResponse) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *ExecResponse) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+type SetNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// It takes no new work. What runs there goes on.
+	Isolated bool `protobuf:"varint,2,opt,name=isolated,proto3" json:"isolated,omitempty"`
+	// It takes new work of this allocation only; empty: of all.
+	AllocationId string `protobuf:"bytes,3,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	// Why, for those who look at the center itself.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeRequest) Reset() {
+	*x = SetNodeRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeRequest) ProtoMessage() {}
+
+func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeRequest.ProtoReflect.Descriptor instead.
+func (*SetNodeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SetNodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetNodeRequest) GetIsolated() bool {
+	if x != nil {
+		return x.Isolated
+	}
+	return false
+}
+
+func (x *SetNodeRequest) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
+}
+
+func (x *SetNodeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SetNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeResponse) Reset() {
+	*x = SetNodeResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeResponse) ProtoMessage() {}
+
+func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeResponse.ProtoReflect.Descriptor instead.
+func (*SetNodeResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
+}
+
 // Agent to platform over the bus, each answered once it is durably stored.
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1980,7 +2904,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2916,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2929,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportRequest) GetStatuses() []*Status {
@@ -2027,7 +2951,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2963,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2976,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportResponse) GetRecorded() []string {
@@ -2083,7 +3007,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +3019,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +3032,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HeartbeatRequest) GetInventory() *Inventory {
@@ -2147,7 +3071,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +3083,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +3096,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
 }
 
 type PutLogRequest struct {
@@ -2188,7 +3112,7 @@ type PutLogRequest struct {
 
 func (x *PutLogRequest) Reset() {
 	*x = PutLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +3124,7 @@ func (x *PutLogRequest) String() string {
 func (*PutLogRequest) ProtoMessage() {}
 
 func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +3137,7 @@ func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogRequest.ProtoReflect.Descriptor instead.
 func (*PutLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PutLogRequest) GetAttemptId() string {
@@ -2254,7 +3178,7 @@ type PutLogResponse struct {
 
 func (x *PutLogResponse) Reset() {
 	*x = PutLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +3190,7 @@ func (x *PutLogResponse) String() string {
 func (*PutLogResponse) ProtoMessage() {}
 
 func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +3203,7 @@ func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogResponse.ProtoReflect.Descriptor instead.
 func (*PutLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PutLogResponse) GetStored() int64 {
@@ -2294,12 +3218,13 @@ var File_yunhe_adapter_v1_adapter_proto protoreflect.FileDescriptor
 const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\n" +
 	"\x1eyunhe/adapter/v1/adapter.proto\x12\x10yunhe.adapter.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n" +
-	"\x0fDescribeRequest\"\x93\x01\n" +
+	"\x0fDescribeRequest\"\xca\x01\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
 	"\x05parts\x18\x03 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\x12#\n" +
-	"\rconfig_schema\x18\x04 \x01(\tR\fconfigSchema\"\x11\n" +
+	"\rconfig_schema\x18\x04 \x01(\tR\fconfigSchema\x125\n" +
+	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\"\x11\n" +
 	"\x0fDiscoverRequest\"M\n" +
 	"\x10DiscoverResponse\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\"\xf2\x05\n" +
@@ -2369,7 +3294,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x12!\n" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x1a\n" +
-	"\bresource\x18\x05 \x01(\tR\bresource\"\x9c\x03\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\"\xeb\x04\n" +
 	"\vMeasurement\x12;\n" +
 	"\vmeasured_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"measuredAt\x12*\n" +
@@ -2380,7 +3305,41 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x13storage_total_bytes\x18\x06 \x01(\x03R\x11storageTotalBytes\x12\x18\n" +
 	"\arunning\x18\a \x01(\x03R\arunning\x12\x18\n" +
 	"\awaiting\x18\b \x01(\x03R\awaiting\x128\n" +
-	"\battempts\x18\t \x03(\v2\x1c.yunhe.adapter.v1.AttemptUseR\battempts\"y\n" +
+	"\battempts\x18\t \x03(\v2\x1c.yunhe.adapter.v1.AttemptUseR\battempts\x12/\n" +
+	"\x05nodes\x18\n" +
+	" \x03(\v2\x19.yunhe.adapter.v1.NodeUseR\x05nodes\x126\n" +
+	"\astorage\x18\v \x01(\v2\x1c.yunhe.adapter.v1.StorageUseR\astorage\x126\n" +
+	"\anetwork\x18\f \x01(\v2\x1c.yunhe.adapter.v1.NetworkUseR\anetwork\x12,\n" +
+	"\x05paths\x18\r \x03(\v2\x16.yunhe.adapter.v1.PathR\x05paths\"\xbb\x01\n" +
+	"\aNodeUse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x11cpu_busy_permille\x18\x02 \x01(\x03R\x0fcpuBusyPermille\x12*\n" +
+	"\x11memory_busy_bytes\x18\x03 \x01(\x03R\x0fmemoryBusyBytes\x12D\n" +
+	"\faccelerators\x18\x04 \x03(\v2 .yunhe.adapter.v1.AcceleratorUseR\faccelerators\"\xa5\x01\n" +
+	"\x0eAcceleratorUse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12#\n" +
+	"\rbusy_permille\x18\x02 \x01(\x03R\fbusyPermille\x12*\n" +
+	"\x11memory_busy_bytes\x18\x03 \x01(\x03R\x0fmemoryBusyBytes\x12,\n" +
+	"\x12memory_total_bytes\x18\x04 \x01(\x03R\x10memoryTotalBytes\"\xb1\x01\n" +
+	"\n" +
+	"StorageUse\x12\x14\n" +
+	"\x05reads\x18\x01 \x01(\x03R\x05reads\x12\x16\n" +
+	"\x06writes\x18\x02 \x01(\x03R\x06writes\x12\x1d\n" +
+	"\n" +
+	"read_bytes\x18\x03 \x01(\x03R\treadBytes\x12#\n" +
+	"\rwritten_bytes\x18\x04 \x01(\x03R\fwrittenBytes\x121\n" +
+	"\x14latency_microseconds\x18\x05 \x01(\x03R\x13latencyMicroseconds\"R\n" +
+	"\n" +
+	"NetworkUse\x12%\n" +
+	"\x0ereceived_bytes\x18\x01 \x01(\x03R\rreceivedBytes\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x02 \x01(\x03R\tsentBytes\"\xd4\x01\n" +
+	"\x04Path\x12\x12\n" +
+	"\x04peer\x18\x01 \x01(\tR\x04peer\x121\n" +
+	"\x14latency_microseconds\x18\x02 \x01(\x03R\x13latencyMicroseconds\x12/\n" +
+	"\x13jitter_microseconds\x18\x03 \x01(\x03R\x12jitterMicroseconds\x12\x19\n" +
+	"\bloss_ppm\x18\x04 \x01(\x03R\alossPpm\x129\n" +
+	"\x19bandwidth_bits_per_second\x18\x05 \x01(\x03R\x16bandwidthBitsPerSecond\"y\n" +
 	"\n" +
 	"AttemptUse\x12\x1d\n" +
 	"\n" +
@@ -2392,7 +3351,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xd3\x05\n" +
+	"executable\"\xf8\x05\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -2412,13 +3371,14 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x04seen\x18\x0e \x01(\bR\x04seen\x12\x1a\n" +
 	"\bpriority\x18\x0f \x01(\x03R\bpriority\x12\x1b\n" +
 	"\ttenant_id\x18\x10 \x01(\tR\btenantId\x12\x1b\n" +
-	"\tuser_name\x18\x11 \x01(\tR\buserName\x1a<\n" +
+	"\tuser_name\x18\x11 \x01(\tR\buserName\x12#\n" +
+	"\rallocation_id\x18\x12 \x01(\tR\fallocationId\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
 	"\x06Status\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12-\n" +
@@ -2435,7 +3395,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	" \x01(\x03R\blogBytes\x12\x10\n" +
 	"\x03log\x18\v \x01(\fR\x03log\x12\x1d\n" +
 	"\n" +
-	"log_inline\x18\f \x01(\bR\tlogInline\"E\n" +
+	"log_inline\x18\f \x01(\bR\tlogInline\x12\x12\n" +
+	"\x04node\x18\r \x01(\tR\x04node\"E\n" +
 	"\fApplyRequest\x125\n" +
 	"\battempts\x18\x01 \x03(\v2\x19.yunhe.adapter.v1.AttemptR\battempts\"F\n" +
 	"\rApplyResponse\x125\n" +
@@ -2460,7 +3421,36 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x0fReadLogResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x10\n" +
-	"\x03end\x18\x03 \x01(\bR\x03end\"E\n" +
+	"\x03end\x18\x03 \x01(\bR\x03end\"B\n" +
+	"\x0eSuspendRequest\x12\x18\n" +
+	"\asuspend\x18\x01 \x03(\tR\asuspend\x12\x16\n" +
+	"\x06resume\x18\x02 \x03(\tR\x06resume\"\x11\n" +
+	"\x0fSuspendResponse\"\xa7\x01\n" +
+	"\vExecRequest\x121\n" +
+	"\x05start\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.ExecStartR\x05start\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\fR\x05input\x12\x1b\n" +
+	"\tinput_end\x18\x03 \x01(\bR\binputEnd\x122\n" +
+	"\x04size\x18\x04 \x01(\v2\x1e.yunhe.adapter.v1.TerminalSizeR\x04size\"\x94\x01\n" +
+	"\tExecStart\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x18\n" +
+	"\acommand\x18\x02 \x03(\tR\acommand\x12\x1a\n" +
+	"\bterminal\x18\x03 \x01(\bR\bterminal\x122\n" +
+	"\x04size\x18\x04 \x01(\v2\x1e.yunhe.adapter.v1.TerminalSizeR\x04size\"<\n" +
+	"\fTerminalSize\x12\x18\n" +
+	"\acolumns\x18\x01 \x01(\x05R\acolumns\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x05R\x04rows\"|\n" +
+	"\fExecResponse\x12\x16\n" +
+	"\x06output\x18\x01 \x01(\fR\x06output\x12!\n" +
+	"\ferror_output\x18\x02 \x01(\fR\verrorOutput\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\x12\x1b\n" +
+	"\texit_code\x18\x04 \x01(\x05R\bexitCode\"}\n" +
+	"\x0eSetNodeRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bisolated\x18\x02 \x01(\bR\bisolated\x12#\n" +
+	"\rallocation_id\x18\x03 \x01(\tR\fallocationId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x11\n" +
+	"\x0fSetNodeResponse\"E\n" +
 	"\rReportRequest\x124\n" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
@@ -2488,17 +3478,22 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*o\n" +
+	"\fPART_STORAGE\x10\x06*I\n" +
+	"\aFeature\x12\x17\n" +
+	"\x13FEATURE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fFEATURE_SUSPEND\x10\x01\x12\x10\n" +
+	"\fFEATURE_EXEC\x10\x02*o\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +
 	"\x14NODE_STATE_NOT_READY\x10\x02\x12\x16\n" +
-	"\x12NODE_STATE_DRAINED\x10\x03*U\n" +
+	"\x12NODE_STATE_DRAINED\x10\x03*j\n" +
 	"\x05Phase\x12\x15\n" +
 	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPHASE_PENDING\x10\x01\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x02\x12\x0f\n" +
-	"\vPHASE_ENDED\x10\x032\xba\x04\n" +
+	"\vPHASE_ENDED\x10\x03\x12\x13\n" +
+	"\x0fPHASE_SUSPENDED\x10\x042\xa5\x06\n" +
 	"\rDriverService\x12Q\n" +
 	"\bDescribe\x12!.yunhe.adapter.v1.DescribeRequest\x1a\".yunhe.adapter.v1.DescribeResponse\x12Q\n" +
 	"\bDiscover\x12!.yunhe.adapter.v1.DiscoverRequest\x1a\".yunhe.adapter.v1.DiscoverResponse\x12J\n" +
@@ -2506,7 +3501,10 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05Apply\x12\x1e.yunhe.adapter.v1.ApplyRequest\x1a\x1f.yunhe.adapter.v1.ApplyResponse\x12K\n" +
 	"\x06Remove\x12\x1f.yunhe.adapter.v1.RemoveRequest\x1a .yunhe.adapter.v1.RemoveResponse\x12P\n" +
 	"\aObserve\x12 .yunhe.adapter.v1.ObserveRequest\x1a!.yunhe.adapter.v1.ObserveResponse0\x01\x12N\n" +
-	"\aReadLog\x12 .yunhe.adapter.v1.ReadLogRequest\x1a!.yunhe.adapter.v1.ReadLogResponseB0Z.yunhe.dev/yunhe/gen/yunhe/adapter/v1;adapterv1b\x06proto3"
+	"\aReadLog\x12 .yunhe.adapter.v1.ReadLogRequest\x1a!.yunhe.adapter.v1.ReadLogResponse\x12N\n" +
+	"\aSuspend\x12 .yunhe.adapter.v1.SuspendRequest\x1a!.yunhe.adapter.v1.SuspendResponse\x12I\n" +
+	"\x04Exec\x12\x1d.yunhe.adapter.v1.ExecRequest\x1a\x1e.yunhe.adapter.v1.ExecResponse(\x010\x01\x12N\n" +
+	"\aSetNode\x12 .yunhe.adapter.v1.SetNodeRequest\x1a!.yunhe.adapter.v1.SetNodeResponseB0Z.yunhe.dev/yunhe/gen/yunhe/adapter/v1;adapterv1b\x06proto3"
 
 var (
 	file_yunhe_adapter_v1_adapter_proto_rawDescOnce sync.Once
@@ -2520,101 +3518,130 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescData
 }
 
-var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
-	(NodeState)(0),                // 1: yunhe.adapter.v1.NodeState
-	(Phase)(0),                    // 2: yunhe.adapter.v1.Phase
-	(*DescribeRequest)(nil),       // 3: yunhe.adapter.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 4: yunhe.adapter.v1.DescribeResponse
-	(*DiscoverRequest)(nil),       // 5: yunhe.adapter.v1.DiscoverRequest
-	(*DiscoverResponse)(nil),      // 6: yunhe.adapter.v1.DiscoverResponse
-	(*Inventory)(nil),             // 7: yunhe.adapter.v1.Inventory
-	(*SpecDeclaration)(nil),       // 8: yunhe.adapter.v1.SpecDeclaration
-	(*SpecOffer)(nil),             // 9: yunhe.adapter.v1.SpecOffer
-	(*WatchRequest)(nil),          // 10: yunhe.adapter.v1.WatchRequest
-	(*WatchResponse)(nil),         // 11: yunhe.adapter.v1.WatchResponse
-	(*Node)(nil),                  // 12: yunhe.adapter.v1.Node
-	(*Accelerator)(nil),           // 13: yunhe.adapter.v1.Accelerator
-	(*Measurement)(nil),           // 14: yunhe.adapter.v1.Measurement
-	(*AttemptUse)(nil),            // 15: yunhe.adapter.v1.AttemptUse
-	(*File)(nil),                  // 16: yunhe.adapter.v1.File
-	(*Attempt)(nil),               // 17: yunhe.adapter.v1.Attempt
-	(*Status)(nil),                // 18: yunhe.adapter.v1.Status
-	(*ApplyRequest)(nil),          // 19: yunhe.adapter.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 20: yunhe.adapter.v1.ApplyResponse
-	(*Refusal)(nil),               // 21: yunhe.adapter.v1.Refusal
-	(*RemoveRequest)(nil),         // 22: yunhe.adapter.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 23: yunhe.adapter.v1.RemoveResponse
-	(*ObserveRequest)(nil),        // 24: yunhe.adapter.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 25: yunhe.adapter.v1.ObserveResponse
-	(*ReadLogRequest)(nil),        // 26: yunhe.adapter.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 27: yunhe.adapter.v1.ReadLogResponse
-	(*ReportRequest)(nil),         // 28: yunhe.adapter.v1.ReportRequest
-	(*ReportResponse)(nil),        // 29: yunhe.adapter.v1.ReportResponse
-	(*HeartbeatRequest)(nil),      // 30: yunhe.adapter.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 31: yunhe.adapter.v1.HeartbeatResponse
-	(*PutLogRequest)(nil),         // 32: yunhe.adapter.v1.PutLogRequest
-	(*PutLogResponse)(nil),        // 33: yunhe.adapter.v1.PutLogResponse
-	nil,                           // 34: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 35: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 36: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	nil,                           // 37: yunhe.adapter.v1.Node.CapacityEntry
-	nil,                           // 38: yunhe.adapter.v1.Node.AllocatableEntry
-	nil,                           // 39: yunhe.adapter.v1.Node.LabelsEntry
-	nil,                           // 40: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 41: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(Feature)(0),                  // 1: yunhe.adapter.v1.Feature
+	(NodeState)(0),                // 2: yunhe.adapter.v1.NodeState
+	(Phase)(0),                    // 3: yunhe.adapter.v1.Phase
+	(*DescribeRequest)(nil),       // 4: yunhe.adapter.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 5: yunhe.adapter.v1.DescribeResponse
+	(*DiscoverRequest)(nil),       // 6: yunhe.adapter.v1.DiscoverRequest
+	(*DiscoverResponse)(nil),      // 7: yunhe.adapter.v1.DiscoverResponse
+	(*Inventory)(nil),             // 8: yunhe.adapter.v1.Inventory
+	(*SpecDeclaration)(nil),       // 9: yunhe.adapter.v1.SpecDeclaration
+	(*SpecOffer)(nil),             // 10: yunhe.adapter.v1.SpecOffer
+	(*WatchRequest)(nil),          // 11: yunhe.adapter.v1.WatchRequest
+	(*WatchResponse)(nil),         // 12: yunhe.adapter.v1.WatchResponse
+	(*Node)(nil),                  // 13: yunhe.adapter.v1.Node
+	(*Accelerator)(nil),           // 14: yunhe.adapter.v1.Accelerator
+	(*Measurement)(nil),           // 15: yunhe.adapter.v1.Measurement
+	(*NodeUse)(nil),               // 16: yunhe.adapter.v1.NodeUse
+	(*AcceleratorUse)(nil),        // 17: yunhe.adapter.v1.AcceleratorUse
+	(*StorageUse)(nil),            // 18: yunhe.adapter.v1.StorageUse
+	(*NetworkUse)(nil),            // 19: yunhe.adapter.v1.NetworkUse
+	(*Path)(nil),                  // 20: yunhe.adapter.v1.Path
+	(*AttemptUse)(nil),            // 21: yunhe.adapter.v1.AttemptUse
+	(*File)(nil),                  // 22: yunhe.adapter.v1.File
+	(*Attempt)(nil),               // 23: yunhe.adapter.v1.Attempt
+	(*Status)(nil),                // 24: yunhe.adapter.v1.Status
+	(*ApplyRequest)(nil),          // 25: yunhe.adapter.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 26: yunhe.adapter.v1.ApplyResponse
+	(*Refusal)(nil),               // 27: yunhe.adapter.v1.Refusal
+	(*RemoveRequest)(nil),         // 28: yunhe.adapter.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 29: yunhe.adapter.v1.RemoveResponse
+	(*ObserveRequest)(nil),        // 30: yunhe.adapter.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 31: yunhe.adapter.v1.ObserveResponse
+	(*ReadLogRequest)(nil),        // 32: yunhe.adapter.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 33: yunhe.adapter.v1.ReadLogResponse
+	(*SuspendRequest)(nil),        // 34: yunhe.adapter.v1.SuspendRequest
+	(*SuspendResponse)(nil),       // 35: yunhe.adapter.v1.SuspendResponse
+	(*ExecRequest)(nil),           // 36: yunhe.adapter.v1.ExecRequest
+	(*ExecStart)(nil),             // 37: yunhe.adapter.v1.ExecStart
+	(*TerminalSize)(nil),          // 38: yunhe.adapter.v1.TerminalSize
+	(*ExecResponse)(nil),          // 39: yunhe.adapter.v1.ExecResponse
+	(*SetNodeRequest)(nil),        // 40: yunhe.adapter.v1.SetNodeRequest
+	(*SetNodeResponse)(nil),       // 41: yunhe.adapter.v1.SetNodeResponse
+	(*ReportRequest)(nil),         // 42: yunhe.adapter.v1.ReportRequest
+	(*ReportResponse)(nil),        // 43: yunhe.adapter.v1.ReportResponse
+	(*HeartbeatRequest)(nil),      // 44: yunhe.adapter.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 45: yunhe.adapter.v1.HeartbeatResponse
+	(*PutLogRequest)(nil),         // 46: yunhe.adapter.v1.PutLogRequest
+	(*PutLogResponse)(nil),        // 47: yunhe.adapter.v1.PutLogResponse
+	nil,                           // 48: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 49: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 50: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 51: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 52: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 53: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 54: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 55: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
-	7,  // 1: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	34, // 2: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
-	9,  // 3: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	35, // 4: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
-	8,  // 5: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
-	36, // 6: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	7,  // 7: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	12, // 8: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
-	14, // 9: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
-	1,  // 10: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
-	37, // 11: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
-	38, // 12: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
-	13, // 13: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
-	39, // 14: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
-	42, // 15: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
-	15, // 16: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
-	40, // 17: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	41, // 18: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
-	16, // 19: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
-	2,  // 20: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
-	17, // 21: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
-	21, // 22: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
-	18, // 23: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
-	18, // 24: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
-	7,  // 25: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	14, // 26: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	12, // 27: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
-	3,  // 28: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	5,  // 29: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	10, // 30: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	19, // 31: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	22, // 32: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	24, // 33: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	26, // 34: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	4,  // 35: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	6,  // 36: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	11, // 37: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	20, // 38: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	23, // 39: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	25, // 40: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	27, // 41: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	1,  // 1: yunhe.adapter.v1.DescribeResponse.features:type_name -> yunhe.adapter.v1.Feature
+	8,  // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	48, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	10, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
+	49, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	9,  // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
+	50, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	8,  // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	13, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
+	15, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
+	2,  // 11: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
+	51, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	52, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	14, // 14: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
+	53, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	56, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	21, // 17: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
+	16, // 18: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
+	18, // 19: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
+	19, // 20: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
+	20, // 21: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
+	17, // 22: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
+	54, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	55, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	22, // 25: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
+	3,  // 26: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
+	23, // 27: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
+	27, // 28: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
+	24, // 29: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
+	37, // 30: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	38, // 31: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
+	38, // 32: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
+	24, // 33: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
+	8,  // 34: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	15, // 35: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
+	13, // 36: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
+	4,  // 37: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	6,  // 38: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	11, // 39: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	25, // 40: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	28, // 41: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	30, // 42: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	32, // 43: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	34, // 44: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
+	36, // 45: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
+	40, // 46: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
+	5,  // 47: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	7,  // 48: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	12, // 49: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	26, // 50: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	29, // 51: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	31, // 52: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	33, // 53: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	35, // 54: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
+	39, // 55: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
+	41, // 56: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
+	47, // [47:57] is the sub-list for method output_type
+	37, // [37:47] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -2627,8 +3654,8 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   39,
+			NumEnums:      4,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -51,6 +51,12 @@ const (
 	DriverServiceObserveProcedure = "/yunhe.adapter.v1.DriverService/Observe"
 	// DriverServiceReadLogProcedure is the fully-qualified name of the DriverService's ReadLog RPC.
 	DriverServiceReadLogProcedure = "/yunhe.adapter.v1.DriverService/ReadLog"
+	// DriverServiceSuspendProcedure is the fully-qualified name of the DriverService's Suspend RPC.
+	DriverServiceSuspendProcedure = "/yunhe.adapter.v1.DriverService/Suspend"
+	// DriverServiceExecProcedure is the fully-qualified name of the DriverService's Exec RPC.
+	DriverServiceExecProcedure = "/yunhe.adapter.v1.DriverService/Exec"
+	// DriverServiceSetNodeProcedure is the fully-qualified name of the DriverService's SetNode RPC.
+	DriverServiceSetNodeProcedure = "/yunhe.adapter.v1.DriverService/SetNode"
 )
 
 // DriverServiceClient is a client for the yunhe.adapter.v1.DriverService service.
@@ -74,6 +80,16 @@ type DriverServiceClient interface {
 	// Reads a piece of an attempt's log, waiting up to wait_milliseconds for
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
+	// Suspends running attempts and resumes suspended ones; what is in the asked
+	// state already, has ended or is not known is left as it is. Observe tells
+	// what became of it. Offered with FEATURE_SUSPEND.
+	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
+	// Runs a command beside the one of a running attempt, in the same sandbox.
+	// The first message starts it; closing the stream ends it. Offered with
+	// FEATURE_EXEC.
+	Exec(context.Context) (*connect.BidiStreamForClientSimple[v1.ExecRequest, v1.ExecResponse], error)
+	// Makes a node be as asked. Offered with PART_RESOURCE.
+	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)
 }
 
 // NewDriverServiceClient constructs a client for the yunhe.adapter.v1.DriverService service. By
@@ -129,6 +145,24 @@ func NewDriverServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(driverServiceMethods.ByName("ReadLog")),
 			connect.WithClientOptions(opts...),
 		),
+		suspend: connect.NewClient[v1.SuspendRequest, v1.SuspendResponse](
+			httpClient,
+			baseURL+DriverServiceSuspendProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("Suspend")),
+			connect.WithClientOptions(opts...),
+		),
+		exec: connect.NewClient[v1.ExecRequest, v1.ExecResponse](
+			httpClient,
+			baseURL+DriverServiceExecProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("Exec")),
+			connect.WithClientOptions(opts...),
+		),
+		setNode: connect.NewClient[v1.SetNodeRequest, v1.SetNodeResponse](
+			httpClient,
+			baseURL+DriverServiceSetNodeProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("SetNode")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -141,6 +175,9 @@ type driverServiceClient struct {
 	remove   *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
 	observe  *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
 	readLog  *connect.Client[v1.ReadLogRequest, v1.ReadLogResponse]
+	suspend  *connect.Client[v1.SuspendRequest, v1.SuspendResponse]
+	exec     *connect.Client[v1.ExecRequest, v1.ExecResponse]
+	setNode  *connect.Client[v1.SetNodeRequest, v1.SetNodeResponse]
 }
 
 // Describe calls yunhe.adapter.v1.DriverService.Describe.
@@ -198,6 +235,29 @@ func (c *driverServiceClient) ReadLog(ctx context.Context, req *v1.ReadLogReques
 	return nil, err
 }
 
+// Suspend calls yunhe.adapter.v1.DriverService.Suspend.
+func (c *driverServiceClient) Suspend(ctx context.Context, req *v1.SuspendRequest) (*v1.SuspendResponse, error) {
+	response, err := c.suspend.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Exec calls yunhe.adapter.v1.DriverService.Exec.
+func (c *driverServiceClient) Exec(ctx context.Context) (*connect.BidiStreamForClientSimple[v1.ExecRequest, v1.ExecResponse], error) {
+	return c.exec.CallBidiStreamSimple(ctx)
+}
+
+// SetNode calls yunhe.adapter.v1.DriverService.SetNode.
+func (c *driverServiceClient) SetNode(ctx context.Context, req *v1.SetNodeRequest) (*v1.SetNodeResponse, error) {
+	response, err := c.setNode.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DriverServiceHandler is an implementation of the yunhe.adapter.v1.DriverService service.
 type DriverServiceHandler interface {
 	// Names the driver, its version, the parts it offers and its configuration.
@@ -219,6 +279,16 @@ type DriverServiceHandler interface {
 	// Reads a piece of an attempt's log, waiting up to wait_milliseconds for
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
+	// Suspends running attempts and resumes suspended ones; what is in the asked
+	// state already, has ended or is not known is left as it is. Observe tells
+	// what became of it. Offered with FEATURE_SUSPEND.
+	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
+	// Runs a command beside the one of a running attempt, in the same sandbox.
+	// The first message starts it; closing the stream ends it. Offered with
+	// FEATURE_EXEC.
+	Exec(context.Context, *connect.BidiStream[v1.ExecRequest, v1.ExecResponse]) error
+	// Makes a node be as asked. Offered with PART_RESOURCE.
+	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)
 }
 
 // NewDriverServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -270,6 +340,24 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(driverServiceMethods.ByName("ReadLog")),
 		connect.WithHandlerOptions(opts...),
 	)
+	driverServiceSuspendHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceSuspendProcedure,
+		svc.Suspend,
+		connect.WithSchema(driverServiceMethods.ByName("Suspend")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceExecHandler := connect.NewBidiStreamHandler(
+		DriverServiceExecProcedure,
+		svc.Exec,
+		connect.WithSchema(driverServiceMethods.ByName("Exec")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceSetNodeHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceSetNodeProcedure,
+		svc.SetNode,
+		connect.WithSchema(driverServiceMethods.ByName("SetNode")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.adapter.v1.DriverService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DriverServiceDescribeProcedure:
@@ -286,6 +374,12 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 			driverServiceObserveHandler.ServeHTTP(w, r)
 		case DriverServiceReadLogProcedure:
 			driverServiceReadLogHandler.ServeHTTP(w, r)
+		case DriverServiceSuspendProcedure:
+			driverServiceSuspendHandler.ServeHTTP(w, r)
+		case DriverServiceExecProcedure:
+			driverServiceExecHandler.ServeHTTP(w, r)
+		case DriverServiceSetNodeProcedure:
+			driverServiceSetNodeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -321,4 +415,16 @@ func (UnimplementedDriverServiceHandler) Observe(context.Context, *v1.ObserveReq
 
 func (UnimplementedDriverServiceHandler) ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.ReadLog is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.Suspend is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) Exec(context.Context, *connect.BidiStream[v1.ExecRequest, v1.ExecResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.Exec is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.SetNode is not implemented"))
 }

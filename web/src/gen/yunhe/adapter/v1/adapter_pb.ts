@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapter/v1/adapter.proto.
  */
 export const file_yunhe_adapter_v1_adapter: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0Im8KEERlc2NyaWJlUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEiUKBXBhcnRzGAMgAygOMhYueXVuaGUuYWRhcHRlci52MS5QYXJ0EhUKDWNvbmZpZ19zY2hlbWEYBCABKAkiEQoPRGlzY292ZXJSZXF1ZXN0IkIKEERpc2NvdmVyUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkirQQKCUludmVudG9yeRIUCgxhaV9jZW50ZXJfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZyZWdpb24YAyABKAkSEQoJbG9uZ2l0dWRlGAQgASgBEhAKCGxhdGl0dWRlGAUgASgBEhYKDnNlY3VyaXR5X2dyYWRlGAYgASgDEiEKGXN0YXRpY19taWxsaXdhdHRzX3Blcl9jcHUYByABKAMSIQoZYWN0aXZlX21pbGxpd2F0dHNfcGVyX2NwdRgIIAEoAxITCgtwZXJmb3JtYW5jZRgJIAEoAxI7CghjYXBhY2l0eRgKIAMoCzIpLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkNhcGFjaXR5RW50cnkSKwoGb2ZmZXJzGAsgAygLMhsueXVuaGUuYWRhcHRlci52MS5TcGVjT2ZmZXISDgoGaW1hZ2VzGAwgAygJEg8KB3ZlcnNpb24YDSABKAkSNwoGbGFiZWxzGA4gAygLMicueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkuTGFiZWxzRW50cnkSMAoFc3BlY3MYDyADKAsyIS55dW5oZS5hZGFwdGVyLnYxLlNwZWNEZWNsYXJhdGlvbhovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKtAQoPU3BlY0RlY2xhcmF0aW9uEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDAoEZGVzYxgCIAEoCRJBCghxdWFudGl0eRgDIAMoCzIvLnl1bmhlLmFkYXB0ZXIudjEuU3BlY0RlY2xhcmF0aW9uLlF1YW50aXR5RW50cnkaLwoNUXVhbnRpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIjQKCVNwZWNPZmZlchIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEg0KBXByaWNlGAIgASgDIg4KDFdhdGNoUmVxdWVzdCLHAQoNV2F0Y2hSZXNwb25zZRIuCglpbnZlbnRvcnkYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeRIlCgVub2RlcxgCIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZRIMCgRnb25lGAMgAygJEgwKBG1vcmUYBCABKAgSMgoLbWVhc3VyZW1lbnQYBSABKAsyHS55dW5oZS5hZGFwdGVyLnYxLk1lYXN1cmVtZW50Eg8KB3Ryb3VibGUYBiABKAki8wMKBE5vZGUSDAoEbmFtZRgBIAEoCRIqCgVzdGF0ZRgCIAEoDjIbLnl1bmhlLmFkYXB0ZXIudjEuTm9kZVN0YXRlEg4KBnJlYXNvbhgDIAEoCRI2CghjYXBhY2l0eRgEIAMoCzIkLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5DYXBhY2l0eUVudHJ5EjwKC2FsbG9jYXRhYmxlGAUgAygLMicueXVuaGUuYWRhcHRlci52MS5Ob2RlLkFsbG9jYXRhYmxlRW50cnkSFAoMYXJjaGl0ZWN0dXJlGAYgASgJEhgKEG9wZXJhdGluZ19zeXN0ZW0YByABKAkSMwoMYWNjZWxlcmF0b3JzGAggAygLMh0ueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvchIyCgZsYWJlbHMYCSADKAsyIi55dW5oZS5hZGFwdGVyLnYxLk5vZGUuTGFiZWxzRW50cnkaLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGjIKEEFsbG9jYXRhYmxlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBImMKC0FjY2VsZXJhdG9yEg4KBnZlbmRvchgBIAEoCRINCgVtb2RlbBgCIAEoCRINCgVjb3VudBgDIAEoAxIUCgxtZW1vcnlfYnl0ZXMYBCABKAMSEAoIcmVzb3VyY2UYBSABKAkimwIKC01lYXN1cmVtZW50Ei8KC21lYXN1cmVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxIaChJtZW1vcnlfdG90YWxfYnl0ZXMYBCABKAMSGgoSc3RvcmFnZV9idXN5X2J5dGVzGAUgASgDEhsKE3N0b3JhZ2VfdG90YWxfYnl0ZXMYBiABKAMSDwoHcnVubmluZxgHIAEoAxIPCgd3YWl0aW5nGAggASgDEi4KCGF0dGVtcHRzGAkgAygLMhwueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0VXNlIlAKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIo0ECgdBdHRlbXB0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY29tbWFuZBgEIAEoCRIQCghpbWFnZV9pZBgFIAEoCRIXCg9yZXNvdXJjZXNwZWNfaWQYBiABKAkSOwoJcmVzb3VyY2VzGAcgAygLMigueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LlJlc291cmNlc0VudHJ5Ei8KA2VudhgIIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5FbnZFbnRyeRIlCgVmaWxlcxgJIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCiABKAMSDwoHbmV0d29yaxgLIAEoCBIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSFQoNc2NyYXRjaF9ieXRlcxgNIAEoAxIMCgRzZWVuGA4gASgIEhAKCHByaW9yaXR5GA8gASgDEhEKCXRlbmFudF9pZBgQIAEoCRIRCgl1c2VyX25hbWUYESABKAkaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIocCCgZTdGF0dXMSEgoKYXR0ZW1wdF9pZBgBIAEoCRImCgVwaGFzZRgCIAEoDjIXLnl1bmhlLmFkYXB0ZXIudjEuUGhhc2USEgoKc3RhcnRlZF9hdBgDIAEoAxIQCghlbmRlZF9hdBgEIAEoAxIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIRCglleGl0X2NvZGUYByABKAUSGAoQY3B1X21pY3Jvc2Vjb25kcxgIIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgJIAEoAxIRCglsb2dfYnl0ZXMYCiABKAMSCwoDbG9nGAsgASgMEhIKCmxvZ19pbmxpbmUYDCABKAgiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiLQoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJIqwBChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgSJAoEbm9kZRgEIAEoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZSITChFIZWFydGJlYXRSZXNwb25zZSJOCg1QdXRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEgwKBGRhdGEYAyABKAwSCwoDZW5kGAQgASgIIiAKDlB1dExvZ1Jlc3BvbnNlEg4KBnN0b3JlZBgBIAEoAyqAAQoEUGFydBIUChBQQVJUX1VOU1BFQ0lGSUVEEAASEAoMUEFSVF9BQ0NPVU5UEAESDQoJUEFSVF9EQVRBEAISEQoNUEFSVF9SRVNPVVJDRRADEgwKCFBBUlRfSk9CEAQSDgoKUEFSVF9JTUFHRRAFEhAKDFBBUlRfU1RPUkFHRRAGKm8KCU5vZGVTdGF0ZRIaChZOT0RFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQTk9ERV9TVEFURV9SRUFEWRABEhgKFE5PREVfU1RBVEVfTk9UX1JFQURZEAISFgoSTk9ERV9TVEFURV9EUkFJTkVEEAMqVQoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMyugQKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkoKBVdhdGNoEh4ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVzcG9uc2UwARJICgVBcHBseRIeLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlc3BvbnNlEksKBlJlbW92ZRIfLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVxdWVzdBogLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVzcG9uc2USUAoHT2JzZXJ2ZRIgLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXNwb25zZTABEk4KB1JlYWRMb2cSIC55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVzcG9uc2VCMFoueXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9hZGFwdGVyL3YxO2FkYXB0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Iq0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24aLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEirQEKD1NwZWNEZWNsYXJhdGlvbhIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEgwKBGRlc2MYAiABKAkSQQoIcXVhbnRpdHkYAyADKAsyLy55dW5oZS5hZGFwdGVyLnYxLlNwZWNEZWNsYXJhdGlvbi5RdWFudGl0eUVudHJ5Gi8KDVF1YW50aXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASI0CglTcGVjT2ZmZXISGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRINCgVwcmljZRgCIAEoAyIOCgxXYXRjaFJlcXVlc3QixwEKDVdhdGNoUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkSJQoFbm9kZXMYAiADKAsyFi55dW5oZS5hZGFwdGVyLnYxLk5vZGUSDAoEZ29uZRgDIAMoCRIMCgRtb3JlGAQgASgIEjIKC21lYXN1cmVtZW50GAUgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIPCgd0cm91YmxlGAYgASgJIvMDCgROb2RlEgwKBG5hbWUYASABKAkSKgoFc3RhdGUYAiABKA4yGy55dW5oZS5hZGFwdGVyLnYxLk5vZGVTdGF0ZRIOCgZyZWFzb24YAyABKAkSNgoIY2FwYWNpdHkYBCADKAsyJC55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQ2FwYWNpdHlFbnRyeRI8CgthbGxvY2F0YWJsZRgFIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5BbGxvY2F0YWJsZUVudHJ5EhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIYChBvcGVyYXRpbmdfc3lzdGVtGAcgASgJEjMKDGFjY2VsZXJhdG9ycxgIIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuQWNjZWxlcmF0b3ISMgoGbGFiZWxzGAkgAygLMiIueXVuaGUuYWRhcHRlci52MS5Ob2RlLkxhYmVsc0VudHJ5Gi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoyChBBbGxvY2F0YWJsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJjCgtBY2NlbGVyYXRvchIOCgZ2ZW5kb3IYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY291bnQYAyABKAMSFAoMbWVtb3J5X2J5dGVzGAQgASgDEhAKCHJlc291cmNlGAUgASgJIsoDCgtNZWFzdXJlbWVudBIvCgttZWFzdXJlZF9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDEhoKEnN0b3JhZ2VfYnVzeV9ieXRlcxgFIAEoAxIbChNzdG9yYWdlX3RvdGFsX2J5dGVzGAYgASgDEg8KB3J1bm5pbmcYByABKAMSDwoHd2FpdGluZxgIIAEoAxIuCghhdHRlbXB0cxgJIAMoCzIcLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdFVzZRIoCgVub2RlcxgKIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuTm9kZVVzZRItCgdzdG9yYWdlGAsgASgLMhwueXVuaGUuYWRhcHRlci52MS5TdG9yYWdlVXNlEi0KB25ldHdvcmsYDCABKAsyHC55dW5oZS5hZGFwdGVyLnYxLk5ldHdvcmtVc2USJQoFcGF0aHMYDSADKAsyFi55dW5oZS5hZGFwdGVyLnYxLlBhdGgihQEKB05vZGVVc2USDAoEbmFtZRgBIAEoCRIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxI2CgxhY2NlbGVyYXRvcnMYBCADKAsyIC55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yVXNlIm0KDkFjY2VsZXJhdG9yVXNlEg0KBWluZGV4GAEgASgFEhUKDWJ1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDInQKClN0b3JhZ2VVc2USDQoFcmVhZHMYASABKAMSDgoGd3JpdGVzGAIgASgDEhIKCnJlYWRfYnl0ZXMYAyABKAMSFQoNd3JpdHRlbl9ieXRlcxgEIAEoAxIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgFIAEoAyI4CgpOZXR3b3JrVXNlEhYKDnJlY2VpdmVkX2J5dGVzGAEgASgDEhIKCnNlbnRfYnl0ZXMYAiABKAMihAEKBFBhdGgSDAoEcGVlchgBIAEoCRIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgCIAEoAxIbChNqaXR0ZXJfbWljcm9zZWNvbmRzGAMgASgDEhAKCGxvc3NfcHBtGAQgASgDEiEKGWJhbmR3aWR0aF9iaXRzX3Blcl9zZWNvbmQYBSABKAMiUAoKQXR0ZW1wdFVzZRISCgphdHRlbXB0X2lkGAEgASgJEhgKEGNwdV9taWNyb3NlY29uZHMYAiABKAMSFAoMbWVtb3J5X2J5dGVzGAMgASgDIjkKBEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhIKCmV4ZWN1dGFibGUYAyABKAgipAQKB0F0dGVtcHQSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZqb2JfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjb21tYW5kGAQgASgJEhAKCGltYWdlX2lkGAUgASgJEhcKD3Jlc291cmNlc3BlY19pZBgGIAEoCRI7CglyZXNvdXJjZXMYByADKAsyKC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQuUmVzb3VyY2VzRW50cnkSLwoDZW52GAggAygLMiIueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LkVudkVudHJ5EiUKBWZpbGVzGAkgAygLMhYueXVuaGUuYWRhcHRlci52MS5GaWxlEhcKD3RpbWVvdXRfc2Vjb25kcxgKIAEoAxIPCgduZXR3b3JrGAsgASgIEhoKEnN0b3BfZ3JhY2Vfc2Vjb25kcxgMIAEoAxIVCg1zY3JhdGNoX2J5dGVzGA0gASgDEgwKBHNlZW4YDiABKAgSEAoIcHJpb3JpdHkYDyABKAMSEQoJdGVuYW50X2lkGBAgASgJEhEKCXVzZXJfbmFtZRgRIAEoCRIVCg1hbGxvY2F0aW9uX2lkGBIgASgJGjAKDlJlc291cmNlc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKVAgoGU3RhdHVzEhIKCmF0dGVtcHRfaWQYASABKAkSJgoFcGhhc2UYAiABKA4yFy55dW5oZS5hZGFwdGVyLnYxLlBoYXNlEhIKCnN0YXJ0ZWRfYXQYAyABKAMSEAoIZW5kZWRfYXQYBCABKAMSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSEQoJZXhpdF9jb2RlGAcgASgFEhgKEGNwdV9taWNyb3NlY29uZHMYCCABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYCSABKAMSEQoJbG9nX2J5dGVzGAogASgDEgsKA2xvZxgLIAEoDBISCgpsb2dfaW5saW5lGAwgASgIEgwKBG5vZGUYDSABKAkiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiLQoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiMQoOU3VzcGVuZFJlcXVlc3QSDwoHc3VzcGVuZBgBIAMoCRIOCgZyZXN1bWUYAiADKAkiEQoPU3VzcGVuZFJlc3BvbnNlIokBCgtFeGVjUmVxdWVzdBIqCgVzdGFydBgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0Eg0KBWlucHV0GAIgASgMEhEKCWlucHV0X2VuZBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUicAoJRXhlY1N0YXJ0EhIKCmF0dGVtcHRfaWQYASABKAkSDwoHY29tbWFuZBgCIAMoCRIQCgh0ZXJtaW5hbBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUiLQoMVGVybWluYWxTaXplEg8KB2NvbHVtbnMYASABKAUSDAoEcm93cxgCIAEoBSJWCgxFeGVjUmVzcG9uc2USDgoGb3V0cHV0GAEgASgMEhQKDGVycm9yX291dHB1dBgCIAEoDBINCgVlbmRlZBgDIAEoCBIRCglleGl0X2NvZGUYBCABKAUiVwoOU2V0Tm9kZVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIQCghpc29sYXRlZBgCIAEoCBIVCg1hbGxvY2F0aW9uX2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSIRCg9TZXROb2RlUmVzcG9uc2UiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJIqwBChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgSJAoEbm9kZRgEIAEoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZSITChFIZWFydGJlYXRSZXNwb25zZSJOCg1QdXRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEgwKBGRhdGEYAyABKAwSCwoDZW5kGAQgASgIIiAKDlB1dExvZ1Jlc3BvbnNlEg4KBnN0b3JlZBgBIAEoAyqAAQoEUGFydBIUChBQQVJUX1VOU1BFQ0lGSUVEEAASEAoMUEFSVF9BQ0NPVU5UEAESDQoJUEFSVF9EQVRBEAISEQoNUEFSVF9SRVNPVVJDRRADEgwKCFBBUlRfSk9CEAQSDgoKUEFSVF9JTUFHRRAFEhAKDFBBUlRfU1RPUkFHRRAGKkkKB0ZlYXR1cmUSFwoTRkVBVFVSRV9VTlNQRUNJRklFRBAAEhMKD0ZFQVRVUkVfU1VTUEVORBABEhAKDEZFQVRVUkVfRVhFQxACKm8KCU5vZGVTdGF0ZRIaChZOT0RFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQTk9ERV9TVEFURV9SRUFEWRABEhgKFE5PREVfU1RBVEVfTk9UX1JFQURZEAISFgoSTk9ERV9TVEFURV9EUkFJTkVEEAMqagoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMSEwoPUEhBU0VfU1VTUEVOREVEEAQypQYKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkoKBVdhdGNoEh4ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVzcG9uc2UwARJICgVBcHBseRIeLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlc3BvbnNlEksKBlJlbW92ZRIfLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVxdWVzdBogLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVzcG9uc2USUAoHT2JzZXJ2ZRIgLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXNwb25zZTABEk4KB1JlYWRMb2cSIC55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVzcG9uc2USTgoHU3VzcGVuZBIgLnl1bmhlLmFkYXB0ZXIudjEuU3VzcGVuZFJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXNwb25zZRJJCgRFeGVjEh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBoeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlKAEwARJOCgdTZXROb2RlEiAueXVuaGUuYWRhcHRlci52MS5TZXROb2RlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlc3BvbnNlQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlci92MTthZGFwdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message yunhe.adapter.v1.DescribeRequest
@@ -59,6 +59,11 @@ export type DescribeResponse = Message<"yunhe.adapter.v1.DescribeResponse"> & {
    * @generated from field: string config_schema = 4;
    */
   configSchema: string;
+
+  /**
+   * @generated from field: repeated yunhe.adapter.v1.Feature features = 5;
+   */
+  features: Feature[];
 };
 
 /**
@@ -490,6 +495,32 @@ export type Measurement = Message<"yunhe.adapter.v1.Measurement"> & {
    * @generated from field: repeated yunhe.adapter.v1.AttemptUse attempts = 9;
    */
   attempts: AttemptUse[];
+
+  /**
+   * Use by node, for those that are measured.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.NodeUse nodes = 10;
+   */
+  nodes: NodeUse[];
+
+  /**
+   * Traffic of all storage, and of all network interfaces; unset: not measured.
+   *
+   * @generated from field: yunhe.adapter.v1.StorageUse storage = 11;
+   */
+  storage?: StorageUse | undefined;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.NetworkUse network = 12;
+   */
+  network?: NetworkUse | undefined;
+
+  /**
+   * Quality of the paths from here that were probed.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Path paths = 13;
+   */
+  paths: Path[];
 };
 
 /**
@@ -498,6 +529,186 @@ export type Measurement = Message<"yunhe.adapter.v1.Measurement"> & {
  */
 export const MeasurementSchema: GenMessage<Measurement> = /*@__PURE__*/
   messageDesc(file_yunhe_adapter_v1_adapter, 11);
+
+/**
+ * @generated from message yunhe.adapter.v1.NodeUse
+ */
+export type NodeUse = Message<"yunhe.adapter.v1.NodeUse"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Thousandths of all cores of the node.
+   *
+   * @generated from field: int64 cpu_busy_permille = 2;
+   */
+  cpuBusyPermille: bigint;
+
+  /**
+   * @generated from field: int64 memory_busy_bytes = 3;
+   */
+  memoryBusyBytes: bigint;
+
+  /**
+   * @generated from field: repeated yunhe.adapter.v1.AcceleratorUse accelerators = 4;
+   */
+  accelerators: AcceleratorUse[];
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.NodeUse.
+ * Use `create(NodeUseSchema)` to create a new message.
+ */
+export const NodeUseSchema: GenMessage<NodeUse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 12);
+
+/**
+ * @generated from message yunhe.adapter.v1.AcceleratorUse
+ */
+export type AcceleratorUse = Message<"yunhe.adapter.v1.AcceleratorUse"> & {
+  /**
+   * Counts from 0 in the node.
+   *
+   * @generated from field: int32 index = 1;
+   */
+  index: number;
+
+  /**
+   * @generated from field: int64 busy_permille = 2;
+   */
+  busyPermille: bigint;
+
+  /**
+   * @generated from field: int64 memory_busy_bytes = 3;
+   */
+  memoryBusyBytes: bigint;
+
+  /**
+   * @generated from field: int64 memory_total_bytes = 4;
+   */
+  memoryTotalBytes: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.AcceleratorUse.
+ * Use `create(AcceleratorUseSchema)` to create a new message.
+ */
+export const AcceleratorUseSchema: GenMessage<AcceleratorUse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 13);
+
+/**
+ * @generated from message yunhe.adapter.v1.StorageUse
+ */
+export type StorageUse = Message<"yunhe.adapter.v1.StorageUse"> & {
+  /**
+   * Operations and bytes per second since the measurement before.
+   *
+   * @generated from field: int64 reads = 1;
+   */
+  reads: bigint;
+
+  /**
+   * @generated from field: int64 writes = 2;
+   */
+  writes: bigint;
+
+  /**
+   * @generated from field: int64 read_bytes = 3;
+   */
+  readBytes: bigint;
+
+  /**
+   * @generated from field: int64 written_bytes = 4;
+   */
+  writtenBytes: bigint;
+
+  /**
+   * Mean time an operation took; 0: none was made.
+   *
+   * @generated from field: int64 latency_microseconds = 5;
+   */
+  latencyMicroseconds: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.StorageUse.
+ * Use `create(StorageUseSchema)` to create a new message.
+ */
+export const StorageUseSchema: GenMessage<StorageUse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 14);
+
+/**
+ * @generated from message yunhe.adapter.v1.NetworkUse
+ */
+export type NetworkUse = Message<"yunhe.adapter.v1.NetworkUse"> & {
+  /**
+   * Bytes per second since the measurement before.
+   *
+   * @generated from field: int64 received_bytes = 1;
+   */
+  receivedBytes: bigint;
+
+  /**
+   * @generated from field: int64 sent_bytes = 2;
+   */
+  sentBytes: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.NetworkUse.
+ * Use `create(NetworkUseSchema)` to create a new message.
+ */
+export const NetworkUseSchema: GenMessage<NetworkUse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 15);
+
+/**
+ * @generated from message yunhe.adapter.v1.Path
+ */
+export type Path = Message<"yunhe.adapter.v1.Path"> & {
+  /**
+   * Where to: "platform", or the endpoint of what a driver translates for.
+   *
+   * @generated from field: string peer = 1;
+   */
+  peer: string;
+
+  /**
+   * Round trip: median of the probes.
+   *
+   * @generated from field: int64 latency_microseconds = 2;
+   */
+  latencyMicroseconds: bigint;
+
+  /**
+   * Mean difference between one probe and the next.
+   *
+   * @generated from field: int64 jitter_microseconds = 3;
+   */
+  jitterMicroseconds: bigint;
+
+  /**
+   * Probes without an answer, in millionths.
+   *
+   * @generated from field: int64 loss_ppm = 4;
+   */
+  lossPpm: bigint;
+
+  /**
+   * 0: not measured.
+   *
+   * @generated from field: int64 bandwidth_bits_per_second = 5;
+   */
+  bandwidthBitsPerSecond: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Path.
+ * Use `create(PathSchema)` to create a new message.
+ */
+export const PathSchema: GenMessage<Path> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 16);
 
 /**
  * @generated from message yunhe.adapter.v1.AttemptUse
@@ -524,7 +735,7 @@ export type AttemptUse = Message<"yunhe.adapter.v1.AttemptUse"> & {
  * Use `create(AttemptUseSchema)` to create a new message.
  */
 export const AttemptUseSchema: GenMessage<AttemptUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 12);
+  messageDesc(file_yunhe_adapter_v1_adapter, 17);
 
 /**
  * @generated from message yunhe.adapter.v1.File
@@ -551,7 +762,7 @@ export type File = Message<"yunhe.adapter.v1.File"> & {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 13);
+  messageDesc(file_yunhe_adapter_v1_adapter, 18);
 
 /**
  * One run of a replica, as sent to a center (Table 9).
@@ -654,6 +865,14 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
    * @generated from field: string user_name = 17;
    */
   userName: string;
+
+  /**
+   * It runs on nodes that are reserved for this allocation, and on no others;
+   * empty: on nodes that are reserved for none.
+   *
+   * @generated from field: string allocation_id = 18;
+   */
+  allocationId: string;
 };
 
 /**
@@ -661,7 +880,7 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
  * Use `create(AttemptSchema)` to create a new message.
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 14);
+  messageDesc(file_yunhe_adapter_v1_adapter, 19);
 
 /**
  * What is known of an attempt.
@@ -736,6 +955,13 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
    * @generated from field: bool log_inline = 12;
    */
   logInline: boolean;
+
+  /**
+   * The node it runs on, or ran on; empty: not known.
+   *
+   * @generated from field: string node = 13;
+   */
+  node: string;
 };
 
 /**
@@ -743,7 +969,7 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 15);
+  messageDesc(file_yunhe_adapter_v1_adapter, 20);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyRequest
@@ -762,7 +988,7 @@ export type ApplyRequest = Message<"yunhe.adapter.v1.ApplyRequest"> & {
  * Use `create(ApplyRequestSchema)` to create a new message.
  */
 export const ApplyRequestSchema: GenMessage<ApplyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 16);
+  messageDesc(file_yunhe_adapter_v1_adapter, 21);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyResponse
@@ -781,7 +1007,7 @@ export type ApplyResponse = Message<"yunhe.adapter.v1.ApplyResponse"> & {
  * Use `create(ApplyResponseSchema)` to create a new message.
  */
 export const ApplyResponseSchema: GenMessage<ApplyResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 17);
+  messageDesc(file_yunhe_adapter_v1_adapter, 22);
 
 /**
  * @generated from message yunhe.adapter.v1.Refusal
@@ -803,7 +1029,7 @@ export type Refusal = Message<"yunhe.adapter.v1.Refusal"> & {
  * Use `create(RefusalSchema)` to create a new message.
  */
 export const RefusalSchema: GenMessage<Refusal> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 18);
+  messageDesc(file_yunhe_adapter_v1_adapter, 23);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveRequest
@@ -825,7 +1051,7 @@ export type RemoveRequest = Message<"yunhe.adapter.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 19);
+  messageDesc(file_yunhe_adapter_v1_adapter, 24);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveResponse
@@ -838,7 +1064,7 @@ export type RemoveResponse = Message<"yunhe.adapter.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+  messageDesc(file_yunhe_adapter_v1_adapter, 25);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveRequest
@@ -851,7 +1077,7 @@ export type ObserveRequest = Message<"yunhe.adapter.v1.ObserveRequest"> & {
  * Use `create(ObserveRequestSchema)` to create a new message.
  */
 export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 21);
+  messageDesc(file_yunhe_adapter_v1_adapter, 26);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveResponse
@@ -868,7 +1094,7 @@ export type ObserveResponse = Message<"yunhe.adapter.v1.ObserveResponse"> & {
  * Use `create(ObserveResponseSchema)` to create a new message.
  */
 export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 22);
+  messageDesc(file_yunhe_adapter_v1_adapter, 27);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogRequest
@@ -902,7 +1128,7 @@ export type ReadLogRequest = Message<"yunhe.adapter.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 23);
+  messageDesc(file_yunhe_adapter_v1_adapter, 28);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogResponse
@@ -934,7 +1160,225 @@ export type ReadLogResponse = Message<"yunhe.adapter.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 24);
+  messageDesc(file_yunhe_adapter_v1_adapter, 29);
+
+/**
+ * @generated from message yunhe.adapter.v1.SuspendRequest
+ */
+export type SuspendRequest = Message<"yunhe.adapter.v1.SuspendRequest"> & {
+  /**
+   * @generated from field: repeated string suspend = 1;
+   */
+  suspend: string[];
+
+  /**
+   * @generated from field: repeated string resume = 2;
+   */
+  resume: string[];
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.SuspendRequest.
+ * Use `create(SuspendRequestSchema)` to create a new message.
+ */
+export const SuspendRequestSchema: GenMessage<SuspendRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 30);
+
+/**
+ * @generated from message yunhe.adapter.v1.SuspendResponse
+ */
+export type SuspendResponse = Message<"yunhe.adapter.v1.SuspendResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.SuspendResponse.
+ * Use `create(SuspendResponseSchema)` to create a new message.
+ */
+export const SuspendResponseSchema: GenMessage<SuspendResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 31);
+
+/**
+ * @generated from message yunhe.adapter.v1.ExecRequest
+ */
+export type ExecRequest = Message<"yunhe.adapter.v1.ExecRequest"> & {
+  /**
+   * In the first message.
+   *
+   * @generated from field: yunhe.adapter.v1.ExecStart start = 1;
+   */
+  start?: ExecStart | undefined;
+
+  /**
+   * Bytes for the command's standard input.
+   *
+   * @generated from field: bytes input = 2;
+   */
+  input: Uint8Array;
+
+  /**
+   * No more input follows.
+   *
+   * @generated from field: bool input_end = 3;
+   */
+  inputEnd: boolean;
+
+  /**
+   * The terminal's size has changed.
+   *
+   * @generated from field: yunhe.adapter.v1.TerminalSize size = 4;
+   */
+  size?: TerminalSize | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ExecRequest.
+ * Use `create(ExecRequestSchema)` to create a new message.
+ */
+export const ExecRequestSchema: GenMessage<ExecRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 32);
+
+/**
+ * @generated from message yunhe.adapter.v1.ExecStart
+ */
+export type ExecStart = Message<"yunhe.adapter.v1.ExecStart"> & {
+  /**
+   * @generated from field: string attempt_id = 1;
+   */
+  attemptId: string;
+
+  /**
+   * Program and arguments.
+   *
+   * @generated from field: repeated string command = 2;
+   */
+  command: string[];
+
+  /**
+   * With a terminal; standard error comes with the output then.
+   *
+   * @generated from field: bool terminal = 3;
+   */
+  terminal: boolean;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.TerminalSize size = 4;
+   */
+  size?: TerminalSize | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ExecStart.
+ * Use `create(ExecStartSchema)` to create a new message.
+ */
+export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 33);
+
+/**
+ * @generated from message yunhe.adapter.v1.TerminalSize
+ */
+export type TerminalSize = Message<"yunhe.adapter.v1.TerminalSize"> & {
+  /**
+   * @generated from field: int32 columns = 1;
+   */
+  columns: number;
+
+  /**
+   * @generated from field: int32 rows = 2;
+   */
+  rows: number;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.TerminalSize.
+ * Use `create(TerminalSizeSchema)` to create a new message.
+ */
+export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 34);
+
+/**
+ * @generated from message yunhe.adapter.v1.ExecResponse
+ */
+export type ExecResponse = Message<"yunhe.adapter.v1.ExecResponse"> & {
+  /**
+   * @generated from field: bytes output = 1;
+   */
+  output: Uint8Array;
+
+  /**
+   * @generated from field: bytes error_output = 2;
+   */
+  errorOutput: Uint8Array;
+
+  /**
+   * The command has ended; the last message.
+   *
+   * @generated from field: bool ended = 3;
+   */
+  ended: boolean;
+
+  /**
+   * @generated from field: int32 exit_code = 4;
+   */
+  exitCode: number;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ExecResponse.
+ * Use `create(ExecResponseSchema)` to create a new message.
+ */
+export const ExecResponseSchema: GenMessage<ExecResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 35);
+
+/**
+ * @generated from message yunhe.adapter.v1.SetNodeRequest
+ */
+export type SetNodeRequest = Message<"yunhe.adapter.v1.SetNodeRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * It takes no new work. What runs there goes on.
+   *
+   * @generated from field: bool isolated = 2;
+   */
+  isolated: boolean;
+
+  /**
+   * It takes new work of this allocation only; empty: of all.
+   *
+   * @generated from field: string allocation_id = 3;
+   */
+  allocationId: string;
+
+  /**
+   * Why, for those who look at the center itself.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.SetNodeRequest.
+ * Use `create(SetNodeRequestSchema)` to create a new message.
+ */
+export const SetNodeRequestSchema: GenMessage<SetNodeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 36);
+
+/**
+ * @generated from message yunhe.adapter.v1.SetNodeResponse
+ */
+export type SetNodeResponse = Message<"yunhe.adapter.v1.SetNodeResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.SetNodeResponse.
+ * Use `create(SetNodeResponseSchema)` to create a new message.
+ */
+export const SetNodeResponseSchema: GenMessage<SetNodeResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 37);
 
 /**
  * Agent to platform over the bus, each answered once it is durably stored.
@@ -953,7 +1397,7 @@ export type ReportRequest = Message<"yunhe.adapter.v1.ReportRequest"> & {
  * Use `create(ReportRequestSchema)` to create a new message.
  */
 export const ReportRequestSchema: GenMessage<ReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 25);
+  messageDesc(file_yunhe_adapter_v1_adapter, 38);
 
 /**
  * @generated from message yunhe.adapter.v1.ReportResponse
@@ -979,7 +1423,7 @@ export type ReportResponse = Message<"yunhe.adapter.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 26);
+  messageDesc(file_yunhe_adapter_v1_adapter, 39);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatRequest
@@ -1015,7 +1459,7 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 27);
+  messageDesc(file_yunhe_adapter_v1_adapter, 40);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatResponse
@@ -1028,7 +1472,7 @@ export type HeartbeatResponse = Message<"yunhe.adapter.v1.HeartbeatResponse"> & 
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 28);
+  messageDesc(file_yunhe_adapter_v1_adapter, 41);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogRequest
@@ -1062,7 +1506,7 @@ export type PutLogRequest = Message<"yunhe.adapter.v1.PutLogRequest"> & {
  * Use `create(PutLogRequestSchema)` to create a new message.
  */
 export const PutLogRequestSchema: GenMessage<PutLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 29);
+  messageDesc(file_yunhe_adapter_v1_adapter, 42);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogResponse
@@ -1081,7 +1525,7 @@ export type PutLogResponse = Message<"yunhe.adapter.v1.PutLogResponse"> & {
  * Use `create(PutLogResponseSchema)` to create a new message.
  */
 export const PutLogResponseSchema: GenMessage<PutLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 30);
+  messageDesc(file_yunhe_adapter_v1_adapter, 43);
 
 /**
  * A part of the contract a driver offers.
@@ -1132,6 +1576,34 @@ export const PartSchema: GenEnum<Part> = /*@__PURE__*/
   enumDesc(file_yunhe_adapter_v1_adapter, 0);
 
 /**
+ * An optional call of a part.
+ *
+ * @generated from enum yunhe.adapter.v1.Feature
+ */
+export enum Feature {
+  /**
+   * @generated from enum value: FEATURE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: FEATURE_SUSPEND = 1;
+   */
+  SUSPEND = 1,
+
+  /**
+   * @generated from enum value: FEATURE_EXEC = 2;
+   */
+  EXEC = 2,
+}
+
+/**
+ * Describes the enum yunhe.adapter.v1.Feature.
+ */
+export const FeatureSchema: GenEnum<Feature> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapter_v1_adapter, 1);
+
+/**
  * @generated from enum yunhe.adapter.v1.NodeState
  */
 export enum NodeState {
@@ -1162,7 +1634,7 @@ export enum NodeState {
  * Describes the enum yunhe.adapter.v1.NodeState.
  */
 export const NodeStateSchema: GenEnum<NodeState> = /*@__PURE__*/
-  enumDesc(file_yunhe_adapter_v1_adapter, 1);
+  enumDesc(file_yunhe_adapter_v1_adapter, 2);
 
 /**
  * @generated from enum yunhe.adapter.v1.Phase
@@ -1189,13 +1661,20 @@ export enum Phase {
    * @generated from enum value: PHASE_ENDED = 3;
    */
   ENDED = 3,
+
+  /**
+   * Started, and standing still as asked.
+   *
+   * @generated from enum value: PHASE_SUSPENDED = 4;
+   */
+  SUSPENDED = 4,
 }
 
 /**
  * Describes the enum yunhe.adapter.v1.Phase.
  */
 export const PhaseSchema: GenEnum<Phase> = /*@__PURE__*/
-  enumDesc(file_yunhe_adapter_v1_adapter, 2);
+  enumDesc(file_yunhe_adapter_v1_adapter, 3);
 
 /**
  * Implemented by drivers. Every call MUST be idempotent and safe to repeat.
@@ -1277,6 +1756,40 @@ export const DriverService: GenService<{
     methodKind: "unary";
     input: typeof ReadLogRequestSchema;
     output: typeof ReadLogResponseSchema;
+  },
+  /**
+   * Suspends running attempts and resumes suspended ones; what is in the asked
+   * state already, has ended or is not known is left as it is. Observe tells
+   * what became of it. Offered with FEATURE_SUSPEND.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.Suspend
+   */
+  suspend: {
+    methodKind: "unary";
+    input: typeof SuspendRequestSchema;
+    output: typeof SuspendResponseSchema;
+  },
+  /**
+   * Runs a command beside the one of a running attempt, in the same sandbox.
+   * The first message starts it; closing the stream ends it. Offered with
+   * FEATURE_EXEC.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.Exec
+   */
+  exec: {
+    methodKind: "bidi_streaming";
+    input: typeof ExecRequestSchema;
+    output: typeof ExecResponseSchema;
+  },
+  /**
+   * Makes a node be as asked. Offered with PART_RESOURCE.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.SetNode
+   */
+  setNode: {
+    methodKind: "unary";
+    input: typeof SetNodeRequestSchema;
+    output: typeof SetNodeResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_adapter_v1_adapter, 0);
