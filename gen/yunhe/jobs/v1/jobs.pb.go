@@ -539,7 +539,10 @@ type JobSpec struct {
 	// means the platform's policy set.
 	PolicyWeights map[string]int32 `protobuf:"bytes,9,rep,name=policy_weights,json=policyWeights,proto3" json:"policy_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Free-form labels, at most 32; keys and values less than 64 bytes.
-	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Runs on what this allocation holds, and on nothing else. It must be one of
+	// the caller's tenant that is not over.
+	AllocationId  string `protobuf:"bytes,11,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -644,6 +647,13 @@ func (x *JobSpec) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *JobSpec) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
+}
+
 // One run of a replica.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -675,7 +685,9 @@ type Replica struct {
 	// Cost so far in micro-yuan (10^-6 CNY); exact when ended.
 	CostMicros int64 `protobuf:"varint,16,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
 	// Price in fen per hour fixed at placement.
-	Price         int64 `protobuf:"varint,17,opt,name=price,proto3" json:"price,omitempty"`
+	Price int64 `protobuf:"varint,17,opt,name=price,proto3" json:"price,omitempty"`
+	// The node it runs or ran on, as its center says; empty: not known.
+	Node          string `protobuf:"bytes,18,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -827,6 +839,13 @@ func (x *Replica) GetPrice() int64 {
 		return x.Price
 	}
 	return 0
+}
+
+func (x *Replica) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // A job as stored.
@@ -2051,7 +2070,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"scratchMib\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x04\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -2064,13 +2083,14 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x04gang\x18\b \x01(\bR\x04gang\x12P\n" +
 	"\x0epolicy_weights\x18\t \x03(\v2).yunhe.jobs.v1.JobSpec.PolicyWeightsEntryR\rpolicyWeights\x12:\n" +
 	"\x06labels\x18\n" +
-	" \x03(\v2\".yunhe.jobs.v1.JobSpec.LabelsEntryR\x06labels\x1a@\n" +
+	" \x03(\v2\".yunhe.jobs.v1.JobSpec.LabelsEntryR\x06labels\x12#\n" +
+	"\rallocation_id\x18\v \x01(\tR\fallocationId\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfd\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x05\n" +
 	"\aReplica\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x01 \x01(\x05R\ttaskIndex\x12#\n" +
@@ -2095,7 +2115,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x11memory_peak_bytes\x18\x0f \x01(\x03R\x0fmemoryPeakBytes\x12\x1f\n" +
 	"\vcost_micros\x18\x10 \x01(\x03R\n" +
 	"costMicros\x12\x14\n" +
-	"\x05price\x18\x11 \x01(\x03R\x05price\"\xff\x06\n" +
+	"\x05price\x18\x11 \x01(\x03R\x05price\x12\x12\n" +
+	"\x04node\x18\x12 \x01(\tR\x04node\"\xff\x06\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12*\n" +
 	"\x04spec\x18\x02 \x01(\v2\x16.yunhe.jobs.v1.JobSpecR\x04spec\x12\x1b\n" +
