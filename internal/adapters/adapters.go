@@ -80,6 +80,9 @@ type Service struct {
 	logs *objects.Chunks
 	log  *slog.Logger
 	work Work
+	// measured takes what centers measure; nil: nobody wants it.
+	measured func(centerID string, m *adapterv1.Measurement)
+
 	box  *seal.Box
 	dir  string        // of plug-ins' sockets
 	wake chan struct{} // instances changed
@@ -177,6 +180,17 @@ func (s *Service) forgetMember(centerID string) {
 // SetWork says who owns what runs; it breaks the circle of construction
 // between this component and jobs.
 func (s *Service) SetWork(w Work) { s.work = w }
+
+// SetMeasured says who takes what centers measure, beside what the registry
+// keeps of it. f MUST NOT wait. It is called before the loops, if at all.
+func (s *Service) SetMeasured(f func(centerID string, m *adapterv1.Measurement)) { s.measured = f }
+
+// measure hands on what a center measured.
+func (s *Service) measure(centerID string, m *adapterv1.Measurement) {
+	if m != nil && s.measured != nil {
+		s.measured(centerID, m)
+	}
+}
 
 const (
 	// resendAfter is how long a center may leave a message unconfirmed before

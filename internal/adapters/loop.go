@@ -160,6 +160,9 @@ const answerWidth = 16
 func (s *Service) Answer(ctx context.Context) error {
 	return s.bus.Answer(ctx, bus.AgentUp("*", "*"), "platform", answerWidth, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
 		name, what := bus.AgentOf(subject)
+		if what == "probe" { // a gateway measures the way to here: nothing is read or kept
+			return nil, nil
+		}
 		id, _, _ := strings.Cut(name, "/")
 		if is, err := s.isMember(ctx, id, name); err != nil || !is {
 			return nil, cmp.Or(err, fault.New(fault.Denied, "the gateway of center %q was removed", id))
@@ -211,6 +214,7 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 	if err != nil {
 		return nil, err
 	}
+	s.measure(id, r.Measurement)
 	if r.Resync {
 		s.log.Info("gateway connected", "ai_center_id", id)
 		s.put(id, func(o *outbox) {
@@ -226,7 +230,7 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 
 func (s *Service) report(ctx context.Context, id string, r *adapterv1.ReportRequest) (proto.Message, error) {
 	for _, st := range r.Statuses {
-		st.Message, st.Reason = clean(st.Message), clean(st.Reason)
+		st.Message, st.Reason, st.Node = clean(st.Message), clean(st.Reason), clean(st.Node)
 	}
 	recorded, unwanted, err := s.work.Report(ctx, id, r.Statuses)
 	if err != nil {

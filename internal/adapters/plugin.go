@@ -226,6 +226,7 @@ func (x *session) record(ctx context.Context, m *adapterv1.WatchResponse, first 
 	})
 	if err == nil {
 		x.seen = now
+		x.s.measure(x.center, m.Measurement)
 	}
 	return err
 }
@@ -306,6 +307,8 @@ func (s *Service) forward(ctx context.Context, p *plugin.Process, what string, d
 		req, res = &adapterv1.RemoveRequest{}, &adapterv1.RemoveResponse{}
 	case "readlog":
 		req, res = &adapterv1.ReadLogRequest{}, &adapterv1.ReadLogResponse{}
+	case "setnode":
+		req, res = &adapterv1.SetNodeRequest{}, &adapterv1.SetNodeResponse{}
 	default:
 		return nil, fault.New(fault.Unimplemented, "a plug-in does not know the request %q", what)
 	}
@@ -397,6 +400,8 @@ func askPlugin(ctx context.Context, p *plugin.Process, req, res proto.Message) e
 		out, err = p.Client().Remove(ctx, r)
 	case *adapterv1.ReadLogRequest:
 		out, err = p.Client().ReadLog(ctx, r)
+	case *adapterv1.SetNodeRequest:
+		out, err = p.Client().SetNode(ctx, r)
 	default:
 		return fmt.Errorf("no such request of a plug-in: %T", req)
 	}

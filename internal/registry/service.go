@@ -209,7 +209,7 @@ func (s *Service) UpdateCenter(ctx context.Context, k Center) (Center, error) {
 
 // DeleteCenter deletes a center, its offers and its place in images. It
 // returns fault.Invalid, fault.NotFound, and fault.Conflict while replicas
-// run or wait there.
+// run or wait there, or anything is held.
 func (s *Service) DeleteCenter(ctx context.Context, id string) error {
 	if err := checkIDs("ai_center_id", id); err != nil {
 		return err
@@ -221,6 +221,11 @@ func (s *Service) DeleteCenter(ctx context.Context, id string) error {
 		}
 		if k.Running+k.Waiting > 0 {
 			return fault.New(fault.Conflict, "center %s has %d running and %d waiting replicas; drain it and wait for them, or stop them", id, k.Running, k.Waiting)
+		}
+		for _, name := range sorted(k.Used) {
+			if k.Used[name] > 0 { // by an allocation: no replica is there
+				return fault.New(fault.Conflict, "center %s has allocations that hold %s of %s; release them first", id, core.FormatQuantity(name, k.Used[name]), name)
+			}
 		}
 		if err := deleteCenter(ctx, tx, id); err != nil {
 			return err

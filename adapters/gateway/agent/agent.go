@@ -13,6 +13,8 @@
 //   - Loss of the platform changes nothing for what runs.
 //   - An accelerator is an attempt's alone, from before it starts until it has
 //     ended, whichever gateway sees the end.
+//   - An isolated machine starts nothing new and declares that it has nothing
+//     for new work, after a restart too; what runs goes on.
 //   - The platform is told which images are here whenever that changes; an
 //     image stays while an attempt is being started or runs in it.
 //
@@ -138,6 +140,7 @@ type Agent struct {
 	never   map[string]verdict // how attempts ended that never ran here
 	early   map[string]bool    // to be stopped, and not here yet
 	adopted map[string]bool    // left by the predecessor
+	setting setting            // how the machine is to be
 }
 
 // verdict is how an attempt ended that the sandbox does not know.
@@ -179,6 +182,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		}
 	}
 	a.node = a.describe(ctx)
+	a.readSetting()
 	m, err := member(ctx, cfg, a.inventory(), log)
 	if err != nil {
 		return err
@@ -380,13 +384,16 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		return serve(data, &adapterv1.RemoveRequest{}, func(r *adapterv1.RemoveRequest) (proto.Message, error) { return a.remove(r) })
 	case "readlog":
 		return serve(data, &adapterv1.ReadLogRequest{}, func(r *adapterv1.ReadLogRequest) (proto.Message, error) { return a.readLog(ctx, r) })
+	case "setnode":
+		return serve(data, &adapterv1.SetNodeRequest{}, func(r *adapterv1.SetNodeRequest) (proto.Message, error) { return a.setNode(r) })
 	case "discover":
 		return serve(data, &adapterv1.DiscoverRequest{}, func(*adapterv1.DiscoverRequest) (proto.Message, error) {
-			return &adapterv1.DiscoverResponse{Inventory: a.inventory()}, nil
+			inv, _ := a.settled(a.inventory())
+			return &adapterv1.DiscoverResponse{Inventory: inv}, nil
 		})
 	case "describe":
 		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
-			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}}, nil
+			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}}, nil
 		})
 	default:
 		return nil, fault.New(fault.Unimplemented, "the gateway does not know the request %q", what)
@@ -442,6 +449,9 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	if _, err := a.sb.Get(at.AttemptId); err == nil || a.refuse(at) {
 		a.mark(at.AttemptId) // what is known of it is told again
 		return "", nil
+	}
+	if err := a.admit(at); err != nil {
+		return "", err
 	}
 	run, err := a.launch(ctx, at)
 	switch fault.KindOf(err) {

@@ -176,7 +176,7 @@ func (a *Agent) forget(ids []string) error {
 
 // status describes a run; a log too long to travel inside is handed over first.
 func (a *Agent) status(ctx context.Context, run *sandbox.Run) (*adapterv1.Status, error) {
-	st := &adapterv1.Status{AttemptId: run.ID(), Phase: adapterv1.Phase_PHASE_RUNNING}
+	st := &adapterv1.Status{AttemptId: run.ID(), Phase: adapterv1.Phase_PHASE_RUNNING, Node: a.node.GetName()}
 	if at := run.StartedAt(); !at.IsZero() {
 		st.StartedAt = at.UnixMicro()
 	}
@@ -294,7 +294,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(&cpu), Resync: sync}
 		if sync || declare {
-			req.Inventory, req.Node = a.inventory(), a.node
+			req.Inventory, req.Node = a.settled(a.inventory())
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)

@@ -1,0 +1,46 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+)
+
+// SetDrainedTx takes a center out of use, or back into it, and reports
+// whether that changed anything. It returns fault.NotFound.
+func (s *Service) SetDrainedTx(ctx context.Context, tx *db.Tx, id string, drained bool) (changed bool, err error) {
+	n, err := tx.Exec(ctx, `UPDATE centers SET drained = $2, updated_at = $3 WHERE ai_center_id = $1 AND drained <> $2`, id, drained, db.Micros(tx.Now))
+	if err != nil {
+		return false, fmt.Errorf("drain center %s: %w", id, err)
+	}
+	if n == 0 {
+		found, err := hasCenter(ctx, tx, id)
+		if err == nil && !found {
+			err = noCenter(id)
+		}
+		return false, err
+	}
+	return true, s.changed(ctx, tx)
+}
+
+// GiveBackTx gives back q as [Service.ReleaseTx] does, without replicas, unless
+// the center is no more.
+func (s *Service) GiveBackTx(ctx context.Context, tx *db.Tx, id string, q core.Quantities) error {
+	found, err := hasCenter(ctx, tx, id)
+	if err != nil || !found {
+		return err
+	}
+	return s.ReleaseTx(ctx, tx, id, q, 0, 0)
+}
+
+// NodeTx returns a node in the caller's transaction; found is false if the
+// center has none of that name.
+func (s *Service) NodeTx(ctx context.Context, tx *db.Tx, centerID, name string) (n Node, found bool, err error) {
+	rows, err := readNodes(ctx, tx, `WHERE n.ai_center_id = $1 AND n.name = $2`, centerID, name)
+	if err != nil || len(rows) == 0 {
+		return n, false, err
+	}
+	return rows[0], true, nil
+}
