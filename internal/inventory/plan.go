@@ -365,6 +365,12 @@ func (p *plan) write(ctx context.Context) error {
 			changed = append(changed, r)
 		}
 	}
+	if len(fresh)+len(changed) == 0 {
+		return nil
+	}
+	if err := emitChanged(ctx, p.tx); err != nil {
+		return err
+	}
 	// One order for all writers: no deadlocks.
 	byID := func(a, b *record) int { return strings.Compare(a.ID, b.ID) }
 	slices.SortFunc(fresh, byID)
@@ -451,6 +457,9 @@ func (p *plan) reown(ctx context.Context, id string, was, is owners) (changed bo
 // below its nodes, the platform of that place.
 func (p *plan) placeCenter(ctx context.Context, centerID string, at place, was owners) error {
 	if err := setPlace(ctx, p.tx, centerID, at); err != nil {
+		return err
+	}
+	if err := emitChanged(ctx, p.tx); err != nil {
 		return err
 	}
 	is := owners{at.platformID, centerID}

@@ -295,6 +295,9 @@ func (s *Service) Delete(ctx context.Context, id string, version int64) error {
 		if err := revokeOf(ctx, tx, id, "the resource was deleted"); err != nil {
 			return err
 		}
+		if err := emitChanged(ctx, tx); err != nil {
+			return err
+		}
 		return deleteRecord(ctx, tx, id)
 	})
 	if err == nil {

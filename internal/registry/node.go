@@ -238,6 +238,11 @@ func (s *Service) syncNodes(ctx context.Context, tx *db.Tx, centerID string, who
 			return err
 		}
 	}
+	if len(fresh)+len(changed)+len(have) > 0 {
+		if err := emitNodes(ctx, tx, centerID, fresh, changed, slices.Sorted(maps.Keys(have))); err != nil {
+			return err
+		}
+	}
 	if len(fresh)+len(have) > 0 {
 		s.log.Info("nodes changed", "ai_center_id", centerID, "new", len(fresh), "changed", len(changed), "gone", len(have))
 	}

@@ -161,7 +161,7 @@ func series(b *labels.ScratchBuilder, s *Sample) labels.Labels {
 	return b.Labels()
 }
 
-func (e *embedded) query(ctx context.Context, expr string, from, to time.Time, step time.Duration) ([]Series, error) {
+func (e *embedded) query(ctx context.Context, expr string, from, to time.Time, step time.Duration, most int) ([]Series, error) {
 	select {
 	case e.running <- struct{}{}:
 		defer func() { <-e.running }()
@@ -185,7 +185,7 @@ func (e *embedded) query(ctx context.Context, expr string, from, to time.Time, s
 	if result.Err != nil {
 		return nil, e.failedQuery(result.Err)
 	}
-	return e.convert(result.Value, from)
+	return convert(result.Value, from, most)
 }
 
 func (e *embedded) failedQuery(err error) error {
@@ -209,11 +209,11 @@ func (e *embedded) failedQuery(err error) error {
 }
 
 // convert copies a result, whose points go back to a pool.
-func (e *embedded) convert(value any, at time.Time) ([]Series, error) {
+func convert(value any, at time.Time, most int) ([]Series, error) {
 	switch v := value.(type) {
 	case promql.Vector:
-		if len(v) > e.limits.series {
-			return nil, tooManySeries(len(v), e.limits.series)
+		if len(v) > most {
+			return nil, tooManySeries(len(v), most)
 		}
 		out := make([]Series, 0, len(v))
 		for _, s := range v {
@@ -223,8 +223,8 @@ func (e *embedded) convert(value any, at time.Time) ([]Series, error) {
 		}
 		return out, nil
 	case promql.Matrix:
-		if len(v) > e.limits.series {
-			return nil, tooManySeries(len(v), e.limits.series)
+		if len(v) > most {
+			return nil, tooManySeries(len(v), most)
 		}
 		out := make([]Series, 0, len(v))
 		for _, s := range v {

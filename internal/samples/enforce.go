@@ -30,6 +30,21 @@ func Enforce(expr, label, value string) (string, error) {
 		// An empty value would match the series without the label.
 		return "", fault.New(fault.Invalid, "value of label %s must be 1 to %d bytes of UTF-8, got %q", label, MaxLabelValue, value)
 	}
+	return confine(expr, label, value)
+}
+
+// EnforceNone is Enforce for the series that do not have the label at all.
+func EnforceNone(expr, label string) (string, error) {
+	if err := checkExpr(expr); err != nil {
+		return "", err
+	}
+	if err := checkLabelName(label); err != nil {
+		return "", err
+	}
+	return confine(expr, label, "")
+}
+
+func confine(expr, label, value string) (string, error) {
 	parsed, err := promParser.ParseExpr(expr)
 	if err != nil {
 		return "", fault.New(fault.Invalid, "expression is wrong: %v", err)

@@ -49,6 +49,23 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
+func TestEnforceNone(t *testing.T) {
+	t.Parallel()
+	got, err := EnforceNone(`sum(a{job="x"}) / on () b`, "tenant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := promParser.ParseExpr(got)
+	if err != nil || !confined(tree, "tenant", "") || len(selectors(tree)) != 2 {
+		t.Errorf("got %s, %v", got, err)
+	}
+	for expr, label := range map[string]string{"a{": "tenant", "": "tenant", "a": "__name__"} {
+		if _, err := EnforceNone(expr, label); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q without %s: %v", expr, label, err)
+		}
+	}
+}
+
 // normal prints an expression with its matchers in one order.
 func normal(expr parser.Expr) string {
 	for _, s := range selectors(expr) {

@@ -300,7 +300,7 @@ func (r *remote) status(status int, answer []byte, what string) error {
 	return fmt.Errorf("%s: %w", what, cause)
 }
 
-func (r *remote) query(ctx context.Context, expr string, from, to time.Time, step time.Duration) ([]Series, error) {
+func (r *remote) query(ctx context.Context, expr string, from, to time.Time, step time.Duration, most int) ([]Series, error) {
 	form := url.Values{"query": {expr}, "timeout": {r.limits.timeout.String()}}
 	path := "/query"
 	if step == 0 {
@@ -335,7 +335,7 @@ func (r *remote) query(ctx context.Context, expr string, from, to time.Time, ste
 		}
 		return nil, r.status(status, body, "query samples")
 	}
-	return parsed.Data.series(r.limits.series)
+	return parsed.Data.series(most)
 }
 
 // seconds keeps all milliseconds, which a float64 of seconds would not.
