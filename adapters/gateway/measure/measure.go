@@ -42,6 +42,9 @@
 //	read      20,000 /s        1
 //	network   2,000 MB/s       2
 //
+// The formula is package score's, as that of the benchmark which runs as a job
+// (package measurement): the same figures give the same factor, however they came.
+//
 // The reference machine is defined by these figures. They are round ones near those of
 // a server core of about 2021 (2.5 GHz, 8 channels of memory for 32 cores)
 // with a solid-state disk. A machine with exactly these figures has the factor
@@ -56,12 +59,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/measurement/bench"
+	"yunhe.dev/yunhe/internal/measurement/score"
 )
 
 // Figures are what was measured; see the package comment for what each is.
@@ -77,48 +81,31 @@ type Figures struct {
 	DiskReadsFromMemory bool    `json:"disk_reads_from_memory,omitempty"` // the file system knows no way past the page cache
 }
 
-// weighted is one figure beside the reference machine's.
-type weighted struct {
-	name      string
-	of        func(Figures) float64
-	reference float64
-	weight    float64
-}
-
-var formula = []weighted{
-	{"integer", func(f Figures) float64 { return f.IntegerMops }, 8000, 6},
-	{"float", func(f Figures) float64 { return f.FloatMflops }, 8000, 6},
-	{"memory", func(f Figures) float64 { return f.MemoryMBps / float64(max(1, f.Cores)) }, 5000, 4},
-	{"write", func(f Figures) float64 { return f.DiskWriteMBps }, 500, 1},
-	{"read", func(f Figures) float64 {
-		if f.DiskReadsFromMemory {
-			return 0
-		}
-		return f.DiskReadsPerSecond
-	}, 20000, 1},
-	{"network", func(f Figures) float64 { return f.NetworkMBps }, 2000, 2},
-}
-
-// bound keeps one figure from deciding alone.
-const bound = 8
-
 // Performance is the factor of a machine with these figures: 1000 is the
 // reference machine's, 0 says that nothing was measured.
 func (f Figures) Performance() int64 {
-	sum, weights := 0.0, 0.0
-	for _, w := range formula {
-		v := w.of(f)
-		if !(v > 0) || math.IsInf(v, 0) {
-			continue
-		}
-		sum += w.weight * math.Log(min(max(v/w.reference, 1.0/bound), bound))
-		weights += w.weight
+	figures := map[string]float64{
+		score.IntegerAll: f.IntegerMops * float64(f.Cores), score.FloatAll: f.FloatMflops * float64(f.Cores), score.MemoryBandwidth: f.MemoryMBps,
+		score.DiskWrite: f.DiskWriteMBps, score.DiskReads: f.DiskReadsPerSecond, score.Loopback: f.NetworkMBps,
 	}
-	if weights == 0 {
-		return 0
+	if f.DiskReadsFromMemory {
+		delete(figures, score.DiskReads)
 	}
-	return int64(math.Round(1000 * math.Exp(sum/weights)))
+	_, overall := score.Combine(figures, f.Cores, score.Weights())
+	return overall
 }
+
+// How long each part works. Together with what they prepare it makes about
+// three seconds.
+const (
+	spanCPU     = 350 * time.Millisecond
+	spanMemory  = 500 * time.Millisecond
+	spanWrite   = 500 * time.Millisecond
+	spanRead    = 350 * time.Millisecond
+	spanNetwork = 300 * time.Millisecond
+	spanTrips   = 100 * time.Millisecond
+	fileBytes   = 256 << 20
+)
 
 // Result is a measurement.
 type Result struct {
@@ -204,18 +191,19 @@ func identity(m Machine, dir string) string {
 // for the disk's: a data folder that cannot be written to is no use.
 func run(ctx context.Context, dir string, m Machine) (Figures, error) {
 	var f Figures
-	f.Cores = workers()
-	f.IntegerMops = integer(ctx, f.Cores)
-	f.FloatMflops = float(ctx, f.Cores)
-	f.MemoryMBps = triad(ctx, f.Cores, arrayBytes(m))
-	var err error
-	if f.DiskWriteMBps, f.DiskReadsPerSecond, f.DiskReadsFromMemory, err = disk(ctx, dir); err != nil {
+	f.Cores = bench.Workers()
+	f.IntegerMops = bench.Integer(ctx, f.Cores, spanCPU)
+	f.FloatMflops = bench.Float(ctx, f.Cores, spanCPU)
+	f.MemoryMBps = bench.Triad(ctx, f.Cores, bench.ArrayBytes(m.CPU.CacheBytes, m.MemoryBytes), spanMemory)
+	disk, err := bench.Disk(ctx, dir, bench.DiskSpans{Write: spanWrite, RandomRead: spanRead, FileBytes: fileBytes})
+	f.DiskWriteMBps, f.DiskReadsPerSecond, f.DiskReadsFromMemory = disk.WriteMBps, disk.RandomReads, disk.Cached
+	if err != nil {
 		if ctx.Err() != nil {
 			return Figures{}, ctx.Err()
 		}
 		return Figures{}, fault.Wrap(fault.Unavailable, err, "the disk of %s cannot be measured", dir)
 	}
-	f.NetworkMBps, f.RoundTripMicros, err = loopback(ctx)
+	f.NetworkMBps, f.RoundTripMicros, err = bench.Loopback(ctx, spanTrips, spanNetwork)
 	if ctx.Err() != nil {
 		return Figures{}, ctx.Err()
 	}
