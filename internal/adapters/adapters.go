@@ -36,6 +36,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,8 +61,8 @@ var migrations embed.FS
 type Work interface {
 	// Outstanding returns what a center may not know: attempts sent at or
 	// before the time and not confirmed since (all: every one that has not
-	// ended), and those that should stop.
-	Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (apply []*adapterv1.Attempt, stop []string, err error)
+	// ended), and those that should stop, stand still or go on.
+	Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (Wanted, error)
 	// Issued notes that a center has accepted the attempts.
 	Issued(attemptIDs []string, at time.Time)
 	// Refused ends attempts a center does not take.
@@ -70,6 +72,12 @@ type Work interface {
 	Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error)
 	// Owns reports whether the attempt was placed at the center.
 	Owns(ctx context.Context, centerID, attemptID string) (bool, error)
+}
+
+// Wanted is what should become of attempts at a center.
+type Wanted struct {
+	Apply                 []*adapterv1.Attempt
+	Stop, Suspend, Resume []string
 }
 
 // Service keeps the gateways and talks to them.
@@ -99,6 +107,7 @@ type Service struct {
 type outbox struct {
 	apply []*adapterv1.Attempt
 	stop  []string
+	pause map[string]bool // by attempt: stand still, or go on
 	wake  chan struct{}
 	drop  context.CancelFunc // gives up the message under way; nil if there is none
 }
@@ -367,6 +376,25 @@ func (s *Service) Stop(centerID string, attemptIDs []string) {
 	s.put(centerID, func(o *outbox) { o.stop = append(o.stop, attemptIDs...) })
 }
 
+// Suspend tells a center which attempts shall stand still and which go on,
+// soon. It does not block. What was said last of an attempt counts.
+func (s *Service) Suspend(centerID string, suspend, resume []string) {
+	s.put(centerID, func(o *outbox) { o.suspend(suspend, resume) })
+}
+
+// suspend notes wishes; the service's mu is held.
+func (o *outbox) suspend(suspend, resume []string) {
+	if o.pause == nil {
+		o.pause = map[string]bool{}
+	}
+	for _, id := range suspend {
+		o.pause[id] = true
+	}
+	for _, id := range resume {
+		o.pause[id] = false
+	}
+}
+
 func (s *Service) put(centerID string, add func(*outbox)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,20 +410,31 @@ func (s *Service) put(centerID string, add func(*outbox)) {
 	}
 }
 
-func (s *Service) take(o *outbox, drop context.CancelFunc) (apply []*adapterv1.Attempt, stop []string) {
+func (s *Service) take(o *outbox, drop context.CancelFunc) (apply []*adapterv1.Attempt, stop []string, pause *adapterv1.SuspendRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.drop = drop
 	n := min(len(o.apply), applyBatch)
 	apply, o.apply = o.apply[:n:n], o.apply[n:]
 	stop, o.stop = o.stop, nil
+	if len(o.pause) > 0 {
+		pause = &adapterv1.SuspendRequest{}
+		for _, id := range slices.Sorted(maps.Keys(o.pause)) {
+			if o.pause[id] {
+				pause.Suspend = append(pause.Suspend, id)
+			} else {
+				pause.Resume = append(pause.Resume, id)
+			}
+		}
+		o.pause = nil
+	}
 	if len(o.apply) > 0 {
 		select {
 		case o.wake <- struct{}{}:
 		default:
 		}
 	}
-	return apply, stop
+	return apply, stop, pause
 }
 
 // clean makes text of a center storable: PostgreSQL takes neither broken

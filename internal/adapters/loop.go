@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // again puts what a center may not know into its outbox.
 func (s *Service) again(ctx context.Context, centerID string, before time.Time, all bool) {
-	apply, stop, err := s.work.Outstanding(ctx, centerID, before, all)
+	w, err := s.work.Outstanding(ctx, centerID, before, all)
 	if err != nil {
 		if ctx.Err() != nil {
 			return
@@ -60,8 +61,11 @@ func (s *Service) again(ctx context.Context, centerID string, before time.Time, 
 		s.log.Warn("outstanding work not read", "ai_center_id", centerID, "error", err)
 		return
 	}
-	if len(apply)+len(stop) > 0 {
-		s.put(centerID, func(o *outbox) { o.apply, o.stop = append(o.apply, apply...), append(o.stop, stop...) })
+	if len(w.Apply)+len(w.Stop)+len(w.Suspend)+len(w.Resume) > 0 {
+		s.put(centerID, func(o *outbox) {
+			o.apply, o.stop = append(o.apply, w.Apply...), append(o.stop, w.Stop...)
+			o.suspend(w.Suspend, w.Resume)
+		})
 	}
 }
 
@@ -81,10 +85,19 @@ func (s *Service) sendLoop(ctx context.Context, centerID string, o *outbox) {
 func (s *Service) deliver(ctx context.Context, centerID string, o *outbox) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	apply, stop := s.take(o, cancel)
+	apply, stop, pause := s.take(o, cancel)
 	if len(stop) > 0 {
 		if err := s.ask(ctx, centerID, "remove", &adapterv1.RemoveRequest{Stop: stop}, &adapterv1.RemoveResponse{}); err != nil {
 			s.log.Debug("stop not delivered, will be sent again", "ai_center_id", centerID, "error", err)
+		}
+	}
+	if pause != nil {
+		if err := s.ask(ctx, centerID, "suspend", pause, &adapterv1.SuspendResponse{}); err != nil {
+			level := slog.LevelDebug
+			if fault.KindOf(err) == fault.Unimplemented {
+				level = slog.LevelWarn
+			}
+			s.log.Log(ctx, level, "pause or resume not delivered, will be sent again", "ai_center_id", centerID, "error", err)
 		}
 	}
 	if len(apply) > 0 {
@@ -203,6 +216,9 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 			if _, err := tx.Exec(ctx, `UPDATE gateways SET version = $2 WHERE ai_center_id = $1 AND version <> $2`, id, clip(clean(r.Inventory.Version), 64)); err != nil {
 				return fmt.Errorf("version of the gateway of %s: %w", id, err)
 			}
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, featureNames(r.Features)); err != nil {
+				return fmt.Errorf("features of the gateway of %s: %w", id, err)
+			}
 			if r.Node != nil {
 				if err := s.reg.SyncNodesTx(ctx, tx, id, true, []*adapterv1.Node{r.Node}, nil); err != nil {
 					return err
@@ -218,7 +234,7 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 	if r.Resync {
 		s.log.Info("gateway connected", "ai_center_id", id)
 		s.put(id, func(o *outbox) {
-			o.apply, o.stop = nil, nil
+			o.apply, o.stop, o.pause = nil, nil, nil
 			if o.drop != nil {
 				o.drop()
 			}

@@ -79,11 +79,11 @@ func (s *Service) session(ctx context.Context, p *plugin.Process, id, center str
 		x.wg.Wait()
 		x.leave()
 	}()
-	version, err := s.describe(ctx, p)
+	version, features, err := s.describe(ctx, p)
 	if err != nil && connect.CodeOf(err) != connect.CodeUnimplemented {
 		return "", fault.Wrap(fault.Unavailable, err, "plug-in %s does not say what it is", p.Name())
 	}
-	if err := s.setVersion(ctx, id, version); err != nil {
+	if err := s.setVersion(ctx, id, version, features); err != nil {
 		return "", err
 	}
 	err = x.watch(ctx)
@@ -96,9 +96,9 @@ func (s *Service) session(ctx context.Context, p *plugin.Process, id, center str
 	return "", err
 }
 
-func (s *Service) setVersion(ctx context.Context, id, version string) error {
+func (s *Service) setVersion(ctx context.Context, id, version, features string) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE instances SET version = $2 WHERE instance_id = $1 AND version <> $2`, id, version)
+		_, err := tx.Exec(ctx, `UPDATE instances SET version = $2, features = $3 WHERE instance_id = $1 AND (version <> $2 OR features <> $3)`, id, version, features)
 		return err
 	})
 }
@@ -305,6 +305,8 @@ func (s *Service) forward(ctx context.Context, p *plugin.Process, what string, d
 		req, res = &adapterv1.ApplyRequest{}, &adapterv1.ApplyResponse{}
 	case "remove":
 		req, res = &adapterv1.RemoveRequest{}, &adapterv1.RemoveResponse{}
+	case "suspend":
+		req, res = &adapterv1.SuspendRequest{}, &adapterv1.SuspendResponse{}
 	case "readlog":
 		req, res = &adapterv1.ReadLogRequest{}, &adapterv1.ReadLogResponse{}
 	case "setnode":
@@ -398,6 +400,8 @@ func askPlugin(ctx context.Context, p *plugin.Process, req, res proto.Message) e
 		out, err = p.Client().Apply(ctx, r)
 	case *adapterv1.RemoveRequest:
 		out, err = p.Client().Remove(ctx, r)
+	case *adapterv1.SuspendRequest:
+		out, err = p.Client().Suspend(ctx, r)
 	case *adapterv1.ReadLogRequest:
 		out, err = p.Client().ReadLog(ctx, r)
 	case *adapterv1.SetNodeRequest:

@@ -156,7 +156,7 @@ func (s *Service) describeAlone(ctx context.Context, cfg plugin.Config) {
 	defer func() { stop(); <-ended }()
 	slow := time.Now().Add(time.Minute)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		_, err := s.describe(ctx, p)
+		_, _, err := s.describe(ctx, p)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -172,16 +172,17 @@ func (s *Service) describeAlone(ctx context.Context, cfg plugin.Config) {
 	}
 }
 
-// describe asks a plug-in what it is and records that; it returns the version.
-func (s *Service) describe(ctx context.Context, p *plugin.Process) (string, error) {
+// describe asks a plug-in what it is and records that; it returns the version
+// and the names of its features.
+func (s *Service) describe(ctx context.Context, p *plugin.Process) (version, features string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	res, err := p.Client().Describe(ctx, &adapterv1.DescribeRequest{})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if len(res.ConfigSchema) > maxConfig {
-		return "", fault.New(fault.Unavailable, "plug-in %s has a configuration schema of %d bytes, at most %d are read", p.Name(), len(res.ConfigSchema), maxConfig)
+		return "", "", fault.New(fault.Unavailable, "plug-in %s has a configuration schema of %d bytes, at most %d are read", p.Name(), len(res.ConfigSchema), maxConfig)
 	}
 	parts := make([]string, 0, len(res.Parts))
 	for _, part := range res.Parts {
@@ -189,8 +190,8 @@ func (s *Service) describe(ctx context.Context, p *plugin.Process) (string, erro
 	}
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
-	version := clip(clean(res.Version), 64)
-	return version, s.db.Tx(ctx, func(tx *db.Tx) error {
+	version = clip(clean(res.Version), 64)
+	return version, featureNames(res.Features), s.db.Tx(ctx, func(tx *db.Tx) error {
 		return describe(ctx, tx, p.Name(), version, parts, clean(res.ConfigSchema))
 	})
 }

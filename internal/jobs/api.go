@@ -112,7 +112,8 @@ func jobOut(r *record, costMicros int64) *jobsv1.Job {
 	j := &jobsv1.Job{JobId: r.id, Spec: r.spec, TenantId: r.tenant, UserName: r.user, CreatedUser: r.userName, State: r.state, Reason: r.reason, Message: r.message,
 		CreatedAt: stamp(r.created), StartedAt: stamp(r.started), EndedAt: stamp(r.ended), PlacedAt: stamp(r.placed),
 		ReplicasTotal: int32(r.total), ReplicasRunning: int32(r.running), ReplicasSucceeded: int32(r.succeeded), ReplicasFailed: int32(r.failed),
-		ReplicasStopped: int32(r.stopped), CostFen: (costMicros + 5000) / 10000, Version: r.version}
+		ReplicasStopped: int32(r.stopped), CostFen: (costMicros + 5000) / 10000, Version: r.version,
+		PauseAsked: r.pauseAsked, ReplicasPaused: int32(r.paused)}
 	if r.issued == r.total {
 		j.SchedulingMicroseconds = r.schedulingUS
 	}
@@ -134,7 +135,11 @@ func replicasOut(r *record, as []*attempt, now int64, name func(center string) s
 				if r.outcome != 0 {
 					st = stopped
 				}
-				out = append(out, &jobsv1.Replica{TaskIndex: int32(i), ReplicaIndex: n, State: st})
+				o := &jobsv1.Replica{TaskIndex: int32(i), ReplicaIndex: n, State: st}
+				if r.pauseAsked {
+					o.Message = "is not placed while the job is paused"
+				}
+				out = append(out, o)
 				continue
 			}
 			o := attemptOut(a, name(a.center), now)
@@ -150,7 +155,7 @@ func replicasOut(r *record, as []*attempt, now int64, name func(center string) s
 func attemptOut(a *attempt, centerName string, now int64) *jobsv1.Replica {
 	o := &jobsv1.Replica{TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), AttemptId: a.id, Attempt: int32(a.number), State: a.state, Reason: a.reason,
 		Message: a.message, AiCenterId: a.center, CenterName: centerName, PlacedAt: stamp(a.placed), StartedAt: stamp(a.started), EndedAt: stamp(a.ended),
-		ExitCode: int32(a.exitCode), CpuMicroseconds: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price}
+		ExitCode: int32(a.exitCode), CpuMicroseconds: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price, Node: a.node}
 	if a.stopAsked && a.ended == 0 {
 		o.State = stopping
 	}
@@ -238,6 +243,14 @@ func (h handler) UpdateJob(ctx context.Context, r *jobsv1.UpdateJobRequest) (*jo
 
 func (h handler) StopJob(ctx context.Context, r *jobsv1.StopJobRequest) (*jobsv1.Job, error) {
 	return h.s.Stop(ctx, r.JobId, r.Reason)
+}
+
+func (h handler) PauseJob(ctx context.Context, r *jobsv1.PauseJobRequest) (*jobsv1.Job, error) {
+	return h.s.Pause(ctx, r.JobId)
+}
+
+func (h handler) ResumeJob(ctx context.Context, r *jobsv1.ResumeJobRequest) (*jobsv1.Job, error) {
+	return h.s.Resume(ctx, r.JobId)
 }
 
 func (h handler) WriteOffJob(ctx context.Context, r *jobsv1.WriteOffJobRequest) (*jobsv1.Job, error) {

@@ -33,11 +33,27 @@
 //	scheduling   some replicas placed, some wait for room
 //	dispatching  all placed, none running yet
 //	running      at least one runs
+//	paused       none runs, and those placed stand still
 //	stopping     its outcome is decided, some replicas have yet to end
 //	succeeded, failed, stopped: ended
 //
 // The outcome is decided by the job's success and failure policies as soon as
 // the counters allow it ([decide]); what is then left is stopped.
+//
+// # Pausing
+//
+// That a job shall stand still is a wish, stored with it and with each of its
+// open attempts ([Service.Pause]). What waits is not placed. What runs is
+// told to its center, and told again until the center reports that it stands
+// still; an attempt that begins to run meanwhile is told then. An attempt on
+// its way, or waiting at its center, goes on that far. Resuming is the same
+// the other way around, and the last wish counts.
+//
+// A paused attempt keeps what it holds: it counts as running where resources
+// are counted, and it is billed. Its timeout does not count the time. It can be
+// stopped, fail or be written off as a running one; a retry waits until the
+// job is resumed. A job is paused only if all centers where it has open
+// attempts can do it.
 //
 // # Failures
 //
@@ -75,6 +91,7 @@ const (
 	dispatching = jobsv1.State_STATE_DISPATCHING
 	pending     = jobsv1.State_STATE_PENDING
 	running     = jobsv1.State_STATE_RUNNING
+	paused      = jobsv1.State_STATE_PAUSED
 	stopping    = jobsv1.State_STATE_STOPPING
 	stopped     = jobsv1.State_STATE_STOPPED
 	succeeded   = jobsv1.State_STATE_SUCCEEDED
@@ -106,7 +123,7 @@ const (
 
 // counts are the replicas of a job by where they stand.
 type counts struct {
-	total, unplaced, active, running, succeeded, failed, stopped int64
+	total, unplaced, active, running, paused, succeeded, failed, stopped int64
 }
 
 // decide returns the state a job will end in, 0 while that is open. When all
@@ -124,8 +141,9 @@ func decide(c counts, sp jobsv1.SuccessPolicy, fp jobsv1.FailurePolicy) State {
 	return 0
 }
 
-// stateOf derives a job's state from its counters and its outcome.
-func stateOf(c counts, outcome State) State {
+// stateOf derives a job's state from its counters, its outcome and whether it
+// shall be paused.
+func stateOf(c counts, outcome State, pauseAsked bool) State {
 	switch {
 	case outcome != 0 && c.active == 0 && c.unplaced == 0:
 		return outcome
@@ -133,6 +151,8 @@ func stateOf(c counts, outcome State) State {
 		return stopping
 	case c.running > 0:
 		return running
+	case pauseAsked && c.active == c.paused, c.paused > 0 && !pauseAsked:
+		return paused
 	case c.unplaced > 0 && c.active == 0:
 		return queued
 	case c.unplaced > 0:

@@ -84,7 +84,7 @@ func TestDecideEveryOrder(t *testing.T) {
 		case got == stopped:
 			t.Errorf("stopped by itself: %+v", c)
 		}
-		if st := stateOf(c, got); (got == 0) == ended(st) && got == 0 {
+		if st := stateOf(c, got, false); (got == 0) == ended(st) && got == 0 {
 			t.Errorf("stateOf(%+v, %s) = %s", c, got, st)
 		}
 		if c.active == 0 || got != 0 {
@@ -112,21 +112,30 @@ func TestStateOf(t *testing.T) {
 		c       counts
 		outcome State
 		want    State
+		pause   bool
 	}{
-		{"all wait", counts{total: 2, unplaced: 2}, 0, queued},
-		{"one placed, one waits", counts{total: 2, unplaced: 1, active: 1}, 0, scheduling},
-		{"all placed", counts{total: 2, active: 2}, 0, dispatching},
-		{"one runs", counts{total: 2, active: 2, running: 1}, 0, running},
-		{"one runs, one waits", counts{total: 2, unplaced: 1, active: 1, running: 1}, 0, running},
-		{"one ended, one waits again", counts{total: 2, unplaced: 1, succeeded: 1}, 0, queued},
-		{"one ended, one on its way", counts{total: 2, active: 1, succeeded: 1}, 0, dispatching},
-		{"decided, one left", counts{total: 2, active: 1, running: 1, failed: 1}, failed, stopping},
-		{"stop asked, two left", counts{total: 2, active: 2}, stopped, stopping},
-		{"decided and over", counts{total: 2, failed: 1, stopped: 1}, failed, failed},
-		{"stopped and over", counts{total: 2, stopped: 2}, stopped, stopped},
-		{"succeeded and over", counts{total: 2, succeeded: 2}, succeeded, succeeded},
+		{"all wait", counts{total: 2, unplaced: 2}, 0, queued, false},
+		{"one placed, one waits", counts{total: 2, unplaced: 1, active: 1}, 0, scheduling, false},
+		{"all placed", counts{total: 2, active: 2}, 0, dispatching, false},
+		{"one runs", counts{total: 2, active: 2, running: 1}, 0, running, false},
+		{"one runs, one waits", counts{total: 2, unplaced: 1, active: 1, running: 1}, 0, running, false},
+		{"one ended, one waits again", counts{total: 2, unplaced: 1, succeeded: 1}, 0, queued, false},
+		{"one ended, one on its way", counts{total: 2, active: 1, succeeded: 1}, 0, dispatching, false},
+		{"decided, one left", counts{total: 2, active: 1, running: 1, failed: 1}, failed, stopping, false},
+		{"stop asked, two left", counts{total: 2, active: 2}, stopped, stopping, false},
+		{"decided and over", counts{total: 2, failed: 1, stopped: 1}, failed, failed, false},
+		{"stopped and over", counts{total: 2, stopped: 2}, stopped, stopped, false},
+		{"succeeded and over", counts{total: 2, succeeded: 2}, succeeded, succeeded, false},
+		{"paused while it waits", counts{total: 2, unplaced: 2}, 0, paused, true},
+		{"paused, all stand still", counts{total: 2, active: 2, paused: 2}, 0, paused, true},
+		{"paused, some wait", counts{total: 3, unplaced: 1, active: 2, paused: 2}, 0, paused, true},
+		{"pausing, one still runs", counts{total: 2, active: 2, running: 1, paused: 1}, 0, running, true},
+		{"pausing, one on its way", counts{total: 2, active: 2, paused: 1}, 0, dispatching, true},
+		{"resuming, none runs yet", counts{total: 2, active: 2, paused: 2}, 0, paused, false},
+		{"resuming, one runs", counts{total: 2, active: 2, running: 1, paused: 1}, 0, running, false},
+		{"stop asked of a paused one", counts{total: 2, active: 2, paused: 2}, stopped, stopping, false},
 	} {
-		if got := stateOf(c.c, c.outcome); got != c.want {
+		if got := stateOf(c.c, c.outcome, c.pause); got != c.want {
 			t.Errorf("%s: stateOf(%+v, %s) = %s, want %s", c.name, c.c, c.outcome, got, c.want)
 		}
 	}

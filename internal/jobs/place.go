@@ -13,6 +13,7 @@ import (
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/scheduler"
@@ -26,7 +27,7 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		items = nil
 		var ids []string
-		err := tx.Query(ctx, `SELECT job_id, waiting_since FROM jobs WHERE unplaced > 0 AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
+		err := tx.Query(ctx, `SELECT job_id, waiting_since FROM jobs WHERE unplaced > 0 AND NOT pause_asked AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
 			var id string
 			var at int64
 			err := row.Scan(&id, &at)
@@ -59,7 +60,7 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 // WaitingCount returns how many jobs have replicas in the queue.
 func (s *Service) WaitingCount(ctx context.Context) (n int64, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM jobs WHERE unplaced > 0`, nil, &n)
+		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM jobs WHERE unplaced > 0 AND NOT pause_asked`, nil, &n)
 		return err
 	})
 	return n, err
@@ -67,7 +68,7 @@ func (s *Service) WaitingCount(ctx context.Context) (n int64, err error) {
 
 // item describes what of a job waits, for the scheduler.
 func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
-	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights}
+	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId}
 	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
 	placed := map[[2]int64]bool{}
 	if r.touched() {
@@ -120,7 +121,7 @@ func task(i int, t *jobsv1.Task) place.Task {
 }
 
 // PlacedTx records where replicas go and returns the placements it took: not
-// those of jobs that were stopped meanwhile. The centers are told after the
+// those of jobs that were stopped or paused meanwhile. The centers are told after the
 // commit.
 func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placement) ([]scheduler.Placement, error) {
 	records := map[string]*record{}
@@ -144,7 +145,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 				}
 			}
 		}
-		if r == nil || r.unplaced == 0 || r.outcome != 0 {
+		if r == nil || r.unplaced == 0 || r.outcome != 0 || r.pauseAsked {
 			continue
 		}
 		number := int64(1)
@@ -155,7 +156,8 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 			number = n
 		}
 		a := &attempt{id: core.NewID("att"), job: p.JobID, task: int64(p.Task), replica: int64(p.Replica), number: number, center: p.Center,
-			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now)}
+			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now),
+			allocation: p.AllocationID, onNodes: p.OnNodes}
 		as = append(as, a)
 		taken = append(taken, p)
 		r.unplaced--
@@ -223,18 +225,23 @@ func unmarkRetries(ctx context.Context, tx *db.Tx, as []*attempt) error {
 }
 
 // Outstanding returns what a center should run and may not know, and what it
-// should stop. See adapters.Work.
-func (s *Service) Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (apply []*adapterv1.Attempt, stop []string, err error) {
+// should stop, suspend or resume. See adapters.Work.
+func (s *Service) Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (out adapters.Wanted, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		apply, stop = nil, nil
+		out = adapters.Wanted{}
 		as, err := queryAttempts(ctx, tx, `ai_center_id = $1 AND ended_at = 0 AND placed_at <= $2 ORDER BY placed_at, attempt_id`, centerID, db.Micros(before))
 		if err != nil {
 			return err
 		}
 		records := map[string]*record{}
 		for _, a := range as {
-			if a.stopAsked {
-				stop = append(stop, a.id)
+			switch {
+			case a.stopAsked:
+				out.Stop = append(out.Stop, a.id)
+			case a.pauseAsked && a.state == running:
+				out.Suspend = append(out.Suspend, a.id)
+			case !a.pauseAsked && a.state == paused:
+				out.Resume = append(out.Resume, a.id)
 			}
 			if !all && (a.state != dispatching || s.wasIssued(a.id)) {
 				continue
@@ -248,15 +255,15 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			}
 			// One to be stopped before its center knew of it is sent too: only the
 			// center can say for certain that it never started.
-			apply = append(apply, message(r, a))
+			out.Apply = append(out.Apply, message(r, a))
 		}
-		lost, err := s.outstandingLost(ctx, tx, centerID, &stop)
+		lost, err := s.outstandingLost(ctx, tx, centerID, &out.Stop)
 		if all { // between two connections a center forgets nothing
-			apply = append(apply, lost...)
+			out.Apply = append(out.Apply, lost...)
 		}
 		return err
 	})
-	return apply, stop, err
+	return out, err
 }
 
 // Issued notes when centers accepted attempts; the first report stores it.
@@ -318,7 +325,7 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 		if err != nil {
 			return err
 		}
-		out = &scheduler.Explained{JobID: r.id}
+		out = &scheduler.Explained{JobID: r.id, Paused: r.pauseAsked}
 		for _, t := range r.spec.Tasks {
 			out.TaskNames = append(out.TaskNames, t.Name)
 		}

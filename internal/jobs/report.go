@@ -22,7 +22,8 @@ type batch struct {
 	order    []*record
 	usage    []metering.Record
 	release  core.Quantities
-	freed    [2]int64 // replicas that end: were running, were waiting
+	drawn    map[string]core.Quantities // given back to allocations
+	freed    [2]int64                   // replicas that end: were running, were waiting
 	started  int64
 	wake     bool
 	final    bool // what fails now is not tried again
@@ -109,6 +110,10 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	if a.state == dispatching && a.number == 1 {
 		b.issued(r, a)
 	}
+	moved := st.Node != "" && st.Node != a.node
+	if moved {
+		a.node = clipText(st.Node, 253)
+	}
 	switch {
 	case over:
 		return b.end(ctx, r, a, st)
@@ -119,9 +124,45 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 		a.state = running
 		r.running++
 		b.started++
+		b.wish(a)
+		return saveAttempt(ctx, b.tx, a)
+	case st.Phase == adapterv1.Phase_PHASE_RUNNING && a.state == paused:
+		a.state = running
+		r.paused--
+		r.running++
+		b.wish(a)
+		return saveAttempt(ctx, b.tx, a)
+	case st.Phase == adapterv1.Phase_PHASE_SUSPENDED && a.state != paused:
+		if a.state == running {
+			r.running--
+		} else {
+			b.started++
+		}
+		a.state = paused
+		r.paused++
+		b.wish(a)
+		return saveAttempt(ctx, b.tx, a)
+	}
+	if moved {
 		return saveAttempt(ctx, b.tx, a)
 	}
 	return nil
+}
+
+// wish tells the center of an attempt that has just begun to run or to stand
+// still if it shall do the other.
+func (b *batch) wish(a *attempt) {
+	if a.stopAsked || a.pauseAsked == (a.state == paused) {
+		return
+	}
+	id, pause := a.id, a.pauseAsked
+	b.tx.AfterCommit(func() {
+		if pause {
+			b.s.ad.Suspend(b.center, []string{id}, nil)
+		} else {
+			b.s.ad.Suspend(b.center, nil, []string{id})
+		}
+	})
 }
 
 // skew is how far a center's clock may be off. A time beyond it cannot be of
@@ -170,15 +211,17 @@ func (b *batch) issued(r *record, a *attempt) {
 // end records how an attempt ended and what that means for its job.
 func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.Status) error {
 	r.active--
-	if a.state == running {
+	switch a.state {
+	case running:
 		r.running--
 		b.freed[0]++
-	} else {
+	case paused:
+		r.paused--
+		b.freed[0]++
+	default:
 		b.freed[1]++
 	}
-	for name, n := range a.resources {
-		b.release[name] += n
-	}
+	b.free(a)
 	now := db.Micros(b.tx.Now)
 	switch {
 	case a.started == 0 && st.EndedAt == 0: // it never started
@@ -203,8 +246,13 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		a.state, a.reason = succeeded, ""
 		r.succeeded++
 	case "stopped":
-		a.state = stopped
-		r.stopped++
+		if a.taken == "" || r.outcome != 0 {
+			a.state = stopped
+			r.stopped++
+			break
+		}
+		a.reason, a.message = "reclaimed", a.taken
+		fallthrough
 	default:
 		a.state = failed
 		if r.outcome == 0 && !b.final && a.number <= int64(r.spec.MaxRetries) {
@@ -238,6 +286,23 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		return b.s.conclude(ctx, b.tx, r, succeeded, "", "", a.ended)
 	}
 	return nil
+}
+
+// free counts what an attempt held: its center's, or an allocation's.
+func (b *batch) free(a *attempt) {
+	to := b.release
+	if a.allocation != "" {
+		if b.drawn == nil {
+			b.drawn = map[string]core.Quantities{}
+		}
+		if b.drawn[a.allocation] == nil {
+			b.drawn[a.allocation] = core.Quantities{}
+		}
+		to = b.drawn[a.allocation]
+	}
+	for name, n := range a.resources {
+		to[name] += n
+	}
 }
 
 // describe says in a few words how a run failed.
@@ -287,6 +352,12 @@ func (b *batch) finish(ctx context.Context) error {
 func (b *batch) book(ctx context.Context) error {
 	if err := b.s.meter.RecordTx(ctx, b.tx, b.usage); err != nil {
 		return err
+	}
+	// Allocations first, as everywhere where both are locked.
+	for _, id := range sortedKeys(b.drawn) {
+		if err := b.s.allocs.GiveBackTx(ctx, b.tx, id, b.drawn[id]); err != nil {
+			return err
+		}
 	}
 	if b.started > 0 {
 		if err := b.s.reg.StartedTx(ctx, b.tx, b.center, b.started); err != nil {

@@ -33,17 +33,18 @@ var migrations embed.FS
 
 // Service owns jobs and their attempts.
 type Service struct {
-	db    *db.DB
-	bus   *bus.Bus
-	ids   *identity.Service
-	reg   *registry.Service
-	ad    *adapters.Service
-	sched *scheduler.Service
-	meter *metering.Service
-	logs  *objects.Chunks
-	log   *slog.Logger
-	hub   *hub
-	key   []byte // signs links to logs
+	db     *db.DB
+	bus    *bus.Bus
+	ids    *identity.Service
+	reg    *registry.Service
+	ad     *adapters.Service
+	sched  *scheduler.Service
+	meter  *metering.Service
+	logs   *objects.Chunks
+	allocs Allocations // nil: there are none
+	log    *slog.Logger
+	hub    *hub
+	key    []byte // signs links to logs
 
 	gather *gatherer
 
@@ -126,6 +127,9 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 			continue
 		}
 		validate(&c, prefix, j, cat)
+		if err := s.checkAllocation(ctx, &c, prefix, j, cat); err != nil {
+			return err
+		}
 		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
 			c.Add(prefix+"policy_weights", "%s", err)
 		}
@@ -206,7 +210,7 @@ func (s *Service) Stop(ctx context.Context, id, why string) (*jobsv1.Job, error)
 // conclude fixes a job's outcome at a time: what waits never starts, what is
 // active is told to stop.
 func (s *Service) conclude(ctx context.Context, tx *db.Tx, r *record, outcome State, reason, message string, at int64) error {
-	r.outcome, r.reason, r.message = outcome, reason, message
+	r.outcome, r.reason, r.message, r.pauseAsked = outcome, reason, message, false
 	if r.unplaced > 0 {
 		r.lastEnd = max(r.lastEnd, at)
 	}
@@ -221,7 +225,7 @@ func (s *Service) conclude(ctx context.Context, tx *db.Tx, r *record, outcome St
 	}
 	byCenter := map[string][]string{}
 	for _, a := range as {
-		a.stopAsked = true
+		a.stopAsked, a.pauseAsked = true, false
 		if err := saveAttempt(ctx, tx, a); err != nil {
 			return err
 		}
@@ -384,6 +388,9 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 		Priority: r.priority, TenantId: r.tenant, UserName: r.userName}
 	if m.StopGraceSeconds == 0 {
 		m.StopGraceSeconds = defaultGrace
+	}
+	if a.onNodes {
+		m.AllocationId = a.allocation
 	}
 	for _, f := range t.Files {
 		m.Files = append(m.Files, &adapterv1.File{Path: f.Path, Content: f.Content, Executable: f.Executable})

@@ -28,6 +28,7 @@ type record struct {
 	schedulingUS, waitingSince       int64
 	counts
 	issued, version int64
+	pauseAsked      bool
 }
 
 // touched reports whether the job may have attempts. Counters do not tell: a
@@ -35,7 +36,8 @@ type record struct {
 func (r *record) touched() bool { return r.version > 1 }
 
 const jobColumns = `job_id, tenant_id, user_id, user_name, name, spec, priority, state, outcome, reason, message, created_at, started_at,
-	ended_at, last_end, placed_at, scheduling_us, waiting_since, total, unplaced, active, running, succeeded, failed, stopped, issued, version`
+	ended_at, last_end, placed_at, scheduling_us, waiting_since, total, unplaced, active, running, succeeded, failed, stopped, issued, version,
+	pause_asked, paused`
 
 var jobColumnList = func() []string {
 	parts := strings.Split(jobColumns, ",")
@@ -47,13 +49,15 @@ var jobColumnList = func() []string {
 
 func (r *record) values() []any {
 	return []any{r.id, r.tenant, r.user, r.userName, r.name, r.rawSpec, r.priority, int64(r.state), int64(r.outcome), r.reason, r.message, r.created, r.started,
-		r.ended, r.lastEnd, r.placed, r.schedulingUS, r.waitingSince, r.total, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version}
+		r.ended, r.lastEnd, r.placed, r.schedulingUS, r.waitingSince, r.total, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version,
+		r.pauseAsked, r.paused}
 }
 
 func scanJob(row db.Row) (*record, error) {
 	r := &record{spec: &jobsv1.JobSpec{}}
 	err := row.Scan(&r.id, &r.tenant, &r.user, &r.userName, &r.name, &r.rawSpec, &r.priority, &r.state, &r.outcome, &r.reason, &r.message, &r.created, &r.started,
-		&r.ended, &r.lastEnd, &r.placed, &r.schedulingUS, &r.waitingSince, &r.total, &r.unplaced, &r.active, &r.running, &r.succeeded, &r.failed, &r.stopped, &r.issued, &r.version)
+		&r.ended, &r.lastEnd, &r.placed, &r.schedulingUS, &r.waitingSince, &r.total, &r.unplaced, &r.active, &r.running, &r.succeeded, &r.failed, &r.stopped, &r.issued, &r.version,
+		&r.pauseAsked, &r.paused)
 	if err != nil {
 		return nil, err
 	}
@@ -118,15 +122,17 @@ func loadJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*record, error) {
 
 // saveJob writes what can change and counts the change.
 func saveJob(ctx context.Context, tx *db.Tx, r *record) error {
-	r.state = stateOf(r.counts, r.outcome)
+	r.state = stateOf(r.counts, r.outcome, r.pauseAsked)
 	if ended(r.state) && r.ended == 0 {
 		r.ended = r.lastEnd
 	}
 	r.version++
 	_, err := tx.Exec(ctx, `UPDATE jobs SET priority = $2, state = $3, outcome = $4, reason = $5, message = $6, started_at = $7, ended_at = $8, placed_at = $9,
-		scheduling_us = $10, waiting_since = $11, unplaced = $12, active = $13, running = $14, succeeded = $15, failed = $16, stopped = $17, issued = $18, version = $19, last_end = $20
+		scheduling_us = $10, waiting_since = $11, unplaced = $12, active = $13, running = $14, succeeded = $15, failed = $16, stopped = $17, issued = $18, version = $19, last_end = $20,
+		pause_asked = $21, paused = $22
 		WHERE job_id = $1`, r.id, r.priority, int64(r.state), int64(r.outcome), r.reason, r.message, r.started, r.ended, r.placed,
-		r.schedulingUS, r.waitingSince, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version, r.lastEnd)
+		r.schedulingUS, r.waitingSince, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version, r.lastEnd,
+		r.pauseAsked, r.paused)
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", r.id, err)
 	}
@@ -142,14 +148,19 @@ type attempt struct {
 	price                  int64
 	state                  State
 	stopAsked, retry, lost bool
+	pauseAsked             bool
 	reason, message        string
 	placed, started, ended int64
 	exitCode, cpuUS, peak  int64
+	node                   string // where it runs, "": not known
+	taken                  string // why it is taken away from there; "": it is not
+	allocation             string // that it draws on
+	onNodes                bool   // kept to the nodes of the allocation
 	logInline              []byte // nil: not inline
 }
 
 const attemptColumns = `attempt_id, job_id, task_index, replica_index, attempt, ai_center_id, spec_id, resources, price, decision_id, state, stop_asked, retry,
-	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak`
+	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak, node, taken, allocation_id, on_nodes, pause_asked`
 
 var attemptColumnList = func() []string {
 	parts := strings.Split(attemptColumns, ",")
@@ -163,7 +174,7 @@ func scanAttempt(row db.Row) (*attempt, error) {
 	a := &attempt{}
 	var res string
 	err := row.Scan(&a.id, &a.job, &a.task, &a.replica, &a.number, &a.center, &a.spec, &res, &a.price, &a.decision, &a.state, &a.stopAsked, &a.retry,
-		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak)
+		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak, &a.node, &a.taken, &a.allocation, &a.onNodes, &a.pauseAsked)
 	if err != nil {
 		return nil, err
 	}
@@ -181,15 +192,15 @@ func insertAttempts(ctx context.Context, tx *db.Tx, as []*attempt) error {
 			return fmt.Errorf("resources of %s: %w", a.id, err)
 		}
 		rows[i] = []any{a.id, a.job, a.task, a.replica, a.number, a.center, a.spec, string(res), a.price, a.decision, int64(a.state), a.stopAsked, a.retry,
-			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak}
+			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked}
 	}
 	return tx.Insert(ctx, "attempts", attemptColumnList, rows)
 }
 
 func saveAttempt(ctx context.Context, tx *db.Tx, a *attempt) error {
 	_, err := tx.Exec(ctx, `UPDATE attempts SET state = $2, retry = $3, reason = $4, message = $5, started_at = $6, ended_at = $7, exit_code = $8,
-		cpu_us = $9, memory_peak = $10, log_inline = $11, stop_asked = $12, lost = $13 WHERE attempt_id = $1`,
-		a.id, int64(a.state), a.retry, a.reason, a.message, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.logInline, a.stopAsked, a.lost)
+		cpu_us = $9, memory_peak = $10, log_inline = $11, stop_asked = $12, lost = $13, node = $14, pause_asked = $15 WHERE attempt_id = $1`,
+		a.id, int64(a.state), a.retry, a.reason, a.message, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.logInline, a.stopAsked, a.lost, a.node, a.pauseAsked)
 	if err != nil {
 		return fmt.Errorf("save attempt %s: %w", a.id, err)
 	}

@@ -127,6 +127,11 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 		if err != nil {
 			return nil, err
 		}
+		for _, d := range waiting {
+			if ex.Paused {
+				d.Summary = "is not placed while the job is paused"
+			}
+		}
 		res.Decisions = append(res.Decisions, waiting...)
 	}
 	for _, d := range res.Decisions {
@@ -181,11 +186,7 @@ func (s *Service) explainWaiting(ctx context.Context, it *Item) ([]*schedulerv1.
 		}
 		return out, nil
 	}
-	ps, err := s.snapshotFor(ctx, snap, []place.Work{w})
-	if err != nil {
-		return nil, err
-	}
-	res, err := place.Plan(ps, []place.Work{w}, set, place.Options{})
+	res, _, err := s.plan(ctx, snap, []place.Work{w}, map[string]string{w.ID: it.AllocationID}, set)
 	if err != nil {
 		return nil, err
 	}

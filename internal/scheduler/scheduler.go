@@ -56,6 +56,8 @@ type Item struct {
 	Work    place.Work
 	Weights map[string]int32 // own policy weights; empty: the platform's
 	Since   int64            // when it was last put in the queue, microseconds
+	// AllocationID is what it draws on; "": what centers have free.
+	AllocationID string
 }
 
 // Placement gives a replica its place.
@@ -67,6 +69,8 @@ type Placement struct {
 	Resources     core.Quantities
 	Price         int64 // fen per hour
 	DecisionID    string
+	AllocationID  string // that it draws on; "": on what its center has free
+	OnNodes       bool   // it may run on the allocation's nodes only
 }
 
 // PlacedReplica is a placement made, for explaining.
@@ -82,6 +86,7 @@ type Explained struct {
 	TaskNames []string
 	Placed    []PlacedReplica
 	Waiting   *Item // nil: nothing waits
+	Paused    bool  // what waits is not placed
 }
 
 // Source owns what waits; implemented by jobs.
@@ -105,6 +110,7 @@ type Service struct {
 	reg  *registry.Service
 	log  *slog.Logger
 	src  Source
+	room Allocations // nil: there are none
 	tags *tags.Service
 	wake chan struct{}
 	enc  *zstd.Encoder
@@ -277,7 +283,7 @@ func (q *queue) pick() []*entry {
 // the same room.
 func shapeOf(it *Item) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v|", it.Work.Gang)
+	fmt.Fprintf(&b, "%v %s|", it.Work.Gang, it.AllocationID)
 	for _, t := range it.Work.Tasks {
 		fmt.Fprintf(&b, "%s %s %d %v %v %d %d %q;", t.Spec, t.Image, t.Replicas, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value, t.Expression)
 	}
@@ -418,18 +424,14 @@ func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, er
 			works = append(works, w)
 		}
 	}
-	ps, err := s.snapshotFor(ctx, snap, works)
+	res, rooms, err := s.plan(ctx, snap, works, allocationsOf(picked), set)
 	if err != nil {
 		return false, err
-	}
-	res, err := place.Plan(ps, works, set, place.Options{})
-	if err != nil {
-		return false, fmt.Errorf("plan: %w", err)
 	}
 	if len(res.Placements) == 0 {
 		return false, nil
 	}
-	taken, err := s.commit(ctx, snap, res.Placements, q)
+	taken, err := s.commit(ctx, snap, res.Placements, q, rooms)
 	if err != nil {
 		return false, err
 	}
@@ -521,7 +523,7 @@ func kindOf(q core.Quantities) string {
 }
 
 // commit stores what was decided, all or nothing.
-func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placements []place.Placement, q *queue) (taken int, err error) {
+func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placements []place.Placement, q *queue, rooms map[string]Room) (taken int, err error) {
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		taken = 0
 		ids := map[*place.Decision]map[string]string{} // one record per decision and job
@@ -545,6 +547,7 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placement
 			if list[i], err = placement(snap, q, p, id); err != nil {
 				return err
 			}
+			list[i].OnNodes = rooms[list[i].AllocationID].OnNodes
 		}
 		got, err := s.src.PlacedTx(ctx, tx, list)
 		if err != nil {
@@ -560,15 +563,32 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placement
 }
 
 func (s *Service) reserve(ctx context.Context, tx *db.Tx, ps []Placement) error {
-	sums, counts := map[string]core.Quantities{}, map[string]int64{}
+	sums, counts, draws := map[string]core.Quantities{}, map[string]int64{}, map[string]core.Quantities{}
 	for _, p := range ps {
 		if sums[p.Center] == nil {
 			sums[p.Center] = core.Quantities{}
 		}
+		to := sums[p.Center]
+		if p.AllocationID != "" {
+			if draws[p.AllocationID] == nil {
+				draws[p.AllocationID] = core.Quantities{}
+			}
+			to = draws[p.AllocationID]
+		}
 		for name, n := range p.Resources {
-			sums[p.Center][name] += n
+			to[name] += n
 		}
 		counts[p.Center]++
+	}
+	// Allocations first, as everywhere where both are locked.
+	for _, id := range slices.Sorted(keys(draws)) {
+		ok, err := s.room.DrawTx(ctx, tx, id, draws[id])
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fault.New(fault.Conflict, "allocation %s has less room than it said", id)
+		}
 	}
 	// In one order everywhere, so that concurrent transactions do not lock crosswise.
 	for _, center := range slices.Sorted(keys(sums)) {
@@ -611,7 +631,7 @@ func placement(snap *registry.Snapshot, q *queue, p place.Placement, decisionID 
 	if spec == nil || center == nil {
 		return out, fmt.Errorf("placed %s by a specification or center that is gone", p.Work)
 	}
-	out.Resources = spec.Quantity
+	out.Resources, out.AllocationID = spec.Quantity, e.AllocationID
 	out.Price = int64(center.Offers[out.Spec])
 	return out, nil
 }

@@ -3000,7 +3000,9 @@ type HeartbeatRequest struct {
 	// The agent has just started or reconnected: send what should run.
 	Resync bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
 	// With inventory: the machine the gateway runs on.
-	Node          *Node `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	Node *Node `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	// With inventory: the optional calls the gateway answers.
+	Features      []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3059,6 +3061,13 @@ func (x *HeartbeatRequest) GetResync() bool {
 func (x *HeartbeatRequest) GetNode() *Node {
 	if x != nil {
 		return x.Node
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetFeatures() []Feature {
+	if x != nil {
+		return x.Features
 	}
 	return nil
 }
@@ -3211,6 +3220,300 @@ func (x *PutLogResponse) GetStored() int64 {
 		return x.Stored
 	}
 	return 0
+}
+
+// Exec over the bus. The platform asks the agent to start a command in a
+// session that it names. From then on the agent asks, in two loops on the
+// session's own subjects: it puts what the command writes, and takes what is
+// for the command. Each loop has one request under way, so a slow reader
+// slows the command and not the bus; a request that is repeated has the same
+// sequence and gets the same answer. A side that does not hear from the other
+// for fifteen seconds gives the session up, and the command is killed.
+type OpenExecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Letters and digits, at most 64.
+	Session       string     `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Start         *ExecStart `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExecRequest) Reset() {
+	*x = OpenExecRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExecRequest) ProtoMessage() {}
+
+func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
+func (*OpenExecRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *OpenExecRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *OpenExecRequest) GetStart() *ExecStart {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+// The command runs.
+type OpenExecResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExecResponse) Reset() {
+	*x = OpenExecResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExecResponse) ProtoMessage() {}
+
+func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
+func (*OpenExecResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
+}
+
+type PutExecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1.
+	Sequence      int64         `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Response      *ExecResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutExecRequest) Reset() {
+	*x = PutExecRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutExecRequest) ProtoMessage() {}
+
+func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutExecRequest.ProtoReflect.Descriptor instead.
+func (*PutExecRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *PutExecRequest) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *PutExecRequest) GetResponse() *ExecResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+type PutExecResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nobody listens any more: end the command.
+	Closed        bool `protobuf:"varint,1,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutExecResponse) Reset() {
+	*x = PutExecResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutExecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutExecResponse) ProtoMessage() {}
+
+func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutExecResponse.ProtoReflect.Descriptor instead.
+func (*PutExecResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *PutExecResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+type TakeExecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1.
+	Sequence      int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeExecRequest) Reset() {
+	*x = TakeExecRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeExecRequest) ProtoMessage() {}
+
+func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeExecRequest.ProtoReflect.Descriptor instead.
+func (*TakeExecRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *TakeExecRequest) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+// Answered when there is something, and after five seconds in any case.
+type TakeExecResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Requests []*ExecRequest         `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	// As in PutExecResponse.
+	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeExecResponse) Reset() {
+	*x = TakeExecResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeExecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeExecResponse) ProtoMessage() {}
+
+func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeExecResponse.ProtoReflect.Descriptor instead.
+func (*TakeExecResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *TakeExecResponse) GetRequests() []*ExecRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *TakeExecResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
 }
 
 var File_yunhe_adapter_v1_adapter_proto protoreflect.FileDescriptor
@@ -3455,12 +3758,13 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xd2\x01\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\x89\x02\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
 	"\x06resync\x18\x03 \x01(\bR\x06resync\x12*\n" +
-	"\x04node\x18\x04 \x01(\v2\x16.yunhe.adapter.v1.NodeR\x04node\"\x13\n" +
+	"\x04node\x18\x04 \x01(\v2\x16.yunhe.adapter.v1.NodeR\x04node\x125\n" +
+	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
@@ -3469,7 +3773,21 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\bR\x03end\"(\n" +
 	"\x0ePutLogResponse\x12\x16\n" +
-	"\x06stored\x18\x01 \x01(\x03R\x06stored*\x80\x01\n" +
+	"\x06stored\x18\x01 \x01(\x03R\x06stored\"^\n" +
+	"\x0fOpenExecRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x121\n" +
+	"\x05start\x18\x02 \x01(\v2\x1b.yunhe.adapter.v1.ExecStartR\x05start\"\x12\n" +
+	"\x10OpenExecResponse\"h\n" +
+	"\x0ePutExecRequest\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12:\n" +
+	"\bresponse\x18\x02 \x01(\v2\x1e.yunhe.adapter.v1.ExecResponseR\bresponse\")\n" +
+	"\x0fPutExecResponse\x12\x16\n" +
+	"\x06closed\x18\x01 \x01(\bR\x06closed\"-\n" +
+	"\x0fTakeExecRequest\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\"e\n" +
+	"\x10TakeExecResponse\x129\n" +
+	"\brequests\x18\x01 \x03(\v2\x1d.yunhe.adapter.v1.ExecRequestR\brequests\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed*\x80\x01\n" +
 	"\x04Part\x12\x14\n" +
 	"\x10PART_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPART_ACCOUNT\x10\x01\x12\r\n" +
@@ -3519,7 +3837,7 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
 	(Feature)(0),                  // 1: yunhe.adapter.v1.Feature
@@ -3569,42 +3887,48 @@ var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(*HeartbeatResponse)(nil),     // 45: yunhe.adapter.v1.HeartbeatResponse
 	(*PutLogRequest)(nil),         // 46: yunhe.adapter.v1.PutLogRequest
 	(*PutLogResponse)(nil),        // 47: yunhe.adapter.v1.PutLogResponse
-	nil,                           // 48: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 49: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 50: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	nil,                           // 51: yunhe.adapter.v1.Node.CapacityEntry
-	nil,                           // 52: yunhe.adapter.v1.Node.AllocatableEntry
-	nil,                           // 53: yunhe.adapter.v1.Node.LabelsEntry
-	nil,                           // 54: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 55: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*OpenExecRequest)(nil),       // 48: yunhe.adapter.v1.OpenExecRequest
+	(*OpenExecResponse)(nil),      // 49: yunhe.adapter.v1.OpenExecResponse
+	(*PutExecRequest)(nil),        // 50: yunhe.adapter.v1.PutExecRequest
+	(*PutExecResponse)(nil),       // 51: yunhe.adapter.v1.PutExecResponse
+	(*TakeExecRequest)(nil),       // 52: yunhe.adapter.v1.TakeExecRequest
+	(*TakeExecResponse)(nil),      // 53: yunhe.adapter.v1.TakeExecResponse
+	nil,                           // 54: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 55: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 56: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 57: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 58: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 59: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 60: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 61: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
 	1,  // 1: yunhe.adapter.v1.DescribeResponse.features:type_name -> yunhe.adapter.v1.Feature
 	8,  // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	48, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	54, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
 	10, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	49, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	55, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
 	9,  // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
-	50, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	56, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
 	8,  // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
 	13, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
 	15, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
 	2,  // 11: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
-	51, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
-	52, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	57, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	58, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
 	14, // 14: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
-	53, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
-	56, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	59, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	62, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
 	21, // 17: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
 	16, // 18: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
 	18, // 19: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
 	19, // 20: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
 	20, // 21: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
 	17, // 22: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
-	54, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	55, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	60, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	61, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
 	22, // 25: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
 	3,  // 26: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
 	23, // 27: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
@@ -3617,31 +3941,35 @@ var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	8,  // 34: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
 	15, // 35: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
 	13, // 36: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
-	4,  // 37: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	6,  // 38: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	11, // 39: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	25, // 40: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	28, // 41: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	30, // 42: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	32, // 43: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	34, // 44: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
-	36, // 45: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
-	40, // 46: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
-	5,  // 47: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	7,  // 48: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	12, // 49: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	26, // 50: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	29, // 51: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	31, // 52: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	33, // 53: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	35, // 54: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
-	39, // 55: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
-	41, // 56: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
-	47, // [47:57] is the sub-list for method output_type
-	37, // [37:47] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	1,  // 37: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
+	37, // 38: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	39, // 39: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
+	36, // 40: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
+	4,  // 41: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	6,  // 42: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	11, // 43: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	25, // 44: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	28, // 45: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	30, // 46: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	32, // 47: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	34, // 48: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
+	36, // 49: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
+	40, // 50: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
+	5,  // 51: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	7,  // 52: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	12, // 53: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	26, // 54: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	29, // 55: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	31, // 56: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	33, // 57: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	35, // 58: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
+	39, // 59: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
+	41, // 60: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
+	51, // [51:61] is the sub-list for method output_type
+	41, // [41:51] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -3655,7 +3983,7 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,8 +38,9 @@ const (
 	// Placed, on its way to the center.
 	State_STATE_DISPATCHING State = 3
 	// Accepted by the center, not running yet.
-	State_STATE_PENDING   State = 4
-	State_STATE_RUNNING   State = 5
+	State_STATE_PENDING State = 4
+	State_STATE_RUNNING State = 5
+	// Stands still, as asked: see PauseJob.
 	State_STATE_PAUSED    State = 6
 	State_STATE_MIGRATING State = 7
 	// Asked to end, not ended yet.
@@ -887,9 +888,14 @@ type Job struct {
 	// Centers the replicas are or were on, sorted.
 	CenterIds []string `protobuf:"bytes,21,rep,name=center_ids,json=centerIds,proto3" json:"center_ids,omitempty"`
 	// Counts the changes of this job; for watching.
-	Version       int64 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Version int64 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`
+	// It shall be paused. While its state is another, it is on the way there;
+	// paused without this, it is on the way back.
+	PauseAsked bool `protobuf:"varint,23,opt,name=pause_asked,json=pauseAsked,proto3" json:"pause_asked,omitempty"`
+	// Replicas that stand still; not among those running.
+	ReplicasPaused int32 `protobuf:"varint,24,opt,name=replicas_paused,json=replicasPaused,proto3" json:"replicas_paused,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -1072,6 +1078,20 @@ func (x *Job) GetCenterIds() []string {
 func (x *Job) GetVersion() int64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *Job) GetPauseAsked() bool {
+	if x != nil {
+		return x.PauseAsked
+	}
+	return false
+}
+
+func (x *Job) GetReplicasPaused() int32 {
+	if x != nil {
+		return x.ReplicasPaused
 	}
 	return 0
 }
@@ -1552,6 +1572,94 @@ func (x *StopJobRequest) GetReason() string {
 	return ""
 }
 
+type PauseJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseJobRequest) Reset() {
+	*x = PauseJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseJobRequest) ProtoMessage() {}
+
+func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
+func (*PauseJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PauseJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+type ResumeJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeJobRequest) Reset() {
+	*x = ResumeJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeJobRequest) ProtoMessage() {}
+
+func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
+func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ResumeJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
 type WriteOffJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1569,7 +1677,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1689,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1702,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -1634,7 +1742,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1754,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1767,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -1677,7 +1785,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1797,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1810,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 type GetJobStatsRequest struct {
@@ -1713,7 +1821,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1833,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1846,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 type GetJobStatsResponse struct {
@@ -1755,7 +1863,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1875,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1888,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -1814,7 +1922,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1934,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1947,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -1858,7 +1966,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1978,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1991,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -1910,7 +2018,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2030,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2043,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -1991,7 +2099,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2111,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2124,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2116,7 +2224,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\vcost_micros\x18\x10 \x01(\x03R\n" +
 	"costMicros\x12\x14\n" +
 	"\x05price\x18\x11 \x01(\x03R\x05price\x12\x12\n" +
-	"\x04node\x18\x12 \x01(\tR\x04node\"\xff\x06\n" +
+	"\x04node\x18\x12 \x01(\tR\x04node\"\xc9\a\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12*\n" +
 	"\x04spec\x18\x02 \x01(\v2\x16.yunhe.jobs.v1.JobSpecR\x04spec\x12\x1b\n" +
@@ -2143,7 +2251,10 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\bcost_fen\x18\x14 \x01(\x03R\acostFen\x12\x1d\n" +
 	"\n" +
 	"center_ids\x18\x15 \x03(\tR\tcenterIds\x12\x18\n" +
-	"\aversion\x18\x16 \x01(\x03R\aversion\"[\n" +
+	"\aversion\x18\x16 \x01(\x03R\aversion\x12\x1f\n" +
+	"\vpause_asked\x18\x17 \x01(\bR\n" +
+	"pauseAsked\x12'\n" +
+	"\x0freplicas_paused\x18\x18 \x01(\x05R\x0ereplicasPaused\"[\n" +
 	"\x10SubmitJobRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
@@ -2179,7 +2290,11 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\t_priority\"?\n" +
 	"\x0eStopJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"{\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"(\n" +
+	"\x0fPauseJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\")\n" +
+	"\x10ResumeJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"{\n" +
 	"\x12WriteOffJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12 \n" +
@@ -2234,7 +2349,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\rFailurePolicy\x12\x1e\n" +
 	"\x1aFAILURE_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FAILURE_POLICY_ALL\x10\x01\x12\x16\n" +
-	"\x12FAILURE_POLICY_ANY\x10\x022\xc9\t\n" +
+	"\x12FAILURE_POLICY_ANY\x10\x022\xb0\v\n" +
 	"\n" +
 	"JobService\x12c\n" +
 	"\tSubmitJob\x12\x1f.yunhe.jobs.v1.SubmitJobRequest\x1a\x12.yunhe.jobs.v1.Job\"!\x8a\x80\x19\n" +
@@ -2248,7 +2363,11 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\tUpdateJob\x12\x1f.yunhe.jobs.v1.UpdateJobRequest\x1a\x12.yunhe.jobs.v1.Job\"*\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x16:\x01*2\x11/v1/jobs/{job_id}\x12m\n" +
 	"\aStopJob\x12\x1d.yunhe.jobs.v1.StopJobRequest\x1a\x12.yunhe.jobs.v1.Job\"/\x8a\x80\x19\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/jobs/{job_id}/stop\x12~\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/jobs/{job_id}/stop\x12p\n" +
+	"\bPauseJob\x12\x1e.yunhe.jobs.v1.PauseJobRequest\x1a\x12.yunhe.jobs.v1.Job\"0\x8a\x80\x19\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/jobs/{job_id}/pause\x12s\n" +
+	"\tResumeJob\x12\x1f.yunhe.jobs.v1.ResumeJobRequest\x1a\x12.yunhe.jobs.v1.Job\"1\x8a\x80\x19\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/jobs/{job_id}/resume\x12~\n" +
 	"\vWriteOffJob\x12!.yunhe.jobs.v1.WriteOffJobRequest\x1a\x12.yunhe.jobs.v1.Job\"8\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/jobs/{job_id}/write-off\x12w\n" +
 	"\tDeleteJob\x12\x1f.yunhe.jobs.v1.DeleteJobRequest\x1a .yunhe.jobs.v1.DeleteJobResponse\"'\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x13*\x11/v1/jobs/{job_id}\x12x\n" +
@@ -2269,7 +2388,7 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
@@ -2288,48 +2407,50 @@ var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(*ListJobsResponse)(nil),      // 14: yunhe.jobs.v1.ListJobsResponse
 	(*UpdateJobRequest)(nil),      // 15: yunhe.jobs.v1.UpdateJobRequest
 	(*StopJobRequest)(nil),        // 16: yunhe.jobs.v1.StopJobRequest
-	(*WriteOffJobRequest)(nil),    // 17: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 18: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 19: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 20: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 21: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 22: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 23: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 24: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 25: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 26: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 27: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 28: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 29: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*PauseJobRequest)(nil),       // 17: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 18: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 19: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 20: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 21: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 22: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 23: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 24: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 25: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 26: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 27: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 28: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 29: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 30: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 31: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
-	26, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	28, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
 	4,  // 1: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
 	3,  // 2: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
 	5,  // 3: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
 	1,  // 4: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
 	2,  // 5: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	27, // 6: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	28, // 7: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	29, // 6: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	30, // 7: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
 	0,  // 8: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	30, // 9: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	30, // 10: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	30, // 11: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 9: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	32, // 10: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	32, // 11: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
 	6,  // 12: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
 	0,  // 13: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	30, // 14: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	30, // 15: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	30, // 16: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	30, // 17: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	32, // 14: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	32, // 15: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	32, // 16: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 17: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
 	7,  // 18: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
 	6,  // 19: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
 	6,  // 20: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
 	0,  // 21: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	30, // 22: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	30, // 23: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	32, // 22: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	32, // 23: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
 	8,  // 24: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	29, // 25: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	31, // 25: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
 	8,  // 26: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
 	9,  // 27: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
 	10, // 28: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
@@ -2337,24 +2458,28 @@ var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	13, // 30: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
 	15, // 31: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
 	16, // 32: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	17, // 33: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	18, // 34: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	20, // 35: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	22, // 36: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	24, // 37: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	8,  // 38: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	11, // 39: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	8,  // 40: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	14, // 41: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	8,  // 42: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 43: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 44: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	19, // 45: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	21, // 46: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	23, // 47: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	25, // 48: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	38, // [38:49] is the sub-list for method output_type
-	27, // [27:38] is the sub-list for method input_type
+	17, // 33: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	18, // 34: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	19, // 35: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	20, // 36: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	22, // 37: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	24, // 38: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	26, // 39: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	8,  // 40: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	11, // 41: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	8,  // 42: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	14, // 43: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	8,  // 44: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 45: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 46: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 47: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	8,  // 48: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	21, // 49: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	23, // 50: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	25, // 51: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	27, // 52: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	40, // [40:53] is the sub-list for method output_type
+	27, // [27:40] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -2372,7 +2497,7 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,6 +46,10 @@ const (
 	JobServiceUpdateJobProcedure = "/yunhe.jobs.v1.JobService/UpdateJob"
 	// JobServiceStopJobProcedure is the fully-qualified name of the JobService's StopJob RPC.
 	JobServiceStopJobProcedure = "/yunhe.jobs.v1.JobService/StopJob"
+	// JobServicePauseJobProcedure is the fully-qualified name of the JobService's PauseJob RPC.
+	JobServicePauseJobProcedure = "/yunhe.jobs.v1.JobService/PauseJob"
+	// JobServiceResumeJobProcedure is the fully-qualified name of the JobService's ResumeJob RPC.
+	JobServiceResumeJobProcedure = "/yunhe.jobs.v1.JobService/ResumeJob"
 	// JobServiceWriteOffJobProcedure is the fully-qualified name of the JobService's WriteOffJob RPC.
 	JobServiceWriteOffJobProcedure = "/yunhe.jobs.v1.JobService/WriteOffJob"
 	// JobServiceDeleteJobProcedure is the fully-qualified name of the JobService's DeleteJob RPC.
@@ -76,6 +80,18 @@ type JobServiceClient interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Pauses a job: replicas that wait are not placed, those that run stand still
+	// where they are and keep what they hold, which is billed as if they ran;
+	// their timeout does not count the time. The job is PAUSED once none of its
+	// replicas runs; until then pause_asked says that it is on the way. Fails
+	// with CONFLICT, changing nothing, if the job is ending or has ended, or has
+	// runs at centers that cannot pause, which are named. A paused job is
+	// answered as it is, and can be stopped.
+	PauseJob(context.Context, *v1.PauseJobRequest) (*v1.Job, error)
+	// Undoes PauseJob: what stood still goes on, what waits is placed again. A
+	// job that is not paused is answered as it is; one that is ending or has
+	// ended fails with CONFLICT.
+	ResumeJob(context.Context, *v1.ResumeJobRequest) (*v1.Job, error)
 	// Writes off a job's runs at centers that are gone: not heard of for longer
 	// than 10 seconds, or without their gateway. Each ends as failed with the
 	// reason "lost", at the last moment its center was heard of; it is billed up
@@ -146,6 +162,18 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("StopJob")),
 			connect.WithClientOptions(opts...),
 		),
+		pauseJob: connect.NewClient[v1.PauseJobRequest, v1.Job](
+			httpClient,
+			baseURL+JobServicePauseJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("PauseJob")),
+			connect.WithClientOptions(opts...),
+		),
+		resumeJob: connect.NewClient[v1.ResumeJobRequest, v1.Job](
+			httpClient,
+			baseURL+JobServiceResumeJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ResumeJob")),
+			connect.WithClientOptions(opts...),
+		),
 		writeOffJob: connect.NewClient[v1.WriteOffJobRequest, v1.Job](
 			httpClient,
 			baseURL+JobServiceWriteOffJobProcedure,
@@ -187,6 +215,8 @@ type jobServiceClient struct {
 	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
 	updateJob   *connect.Client[v1.UpdateJobRequest, v1.Job]
 	stopJob     *connect.Client[v1.StopJobRequest, v1.Job]
+	pauseJob    *connect.Client[v1.PauseJobRequest, v1.Job]
+	resumeJob   *connect.Client[v1.ResumeJobRequest, v1.Job]
 	writeOffJob *connect.Client[v1.WriteOffJobRequest, v1.Job]
 	deleteJob   *connect.Client[v1.DeleteJobRequest, v1.DeleteJobResponse]
 	getJobStats *connect.Client[v1.GetJobStatsRequest, v1.GetJobStatsResponse]
@@ -248,6 +278,24 @@ func (c *jobServiceClient) StopJob(ctx context.Context, req *v1.StopJobRequest) 
 	return nil, err
 }
 
+// PauseJob calls yunhe.jobs.v1.JobService.PauseJob.
+func (c *jobServiceClient) PauseJob(ctx context.Context, req *v1.PauseJobRequest) (*v1.Job, error) {
+	response, err := c.pauseJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResumeJob calls yunhe.jobs.v1.JobService.ResumeJob.
+func (c *jobServiceClient) ResumeJob(ctx context.Context, req *v1.ResumeJobRequest) (*v1.Job, error) {
+	response, err := c.resumeJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WriteOffJob calls yunhe.jobs.v1.JobService.WriteOffJob.
 func (c *jobServiceClient) WriteOffJob(ctx context.Context, req *v1.WriteOffJobRequest) (*v1.Job, error) {
 	response, err := c.writeOffJob.CallUnary(ctx, connect.NewRequest(req))
@@ -303,6 +351,18 @@ type JobServiceHandler interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Pauses a job: replicas that wait are not placed, those that run stand still
+	// where they are and keep what they hold, which is billed as if they ran;
+	// their timeout does not count the time. The job is PAUSED once none of its
+	// replicas runs; until then pause_asked says that it is on the way. Fails
+	// with CONFLICT, changing nothing, if the job is ending or has ended, or has
+	// runs at centers that cannot pause, which are named. A paused job is
+	// answered as it is, and can be stopped.
+	PauseJob(context.Context, *v1.PauseJobRequest) (*v1.Job, error)
+	// Undoes PauseJob: what stood still goes on, what waits is placed again. A
+	// job that is not paused is answered as it is; one that is ending or has
+	// ended fails with CONFLICT.
+	ResumeJob(context.Context, *v1.ResumeJobRequest) (*v1.Job, error)
 	// Writes off a job's runs at centers that are gone: not heard of for longer
 	// than 10 seconds, or without their gateway. Each ends as failed with the
 	// reason "lost", at the last moment its center was heard of; it is billed up
@@ -369,6 +429,18 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("StopJob")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServicePauseJobHandler := connect.NewUnaryHandlerSimple(
+		JobServicePauseJobProcedure,
+		svc.PauseJob,
+		connect.WithSchema(jobServiceMethods.ByName("PauseJob")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceResumeJobHandler := connect.NewUnaryHandlerSimple(
+		JobServiceResumeJobProcedure,
+		svc.ResumeJob,
+		connect.WithSchema(jobServiceMethods.ByName("ResumeJob")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceWriteOffJobHandler := connect.NewUnaryHandlerSimple(
 		JobServiceWriteOffJobProcedure,
 		svc.WriteOffJob,
@@ -413,6 +485,10 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceUpdateJobHandler.ServeHTTP(w, r)
 		case JobServiceStopJobProcedure:
 			jobServiceStopJobHandler.ServeHTTP(w, r)
+		case JobServicePauseJobProcedure:
+			jobServicePauseJobHandler.ServeHTTP(w, r)
+		case JobServiceResumeJobProcedure:
+			jobServiceResumeJobHandler.ServeHTTP(w, r)
 		case JobServiceWriteOffJobProcedure:
 			jobServiceWriteOffJobHandler.ServeHTTP(w, r)
 		case JobServiceDeleteJobProcedure:
@@ -454,6 +530,14 @@ func (UnimplementedJobServiceHandler) UpdateJob(context.Context, *v1.UpdateJobRe
 
 func (UnimplementedJobServiceHandler) StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.StopJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) PauseJob(context.Context, *v1.PauseJobRequest) (*v1.Job, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.PauseJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) ResumeJob(context.Context, *v1.ResumeJobRequest) (*v1.Job, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.ResumeJob is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) WriteOffJob(context.Context, *v1.WriteOffJobRequest) (*v1.Job, error) {

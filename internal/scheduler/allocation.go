@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// Room is what an allocation has for the work that names it.
+type Room struct {
+	CenterID    string
+	Total, Free core.Quantities
+	OnNodes     bool // it is made of nodes
+}
+
+// Allocations holds resources that work may draw on, implemented by control.
+type Allocations interface {
+	// Rooms returns the room of those of the allocations that are granted.
+	Rooms(ctx context.Context, ids []string) (map[string]Room, error)
+	// DrawTx takes all of q from an allocation or nothing; ok is false if it
+	// has less, or is not granted any more.
+	DrawTx(ctx context.Context, tx *db.Tx, id string, q core.Quantities) (ok bool, err error)
+}
+
+// SetAllocations says who holds allocations; without it work that names one waits.
+func (s *Service) SetAllocations(a Allocations) { s.room = a }
+
+func allocationsOf(picked []*entry) map[string]string {
+	out := map[string]string{}
+	for _, e := range picked {
+		if e.AllocationID != "" {
+			out[e.Work.ID] = e.AllocationID
+		}
+	}
+	return out
+}
+
+// plan plans works: those that draw on an allocation, by work ID, each
+// allocation for itself in its room, and all others in what centers have free.
+func (s *Service) plan(ctx context.Context, snap *registry.Snapshot, works []place.Work, draws map[string]string, set *place.Set) (*place.Result, map[string]Room, error) {
+	ps, err := s.snapshotFor(ctx, snap, works)
+	if err != nil {
+		return nil, nil, err
+	}
+	free := works
+	byID := map[string][]place.Work{}
+	if len(draws) > 0 {
+		free = nil
+		for _, w := range works {
+			if id := draws[w.ID]; id != "" {
+				byID[id] = append(byID[id], w)
+			} else {
+				free = append(free, w)
+			}
+		}
+	}
+	res, err := place.Plan(ps, free, set, place.Options{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan: %w", err)
+	}
+	if len(byID) == 0 {
+		return res, nil, nil
+	}
+	rooms := map[string]Room{}
+	ids := slices.Sorted(keys(byID))
+	if s.room != nil {
+		if rooms, err = s.room.Rooms(ctx, ids); err != nil {
+			return nil, nil, fmt.Errorf("read allocations: %w", err)
+		}
+	}
+	for _, id := range ids {
+		in := *ps
+		in.Candidates = nil
+		for _, c := range ps.Candidates {
+			if room, ok := rooms[id]; ok && c.ID == room.CenterID {
+				c.Total, c.Free = place.Amounts(room.Total), place.Amounts(room.Free)
+				in.Candidates = []place.Candidate{c}
+			}
+		}
+		one, err := place.Plan(&in, byID[id], set, place.Options{})
+		if err != nil {
+			return nil, nil, fmt.Errorf("plan in allocation %s: %w", id, err)
+		}
+		res.Placements, res.Unplaced = append(res.Placements, one.Placements...), append(res.Unplaced, one.Unplaced...)
+	}
+	return res, rooms, nil
+}
+
+// Choice is where something that was asked for would go now.
+type Choice struct {
+	CenterID string // "": nowhere, now
+	Reason   string // why nowhere
+	Possible bool   // some center could take it if nothing were held there
+	Price    core.Fen
+}
+
+// Choose says where one replica of the task would go now, by the platform's
+// policies or those of weights. Nothing is reserved.
+func (s *Service) Choose(ctx context.Context, t place.Task, weights map[string]int32) (Choice, error) {
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return Choice{}, err
+	}
+	set, err := s.policySet(ctx)
+	if err != nil {
+		return Choice{}, err
+	}
+	if own := ownSet(weights); own != nil {
+		set = own
+	}
+	t.ID, t.Replicas, t.RunSeconds, t.Kind = "0", 1, place.Known(3600), kindOf(core.Quantities(t.Request))
+	work := []place.Work{{ID: "allocation", Tasks: []place.Task{t}}}
+	ps := snapshotOf(snap)
+	res, err := place.Plan(ps, work, set, place.Options{})
+	if err != nil {
+		return Choice{}, fmt.Errorf("plan: %w", err)
+	}
+	if len(res.Placements) == 1 {
+		id := res.Placements[0].Candidate
+		return Choice{CenterID: id, Possible: true, Price: centerOf(snap, id).Offers[t.Spec]}, nil
+	}
+	out := Choice{Reason: "no center can take it"}
+	if len(res.Unplaced) > 0 {
+		out.Reason = res.Unplaced[0].Reason
+	}
+	for i := range ps.Candidates { // as if it were empty and in use
+		ps.Candidates[i].Free, ps.Candidates[i].Status = ps.Candidates[i].Total, place.Available
+	}
+	if res, err = place.Plan(ps, work, set, place.Options{}); err != nil {
+		return Choice{}, fmt.Errorf("plan: %w", err)
+	}
+	out.Possible = len(res.Placements) == 1
+	return out, nil
+}
