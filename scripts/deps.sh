@@ -3,8 +3,8 @@
 #
 #   run    what `make run` needs: Go, and node with npm for the console.
 #          Installs nothing.
-#   test   adds the engines the tests start: PostgreSQL, Slurm, Prometheus,
-#          runc, sshd, Chromium with Chinese fonts, an S3 server (built from source).
+#   test   adds the engines the tests start: PostgreSQL, Slurm with MariaDB,
+#          Prometheus, runc, sshd, Chromium with Chinese fonts, an S3 server (built from source).
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -94,6 +94,9 @@ needs slurmctld slurmctld
 needs slurmd slurmd
 needs slurmrestd slurmrestd
 needs sbatch slurm-client
+needs slurmdbd slurmdbd
+needs_file slurm-wlm-mysql-plugin '/usr/lib/*/slurm*/accounting_storage_mysql.so' '/usr/lib*/slurm/accounting_storage_mysql.so'
+needs mariadbd mariadb-server-core
 needs_file slurm-wlm-jwt-plugin '/usr/lib/*/slurm*/auth_jwt.so' '/usr/lib*/slurm/auth_jwt.so'
 needs prometheus prometheus
 needs chromium chromium

@@ -25,7 +25,8 @@ type SlurmConfig struct {
 	MemoryMB    int // that each node declares; 32000 if zero
 	GPUs        int // that each node declares, of type h20: device files without a device
 	Conf        string
-	MaxJobCount int // 0: Slurm's default, 10,000
+	MaxJobCount int  // 0: Slurm's default, 10,000
+	Accounting  bool // with slurmdbd, its database, and use of tasks measured every second
 }
 
 // Slurm is a running cluster: munged, slurmctld, slurmd for each node and
@@ -53,6 +54,7 @@ type Slurm struct {
 	rest       *process
 	nodes      map[string]*process // slurmd by node
 	others     []*process
+	accounting accounting
 }
 
 type slurmPrograms struct{ munged, slurmctld, slurmd, slurmrestd, nsenter, bash, sinfo string }
@@ -122,12 +124,22 @@ func (s *Slurm) boot(ctx context.Context, cfg SlurmConfig) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Accounting {
+		if s.accounting.port, err = freePort(); err != nil {
+			return err
+		}
+	}
 	if err := s.layOut(cfg, ports, slurm, munge); err != nil {
 		return err
 	}
-	// 1. Authentication.
+	// 1. Authentication and accounting.
 	if err := s.startMunge(ctx, munge); err != nil {
 		return err
+	}
+	if cfg.Accounting {
+		if err := s.startAccounting(ctx, slurm); err != nil {
+			return err
+		}
 	}
 	// 2. The process namespace; what is started in it ends with it.
 	if err := s.startInit(ctx); err != nil {
@@ -156,9 +168,13 @@ func (s *Slurm) StartREST(ctx context.Context) error {
 	if err := os.Remove(s.RESTSocket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the socket of slurmrestd: %w", err)
 	}
+	plugins := "openapi/" + slurmREST
+	if s.accounting.port != 0 {
+		plugins += ",openapi/db" + slurmREST
+	}
 	rest, err := start(command{
 		name: "slurmrestd", path: s.bin.slurmrestd, dir: s.Work, logs: s.dir, user: nobody,
-		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", "openapi/" + slurmREST, strings.TrimPrefix(s.RESTURL, "http://"), "unix:" + s.RESTSocket},
+		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", plugins, strings.TrimPrefix(s.RESTURL, "http://"), "unix:" + s.RESTSocket},
 		env:  append(os.Environ(), "SLURM_CONF="+s.Conf, "SLURM_JWT=daemon"),
 	})
 	if err != nil {
@@ -227,11 +243,10 @@ func (s *Slurm) jwtKey() string      { return filepath.Join(s.dir, "state", "jwt
 // device files that the latter names. slurmctld takes ports[0], the nodes
 // ports[2] and up.
 func (s *Slurm) configuration(cfg SlurmConfig, ports []int) (conf, gres string, err error) {
-	host, err := os.Hostname()
+	host, err := hostName()
 	if err != nil {
-		return "", "", fmt.Errorf("read host name: %w", err)
+		return "", "", err
 	}
-	host, _, _ = strings.Cut(host, ".")
 	var c, g strings.Builder
 	// NoInAddrAny binds slurmd, NoCtldInAddrAny slurmctld, to the address of
 	// the node instead of all of the machine's. config_overrides lets a node
@@ -266,8 +281,12 @@ SlurmdParameters=config_overrides
 SlurmctldTimeout=30
 SlurmdTimeout=30
 KillWait=5
-AccountingStorageType=accounting_storage/none
 `, host, ports[0], s.mungeSocket(), s.jwtKey(), s.dir)
+	if cfg.Accounting {
+		c.WriteString(s.accountingConfiguration())
+	} else {
+		c.WriteString("AccountingStorageType=accounting_storage/none\n")
+	}
 	if cfg.MaxJobCount > 0 {
 		fmt.Fprintf(&c, "MaxJobCount=%d\n", cfg.MaxJobCount)
 	}
@@ -518,6 +537,7 @@ func (s *Slurm) Close() error {
 	if s.rest != nil {
 		err = errors.Join(err, s.rest.terminate())
 	}
+	err = errors.Join(err, s.closeAccounting())
 	for i := len(s.others) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.others[i].terminate())
 	}
