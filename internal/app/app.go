@@ -24,6 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
 
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/bus"
@@ -62,7 +63,9 @@ type App struct {
 	instance *run.Instance
 	db       *db.DB
 	bus      *bus.Bus
-	samples  *samples.Store
+	tsdb     *samples.Store // this process's own
+	samples  monitor.Store  // where the samples are, which may be another process
+	intake   *monitor.Intake
 	ln       net.Listener
 	srv      *http.Server
 	group    *run.Group
@@ -119,8 +122,12 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 		sc.Retention = cfg.Samples.Retention
 	}
 	sc.WriteURL, sc.Token = cfg.Samples.WriteURL, cfg.Samples.Token
-	if a.samples, err = samples.Open(sc, a.log, time.Now); err != nil {
+	if a.tsdb, err = samples.Open(sc, a.log, time.Now); err != nil {
 		return nil, err
+	}
+	a.samples = a.tsdb
+	if cfg.relaysSamples() {
+		a.samples = monitor.NewRelay(a.bus)
 	}
 	oc := objects.DefaultConfig()
 	if oc.URL = cfg.Objects.URL; oc.URL == "" {
@@ -178,6 +185,8 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	}
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
+	a.intake = monitor.NewIntake(time.Now, log)
+	a.Adapters.SetMeasured(a.intake.TakeMessage)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
 	a.Registry.InUse = a.Jobs.InUse
@@ -206,8 +215,12 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(Watch) {
-		collect := monitor.NewCollector(a.samples, a.gather, log)
-		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", collect.Run) })
+		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", a.collect) })
+	}
+	if a.cfg.runs(Reach) {
+		measured := monitor.NewCollector(a.samples, a.intake.Gather, log)
+		measured.Every = time.Second
+		a.group.Add("monitor.measured", measured.Run)
 	}
 	return nil
 }
@@ -216,6 +229,19 @@ func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }
 
 func (a *App) lead(ctx context.Context, name string, l run.Loop) error {
 	return run.Lead(ctx, a.db, name, a.instance.ID, a.log, l)
+}
+
+// collect samples the state; where samples are in the folder of this process,
+// it is the one that answers the others for as long as it does.
+func (a *App) collect(ctx context.Context) error {
+	own := monitor.NewCollector(a.tsdb, a.gather, a.log)
+	if !a.cfg.relaysSamples() {
+		return own.Run(ctx)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return own.Run(ctx) })
+	g.Go(func() error { return monitor.Serve(ctx, a.bus, a.tsdb) })
+	return g.Wait()
 }
 
 // gather takes the samples of a round from the registry.
@@ -330,8 +356,8 @@ func (a *App) Close() {
 	if a.bus != nil {
 		a.bus.Close()
 	}
-	if a.samples != nil {
-		if err := a.samples.Close(); err != nil {
+	if a.tsdb != nil {
+		if err := a.tsdb.Close(); err != nil {
 			a.log.Warn("samples not closed", "error", err)
 		}
 	}

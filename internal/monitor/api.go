@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/internal/core"
@@ -56,4 +57,61 @@ func toTime(c *core.Check, path string, t *timestamppb.Timestamp) time.Time {
 		return time.Time{}
 	}
 	return t.AsTime()
+}
+
+func (a *api) GetFigures(ctx context.Context, req *monitorv1.GetFiguresRequest) (*monitorv1.Figures, error) {
+	f, err := a.s.Figures(ctx, req.AiCenterId, req.Node)
+	if err != nil {
+		return nil, err
+	}
+	return figuresProto(req.AiCenterId, req.Node, f), nil
+}
+
+func figuresProto(center, node string, f *Figures) *monitorv1.Figures {
+	out := &monitorv1.Figures{AiCenterId: center, Node: node, CpuBusyRatio: f.CPUBusy, MemoryBusyBytes: f.MemoryBusy, Nodes: f.Nodes, AcceleratorBusyRatio: f.Accelerator,
+		ClockSkewSeconds: f.ClockSkew, Refused: f.Refused}
+	if !f.At.IsZero() {
+		out.MeasuredAt = timestamppb.New(f.At)
+	}
+	for _, x := range f.Accelerators {
+		out.Accelerators = append(out.Accelerators, &monitorv1.AcceleratorFigures{Index: int32(x.Index), BusyRatio: x.Busy, MemoryBusyBytes: x.MemoryBusy})
+	}
+	if x := &f.Storage; x.Known() {
+		out.Storage = &monitorv1.StorageFigures{Reads: x.Reads, Writes: x.Writes, ReadBytes: x.Read, WrittenBytes: x.Written, LatencySeconds: x.Latency}
+	}
+	if x := &f.Network; x.Known() {
+		out.Network = &monitorv1.NetworkFigures{ReceivedBytes: x.Received, SentBytes: x.Sent}
+	}
+	for _, p := range f.Paths {
+		out.Paths = append(out.Paths, &monitorv1.PathFigures{Peer: p.Peer, LatencySeconds: p.Latency, JitterSeconds: p.Jitter, LossRatio: p.Loss, BandwidthBitsPerSecond: p.Bandwidth})
+	}
+	return out
+}
+
+// TakeMessage is [Intake.Take] of what a center sends.
+func (in *Intake) TakeMessage(center string, m *adapterv1.Measurement) {
+	if m == nil {
+		return
+	}
+	x := &Measurement{}
+	if m.MeasuredAt != nil {
+		x.At = m.MeasuredAt.AsTime()
+	}
+	for _, n := range m.Nodes {
+		u := NodeUse{Name: n.GetName(), CPUBusyPermille: n.GetCpuBusyPermille(), MemoryBusy: n.GetMemoryBusyBytes()}
+		for _, a := range n.GetAccelerators() {
+			u.Accelerators = append(u.Accelerators, AcceleratorUse{int64(a.GetIndex()), a.GetBusyPermille(), a.GetMemoryBusyBytes(), a.GetMemoryTotalBytes()})
+		}
+		x.Nodes = append(x.Nodes, u)
+	}
+	if s := m.Storage; s != nil {
+		x.Storage = &StorageUse{s.Reads, s.Writes, s.ReadBytes, s.WrittenBytes, s.LatencyMicroseconds}
+	}
+	if n := m.Network; n != nil {
+		x.Network = &NetworkUse{n.ReceivedBytes, n.SentBytes}
+	}
+	for _, p := range m.Paths {
+		x.Paths = append(x.Paths, Path{p.GetPeer(), p.GetLatencyMicroseconds(), p.GetJitterMicroseconds(), p.GetLossPpm(), p.GetBandwidthBitsPerSecond()})
+	}
+	in.Take(center, x)
 }

@@ -22,7 +22,7 @@ type Collector struct {
 	// Every is the time between rounds; 0 means 5 s. It is set before Run.
 	Every time.Duration
 
-	store  *samples.Store
+	store  Store
 	gather Gather
 	log    *slog.Logger
 
@@ -35,7 +35,7 @@ type Collector struct {
 }
 
 // NewCollector returns a collector; Run starts it.
-func NewCollector(store *samples.Store, gather Gather, log *slog.Logger) *Collector {
+func NewCollector(store Store, gather Gather, log *slog.Logger) *Collector {
 	return &Collector{store: store, gather: gather, log: log.With("component", "monitor")}
 }
 

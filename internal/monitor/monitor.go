@@ -23,6 +23,20 @@
 //	                          v takes in one batch, or refused as wrong
 //	                       dropped, counted, logged
 //
+// # Measurements of centers
+//
+// What centers measure comes in where the centers are reached, which may be
+// another process than the one that keeps the samples:
+//
+//	driver, gateway --> adapters --> Intake --> Collector --> store, or Relay --> bus --> Serve --> store
+//
+// An intake takes what can be, in the units that the names of the samples say,
+// and refuses the rest, figure by figure: a busy ratio above 1, a negative
+// amount, a name twice, a clock that is far off. The log says so when it
+// begins and ends, and a series counts it. A figure that was not measured is
+// absent, never 0. Where samples are kept in a folder, only the process that
+// collects them has it; the others pass batches and queries to it over the bus.
+//
 // Samples are not the truth about anything: what is lost in a crash is a gap
 // in a chart.
 package monitor
@@ -64,12 +78,12 @@ type Service struct {
 	// Now is the clock; nil means time.Now. It is set before the first call.
 	Now func() time.Time
 
-	store *samples.Store
+	store Store
 	log   *slog.Logger
 }
 
 // New returns a service that is ready. The store stays the caller's to close.
-func New(store *samples.Store, log *slog.Logger) *Service {
+func New(store Store, log *slog.Logger) *Service {
 	return &Service{store: store, log: log.With("component", "monitor")}
 }
 

@@ -247,6 +247,484 @@ func (x *QueryRangeResponse) GetSeries() []*Series {
 	return nil
 }
 
+type GetFiguresRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Name of a node; empty: the whole center.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFiguresRequest) Reset() {
+	*x = GetFiguresRequest{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFiguresRequest) ProtoMessage() {}
+
+func (x *GetFiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFiguresRequest.ProtoReflect.Descriptor instead.
+func (*GetFiguresRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetFiguresRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *GetFiguresRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// Figures as they were last measured. What is not set is not known.
+type Figures struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	Node       string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// Of the newest of the figures.
+	MeasuredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
+	// Use of the node; of a center: mean, and sum, over its measured nodes.
+	CpuBusyRatio    *float64 `protobuf:"fixed64,4,opt,name=cpu_busy_ratio,json=cpuBusyRatio,proto3,oneof" json:"cpu_busy_ratio,omitempty"`
+	MemoryBusyBytes *float64 `protobuf:"fixed64,5,opt,name=memory_busy_bytes,json=memoryBusyBytes,proto3,oneof" json:"memory_busy_bytes,omitempty"`
+	// Nodes of the center that are measured.
+	Nodes int64 `protobuf:"varint,6,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Of a node, by index; of a center: none.
+	Accelerators []*AcceleratorFigures `protobuf:"bytes,7,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
+	// Mean over all accelerators of the center that are measured.
+	AcceleratorBusyRatio *float64 `protobuf:"fixed64,8,opt,name=accelerator_busy_ratio,json=acceleratorBusyRatio,proto3,oneof" json:"accelerator_busy_ratio,omitempty"`
+	// Of the center: all storage together.
+	Storage *StorageFigures `protobuf:"bytes,9,opt,name=storage,proto3" json:"storage,omitempty"`
+	// Of the center: all interfaces together.
+	Network *NetworkFigures `protobuf:"bytes,10,opt,name=network,proto3" json:"network,omitempty"`
+	// From the center to others, by peer.
+	Paths []*PathFigures `protobuf:"bytes,11,rep,name=paths,proto3" json:"paths,omitempty"`
+	// How far the center's clock is behind the platform's, seconds; negative:
+	// ahead. It contains the time a message takes.
+	ClockSkewSeconds *float64 `protobuf:"fixed64,12,opt,name=clock_skew_seconds,json=clockSkewSeconds,proto3,oneof" json:"clock_skew_seconds,omitempty"`
+	// Figures that were refused because they cannot be, such as
+	// "nodes[].cpu_busy_permille".
+	Refused       []string `protobuf:"bytes,13,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Figures) Reset() {
+	*x = Figures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Figures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Figures) ProtoMessage() {}
+
+func (x *Figures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Figures.ProtoReflect.Descriptor instead.
+func (*Figures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Figures) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *Figures) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Figures) GetMeasuredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MeasuredAt
+	}
+	return nil
+}
+
+func (x *Figures) GetCpuBusyRatio() float64 {
+	if x != nil && x.CpuBusyRatio != nil {
+		return *x.CpuBusyRatio
+	}
+	return 0
+}
+
+func (x *Figures) GetMemoryBusyBytes() float64 {
+	if x != nil && x.MemoryBusyBytes != nil {
+		return *x.MemoryBusyBytes
+	}
+	return 0
+}
+
+func (x *Figures) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Figures) GetAccelerators() []*AcceleratorFigures {
+	if x != nil {
+		return x.Accelerators
+	}
+	return nil
+}
+
+func (x *Figures) GetAcceleratorBusyRatio() float64 {
+	if x != nil && x.AcceleratorBusyRatio != nil {
+		return *x.AcceleratorBusyRatio
+	}
+	return 0
+}
+
+func (x *Figures) GetStorage() *StorageFigures {
+	if x != nil {
+		return x.Storage
+	}
+	return nil
+}
+
+func (x *Figures) GetNetwork() *NetworkFigures {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *Figures) GetPaths() []*PathFigures {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Figures) GetClockSkewSeconds() float64 {
+	if x != nil && x.ClockSkewSeconds != nil {
+		return *x.ClockSkewSeconds
+	}
+	return 0
+}
+
+func (x *Figures) GetRefused() []string {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type AcceleratorFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts from 0 in the node.
+	Index           int32    `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	BusyRatio       *float64 `protobuf:"fixed64,2,opt,name=busy_ratio,json=busyRatio,proto3,oneof" json:"busy_ratio,omitempty"`
+	MemoryBusyBytes *float64 `protobuf:"fixed64,3,opt,name=memory_busy_bytes,json=memoryBusyBytes,proto3,oneof" json:"memory_busy_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *AcceleratorFigures) Reset() {
+	*x = AcceleratorFigures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceleratorFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceleratorFigures) ProtoMessage() {}
+
+func (x *AcceleratorFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceleratorFigures.ProtoReflect.Descriptor instead.
+func (*AcceleratorFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AcceleratorFigures) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AcceleratorFigures) GetBusyRatio() float64 {
+	if x != nil && x.BusyRatio != nil {
+		return *x.BusyRatio
+	}
+	return 0
+}
+
+func (x *AcceleratorFigures) GetMemoryBusyBytes() float64 {
+	if x != nil && x.MemoryBusyBytes != nil {
+		return *x.MemoryBusyBytes
+	}
+	return 0
+}
+
+type StorageFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Operations per second.
+	Reads  *float64 `protobuf:"fixed64,1,opt,name=reads,proto3,oneof" json:"reads,omitempty"`
+	Writes *float64 `protobuf:"fixed64,2,opt,name=writes,proto3,oneof" json:"writes,omitempty"`
+	// Bytes per second.
+	ReadBytes    *float64 `protobuf:"fixed64,3,opt,name=read_bytes,json=readBytes,proto3,oneof" json:"read_bytes,omitempty"`
+	WrittenBytes *float64 `protobuf:"fixed64,4,opt,name=written_bytes,json=writtenBytes,proto3,oneof" json:"written_bytes,omitempty"`
+	// Mean of an operation.
+	LatencySeconds *float64 `protobuf:"fixed64,5,opt,name=latency_seconds,json=latencySeconds,proto3,oneof" json:"latency_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *StorageFigures) Reset() {
+	*x = StorageFigures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageFigures) ProtoMessage() {}
+
+func (x *StorageFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageFigures.ProtoReflect.Descriptor instead.
+func (*StorageFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StorageFigures) GetReads() float64 {
+	if x != nil && x.Reads != nil {
+		return *x.Reads
+	}
+	return 0
+}
+
+func (x *StorageFigures) GetWrites() float64 {
+	if x != nil && x.Writes != nil {
+		return *x.Writes
+	}
+	return 0
+}
+
+func (x *StorageFigures) GetReadBytes() float64 {
+	if x != nil && x.ReadBytes != nil {
+		return *x.ReadBytes
+	}
+	return 0
+}
+
+func (x *StorageFigures) GetWrittenBytes() float64 {
+	if x != nil && x.WrittenBytes != nil {
+		return *x.WrittenBytes
+	}
+	return 0
+}
+
+func (x *StorageFigures) GetLatencySeconds() float64 {
+	if x != nil && x.LatencySeconds != nil {
+		return *x.LatencySeconds
+	}
+	return 0
+}
+
+type NetworkFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes per second.
+	ReceivedBytes *float64 `protobuf:"fixed64,1,opt,name=received_bytes,json=receivedBytes,proto3,oneof" json:"received_bytes,omitempty"`
+	SentBytes     *float64 `protobuf:"fixed64,2,opt,name=sent_bytes,json=sentBytes,proto3,oneof" json:"sent_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkFigures) Reset() {
+	*x = NetworkFigures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkFigures) ProtoMessage() {}
+
+func (x *NetworkFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkFigures.ProtoReflect.Descriptor instead.
+func (*NetworkFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *NetworkFigures) GetReceivedBytes() float64 {
+	if x != nil && x.ReceivedBytes != nil {
+		return *x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *NetworkFigures) GetSentBytes() float64 {
+	if x != nil && x.SentBytes != nil {
+		return *x.SentBytes
+	}
+	return 0
+}
+
+type PathFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where to: "platform", or the endpoint of what a driver translates for.
+	Peer string `protobuf:"bytes,1,opt,name=peer,proto3" json:"peer,omitempty"`
+	// Round trip.
+	LatencySeconds *float64 `protobuf:"fixed64,2,opt,name=latency_seconds,json=latencySeconds,proto3,oneof" json:"latency_seconds,omitempty"`
+	JitterSeconds  *float64 `protobuf:"fixed64,3,opt,name=jitter_seconds,json=jitterSeconds,proto3,oneof" json:"jitter_seconds,omitempty"`
+	// 0 to 1.
+	LossRatio              *float64 `protobuf:"fixed64,4,opt,name=loss_ratio,json=lossRatio,proto3,oneof" json:"loss_ratio,omitempty"`
+	BandwidthBitsPerSecond *float64 `protobuf:"fixed64,5,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3,oneof" json:"bandwidth_bits_per_second,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *PathFigures) Reset() {
+	*x = PathFigures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathFigures) ProtoMessage() {}
+
+func (x *PathFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathFigures.ProtoReflect.Descriptor instead.
+func (*PathFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PathFigures) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *PathFigures) GetLatencySeconds() float64 {
+	if x != nil && x.LatencySeconds != nil {
+		return *x.LatencySeconds
+	}
+	return 0
+}
+
+func (x *PathFigures) GetJitterSeconds() float64 {
+	if x != nil && x.JitterSeconds != nil {
+		return *x.JitterSeconds
+	}
+	return 0
+}
+
+func (x *PathFigures) GetLossRatio() float64 {
+	if x != nil && x.LossRatio != nil {
+		return *x.LossRatio
+	}
+	return 0
+}
+
+func (x *PathFigures) GetBandwidthBitsPerSecond() float64 {
+	if x != nil && x.BandwidthBitsPerSecond != nil {
+		return *x.BandwidthBitsPerSecond
+	}
+	return 0
+}
+
 var File_yunhe_monitor_v1_monitor_proto protoreflect.FileDescriptor
 
 const file_yunhe_monitor_v1_monitor_proto_rawDesc = "" +
@@ -267,10 +745,73 @@ const file_yunhe_monitor_v1_monitor_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
 	"\x12QueryRangeResponse\x120\n" +
-	"\x06series\x18\x01 \x03(\v2\x18.yunhe.monitor.v1.SeriesR\x06series2\x93\x01\n" +
+	"\x06series\x18\x01 \x03(\v2\x18.yunhe.monitor.v1.SeriesR\x06series\"I\n" +
+	"\x11GetFiguresRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\xc8\x05\n" +
+	"\aFigures\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12;\n" +
+	"\vmeasured_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"measuredAt\x12)\n" +
+	"\x0ecpu_busy_ratio\x18\x04 \x01(\x01H\x00R\fcpuBusyRatio\x88\x01\x01\x12/\n" +
+	"\x11memory_busy_bytes\x18\x05 \x01(\x01H\x01R\x0fmemoryBusyBytes\x88\x01\x01\x12\x14\n" +
+	"\x05nodes\x18\x06 \x01(\x03R\x05nodes\x12H\n" +
+	"\faccelerators\x18\a \x03(\v2$.yunhe.monitor.v1.AcceleratorFiguresR\faccelerators\x129\n" +
+	"\x16accelerator_busy_ratio\x18\b \x01(\x01H\x02R\x14acceleratorBusyRatio\x88\x01\x01\x12:\n" +
+	"\astorage\x18\t \x01(\v2 .yunhe.monitor.v1.StorageFiguresR\astorage\x12:\n" +
+	"\anetwork\x18\n" +
+	" \x01(\v2 .yunhe.monitor.v1.NetworkFiguresR\anetwork\x123\n" +
+	"\x05paths\x18\v \x03(\v2\x1d.yunhe.monitor.v1.PathFiguresR\x05paths\x121\n" +
+	"\x12clock_skew_seconds\x18\f \x01(\x01H\x03R\x10clockSkewSeconds\x88\x01\x01\x12\x18\n" +
+	"\arefused\x18\r \x03(\tR\arefusedB\x11\n" +
+	"\x0f_cpu_busy_ratioB\x14\n" +
+	"\x12_memory_busy_bytesB\x19\n" +
+	"\x17_accelerator_busy_ratioB\x15\n" +
+	"\x13_clock_skew_seconds\"\xa4\x01\n" +
+	"\x12AcceleratorFigures\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\"\n" +
+	"\n" +
+	"busy_ratio\x18\x02 \x01(\x01H\x00R\tbusyRatio\x88\x01\x01\x12/\n" +
+	"\x11memory_busy_bytes\x18\x03 \x01(\x01H\x01R\x0fmemoryBusyBytes\x88\x01\x01B\r\n" +
+	"\v_busy_ratioB\x14\n" +
+	"\x12_memory_busy_bytes\"\x8e\x02\n" +
+	"\x0eStorageFigures\x12\x19\n" +
+	"\x05reads\x18\x01 \x01(\x01H\x00R\x05reads\x88\x01\x01\x12\x1b\n" +
+	"\x06writes\x18\x02 \x01(\x01H\x01R\x06writes\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"read_bytes\x18\x03 \x01(\x01H\x02R\treadBytes\x88\x01\x01\x12(\n" +
+	"\rwritten_bytes\x18\x04 \x01(\x01H\x03R\fwrittenBytes\x88\x01\x01\x12,\n" +
+	"\x0flatency_seconds\x18\x05 \x01(\x01H\x04R\x0elatencySeconds\x88\x01\x01B\b\n" +
+	"\x06_readsB\t\n" +
+	"\a_writesB\r\n" +
+	"\v_read_bytesB\x10\n" +
+	"\x0e_written_bytesB\x12\n" +
+	"\x10_latency_seconds\"\x82\x01\n" +
+	"\x0eNetworkFigures\x12*\n" +
+	"\x0ereceived_bytes\x18\x01 \x01(\x01H\x00R\rreceivedBytes\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"sent_bytes\x18\x02 \x01(\x01H\x01R\tsentBytes\x88\x01\x01B\x11\n" +
+	"\x0f_received_bytesB\r\n" +
+	"\v_sent_bytes\"\xb3\x02\n" +
+	"\vPathFigures\x12\x12\n" +
+	"\x04peer\x18\x01 \x01(\tR\x04peer\x12,\n" +
+	"\x0flatency_seconds\x18\x02 \x01(\x01H\x00R\x0elatencySeconds\x88\x01\x01\x12*\n" +
+	"\x0ejitter_seconds\x18\x03 \x01(\x01H\x01R\rjitterSeconds\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"loss_ratio\x18\x04 \x01(\x01H\x02R\tlossRatio\x88\x01\x01\x12>\n" +
+	"\x19bandwidth_bits_per_second\x18\x05 \x01(\x01H\x03R\x16bandwidthBitsPerSecond\x88\x01\x01B\x12\n" +
+	"\x10_latency_secondsB\x11\n" +
+	"\x0f_jitter_secondsB\r\n" +
+	"\v_loss_ratioB\x1c\n" +
+	"\x1a_bandwidth_bits_per_second2\x9e\x02\n" +
 	"\x0eMonitorService\x12\x80\x01\n" +
 	"\n" +
-	"QueryRange\x12#.yunhe.monitor.v1.QueryRangeRequest\x1a$.yunhe.monitor.v1.QueryRangeResponse\"'\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/query-rangeB0Z.yunhe.dev/yunhe/gen/yunhe/monitor/v1;monitorv1b\x06proto3"
+	"QueryRange\x12#.yunhe.monitor.v1.QueryRangeRequest\x1a$.yunhe.monitor.v1.QueryRangeResponse\"'\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/query-range\x12\x88\x01\n" +
+	"\n" +
+	"GetFigures\x12#.yunhe.monitor.v1.GetFiguresRequest\x1a\x19.yunhe.monitor.v1.Figures\":\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02$\x12\"/v1/centers/{ai_center_id}/figuresB0Z.yunhe.dev/yunhe/gen/yunhe/monitor/v1;monitorv1b\x06proto3"
 
 var (
 	file_yunhe_monitor_v1_monitor_proto_rawDescOnce sync.Once
@@ -284,28 +825,41 @@ func file_yunhe_monitor_v1_monitor_proto_rawDescGZIP() []byte {
 	return file_yunhe_monitor_v1_monitor_proto_rawDescData
 }
 
-var file_yunhe_monitor_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_yunhe_monitor_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_yunhe_monitor_v1_monitor_proto_goTypes = []any{
 	(*QueryRangeRequest)(nil),     // 0: yunhe.monitor.v1.QueryRangeRequest
 	(*Point)(nil),                 // 1: yunhe.monitor.v1.Point
 	(*Series)(nil),                // 2: yunhe.monitor.v1.Series
 	(*QueryRangeResponse)(nil),    // 3: yunhe.monitor.v1.QueryRangeResponse
-	nil,                           // 4: yunhe.monitor.v1.Series.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*GetFiguresRequest)(nil),     // 4: yunhe.monitor.v1.GetFiguresRequest
+	(*Figures)(nil),               // 5: yunhe.monitor.v1.Figures
+	(*AcceleratorFigures)(nil),    // 6: yunhe.monitor.v1.AcceleratorFigures
+	(*StorageFigures)(nil),        // 7: yunhe.monitor.v1.StorageFigures
+	(*NetworkFigures)(nil),        // 8: yunhe.monitor.v1.NetworkFigures
+	(*PathFigures)(nil),           // 9: yunhe.monitor.v1.PathFigures
+	nil,                           // 10: yunhe.monitor.v1.Series.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_yunhe_monitor_v1_monitor_proto_depIdxs = []int32{
-	5, // 0: yunhe.monitor.v1.QueryRangeRequest.start:type_name -> google.protobuf.Timestamp
-	5, // 1: yunhe.monitor.v1.QueryRangeRequest.end:type_name -> google.protobuf.Timestamp
-	4, // 2: yunhe.monitor.v1.Series.labels:type_name -> yunhe.monitor.v1.Series.LabelsEntry
-	1, // 3: yunhe.monitor.v1.Series.points:type_name -> yunhe.monitor.v1.Point
-	2, // 4: yunhe.monitor.v1.QueryRangeResponse.series:type_name -> yunhe.monitor.v1.Series
-	0, // 5: yunhe.monitor.v1.MonitorService.QueryRange:input_type -> yunhe.monitor.v1.QueryRangeRequest
-	3, // 6: yunhe.monitor.v1.MonitorService.QueryRange:output_type -> yunhe.monitor.v1.QueryRangeResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	11, // 0: yunhe.monitor.v1.QueryRangeRequest.start:type_name -> google.protobuf.Timestamp
+	11, // 1: yunhe.monitor.v1.QueryRangeRequest.end:type_name -> google.protobuf.Timestamp
+	10, // 2: yunhe.monitor.v1.Series.labels:type_name -> yunhe.monitor.v1.Series.LabelsEntry
+	1,  // 3: yunhe.monitor.v1.Series.points:type_name -> yunhe.monitor.v1.Point
+	2,  // 4: yunhe.monitor.v1.QueryRangeResponse.series:type_name -> yunhe.monitor.v1.Series
+	11, // 5: yunhe.monitor.v1.Figures.measured_at:type_name -> google.protobuf.Timestamp
+	6,  // 6: yunhe.monitor.v1.Figures.accelerators:type_name -> yunhe.monitor.v1.AcceleratorFigures
+	7,  // 7: yunhe.monitor.v1.Figures.storage:type_name -> yunhe.monitor.v1.StorageFigures
+	8,  // 8: yunhe.monitor.v1.Figures.network:type_name -> yunhe.monitor.v1.NetworkFigures
+	9,  // 9: yunhe.monitor.v1.Figures.paths:type_name -> yunhe.monitor.v1.PathFigures
+	0,  // 10: yunhe.monitor.v1.MonitorService.QueryRange:input_type -> yunhe.monitor.v1.QueryRangeRequest
+	4,  // 11: yunhe.monitor.v1.MonitorService.GetFigures:input_type -> yunhe.monitor.v1.GetFiguresRequest
+	3,  // 12: yunhe.monitor.v1.MonitorService.QueryRange:output_type -> yunhe.monitor.v1.QueryRangeResponse
+	5,  // 13: yunhe.monitor.v1.MonitorService.GetFigures:output_type -> yunhe.monitor.v1.Figures
+	12, // [12:14] is the sub-list for method output_type
+	10, // [10:12] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_monitor_v1_monitor_proto_init() }
@@ -313,13 +867,18 @@ func file_yunhe_monitor_v1_monitor_proto_init() {
 	if File_yunhe_monitor_v1_monitor_proto != nil {
 		return
 	}
+	file_yunhe_monitor_v1_monitor_proto_msgTypes[5].OneofWrappers = []any{}
+	file_yunhe_monitor_v1_monitor_proto_msgTypes[6].OneofWrappers = []any{}
+	file_yunhe_monitor_v1_monitor_proto_msgTypes[7].OneofWrappers = []any{}
+	file_yunhe_monitor_v1_monitor_proto_msgTypes[8].OneofWrappers = []any{}
+	file_yunhe_monitor_v1_monitor_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_monitor_v1_monitor_proto_rawDesc), len(file_yunhe_monitor_v1_monitor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,9 @@ const (
 	// MonitorServiceQueryRangeProcedure is the fully-qualified name of the MonitorService's QueryRange
 	// RPC.
 	MonitorServiceQueryRangeProcedure = "/yunhe.monitor.v1.MonitorService/QueryRange"
+	// MonitorServiceGetFiguresProcedure is the fully-qualified name of the MonitorService's GetFigures
+	// RPC.
+	MonitorServiceGetFiguresProcedure = "/yunhe.monitor.v1.MonitorService/GetFigures"
 )
 
 // MonitorServiceClient is a client for the yunhe.monitor.v1.MonitorService service.
@@ -44,6 +47,11 @@ type MonitorServiceClient interface {
 	// Evaluates a PromQL expression over a range of time. Callers without
 	// monitor.read of all tenants see center and own tenant's series only.
 	QueryRange(context.Context, *v1.QueryRangeRequest) (*v1.QueryRangeResponse, error)
+	// What a center, or one of its nodes, last measured: use of processors,
+	// memory, accelerators and storage, traffic, and the quality of its paths.
+	// What was not measured within the last 90 seconds is not set; nothing is set
+	// for a center that measures nothing, or that does not exist.
+	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
 }
 
 // NewMonitorServiceClient constructs a client for the yunhe.monitor.v1.MonitorService service. By
@@ -63,12 +71,19 @@ func NewMonitorServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(monitorServiceMethods.ByName("QueryRange")),
 			connect.WithClientOptions(opts...),
 		),
+		getFigures: connect.NewClient[v1.GetFiguresRequest, v1.Figures](
+			httpClient,
+			baseURL+MonitorServiceGetFiguresProcedure,
+			connect.WithSchema(monitorServiceMethods.ByName("GetFigures")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // monitorServiceClient implements MonitorServiceClient.
 type monitorServiceClient struct {
 	queryRange *connect.Client[v1.QueryRangeRequest, v1.QueryRangeResponse]
+	getFigures *connect.Client[v1.GetFiguresRequest, v1.Figures]
 }
 
 // QueryRange calls yunhe.monitor.v1.MonitorService.QueryRange.
@@ -80,11 +95,25 @@ func (c *monitorServiceClient) QueryRange(ctx context.Context, req *v1.QueryRang
 	return nil, err
 }
 
+// GetFigures calls yunhe.monitor.v1.MonitorService.GetFigures.
+func (c *monitorServiceClient) GetFigures(ctx context.Context, req *v1.GetFiguresRequest) (*v1.Figures, error) {
+	response, err := c.getFigures.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MonitorServiceHandler is an implementation of the yunhe.monitor.v1.MonitorService service.
 type MonitorServiceHandler interface {
 	// Evaluates a PromQL expression over a range of time. Callers without
 	// monitor.read of all tenants see center and own tenant's series only.
 	QueryRange(context.Context, *v1.QueryRangeRequest) (*v1.QueryRangeResponse, error)
+	// What a center, or one of its nodes, last measured: use of processors,
+	// memory, accelerators and storage, traffic, and the quality of its paths.
+	// What was not measured within the last 90 seconds is not set; nothing is set
+	// for a center that measures nothing, or that does not exist.
+	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
 }
 
 // NewMonitorServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -100,10 +129,18 @@ func NewMonitorServiceHandler(svc MonitorServiceHandler, opts ...connect.Handler
 		connect.WithSchema(monitorServiceMethods.ByName("QueryRange")),
 		connect.WithHandlerOptions(opts...),
 	)
+	monitorServiceGetFiguresHandler := connect.NewUnaryHandlerSimple(
+		MonitorServiceGetFiguresProcedure,
+		svc.GetFigures,
+		connect.WithSchema(monitorServiceMethods.ByName("GetFigures")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.monitor.v1.MonitorService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MonitorServiceQueryRangeProcedure:
 			monitorServiceQueryRangeHandler.ServeHTTP(w, r)
+		case MonitorServiceGetFiguresProcedure:
+			monitorServiceGetFiguresHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -115,4 +152,8 @@ type UnimplementedMonitorServiceHandler struct{}
 
 func (UnimplementedMonitorServiceHandler) QueryRange(context.Context, *v1.QueryRangeRequest) (*v1.QueryRangeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.monitor.v1.MonitorService.QueryRange is not implemented"))
+}
+
+func (UnimplementedMonitorServiceHandler) GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.monitor.v1.MonitorService.GetFigures is not implemented"))
 }

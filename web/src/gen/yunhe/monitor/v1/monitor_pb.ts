@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/monitor/v1/monitor.proto.
  */
 export const file_yunhe_monitor_v1_monitor: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9tb25pdG9yL3YxL21vbml0b3IucHJvdG8SEHl1bmhlLm1vbml0b3IudjEijAEKEVF1ZXJ5UmFuZ2VSZXF1ZXN0Eg0KBXF1ZXJ5GAEgASgJEikKBXN0YXJ0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgNlbmQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHN0ZXBfc2Vjb25kcxgEIAEoAyIiCgVQb2ludBIKCgJhdBgBIAEoAxINCgV2YWx1ZRgCIAEoASKWAQoGU2VyaWVzEjQKBmxhYmVscxgBIAMoCzIkLnl1bmhlLm1vbml0b3IudjEuU2VyaWVzLkxhYmVsc0VudHJ5EicKBnBvaW50cxgCIAMoCzIXLnl1bmhlLm1vbml0b3IudjEuUG9pbnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI+ChJRdWVyeVJhbmdlUmVzcG9uc2USKAoGc2VyaWVzGAEgAygLMhgueXVuaGUubW9uaXRvci52MS5TZXJpZXMykwEKDk1vbml0b3JTZXJ2aWNlEoABCgpRdWVyeVJhbmdlEiMueXVuaGUubW9uaXRvci52MS5RdWVyeVJhbmdlUmVxdWVzdBokLnl1bmhlLm1vbml0b3IudjEuUXVlcnlSYW5nZVJlc3BvbnNlIieKgBkMbW9uaXRvci5yZWFkgtPkkwIREg8vdjEvcXVlcnktcmFuZ2VCMFoueXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9tb25pdG9yL3YxO21vbml0b3J2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Ch55dW5oZS9tb25pdG9yL3YxL21vbml0b3IucHJvdG8SEHl1bmhlLm1vbml0b3IudjEijAEKEVF1ZXJ5UmFuZ2VSZXF1ZXN0Eg0KBXF1ZXJ5GAEgASgJEikKBXN0YXJ0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgNlbmQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHN0ZXBfc2Vjb25kcxgEIAEoAyIiCgVQb2ludBIKCgJhdBgBIAEoAxINCgV2YWx1ZRgCIAEoASKWAQoGU2VyaWVzEjQKBmxhYmVscxgBIAMoCzIkLnl1bmhlLm1vbml0b3IudjEuU2VyaWVzLkxhYmVsc0VudHJ5EicKBnBvaW50cxgCIAMoCzIXLnl1bmhlLm1vbml0b3IudjEuUG9pbnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI+ChJRdWVyeVJhbmdlUmVzcG9uc2USKAoGc2VyaWVzGAEgAygLMhgueXVuaGUubW9uaXRvci52MS5TZXJpZXMiNwoRR2V0RmlndXJlc1JlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkirAQKB0ZpZ3VyZXMSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkSLwoLbWVhc3VyZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhsKDmNwdV9idXN5X3JhdGlvGAQgASgBSACIAQESHgoRbWVtb3J5X2J1c3lfYnl0ZXMYBSABKAFIAYgBARINCgVub2RlcxgGIAEoAxI6CgxhY2NlbGVyYXRvcnMYByADKAsyJC55dW5oZS5tb25pdG9yLnYxLkFjY2VsZXJhdG9yRmlndXJlcxIjChZhY2NlbGVyYXRvcl9idXN5X3JhdGlvGAggASgBSAKIAQESMQoHc3RvcmFnZRgJIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuU3RvcmFnZUZpZ3VyZXMSMQoHbmV0d29yaxgKIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuTmV0d29ya0ZpZ3VyZXMSLAoFcGF0aHMYCyADKAsyHS55dW5oZS5tb25pdG9yLnYxLlBhdGhGaWd1cmVzEh8KEmNsb2NrX3NrZXdfc2Vjb25kcxgMIAEoAUgDiAEBEg8KB3JlZnVzZWQYDSADKAlCEQoPX2NwdV9idXN5X3JhdGlvQhQKEl9tZW1vcnlfYnVzeV9ieXRlc0IZChdfYWNjZWxlcmF0b3JfYnVzeV9yYXRpb0IVChNfY2xvY2tfc2tld19zZWNvbmRzIoEBChJBY2NlbGVyYXRvckZpZ3VyZXMSDQoFaW5kZXgYASABKAUSFwoKYnVzeV9yYXRpbxgCIAEoAUgAiAEBEh4KEW1lbW9yeV9idXN5X2J5dGVzGAMgASgBSAGIAQFCDQoLX2J1c3lfcmF0aW9CFAoSX21lbW9yeV9idXN5X2J5dGVzItYBCg5TdG9yYWdlRmlndXJlcxISCgVyZWFkcxgBIAEoAUgAiAEBEhMKBndyaXRlcxgCIAEoAUgBiAEBEhcKCnJlYWRfYnl0ZXMYAyABKAFIAogBARIaCg13cml0dGVuX2J5dGVzGAQgASgBSAOIAQESHAoPbGF0ZW5jeV9zZWNvbmRzGAUgASgBSASIAQFCCAoGX3JlYWRzQgkKB193cml0ZXNCDQoLX3JlYWRfYnl0ZXNCEAoOX3dyaXR0ZW5fYnl0ZXNCEgoQX2xhdGVuY3lfc2Vjb25kcyJoCg5OZXR3b3JrRmlndXJlcxIbCg5yZWNlaXZlZF9ieXRlcxgBIAEoAUgAiAEBEhcKCnNlbnRfYnl0ZXMYAiABKAFIAYgBAUIRCg9fcmVjZWl2ZWRfYnl0ZXNCDQoLX3NlbnRfYnl0ZXMi6wEKC1BhdGhGaWd1cmVzEgwKBHBlZXIYASABKAkSHAoPbGF0ZW5jeV9zZWNvbmRzGAIgASgBSACIAQESGwoOaml0dGVyX3NlY29uZHMYAyABKAFIAYgBARIXCgpsb3NzX3JhdGlvGAQgASgBSAKIAQESJgoZYmFuZHdpZHRoX2JpdHNfcGVyX3NlY29uZBgFIAEoAUgDiAEBQhIKEF9sYXRlbmN5X3NlY29uZHNCEQoPX2ppdHRlcl9zZWNvbmRzQg0KC19sb3NzX3JhdGlvQhwKGl9iYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kMp4CCg5Nb25pdG9yU2VydmljZRKAAQoKUXVlcnlSYW5nZRIjLnl1bmhlLm1vbml0b3IudjEuUXVlcnlSYW5nZVJlcXVlc3QaJC55dW5oZS5tb25pdG9yLnYxLlF1ZXJ5UmFuZ2VSZXNwb25zZSInioAZDG1vbml0b3IucmVhZILT5JMCERIPL3YxL3F1ZXJ5LXJhbmdlEogBCgpHZXRGaWd1cmVzEiMueXVuaGUubW9uaXRvci52MS5HZXRGaWd1cmVzUmVxdWVzdBoZLnl1bmhlLm1vbml0b3IudjEuRmlndXJlcyI6ioAZDG1vbml0b3IucmVhZILT5JMCJBIiL3YxL2NlbnRlcnMve2FpX2NlbnRlcl9pZH0vZmlndXJlc0IwWi55dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL21vbml0b3IvdjE7bW9uaXRvcnYxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.monitor.v1.QueryRangeRequest
@@ -122,6 +122,270 @@ export const QueryRangeResponseSchema: GenMessage<QueryRangeResponse> = /*@__PUR
   messageDesc(file_yunhe_monitor_v1_monitor, 3);
 
 /**
+ * @generated from message yunhe.monitor.v1.GetFiguresRequest
+ */
+export type GetFiguresRequest = Message<"yunhe.monitor.v1.GetFiguresRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * Name of a node; empty: the whole center.
+   *
+   * @generated from field: string node = 2;
+   */
+  node: string;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.GetFiguresRequest.
+ * Use `create(GetFiguresRequestSchema)` to create a new message.
+ */
+export const GetFiguresRequestSchema: GenMessage<GetFiguresRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 4);
+
+/**
+ * Figures as they were last measured. What is not set is not known.
+ *
+ * @generated from message yunhe.monitor.v1.Figures
+ */
+export type Figures = Message<"yunhe.monitor.v1.Figures"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * @generated from field: string node = 2;
+   */
+  node: string;
+
+  /**
+   * Of the newest of the figures.
+   *
+   * @generated from field: google.protobuf.Timestamp measured_at = 3;
+   */
+  measuredAt?: Timestamp | undefined;
+
+  /**
+   * Use of the node; of a center: mean, and sum, over its measured nodes.
+   *
+   * @generated from field: optional double cpu_busy_ratio = 4;
+   */
+  cpuBusyRatio?: number | undefined;
+
+  /**
+   * @generated from field: optional double memory_busy_bytes = 5;
+   */
+  memoryBusyBytes?: number | undefined;
+
+  /**
+   * Nodes of the center that are measured.
+   *
+   * @generated from field: int64 nodes = 6;
+   */
+  nodes: bigint;
+
+  /**
+   * Of a node, by index; of a center: none.
+   *
+   * @generated from field: repeated yunhe.monitor.v1.AcceleratorFigures accelerators = 7;
+   */
+  accelerators: AcceleratorFigures[];
+
+  /**
+   * Mean over all accelerators of the center that are measured.
+   *
+   * @generated from field: optional double accelerator_busy_ratio = 8;
+   */
+  acceleratorBusyRatio?: number | undefined;
+
+  /**
+   * Of the center: all storage together.
+   *
+   * @generated from field: yunhe.monitor.v1.StorageFigures storage = 9;
+   */
+  storage?: StorageFigures | undefined;
+
+  /**
+   * Of the center: all interfaces together.
+   *
+   * @generated from field: yunhe.monitor.v1.NetworkFigures network = 10;
+   */
+  network?: NetworkFigures | undefined;
+
+  /**
+   * From the center to others, by peer.
+   *
+   * @generated from field: repeated yunhe.monitor.v1.PathFigures paths = 11;
+   */
+  paths: PathFigures[];
+
+  /**
+   * How far the center's clock is behind the platform's, seconds; negative:
+   * ahead. It contains the time a message takes.
+   *
+   * @generated from field: optional double clock_skew_seconds = 12;
+   */
+  clockSkewSeconds?: number | undefined;
+
+  /**
+   * Figures that were refused because they cannot be, such as
+   * "nodes[].cpu_busy_permille".
+   *
+   * @generated from field: repeated string refused = 13;
+   */
+  refused: string[];
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.Figures.
+ * Use `create(FiguresSchema)` to create a new message.
+ */
+export const FiguresSchema: GenMessage<Figures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 5);
+
+/**
+ * @generated from message yunhe.monitor.v1.AcceleratorFigures
+ */
+export type AcceleratorFigures = Message<"yunhe.monitor.v1.AcceleratorFigures"> & {
+  /**
+   * Counts from 0 in the node.
+   *
+   * @generated from field: int32 index = 1;
+   */
+  index: number;
+
+  /**
+   * @generated from field: optional double busy_ratio = 2;
+   */
+  busyRatio?: number | undefined;
+
+  /**
+   * @generated from field: optional double memory_busy_bytes = 3;
+   */
+  memoryBusyBytes?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.AcceleratorFigures.
+ * Use `create(AcceleratorFiguresSchema)` to create a new message.
+ */
+export const AcceleratorFiguresSchema: GenMessage<AcceleratorFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 6);
+
+/**
+ * @generated from message yunhe.monitor.v1.StorageFigures
+ */
+export type StorageFigures = Message<"yunhe.monitor.v1.StorageFigures"> & {
+  /**
+   * Operations per second.
+   *
+   * @generated from field: optional double reads = 1;
+   */
+  reads?: number | undefined;
+
+  /**
+   * @generated from field: optional double writes = 2;
+   */
+  writes?: number | undefined;
+
+  /**
+   * Bytes per second.
+   *
+   * @generated from field: optional double read_bytes = 3;
+   */
+  readBytes?: number | undefined;
+
+  /**
+   * @generated from field: optional double written_bytes = 4;
+   */
+  writtenBytes?: number | undefined;
+
+  /**
+   * Mean of an operation.
+   *
+   * @generated from field: optional double latency_seconds = 5;
+   */
+  latencySeconds?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.StorageFigures.
+ * Use `create(StorageFiguresSchema)` to create a new message.
+ */
+export const StorageFiguresSchema: GenMessage<StorageFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 7);
+
+/**
+ * @generated from message yunhe.monitor.v1.NetworkFigures
+ */
+export type NetworkFigures = Message<"yunhe.monitor.v1.NetworkFigures"> & {
+  /**
+   * Bytes per second.
+   *
+   * @generated from field: optional double received_bytes = 1;
+   */
+  receivedBytes?: number | undefined;
+
+  /**
+   * @generated from field: optional double sent_bytes = 2;
+   */
+  sentBytes?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.NetworkFigures.
+ * Use `create(NetworkFiguresSchema)` to create a new message.
+ */
+export const NetworkFiguresSchema: GenMessage<NetworkFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 8);
+
+/**
+ * @generated from message yunhe.monitor.v1.PathFigures
+ */
+export type PathFigures = Message<"yunhe.monitor.v1.PathFigures"> & {
+  /**
+   * Where to: "platform", or the endpoint of what a driver translates for.
+   *
+   * @generated from field: string peer = 1;
+   */
+  peer: string;
+
+  /**
+   * Round trip.
+   *
+   * @generated from field: optional double latency_seconds = 2;
+   */
+  latencySeconds?: number | undefined;
+
+  /**
+   * @generated from field: optional double jitter_seconds = 3;
+   */
+  jitterSeconds?: number | undefined;
+
+  /**
+   * 0 to 1.
+   *
+   * @generated from field: optional double loss_ratio = 4;
+   */
+  lossRatio?: number | undefined;
+
+  /**
+   * @generated from field: optional double bandwidth_bits_per_second = 5;
+   */
+  bandwidthBitsPerSecond?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.PathFigures.
+ * Use `create(PathFiguresSchema)` to create a new message.
+ */
+export const PathFiguresSchema: GenMessage<PathFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 9);
+
+/**
  * Samples.
  *
  * @generated from service yunhe.monitor.v1.MonitorService
@@ -137,6 +401,19 @@ export const MonitorService: GenService<{
     methodKind: "unary";
     input: typeof QueryRangeRequestSchema;
     output: typeof QueryRangeResponseSchema;
+  },
+  /**
+   * What a center, or one of its nodes, last measured: use of processors,
+   * memory, accelerators and storage, traffic, and the quality of its paths.
+   * What was not measured within the last 90 seconds is not set; nothing is set
+   * for a center that measures nothing, or that does not exist.
+   *
+   * @generated from rpc yunhe.monitor.v1.MonitorService.GetFigures
+   */
+  getFigures: {
+    methodKind: "unary";
+    input: typeof GetFiguresRequestSchema;
+    output: typeof FiguresSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_monitor_v1_monitor, 0);
