@@ -45,16 +45,19 @@ const (
 // clients are the connections of one set of credentials.
 type clients struct {
 	server string
+	rest   *rest.Config        // for commands in pods, which have connections of their own
 	work   clientset.Interface // bounded in its rate
 	watch  clientset.Interface // for watches and probes, never held back by work
 	logs   clientset.Interface // on connections of its own: logs are long
 	dialer *connrotation.Dialer
 	heard  *atomic.Int64 // unix nanoseconds of the last byte from the server
 	skew   *atomic.Int64 // nanoseconds the server's clock is ahead
+	path   pathProbes
 }
 
 func newClients(cfg *rest.Config, rate int64) (*clients, error) {
-	c := &clients{server: cfg.Host, heard: new(atomic.Int64), skew: new(atomic.Int64)}
+	c := &clients{server: cfg.Host, rest: rest.CopyConfig(cfg), heard: new(atomic.Int64), skew: new(atomic.Int64)}
+	c.rest.UserAgent = "yunhe-" + Name
 	c.dialer = connrotation.NewDialer((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext)
 	make := func(qps float32, burst int) (clientset.Interface, error) {
 		own := rest.CopyConfig(cfg)
@@ -72,6 +75,9 @@ func newClients(cfg *rest.Config, rate int64) (*clients, error) {
 	c.logs, errs[2] = make(-1, 0)
 	return c, errors.Join(errs[:]...)
 }
+
+// now is the time by the server's clock, as near as that is known.
+func (c *clients) now() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
 
 // listener notes when the server was last heard, and its clock.
 type listener struct {
@@ -170,9 +176,11 @@ func (d *Driver) probe(ctx context.Context, c *clients) {
 	for {
 		begun := time.Now()
 		version, err := c.version(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
+		}
+		c.path.add(time.Since(begun), err == nil)
+		switch {
 		case err == nil:
 			since = time.Now()
 			d.setVersion(version)

@@ -29,8 +29,9 @@ type foreign struct {
 // quotas. The capacity is kept as it changes, never summed anew. It is not
 // safe for concurrent use.
 type resources struct {
-	table table
-	takes func(*corev1.Node) string // why a node takes no work of ours; "" if it does
+	table  table
+	center string
+	takes  func(*corev1.Node) string // why a node takes no work of ours; "" if it does
 
 	nodes   map[string]*node
 	others  map[types.UID]foreign
@@ -41,19 +42,20 @@ type resources struct {
 	dirty   bool // total or quotas changed
 }
 
-func newResources(t table, tolerations []corev1.Toleration) *resources {
+func newResources(t table, center string, tolerations []corev1.Toleration) *resources {
 	return &resources{
-		table: t, takes: func(n *corev1.Node) string { return refuses(n, tolerations) },
+		table: t, center: center, takes: func(n *corev1.Node) string { return refuses(n, center, tolerations) },
 		nodes: map[string]*node{}, others: map[types.UID]foreign{}, used: map[string]amounts{}, quotas: map[string]*corev1.ResourceQuota{},
 		total: amounts{}, changed: map[string]bool{},
 	}
 }
 
-// refuses says which taint keeps our pods from a node.
-func refuses(n *corev1.Node, tolerations []corev1.Toleration) string {
+// refuses says which taint keeps our pods from a node. One that is reserved for
+// an allocation takes the pods of that.
+func refuses(n *corev1.Node, center string, tolerations []corev1.Toleration) string {
 	for i := range n.Spec.Taints {
 		t := &n.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectPreferNoSchedule {
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || askedOf(n).tolerated(center, t) {
 			continue
 		}
 		if !slices.ContainsFunc(tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, t) }) {
@@ -173,7 +175,7 @@ func (r *resources) viewNode(n *corev1.Node) *adapterv1.Node {
 		return v
 	}
 	if n.Spec.Unschedulable {
-		v.State, v.Reason = adapterv1.NodeState_NODE_STATE_DRAINED, "cordoned"
+		v.State, v.Reason = adapterv1.NodeState_NODE_STATE_DRAINED, askedOf(n).drained(r.center)
 	} else if why := r.takes(n); why != "" {
 		v.State, v.Reason = adapterv1.NodeState_NODE_STATE_DRAINED, why
 	}

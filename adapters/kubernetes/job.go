@@ -41,6 +41,13 @@ const (
 	noteFiles   = domain + "files" // name of the ConfigMap with its files
 	noteLog     = domain + "log"   // time of the first line of its log
 	noteTimeout = domain + "timeout-seconds"
+	noteSuspend = domain + "suspend" // "true": it is to stand still
+	noteStood   = domain + "stood"   // JSON of stood: how long it does
+	noteNode    = domain + "node"    // at a node, JSON of asked: how it is to be
+
+	// At a node that is reserved for an allocation: label and taint. At a Job:
+	// the allocation, exactly.
+	keyAllocation = domain + "allocation"
 
 	managedBy = "yunhe"
 	container = "main"
@@ -48,8 +55,10 @@ const (
 	filesDir  = "/yunhe"
 	maxFiles  = 1 << 20 // bytes a ConfigMap can hold
 
-	loadAllowance = 3600      // seconds for loading an image, at most what a command gets too much if the driver is away
-	maxDeadline   = 1<<31 - 1 // seconds
+	// A pod's deadline cannot be raised, and goes on while an attempt stands
+	// still: it is what loading an image and all pauses together may take.
+	pauseAllowance = 7 * 24 * 3600 // seconds
+	maxDeadline    = 1<<31 - 1     // seconds
 
 	defaultGrace = 10 // seconds between SIGTERM and SIGKILL, as at a gateway
 )
@@ -68,13 +77,16 @@ type record struct {
 	Reason    string `json:"reason"`
 	Message   string `json:"message,omitempty"`
 	ExitCode  int32  `json:"exit_code"`
+	Node      string `json:"node,omitempty"`
+	CPU       int64  `json:"cpu_microseconds,omitempty"`
+	Memory    int64  `json:"memory_peak_bytes,omitempty"`
 	StartedAt int64  `json:"started_at,omitempty"`
 	EndedAt   int64  `json:"ended_at,omitempty"`
 }
 
 func (r record) status(id string) *adapterv1.Status {
 	return &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: r.Reason, Message: r.Message,
-		ExitCode: r.ExitCode, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		ExitCode: r.ExitCode, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Node: r.Node, CpuMicroseconds: r.CPU, MemoryPeakBytes: r.Memory}
 }
 
 func note(v any) string {
@@ -177,8 +189,13 @@ func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, 
 	pod := m.pod(a, image)
 	pod.Containers[0].Env, pod.Containers[0].Resources = env, corev1.ResourceRequirements{Requests: list, Limits: list}
 	notes := map[string]string{noteAttempt: a.AttemptId, noteJob: a.JobId, noteTask: a.Name, noteTenant: a.TenantId, noteUser: a.UserName}
+	if a.AllocationId != "" {
+		notes[keyAllocation] = a.AllocationId
+	}
+	run := ""
 	if a.TimeoutSeconds > 0 {
 		notes[noteTimeout] = strconv.FormatInt(a.TimeoutSeconds, 10)
+		run = timer(a.TimeoutSeconds, *pod.TerminationGracePeriodSeconds)
 	}
 	if files != nil {
 		notes[noteFiles] = name
@@ -188,7 +205,10 @@ func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, 
 		c := &pod.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "files", MountPath: filesDir, ReadOnly: true})
 		// The volume is read only and full of links; commands get plain files.
-		c.Command = []string{"/bin/sh", "-c", `cp -RL ` + filesDir + `/files/. . && exec /bin/sh -c "$$0"`, literal(a.Command)}
+		run = `cp -RL ` + filesDir + "/files/. . || exit\n" + run
+	}
+	if run != "" {
+		pod.Containers[0].Command = []string{"/bin/sh", "-c", literal(run + `exec /bin/sh -c "$0"`), literal(a.Command)}
 	}
 	return m.job(name, labels, notes, pod), files, ""
 }
@@ -218,7 +238,7 @@ func (m *maker) pod(a *adapterv1.Attempt, image string) corev1.PodSpec {
 	}
 	spec := corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-		ServiceAccountName: m.cfg.ServiceAccount, NodeSelector: m.cfg.NodeSelector, PriorityClassName: m.priorityClass(a.Priority),
+		ServiceAccountName: m.cfg.ServiceAccount, PriorityClassName: m.priorityClass(a.Priority),
 		// The command is not process 1, which would not hear SIGTERM by default.
 		ShareProcessNamespace:         new(true),
 		TerminationGracePeriodSeconds: new(cmp.Or(a.StopGraceSeconds, defaultGrace)),
@@ -235,13 +255,13 @@ func (m *maker) pod(a *adapterv1.Attempt, image string) corev1.PodSpec {
 			TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 		}},
 	}
-	// The deadline is the pod's, not the Job's: the Job's begins before there
-	// is a place to run, and at its end deletes the pod with exit status and
-	// log. The pod's begins before its image is loaded, so it is longer at
-	// first; the driver lowers it when the command begins (see deadline).
+	// The last of three that keep the time limit, see timer. It is the pod's,
+	// not the Job's: the Job's begins before there is a place to run, and at its
+	// end deletes the pod with exit status and log.
 	if a.TimeoutSeconds > 0 {
-		spec.ActiveDeadlineSeconds = new(min(a.TimeoutSeconds+loadAllowance, maxDeadline))
+		spec.ActiveDeadlineSeconds = new(min(a.TimeoutSeconds+pauseAllowance, maxDeadline))
 	}
+	m.place(&spec, a.AllocationId)
 	if m.cfg.RunAsUser > 0 {
 		spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsNonRoot = new(m.cfg.RunAsUser), new(true)
 		spec.SecurityContext.FSGroup = new(m.cfg.RunAsUser)
@@ -250,8 +270,58 @@ func (m *maker) pod(a *adapterv1.Attempt, image string) corev1.PodSpec {
 	for _, s := range m.cfg.ImagePullSecret {
 		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s})
 	}
-	spec.Tolerations = m.cfg.tolerations()
 	return spec
+}
+
+// place says on which nodes an attempt may run: on those of its allocation, or
+// on those that are reserved for none.
+func (m *maker) place(spec *corev1.PodSpec, allocation string) {
+	spec.NodeSelector, spec.Tolerations = maps.Clone(m.cfg.NodeSelector), m.cfg.tolerations()
+	if allocation != "" {
+		if spec.NodeSelector == nil {
+			spec.NodeSelector = map[string]string{}
+		}
+		spec.NodeSelector[keyAllocation] = labelValue(allocation)
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: keyAllocation, Operator: corev1.TolerationOpEqual, Value: labelValue(allocation), Effect: corev1.TaintEffectNoSchedule})
+		return
+	}
+	// The taint keeps it away, unless it tolerates everything.
+	if slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" }) {
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keyAllocation, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+	}
+}
+
+// overdue begins what a command's timer leaves as the container's message.
+const overdue = "yunhe: time limit"
+
+// atLimit says so to the user.
+const atLimit = "it was still running at its time limit"
+
+// timer returns what a shell starts before it becomes the command: a process
+// that ends it at its time limit, as a kubelet would. Three keep the limit. The
+// timer is exact, counts only while the attempt does not stand still, and needs
+// neither driver nor API server; but the command can end it. The driver comes
+// three seconds later. The pod's deadline is for when both fail.
+//
+// The timer is no child of the command, which would see one it does not know
+// end, and holds none of its files; it ends with the container.
+func timer(limit, grace int64) string {
+	step := int64(1)
+	if limit > 600 { // a process a second would be much for nothing
+		step = 5
+	}
+	return fmt.Sprintf(`(
+  ( trap '' HUP
+    t=0
+    while [ $t -lt %d ]; do sleep %d || exit; t=$((t+%d)); done
+    echo '%s' >/dev/termination-log
+    kill -TERM $$
+    sleep %d
+    kill -KILL $$
+  ) </dev/null >/dev/null 2>&1 &
+)
+`, limit, step, step, overdue, grace)
 }
 
 func (c Config) tolerations() []corev1.Toleration {

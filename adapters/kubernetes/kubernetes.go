@@ -106,6 +106,7 @@ type Driver struct {
 	attempts  map[string]*attempt
 	forgotten map[string]time.Time // UIDs of Jobs that were removed for good, and when
 	names     map[string]string    // attempts by the names of their Jobs
+	asked     map[string]asked     // how nodes are to be, by name
 	complete  bool                 // whole is closed
 	res       *resources
 	synced    map[string]bool
@@ -136,12 +137,12 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 	ctx, stop := context.WithCancel(ctx)
 	d := &Driver{clients: first,
 		center: center, cfg: cfg, log: log.With("component", Name, "center_id", center), stop: stop,
-		attempts: map[string]*attempt{}, forgotten: map[string]time.Time{}, names: map[string]string{}, synced: map[string]bool{},
+		attempts: map[string]*attempt{}, forgotten: map[string]time.Time{}, names: map[string]string{}, asked: map[string]asked{}, synced: map[string]bool{},
 		whole: make(chan struct{}), known: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
 	}
 	t := newTable(cfg.mappings())
-	d.res = newResources(t, cfg.tolerations())
+	d.res = newResources(t, center, cfg.tolerations())
 	d.maker = maker{center: center, cfg: cfg, table: t}
 	d.logs.open, d.logs.mark = d.openLog, d.markLog
 	d.feeds.jobs, d.feeds.pods, d.feeds.others = d.jobs(), d.pods(), d.others()
@@ -190,7 +191,8 @@ func Description() (*adapterv1.DescribeResponse, error) {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	return &adapterv1.DescribeResponse{Name: Name, Version: version(), ConfigSchema: schema,
-		Parts: []adapterv1.Part{adapterv1.Part_PART_RESOURCE, adapterv1.Part_PART_JOB, adapterv1.Part_PART_IMAGE}}, nil
+		Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC},
+		Parts:    []adapterv1.Part{adapterv1.Part_PART_RESOURCE, adapterv1.Part_PART_JOB, adapterv1.Part_PART_IMAGE}}, nil
 }
 
 // version is the one of this program, as built.

@@ -27,6 +27,8 @@ type jobView struct {
 	ended      *record
 	files, log string // see noteFiles, noteLog
 	timeout    int64  // seconds; 0: none
+	still      bool   // it is to stand still
+	stood      stood
 	deleting   bool
 
 	created  time.Time
@@ -47,6 +49,12 @@ func viewJob(j *batchv1.Job) *jobView {
 	}
 	if n, err := strconv.ParseInt(j.Annotations[noteTimeout], 10, 64); err == nil && n > 0 && n < maxDeadline {
 		v.timeout = n
+	}
+	v.still = j.Annotations[noteSuspend] == "true"
+	if text := j.Annotations[noteStood]; text != "" {
+		if json.Unmarshal([]byte(text), &v.stood) != nil || v.stood.Since < 0 || v.stood.Total < 0 {
+			v.stood = stood{} // damaged by somebody
+		}
 	}
 	v.sealed = v.suspended && j.Spec.Parallelism != nil && *j.Spec.Parallelism == 0
 	if text := j.Annotations[noteStop]; text != "" {
@@ -88,9 +96,8 @@ type podView struct {
 	phase           corev1.PodPhase
 	reason, message string
 	deleting        bool
-	deadline        int64     // seconds from accepted on; 0: none
-	accepted        time.Time // by its node
-	grace           int64     // seconds between SIGTERM and SIGKILL
+	deadline        int64 // seconds from accepted on; 0: none
+	grace           int64 // seconds between SIGTERM and SIGKILL
 
 	state       corev1.ContainerState
 	unscheduled string // the scheduler's words
@@ -110,9 +117,6 @@ func viewPod(p *corev1.Pod) *podView {
 	}
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		v.grace = *p.Spec.TerminationGracePeriodSeconds
-	}
-	if p.Status.StartTime != nil {
-		v.accepted = p.Status.StartTime.Time
 	}
 	for _, o := range p.OwnerReferences {
 		if o.Kind == "Job" {
@@ -169,6 +173,10 @@ type verdict struct {
 	// stuck: it cannot start for the reason in status.message, which may pass;
 	// hopeless: and it will not.
 	stuck, hopeless bool
+	// The running pod is to stand still (freeze), or not any more (thaw).
+	freeze, thaw bool
+	// timed: it runs and has a time limit.
+	timed bool
 }
 
 // view is all there is to know of an attempt.
@@ -179,6 +187,7 @@ type view struct {
 	noJob    bool     // likewise
 	hint     string   // what the Job's controller complains of
 	lostWhen string   // the Job is gone: what that means
+	resists  string   // why it could not be suspended or resumed
 }
 
 // decide says how an attempt stands. It is a pure function.
@@ -206,9 +215,9 @@ func decide(id string, v view) verdict {
 			out.seal = v.job != nil && v.job.finished == nil && !v.job.sealed
 			return out
 		case v.job == nil:
-			return ended(id, record{Reason: "lost", Message: v.lostWhen, ExitCode: -1, StartedAt: began(p)})
+			return ended(id, record{Reason: "lost", Message: v.lostWhen, ExitCode: -1, Node: p.node, StartedAt: began(p)})
 		}
-		return living(id, p, stop, v.job)
+		return living(id, p, stop, v)
 	}
 	if v.job == nil {
 		return ended(id, record{Reason: "lost", Message: v.lostWhen, ExitCode: -1})
@@ -219,19 +228,25 @@ func decide(id string, v view) verdict {
 func ended(id string, r record) verdict { return verdict{status: r.status(id), record: &r} }
 
 // living is an attempt with a pod that is there and not over.
-func living(id string, p *podView, stop *order, j *jobView) verdict {
-	st := &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING}
+func living(id string, p *podView, stop *order, v view) verdict {
+	j, st := v.job, &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING, Node: p.node}
 	out := verdict{status: st}
 	if p.state.Running != nil {
-		st.Phase, st.StartedAt = adapterv1.Phase_PHASE_RUNNING, began(p)
-		if p.deleting {
+		st.Phase, st.StartedAt, st.Message = adapterv1.Phase_PHASE_RUNNING, began(p), v.resists
+		frozen := j.stood.Since > 0
+		switch {
+		case stop != nil: // it has to go on to hear of that
+			st.Message, out.deadline, out.thaw = "it is being stopped", lower(p, 1), frozen && !p.deleting
+			return out
+		case p.deleting:
 			st.Message = cmp.Or(p.disrupted, "its pod is being deleted")
+		default:
+			out.freeze, out.thaw = j.still && !frozen, !j.still && frozen
 		}
-		if stop != nil {
-			st.Message = "it is being stopped"
-			out.deadline = lower(p, 1)
-		} else if j.timeout > 0 {
-			out.deadline = lower(p, deadline(p, j.timeout))
+		if frozen {
+			st.Phase = adapterv1.Phase_PHASE_SUSPENDED
+		} else {
+			out.timed = j.timeout > 0
 		}
 		return out
 	}
@@ -245,16 +260,6 @@ func living(id string, p *podView, stop *order, j *jobView) verdict {
 		out.stuck, out.hopeless = true, w.Reason == "InvalidImageName" || w.Reason == "ErrImageNeverPull"
 	}
 	return out
-}
-
-// deadline is when a pod is to end whose command has begun and may run for a
-// time. Times have whole seconds: it may run one too long, never too short.
-func deadline(p *podView, timeout int64) int64 {
-	waited := int64(0)
-	if !p.accepted.IsZero() && p.started.After(p.accepted) {
-		waited = int64(p.started.Sub(p.accepted) / time.Second)
-	}
-	return min(waited+timeout+1, maxDeadline)
 }
 
 // lower returns the deadline if the pod has a later one or none, 0 otherwise.
@@ -296,7 +301,7 @@ func podless(id string, v view, stop *order) verdict {
 
 // goneWithout is the end of a pod that was deleted before its end was seen.
 func goneWithout(p *podView, stop *order, v view) record {
-	r := record{ExitCode: -1, StartedAt: began(p)}
+	r := record{ExitCode: -1, Node: p.node, StartedAt: began(p)}
 	if stop != nil {
 		r.Reason, r.Message = stop.Reason, stop.Message
 		return r
@@ -341,7 +346,7 @@ func endOf(p *podView, stop *order) record {
 	if t == nil { // it never had a container, or its node knows nothing of it
 		return withoutContainer(p, stop)
 	}
-	r := record{ExitCode: t.ExitCode, StartedAt: began(p), EndedAt: micros(t.FinishedAt.Time), Message: strings.TrimSpace(t.Message)}
+	r := record{ExitCode: t.ExitCode, Node: p.node, StartedAt: began(p), EndedAt: micros(t.FinishedAt.Time), Message: strings.TrimSpace(t.Message)}
 	switch {
 	case t.Reason == "ContainerStatusUnknown" && stop != nil: // it may never have been
 		r.Reason, r.ExitCode, r.Message = stop.Reason, -1, stop.Message
@@ -350,12 +355,14 @@ func endOf(p *podView, stop *order) record {
 		r.Message = cmp.Or(p.disrupted, r.Message, "its node does not know any more how it ended")
 	case t.Reason == "StartError" || t.Reason == "ContainerCannotRun":
 		r.Reason, r.StartedAt = "start_failed", 0
+	case strings.HasPrefix(t.Message, overdue):
+		r.Reason, r.Message = "wall_time", atLimit
 	case t.Reason == "OOMKilled":
 		r.Reason, r.Message = "oom", cmp.Or(r.Message, "it met its memory limit and the kernel killed one of its processes")
 	case p.reason == "DeadlineExceeded" && stop != nil, p.deleting && stop != nil && p.phase != corev1.PodSucceeded:
 		r.Reason, r.Message = stop.Reason, cmp.Or(stop.Message, r.Message)
 	case p.reason == "DeadlineExceeded":
-		r.Reason, r.Message = "wall_time", cmp.Or(r.Message, "it was still running at its time limit")
+		r.Reason, r.Message = "wall_time", cmp.Or(r.Message, atLimit)
 	case p.reason == "Evicted" && strings.Contains(p.message, "exceeds the limit"), p.reason == "Evicted" && strings.Contains(p.message, "exceeds the total limit"):
 		r.Reason, r.Message = "signal", p.message // its own doing: trying again elsewhere would not help
 	case p.reason == "Evicted" || p.reason == "NodeLost" || p.reason == "NodeShutdown" || p.reason == "Terminated" || p.reason == "Shutdown" || p.reason == "Preempting":
@@ -381,7 +388,7 @@ func endOf(p *podView, stop *order) record {
 
 // withoutContainer is the end of a pod whose container never was.
 func withoutContainer(p *podView, stop *order) record {
-	r := record{ExitCode: -1, EndedAt: micros(p.changed), Message: strings.Trim(p.reason+": "+p.message, ": ")}
+	r := record{ExitCode: -1, Node: p.node, EndedAt: micros(p.changed), Message: strings.Trim(p.reason+": "+p.message, ": ")}
 	switch {
 	case p.phase == corev1.PodSucceeded:
 		r.Reason, r.ExitCode = "completed", 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,8 +62,16 @@ func TestDecide(t *testing.T) {
 		"image is not there":          {job: &jobView{}, pod: waitingPod("ImagePullBackOff", "Back-off pulling"), want: "pending stuck", words: "ImagePullBackOff: Back-off pulling"},
 		"image never will be":         {job: &jobView{}, pod: waitingPod("ErrImageNeverPull", "not present"), want: "pending stuck hopeless", words: "not present"},
 		"runs":                        {job: &jobView{}, pod: runningPod(), want: "running"},
-		"runs, with a limit":          {job: &jobView{timeout: 60}, pod: with(runningPod(), func(p *podView) { p.accepted, p.deadline = at0.Add(-30*time.Second), 3660 }), want: "running deadline=91"},
-		"runs, the limit is set":      {job: &jobView{timeout: 60}, pod: with(runningPod(), func(p *podView) { p.deadline = 61 }), want: "running"},
+		"runs, with a limit":          {job: &jobView{timeout: 60}, pod: runningPod(), want: "running timed"},
+		"is to stand still":           {job: &jobView{timeout: 60, still: true}, pod: runningPod(), want: "running freeze timed"},
+		"cannot stand still":          {job: &jobView{still: true}, pod: runningPod(), change: func(v *view) { v.resists = "its shell says 3" }, want: "running freeze", words: "its shell says 3"},
+		"stands still":                {job: &jobView{timeout: 60, still: true, stood: stood{Since: 5}}, pod: runningPod(), want: "suspended"},
+		"is to go on":                 {job: &jobView{timeout: 60, stood: stood{Since: 5}}, pod: runningPod(), want: "suspended thaw"},
+		"stands still, is to stop":    {job: &jobView{still: true, stood: stood{Since: 5}, stop: stop}, pod: runningPod(), want: "running deadline=1 thaw"},
+		"waits, is to stand still":    {job: &jobView{still: true}, pod: waitingPod("ContainerCreating", ""), want: "pending"},
+		"stood still and ended":       {job: &jobView{still: true, stood: stood{Since: 5}}, pod: overPod(137, "Error"), want: "signal 137"},
+		"its timer ended it":          {job: &jobView{timeout: 9}, pod: with(overPod(143, "Error"), func(p *podView) { p.state.Terminated.Message = overdue + "\nbye" }), want: "wall_time 143", words: "time limit"},
+		"the driver ended it":         {job: &jobView{timeout: 9, stop: &order{Reason: "wall_time", Message: atLimit}}, pod: with(overPod(0, "Completed"), func(p *podView) { p.phase, p.reason = corev1.PodFailed, "DeadlineExceeded" }), want: "wall_time 0", words: "time limit"},
 		"runs and is to stop":         {job: &jobView{stop: stop}, pod: with(runningPod(), func(p *podView) { p.deadline = 61 }), want: "running deadline=1"},
 		"waits and is to stop":        {job: &jobView{stop: stop}, pod: waitingPod("", ""), want: "pending seal"},
 		"has no pod and is to stop":   {job: &jobView{stop: stop}, want: "pending seal"},
@@ -117,22 +126,21 @@ func describe(v verdict) string {
 		out = append(out, "pending")
 	case adapterv1.Phase_PHASE_RUNNING:
 		out = append(out, "running")
+	case adapterv1.Phase_PHASE_SUSPENDED:
+		out = append(out, "suspended")
 	default:
 		out = append(out, v.status.Reason, resource.NewQuantity(int64(v.status.ExitCode), resource.DecimalSI).String())
-	}
-	for word, is := range map[string]bool{"check": v.check, "seal": v.seal} {
-		if is {
-			out = append(out, word)
-		}
 	}
 	if v.deadline > 0 {
 		out = append(out, "deadline="+resource.NewQuantity(v.deadline, resource.DecimalSI).String())
 	}
-	if v.stuck {
-		out = append(out, "stuck")
-	}
-	if v.hopeless {
-		out = append(out, "hopeless")
+	for _, w := range []struct {
+		word string
+		is   bool
+	}{{"check", v.check}, {"seal", v.seal}, {"stuck", v.stuck}, {"hopeless", v.hopeless}, {"freeze", v.freeze}, {"thaw", v.thaw}, {"timed", v.timed}} {
+		if w.is {
+			out = append(out, w.word)
+		}
 	}
 	return strings.Join(out, " ")
 }
@@ -213,7 +221,7 @@ func FuzzQuantities(f *testing.F) {
 			return
 		}
 		list := corev1.ResourceList{"cpu": qa, "memory": qb, "nvidia.com/gpu": qa, "amd.com/gpu": qb, "pods": qa, "ephemeral-storage": qb}
-		r := newResources(t, nil)
+		r := newResources(t, "c", nil)
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: list, Capacity: list,
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 		r.setNode("n", n)
@@ -244,8 +252,20 @@ func FuzzAnswers(f *testing.F) {
 		if v, err := parseVersion(b); err == nil && v == "kubernetes " {
 			t.Error("no version and no error")
 		}
-		if cpu, memory, err := parseMetrics(b); err == nil && (cpu < 0 || memory < 0) {
-			t.Errorf("use of %d and %d", cpu, memory)
+		list, _ := parseMetrics(b) // it may be anything
+		for _, u := range list {
+			if u.cpu < 0 || u.memory < 0 {
+				t.Errorf("use of %+v", u)
+			}
+		}
+		note := string(b)
+		j := viewJob(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{noteStood: note, noteStop: note, noteEnded: note, noteTimeout: note}}})
+		if j.stood.Since < 0 || j.stood.Total < 0 || j.timeout < 0 {
+			t.Errorf("%q is read as %+v", note, j)
+		}
+		marked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{noteNode: note}}}
+		if _, err := shape(marked, askedOf(marked)); err != nil {
+			t.Errorf("node that says %q: %v", note, err)
 		}
 		var n int
 		err := lines(strings.NewReader(string(b)), func(_ time.Time, _ bool, text []byte) error {

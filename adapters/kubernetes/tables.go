@@ -22,6 +22,7 @@ type attempt struct {
 	pods map[string]*podView // by UID
 	view view                // what besides job and pod is known
 
+	use     use
 	told    *adapterv1.Status // last one told
 	over    bool              // told is its end: it stays
 	stuck   time.Time         // since when it cannot start, by our clock
@@ -294,10 +295,21 @@ func trimPod(p *corev1.Pod) {
 func (d *Driver) nodes() *feed[*corev1.Node] {
 	return &feed[*corev1.Node]{d: d, part: partNodes, have: map[string]ref{},
 		trim: func(n *corev1.Node) {
-			n.Annotations, n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil, nil
+			note := n.Annotations[noteNode]
+			n.Annotations = nil
+			if note != "" {
+				n.Annotations = map[string]string{noteNode: note}
+			}
+			n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil
 		},
-		set:  func(n *corev1.Node) { d.res.setNode(n.Name, n) },
-		gone: func(r ref) { d.res.setNode(r.name, nil) }}
+		set: func(n *corev1.Node) {
+			d.res.setNode(n.Name, n)
+			d.drift(n)
+		},
+		gone: func(r ref) {
+			d.res.setNode(r.name, nil)
+			delete(d.asked, r.name)
+		}}
 }
 
 func (d *Driver) quotas() *feed[*corev1.ResourceQuota] {
@@ -362,7 +374,7 @@ func (d *Driver) look(a *attempt) {
 	if a.over && a.kept() && !v.seal {
 		return
 	}
-	if v.record != nil || v.status.Phase == adapterv1.Phase_PHASE_ENDED || v.check || v.seal || v.deadline > 0 || v.stuck || a.job != nil && a.job.stop != nil {
+	if v.record != nil || v.status.Phase == adapterv1.Phase_PHASE_ENDED || v.check || v.seal || v.deadline > 0 || v.stuck || v.freeze || v.thaw || v.timed || a.job != nil && a.job.stop != nil {
 		d.queue.Add(a.id)
 	}
 	if v.status.Phase != adapterv1.Phase_PHASE_ENDED && !(v.check && a.job == nil) {
@@ -375,7 +387,7 @@ func (d *Driver) tell(a *attempt, st *adapterv1.Status) {
 	if a.over || a.told != nil && proto.Equal(a.told, st) {
 		return
 	}
-	if a.told != nil && a.told.Phase == adapterv1.Phase_PHASE_RUNNING && st.Phase == adapterv1.Phase_PHASE_PENDING {
+	if a.told.GetStartedAt() > 0 && st.Phase == adapterv1.Phase_PHASE_PENDING {
 		return // a node that forgets does not make it wait again
 	}
 	a.told, a.over = st, st.Phase == adapterv1.Phase_PHASE_ENDED

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/timestamppb"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/labels"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
@@ -171,98 +167,4 @@ func (d *Driver) setVersion(v string) {
 		d.version, d.res.dirty = v, true
 		d.flush()
 	}
-}
-
-// measureEvery is the pause of the metrics server, which cannot be watched.
-const measureEvery = 15 * time.Second
-
-// measure tells now and then how much is used and how much runs.
-func (d *Driver) measure(ctx context.Context, c *clients) {
-	tick := time.NewTicker(measureEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.whole:
-			m := d.counted()
-			// Without the metrics API there is no such path, which is fine.
-			if err := d.used(ctx, c, m); err != nil {
-				d.log.Debug("no figures of use", "error", err)
-			}
-			d.board.Set(keyMeasure, m)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// counted is what the driver knows by itself.
-func (d *Driver) counted() *adapterv1.Measurement {
-	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, a := range d.attempts {
-		switch a.told.GetPhase() {
-		case adapterv1.Phase_PHASE_RUNNING:
-			m.Running++
-		case adapterv1.Phase_PHASE_PENDING:
-			m.Waiting++
-		}
-	}
-	for _, n := range d.res.nodes {
-		m.MemoryTotalBytes = saturate(m.MemoryTotalBytes, n.view.Capacity[resourceMemory])
-		m.StorageTotalBytes = saturate(m.StorageTotalBytes, n.view.Capacity[resourceStorage])
-	}
-	return m
-}
-
-// used adds what the metrics API says of the center's nodes.
-func (d *Driver) used(ctx context.Context, c *clients, m *adapterv1.Measurement) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	b, err := c.watch.Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").
-		Param("labelSelector", labels.Set(d.cfg.NodeSelector).String()).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if err != nil {
-		return err
-	}
-	cpu, memory, err := parseMetrics(b)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var cores int64
-	for _, n := range d.res.nodes {
-		cores = saturate(cores, n.view.Capacity[resourceCPU])
-	}
-	if cores > 0 {
-		m.CpuBusyPermille = min(int64(float64(cpu)/float64(cores)*1000), 1000)
-	}
-	m.MemoryBusyBytes = memory
-	return nil
-}
-
-// parseMetrics sums the use of nodes: thousandths of cores, and bytes.
-func parseMetrics(b []byte) (cpu, memory int64, err error) {
-	var list struct {
-		Items []struct {
-			Usage map[string]string `json:"usage"`
-		} `json:"items"`
-	}
-	if err := json.Unmarshal(b, &list); err != nil {
-		return 0, 0, fmt.Errorf("metrics of nodes: %w", err)
-	}
-	for _, i := range list.Items {
-		c, err1 := resource.ParseQuantity(cmp.Or(i.Usage["cpu"], "0"))
-		m, err2 := resource.ParseQuantity(cmp.Or(i.Usage["memory"], "0"))
-		if err1 != nil || err2 != nil || c.Sign() < 0 || m.Sign() < 0 {
-			return 0, 0, fmt.Errorf("metrics of nodes: %v is no use", i.Usage)
-		}
-		cpu, memory = saturate(cpu, milli(c)), saturate(memory, value(m))
-	}
-	return cpu, memory, nil
 }

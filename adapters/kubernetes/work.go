@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,14 @@ func (d *Driver) work(ctx context.Context) {
 		id, shutdown := d.queue.Get()
 		if shutdown {
 			return
+		}
+		if name, ok := strings.CutPrefix(id, keyNode); ok {
+			if err := d.repairNode(ctx, name); err != nil && ctx.Err() == nil {
+				d.log.Warn("node is not as asked", "node", name, "error", err)
+				d.queue.AddRateLimited(id)
+			}
+			d.queue.Done(id) // without Forget: one that is changed all the time is put right ever less often
+			continue
 		}
 		again, err := d.advance(ctx, id)
 		switch {
@@ -60,6 +69,7 @@ func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, e
 	stuck, ordered, over, kept := a.stuck, a.ordered, a.over, a.kept()
 	d.mu.Unlock()
 
+	outer := ctx // for what takes longer than a request
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	switch {
@@ -71,8 +81,17 @@ func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, e
 		if err := d.seal(ctx, c, v.job.name); err != nil {
 			return 0, err
 		}
+	case out.freeze:
+		return 0, d.settle(outer, c, id, v, true)
+	case out.thaw && v.job.stop == nil:
+		return 0, d.settle(outer, c, id, v, false)
 	case out.deadline > 0:
-		if err := d.shorten(ctx, c, v.pod, out.deadline); err != nil {
+		if out.thaw {
+			if err := d.settle(outer, c, id, v, false); err != nil { // SIGKILL follows the grace
+				d.log.Warn("suspended attempt is stopped without being resumed", "attempt_id", id, "error", err)
+			}
+		}
+		if err := d.shorten(outer, c, v.pod, out.deadline); err != nil {
 			return 0, err
 		}
 	}
@@ -88,6 +107,11 @@ func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, e
 			return left, nil
 		}
 		return 0, d.order(ctx, c, v.job.name, order{Reason: "start_failed", Message: out.status.Message})
+	case out.timed:
+		if rest := left(v, c.now()); rest > 0 {
+			return rest, nil
+		}
+		return 0, d.order(ctx, c, v.job.name, order{Reason: "wall_time", Message: atLimit})
 	case v.job.stop != nil && v.pod != nil:
 		// The pod's deadline is over; what if its kubelet does not see to it?
 		limit := time.Duration(v.pod.grace)*time.Second + obeyed
@@ -134,6 +158,8 @@ func (d *Driver) order(ctx context.Context, c *clients, name string, o order) er
 
 // shorten gives a pod an earlier deadline, at which its kubelet ends it.
 func (d *Driver) shorten(ctx context.Context, c *clients, p *podView, deadline int64) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	_, err := c.work.CoreV1().Pods(d.cfg.Namespace).Patch(ctx, p.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"activeDeadlineSeconds":%d}}`, deadline), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // gone, which is told elsewhere
@@ -193,6 +219,13 @@ func (d *Driver) finish(ctx context.Context, c *clients, id string, v view, out 
 	st := out.status
 	if out.record != nil {
 		r := *out.record
+		if out.status.StartedAt > 0 {
+			d.mu.Lock()
+			if a := d.attempts[id]; a != nil {
+				r.CPU, r.Memory = a.use.cpu, a.use.peak
+			}
+			d.mu.Unlock()
+		}
 		if r.EndedAt == 0 { // nobody in the cluster knows; it has just come out
 			r.EndedAt = max(time.Now().UnixMicro(), r.StartedAt)
 		}
@@ -233,7 +266,8 @@ func (d *Driver) keep(ctx context.Context, c *clients, id string, v view, r reco
 		d.mu.Lock()
 		told := d.attempts[id]
 		if told != nil && told.over && told.told != nil { // its Job was deleted after its end was told
-			r = record{Reason: told.told.Reason, Message: told.told.Message, ExitCode: told.told.ExitCode, StartedAt: told.told.StartedAt, EndedAt: told.told.EndedAt}
+			r = record{Reason: told.told.Reason, Message: told.told.Message, ExitCode: told.told.ExitCode, StartedAt: told.told.StartedAt, EndedAt: told.told.EndedAt,
+				Node: told.told.Node, CPU: told.told.CpuMicroseconds, Memory: told.told.MemoryPeakBytes}
 		}
 		d.mu.Unlock()
 		if told == nil {
