@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-submit clean
+.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-submit clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,13 +18,16 @@ deps: ## install what building and testing needs
 deps-engines: ## build and install real Kubernetes, kubelet included, for test-engines
 	@scripts/deps.sh engines
 
-build: runner console ## build bin/yunhe with its console, and the example
+build: runner programs console ## build bin/yunhe with its console, and the example
 	@mkdir -p bin
 	$(GO) build $(GOFLAGS_) -o bin/yunhe ./cmd/yunhe
 	$(GO) build $(GOFLAGS_) -o examples/digits/train ./examples/digits
 
 runner: # the supervisor of one replica, embedded into the binary
 	@$(GO) build -trimpath -ldflags '-s -w' -o $(RUNNER) ./adapters/gateway/sandbox/runner/cmd
+
+programs: # the benchmark for each architecture, embedded into the binary; without them it measures no center
+	@scripts/programs.sh
 
 console: # the web console, embedded into the binary; without npm the binary has none
 	@scripts/console.sh
@@ -81,4 +84,4 @@ bench-submit: ## submissions per second beside Slurm and Kubernetes, and time to
 	$(GO) run ./bench/submit
 
 clean: ## remove what was built
-	rm -rf bin .cache/tools web/dist/assets web/dist/index.html $(RUNNER) examples/digits/train
+	rm -rf bin .cache/tools web/dist/assets web/dist/index.html internal/measurement/programs/*.gz $(RUNNER) examples/digits/train

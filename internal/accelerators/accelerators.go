@@ -159,18 +159,18 @@ func Totals(rates ...Rate) []Rate {
 
 // Accelerator is a model.
 type Accelerator struct {
-	Vendor       string
-	Model        string
-	Names        []string // as drivers report it
-	Class        string   // what it counts as in capacities: gpu, npu, mlu, dcu, tpu, fpga
-	MemoryBytes  int64    // of one
-	BandwidthGBs float64  // of its memory; 0: not stated
-	PowerWatts   float64  // at most; 0: not stated
-	Peak         []Rate   // dense, in the order precisions are shown
-	Halved       []Precision
-	Source       string // where the figures are from
-	Reported     bool   // by others than the maker
-	Note         string
+	Vendor       string      `json:"vendor"`
+	Model        string      `json:"model"`
+	Names        []string    `json:"names,omitempty"`                   // as drivers report it
+	Class        string      `json:"class"`                             // what it counts as in capacities: gpu, npu, mlu, dcu, tpu, fpga
+	MemoryBytes  int64       `json:"memory_bytes"`                      // of one
+	BandwidthGBs float64     `json:"bandwidth_gb_per_second,omitempty"` // of its memory; 0: not stated
+	PowerWatts   float64     `json:"power_watts,omitempty"`             // at most; 0: not stated
+	Peak         []Rate      `json:"peak"`                              // dense, in the order precisions are shown
+	Halved       []Precision `json:"halved,omitempty"`
+	Source       string      `json:"source"`             // where the figures are from
+	Reported     bool        `json:"reported,omitempty"` // by others than the maker
+	Note         string      `json:"note,omitempty"`
 }
 
 // PeakOf returns the peak rate in a precision; ok is false if none is stated.
