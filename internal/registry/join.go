@@ -92,7 +92,13 @@ func (s *Service) declareRecord(ctx context.Context, tx *db.Tx, k Center) (bool,
 		next.Name, next.Region, next.Position, next.SecurityGrade = k.Name, k.Region, k.Position, k.SecurityGrade
 		next.Power, next.Labels = k.Power, k.Labels
 		if k.Performance != 0 {
-			next.Performance = k.Performance
+			from, err := s.PerformanceFromTx(ctx, tx, k.ID)
+			if err != nil {
+				return false, err
+			}
+			if from == PerformanceDeclared {
+				next.Performance = k.Performance
+			}
 		}
 	}
 	if sameRecord(old, next) {

@@ -198,6 +198,11 @@ func (s *Service) UpdateCenter(ctx context.Context, k Center) (Center, error) {
 		if err := updateCenter(ctx, tx, next, edited || !sameDecided(old, next)); err != nil {
 			return err
 		}
+		if next.Performance != old.Performance {
+			if err := statedTx(ctx, tx, k.ID); err != nil {
+				return err
+			}
+		}
 		return s.changed(ctx, tx)
 	})
 	if err != nil {
