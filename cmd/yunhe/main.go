@@ -46,6 +46,7 @@ func commands(c *cli) []*cobra.Command {
 		auditCommand(c),
 		contextCommand(c),
 		whoamiCommand(c),
+		availabilityCommand(c),
 		versionCommand(c),
 		completionCommand(c),
 	}

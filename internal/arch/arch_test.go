@@ -31,6 +31,7 @@ var ranks = map[string]int{
 
 	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
+	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
 
 	// What the benchmark prints, what it is worth, and how it works.
@@ -45,6 +46,7 @@ var ranks = map[string]int{
 	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
 	"internal/scheduler": 7, "internal/metering": 7,
 	"internal/jobs":    8,
+	"internal/control": 9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/console": 10,
 	"internal/app":     11,
 }
