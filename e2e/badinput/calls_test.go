@@ -39,7 +39,7 @@ func (m method) reads() bool { return m.verb == "GET" || m.desc.IsStreamingServe
 
 // ownTests are services whose input only their own tests spoil so far: they
 // need right examples here, whose resources and tags fit together.
-var ownTests = map[protoreflect.FullName]bool{"yunhe.registry.v1.ResourceService": true, "yunhe.tags.v1.TagService": true}
+var ownTests = map[protoreflect.FullName]bool{"yunhe.control.v1.ControlService": true, "yunhe.alarms.v1.AlarmService": true, "yunhe.registry.v1.ResourceService": true, "yunhe.tags.v1.TagService": true}
 
 // methods returns every method the contract has for callers, sorted, but for
 // those of ownTests.

@@ -91,6 +91,9 @@ type Service struct {
 	// measured takes what centers measure; nil: nobody wants it.
 	measured func(centerID string, m *adapterv1.Measurement)
 
+	// joined is told of every center that is connected; nil: nobody wants to know.
+	joined func(ctx context.Context, tx *db.Tx, centerID, how string) error
+
 	box  *seal.Box
 	dir  string        // of plug-ins' sockets
 	wake chan struct{} // instances changed
@@ -189,6 +192,12 @@ func (s *Service) forgetMember(centerID string) {
 // SetWork says who owns what runs; it breaks the circle of construction
 // between this component and jobs.
 func (s *Service) SetWork(w Work) { s.work = w }
+
+// SetJoined says who is told, in the transaction, of every center that is
+// connected. It is called before the first call, if at all.
+func (s *Service) SetJoined(f func(ctx context.Context, tx *db.Tx, centerID, how string) error) {
+	s.joined = f
+}
 
 // SetMeasured says who takes what centers measure, beside what the registry
 // keeps of it. f MUST NOT wait. It is called before the loops, if at all.
@@ -294,7 +303,10 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO gateways (ai_center_id, public_key, version, joined_at, removed) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (ai_center_id) DO UPDATE SET public_key = $2, version = $3, removed = $5`, inv.AiCenterId, publicKey, inv.Version, db.Micros(tx.Now), false)
-		return err
+		if err != nil || s.joined == nil || usedBy != "" { // asked again with the same token
+			return err
+		}
+		return s.joined(ctx, tx, inv.AiCenterId, "its gateway joined")
 	})
 	if err != nil {
 		return nil, err

@@ -221,6 +221,11 @@ func (s *Service) CreateInstance(ctx context.Context, name, center, config strin
 		if err := insertInstance(ctx, tx, in); err != nil {
 			return fmt.Errorf("insert instance %s: %w", in.id, err)
 		}
+		if s.joined != nil {
+			if err := s.joined(ctx, tx, center, "an instance of plug-in "+name+" was made"); err != nil {
+				return err
+			}
+		}
 		var err error
 		out, err = getMade(ctx, tx, name, center)
 		return err

@@ -29,6 +29,7 @@ import (
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/console"
+	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -57,6 +58,7 @@ type App struct {
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
 	Metering  *metering.Service
+	Control   *control.Service
 
 	cfg      Config
 	log      *slog.Logger
@@ -183,6 +185,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, logs, log); err != nil {
 		return err
 	}
+	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, log); err != nil {
+		return err
+	}
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
 	a.intake = monitor.NewIntake(time.Now, log)
@@ -191,9 +196,13 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Scheduler.SetTags(a.Tags)
 	a.Registry.InUse = a.Jobs.InUse
 	a.Metering.Jobs = a.Jobs
+	a.Jobs.SetAllocations(a.Control)
+	a.Scheduler.SetAllocations(a.Control)
+	a.Adapters.SetJoined(a.Control.JoinedTx)
 
 	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
 	a.group.Add("jobs.watch", a.Jobs.Watch)
+	a.group.Add("control.watch", a.Control.Watch)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
 	}
@@ -212,6 +221,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.cfg.runs(Control) {
 		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
 		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
+		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(Watch) {
@@ -274,6 +284,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)
 		a.Jobs.Register(srv)
+		a.Control.Register(srv)
 		monitor.New(a.samples, a.log).Register(srv)
 		srv.Handle("GET /openapi.json", rpc.OpenAPI())
 		srv.Handle("/", console.Handler())
