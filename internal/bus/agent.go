@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -33,8 +34,33 @@ type Agent struct {
 	conn *nats.Conn
 	log  *slog.Logger
 
-	mu   sync.Mutex    // guards lost
+	mu   sync.Mutex    // guards the fields below
 	lost chan struct{} // closed when the connection under way breaks
+	wire net.Conn      // the connection under way, or the last one
+}
+
+// Dial implements nats.CustomDialer: it remembers the connection.
+func (a *Agent) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: dialTimeout}).Dial(network, address)
+	if err == nil {
+		a.mu.Lock()
+		a.wire = c
+		a.mu.Unlock()
+	}
+	return c, err
+}
+
+// dialTimeout is that of the NATS library.
+const dialTimeout = 2 * time.Second
+
+// Segments returns how many pieces of data were sent on the connection under
+// way, and how many of those again because they got lost. ok is false where
+// the system does not say.
+func (a *Agent) Segments() (sent, again int64, ok bool) {
+	a.mu.Lock()
+	wire := a.wire
+	a.mu.Unlock()
+	return segments(wire)
 }
 
 // DialAgent connects agent id with its own key and the credentials the
@@ -54,7 +80,7 @@ func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *s
 	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(name)),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, kp.Sign),
 		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
-		nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
+		nats.SetCustomDialer(a), nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(*nats.Conn) { connected() }), nats.ReconnectHandler(func(*nats.Conn) { connected() }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			a.mu.Lock()

@@ -127,6 +127,7 @@ type Agent struct {
 	// declare says that what the gateway declares has changed.
 	declare chan struct{}
 	devices *devices
+	prober  *prober         // of the way to the platform
 	node    *adapterv1.Node // the machine; nil: it has no name
 
 	// locks are held, one for each attempt, while it is looked up and started
@@ -213,6 +214,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer a.bus.Close()
 	var wg sync.WaitGroup
+	a.prober = newProber(func(ctx context.Context, payload []byte) error {
+		_, err := a.bus.Ask(ctx, "probe", payload)
+		return err
+	}, a.bus.Segments)
+	wg.Go(func() { a.prober.run(ctx) })
 	wg.Go(func() { a.heartbeats(ctx) })
 	wg.Go(func() { a.reports(ctx) })
 	wg.Go(func() { a.watchImages(ctx) })

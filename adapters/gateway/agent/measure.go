@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -86,37 +87,22 @@ func readDisk(dir string) (amount, error) {
 	return amount{int64(st.Blocks) * size, int64(st.Blocks-st.Bfree) * size}, nil
 }
 
-// cpuMeter measures how busy the machine was between two calls.
-type cpuMeter struct{ busy, total int64 }
-
-func (m *cpuMeter) permille() int64 {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	var v [8]int64 // user nice system idle iowait irq softirq steal
-	if _, err := fmt.Sscanf(line, "cpu %d %d %d %d %d %d %d %d", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]); err != nil {
-		return 0
-	}
-	total := int64(0)
-	for _, n := range v {
-		total += n
-	}
-	busy := total - v[3] - v[4]
-	db, dt := busy-m.busy, total-m.total
-	first := m.total == 0
-	m.busy, m.total = busy, total
-	if first || dt <= 0 {
-		return 0
-	}
-	return db * 1000 / dt
-}
-
-// measure takes the figures of a heartbeat. What cannot be read stays 0.
-func (a *Agent) measure(cpu *cpuMeter) *adapterv1.Measurement {
+// measure takes the figures of a heartbeat. What cannot be read is absent; of
+// the center's own figures, which cannot be, it is 0.
+func (a *Agent) measure(meter *measure.Meter) *adapterv1.Measurement {
 	mem, _ := readMemory()
 	disk, _ := readDisk(a.cfg.Dir)
-	return &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), CpuBusyPermille: cpu.permille(), MemoryBusyBytes: mem.busy, MemoryTotalBytes: mem.total,
-		StorageBusyBytes: disk.busy, StorageTotalBytes: disk.total}
+	use := meter.Read(time.Now())
+	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), MemoryBusyBytes: mem.busy, MemoryTotalBytes: mem.total, StorageBusyBytes: disk.busy, StorageTotalBytes: disk.total,
+		Storage: use.Storage, Network: use.Network}
+	if use.Busy != nil {
+		m.CpuBusyPermille = *use.Busy
+		if a.node != nil && mem.total > 0 {
+			m.Nodes = []*adapterv1.NodeUse{{Name: a.node.Name, CpuBusyPermille: *use.Busy, MemoryBusyBytes: mem.busy, Accelerators: use.Accelerators}}
+		}
+	}
+	if path := a.prober.path(); path != nil {
+		m.Paths = []*adapterv1.Path{path}
+	}
+	return m
 }

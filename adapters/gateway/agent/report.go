@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"yunhe.dev/yunhe/adapters/gateway/measure"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -277,7 +279,7 @@ func (a *Agent) putLog(ctx context.Context, run *sandbox.Run) error {
 func (a *Agent) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	cpu := cpuMeter{}
+	meter := measure.NewMeter(cmp.Or(a.cfg.Root, "/"))
 	sync, declare := false, false
 	var again <-chan time.Time
 	for {
@@ -292,7 +294,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		case <-tick.C:
 		}
 		again = nil
-		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(&cpu), Resync: sync}
+		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
 		}
