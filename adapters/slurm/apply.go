@@ -120,6 +120,9 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 	if d.decided(a, r.Seen) {
 		return "", nil
 	}
+	if r.AllocationId != "" {
+		return fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60)), nil
+	}
 	body, err := d.request(r)
 	if err != nil {
 		return clip(err.Error(), 500), nil

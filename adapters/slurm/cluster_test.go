@@ -184,6 +184,16 @@ func (v *driver) log(id string) string {
 	}
 }
 
+// output is what an attempt has written so far.
+func (v *driver) output(s *enginetest.Slurm, a *adapterv1.Attempt) []byte {
+	v.Helper()
+	b, err := os.ReadFile(filepath.Join(s.Work, "c1", a.AttemptId, "log"))
+	if err != nil && !os.IsNotExist(err) {
+		v.Fatal(err)
+	}
+	return b
+}
+
 // attempt makes an attempt of a command.
 func attempt(command string) *adapterv1.Attempt {
 	return &adapterv1.Attempt{AttemptId: core.NewID("att"), JobId: core.NewID("job"), Name: "t", Command: command, ImageId: "host", ResourcespecId: "small",

@@ -96,7 +96,7 @@ func (f *folder) read(attempt string) *record {
 		return r
 	}
 	r.started = true
-	r.job, r.from = startedJob(was)
+	r.job, r.restarts, r.from = startedJob(was)
 	b, err := readFile(root, attempt+"/.told", 64<<10)
 	if err == nil {
 		r.parseTold(attempt, b)
@@ -121,19 +121,30 @@ func (f *folder) ready(attempt string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// startedJob reads the job, and when it began, from the link that says who runs
-// an attempt.
-func startedJob(link string) (job, from int64) {
+// suspended reports whether an attempt's command stands still as asked.
+func (f *folder) suspended(attempt string) bool {
+	root, err := f.open()
+	if err != nil {
+		return false
+	}
+	_, err = root.Lstat(attempt + "/.suspended")
+	return err == nil
+}
+
+// startedJob reads the job, how often Slurm had put it back, and when it began,
+// from the link that says who runs an attempt.
+func startedJob(link string) (job, restarts, from int64) {
 	parts := strings.Split(link, ":")
 	if len(parts) != 4 || parts[0] != "yunhe" {
-		return 0, 0
+		return 0, 0, 0
 	}
 	job, err := strconv.ParseInt(parts[1], 10, 48)
+	restarts, err1 := strconv.ParseInt(parts[2], 10, 32)
 	from, err2 := strconv.ParseInt(parts[3], 10, 48)
-	if err != nil || err2 != nil || job < 0 || from < 0 || from > 1<<40 {
-		return 0, 0
+	if errors.Join(err, err1, err2) != nil || job < 0 || restarts < 0 || from < 0 || from > 1<<40 {
+		return 0, 0, 0
 	}
-	return job, from
+	return job, restarts, from
 }
 
 // parseTold reads what tell wrote.

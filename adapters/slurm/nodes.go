@@ -86,7 +86,7 @@ func (d *Driver) survey(nodes []*node, down map[string]bool, ours map[string]int
 	for r := range d.cfg.GRES {
 		capacity[r] = 0
 	}
-	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), Running: ours["running"], Waiting: ours["waiting"]}
+	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), Paths: d.way.quality(), Running: ours["running"], Waiting: ours["waiting"]}
 	var load, cpus int64
 	for _, n := range nodes {
 		allowed, open := false, false
@@ -105,6 +105,10 @@ func (d *Driver) survey(nodes []*node, down map[string]bool, ours map[string]int
 		if total, free := n.Memory.or(0), n.Free.or(n.FreeOld.or(-1)); free >= 0 {
 			m.MemoryTotalBytes += total * mib
 			m.MemoryBusyBytes += max(total-free, 0) * mib
+			if cpus := n.CPUs.or(0); cpus > 0 && n.Load.set {
+				m.Nodes = append(m.Nodes, &adapterv1.NodeUse{Name: out.Name, MemoryBusyBytes: max(total-free, 0) * mib,
+					CpuBusyPermille: min(max(n.Load.n, 0)*10/cpus, 1000)})
+			}
 		}
 		if !open || out.State != adapterv1.NodeState_NODE_STATE_READY {
 			continue

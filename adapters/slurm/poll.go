@@ -36,6 +36,10 @@ type attempt struct {
 	unlisted  int               // whole lists without a job of it
 	inFolder  bool              // it has a folder from before this process
 	lostAt    time.Time         // when its job was first seen as lost, where Slurm may start it again
+	held      bool              // its command stands still as asked
+	holdKnown bool              // that was read since its job began
+	asked     time.Time         // when that was asked for by a call
+	nudged    time.Time         // when its script was last signaled about it
 	finishing bool              // its folder is being read
 	final     *adapterv1.Status // its end, once known
 	forgotten time.Time         // zero: not
@@ -195,6 +199,7 @@ func (d *Driver) lookAtJobs(ctx context.Context, c *looks) error {
 	}
 	_, err := list(ctx, d.api, "jobs", since, collect)
 	if errors.Is(err, errUnchanged) {
+		d.lookAtHolds(ctx)
 		d.sawNoChange(begun)
 		return nil
 	}
@@ -217,6 +222,7 @@ func (d *Driver) lookAtJobs(ctx context.Context, c *looks) error {
 		}
 	}
 	d.sawJobs(ctx, begun, byAttempt, old)
+	d.lookAtHolds(ctx)
 	if first {
 		d.settled(ctx)
 	}
@@ -280,7 +286,7 @@ func (d *Driver) sawNoChange(begun time.Time) {
 // sawJobs takes in a whole list of jobs that was asked for at begun. old are
 // attempts that have a folder.
 func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[string][]*job, old []string) {
-	buried, owners := d.buried(byAttempt, old), d.owners(byAttempt)
+	buried, past := d.buried(byAttempt, old), d.past(byAttempt)
 	early := d.early(byAttempt)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -304,7 +310,7 @@ func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[str
 			d.look()
 			continue // its command runs in a moment
 		}
-		d.update(ctx, a, byAttempt[id], owners[id], begun)
+		d.update(ctx, a, byAttempt[id], past[id], begun)
 	}
 }
 
@@ -391,19 +397,27 @@ func (a *attempt) beginning(now time.Time) time.Time {
 	return a.began
 }
 
-// owners reads which job has made the link of attempts that have several.
-func (d *Driver) owners(byAttempt map[string][]*job) map[string]int64 {
-	out := map[string]int64{}
+// past reads the folders of attempts that have several jobs, of which one has
+// made the link, and of those whose job Slurm has put back.
+func (d *Driver) past(byAttempt map[string][]*job) map[string]*record {
+	out := map[string]*record{}
+	if d.folder == nil {
+		return out
+	}
 	for id, jobs := range byAttempt {
-		if len(jobs) > 1 && d.folder != nil {
-			out[id] = d.folder.read(id).job
+		if len(jobs) > 1 || jobs[0].Restarts.or(0) > 0 && !d.cfg.Requeue && jobs[0].end() == "" {
+			out[id] = d.folder.read(id)
 		}
 	}
 	return out
 }
 
 // update takes in the jobs of one attempt; d.mu is held.
-func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, owner int64, begun time.Time) {
+func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, past *record, begun time.Time) {
+	var owner int64
+	if past != nil && len(jobs) > 1 {
+		owner = past.job
+	}
 	if a.submitted == 0 {
 		jobs = slices.DeleteFunc(jobs, (*job).refused)
 	}
@@ -434,7 +448,11 @@ func (d *Driver) update(ctx context.Context, a *attempt, jobs []*job, owner int6
 	if a.finishing {
 		return
 	}
-	f := facts{attempt: a.id, jobs: jobs, owner: owner, stopped: a.stopped, again: d.cfg.Requeue}
+	if len(jobs) != 1 || !jobs[0].running() {
+		a.held, a.holdKnown = false, false
+	}
+	before, _ := d.board.Get(a.id)
+	f := facts{attempt: a.id, jobs: jobs, owner: owner, stopped: a.stopped, again: d.cfg.Requeue, held: a.held, record: past, before: before}
 	st := judge(f)
 	if len(jobs) > 1 && owner == 0 && d.folder != nil && st.Phase == adapterv1.Phase_PHASE_RUNNING {
 		return // which of them runs it is about to be decided
@@ -481,7 +499,7 @@ func (d *Driver) unlisted(ctx context.Context, a *attempt, begun time.Time) {
 		}
 	case a.unlisted >= 2 || a.inFolder && a.submitted == 0:
 		before, _ := d.board.Get(a.id)
-		f := facts{attempt: a.id, jobs: nil, stopped: a.stopped, again: d.cfg.Requeue}
+		f := facts{attempt: a.id, jobs: nil, stopped: a.stopped, again: d.cfg.Requeue, before: before}
 		a.jobs = nil
 		d.end(ctx, a, f, gone(f, before))
 	}
@@ -509,11 +527,10 @@ func (d *Driver) settle(a *attempt, st *adapterv1.Status) {
 // is held. What its folder and slurmdbd add is read in a goroutine, for either
 // may be slow, and an end is told once.
 func (d *Driver) end(ctx context.Context, a *attempt, f facts, st *adapterv1.Status) {
-	if d.folder == nil && (!d.cfg.Accounting || len(f.jobs) > 0) {
+	if d.folder == nil && !d.cfg.Accounting {
 		d.settle(a, st)
 		return
 	}
-	before, _ := d.board.Get(a.id)
 	a.finishing = true
 	submitted := a.submitted
 	d.loops.Go(func() {
@@ -523,7 +540,7 @@ func (d *Driver) end(ctx context.Context, a *attempt, f facts, st *adapterv1.Sta
 		case <-ctx.Done():
 			return
 		}
-		st := d.complete(ctx, f, before, submitted)
+		st := d.complete(ctx, f, submitted)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.settle(a, st)
@@ -542,45 +559,45 @@ const (
 )
 
 // complete adds to an end what the folder and slurmdbd know.
-func (d *Driver) complete(ctx context.Context, f facts, before *adapterv1.Status, submitted int64) *adapterv1.Status {
+func (d *Driver) complete(ctx context.Context, f facts, submitted int64) *adapterv1.Status {
+	mine, _ := choose(f.jobs, f.owner)
 	if d.folder != nil {
-		mine, _ := choose(f.jobs, f.owner)
 		// Only a script that came to its end has written how.
 		late := mine != nil && (mine.end() == "COMPLETED" || mine.end() == "FAILED" && mine.Exit.signal != 9)
 		f.record = d.readRecord(ctx, f.attempt, late)
 		if len(f.jobs) > 1 {
 			f.owner = f.record.job
+			mine, _ = choose(f.jobs, f.owner)
+		}
+		if f.record.kept != nil {
+			return f.record.kept
 		}
 	}
+	r := f.record
 	var st *adapterv1.Status
 	switch {
 	case len(f.jobs) > 0:
 		st = judge(f)
-	case f.record != nil && f.record.ended:
-		st = gone(f, before)
+		if mine != nil {
+			submitted = mine.ID.n
+		}
+		st = d.account(ctx, f, submitted, st, true)
 	default:
-		st = gone(f, before)
-		if f.record != nil && f.record.job > 0 {
-			submitted = f.record.job
+		st = gone(f, f.before)
+		if r != nil && r.job > 0 {
+			submitted = r.job
 		}
-		if d.cfg.Accounting && submitted > 0 {
-			if told, err := d.accounted(ctx, f, submitted); err != nil {
-				d.log.Warn("slurmdbd does not say how a job ended", "attempt_id", f.attempt, "slurm_job", submitted, "error", err)
-			} else if told != nil {
-				st = told
-			}
-		}
+		// A script that was sent SIGTERM by the cluster does not know why.
+		sure := r != nil && r.ended && (r.why != "stopped" || f.stopped)
+		st = d.account(ctx, f, submitted, st, sure)
 	}
-	if f.record != nil && f.record.kept != nil {
-		return f.record.kept
-	}
-	if r := f.record; r != nil && r.ended && r.logSize <= inlineLog {
+	if r != nil && r.ended && r.logSize <= inlineLog {
 		data, size, err := d.folder.log(f.attempt, 0, inlineLog+1)
 		if err == nil && int64(len(data)) == size && size == r.logSize {
 			st.Log, st.LogInline, st.LogBytes = data, true, size
 		}
 	}
-	if r := f.record; r != nil && r.started {
+	if r != nil && r.started {
 		if err := d.folder.tell(st); err != nil {
 			d.log.Debug("how an attempt ended is not kept in its folder", "attempt_id", f.attempt, "error", err)
 		}

@@ -1,11 +1,14 @@
 package slurm_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"connectrpc.com/connect"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/enginetest"
@@ -112,6 +115,108 @@ func TestJobs(t *testing.T) {
 		}
 		if st := v.ended(a.AttemptId); st.Reason != "lost" || !strings.Contains(st.Message, "not by the platform") {
 			t.Errorf("status is {%v}", st)
+		}
+	})
+	t.Run("stands still and goes on", func(t *testing.T) {
+		counted := func(a *adapterv1.Attempt) int { return len(v.output(s, a)) }
+		suspended := func(st *adapterv1.Status) bool { return st.Phase == adapterv1.Phase_PHASE_SUSPENDED }
+		// One child has a process group of its own, as containers have.
+		a := attempt("setsid sh -c 'while :; do echo; sleep 0.05; done' & while :; do sleep 0.05; done")
+		ends := attempt("exit 3")
+		v.apply(a, ends)
+		v.ended(ends.AttemptId)
+		v.running(a.AttemptId)
+		within(t, "it counts", func() bool { return counted(a) > 3 })
+		set := func(d *driver, suspend, resume []string) {
+			t.Helper()
+			if _, err := d.Suspend(t.Context(), &adapterv1.SuspendRequest{Suspend: suspend, Resume: resume}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(v, []string{a.AttemptId, ends.AttemptId, "att_unheard"}, nil)
+		v.until(a.AttemptId, "suspended", suspended)
+		n := counted(a)
+		set(v, []string{a.AttemptId}, nil)
+		again := start(t, config(t, s)) // another process knows it, too
+		if st := again.until(a.AttemptId, "suspended", suspended); st.StartedAt == 0 || st.Node == "" {
+			t.Errorf("status is {%v}", st)
+		}
+		again.mu.Lock()
+		if h := again.history[a.AttemptId]; h[0] != "SUSPENDED " {
+			t.Errorf("a later process tells %q", h)
+		}
+		again.mu.Unlock()
+		if got := counted(a); got != n {
+			t.Errorf("it counted from %d to %d while it was suspended", n, got)
+		}
+		set(again, nil, []string{a.AttemptId})
+		again.running(a.AttemptId)
+		v.running(a.AttemptId)
+		within(t, "it counts on", func() bool { return counted(a) > n+3 })
+		set(v, []string{a.AttemptId}, nil)
+		v.until(a.AttemptId, "suspended", suspended)
+		v.stop(a.AttemptId)
+		if st := v.ended(a.AttemptId); st.Reason != "stopped" || st.EndedAt-st.StartedAt > 60e6 {
+			t.Errorf("status is {%v}, want stopped", st)
+		}
+		again.kill()
+	})
+	t.Run("is not taken for ended when something else stops it", func(t *testing.T) {
+		a := attempt("(sleep 0.3; kill -CONT $$) & kill -STOP $$; echo on; exit 5")
+		v.apply(a)
+		if st := v.ended(a.AttemptId); st.Reason != "exit" || st.ExitCode != 5 {
+			t.Errorf("status is {%v}, want exit 5", st)
+		}
+	})
+	t.Run("tells where it runs, how busy nodes are and how far the cluster is", func(t *testing.T) {
+		a := attempt("sleep 100")
+		v.apply(a)
+		if st := v.running(a.AttemptId); st.Node != "n1" && st.Node != "n2" {
+			t.Errorf("status is {%v}, want its node", st)
+		}
+		v.stop(a.AttemptId)
+		if st := v.ended(a.AttemptId); st.Node != "n1" && st.Node != "n2" {
+			t.Errorf("status is {%v}, want its node", st)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		w, err := v.Watch(ctx, &adapterv1.WatchRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		var m *adapterv1.Measurement
+		for w.Receive() {
+			if m = w.Msg().Measurement; m != nil && len(m.Nodes) == 2 && len(m.Paths) == 1 && m.Paths[0].JitterMicroseconds > 0 {
+				break
+			}
+		}
+		if m == nil || len(m.Nodes) != 2 || len(m.Paths) != 1 {
+			t.Fatalf("measurement is {%v}, %v; want two nodes and a path", m, w.Err())
+		}
+		for _, n := range m.Nodes {
+			if n.Name == "" || n.CpuBusyPermille < 0 || n.CpuBusyPermille > 1000 || n.MemoryBusyBytes <= 0 {
+				t.Errorf("use of a node is {%v}", n)
+			}
+		}
+		if p := m.Paths[0]; "http://"+p.Peer != s.RESTURL || p.LatencyMicroseconds <= 0 || p.LossPpm != 0 {
+			t.Errorf("path is {%v}", p)
+		}
+	})
+	t.Run("is refused for an allocation; nodes are not set with v0.0.38", func(t *testing.T) {
+		a := attempt("true")
+		a.AllocationId = "alc_1"
+		res, err := v.Apply(t.Context(), &adapterv1.ApplyRequest{Attempts: []*adapterv1.Attempt{a}})
+		if err != nil || len(res.Refusals) != 1 || !strings.Contains(res.Refusals[0].Reason, "alc_1") {
+			t.Errorf("apply: %v, %v", res, err)
+		}
+		_, err = v.SetNode(t.Context(), &adapterv1.SetNodeRequest{Name: "n1", Isolated: true})
+		if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "v0.0.38") {
+			t.Errorf("set node: %v", err)
+		}
+		d, err := v.Describe(t.Context(), &adapterv1.DescribeRequest{})
+		if err != nil || !slices.Equal(d.Parts, []adapterv1.Part{adapterv1.Part_PART_JOB}) || !slices.Equal(d.Features, []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND}) {
+			t.Errorf("describe: %v, %v", d, err)
 		}
 	})
 	t.Run("is never started when it was stopped first, seen before, or forgotten", func(t *testing.T) {

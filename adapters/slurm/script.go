@@ -29,6 +29,7 @@ import (
 //	           having made it does not keep the first job from running.
 //	files/     the attempt's files, where the command runs
 //	log        its output, only ever appended to
+//	.suspended there while the command stands still because it was asked to
 //	exit       "CODE WHY SECONDS LOGBYTES", moved there whole, last
 //
 // ROOT/.forgotten/ATTEMPT remains of an attempt that was forgotten.
@@ -41,6 +42,13 @@ const (
 	signalNoStart = 63 // the folder, the files or the setup failed
 	signalStopped = 62 // ended after SIGTERM
 	signalLimit   = 61 // ended at the attempt's time limit
+)
+
+// What the driver asks of a running script, by signals that reach it and not
+// its command: to let the command stand still, and to let it go on.
+const (
+	signalHold = 50
+	signalGo   = 51
 )
 
 // plan is what script needs to know of an attempt.
@@ -110,7 +118,8 @@ func (p plan) script() (string, error) {
 }
 
 // before the command: who runs, and where.
-var before = strings.NewReplacer("@TWICE", strconv.Itoa(signalTwice), "@NOSTART", strconv.Itoa(signalNoStart)).Replace(`
+var before = strings.NewReplacer("@TWICE", strconv.Itoa(signalTwice), "@NOSTART", strconv.Itoa(signalNoStart),
+	"@HOLD", strconv.Itoa(signalHold), "@GO", strconv.Itoa(signalGo)).Replace(`
 dir=$root/$attempt
 mask=$(umask)
 umask 007
@@ -126,7 +135,7 @@ if ! ln -s -- "$me$now" "$dir/.started" 2>/dev/null; then
 	"$me"*) ;;
 	"yunhe:$SLURM_JOB_ID:"*)
 		[ "$again" = true ] || end_by @TWICE
-		rm -f -- "$dir/exit" "$dir/.ready" && ln -sfn -- "$me$now" "$dir/.started" || end_by @NOSTART ;;
+		rm -f -- "$dir/exit" "$dir/.ready" "$dir/.suspended" && ln -sfn -- "$me$now" "$dir/.started" || end_by @NOSTART ;;
 	"") end_by @NOSTART ;;
 	*) end_by @TWICE ;;
 	esac
@@ -138,28 +147,47 @@ fi
 : >>"$dir/log" && mkdir -p -- "$dir/files" || end_by @NOSTART
 
 # 2. Signals: Slurm sends TERM before it kills.
-set -m
 pid= why=done woken= dog=
-doom() { (trap '' TERM; sleep "$1"; kill -KILL -- "-$2") </dev/null >/dev/null 2>&1 & }
-stop() {
-	woken=1
-	[ -n "$pid" ] || end_by 15
-	if [ "$why" = done ]; then
-		why=stopped
-		kill -TERM -- "-$pid" 2>/dev/null
-		doom "$grace" "$pid"
-	fi
+doom() { (trap '' TERM @HOLD @GO; sleep "$1"; kill -KILL -- "-$2") </dev/null >/dev/null 2>&1 & }
+tree() {
+	local p
+	for p in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
+		kill "-$2" "$p" 2>/dev/null
+		tree "$p" "$2"
+	done
 }
-expire() {
+finish() {
 	woken=1
 	if [ "$why" = done ] && [ -n "$pid" ]; then
-		why=limit
+		why=$1
 		kill -TERM -- "-$pid" 2>/dev/null
+		resume
 		doom "$grace" "$pid"
 	fi
 }
+stop() {
+	[ -n "$pid" ] || end_by 15
+	finish stopped
+}
+hold() { # what has a group of its own among its children stands still, too
+	woken=1
+	[ "$why" = done ] && [ -n "$pid" ] || return
+	kill -STOP -- "-$pid" 2>/dev/null || return
+	tree "$pid" STOP
+	tree "$pid" STOP
+	: >"$dir/.suspended"
+}
+resume() {
+	woken=1
+	[ -e "$dir/.suspended" ] || return
+	tree "$pid" CONT
+	kill -CONT -- "-$pid" 2>/dev/null
+	rm -f -- "$dir/.suspended"
+}
 trap stop TERM
-trap expire ALRM
+trap 'finish limit' ALRM
+trap hold @HOLD
+trap resume @GO
 home=$(eval echo "~$(id -un)")
 export HOME="${HOME:-$home}" USER="${USER:-$(id -un)}" LOGNAME="${LOGNAME:-$(id -un)}"
 
@@ -167,20 +195,22 @@ export HOME="${HOME:-$home}" USER="${USER:-$(id -un)}" LOGNAME="${LOGNAME:-$(id 
 `)
 
 // after the command: how it ended, in a file and by this script's own status.
-var after = strings.NewReplacer("@NOSTART", strconv.Itoa(signalNoStart), "@STOPPED", strconv.Itoa(signalStopped), "@LIMIT", strconv.Itoa(signalLimit)).Replace(`
+var after = strings.NewReplacer("@HOLD", strconv.Itoa(signalHold), "@GO", strconv.Itoa(signalGo), "@NOSTART", strconv.Itoa(signalNoStart), "@STOPPED", strconv.Itoa(signalStopped), "@LIMIT", strconv.Itoa(signalLimit)).Replace(`
+set -m # each gets a process group of its own
 run </dev/null >>"$dir/log" 2>&1 &
 pid=$!
 if [ "$limit" -gt 0 ]; then
 	(sleep "$limit" && kill -ALRM $$) </dev/null >/dev/null 2>&1 &
 	dog=$!
 fi
+set +m # a command that stands still has not ended
 while :; do
 	woken=
 	wait "$pid"
 	code=$?
 	[ -n "$woken" ] || break
 done
-trap '' TERM ALRM
+trap '' TERM ALRM @HOLD @GO
 [ -z "$dog" ] || kill -KILL -- "-$dog" 2>/dev/null
 [ -e "$dir/.ready" ] || [ "$why" != done ] || why=nostart
 times >"$dir/.times"

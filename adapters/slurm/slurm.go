@@ -32,7 +32,8 @@
 // # States
 //
 //	PENDING, CONFIGURING, REQUEUED        pending, with Slurm's reason in plain words
-//	RUNNING, SUSPENDED, COMPLETING        running
+//	RUNNING, SUSPENDED, COMPLETING        running; suspended while the command stands
+//	                                      still because the platform asked (hold.go)
 //	COMPLETED                             completed
 //	FAILED                                exit, signal; by the script's own signals
 //	                                      stopped, wall_time, start_failed
@@ -40,6 +41,8 @@
 //	OUT_OF_MEMORY                         oom
 //	CANCELLED                             stopped, with a message if it was not the platform
 //	PREEMPTED, NODE_FAIL, BOOT_FAIL       lost (requeue: PREEMPTED goes back to pending)
+//	put back after it had begun           lost, unless requeue lets it run again
+//	ended by SIGTERM, and not by us       lost: only the cluster sends that to a script
 //	not listed any more                   as the folder says, else slurmdbd, else lost
 //
 // slurmctld is authoritative for states and times while it lists a job
@@ -90,6 +93,7 @@ type Driver struct {
 	log    *slog.Logger
 	api    *client
 	folder *folder // nil without output_dir
+	way    *way    // nil if slurmrestd is behind a socket
 
 	board  adapter.Board[*adapterv1.Status]
 	stop   context.CancelFunc
@@ -133,6 +137,9 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.loops.Go(func() { d.poll(loop) })
+	if d.way = newWay(d.cfg.URL); d.way != nil {
+		d.loops.Go(func() { d.way.run(loop) })
+	}
 	return d, nil
 }
 
@@ -143,13 +150,22 @@ func (d *Driver) Close() {
 	d.api.close()
 }
 
-// Describe names the driver, the one part it offers and its configuration.
-func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
+// Describe names the driver, its configuration and what it offers: a driver
+// without a cluster all that it can, one with a cluster what it can there.
+// Control of nodes needs v0.0.39, suspending an output_dir.
+func (d *Driver) Describe(ctx context.Context, _ *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	schema, err := adapter.Schema[Config]()
 	if err != nil {
 		return nil, err
 	}
-	return &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, ConfigSchema: schema}, nil
+	out := &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}, ConfigSchema: schema}
+	if d.api == nil || d.folder != nil {
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_SUSPEND)
+	}
+	if d.api == nil || d.setsNodes(ctx) {
+		out.Parts = append(out.Parts, adapterv1.Part_PART_RESOURCE)
+	}
+	return out, nil
 }
 
 // tell wakes who waits for news; d.mu is held.

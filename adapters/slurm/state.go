@@ -13,26 +13,29 @@ import (
 // facts is all that is known of an attempt that Slurm has jobs of.
 type facts struct {
 	attempt string
-	jobs    []*job  // those Slurm lists by the attempt's name, at least one
-	owner   int64   // the job that the attempt's folder names; 0: not known
-	stopped bool    // the platform asked for its end
-	again   bool    // Slurm may start a job again
-	record  *record // what its folder says; nil if that cannot be seen
+	jobs    []*job            // those Slurm lists by the attempt's name, at least one
+	owner   int64             // the job that the attempt's folder names; 0: not known
+	stopped bool              // the platform asked for its end
+	again   bool              // Slurm may start a job again
+	held    bool              // its command stands still as asked
+	record  *record           // what its folder says; nil if that was not looked at
+	before  *adapterv1.Status // what was told last; nil if nothing
 }
 
 // record is what an attempt's folder says, see script.
 type record struct {
-	started bool
-	job     int64 // that ran it
-	ended   bool  // the fields below are known
-	code    int
-	why     string // done, stopped, limit, nostart
-	from    int64  // when it began, seconds
-	at      int64  // when it ended
-	logSize int64
-	cpu     int64             // microseconds
-	kept    *adapterv1.Status // what was told of its end, nil if nothing
-	readErr error             // the folder could not be read
+	started  bool
+	job      int64 // that ran it
+	restarts int64 // how often Slurm had put that back
+	ended    bool  // the fields below are known
+	code     int
+	why      string // done, stopped, limit, nostart
+	from     int64  // when it began, seconds
+	at       int64  // when it ended
+	logSize  int64
+	cpu      int64             // microseconds
+	kept     *adapterv1.Status // what was told of its end, nil if nothing
+	readErr  error             // the folder could not be read
 }
 
 const second = 1_000_000 // microseconds
@@ -128,7 +131,7 @@ func judge(f facts) *adapterv1.Status {
 	case j == nil:
 		onlyTwice(st, f, f.jobs[len(f.jobs)-1])
 		return st
-	case j.end() != "" && j.Restarts.or(0) > 0 && !f.again:
+	case f.putBack(j):
 		onlyTwice(st, f, j) // whatever Slurm says of its second start, it was none
 		return st
 	case f.record != nil && f.record.kept != nil && j.end() != "":
@@ -137,6 +140,10 @@ func judge(f facts) *adapterv1.Status {
 		ended(st, j, f)
 	case j.running():
 		st.Phase, st.StartedAt = adapterv1.Phase_PHASE_RUNNING, max(j.Started.or(0), 0)*second
+		if f.held && !f.stopped {
+			st.Phase = adapterv1.Phase_PHASE_SUSPENDED
+		}
+		st.Node = nodeOf(j)
 		st.Message = fmt.Sprintf("Slurm job %d on %s", j.ID.n, clip(string(j.Nodes), 100))
 		if j.State.has("SUSPENDED") || j.State.has("STOPPED") {
 			st.Message += ", suspended by Slurm"
@@ -147,7 +154,28 @@ func judge(f facts) *adapterv1.Status {
 	return st
 }
 
-// onlyTwice: all jobs there are found that the attempt had run before.
+// nodeOf is the node of a job that has one.
+func nodeOf(j *job) string {
+	if !j.ran() || strings.ContainsAny(string(j.Nodes), ",[") {
+		return ""
+	}
+	return clip(string(j.Nodes), 253)
+}
+
+// putBack reports whether Slurm put a job back that had begun to run its
+// attempt, where that is not allowed: its script will not run it again.
+func (f facts) putBack(j *job) bool {
+	if f.again || j.Restarts.or(0) == 0 {
+		return false
+	}
+	if r := f.record; r != nil && r.readErr == nil {
+		// A start that did not come to the script's link was none.
+		return r.started && r.job == j.ID.n && r.restarts < j.Restarts.n
+	}
+	return j.end() != "" || f.before.GetStartedAt() > 0
+}
+
+// onlyTwice: all jobs there are found that the attempt had run before, or will.
 func onlyTwice(st *adapterv1.Status, f facts, last *job) {
 	if r := f.record; r != nil && (r.kept != nil || r.ended && (r.why != "stopped" || f.stopped)) {
 		proto.Merge(st, gone(f, nil))
@@ -155,8 +183,22 @@ func onlyTwice(st *adapterv1.Status, f facts, last *job) {
 	}
 	st.Phase, st.Reason, st.ExitCode = adapterv1.Phase_PHASE_ENDED, "lost", -1
 	if last.Restarts.or(0) > 0 {
-		st.StartedAt, st.EndedAt = last.Started.or(0)*second, last.Ended.or(0)*second
-		st.Message = fmt.Sprintf("Slurm started job %d again, which requeue does not allow here; how far its first run came is not known", last.ID.n)
+		st.StartedAt, st.EndedAt = f.before.GetStartedAt(), last.Submitted.or(0)*second // Slurm gives it a new time of submission
+		if last.end() != "" {
+			st.EndedAt = last.Ended.or(0) * second
+			if st.StartedAt == 0 {
+				st.StartedAt = last.Started.or(0) * second
+			}
+		}
+		if r := f.record; r != nil && r.started {
+			st.StartedAt = r.from * second
+			if r.ended {
+				st.EndedAt, st.CpuMicroseconds, st.LogBytes = r.at*second, r.cpu, r.logSize
+			}
+		}
+		st.EndedAt = max(st.EndedAt, st.StartedAt)
+		st.Node = f.before.GetNode()
+		st.Message = fmt.Sprintf("Slurm put job %d back after it had begun, to start it again, which requeue does not allow here; how far it came is not known", last.ID.n)
 		return
 	}
 	st.Message = "it ran before, as a job that Slurm does not know any more; how it ended is not known"
@@ -167,7 +209,7 @@ func ended(st *adapterv1.Status, j *job, f facts) {
 	st.Phase, st.ExitCode = adapterv1.Phase_PHASE_ENDED, -1
 	st.EndedAt = max(j.Ended.or(0), 0) * second
 	if j.ran() {
-		st.StartedAt = j.Started.or(0) * second
+		st.StartedAt, st.Node = j.Started.or(0)*second, nodeOf(j)
 		st.EndedAt = max(st.EndedAt, st.StartedAt)
 	}
 	if f.record != nil && f.record.ended && f.record.job == j.ID.n {
@@ -210,8 +252,8 @@ func failed(st *adapterv1.Status, j *job, stopped bool, where string) {
 		st.Reason, st.Message = "start_failed", where+": its folder, files or setup could not be made; look at the log, and whether the user may write to the directory on that node"
 	case stopped && (sig == signalStopped || sig == 15 || sig == 9):
 		st.Reason = "stopped"
-	case sig == signalStopped:
-		st.Reason, st.ExitCode, st.Message = "signal", 128+15, where+" was sent SIGTERM at the cluster, not by the platform"
+	case sig == signalStopped: // by Slurm, which ends nothing on behalf of the command
+		st.Reason, st.Message = "lost", where+" was ended with SIGTERM at the cluster, not by the platform"
 	case sig == signalLimit:
 		st.Reason, st.Message = "wall_time", "it met the time limit of its job"
 	case sig == outputFailed:
@@ -236,7 +278,7 @@ func fromRecord(st *adapterv1.Status, f facts) {
 	case r.why == "stopped" && f.stopped:
 		st.Reason = "stopped"
 	case r.why == "stopped":
-		st.Reason, st.ExitCode, st.Message = "signal", 128+15, "it was sent SIGTERM at the cluster; Slurm does not know its job any more"
+		st.Reason, st.Message = "lost", "it was ended with SIGTERM at the cluster, not by the platform; Slurm does not know its job any more"
 	case r.why == "limit":
 		st.Reason, st.Message = "wall_time", "it met the time limit of its job"
 	case r.why == "nostart":
@@ -256,7 +298,7 @@ func fromRecord(st *adapterv1.Status, f facts) {
 func gone(f facts, before *adapterv1.Status) *adapterv1.Status {
 	st := &adapterv1.Status{AttemptId: f.attempt, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "lost", ExitCode: -1}
 	if before != nil {
-		st.StartedAt = before.StartedAt
+		st.StartedAt, st.Node = before.StartedAt, before.Node
 	}
 	switch r := f.record; {
 	case r != nil && r.kept != nil:

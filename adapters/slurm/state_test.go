@@ -59,14 +59,14 @@ func TestJudge(t *testing.T) {
 		{job: aJob(1, "FAILED", signaled(11)), phase: over, reason: "signal", code: 139, ran: true, message: "ended by signal 11"},
 		{job: aJob(1, "FAILED", signaled(signalNoStart)), phase: over, reason: "start_failed", code: -1, ran: true, message: "look at the log"},
 		{job: aJob(1, "FAILED", signaled(signalStopped)), stopped: true, phase: over, reason: "stopped", code: -1, ran: true},
-		{job: aJob(1, "FAILED", signaled(signalStopped)), phase: over, reason: "signal", code: 143, ran: true, message: "not by the platform"},
+		{job: aJob(1, "FAILED", signaled(signalStopped)), phase: over, reason: "lost", code: -1, ran: true, message: "not by the platform"},
 		{job: aJob(1, "FAILED", signaled(15)), stopped: true, phase: over, reason: "stopped", code: -1, ran: true},
 		{job: aJob(1, "FAILED", signaled(signalLimit)), phase: over, reason: "wall_time", code: -1, ran: true},
 		{job: aJob(1, "FAILED", signaled(53)), phase: over, reason: "start_failed", code: -1, ran: true, message: "could not start its script"},
 		{job: aJob(1, "FAILED", never, reasoned("BadConstraints")), phase: over, reason: "never_started", code: -1, message: "BadConstraints"},
 		{job: aJob(1, "FAILED", signaled(signalTwice)), phase: over, reason: "lost", code: -1, message: "it ran before"},
 		{job: aJob(1, "FAILED", signaled(signalTwice), func(j *job) { j.Restarts = number{1, true} }), phase: over, reason: "lost", code: -1, ran: true, message: "again"},
-		{job: aJob(1, "FAILED", exited(1), func(j *job) { j.Restarts = number{1, true} }), phase: over, reason: "lost", code: -1, ran: true, message: "started job 1 again"},
+		{job: aJob(1, "FAILED", exited(1), func(j *job) { j.Restarts = number{1, true} }), phase: over, reason: "lost", code: -1, ran: true, message: "put job 1 back after it had begun"},
 		{job: aJob(1, "TIMEOUT"), phase: over, reason: "wall_time", code: -1, ran: true, message: "Slurm's time limit"},
 		{job: aJob(1, "DEADLINE"), phase: over, reason: "wall_time", code: -1, ran: true},
 		{job: aJob(1, "OUT_OF_MEMORY", signaled(9)), phase: over, reason: "oom", code: -1, ran: true, message: "more memory"},
@@ -139,12 +139,49 @@ func TestGone(t *testing.T) {
 		"its folder says how it ended":  {&record{started: true, ended: true, why: "done", code: 4, from: 99, at: 150}, nil, "exit 4 99000000 150000000"},
 		"its folder says it was well":   {&record{started: true, ended: true, why: "done", from: 99, at: 150}, before, "completed 0 100000000 150000000"},
 		"its folder says its limit":     {&record{started: true, ended: true, why: "limit", code: 143, from: 99, at: 150}, nil, "wall_time -1 99000000 150000000"},
+		"its folder says it was ended":  {&record{started: true, ended: true, why: "stopped", code: 143, from: 99, at: 150}, before, "lost -1 100000000 150000000"},
 		"its folder says what was told": {&record{started: true, kept: &adapterv1.Status{AttemptId: "a", Reason: "oom", ExitCode: -1}}, before, "oom -1 0 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := gone(facts{attempt: "a", record: c.record}, c.before)
 			if got := fmt.Sprint(st.Reason, " ", st.ExitCode, " ", st.StartedAt, " ", st.EndedAt); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestPutBack: a job that Slurm put back after it had begun is lost at once,
+// unless that is allowed, or it had not come to its command.
+func TestPutBack(t *testing.T) {
+	t.Parallel()
+	back := func(j *job) { waiting(j); j.Restarts = number{1, true} }
+	ran := &adapterv1.Status{AttemptId: "a", Phase: adapterv1.Phase_PHASE_RUNNING, StartedAt: 50e6, Node: "n7"}
+	began := &record{started: true, job: 1, from: 51}
+	for name, c := range map[string]struct {
+		job    *job
+		record *record
+		before *adapterv1.Status
+		again  bool
+		want   string
+	}{
+		"it was seen running":               {aJob(1, "PENDING", back), nil, ran, false, "ENDED lost 50000000 90000000 n7"},
+		"it is being cleaned up":            {aJob(1, "COMPLETING", back), nil, ran, false, "ENDED lost 50000000 90000000 n7"},
+		"it was never seen running":         {aJob(1, "PENDING", back), nil, nil, false, "PENDING  0 0 "},
+		"its folder says that it began":     {aJob(1, "PENDING", back), began, nil, false, "ENDED lost 51000000 90000000 "},
+		"its folder says that it did not":   {aJob(1, "PENDING", back), &record{}, ran, false, "PENDING  0 0 "},
+		"its folder cannot be read":         {aJob(1, "PENDING", back), &record{readErr: fmt.Errorf("x")}, ran, false, "ENDED lost 50000000 90000000 n7"},
+		"its second start is its first":     {aJob(1, "RUNNING", func(j *job) { j.Restarts = number{1, true} }), &record{started: true, job: 1, restarts: 1, from: 100}, nil, false, "RUNNING  100000000 0 n1"},
+		"it may run again":                  {aJob(1, "PENDING", back), began, ran, true, "PENDING  0 0 "},
+		"it was ended by Slurm's SIGTERM":   {aJob(1, "PENDING", back), &record{started: true, job: 1, ended: true, why: "stopped", code: 143, from: 51, at: 88}, ran, false, "ENDED lost 51000000 88000000 n7"},
+		"it had ended, and was put back":    {aJob(1, "PENDING", back), &record{started: true, job: 1, ended: true, why: "done", code: 3, from: 51, at: 88}, nil, false, "ENDED exit 51000000 88000000 "},
+		"another job of it began, not this": {aJob(1, "PENDING", back), &record{started: true, job: 9, from: 51}, nil, false, "PENDING  0 0 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := judge(facts{attempt: "a", jobs: []*job{c.job}, record: c.record, before: c.before, again: c.again})
+			if got := fmt.Sprint(strings.TrimPrefix(st.Phase.String(), "PHASE_"), " ", st.Reason, " ", st.StartedAt, " ", st.EndedAt, " ", st.Node); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})

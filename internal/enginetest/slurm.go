@@ -45,6 +45,9 @@ type Slurm struct {
 	RESTURL string
 	// RESTSocket is the path of a socket on which slurmrestd answers as well.
 	RESTSocket string
+	// RESTVersions are those of the interface that StartREST has slurmrestd
+	// speak: v0.0.38 alone at first.
+	RESTVersions []string
 
 	dir        string
 	bin        slurmPrograms
@@ -79,7 +82,7 @@ func StartSlurm(ctx context.Context, cfg SlurmConfig) (*Slurm, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Slurm{dir: dir, bin: bin, Conf: filepath.Join(dir, "slurm.conf"), Work: filepath.Join(dir, "work")}
+	s := &Slurm{dir: dir, bin: bin, Conf: filepath.Join(dir, "slurm.conf"), Work: filepath.Join(dir, "work"), RESTVersions: []string{slurmREST}}
 	if err := s.boot(ctx, cfg); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -168,13 +171,16 @@ func (s *Slurm) StartREST(ctx context.Context) error {
 	if err := os.Remove(s.RESTSocket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the socket of slurmrestd: %w", err)
 	}
-	plugins := "openapi/" + slurmREST
-	if s.accounting.port != 0 {
-		plugins += ",openapi/db" + slurmREST
+	var plugins []string
+	for _, version := range s.RESTVersions {
+		plugins = append(plugins, "openapi/"+version)
+		if s.accounting.port != 0 {
+			plugins = append(plugins, "openapi/db"+version)
+		}
 	}
 	rest, err := start(command{
 		name: "slurmrestd", path: s.bin.slurmrestd, dir: s.Work, logs: s.dir, user: nobody,
-		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", plugins, strings.TrimPrefix(s.RESTURL, "http://"), "unix:" + s.RESTSocket},
+		args: []string{"-f", s.Conf, "-a", "rest_auth/jwt", "-s", strings.Join(plugins, ","), strings.TrimPrefix(s.RESTURL, "http://"), "unix:" + s.RESTSocket},
 		env:  append(os.Environ(), "SLURM_CONF="+s.Conf, "SLURM_JWT=daemon"),
 	})
 	if err != nil {
@@ -182,7 +188,7 @@ func (s *Slurm) StartREST(ctx context.Context) error {
 	}
 	s.rest = rest
 	return rest.ready(ctx, func(ctx context.Context) error {
-		return httpGet(ctx, s.RESTURL+"/slurm/"+slurmREST+"/ping", http.StatusUnauthorized)
+		return httpGet(ctx, s.RESTURL+"/slurm/"+s.RESTVersions[0]+"/ping", http.StatusUnauthorized)
 	})
 }
 
