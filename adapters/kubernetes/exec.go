@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
+	"k8s.io/klog/v2"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
@@ -295,13 +298,33 @@ func (d *Driver) remote(ctx context.Context, c *clients, pod string, command []s
 	if err != nil {
 		return 0, fmt.Errorf("exec in pod %s: %w", pod, err)
 	}
-	err = either.StreamWithContext(ctx, options)
+	err = either.StreamWithContext(klog.NewContext(ctx, logr.Discard()), options) // the error says it
 	var exit utilexec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitStatus(), nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("exec in pod %s: %w", pod, err)
+		return 0, fmt.Errorf("exec in pod %s: %w", pod, typed(err))
 	}
 	return 0, nil
+}
+
+// typed gives back what it was to a refusal that a failed upgrade has made a
+// text of.
+func typed(err error) error {
+	var status apierrors.APIStatus
+	text := err.Error()
+	at := strings.Index(text, `pods "`)
+	if errors.As(err, &status) || at < 0 {
+		return err
+	}
+	reason := metav1.StatusReasonForbidden
+	switch {
+	case strings.Contains(text, " is forbidden: "):
+	case strings.Contains(text, " not found"):
+		reason = metav1.StatusReasonNotFound
+	default:
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: reason, Message: text[at:]}}
 }
