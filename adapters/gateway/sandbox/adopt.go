@@ -194,6 +194,9 @@ func (s *Sandbox) adoptRun(id string) error {
 			proc, ferr := find(claim)
 			if ferr == nil {
 				r.startedAt = micros(claim.StartedAt)
+				if err := r.adoptPause(); err != nil {
+					s.log.Warn("pauses of run are not readable; its wall time counts them", "run_id", id, "error", err)
+				}
 				s.mu.Lock()
 				s.uids[r.uid] = id
 				s.mu.Unlock()

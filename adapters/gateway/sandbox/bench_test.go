@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 )
 
 // cpuMeter reports the CPU time per operation: this process's own, and that
@@ -138,6 +141,42 @@ func BenchmarkRunc(b *testing.B) {
 		c := exec.Command("runc", "--root", filepath.Join(dir, "state"), "run", "-b", dir, fmt.Sprintf("bench-%d-%d", os.Getpid(), i))
 		if out, err := c.CombinedOutput(); err != nil || string(out) != "x\n" {
 			b.Fatalf("runc run: %v: %s", err, out)
+		}
+	}
+}
+
+// BenchmarkExec is the time from the call until a command beside a run's own
+// runs, and until its end is known.
+func BenchmarkExec(b *testing.B) {
+	s := open(b, config(b))
+	started(b, s, small("r", ""))
+	defer cpuMeter(b)()
+	var begun time.Duration
+	for b.Loop() {
+		at := time.Now()
+		x, err := s.Exec(b.Context(), "r", sandbox.ExecSpec{Args: []string{"true"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		begun += time.Since(at)
+		if code, err := x.ExitCode(); code != 0 || err != nil {
+			b.Fatal(code, err)
+		}
+		x.Close()
+	}
+	b.ReportMetric(float64(begun.Microseconds())/1e3/float64(b.N), "start-ms/op")
+}
+
+// BenchmarkPause is a pause and its end.
+func BenchmarkPause(b *testing.B) {
+	s := open(b, config(b))
+	r, _ := started(b, s, small("r", ""))
+	for b.Loop() {
+		if err := r.Pause(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Resume(); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -30,6 +30,19 @@
 // memory, is not needed. The gateway waits on a process handle (pidfd), which
 // works for runners it did not start and takes no thread.
 //
+// A command that is run beside the attempt's own ([Sandbox.Exec]) has a small
+// process of the host around it. A thread of that enters the groups and the
+// namespaces of a process of the attempt, gives up the same privileges, and
+// starts the command. Which process that is is decided through one handle on
+// it: the number of one that has ended may be another's, of the host. The
+// process around it kills the command when the gateway goes away, and the
+// runner when the attempt ends.
+//
+// A pause ([Run.Pause]) is the kernel's freezer: nothing of the attempt runs,
+// and it stays so when the gateway dies. When it was paused is noted in its
+// folder, so that the runner does not count the time, and the kernel is asked
+// when a gateway adopts it.
+//
 // # States, and who is right
 //
 //	            spec.json        started           exit.json

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -151,4 +152,49 @@ func tryLock(f *os.File) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// monotonic is the clock on which pauses are noted.
+func monotonic() time.Duration { return runner.Monotonic() }
+
+// ownSession keeps signals of the gateway's terminal from a program.
+var ownSession = &syscall.SysProcAttr{Setsid: true}
+
+// openTerminal makes a pseudo terminal: our side, and the one a command of the
+// user works on. The command is handed its side open and cannot open another:
+// it does not see the host's folder of terminals.
+func openTerminal(uid uint32) (ours, side *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open /dev/ptmx: %w", err)
+	}
+	ours = os.NewFile(uintptr(fd), "terminal") // non-blocking: under Go's poller
+	fail := func(err error) (*os.File, *os.File, error) {
+		ours.Close()
+		return nil, nil, fmt.Errorf("make a terminal: %w", err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return fail(err)
+	}
+	peer, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if e != 0 {
+		return fail(e)
+	}
+	if err := unix.Fchown(int(peer), int(uid), int(uid)); err != nil {
+		unix.Close(int(peer))
+		return fail(err)
+	}
+	return ours, os.NewFile(peer, "terminal"), nil
+}
+
+func resizeTerminal(f *os.File, columns, rows uint16) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ierr error
+	err = c.Control(func(fd uintptr) {
+		ierr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	})
+	return errors.Join(err, ierr)
 }

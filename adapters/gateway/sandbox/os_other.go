@@ -5,6 +5,8 @@ package sandbox
 import (
 	"errors"
 	"os"
+	"syscall"
+	"time"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	"yunhe.dev/yunhe/internal/fault"
@@ -27,3 +29,9 @@ func (p *process) wait() error                                { return errNotLin
 func (p *process) terminate() error                           { return errNotLinux }
 func (p *process) close()                                     {}
 func tryLock(*os.File) (bool, error)                          { return false, errNotLinux }
+
+func monotonic() time.Duration                           { return 0 }
+func openTerminal(uint32) (ours, side *os.File, _ error) { return nil, nil, errNotLinux }
+func resizeTerminal(*os.File, uint16, uint16) error      { return errNotLinux }
+
+var ownSession *syscall.SysProcAttr

@@ -1,9 +1,6 @@
 package sandbox
 
 import (
-	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -60,6 +57,9 @@ type Run struct {
 	proc      *process // nil before launch and after the end
 	startedAt time.Time
 	result    *Result
+	paused    bool
+
+	pausing sync.Mutex // held by Pause and Resume
 }
 
 // ID is the attempt's.
@@ -102,6 +102,7 @@ func (r *Run) Stop() error {
 	}
 	f.Close()
 	r.mu.Lock()
+	r.paused = false // the runner lets it go on, so that it can end
 	proc := r.proc
 	r.mu.Unlock()
 	if proc == nil {
@@ -114,52 +115,6 @@ func (r *Run) Stop() error {
 		return fault.Wrap(fault.Unavailable, err, "run %s cannot be signaled", r.id)
 	}
 	return nil
-}
-
-// Pause makes every process of the run stand still and returns when they do.
-// They keep their memory; the wall time goes on. A paused run can be
-// stopped. It returns a Conflict fault if the run is not running.
-func (r *Run) Pause(ctx context.Context) error { return r.freeze(ctx, true) }
-
-// Resume undoes Pause.
-func (r *Run) Resume(ctx context.Context) error { return r.freeze(ctx, false) }
-
-func (r *Run) freeze(ctx context.Context, on bool) error {
-	if r.StartedAt().IsZero() {
-		// Earlier, the groups may hold the runner itself.
-		return fault.New(fault.Conflict, "run %s has not started", r.id)
-	}
-	if _, ended := r.Result(); ended {
-		return fault.New(fault.Conflict, "run %s has ended", r.id)
-	}
-	err := r.groups.Freeze(on)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Conflict, "run %s is ending", r.id)
-	}
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "run %s cannot be paused or resumed", r.id)
-	}
-	if !on {
-		return nil
-	}
-	// The kernel offers nothing to wait on in v1; freezing takes well under a
-	// millisecond unless a process waits for a device.
-	for tick := time.Millisecond; ; tick = min(2*tick, 50*time.Millisecond) {
-		frozen, err := r.groups.Frozen()
-		if frozen {
-			return nil
-		}
-		if err != nil {
-			return fault.New(fault.Conflict, "run %s is ending", r.id)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.done:
-			return fault.New(fault.Conflict, "run %s has ended", r.id)
-		case <-time.After(tick):
-		}
-	}
 }
 
 // Usage reads the kernel's counters. It returns a Conflict fault if the run

@@ -330,7 +330,7 @@ func TestPause(t *testing.T) {
 	if after := used(); after != before {
 		t.Errorf("paused, it used %s", after-before)
 	}
-	if err := r.Resume(t.Context()); err != nil {
+	if err := r.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); used() < before+50*time.Millisecond; {

@@ -30,7 +30,7 @@ type Spec struct {
 	Pids        int64 // processes and threads, at least 4; default 512
 	Network     bool  // use the host's network; else the command has a loopback of its own and nothing else
 
-	WallTime  time.Duration // ended after this long, pauses included; 0: never
+	WallTime  time.Duration // ended after this long, pauses not counted; 0: never
 	StopGrace time.Duration // between SIGTERM and SIGKILL; default 10 s
 
 	LogFileBytes int64 // output is kept in files of this size, at least 4 KiB; default 8 MiB

@@ -11,7 +11,12 @@ import (
 // version; a gateway reads the records of every version up to its own.
 //
 // Version 2 brought devices, which a runner of version 1 would leave out.
-const Version = 2
+// Version 3 brought pauses that the wall time does not count, and commands
+// beside the attempt's own, which a runner ends with it.
+const Version = 3
+
+// execVersion is the first whose runs take commands beside their own.
+const execVersion = 3
 
 // The files of an attempt's folder. The runner holds a lock (flock) on the
 // folder itself all its life. Log files are LogPrefix plus a number:
@@ -21,6 +26,7 @@ const (
 	SpecFile    = "spec.json" // gateway, before the runner starts
 	StartedFile = "started"   // runner, created with O_EXCL before the command: whoever creates it may run it
 	StopFile    = "stop"      // gateway: the attempt is to stop, whether or not the runner hears the signal
+	PauseFile   = "pauses"    // gateway: when it was paused and went on, on the machine's monotonic clock
 	ExitFile    = "exit.json" // runner, or the gateway in its place: how it ended; never changed
 	LogPrefix   = "log."
 )

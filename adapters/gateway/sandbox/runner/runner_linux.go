@@ -33,8 +33,11 @@ func Main(args []string) int {
 		fmt.Println("yunhe-runner", Version)
 		return 0
 	}
+	if len(args) == 2 && args[0] == "exec" {
+		return execMain(args[1])
+	}
 	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: runner FOLDER | runner version")
+		fmt.Fprintln(os.Stderr, "usage: runner FOLDER | runner exec FOLDER | runner version")
 		return 2
 	}
 	// The command gets descriptors 0 to 2 and no other. CloseRange does it
@@ -179,6 +182,8 @@ func (a *attempt) execute(e *Exit, claim Started) (err error) {
 		copyOutput(pipe[0], &a.log)
 	}()
 	status, cause := a.wait(mainPID)
+	// Commands that were run beside ours have other parents: nobody waited.
+	_ = killAll(unix.SIGKILL)
 	e.EndedAt = a.now()
 	select {
 	case <-copied:
@@ -231,8 +236,9 @@ func (a *attempt) wait(mainPID int) (status unix.WaitStatus, cause Reason) {
 		}
 	}()
 	var wall, kill <-chan time.Time
-	if a.spec.WallTimeUsec > 0 {
-		wall = time.After(time.Duration(a.spec.WallTimeUsec) * time.Microsecond)
+	limit, began := time.Duration(a.spec.WallTimeUsec)*time.Microsecond, Monotonic()
+	if limit > 0 {
+		wall = time.After(limit)
 	}
 	end := func(why Reason) {
 		cause = why
@@ -265,7 +271,9 @@ func (a *attempt) wait(mainPID int) (status unix.WaitStatus, cause Reason) {
 				end(Stopped)
 			}
 		case <-wall:
-			if cause == "" {
+			if left := a.wallLeft(limit, began); left > 0 {
+				wall = time.After(left)
+			} else if cause == "" {
 				end(WallTime)
 			}
 		case <-kill:
@@ -276,6 +284,29 @@ func (a *attempt) wait(mainPID int) (status unix.WaitStatus, cause Reason) {
 			kill = time.After(100 * time.Millisecond)
 		}
 	}
+}
+
+// wallLeft is how long the command may still run, 0 if its time is over.
+// Pauses do not count. While it is paused that is asked for again now and then.
+func (a *attempt) wallLeft(limit, began time.Duration) time.Duration {
+	now := Monotonic()
+	paused, on, err := ReadPauses(a.dir, now)
+	if err != nil {
+		return 0 // better too early than never
+	}
+	left := limit - (now - began - paused)
+	if on {
+		return max(left, 100*time.Millisecond)
+	}
+	return max(left, 0)
+}
+
+// Monotonic is the machine's clock that nobody sets, the same for every
+// process.
+func Monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every Linux has it
+	return time.Duration(ts.Nano())
 }
 
 func (a *attempt) stopAsked() bool {
