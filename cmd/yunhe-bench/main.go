@@ -3,7 +3,8 @@
 // on and prints a report that the platform reads (package report).
 //
 // The environment says what the job was given, because not every sandbox lets
-// its guest see that: YUNHE_BENCH_CORES and YUNHE_BENCH_MEMORY (bytes).
+// its guest see that: YUNHE_BENCH_CORES, and YUNHE_BENCH_MEMORY and
+// YUNHE_BENCH_DISK in bytes.
 package main
 
 import (
@@ -18,7 +19,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	r, err := bench.Machine(ctx, bench.Options{Dir: ".", Cores: int(env("YUNHE_BENCH_CORES")), MemoryBytes: env("YUNHE_BENCH_MEMORY"), Quick: env("YUNHE_BENCH_QUICK") == 1})
+	r, err := bench.Machine(ctx, bench.Options{Dir: ".", Cores: int(env("YUNHE_BENCH_CORES")), MemoryBytes: env("YUNHE_BENCH_MEMORY"), DiskBytes: env("YUNHE_BENCH_DISK"),
+		Quick: env("YUNHE_BENCH_QUICK") == 1})
 	stop()
 	if err != nil {
 		_, _ = os.Stderr.WriteString("error: " + err.Error() + "\n") // nowhere else to tell

@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"internal/core":  1,
 
 	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
+	"internal/measurement":  "submits the benchmark as a job, whose form is the contract's JobSpec",
 	"internal/jobfile":      2, // reads job files for the command line
 	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
@@ -44,11 +45,12 @@ var ranks = map[string]int{
 
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,
 	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
-	"internal/scheduler": 7, "internal/metering": 7,
-	"internal/jobs":    8,
-	"internal/control": 9, // stops runs, asks the scheduler where; those below ask it through interfaces
-	"internal/console": 10,
-	"internal/app":     11,
+	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
+	"internal/jobs":        8,
+	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
+	"internal/measurement": 9,
+	"internal/console":     10,
+	"internal/app":         11,
 }
 
 // free packages are not part of the platform's layers: tests, and programs.

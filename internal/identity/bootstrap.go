@@ -17,6 +17,10 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
+// PlatformTenant is the tenant of what the platform does by itself. Bootstrap
+// makes it.
+const PlatformTenant = firstTenant
+
 const (
 	firstTenant = "default"
 	firstUser   = "admin"

@@ -17,6 +17,7 @@ type Options struct {
 	Dir         string // where the disk is measured
 	Cores       int    // that work; 0: all that may be used
 	MemoryBytes int64  // that may be used; 0: what the machine has
+	DiskBytes   int64  // that the disk's file may take; 0: a part of what is free
 	Quick       bool   // a tenth of the time, for tests: the figures scatter more
 }
 
@@ -73,7 +74,7 @@ func Machine(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	r.Add(score.MemoryBandwidth, best(func() float64 { return Triad(ctx, r.Cores, bytes, span(spanTriad)) }), -1)
 	w := writer{r}
-	if err := w.disk(ctx, o.Dir, span); err != nil {
+	if err := w.disk(ctx, o, span); err != nil {
 		r.Notes = append(r.Notes, "no disk was measured: "+err.Error())
 	}
 	w.network(ctx, span)
@@ -84,15 +85,18 @@ func Machine(ctx context.Context, o Options) (*report.Report, error) {
 // writer adds to a report what may fail.
 type writer struct{ *report.Report }
 
-func (w writer) disk(ctx context.Context, dir string, span func(time.Duration) time.Duration) error {
-	medium, inMemory := Medium(dir)
+func (w writer) disk(ctx context.Context, o Options, span func(time.Duration) time.Duration) error {
+	medium, inMemory := Medium(o.Dir)
 	w.Medium = medium
 	if inMemory {
 		w.Notes = append(w.Notes, "the working directory is in memory ("+medium+"): no disk was measured")
 		return nil
 	}
-	f, err := Disk(ctx, dir, DiskSpans{Write: span(spanDisk), Read: span(spanRandom), RandomRead: span(spanRandom), RandomWrite: span(spanRandom),
-		FileBytes: min(mostFile, room(dir)/shareOfRoom)})
+	size := min(mostFile, room(o.Dir)/shareOfRoom)
+	if o.DiskBytes > 0 {
+		size = min(size, o.DiskBytes)
+	}
+	f, err := Disk(ctx, o.Dir, DiskSpans{Write: span(spanDisk), Read: span(spanRandom), RandomRead: span(spanRandom), RandomWrite: span(spanRandom), FileBytes: size})
 	if err != nil {
 		return err
 	}
