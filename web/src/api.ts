@@ -8,6 +8,7 @@ import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
+import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
 
 const STORAGE_KEY = "yunhe.key";
 
@@ -51,6 +52,7 @@ export interface Clients {
   metering: Client<typeof MeteringService>;
   monitor: Client<typeof MonitorService>;
   adapters: Client<typeof AdapterService>;
+  topology: Client<typeof TopologyService>;
 }
 
 /** Clients of every service over one transport. */
@@ -63,6 +65,7 @@ export function createClients(transport: Transport): Clients {
     metering: createClient(MeteringService, transport),
     monitor: createClient(MonitorService, transport),
     adapters: createClient(AdapterService, transport),
+    topology: createClient(TopologyService, transport),
   };
 }
 

@@ -124,6 +124,7 @@ function consoleRouter() {
           path: "centers/:centerId",
           lazy: async () => ({ Component: (await import("./pages/CenterDetail")).CenterDetail }),
         },
+        { path: "topology", lazy: async () => ({ Component: (await import("./pages/Topology")).Topology }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
         { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
         { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },

@@ -6,6 +6,7 @@ import {
   ClusterOutlined,
   CodeSandboxOutlined,
   DashboardOutlined,
+  DeploymentUnitOutlined,
   KeyOutlined,
   LogoutOutlined,
   MoonOutlined,
@@ -82,6 +83,7 @@ function Navigation() {
       key: "resources",
       label: t("nav.resources"),
       children: [
+        item("/topology", <DeploymentUnitOutlined aria-hidden />, t("nav.topology")),
         item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
         item("/nodes", <ClusterOutlined aria-hidden />, t("nav.nodes")),
         ...(can("adapters.read") ? [item("/plugins", <ApiOutlined aria-hidden />, t("nav.plugins"))] : []),

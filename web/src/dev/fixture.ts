@@ -28,9 +28,11 @@ import {
   SpecSchema,
 } from "../gen/yunhe/registry/v1/registry_pb";
 import { DecisionSchema, SchedulerService } from "../gen/yunhe/scheduler/v1/scheduler_pb";
+import { TopologyService } from "../gen/yunhe/topology/v1/topology_pb";
 import { digitsExample, toSpec } from "../lib/jobform";
 import { hasEnded, stateName } from "../lib/states";
 import { Plugins } from "./fixture-plugins";
+import { TopologyFixture } from "./fixture-topology";
 
 const HOUR = 3_600_000;
 const begin = Date.now();
@@ -731,6 +733,10 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
       };
     },
   });
+  router.service(
+    TopologyService,
+    new TopologyFixture(CENTER_ROWS, Number(import.meta.env.VITE_FIXTURE_NODES ?? 900)).routes(),
+  );
   router.service(AdapterService, {
     ...plugins.routes(),
     listGateways: () => ({
