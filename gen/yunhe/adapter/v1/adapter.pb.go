@@ -1466,7 +1466,8 @@ type Path struct {
 	LatencyMicroseconds int64 `protobuf:"varint,2,opt,name=latency_microseconds,json=latencyMicroseconds,proto3" json:"latency_microseconds,omitempty"`
 	// Mean difference between one probe and the next.
 	JitterMicroseconds int64 `protobuf:"varint,3,opt,name=jitter_microseconds,json=jitterMicroseconds,proto3" json:"jitter_microseconds,omitempty"`
-	// Probes without an answer, in millionths.
+	// Probes without an answer, in millionths; or the share of data that was sent
+	// again because it got lost, where that is known and more.
 	LossPpm int64 `protobuf:"varint,4,opt,name=loss_ppm,json=lossPpm,proto3" json:"loss_ppm,omitempty"`
 	// 0: not measured.
 	BandwidthBitsPerSecond int64 `protobuf:"varint,5,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"`

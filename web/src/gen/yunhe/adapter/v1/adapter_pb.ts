@@ -689,7 +689,8 @@ export type Path = Message<"yunhe.adapter.v1.Path"> & {
   jitterMicroseconds: bigint;
 
   /**
-   * Probes without an answer, in millionths.
+   * Probes without an answer, in millionths; or the share of data that was sent
+   * again because it got lost, where that is known and more.
    *
    * @generated from field: int64 loss_ppm = 4;
    */
