@@ -398,14 +398,13 @@ func TestClusterEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		within(t, "it is started again", func() bool {
-			hurry(t, s, a.AttemptId)
-			out, err := s.Run(t.Context(), "", "squeue", "--noheader", "--states=all", "--name=yunhe:"+a.AttemptId, "--format=%T")
-			return err == nil && out == "FAILED\n"
-		})
-		if st := v.ended(a.AttemptId); st.Reason != "lost" || !strings.Contains(st.Message, "again") {
+		if st := v.ended(a.AttemptId); st.Reason != "lost" || !strings.Contains(st.Message, "again") || st.StartedAt == 0 || st.Node == "" {
 			t.Errorf("status is {%v}", st)
 		}
+		within(t, "it is canceled", func() bool {
+			out, err := s.Run(t.Context(), "", "squeue", "--noheader", "--states=all", "--name=yunhe:"+a.AttemptId, "--format=%T")
+			return err == nil && out == "CANCELLED\n"
+		})
 		if got := lines(t, path); len(got) != 1 {
 			t.Errorf("ran %q, want once", got)
 		}

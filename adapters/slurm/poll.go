@@ -587,8 +587,9 @@ func (d *Driver) complete(ctx context.Context, f facts, submitted int64) *adapte
 		if r != nil && r.job > 0 {
 			submitted = r.job
 		}
-		// A script that was sent SIGTERM by the cluster does not know why.
-		sure := r != nil && r.ended && (r.why != "stopped" || f.stopped)
+		// A script that was sent SIGTERM by the cluster does not know why, nor
+		// does one whose command was ended by a signal.
+		sure := r != nil && r.ended && (r.why != "stopped" || f.stopped) && (r.why != "done" || r.code <= 128 || r.code > 188)
 		st = d.account(ctx, f, submitted, st, sure)
 	}
 	if r != nil && r.ended && r.logSize <= inlineLog {

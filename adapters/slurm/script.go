@@ -160,7 +160,7 @@ finish() {
 	woken=1
 	if [ "$why" = done ] && [ -n "$pid" ]; then
 		why=$1
-		kill -TERM -- "-$pid" 2>/dev/null
+		kill -TERM -- "-$pid" 2>/dev/null || return
 		resume
 		doom "$grace" "$pid"
 	fi
@@ -210,6 +210,8 @@ while :; do
 	code=$?
 	[ -n "$woken" ] || break
 done
+# Slurm signals all processes of a job that it ends, the command maybe first.
+[ "$code" != 143 ] || [ "$why" != done ] || sleep 1
 trap '' TERM ALRM @HOLD @GO
 [ -z "$dog" ] || kill -KILL -- "-$dog" 2>/dev/null
 [ -e "$dir/.ready" ] || [ "$why" != done ] || why=nostart
