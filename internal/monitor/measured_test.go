@@ -267,6 +267,9 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%s over the bus: %v, want %v", expr, relayed, direct)
 		}
 	}
+	if wide, err := relay.QueryWide(t.Context(), "x", now, 5000); err != nil || len(wide) != 5000 {
+		t.Errorf("a wide query over the bus: %d series, %v", len(wide), err)
+	}
 	series, err := relay.QueryRange(t.Context(), "count(x)", now.Add(-time.Minute), now, time.Second)
 	if err != nil || len(series) != 1 || series[0].Points[len(series[0].Points)-1].Value != 5000 {
 		t.Errorf("range over the bus: %v, %v", series, err)
@@ -274,6 +277,8 @@ func TestRelay(t *testing.T) {
 	for _, bad := range []func() error{
 		func() error { _, err := relay.Query(t.Context(), "sum(", now); return err },
 		func() error { _, err := relay.QueryRange(t.Context(), "x", now, now, 0); return err },
+		func() error { _, err := relay.QueryWide(t.Context(), "x", now, 4999); return err },
+		func() error { _, err := relay.QueryWide(t.Context(), "x", now, 0); return err },
 		func() error {
 			_, err := relay.QueryRange(t.Context(), "x", now, now.Add(-time.Hour), time.Second)
 			return err

@@ -19,6 +19,7 @@ type Store interface {
 	Append(ctx context.Context, batch []samples.Sample) (samples.Report, error)
 	Query(ctx context.Context, expr string, at time.Time) ([]samples.Series, error)
 	QueryRange(ctx context.Context, expr string, from, to time.Time, step time.Duration) ([]samples.Series, error)
+	QueryWide(ctx context.Context, expr string, at time.Time, most int) ([]samples.Series, error)
 }
 
 // Relay is the store of another process, reached over the bus: where samples
@@ -49,6 +50,7 @@ type relayed struct {
 	From   time.Time
 	To     time.Time
 	Step   time.Duration // 0: at From only
+	Most   int           // series of a wide query; 0: it is none
 	Report samples.Report
 	Series []samples.Series
 }
@@ -72,6 +74,18 @@ func (r *Relay) Append(ctx context.Context, batch []samples.Sample) (samples.Rep
 // Query is [samples.Store.Query].
 func (r *Relay) Query(ctx context.Context, expr string, at time.Time) ([]samples.Series, error) {
 	res, err := r.ask(ctx, &relayed{Query: expr, From: at})
+	if err != nil {
+		return nil, err
+	}
+	return res.Series, nil
+}
+
+// QueryWide is [samples.Store.QueryWide].
+func (r *Relay) QueryWide(ctx context.Context, expr string, at time.Time, most int) ([]samples.Series, error) {
+	if most < 1 {
+		return nil, fault.New(fault.Invalid, "at least 1 series must be allowed, got %d", most)
+	}
+	res, err := r.ask(ctx, &relayed{Query: expr, From: at, Most: most})
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +140,8 @@ func serve(ctx context.Context, store Store, data []byte) ([]byte, error) {
 	switch {
 	case len(req.Batch) > 0:
 		res.Report, err = store.Append(ctx, req.Batch)
+	case req.Most > 0:
+		res.Series, err = store.QueryWide(ctx, req.Query, req.From, req.Most)
 	case req.Step == 0:
 		res.Series, err = store.Query(ctx, req.Query, req.From)
 	default:
