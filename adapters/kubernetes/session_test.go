@@ -103,7 +103,6 @@ func TestRealSessions(t *testing.T) {
 	r := newRig(t, k, 0, func(c *kubernetes.Config) { c.Images = map[string]string{"base": enginetest.KubeletImage} })
 	l := startKubelet(t, k, r.label, "")
 	r.start()
-	r.node(r.label+"-full", func(n *corev1.Node) { n.Annotations = nil }) // no kubelet: for what waits
 	t.Run("exec", func(t *testing.T) { r.with(t).testExec(l.Node) })
 	t.Run("exec that breaks off", func(t *testing.T) { r.with(t).testExecCut() })
 	t.Run("terminal", func(t *testing.T) { r.with(t).testTerminal() })
