@@ -36,6 +36,7 @@ import (
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/inventory"
 	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/measurement"
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/objects"
@@ -46,6 +47,7 @@ import (
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/seal"
 	"yunhe.dev/yunhe/internal/tags"
+	"yunhe.dev/yunhe/internal/topology"
 )
 
 // App is a platform process.
@@ -54,11 +56,14 @@ type App struct {
 	Registry  *registry.Service
 	Inventory *inventory.Service
 	Tags      *tags.Service
+	Topology  *topology.Service
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
 	Metering  *metering.Service
 	Control   *control.Service
+
+	Measurement *measurement.Service
 
 	cfg      Config
 	log      *slog.Logger
@@ -173,6 +178,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if err := a.Tags.Defaults(ctx); err != nil {
 		return err
 	}
+	if a.Topology, err = topology.New(ctx, topology.Config{History: a.cfg.Topology.History}, d, a.bus, a.Registry, a.Inventory, a.samples, log); err != nil {
+		return err
+	}
 	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, box, filepath.Join(a.cfg.Data, "plugins"), log); err != nil {
 		return err
 	}
@@ -186,6 +194,10 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		return err
 	}
 	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, log); err != nil {
+		return err
+	}
+	deps := measurement.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: monitor.New(a.samples, log), Jobs: a.Jobs}
+	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
 	// Answers that lower components need from higher ones.
@@ -222,7 +234,12 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
 		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
 		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
+		a.group.Add("topology.watch", func(ctx context.Context) error { return a.lead(ctx, "topology.watch", a.Topology.Run) })
+		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
+	}
+	if a.cfg.runs(API) {
+		a.group.Add("topology.values", a.Topology.Follow)
 	}
 	if a.cfg.runs(Watch) {
 		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", a.collect) })
@@ -280,10 +297,12 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Registry.Register(srv)
 		a.Inventory.Register(srv)
 		a.Tags.Register(srv)
+		a.Topology.Register(srv)
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)
 		a.Jobs.Register(srv)
+		a.Measurement.Register(srv)
 		a.Control.Register(srv)
 		monitor.New(a.samples, a.log).Register(srv)
 		srv.Handle("GET /openapi.json", rpc.OpenAPI())

@@ -37,6 +37,8 @@ type Config struct {
 	Samples SamplesConfig `yaml:"samples"`
 	// Objects keeps logs and files.
 	Objects ObjectsConfig `yaml:"objects"`
+	// Topology keeps how the network hangs together, and how it did.
+	Topology TopologyConfig `yaml:"topology"`
 	// Adapters reach centers of other kinds than compute gateways.
 	Adapters AdaptersConfig `yaml:"adapters"`
 	Log      LogConfig      `yaml:"log"`
@@ -86,6 +88,13 @@ type ObjectsConfig struct {
 	URL       string `yaml:"url"`
 	AccessKey string `yaml:"access_key"`
 	SecretKey string `yaml:"secret_key"`
+}
+
+// TopologyConfig says how much of the past is kept.
+type TopologyConfig struct {
+	// History is how long states that ended are kept, at least 1h; 0 means
+	// 2160h (90 days).
+	History time.Duration `yaml:"history"`
 }
 
 // AdaptersConfig lists the plug-ins beside those built in. Where several
@@ -157,6 +166,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Samples.Retention < 0 {
 		k.Add("samples.retention", "must be a time such as 720h, 0 for the default, got %s", c.Samples.Retention)
+	}
+	if h := c.Topology.History; h != 0 && h < time.Hour {
+		k.Add("topology.history", "must be a time of at least 1h such as 720h, 0 for the default, got %s", h)
 	}
 	for i, r := range c.Roles {
 		if !slices.Contains(Roles, r) {
