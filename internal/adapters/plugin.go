@@ -274,7 +274,11 @@ func (x *session) begin(ctx context.Context) {
 	})
 	x.wg.Go(func() {
 		if err := s.bus.Answer(ctx, bus.AgentDown(pluginName(center), "*"), "plugin", 16, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
-			return s.forward(ctx, x.p, subject[strings.LastIndexByte(subject, '.')+1:], data)
+			what := subject[strings.LastIndexByte(subject, '.')+1:]
+			if what == "exec" {
+				return handle(data, &adapterv1.OpenExecRequest{}, func(r *adapterv1.OpenExecRequest) (proto.Message, error) { return x.exec(ctx, r) })
+			}
+			return s.forward(ctx, x.p, what, data)
 		}); err != nil {
 			x.fail(err)
 		}
@@ -410,13 +414,7 @@ func askPlugin(ctx context.Context, p *plugin.Process, req, res proto.Message) e
 		return fmt.Errorf("no such request of a plug-in: %T", req)
 	}
 	if err != nil {
-		switch connect.CodeOf(err) {
-		case connect.CodeUnimplemented:
-			return fault.Wrap(fault.Unimplemented, err, "plug-in %s does not offer this", p.Name())
-		case connect.CodeNotFound:
-			return fault.Wrap(fault.NotFound, err, "plug-in %s does not know this", p.Name())
-		}
-		return fault.Wrap(fault.Unavailable, err, "plug-in %s does not answer", p.Name())
+		return pluginError(p, err)
 	}
 	proto.Merge(res, out)
 	return nil

@@ -255,6 +255,39 @@ func (b *Bus) Answer(ctx context.Context, subject, group string, width int, h fu
 	return answer(ctx, b.conn, subject, group, width, h, b.log)
 }
 
+// Serve answers requests on a subject (a wildcard last) in this process alone,
+// until stop is called; h gets the last part of the subject. It returns once
+// requests that are sent from now on are heard. Requests beyond width at once
+// are not answered.
+func (b *Bus) Serve(ctx context.Context, subject string, width int, h func(ctx context.Context, what string, data []byte) ([]byte, error)) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	slots := make(chan struct{}, width)
+	sub, err := b.conn.Subscribe(subject, func(m *nats.Msg) {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return // it is asked again
+		}
+		go func() {
+			defer func() { <-slots }()
+			reply(ctx, m, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
+				return h(ctx, subject[strings.LastIndexByte(subject, '.')+1:], data)
+			}, b.log)
+		}()
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("subscribe %s: %w", subject, err)
+	}
+	return func() {
+		_ = sub.Unsubscribe() // the connection may be gone already
+		cancel()
+		for range width { // wait for handlers under way
+			slots <- struct{}{}
+		}
+	}, nil
+}
+
 func answer(ctx context.Context, conn *nats.Conn, subject, group string, width int, h func(context.Context, string, []byte) ([]byte, error), log *slog.Logger) error {
 	msgs := make(chan *nats.Msg, 1024)
 	sub, err := conn.ChanQueueSubscribe(subject, group, msgs)

@@ -135,6 +135,9 @@ type Agent struct {
 	// pass from the one to the other.
 	locks [64]sync.Mutex
 
+	sessions sync.WaitGroup // of commands beside runs
+	slots    chan struct{}  // one for each of them
+
 	mu      sync.Mutex // guards the fields below
 	dirty   map[string]bool
 	wake    chan struct{}
@@ -176,6 +179,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	a := &Agent{cfg: cfg, inv: inv, log: log.With("component", "gateway"), images: store, devices: devs,
 		dirty: map[string]bool{}, wake: make(chan struct{}, 1), resync: make(chan struct{}, 1), declare: make(chan struct{}, 1),
+		slots: make(chan struct{}, maxSessions),
 		never: map[string]verdict{}, early: map[string]bool{}, adopted: map[string]bool{}}
 	if inv.Performance == 0 && cfg.Measure != "" {
 		if inv.Performance, err = a.measureMachine(ctx); err != nil {
@@ -222,6 +226,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	wg.Go(func() { a.heartbeats(ctx) })
 	wg.Go(func() { a.reports(ctx) })
 	wg.Go(func() { a.watchImages(ctx) })
+	defer a.sessions.Wait()
 	err = a.bus.Answer(ctx, 64, a.answer)
 	wg.Wait()
 	return err
@@ -390,6 +395,10 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		return serve(data, &adapterv1.RemoveRequest{}, func(r *adapterv1.RemoveRequest) (proto.Message, error) { return a.remove(r) })
 	case "readlog":
 		return serve(data, &adapterv1.ReadLogRequest{}, func(r *adapterv1.ReadLogRequest) (proto.Message, error) { return a.readLog(ctx, r) })
+	case "suspend":
+		return serve(data, &adapterv1.SuspendRequest{}, func(r *adapterv1.SuspendRequest) (proto.Message, error) { return a.suspend(ctx, r) })
+	case "exec":
+		return serve(data, &adapterv1.OpenExecRequest{}, func(r *adapterv1.OpenExecRequest) (proto.Message, error) { return a.exec(ctx, r) })
 	case "setnode":
 		return serve(data, &adapterv1.SetNodeRequest{}, func(r *adapterv1.SetNodeRequest) (proto.Message, error) { return a.setNode(r) })
 	case "discover":
@@ -399,7 +408,7 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		})
 	case "describe":
 		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
-			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}}, nil
+			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, Features: features}, nil
 		})
 	default:
 		return nil, fault.New(fault.Unimplemented, "the gateway does not know the request %q", what)

@@ -186,6 +186,8 @@ func (a *Agent) status(ctx context.Context, run *sandbox.Run) (*adapterv1.Status
 	if !over {
 		if st.StartedAt == 0 {
 			st.Phase = adapterv1.Phase_PHASE_PENDING
+		} else if run.Paused() {
+			st.Phase = adapterv1.Phase_PHASE_SUSPENDED
 		}
 		return st, nil
 	}
@@ -297,6 +299,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
+			req.Features = features
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)
