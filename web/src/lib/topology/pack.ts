@@ -87,22 +87,31 @@ function nearest(wishes: readonly Wish[]): Box[] {
     const { w, h } = wish;
     const x = snap((wish.x ?? 0) - w / 2);
     const y = snap((wish.y ?? 0) - h / 2);
-    const candidates: [number, number][] = [[x, y]];
-    for (const b of placed) {
-      const left = b.x - GAP - w;
-      const right = b.x + b.w + GAP;
-      const above = b.y - GAP - h;
-      const below = b.y + b.h + GAP;
-      for (const side of [left, right]) candidates.push([side, y], [side, b.y], [side, b.y + b.h - h]);
-      for (const side of [above, below]) candidates.push([x, side], [b.x, side], [b.x + b.w - w, side]);
+    let best: { x: number; y: number; far: number } | undefined;
+    const consider = (cx: number, cy: number) => {
+      const far = ((cx - x) / ASPECT) ** 2 + (cy - y) ** 2;
+      if (best && (far - best.far || cy - best.y || cx - best.x) >= 0) return;
+      if (!index.meets(cx - GAP + 1, cy - GAP + 1, cx + w + GAP - 1, cy + h + GAP - 1, () => true)) {
+        best = { x: cx, y: cy, far };
+      }
+    };
+    consider(x, y);
+    // Where it is not free, the nearest free place touches something.
+    for (let i = 0; i < placed.length && best?.far !== 0; i++) {
+      const b = placed[i] as Box;
+      for (const side of [b.x - GAP - w, b.x + b.w + GAP]) {
+        consider(side, y);
+        consider(side, b.y);
+        consider(side, b.y + b.h - h);
+      }
+      for (const side of [b.y - GAP - h, b.y + b.h + GAP]) {
+        consider(x, side);
+        consider(b.x, side);
+        consider(b.x + b.w - w, side);
+      }
     }
-    const distance = ([cx, cy]: [number, number]) => ((cx - x) / ASPECT) ** 2 + (cy - y) ** 2;
-    candidates.sort((a, b) => distance(a) - distance(b) || a[1] - b[1] || a[0] - b[0]);
-    const free = candidates.find(
-      ([cx, cy]) => !index.meets(cx - GAP + 1, cy - GAP + 1, cx + w + GAP - 1, cy + h + GAP - 1, () => true),
-    );
     // Beside the outermost box there is always room.
-    const [px, py] = free ?? [x, y];
+    const { x: px, y: py } = best ?? { x, y };
     placed.push({ x: px, y: py, w, h });
     index.add(placed.length - 1);
   }
