@@ -15,6 +15,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ func (s *Server) RawErrors(pattern, permission string, h func(w http.ResponseWri
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-		ctx, done, err := s.admit(r.Context(), pattern, permission, r.Header.Get("Authorization"), r.RemoteAddr)
+		ctx, done, err := s.admit(r.Context(), pattern, permission, authorization(r), r.RemoteAddr)
 		if err == nil {
 			err = checkURL(r)
 		}
@@ -142,6 +143,28 @@ func (s *Server) RawErrors(pattern, permission string, h func(w http.ResponseWri
 			fail(w, r, err)
 		}
 	})
+}
+
+// keyProtocol begins the protocol by which a page of a browser, which can send
+// no header with a websocket, sends its key: base64url without padding.
+const keyProtocol = "base64url.bearer.authorization.yunhe."
+
+// authorization is the credentials of a request.
+func authorization(r *http.Request) string {
+	header := r.Header.Get("Authorization")
+	if header != "" || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return header
+	}
+	for _, list := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(list, ",") {
+			if key, ok := strings.CutPrefix(strings.TrimSpace(name), keyProtocol); ok {
+				if b, err := base64.RawURLEncoding.DecodeString(key); err == nil {
+					return "Bearer " + string(b)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // checkURL refuses what no identifier and no parameter can hold: bytes that
