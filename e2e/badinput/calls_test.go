@@ -15,6 +15,7 @@ import (
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
@@ -101,7 +102,37 @@ func (p *platform) example(m method) object {
 	case "ListJobs":
 		o["states"] = []any{"STATE_QUEUED"}
 	}
+	if m.desc.Parent().FullName() == "yunhe.topology.v1.TopologyService" {
+		topologyExample(m.name(), o)
+	}
 	return o
+}
+
+// topologyExample puts into o what is there: history is as old as the platform.
+func topologyExample(name string, o object) {
+	for _, field := range []string{"at", "to"} {
+		if _, ok := o[field]; ok {
+			o[field] = time.Now().UTC().Format(time.RFC3339Nano)
+		}
+	}
+	for field, v := range map[string]any{"node_id": "center:c1", "root_id": "center:c1", "link_id": "path:c1:platform", "binding_id": "node.cpu", "level": 5} {
+		if _, ok := o[field]; ok {
+			o[field] = v
+		}
+	}
+	switch name {
+	case "DiffTopology":
+		o["from"] = o["to"]
+	case "PutLink":
+		o["link"] = object{"link_id": "l1", "name": "One", "from_id": "center:c1", "to_id": "network", "kind": 1, "bandwidth_bits_per_second": 1, "latency_us": 1, "service_provider": "x", "tenant_id": "", "version": 0}
+	case "DeleteLink":
+		o["link_id"], o["version"] = "l1", 0
+	case "PutBinding":
+		o["binding"] = object{"binding_id": "b1", "title": "One", "title_zh": "x", "level": 5, "expression": "up", "center_label": "c", "node_label": "n", "index_label": "i", "peer_label": "p",
+			"unit": "x", "scale": 1, "relative_to": "", "busy": 1, "warning": 1, "low_is_bad": false, "low": 0, "high": 1, "aggregate": 1, "version": 0}
+	case "DeleteBinding":
+		o["binding_id"] = "b1"
+	}
 }
 
 func (p *platform) jobSpec() object {

@@ -120,8 +120,8 @@ func start(tb testing.TB, url string) *platform {
 }
 
 // unwatched are the tables that change by themselves: calls that are refused
-// are audited, the outbox empties, leases are renewed.
-var unwatched = map[string]bool{"audit_events": true, "outbox": true, "leases": true}
+// are audited, the outbox empties, leases are renewed, history goes on.
+var unwatched = map[string]bool{"audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true}
 
 func (p *platform) watchTables(tb testing.TB, list string) {
 	tb.Helper()
@@ -373,9 +373,13 @@ func (p *platform) submit(tb testing.TB, token string) string {
 }
 
 // settle waits until a scheduling cycle has looked at what was submitted:
-// from then on the tables stand still.
+// from then on the tables stand still; and until the topology is drawn.
 func (p *platform) settle(tb testing.TB) {
 	tb.Helper()
+	var view struct{ Centers []struct{} }
+	for len(view.Centers) == 0 {
+		p.must(tb, "GET", "/v1/topology/view", p.admin, "", &view)
+	}
 	var st struct{ Queued string }
 	for range 500 {
 		if p.must(tb, "GET", "/v1/scheduling-stats", p.admin, "", &st); st.Queued != "0" && st.Queued != "" {
