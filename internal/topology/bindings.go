@@ -169,9 +169,11 @@ func (b *Binding) check() error {
 	}
 	if b.Low > b.High {
 		c.Add("binding.low", "must not be above high %g, got %g", b.High, b.Low)
+		c.Add("binding.high", "must not be below low %g, got %g", b.Low, b.High)
 	}
 	if b.Busy != nil && b.Warning != nil && (*b.Busy > *b.Warning) != b.LowIsBad && *b.Busy != *b.Warning {
 		c.Add("binding.busy", "must be reached before warning %g, got %g", *b.Warning, *b.Busy)
+		c.Add("binding.warning", "must be reached after busy %g, got %g", *b.Busy, *b.Warning)
 	}
 	c.Range("binding.aggregate", int64(b.Aggregate), 0, int64(Sum))
 	c.Range("binding.version", b.Version, 0, 1<<53)
