@@ -1,3 +1,4 @@
+import { DeploymentUnitOutlined } from "@ant-design/icons";
 import { clone } from "@bufbuild/protobuf";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { App, Button, Descriptions, Popconfirm, Table } from "antd";
@@ -45,7 +46,16 @@ export function CenterDetail() {
         back={{ to: "/centers", label: t("nav.centers") }}
         after={c && <CenterTag status={c.status} drained={c.drained} />}
         sub={<Copyable text={centerId} />}
-        extra={c && can("registry.write") && <DrainButton center={c} />}
+        extra={
+          c && (
+            <div className="yh-row">
+              <Link to={`/topology?v=${encodeURIComponent(`center:${centerId}`)}`}>
+                <Button icon={<DeploymentUnitOutlined aria-hidden />}>{t("nav.topology")}</Button>
+              </Link>
+              {can("registry.write") && <DrainButton center={c} />}
+            </div>
+          )
+        }
       />
       <Loaded query={center} rows={10}>
         {(data) => (

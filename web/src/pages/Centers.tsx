@@ -1,4 +1,4 @@
-import { LinkOutlined } from "@ant-design/icons";
+import { DeploymentUnitOutlined, LinkOutlined } from "@ant-design/icons";
 import { Button, Input, Table, type TableColumnsType } from "antd";
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -34,6 +34,9 @@ export function Centers() {
               aria-label={t("centers.search")}
               onChange={(e) => setSearch(e.target.value)}
             />
+            <Link to="/topology">
+              <Button icon={<DeploymentUnitOutlined aria-hidden />}>{t("nav.topology")}</Button>
+            </Link>
             {can("adapters.write") && (
               <Link to="/connect">
                 <Button type="primary" icon={<LinkOutlined />}>

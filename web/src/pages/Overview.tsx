@@ -41,7 +41,11 @@ export function Overview() {
       </div>
       <div className="yh-grid-2">
         {can("monitor.read") && <UseChart />}
-        <Panel title={t("overview.network")} className="yh-panel-map">
+        <Panel
+          title={t("overview.network")}
+          className="yh-panel-map"
+          extra={<Link to="/topology">{t("nav.topology")}</Link>}
+        >
           <Loaded query={centers} rows={8}>
             {(list) => (list.length > 0 ? <CenterMap centers={list} /> : <Nothing text={t("centers.none")} />)}
           </Loaded>
