@@ -27,6 +27,10 @@ type accountedJob struct {
 		End    number `json:"end"`
 		Submit number `json:"submission"`
 	} `json:"time"`
+	Required struct {
+		Memory number `json:"memory"`          // MiB, v0.0.38
+		Node   number `json:"memory_per_node"` // from v0.0.40
+	} `json:"required"`
 	Steps []accountedStep `json:"steps"`
 }
 
@@ -169,6 +173,10 @@ func (d *Driver) accountFor(f facts, run *accountedJob, st *adapterv1.Status, su
 	}
 	cpu, memory := run.used()
 	st.MemoryPeakBytes = memory
+	// A cluster that watches memory without cgroups kills, and does not say why.
+	if most := run.Required.Memory.or(run.Required.Node.or(0)) * mib; st.Reason == "signal" && st.ExitCode == 128+9 && most > 0 && memory > most {
+		st.Reason, st.ExitCode, st.Message = "oom", -1, fmt.Sprintf("Slurm job %d used more memory than it asked for: %d of %d MiB", run.ID.n, memory/mib, most/mib)
+	}
 	if st.CpuMicroseconds == 0 {
 		st.CpuMicroseconds = cpu
 	}

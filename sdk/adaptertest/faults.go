@@ -93,12 +93,12 @@ func killMidRun(e *env) {
 // killEndedMeanwhile: an end while no driver looks is an end as any other.
 func killEndedMeanwhile(e *env) {
 	o := e.observe()
-	a := e.once("sleep 1; echo late; exit 11")
+	a := e.once("sleep 3; echo late; exit 11") // long enough to be seen running on a busy machine
 	e.apply(a)
 	o.running(a.AttemptId)
 	e.unwatch()
 	e.in.Kill()
-	<-time.After(3 * time.Second) // it ends now; there is nobody to say so
+	<-time.After(5 * time.Second) // it ends now; there is nobody to say so
 	e.start()
 	st := e.observe().endedBy(a.AttemptId, "exit")
 	if st.ExitCode != 11 {
