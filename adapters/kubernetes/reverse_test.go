@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -44,6 +43,3 @@ func (r *rig) reverse(k *enginetest.Kubernetes, take func(http.ResponseWriter, *
 	})
 	r.cfg.KubeconfigFile = r.kubeconfig(s.URL, k.Token, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
-
-// websocket reports whether a request wants to become one.
-func websocket(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }

@@ -3,21 +3,32 @@ package kubernetes_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunhe.dev/yunhe/adapters/kubernetes"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/gen/yunhe/adapter/v1/adapterv1connect"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // shell is an open session.
@@ -112,6 +123,8 @@ func TestRealSessions(t *testing.T) {
 	r.tb = t
 	t.Run("restricted", func(t *testing.T) { testRestricted(t, k, r.label) })
 	t.Run("without permission", func(t *testing.T) { testNoExec(t, k, r.label) })
+	t.Run("without websockets", func(t *testing.T) { testSPDY(t, k, r.label) })
+	t.Run("in the cluster", func(t *testing.T) { testInCluster(t, k, r.label) })
 }
 
 // with makes a rig report to a subtest.
@@ -399,4 +412,125 @@ func testNoExec(t *testing.T, k *enginetest.Kubernetes, label string) {
 	r.suspend(nil, []string{"on"})
 	r.remove([]string{"on"}, nil)
 	r.ended("on")
+}
+
+// Where something between knows no WebSockets, sessions take SPDY.
+func testSPDY(t *testing.T, k *enginetest.Kubernetes, label string) {
+	r := newRig(t, k, 0, func(c *kubernetes.Config) {
+		c.Images, c.NodeSelector = map[string]string{"base": enginetest.KubeletImage}, map[string]string{"rig": label}
+	})
+	var refused, taken atomic.Int64
+	r.reverse(k, func(w http.ResponseWriter, req *http.Request) bool {
+		switch {
+		case !strings.HasSuffix(req.URL.Path, "/exec"):
+			return false
+		case strings.EqualFold(req.Header.Get("Upgrade"), "websocket"):
+			refused.Add(1)
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		taken.Add(1)
+		return false
+	}, nil)
+	r.start()
+	r.apply(command("on", count, nil))
+	r.running("on")
+	if out, errOut, code, err := r.exec("on", "a", "/bin/sh", "-c", "cat; echo e >&2; exit 3"); err != nil || out != "a" || errOut != "e\n" || code != 3 {
+		t.Errorf("got %q, %q, %d, %v", out, errOut, code, err)
+	}
+	if refused.Load() == 0 || taken.Load() == 0 {
+		t.Errorf("%d WebSockets were refused, %d sessions by SPDY", refused.Load(), taken.Load())
+	}
+	r.remove([]string{"on"}, nil)
+	r.ended("on")
+}
+
+// The driver as a pod of the cluster it serves, with the service account of
+// the page operators follow and no kubeconfig. The API server listens on the
+// machine's own loopback here, so the pod shares the machine's network.
+func testInCluster(t *testing.T, k *enginetest.Kubernetes, label string) {
+	r := newRig(t, k, 0, func(c *kubernetes.Config) {
+		c.Images, c.NodeSelector = map[string]string{"base": enginetest.KubeletImage}, map[string]string{"rig": label}
+	})
+	r.account(nil)
+	r.cfg.KubeconfigFile = ""
+	config, err := json.Marshal(r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(k.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What a complete cluster has in every namespace; this one has no such controller.
+	_, err = r.admin.CoreV1().ConfigMaps(r.cfg.Namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": string(k.CA)}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a folder for one socket
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	env := func(name, value string) corev1.EnvVar { return corev1.EnvVar{Name: name, Value: value} }
+	host := func(name, path string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
+	}
+	// The machine's files are at /host: this test program and what it is linked with.
+	script := `"/host$EXE"
+[ $? = 127 ] || exit # it is linked
+for l in /host/usr/lib/*-linux-gnu/ld-linux-*.so.*; do
+  exec "$l" --library-path "${l%/*}" "/host$EXE"
+done`
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "driver"}, Spec: corev1.PodSpec{
+		ServiceAccountName: "driver", HostNetwork: true, NodeSelector: map[string]string{"rig": label}, TerminationGracePeriodSeconds: new(int64(1)),
+		Volumes: []corev1.Volume{host("host", "/"), host("socket", dir)},
+		Containers: []corev1.Container{{Name: "driver", Image: enginetest.KubeletImage, ImagePullPolicy: corev1.PullNever, Stdin: true, Command: []string{"/bin/sh", "-c", script},
+			VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true}, {Name: "socket", MountPath: dir}},
+			Env: []corev1.EnvVar{env(driverEnv, "1"), env("EXE", exe), env(adapter.SocketEnv, socket), env(adapter.CenterEnv, r.center), env(adapter.ConfigEnv, string(config)),
+				env("KUBERNETES_SERVICE_HOST", u.Hostname()), env("KUBERNETES_SERVICE_PORT", u.Port())}}}}}
+	if _, err := r.admin.CoreV1().Pods(r.cfg.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			p, err := r.admin.CoreV1().Pods(r.cfg.Namespace).Get(context.Background(), "driver", metav1.GetOptions{})
+			said, lerr := r.admin.CoreV1().Pods(r.cfg.Namespace).GetLogs("driver", &corev1.PodLogOptions{}).DoRaw(context.Background())
+			t.Logf("the driver's pod: %+v, %v; it says %s, %v", p.Status, err, said, lerr)
+		}
+	})
+	until(t, "the driver's pod serves", func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	r.client = adapterv1connect.NewDriverServiceClient(&http.Client{Transport: transport}, "http://driver")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done sync.WaitGroup
+	done.Go(func() { r.observe(ctx) })
+	res, err := r.client.Discover(t.Context(), &adapterv1.DiscoverRequest{})
+	if err != nil || res.Inventory.Capacity["cpu"] == 0 {
+		t.Errorf("discovered %v, %v", res, err)
+	}
+	r.apply(command("on", "echo here; "+count, nil))
+	r.running("on")
+	if out, _, code, err := r.exec("on", "", "echo", "there"); err != nil || code != 0 || out != "there\n" {
+		t.Errorf("a session says %q, %d, %v", out, code, err)
+	}
+	r.remove([]string{"on"}, nil)
+	if st := r.ended("on"); st.Reason != "stopped" {
+		t.Errorf("got %v", st)
+	}
+	cancel()
+	done.Wait()
 }
