@@ -90,6 +90,7 @@ type Service struct {
 	work Work
 	// measured takes what centers measure; nil: nobody wants it.
 	measured func(centerID string, m *adapterv1.Measurement)
+	access   Access // nil: what centers say is taken as it is
 
 	// joined is told of every center that is connected; nil: nobody wants to know.
 	joined func(ctx context.Context, tx *db.Tx, centerID, how string) error
@@ -203,6 +204,44 @@ func (s *Service) SetJoined(f func(ctx context.Context, tx *db.Tx, centerID, how
 // keeps of it. f MUST NOT wait. It is called before the loops, if at all.
 func (s *Service) SetMeasured(f func(centerID string, m *adapterv1.Measurement)) { s.measured = f }
 
+// Access converts what centers say and keeps the record of how they are
+// accessed, implemented by access.
+type Access interface {
+	// Convert returns what a center reached by the plug-in says in the platform's
+	// words, and whether anything changed. It does not change what it is given.
+	Convert(ctx context.Context, plugin string, inv *adapterv1.Inventory, nodes []*adapterv1.Node) (*adapterv1.Inventory, []*adapterv1.Node, bool)
+	// Note records a step of a center's access.
+	Note(ctx context.Context, centerID, step, message string)
+}
+
+// SetAccess says who converts and records. It is called before the loops, if
+// at all.
+func (s *Service) SetAccess(a Access) { s.access = a }
+
+// converted calls store with what a center says in the platform's words. What
+// cannot be stored so is stored as it came: a conversion must not lose an
+// inventory.
+func (s *Service) converted(ctx context.Context, centerID, plugin string, inv *adapterv1.Inventory, nodes []*adapterv1.Node, store func(*adapterv1.Inventory, []*adapterv1.Node) error) error {
+	if s.access == nil || inv == nil && len(nodes) == 0 {
+		return store(inv, nodes)
+	}
+	cinv, cnodes, changed := s.access.Convert(ctx, plugin, inv, nodes)
+	err := store(cinv, cnodes)
+	if changed && err != nil && fault.KindOf(err) == fault.Invalid {
+		s.log.Warn("what a center says cannot be taken when it is converted, taken as it came", "ai_center_id", centerID, "error", err)
+		s.note(ctx, centerID, "refused", "a conversion makes of what it says what cannot be taken: "+err.Error())
+		return store(inv, nodes)
+	}
+	return err
+}
+
+// note records a step of a center's access.
+func (s *Service) note(ctx context.Context, centerID, step, message string) {
+	if s.access != nil && centerID != "" {
+		s.access.Note(ctx, centerID, step, clip(clean(message), maxMessage))
+	}
+}
+
 // measure hands on what a center measured.
 func (s *Service) measure(centerID string, m *adapterv1.Measurement) {
 	if m != nil && s.measured != nil {
@@ -265,8 +304,24 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 		return nil, fault.Fields(fault.Field{Path: "inventory", Problem: "is required"})
 	}
 	jwt := ""
+	err := s.converted(ctx, inv.AiCenterId, GatewayPlugin, inv, nil, func(declared *adapterv1.Inventory, _ []*adapterv1.Node) (err error) {
+		jwt, err = s.admit(ctx, token, publicKey, inv, declared)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.forgetMember(inv.AiCenterId)
+	s.note(ctx, inv.AiCenterId, "joined", "with a join token, version "+inv.Version)
+	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
+	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
+}
+
+// admit stores a membership, unless the token does not allow it; declared is
+// what inv declares in the platform's words.
+func (s *Service) admit(ctx context.Context, token, publicKey string, inv, declared *adapterv1.Inventory) (jwt string, err error) {
 	refused := fault.New(fault.Unauthenticated, "the join token is unknown, expired or was used by another gateway; make one with: yunhe center join-token")
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		var center, usedBy string
 		var expires int64
 		found, err := tx.Get(ctx, `SELECT ai_center_id, used_by, expires_at FROM join_tokens WHERE token_hash = $1`, []any{hash(token)}, &center, &usedBy, &expires)
@@ -291,7 +346,8 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 		if known && !removed && holder != publicKey {
 			return fault.New(fault.Conflict, "center %q has a gateway already; remove that one first", inv.AiCenterId)
 		}
-		if err := s.reg.JoinTx(ctx, tx, inv, "gateway"); err != nil {
+		declared.AiCenterId = inv.AiCenterId
+		if err := s.reg.JoinTx(ctx, tx, declared, GatewayPlugin); err != nil {
 			return err
 		}
 		// Here, so that a key that is none does not use up the token.
@@ -308,12 +364,7 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 		}
 		return s.joined(ctx, tx, inv.AiCenterId, "its gateway joined")
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.forgetMember(inv.AiCenterId)
-	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
-	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
+	return jwt, err
 }
 
 // Gateway is a compute gateway as listed.

@@ -207,25 +207,12 @@ func handle[T proto.Message](data []byte, req T, f func(T) (proto.Message, error
 }
 
 func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.HeartbeatRequest) (proto.Message, error) {
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		if r.Inventory != nil {
-			r.Inventory.AiCenterId = id
-			if err := s.reg.JoinTx(ctx, tx, r.Inventory, "gateway"); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, `UPDATE gateways SET version = $2 WHERE ai_center_id = $1 AND version <> $2`, id, clip(clean(r.Inventory.Version), 64)); err != nil {
-				return fmt.Errorf("version of the gateway of %s: %w", id, err)
-			}
-			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, featureNames(r.Features)); err != nil {
-				return fmt.Errorf("features of the gateway of %s: %w", id, err)
-			}
-			if r.Node != nil {
-				if err := s.reg.SyncNodesTx(ctx, tx, id, true, []*adapterv1.Node{r.Node}, nil); err != nil {
-					return err
-				}
-			}
-		}
-		return s.reg.HeartbeatTx(ctx, tx, id, r.Measurement)
+	var nodes []*adapterv1.Node
+	if r.Inventory != nil && r.Node != nil {
+		nodes = []*adapterv1.Node{r.Node}
+	}
+	err := s.converted(ctx, id, GatewayPlugin, r.Inventory, nodes, func(inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
+		return s.recordHeartbeat(ctx, id, r, inv, nodes)
 	})
 	if err != nil {
 		return nil, err
@@ -233,6 +220,7 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 	s.measure(id, r.Measurement)
 	if r.Resync {
 		s.log.Info("gateway connected", "ai_center_id", id)
+		s.note(ctx, id, "connected", "")
 		s.put(id, func(o *outbox) {
 			o.apply, o.stop, o.pause = nil, nil, nil
 			if o.drop != nil {
@@ -242,6 +230,30 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 		s.again(ctx, id, s.db.Now(), true)
 	}
 	return &adapterv1.HeartbeatResponse{}, nil
+}
+
+// recordHeartbeat stores a heartbeat; what it declares is given apart.
+func (s *Service) recordHeartbeat(ctx context.Context, id string, r *adapterv1.HeartbeatRequest, inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		if inv != nil {
+			inv.AiCenterId = id
+			if err := s.reg.JoinTx(ctx, tx, inv, GatewayPlugin); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET version = $2 WHERE ai_center_id = $1 AND version <> $2`, id, clip(clean(inv.Version), 64)); err != nil {
+				return fmt.Errorf("version of the gateway of %s: %w", id, err)
+			}
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, featureNames(r.Features)); err != nil {
+				return fmt.Errorf("features of the gateway of %s: %w", id, err)
+			}
+			if len(nodes) > 0 {
+				if err := s.reg.SyncNodesTx(ctx, tx, id, true, nodes, nil); err != nil {
+					return err
+				}
+			}
+		}
+		return s.reg.HeartbeatTx(ctx, tx, id, r.Measurement)
+	})
 }
 
 func (s *Service) report(ctx context.Context, id string, r *adapterv1.ReportRequest) (proto.Message, error) {

@@ -31,6 +31,7 @@ func (s *Service) serve(ctx context.Context, p *plugin.Process, id, center strin
 		}
 		if center = cmp.Or(center, served); served != "" || time.Since(start) > startPatience {
 			s.say(ctx, id, "", Down, err)
+			s.note(ctx, center, steps[Down], noted(err))
 		}
 		s.log.Debug("plug-in not reachable, will try again", "instance", id, "error", err)
 		select {
@@ -207,28 +208,35 @@ func (x *session) record(ctx context.Context, m *adapterv1.WatchResponse, first 
 	if m.Inventory == nil && m.Measurement == nil && len(m.Nodes)+len(m.Gone) == 0 && now.Sub(x.seen) < seenEvery {
 		return nil
 	}
-	err := x.s.db.Tx(ctx, func(tx *db.Tx) error {
-		if m.Inventory != nil {
-			// A center must not come back because its instance is slow to stop.
-			if wanted, err := tx.Get(ctx, `SELECT plugin FROM instances WHERE instance_id = $1 AND enabled`, []any{x.id}, new(string)); err != nil || !wanted {
-				return cmp.Or(err, fault.New(fault.Unavailable, "instance %s was deleted", x.id))
-			}
-			if err := x.s.reg.JoinTx(ctx, tx, m.Inventory, x.p.Name()); err != nil {
-				return err
-			}
-		}
-		if first || len(m.Nodes)+len(m.Gone) > 0 {
-			if err := x.s.reg.SyncNodesTx(ctx, tx, x.center, first, m.Nodes, m.Gone); err != nil {
-				return err
-			}
-		}
-		return x.s.reg.HeartbeatTx(ctx, tx, x.center, m.Measurement)
+	err := x.s.converted(ctx, x.center, x.p.Name(), m.Inventory, m.Nodes, func(inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
+		return x.store(ctx, m, inv, nodes, first)
 	})
 	if err == nil {
 		x.seen = now
 		x.s.measure(x.center, m.Measurement)
 	}
 	return err
+}
+
+// store stores what a message says; inventory and nodes are given apart.
+func (x *session) store(ctx context.Context, m *adapterv1.WatchResponse, inv *adapterv1.Inventory, nodes []*adapterv1.Node, first bool) error {
+	return x.s.db.Tx(ctx, func(tx *db.Tx) error {
+		if inv != nil {
+			// A center must not come back because its instance is slow to stop.
+			if wanted, err := tx.Get(ctx, `SELECT plugin FROM instances WHERE instance_id = $1 AND enabled`, []any{x.id}, new(string)); err != nil || !wanted {
+				return cmp.Or(err, fault.New(fault.Unavailable, "instance %s was deleted", x.id))
+			}
+			if err := x.s.reg.JoinTx(ctx, tx, inv, x.p.Name()); err != nil {
+				return err
+			}
+		}
+		if first || len(nodes)+len(m.Gone) > 0 {
+			if err := x.s.reg.SyncNodesTx(ctx, tx, x.center, first, nodes, m.Gone); err != nil {
+				return err
+			}
+		}
+		return x.s.reg.HeartbeatTx(ctx, tx, x.center, m.Measurement)
+	})
 }
 
 // say records a state if it is another than before.
@@ -240,8 +248,20 @@ func (x *session) say(ctx context.Context, state string, why error) error {
 	if text != x.state {
 		x.state = text
 		x.s.say(ctx, x.id, x.center, state, why)
+		x.s.note(ctx, cmp.Or(x.center, x.want), steps[state], noted(why))
 	}
 	return nil
+}
+
+// steps of an access, by the state of the instance that serves the center.
+var steps = map[string]string{Up: "connected", Standby: "standby", Trouble: "trouble", Down: "down"}
+
+// noted is why an instance is in a state, "" if there is nothing to say.
+func noted(why error) string {
+	if why == nil {
+		return ""
+	}
+	return reason(why)
 }
 
 // claim makes this instance the one that serves its center, unless another does.

@@ -26,7 +26,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"yunhe.dev/yunhe/internal/access"
 	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/alarms"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/console"
 	"yunhe.dev/yunhe/internal/control"
@@ -61,7 +63,10 @@ type App struct {
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
 	Metering  *metering.Service
+	Monitor   *monitor.Service
+	Access    *access.Service
 	Control   *control.Service
+	Alarms    *alarms.Service
 
 	Measurement *measurement.Service
 
@@ -200,6 +205,15 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
+	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Jobs, a.Control, log); err != nil {
+		return err
+	}
+	a.Monitor = monitor.New(a.samples, log)
+	if a.Access, err = access.New(ctx, d, access.Deps{Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: a.Monitor, Adapters: a.Adapters}, log); err != nil {
+		return err
+	}
+	a.Adapters.SetAccess(a.Access)
+	a.Scheduler.SetHeld(a.Access.Held)
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
 	a.intake = monitor.NewIntake(time.Now, log)
@@ -215,6 +229,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
 	a.group.Add("jobs.watch", a.Jobs.Watch)
 	a.group.Add("control.watch", a.Control.Watch)
+	a.group.Add("alarms.watch", a.Alarms.Watch)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
 	}
@@ -236,6 +251,8 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
 		a.group.Add("topology.watch", func(ctx context.Context) error { return a.lead(ctx, "topology.watch", a.Topology.Run) })
 		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
+		a.group.Add("alarms.sweep", func(ctx context.Context) error { return a.lead(ctx, "alarms.sweep", a.Alarms.Run) })
+		a.group.Add("access.judge", func(ctx context.Context) error { return a.lead(ctx, "access.judge", a.Access.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(API) {
@@ -304,7 +321,9 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Jobs.Register(srv)
 		a.Measurement.Register(srv)
 		a.Control.Register(srv)
-		monitor.New(a.samples, a.log).Register(srv)
+		a.Alarms.Register(srv)
+		a.Monitor.Register(srv)
+		a.Access.Register(srv)
 		srv.Handle("GET /openapi.json", rpc.OpenAPI())
 		srv.Handle("/", console.Handler())
 	}

@@ -46,12 +46,13 @@ var ranks = map[string]int{
 
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,
 	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
+	"internal/access":    7,                                                 // judges and records what adapters reach
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
 	"internal/jobs":        8,
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
-	"internal/console":     10,
-	"internal/app":         11,
+	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
+	"internal/app": 11,
 }
 
 // free packages are not part of the platform's layers: tests, and programs.

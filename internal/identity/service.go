@@ -180,8 +180,9 @@ func (s *Service) refused(ctx context.Context, subject string, err error) {
 
 // EventFilter narrows a list of audit events; empty fields match all.
 type EventFilter struct {
-	UserID string
-	Method string
+	UserID  string
+	Method  string
+	Subject string // what the call was about
 }
 
 // ListEvents returns a page of audit events the caller may see, newest first,
@@ -191,6 +192,7 @@ func (s *Service) ListEvents(ctx context.Context, f EventFilter, size int32, tok
 	var c core.Check
 	c.Text("user_id", f.UserID, false, 0, 256)
 	c.Text("method", f.Method, false, 0, 256)
+	c.Text("subject", f.Subject, false, 0, 512)
 	if err := c.Err(); err != nil {
 		return nil, "", err
 	}

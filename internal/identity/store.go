@@ -231,6 +231,7 @@ func listEvents(ctx context.Context, tx *db.Tx, want EventFilter, tenant, before
 	f.add("tenant_id", tenant)
 	f.add("user_id", want.UserID)
 	f.add("method", want.Method)
+	f.add("subject", want.Subject)
 	var out []Event
 	err := tx.Query(ctx, `SELECT event_id, at, tenant_id, user_id, key_id, method, subject, outcome, remote FROM audit_events`+f.end("event_id DESC", n), f.args, func(row db.Row) error {
 		var e Event

@@ -64,10 +64,11 @@ func (a *api) GetFigures(ctx context.Context, req *monitorv1.GetFiguresRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return figuresProto(req.AiCenterId, req.Node, f), nil
+	return FiguresProto(req.AiCenterId, req.Node, f), nil
 }
 
-func figuresProto(center, node string, f *Figures) *monitorv1.Figures {
+// FiguresProto is f as the API gives it.
+func FiguresProto(center, node string, f *Figures) *monitorv1.Figures {
 	out := &monitorv1.Figures{AiCenterId: center, Node: node, CpuBusyRatio: f.CPUBusy, MemoryBusyBytes: f.MemoryBusy, Nodes: f.Nodes, AcceleratorBusyRatio: f.Accelerator,
 		ClockSkewSeconds: f.ClockSkew, Refused: f.Refused}
 	if !f.At.IsZero() {

@@ -112,6 +112,7 @@ type Service struct {
 	src  Source
 	room Allocations // nil: there are none
 	tags *tags.Service
+	held func(ctx context.Context) (map[string]string, error) // nil: none is
 	wake chan struct{}
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
@@ -155,6 +156,27 @@ func (s *Service) SetSource(src Source) { s.src = src }
 // SetTags says who judges the expressions of tasks. Without it, work that has
 // one waits.
 func (s *Service) SetTags(t *tags.Service) { s.tags = t }
+
+// SetHeld says who knows the centers that take no new work, and why, for the
+// owners of jobs. It is called before the first call, if at all.
+func (s *Service) SetHeld(f func(ctx context.Context) (map[string]string, error)) { s.held = f }
+
+// holdBack takes the centers out that are held back.
+func (s *Service) holdBack(ctx context.Context, out *place.Snapshot) error {
+	if s.held == nil {
+		return nil
+	}
+	held, err := s.held(ctx)
+	if err != nil {
+		return fmt.Errorf("read which centers are held back: %w", err)
+	}
+	for i := range out.Candidates {
+		if c := &out.Candidates[i]; held[c.ID] != "" && c.Status == place.Available {
+			c.Status, c.StatusReason = place.Unavailable, held[c.ID]
+		}
+	}
+	return nil
+}
 
 // Wake asks for a cycle soon. It does not block.
 func (s *Service) Wake() {
@@ -346,6 +368,13 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 			return false
 		}
 		fmt.Fprintf(&b, " %d", version)
+	}
+	if s.held != nil {
+		held, err := s.held(ctx)
+		if err != nil {
+			return false
+		}
+		fmt.Fprintf(&b, " %v", held) // in the order of their IDs
 	}
 	for _, c := range snap.Centers {
 		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
@@ -662,6 +691,9 @@ func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
 // snapshotFor is snapshotOf with what the expressions of the works say.
 func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, works []place.Work) (*place.Snapshot, error) {
 	out := snapshotOf(snap)
+	if err := s.holdBack(ctx, out); err != nil {
+		return nil, err
+	}
 	var expressions []string
 	last := "" // neighbors in the queue mostly ask for the same
 	for i := range works {

@@ -346,6 +346,19 @@ func (e *Expr) Why(f Facts) string {
 	return ""
 }
 
+// Values says for a person what e reads, at most 8 values.
+func (e *Expr) Values(f Facts) string {
+	var out []string
+	for _, r := range e.refs {
+		if len(out) == 8 {
+			out = append(out, "…")
+			break
+		}
+		out = append(out, r.show(f))
+	}
+	return strings.Join(out, "; ")
+}
+
 func (r ref) show(f Facts) string {
 	v, ok := r.value(f)
 	if !ok {

@@ -22,6 +22,10 @@ const (
 	Resource
 	Spec
 	Image
+	// What is known of resources of each kind when their access is judged.
+	AccessCenter
+	AccessNode
+	AccessResource
 	scopes
 )
 
@@ -126,6 +130,40 @@ var (
 	}
 )
 
+// untagged is common without tags: access is judged without them.
+var untagged = common[:3]
+
+// accessCenter is what decides whether a center meets the conditions of access.
+var accessCenter = []variable{
+	{"region", text, "the region", false},
+	{"located", yes, "whether its place is known", false},
+	{"longitude", degrees, "degrees; 0 if not known", false},
+	{"latitude", degrees, "degrees; 0 if not known", false},
+	{"security_grade", whole, "0 to 5", false},
+	{"performance", whole, "measured; 1000 is the reference machine, 0: not measured", false},
+	{"capacity", counts, "what it has: cpu in cores, memory and storage in GiB, others in pieces", false},
+	{"adapter", text, "which plug-in reaches it, such as \"gateway\"", false},
+	{"version", text, "of the plug-in or gateway; \"\": not known", false},
+	{"connection", text, "up, standby, starting, trouble, down, disabled; \"\": nothing reaches it", true},
+	{"source_type", text, "public_cloud, dedicated_cloud, edge_cloud, hybrid_cloud, machine, container_cluster, batch_cluster, other", false},
+	{"status", text, "available, unavailable or unknown", true},
+	{"drained", yes, "whether an operator took it out of use", false},
+	{"nodes", counts, "nodes: ready, not_ready, drained, total", true},
+	{"architectures", texts, "of its nodes; \"\": not known", false},
+	{"models", texts, "models of its accelerators", false},
+	{"seen", yes, "whether it was ever heard of", false},
+	{"seen_seconds", whole, "since it was last heard of", true},
+	{"measured", yes, "whether it measures anything", true},
+	{"refused", texts, "figures that were refused because they cannot be", true},
+	{"clock_known", yes, "whether its clock is known", true},
+	{"clock_skew_seconds", degrees, "how far its clock is behind; negative: ahead", true},
+	{"path_known", yes, "whether a path was measured; of several the worst figures count", true},
+	{"latency_ms", degrees, "round trip", true},
+	{"jitter_ms", degrees, "", true},
+	{"loss_percent", degrees, "", true},
+	{"bandwidth_mbps", degrees, "0: not measured", true},
+}
+
 var declared = [scopes][]variable{
 	Placement: slices.Concat(common, placement),
 	Platform:  common,
@@ -134,6 +172,10 @@ var declared = [scopes][]variable{
 	Resource:  slices.Concat(common, resource),
 	Spec:      slices.Concat(common, spec),
 	Image:     slices.Concat(common, image),
+
+	AccessCenter:   slices.Concat(untagged, accessCenter),
+	AccessNode:     slices.Concat(untagged, node, machine),
+	AccessResource: slices.Concat(untagged, resource),
 }
 
 // Variables lists what expressions of the scope may read.
