@@ -40,36 +40,43 @@ type completes struct {
 
 // completions are by the path of the command.
 var completions = map[string]completes{
-	"job show":           {args: []lister{allJobs}, once: true},
-	"job logs":           {args: []lister{allJobs}, once: true},
-	"job wait":           {args: []lister{openJobs}, once: true},
-	"job explain":        {args: []lister{allJobs}, once: true},
-	"job cost":           {args: []lister{allJobs}, once: true},
-	"job stop":           {args: []lister{openJobs}},
-	"job write-off":      {args: []lister{openJobs}, flags: map[string]lister{"center": centerIDs}},
-	"job delete":         {args: []lister{endedJobs}},
-	"job list":           {flags: map[string]lister{"center": centerIDs, "state": jobStates, "tenant": tenantIDs, "user": userIDs}},
-	"job submit":         {flags: map[string]lister{"center": centerIDs, "image": imageIDs, "spec": specIDs}},
-	"usage list":         {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
-	"usage export":       {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
-	"center show":        {args: []lister{centerIDs}, once: true},
-	"center drain":       {args: []lister{centerIDs}},
-	"center undrain":     {args: []lister{centerIDs}},
-	"center delete":      {args: []lister{centerIDs}},
-	"center join-token":  {flags: map[string]lister{"center": centerIDs}},
-	"gateway remove":     {args: []lister{gatewayIDs}},
-	"spec show":          {args: []lister{specIDs}, once: true},
-	"spec delete":        {args: []lister{specIDs}},
-	"spec offer":         {args: []lister{specIDs, centerIDs}, once: true},
-	"image show":         {args: []lister{imageIDs}, once: true},
-	"image delete":       {args: []lister{imageIDs}},
-	"image create":       {flags: map[string]lister{"center": centerIDs, "owner": centerIDs, "specs": specIDs}},
-	"policy weights set": {args: []lister{policyIDs}, flags: map[string]lister{"preset": presetNames}, after: "="},
-	"user create":        {flags: map[string]lister{"tenant": tenantIDs}},
-	"user list":          {flags: map[string]lister{"tenant": tenantIDs}},
-	"key create":         {flags: map[string]lister{"user": userIDs}},
-	"key list":           {flags: map[string]lister{"user": userIDs}},
-	"key revoke":         {args: []lister{keyIDs}},
+	"job show":            {args: []lister{allJobs}, once: true},
+	"job logs":            {args: []lister{allJobs}, once: true},
+	"job wait":            {args: []lister{openJobs}, once: true},
+	"job explain":         {args: []lister{allJobs}, once: true},
+	"job cost":            {args: []lister{allJobs}, once: true},
+	"job pause":           {args: []lister{openJobs}},
+	"job resume":          {args: []lister{pausedJobs}},
+	"job exec":            {args: []lister{runningJobs}, once: true},
+	"job stop":            {args: []lister{openJobs}},
+	"job write-off":       {args: []lister{openJobs}, flags: map[string]lister{"center": centerIDs}},
+	"job delete":          {args: []lister{endedJobs}},
+	"job list":            {flags: map[string]lister{"center": centerIDs, "state": jobStates, "tenant": tenantIDs, "user": userIDs}},
+	"job submit":          {flags: map[string]lister{"center": centerIDs, "image": imageIDs, "spec": specIDs}},
+	"usage list":          {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
+	"usage export":        {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
+	"center show":         {args: []lister{centerIDs}, once: true},
+	"center drain":        {args: []lister{centerIDs}},
+	"center undrain":      {args: []lister{centerIDs}},
+	"center delete":       {args: []lister{centerIDs}},
+	"center join-token":   {flags: map[string]lister{"center": centerIDs}},
+	"gateway remove":      {args: []lister{gatewayIDs}},
+	"measurement show":    {args: []lister{centerIDs}, once: true},
+	"measurement compare": {args: []lister{centerIDs}},
+	"measurement run":     {args: []lister{centerIDs}, flags: map[string]lister{"spec": specIDs, "image": imageIDs}, once: true},
+	"measurement list":    {flags: map[string]lister{"center": centerIDs}},
+	"spec show":           {args: []lister{specIDs}, once: true},
+	"spec delete":         {args: []lister{specIDs}},
+	"spec offer":          {args: []lister{specIDs, centerIDs}, once: true},
+	"image show":          {args: []lister{imageIDs}, once: true},
+	"image delete":        {args: []lister{imageIDs}},
+	"image create":        {flags: map[string]lister{"center": centerIDs, "owner": centerIDs, "specs": specIDs}},
+	"policy weights set":  {args: []lister{policyIDs}, flags: map[string]lister{"preset": presetNames}, after: "="},
+	"user create":         {flags: map[string]lister{"tenant": tenantIDs}},
+	"user list":           {flags: map[string]lister{"tenant": tenantIDs}},
+	"key create":          {flags: map[string]lister{"user": userIDs}},
+	"key list":            {flags: map[string]lister{"user": userIDs}},
+	"key revoke":          {args: []lister{keyIDs}},
 }
 
 // completeIDs makes shells complete identifiers by asking the server. A server
@@ -180,7 +187,10 @@ func jobsThat(keep func(jobsv1.State) bool) lister {
 }
 
 var (
-	allJobs   = jobsIn()
+	allJobs     = jobsIn()
+	pausedJobs  = jobsIn(jobsv1.State_STATE_PAUSED)
+	runningJobs = jobsIn(jobsv1.State_STATE_RUNNING)
+
 	openJobs  = jobsThat(func(s jobsv1.State) bool { return !ended(s) })
 	endedJobs = jobsThat(ended)
 )
