@@ -11,6 +11,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
@@ -28,6 +29,8 @@ type api struct {
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
 	tags      tagsv1connect.TagServiceClient
+
+	measurement measurementv1connect.MeasurementServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -64,6 +67,8 @@ func (c *cli) api() (*api, error) {
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
+
+		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
 	}, nil
 }
 

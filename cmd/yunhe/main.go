@@ -38,6 +38,7 @@ func commands(c *cli) []*cobra.Command {
 		pluginCommand(c),
 		specCommand(c),
 		acceleratorCommand(c),
+		measurementCommand(c),
 		imageCommand(c),
 		policyCommand(c),
 		tenantCommand(c),
