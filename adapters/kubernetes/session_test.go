@@ -475,7 +475,10 @@ func testInCluster(t *testing.T, k *enginetest.Kubernetes, label string) {
 	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a folder for one socket
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "s")
+	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "config.json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	env := func(name, value string) corev1.EnvVar { return corev1.EnvVar{Name: name, Value: value} }
 	host := func(name, path string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}
@@ -491,7 +494,7 @@ done`
 		Volumes: []corev1.Volume{host("host", "/"), host("socket", dir)},
 		Containers: []corev1.Container{{Name: "driver", Image: enginetest.KubeletImage, ImagePullPolicy: corev1.PullNever, Stdin: true, Command: []string{"/bin/sh", "-c", script},
 			VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true}, {Name: "socket", MountPath: dir}},
-			Env: []corev1.EnvVar{env(driverEnv, "1"), env("EXE", exe), env(adapter.SocketEnv, socket), env(adapter.CenterEnv, r.center), env(adapter.ConfigEnv, string(config)),
+			Env: []corev1.EnvVar{env(driverEnv, "1"), env("EXE", exe), env(adapter.SocketEnv, socket), env(adapter.CenterEnv, r.center), env(adapter.ConfigEnv, file),
 				env("KUBERNETES_SERVICE_HOST", u.Hostname()), env("KUBERNETES_SERVICE_PORT", u.Port())}}}}}
 	if _, err := r.admin.CoreV1().Pods(r.cfg.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
