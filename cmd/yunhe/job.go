@@ -13,9 +13,9 @@ import (
 )
 
 func jobCommand(c *cli) *cobra.Command {
-	return group("job", groupJobs, "Submit, follow, explain and end jobs",
+	return group("job", groupJobs, "Submit, follow, explain, pause and end jobs",
 		jobSubmitCommand(c), jobListCommand(c), jobShowCommand(c), jobLogsCommand(c), jobWaitCommand(c),
-		jobExplainCommand(c), jobCostCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
+		jobExplainCommand(c), jobCostCommand(c), jobPauseCommand(c), jobResumeCommand(c), jobExecCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
 }
 
 // stateName returns "running" for STATE_RUNNING.

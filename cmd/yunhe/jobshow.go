@@ -72,7 +72,7 @@ func (c *cli) jobFacts(job *jobsv1.Job) text.Facts {
 	f.Add("Job", job.GetJobId())
 	f.Add("Name", spec.GetName())
 	f.Add("Description", spec.GetDesc())
-	f.AddColor("State", stateName(job.GetState()), stateColor(job.GetState()))
+	f.AddColor("State", jobState(job), stateColor(job.GetState()))
 	f.Add("Reason", strings.TrimSpace(joinNonEmpty(": ", job.GetReason(), job.GetMessage())))
 	f.Add("Replicas", replicaCounts(job))
 	f.Add("Centers", strings.Join(job.GetCenterIds(), ", "))

@@ -42,6 +42,10 @@ type Center struct {
 	Play func(r *Replica)
 	// Refuse gives the reason for which an attempt is not taken, "" to take it.
 	Refuse func(a *adapterv1.Attempt) string
+	// Features are what it says it offers; it suspends and resumes.
+	Features []adapterv1.Feature
+	// Other answers what else the platform asks, by the contract's messages.
+	Other func(what string, data []byte) ([]byte, error)
 	// Away joins without connecting; see [FakeCenter.Connect].
 	Away bool
 }
@@ -76,8 +80,9 @@ type FakeCenter struct {
 type Replica struct {
 	*adapterv1.Attempt
 
-	center  *FakeCenter
-	stopped chan struct{}
+	center    *FakeCenter
+	stopped   chan struct{}
+	reporting sync.Mutex // held by report
 
 	mu      sync.Mutex // guards the fields below
 	asked   bool       // to stop
@@ -139,6 +144,9 @@ func (c Center) inventory() *adapterv1.Inventory {
 	slices.SortFunc(inv.Offers, func(a, b *adapterv1.SpecOffer) int { return int(a.Price - b.Price) })
 	return inv
 }
+
+// Inventory is what the center declares.
+func (f *FakeCenter) Inventory() *adapterv1.Inventory { return proto.CloneOf(f.inv) }
 
 // Connect dials the bus, serves the platform's requests and returns when the
 // platform has heard of the center.
@@ -210,7 +218,7 @@ func (f *FakeCenter) beat(ctx context.Context, connected <-chan struct{}, heard 
 		}
 		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}}
 		if fresh {
-			r.Inventory = f.inv
+			r.Inventory, r.Features = f.inv, f.Center.Features
 		}
 		if f.ask(ctx, "heartbeat", r, &adapterv1.HeartbeatResponse{}) != nil {
 			continue // the next tick tries again
@@ -310,6 +318,13 @@ func (f *FakeCenter) answer(_ context.Context, what string, data []byte) ([]byte
 		}
 		f.remove(r)
 		return proto.Marshal(&adapterv1.RemoveResponse{})
+	case "suspend":
+		r := &adapterv1.SuspendRequest{}
+		if err := proto.Unmarshal(data, r); err != nil {
+			return nil, err
+		}
+		f.suspend(r)
+		return proto.Marshal(&adapterv1.SuspendResponse{})
 	case "readlog":
 		r := &adapterv1.ReadLogRequest{}
 		if err := proto.Unmarshal(data, r); err != nil {
@@ -321,6 +336,9 @@ func (f *FakeCenter) answer(_ context.Context, what string, data []byte) ([]byte
 		}
 		return proto.Marshal(res)
 	default:
+		if f.Center.Other != nil {
+			return f.Center.Other(what, data)
+		}
 		return nil, fault.New(fault.Unimplemented, "a fake center does not know the request %q", what)
 	}
 }
@@ -376,6 +394,26 @@ func (f *FakeCenter) remove(r *adapterv1.RemoveRequest) {
 		}
 	}
 	f.signal()
+}
+
+// suspend has replicas that run stand still, or go on.
+func (f *FakeCenter) suspend(r *adapterv1.SuspendRequest) {
+	for want, ids := range map[adapterv1.Phase][]string{adapterv1.Phase_PHASE_SUSPENDED: r.Suspend, adapterv1.Phase_PHASE_RUNNING: r.Resume} {
+		for _, id := range ids {
+			f.mu.Lock()
+			x := f.known[id]
+			f.mu.Unlock()
+			if x == nil {
+				continue
+			}
+			x.mu.Lock()
+			if p := x.status.Phase; p == adapterv1.Phase_PHASE_RUNNING || p == adapterv1.Phase_PHASE_SUSPENDED {
+				x.status.Phase = want
+			}
+			x.mu.Unlock()
+			go x.report() // not while the platform waits for this answer
+		}
+	}
 }
 
 func (f *FakeCenter) readLog(r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error) {
@@ -527,6 +565,14 @@ func (r *Replica) Write(text string) {
 	r.log = append(r.log, text...)
 	r.mu.Unlock()
 	r.tell()
+}
+
+// report tells the platform the replica's present status, in order.
+func (r *Replica) report() {
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	r.tell()
+	r.center.Report(r.Status())
 }
 
 // tell wakes who waits for something of this center.
