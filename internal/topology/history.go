@@ -17,15 +17,27 @@ import (
 // began; until now.
 type Span struct{ From, To time.Time }
 
-// checkSpan checks the form and fills in the end.
-func (s *Service) checkSpan(c *core.Check, sp *Span) {
+// checkSpan checks the form and fills in the end: now, or the last change,
+// which is later where the clock went back.
+func (s *Service) checkSpan(ctx context.Context, c *core.Check, sp *Span) error {
 	now := s.db.Now()
 	if sp.To.IsZero() || sp.To.After(now) {
-		sp.To = now
+		var last head
+		err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+			last, err = lastRevision(ctx, tx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if sp.To = now; last.at > db.Micros(now) {
+			sp.To = db.Time(last.at)
+		}
 	}
 	if sp.From.After(sp.To) {
-		c.Add("from", "must not be after to %s, got %s", sp.To.Format(time.RFC3339), sp.From.UTC().Format(time.RFC3339))
+		c.Add("from", "must not be after to %s, got %s", sp.To.Format(time.RFC3339Nano), sp.From.UTC().Format(time.RFC3339Nano))
 	}
+	return nil
 }
 
 // ChangeFilter says which changes are wanted; the zero value: all.
@@ -121,7 +133,9 @@ func (s *Service) Changes(ctx context.Context, f ChangeFilter, size int32, token
 		}
 	}
 	var c core.Check
-	s.checkSpan(&c, &f.Span)
+	if err := s.checkSpan(ctx, &c, &f.Span); err != nil {
+		return nil, "", begins, err
+	}
 	if f.ItemID != "" {
 		checkItem(&c, "node_id", f.ItemID)
 	}
@@ -222,7 +236,9 @@ func (s *Service) Density(ctx context.Context, sp Span, buckets int32, center st
 		buckets = 100
 	}
 	var c core.Check
-	s.checkSpan(&c, &sp)
+	if err := s.checkSpan(ctx, &c, &sp); err != nil {
+		return nil, err
+	}
 	c.Range("buckets", int64(buckets), 1, 500)
 	if center != "" {
 		c.ID("ai_center_id", center)
@@ -319,7 +335,9 @@ func (s *Service) Diff(ctx context.Context, sp Span, center string, size int32, 
 	if sp.From.IsZero() {
 		c.Add("from", "is required")
 	}
-	s.checkSpan(&c, &sp)
+	if err := s.checkSpan(ctx, &c, &sp); err != nil {
+		return nil, err
+	}
 	if center != "" {
 		c.ID("ai_center_id", center)
 	}

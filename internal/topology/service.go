@@ -45,7 +45,9 @@ type Service struct {
 	samples monitor.Store
 	log     *slog.Logger
 
-	watch watch // what the watch has seen; only it uses it
+	watch    watch  // what the watch has seen; only it uses it
+	maxEdits int    // one transaction of the watch writes
+	onEdit   func() // tests break off here
 
 	loading  chan struct{} // held while the image is brought up to date
 	fetching chan struct{} // held while values are read that somebody waits for
@@ -70,7 +72,7 @@ func New(ctx context.Context, cfg Config, d *db.DB, b *bus.Bus, reg *registry.Se
 	}
 	cfg.History = cmp.Or(cfg.History, DefaultConfig().History)
 	return &Service{cfg: cfg, db: d, bus: b, reg: reg, inv: inv, samples: store, log: log.With("component", "topology"), now: &image{items: map[string]*Item{}},
-		graphs: map[string]*graph{}, live: map[string]*livePart{}, loading: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
+		maxEdits: maxEdits, graphs: map[string]*graph{}, live: map[string]*livePart{}, loading: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
 		stale: make(chan struct{}, 1)}, nil
 }
 

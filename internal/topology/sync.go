@@ -27,6 +27,8 @@ const (
 	purgeEvery = 10 * time.Minute
 	// maxEdits is how much one transaction writes: others wait for it.
 	maxEdits = 2000
+	// maxRounds of them make one sync: half a million vertices.
+	maxRounds = 250
 	// fewNodes is up to how many nodes of a center are read one by one.
 	fewNodes = 50
 )
@@ -362,7 +364,7 @@ func (w *wanted) readNodes(ctx context.Context, center string, names []string) e
 // write records what differs from the image, some at a time.
 func (w *wanted) write(ctx context.Context) (changed int, err error) {
 	s := w.s
-	for range 100 {
+	for range maxRounds {
 		edits, h, err := w.compare(ctx)
 		if err != nil {
 			return changed, err
@@ -381,7 +383,10 @@ func (w *wanted) write(ctx context.Context) (changed int, err error) {
 			}
 			return changed, nil
 		}
-		part := edits[:min(len(edits), maxEdits)]
+		part := edits[:min(len(edits), s.maxEdits)]
+		if s.onEdit != nil {
+			s.onEdit()
+		}
 		err = s.db.Tx(ctx, func(tx *db.Tx) error { return record(ctx, tx, h, part) })
 		switch {
 		case err == nil:
