@@ -30,6 +30,13 @@
 //     command in good order and keeps exit status and log, which deletion
 //     would not. A pod that has no kubelet yet, or whose kubelet does not obey
 //     within the grace and half a minute, is deleted by suspending the Job.
+//   - A suspended attempt keeps its pod and all it holds: its processes stand
+//     still, see suspend.go. It is the same run before and after.
+//   - The time limit is kept without the driver, see timer, and does not count
+//     the time in which an attempt stands still.
+//   - A node is isolated by a cordon, and reserved for an allocation by a label
+//     and a taint. What is asked stands at the node; what others change of it
+//     is put right.
 //   - Objects of others, of other centers and without our annotations are
 //     never touched.
 //   - What jobs ask of the cluster is what they may use (requests = limits).
