@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/alarms"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/plugin"
@@ -39,6 +40,8 @@ type Config struct {
 	Objects ObjectsConfig `yaml:"objects"`
 	// Topology keeps how the network hangs together, and how it did.
 	Topology TopologyConfig `yaml:"topology"`
+	// Alarms says from when on waiting is one.
+	Alarms alarms.Config `yaml:"alarms"`
 	// Adapters reach centers of other kinds than compute gateways.
 	Adapters AdaptersConfig `yaml:"adapters"`
 	Log      LogConfig      `yaml:"log"`
@@ -169,6 +172,11 @@ func (c *Config) Validate() error {
 	}
 	if h := c.Topology.History; h != 0 && h < time.Hour {
 		k.Add("topology.history", "must be a time of at least 1h such as 720h, 0 for the default, got %s", h)
+	}
+	for name, d := range map[string]time.Duration{"unplaced_after": c.Alarms.UnplacedAfter, "waiting_after": c.Alarms.WaitingAfter, "unset_after": c.Alarms.UnsetAfter} {
+		if d < 0 {
+			k.Add("alarms."+name, "must be a time such as 1m, 0 for the default, got %s", d)
+		}
 	}
 	for i, r := range c.Roles {
 		if !slices.Contains(Roles, r) {

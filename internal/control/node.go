@@ -179,7 +179,7 @@ const (
 	// firstPause and longestPause are between tries.
 	firstPause, longestPause = time.Second, 30 * time.Second
 	// settleTime is how long a center may take to report a node as it was set.
-	settleTime = 10 * time.Second
+	settleTime = 5 * time.Second
 	// holdAgain is how often a center is told that a node is held: it does not
 	// report that.
 	holdAgain = time.Minute

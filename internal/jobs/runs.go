@@ -196,6 +196,7 @@ type Unplaced struct {
 	JobID, Name, TenantID, AllocationID string
 	Since                               time.Time
 	Replicas                            int64
+	Centers                             []string // the only ones it may run at, sorted; none: it may anywhere
 }
 
 // UnplacedSince returns the jobs whose replicas have waited for a place since
@@ -206,12 +207,25 @@ func (s *Service) UnplacedSince(ctx context.Context, before time.Time, limit int
 		return tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs WHERE unplaced > 0 AND waiting_since < $1 ORDER BY waiting_since, job_id LIMIT $2`, []any{db.Micros(before), limit}, func(row db.Row) error {
 			r, err := scanJob(row)
 			if err == nil && r.state != jobsv1.State_STATE_PAUSED {
-				out = append(out, Unplaced{r.id, r.name, r.tenant, r.spec.AllocationId, db.Time(r.waitingSince), r.unplaced})
+				out = append(out, Unplaced{r.id, r.name, r.tenant, r.spec.AllocationId, db.Time(r.waitingSince), r.unplaced, pinnedTo(r.spec)})
 			}
 			return err
 		})
 	})
 	return out, err
+}
+
+// pinnedTo returns the only centers that a job's tasks may run at.
+func pinnedTo(j *jobsv1.JobSpec) []string {
+	var out []string
+	for _, t := range j.Tasks {
+		if len(t.GetConstraints().GetCenters()) == 0 {
+			return nil
+		}
+		out = append(out, t.Constraints.Centers...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Refusal is a run that its center did not take.

@@ -27,6 +27,8 @@ import (
 	"connectrpc.com/connect"
 
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -179,6 +181,8 @@ type Client struct {
 	URL, Key string
 
 	Adapters  adaptersv1connect.AdapterServiceClient
+	Alarms    alarmsv1connect.AlarmServiceClient
+	Control   controlv1connect.ControlServiceClient
 	Identity  identityv1connect.IdentityServiceClient
 	Jobs      jobsv1connect.JobServiceClient
 	Metering  meteringv1connect.MeteringServiceClient
@@ -194,6 +198,8 @@ func NewClient(url, key string) *Client {
 	var auth connect.HTTPClient = withKey{h, key}
 	return &Client{URL: url, Key: key, http: h,
 		Adapters:  adaptersv1connect.NewAdapterServiceClient(auth, url),
+		Alarms:    alarmsv1connect.NewAlarmServiceClient(auth, url),
+		Control:   controlv1connect.NewControlServiceClient(auth, url),
 		Identity:  identityv1connect.NewIdentityServiceClient(auth, url),
 		Jobs:      jobsv1connect.NewJobServiceClient(auth, url),
 		Metering:  meteringv1connect.NewMeteringServiceClient(auth, url),

@@ -1,0 +1,198 @@
+package alarms
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/control"
+	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/registry"
+)
+
+// facts are what causes are found in, as of one look.
+type facts struct {
+	at       time.Time
+	centers  []*registry.Center
+	notReady []registry.Node
+	plugins  []adapters.Plugin
+	unset    []*control.NodeControl
+	unplaced []jobs.Unplaced
+	refused  []jobs.Refusal
+	atRisk   map[string][]jobs.Run // by center that is down
+	waiting  []*control.Allocation
+	reclaims []*control.Operation
+	losing   map[string][]jobs.Run // by reclaim
+}
+
+// look gathers the facts.
+func (s *Service) look(ctx context.Context) (*facts, error) {
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &facts{at: snap.At, centers: snap.Centers, atRisk: map[string][]jobs.Run{}, losing: map[string][]jobs.Run{}}
+	for token := ""; len(f.notReady) < most; {
+		rows, next, err := s.reg.ListNodes(ctx, registry.NodeFilter{State: registry.NodeNotReady}, most, token)
+		if err != nil {
+			return nil, err
+		}
+		f.notReady = append(f.notReady, rows...)
+		if token = next; token == "" {
+			break
+		}
+	}
+	if f.plugins, err = s.ad.Plugins(ctx); err != nil {
+		return nil, err
+	}
+	if f.unset, err = s.control.Unset(ctx, f.at.Add(-s.cfg.UnsetAfter)); err != nil {
+		return nil, err
+	}
+	if f.unplaced, err = s.jobs.UnplacedSince(ctx, f.at.Add(-s.cfg.UnplacedAfter), most); err != nil {
+		return nil, err
+	}
+	if f.refused, err = s.jobs.RefusedSince(ctx, f.at.Add(-recently), most); err != nil {
+		return nil, err
+	}
+	if f.waiting, err = s.control.Ungranted(ctx, f.at.Add(-s.cfg.WaitingAfter), f.at.Add(-recently)); err != nil {
+		return nil, err
+	}
+	if f.reclaims, err = s.control.Reclaims(ctx); err != nil {
+		return nil, err
+	}
+	for _, k := range f.centers {
+		if down(k) != "" && k.Running+k.Waiting > 0 {
+			if f.atRisk[k.ID], err = s.jobs.Runs(ctx, jobs.RunFilter{CenterID: k.ID}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, o := range f.reclaims {
+		if f.losing[o.ID], err = s.jobs.Runs(ctx, jobs.RunFilter{CenterID: o.CenterID, Node: o.Node}); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// down says what is wrong with a center, "" if nothing is. One that an
+// operator took out of use is not down, and neither is one that was never
+// heard of: nothing has failed there yet.
+func down(k *registry.Center) string {
+	switch {
+	case k.Drained || k.LastSeen.IsZero() || k.LastSeen.UnixMicro() == 0:
+		return ""
+	case k.Status == registry.Unknown:
+		return "it has not been heard of for " + registry.SeenWithin.String()
+	case k.Status == registry.Unavailable:
+		return "it says that it is down, or its gateway was removed"
+	}
+	return ""
+}
+
+// causes are what is wrong, by key. A cause names its parent if that is one.
+func (f *facts) causes() map[string]*cause {
+	out := map[string]*cause{}
+	add := func(c cause) {
+		if out[c.parent] == nil {
+			c.parent = ""
+		}
+		if out[c.key] == nil {
+			out[c.key] = &c
+		}
+	}
+	center := func(id string) string { return "center/" + id }
+	for _, k := range f.centers {
+		if why := down(k); why != "" {
+			text := fmt.Sprintf("center %s: %s", k.ID, why)
+			if n := k.Running + k.Waiting; n > 0 {
+				text += fmt.Sprintf("; %d runs are there", n)
+			}
+			add(cause{key: center(k.ID), kind: CenterDown, severity: Critical, About: About{CenterID: k.ID}, message: text})
+		}
+	}
+	for _, p := range f.plugins {
+		for _, in := range p.Instances {
+			bad := in.State == adapters.Down || in.State == adapters.Trouble
+			switch at := (About{CenterID: in.CenterID, InstanceID: p.Name + ":" + in.CenterID}); {
+			case !in.Enabled || !bad:
+			case p.Name == adapters.GatewayPlugin:
+				add(cause{key: "gateway/" + in.CenterID, parent: center(in.CenterID), kind: GatewaySilent, severity: Major, About: at, message: "the gateway of center " + in.CenterID + " is silent"})
+			default:
+				add(cause{key: "instance/" + p.Name + "/" + in.CenterID + in.Endpoint, parent: center(in.CenterID), kind: InstanceTrouble, severity: Major, About: at,
+					message: fmt.Sprintf("plug-in %s at center %s is %s: %s", p.Name, in.CenterID, in.State, in.Message)})
+			}
+		}
+	}
+	for _, n := range f.notReady[:min(len(f.notReady), most)] {
+		add(cause{key: "node/" + n.CenterID + "/" + n.Name, parent: center(n.CenterID), kind: NodeNotReady, severity: Major, About: About{CenterID: n.CenterID, Node: n.Name},
+			message: strings.TrimSuffix(fmt.Sprintf("node %s of center %s is not ready: %s", n.Name, n.CenterID, n.Reason), ": ")})
+	}
+	for _, n := range f.unset {
+		add(cause{key: "set/" + n.CenterID + "/" + n.Node, parent: center(n.CenterID), kind: NodeNotSet, severity: Warning, About: About{CenterID: n.CenterID, Node: n.Node},
+			message: fmt.Sprintf("node %s of center %s is not as it was asked to be: %s", n.Node, n.CenterID, n.Problem)})
+	}
+	f.work(out, add, center)
+	return out
+}
+
+// work adds what is wrong with jobs and allocations.
+func (f *facts) work(found map[string]*cause, add func(cause), center func(string) string) {
+	for _, o := range f.reclaims {
+		where, key := "center "+o.CenterID, "reclaim/"+o.CenterID+"/"+o.Node
+		if o.Node != "" {
+			where = "node " + o.Node + " of " + where
+		}
+		when := ""
+		if !o.StopAt.IsZero() {
+			when = " at " + o.StopAt.UTC().Format(time.RFC3339)
+		}
+		add(cause{key: key, parent: center(o.CenterID), kind: ReclaimAnnounced, severity: Warning, About: About{CenterID: o.CenterID, Node: o.Node}, message: where + " is being reclaimed"})
+		eachJob(f.losing[o.ID], func(r jobs.Run, n int) {
+			add(cause{key: "losing/" + r.JobID + "/" + key, parent: key, kind: JobAtRisk, severity: Warning, About: About{CenterID: o.CenterID, Node: o.Node, JobID: r.JobID, TenantID: r.TenantID},
+				message: fmt.Sprintf("%d runs of job %s are stopped%s: %s is being reclaimed", n, r.JobName, when, where)})
+		})
+	}
+	for _, k := range f.centers {
+		eachJob(f.atRisk[k.ID], func(r jobs.Run, n int) {
+			add(cause{key: "risk/" + r.JobID + "/" + k.ID, parent: center(k.ID), kind: JobAtRisk, severity: Major, About: About{CenterID: k.ID, JobID: r.JobID, TenantID: r.TenantID},
+				message: fmt.Sprintf("%d runs of job %s are at center %s, which is down", n, r.JobName, k.ID)})
+		})
+	}
+	for _, a := range f.waiting {
+		text := "allocation " + a.ID + " is not granted: " + a.Reason
+		add(cause{key: "allocation/" + a.ID, parent: center(a.CenterID), kind: AllocationNotGranted, severity: Warning, About: About{CenterID: a.CenterID, AllocationID: a.ID, TenantID: a.TenantID}, message: text})
+	}
+	for _, j := range f.unplaced {
+		c := cause{key: "unplaced/" + j.JobID, kind: JobUnplaced, severity: Warning, About: About{JobID: j.JobID, AllocationID: j.AllocationID, TenantID: j.TenantID},
+			message: fmt.Sprintf("job %s has waited for a place since %s", j.Name, j.Since.UTC().Format(time.RFC3339))}
+		if j.AllocationID != "" {
+			c.parent = "allocation/" + j.AllocationID
+		} else if len(j.Centers) > 0 && !slices.ContainsFunc(j.Centers, func(id string) bool { return found[center(id)] == nil }) {
+			c.parent, c.CenterID = center(j.Centers[0]), j.Centers[0] // all that it may run at are down
+		}
+		add(c)
+	}
+	for _, r := range f.refused {
+		add(cause{key: "refused/" + r.JobID + "/" + r.CenterID, parent: center(r.CenterID), kind: PlacementRefused, severity: Warning, About: About{CenterID: r.CenterID, JobID: r.JobID, TenantID: r.TenantID},
+			message: fmt.Sprintf("center %s did not take a run of job %s: %s", r.CenterID, r.Name, r.Message)})
+	}
+}
+
+// eachJob calls f once for each job of the runs, at most [most] of them.
+func eachJob(runs []jobs.Run, f func(r jobs.Run, n int)) {
+	count := map[string]int{}
+	for _, r := range runs {
+		count[r.JobID]++
+	}
+	var seen []string
+	for _, r := range runs {
+		if len(seen) < most && !slices.Contains(seen, r.JobID) {
+			seen = append(seen, r.JobID)
+			f(r, count[r.JobID])
+		}
+	}
+}
