@@ -139,7 +139,9 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 			return "", nil
 		}
 	}
+	d.submitting.Add(1)
 	answer, err := d.api.call(context.WithoutCancel(ctx), http.MethodPost, "job/submit", body)
+	d.submitting.Add(-1)
 	id := answer.jobID.or(0)
 	var no *apiError
 	switch {

@@ -78,10 +78,13 @@ func BenchmarkApply(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// scriptSize is about that of the driver's script.
+const scriptSize = 3000
+
 // submitPlainly sends the least request that makes the job the driver makes.
 func submitPlainly(ctx context.Context, client *http.Client, s *enginetest.Slurm, token string) error {
 	name := core.NewID("att")
-	body, err := json.Marshal(map[string]any{"script": "#!/bin/bash\n# " + strings.Repeat("x", 2300) + "\n", "job": map[string]any{
+	body, err := json.Marshal(map[string]any{"script": "#!/bin/bash\n# " + strings.Repeat("x", scriptSize) + "\n", "job": map[string]any{
 		"name": name, "comment": "attempt=" + name, "partition": "main", "tasks": 1, "cpus_per_task": 1, "memory_per_node": 50, "no_requeue": true,
 		"current_working_directory": "/", "standard_output": "/dev/null", "standard_error": "/dev/null", "environment": map[string]string{"PATH": "/usr/bin:/bin"},
 	}})

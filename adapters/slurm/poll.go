@@ -49,6 +49,7 @@ type attempt struct {
 const (
 	soonest       = 100 * time.Millisecond // after a look, however urgent
 	nodesEvery    = 2 * time.Second        // Watch sends something every three seconds
+	yieldMost     = 2 * time.Second        // between two looks while jobs are submitted
 	clockEvery    = 30 * time.Second
 	sweepEvery    = time.Hour
 	forgetAfter   = time.Hour // a forgotten attempt is remembered so long after Slurm dropped it
@@ -81,6 +82,11 @@ func (d *Driver) poll(ctx context.Context) {
 		}
 		if wait := rest - time.Since(last); kicked && wait > 0 {
 			timer.Reset(wait)
+			continue
+		}
+		// Listing every job takes slurmctld from what is being submitted.
+		if d.submitting.Load() > 0 && d.waiting.Load() == 0 && time.Since(last) < yieldMost {
+			timer.Reset(soonest)
 			continue
 		}
 		begun := time.Now()

@@ -73,6 +73,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -100,6 +101,9 @@ type Driver struct {
 	loops  sync.WaitGroup // the poll loop and what it started
 	finish chan struct{}  // one place for each reader of folders
 	kick   chan struct{}  // asks for a look at the jobs now
+
+	submitting atomic.Int64 // submissions under way
+	waiting    atomic.Int64 // calls that wait for a look at the jobs
 
 	mu       sync.Mutex // guards the fields below and those of attempts
 	attempts map[string]*attempt
@@ -188,6 +192,8 @@ const patience = 4 * time.Second
 
 // whole waits until a whole list of jobs is known that was asked for after t.
 func (d *Driver) whole(ctx context.Context, t time.Time) error {
+	d.waiting.Add(1)
+	defer d.waiting.Add(-1)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
