@@ -111,9 +111,21 @@ func (s *Service) graphAt(ctx context.Context, when time.Time) (*graph, error) {
 		}
 	}
 	s.mu.Unlock()
+	// What was valid then and still is, is in the image; what has ended since,
+	// also after the image was refreshed, is read.
+	if err := s.refresh(ctx); err != nil {
+		return nil, err
+	}
 	m := &image{head: h, items: map[string]*Item{}}
+	s.mu.Lock()
+	for _, it := range s.now.items {
+		if it.seq <= h.seq {
+			m.put(it)
+		}
+	}
+	s.mu.Unlock()
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		rows, err := readAt(ctx, tx, h.seq)
+		rows, err := readEnded(ctx, tx, h.seq)
 		for _, v := range rows {
 			m.put(&v.Item)
 		}

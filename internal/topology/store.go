@@ -154,15 +154,10 @@ func readOpen(ctx context.Context, tx *db.Tx, id string) (*Item, error) {
 	return &rows[0].Item, nil
 }
 
-// readAt reads what was valid at a revision. What has ended since is found by
-// when it ended, what has not by the index of what is valid.
-func readAt(ctx context.Context, tx *db.Tx, seq int64) ([]*version, error) {
-	open, err := readVersions(ctx, tx, `WHERE v.closed = 0 AND v.from_seq <= $1`, seq)
-	if err != nil {
-		return nil, err
-	}
-	ended, err := readVersions(ctx, tx, `WHERE v.closed > 0 AND v.until_seq > $1 AND v.from_seq <= $1`, seq)
-	return append(open, ended...), err
+// readEnded reads what was valid at a revision and has ended since. It is
+// found by when it ended: what ended before costs nothing.
+func readEnded(ctx context.Context, tx *db.Tx, seq int64) ([]*version, error) {
+	return readVersions(ctx, tx, `WHERE v.closed > 0 AND v.until_seq > $1 AND v.from_seq <= $1`, seq)
 }
 
 // forget deletes what ended before a time. What was valid then stays.
