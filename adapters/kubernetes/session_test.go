@@ -410,6 +410,7 @@ func testNoExec(t *testing.T, k *enginetest.Kubernetes, label string) {
 		return st.Phase == adapterv1.Phase_PHASE_RUNNING && strings.Contains(st.Message, "to be suspended") && strings.Contains(st.Message, "pods/exec")
 	})
 	r.suspend(nil, []string{"on"})
+	r.await("on", "running and no more to say", func(st *adapterv1.Status) bool { return st.Phase == adapterv1.Phase_PHASE_RUNNING && st.Message == "" })
 	r.remove([]string{"on"}, nil)
 	r.ended("on")
 }

@@ -232,7 +232,7 @@ func living(id string, p *podView, stop *order, v view) verdict {
 	j, st := v.job, &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING, Node: p.node}
 	out := verdict{status: st}
 	if p.state.Running != nil {
-		st.Phase, st.StartedAt, st.Message = adapterv1.Phase_PHASE_RUNNING, began(p), v.resists
+		st.Phase, st.StartedAt = adapterv1.Phase_PHASE_RUNNING, began(p)
 		frozen := j.stood.Since > 0
 		switch {
 		case stop != nil: // it has to go on to hear of that
@@ -241,7 +241,9 @@ func living(id string, p *podView, stop *order, v view) verdict {
 		case p.deleting:
 			st.Message = cmp.Or(p.disrupted, "its pod is being deleted")
 		default:
-			out.freeze, out.thaw = j.still && !frozen, !j.still && frozen
+			if out.freeze, out.thaw = j.still && !frozen, !j.still && frozen; out.freeze || out.thaw {
+				st.Message = v.resists
+			}
 		}
 		if frozen {
 			st.Phase = adapterv1.Phase_PHASE_SUSPENDED

@@ -10,11 +10,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"yunhe.dev/yunhe/adapters/kubernetes"
 	"yunhe.dev/yunhe/adapters/slurm"
@@ -94,6 +99,8 @@ func TestEngines(t *testing.T) {
 	}
 	t.Run("by policy, over the standard's paths", func(t *testing.T) { testTrain(t, a, backends) })
 	t.Run("by explicit center", func(t *testing.T) { testExplicit(t, a, backends) })
+	t.Run("pause", func(t *testing.T) { testPause(t, a, backends) })
+	t.Run("exec", func(t *testing.T) { testExec(t, a, backends[:2]) }) // Slurm's REST API has no such thing
 	t.Run("stop", func(t *testing.T) { testStop(t, a, backends) })
 	for _, b := range backends {
 		t.Run("lose "+b.center, func(t *testing.T) { testLoss(t, a, b, backends) })
@@ -249,6 +256,97 @@ func testStop(t *testing.T, a *apptest.App, backends []backend) {
 		if r.State != jobsv1.State_STATE_STOPPED {
 			t.Errorf("replica is %v", r)
 		}
+	}
+}
+
+// testPause pauses and resumes runs that count: none counts while it is paused,
+// and each goes on where it was.
+func testPause(t *testing.T, a *apptest.App, backends []backend) {
+	for _, b := range backends {
+		id := a.Admin.Submit(t, &jobsv1.JobSpec{Name: "paused", Tasks: []*jobsv1.Task{task(b.center, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done")}})
+		counts := func(more int) string {
+			t.Helper()
+			var out string
+			apptest.Until(t, fmt.Sprintf("at %s %d more lines", b.center, more), func() bool {
+				now, err := a.Admin.Log(t, &jobsv1.ReadLogRequest{JobId: id})
+				if err == nil && out == "" {
+					out = now
+				}
+				return err == nil && strings.Count(now, "\n") >= strings.Count(out, "\n")+more
+			})
+			return out
+		}
+		counts(3)
+		for range 2 {
+			if _, err := a.Admin.Jobs.PauseJob(t.Context(), &jobsv1.PauseJobRequest{JobId: id}); err != nil {
+				t.Fatalf("pause at %s: %v", b.center, err)
+			}
+		}
+		start := time.Now()
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_PAUSED)
+		t.Logf("at %s a run was paused %s after it was asked", b.center, time.Since(start).Round(10*time.Millisecond))
+		// Jobs beside it go on; by the time they have, it would have counted on.
+		readLog(t, a, id, 0) // with what was on its way
+		a.Admin.AwaitState(t, a.Admin.Submit(t, &jobsv1.JobSpec{Name: "beside", Tasks: []*jobsv1.Task{task(b.center, "sleep 2")}}), jobsv1.State_STATE_SUCCEEDED)
+		said := readLog(t, a, id, 0)
+		a.Admin.AwaitState(t, a.Admin.Submit(t, &jobsv1.JobSpec{Name: "beside", Tasks: []*jobsv1.Task{task(b.center, "sleep 2")}}), jobsv1.State_STATE_SUCCEEDED)
+		if now := readLog(t, a, id, 0); now != said {
+			t.Errorf("at %s a paused run says %q after %q", b.center, now, said)
+		}
+		if _, err := a.Admin.Jobs.ResumeJob(t.Context(), &jobsv1.ResumeJobRequest{JobId: id}); err != nil {
+			t.Fatalf("resume at %s: %v", b.center, err)
+		}
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_RUNNING)
+		counts(3)
+		if _, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: id}); err != nil {
+			t.Fatal(err)
+		}
+		end := a.Admin.AwaitState(t, id, jobsv1.State_STATE_STOPPED)
+		if r := end.Replicas[0]; r.Attempt != 1 {
+			t.Errorf("at %s: %v, want one attempt", b.center, r)
+		}
+		for i, line := range strings.Fields(readLog(t, a, id, 0)) {
+			if line != strconv.Itoa(i+1) {
+				t.Fatalf("at %s line %d is %q: it did not go on where it was", b.center, i, line)
+			}
+		}
+	}
+}
+
+// testExec runs a command beside a run, over the API's websocket.
+func testExec(t *testing.T, a *apptest.App, backends []backend) {
+	for _, b := range backends {
+		id := a.Admin.Submit(t, &jobsv1.JobSpec{Name: "exec", Tasks: []*jobsv1.Task{task(b.center, "echo mine >file; sleep 600")}})
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_RUNNING)
+		start := time.Now()
+		query := url.Values{"command": {"sh", "-c", "until [ -s file ]; do sleep 0.1; done; cat file -; echo wrong >&2; exit 7"}}
+		conn, _, err := websocket.Dial(t.Context(), a.Admin.URL+"/v1/jobs/"+id+"/tasks/0/replicas/0/exec?"+query.Encode(),
+			&websocket.DialOptions{Subprotocols: []string{"v1.exec.yunhe"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + a.Admin.Key}}})
+		if err != nil {
+			t.Fatalf("exec at %s: %v", b.center, err)
+		}
+		defer conn.CloseNow()                                        //nolint:errcheck // it has ended
+		for _, frame := range [][]byte{[]byte("\x00input"), {255}} { // input, and its end
+			if err := conn.Write(t.Context(), websocket.MessageBinary, frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said [4]strings.Builder // by channel
+		for said[3].Len() == 0 {
+			_, frame, err := conn.Read(t.Context())
+			if err != nil || len(frame) == 0 || frame[0] > 3 {
+				t.Fatalf("exec at %s: %q, %v", b.center, frame, err)
+			}
+			said[frame[0]].Write(frame[1:])
+		}
+		if said[1].String() != "mine\ninput" || said[2].String() != "wrong\n" || said[3].String() != `{"exit_code":7}` {
+			t.Errorf("exec at %s: %q, %q, %q", b.center, &said[1], &said[2], &said[3])
+		}
+		t.Logf("a command at %s took %s", b.center, time.Since(start).Round(10*time.Millisecond))
+		if _, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: id}); err != nil {
+			t.Fatal(err)
+		}
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_STOPPED)
 	}
 }
 
