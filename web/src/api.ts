@@ -4,6 +4,7 @@ import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
 import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
 import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
+import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
@@ -49,6 +50,7 @@ export interface Clients {
   registry: Client<typeof RegistryService>;
   jobs: Client<typeof JobService>;
   scheduler: Client<typeof SchedulerService>;
+  measurement: Client<typeof MeasurementService>;
   metering: Client<typeof MeteringService>;
   monitor: Client<typeof MonitorService>;
   adapters: Client<typeof AdapterService>;
@@ -62,6 +64,7 @@ export function createClients(transport: Transport): Clients {
     registry: createClient(RegistryService, transport),
     jobs: createClient(JobService, transport),
     scheduler: createClient(SchedulerService, transport),
+    measurement: createClient(MeasurementService, transport),
     metering: createClient(MeteringService, transport),
     monitor: createClient(MonitorService, transport),
     adapters: createClient(AdapterService, transport),

@@ -125,6 +125,7 @@ function consoleRouter() {
           lazy: async () => ({ Component: (await import("./pages/CenterDetail")).CenterDetail }),
         },
         { path: "topology", lazy: async () => ({ Component: (await import("./pages/Topology")).Topology }) },
+        { path: "compare", lazy: async () => ({ Component: (await import("./pages/Compare")).Compare }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
         { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
         { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },

@@ -105,6 +105,16 @@ export function useNodes(filter: NodeFilter, pageSize: number, pageToken: string
   });
 }
 
+/** The scheme of indicators never changes while a server runs. */
+export function useIndicators() {
+  const { measurement } = useClients();
+  return useQuery({
+    queryKey: ["indicators"],
+    queryFn: async ({ signal }) => (await measurement.listIndicators({}, call(signal))).indicators,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
 export function useSpecs() {
   const { registry } = useClients();
   return useQuery({

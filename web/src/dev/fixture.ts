@@ -31,6 +31,7 @@ import { DecisionSchema, SchedulerService } from "../gen/yunhe/scheduler/v1/sche
 import { TopologyService } from "../gen/yunhe/topology/v1/topology_pb";
 import { digitsExample, toSpec } from "../lib/jobform";
 import { hasEnded, stateName } from "../lib/states";
+import { MeasurementFixture } from "./fixture-measurement";
 import { Plugins } from "./fixture-plugins";
 import { TopologyFixture } from "./fixture-topology";
 
@@ -733,6 +734,7 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
       };
     },
   });
+  new MeasurementFixture().mount(router);
   router.service(
     TopologyService,
     new TopologyFixture(CENTER_ROWS, Number(import.meta.env.VITE_FIXTURE_NODES ?? 900)).routes(),

@@ -22,6 +22,7 @@ import {
 } from "../components/bits";
 import { RangeChart, WindowSwitch } from "../components/Chart";
 import { JobTable } from "../components/JobTable";
+import { MeasurementCard } from "../components/MeasurementCard";
 import { NodeTable } from "../components/NodeTable";
 import { type Center, CenterSchema, NodeState } from "../gen/yunhe/registry/v1/registry_pb";
 import { messageOf } from "../lib/errors";
@@ -68,6 +69,7 @@ export function CenterDetail() {
             {can("adapters.read") && <Connection center={data} />}
             {data.nodes && <NodesHere center={data} />}
             {can("monitor.read") && <Charts id={data.aiCenterId} />}
+            <MeasurementCard centerId={data.aiCenterId} />
             <Offers id={data.aiCenterId} />
             <JobsHere id={data.aiCenterId} />
           </>
