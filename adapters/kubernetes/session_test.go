@@ -169,6 +169,30 @@ func (r *rig) testExec(node string) {
 }
 
 func (r *rig) testExecCut() {
+	for name, cut := range map[string]func(*shell){
+		"closed": func(s *shell) { // canceling alone is not sent while nobody reads
+			s.cancel()
+			_ = s.stream.CloseResponse()
+		},
+		"canceled while it is read": func(s *shell) {
+			done := make(chan error)
+			go func() { done <- s.receive(nil) }()
+			s.cancel()
+			if err := <-done; connect.CodeOf(err) != connect.CodeCanceled {
+				r.tb.Errorf("the caller hears %v, want canceled", err)
+			}
+		},
+	} {
+		r.tb.Logf("a session that is %s", name)
+		r.cut(cut)
+	}
+	// The attempt's own command goes on.
+	if st := r.running("exec"); st.Message != "" {
+		r.tb.Errorf("got %v", st)
+	}
+}
+
+func (r *rig) cut(cut func(*shell)) {
 	s := r.open(&adapterv1.ExecStart{AttemptId: "exec", Command: []string{"/bin/sh", "-c", `trap '' HUP; echo ready; sleep 1234 & exec sleep 4321`}})
 	if err := s.receive(func() bool { return strings.Contains(s.out.String(), "ready") }); err != nil {
 		r.tb.Fatal(err)
@@ -183,16 +207,11 @@ func (r *rig) testExecCut() {
 	if out := processes(); !strings.Contains(out, "1234") || !strings.Contains(out, "4321") {
 		r.tb.Fatalf("the session's processes are not there: %s", out)
 	}
-	s.cancel()
-	_ = s.stream.CloseResponse() // canceling alone is not sent while nobody reads
+	cut(s)
 	until(r.tb, "the session's processes have ended", func() bool {
 		out := processes()
 		return !strings.Contains(out, "sleep 1234") && !strings.Contains(out, "sleep 4321")
 	})
-	// The attempt's own command goes on.
-	if st := r.running("exec"); st.Message != "" {
-		r.tb.Errorf("got %v", st)
-	}
 }
 
 func (r *rig) testTerminal() {
