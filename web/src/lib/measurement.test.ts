@@ -9,6 +9,7 @@ import {
   RunState,
   ValueSchema,
 } from "../gen/yunhe/measurement/v1/measurement_pb";
+import { NONE } from "./format";
 import {
   amount,
   awaitsDecision,
