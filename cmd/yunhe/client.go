@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
@@ -16,6 +18,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
 )
 
 // api is a server as this program calls it.
@@ -29,6 +32,9 @@ type api struct {
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
 	tags      tagsv1connect.TagServiceClient
+	control   controlv1connect.ControlServiceClient
+	alarms    alarmsv1connect.AlarmServiceClient
+	topology  topologyv1connect.TopologyServiceClient
 
 	measurement measurementv1connect.MeasurementServiceClient
 }
@@ -67,6 +73,9 @@ func (c *cli) api() (*api, error) {
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
+		control:   controlv1connect.NewControlServiceClient(hc, t.server, opts),
+		alarms:    alarmsv1connect.NewAlarmServiceClient(hc, t.server, opts),
+		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
 	}, nil
