@@ -24,6 +24,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
@@ -113,6 +114,7 @@ func (s *fakeServer) start() {
 	mux.Handle(meteringv1connect.NewMeteringServiceHandler(s.api, auth))
 	mux.Handle(identityv1connect.NewIdentityServiceHandler(s.api, auth))
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
+	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	s.done = done
