@@ -11,12 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
+	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 )
 
 func centerCommand(c *cli) *cobra.Command {
 	return group("center", groupNetwork, "Computing centers: how full, in or out of use, joining",
-		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerDeleteCommand(c))
+		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), isolateCommand(c, false), restoreCommand(c, false), reclaimCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerDeleteCommand(c))
 }
 
 func centerListCommand(c *cli) *cobra.Command {
@@ -123,13 +124,13 @@ func centerShowCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.print(result{msg: k, names: []string{k.GetAiCenterId()}, print: func(w io.Writer, color bool) error {
-				return c.showCenter(w, color, k)
+				return c.showCenter(w, color, k, figures(cmd.Context(), a, k.GetAiCenterId(), ""))
 			}})
 		},
 	}
 }
 
-func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center) error {
+func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center, now *monitorv1.Figures) error {
 	var f text.Facts
 	status := centerStatus(k)
 	f.Add("Center", k.GetAiCenterId())
@@ -156,6 +157,7 @@ func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center) error {
 		f.Add("Machine busy", fmt.Sprintf("CPU %s, memory %s", permille(m.GetCpuBusyPermille()), text.Bytes(m.GetMemoryBusy()<<20)))
 		f.Add("Measured", c.stamp(m.GetMeasuredAt()))
 	}
+	c.addFigures(&f, now)
 	if err := f.Write(w, color); err != nil {
 		return err
 	}

@@ -97,6 +97,7 @@ func (c *cli) jobFacts(job *jobsv1.Job) text.Facts {
 	if spec.GetMaxRetries() > 0 {
 		f.Add("Retries", fmt.Sprintf("at most %d per replica", spec.GetMaxRetries()))
 	}
+	f.Add("Allocation", spec.GetAllocationId())
 	f.Add("Weights", pairs(spec.GetPolicyWeights()))
 	f.Add("Labels", pairs(spec.GetLabels()))
 	return f
@@ -193,7 +194,7 @@ func constraints(k *jobsv1.Constraints) string {
 func (c *cli) replicaTable(job *jobsv1.Job, replicas []*jobsv1.Replica) *text.Table {
 	columns := []string{"REPLICA", "STATE", "CENTER", ">RUN", "STARTED", ">RAN", ">CPU TIME", ">MEMORY", ">COST", ">EXIT", "MESSAGE"}
 	if c.wide() {
-		columns = append(columns, "REASON", "CENTER ID", ">PRICE", "ATTEMPT")
+		columns = append(columns, "REASON", "CENTER ID", "NODE", ">PRICE", "ATTEMPT")
 	}
 	t := text.NewTable(columns...)
 	for _, r := range replicas {
@@ -215,7 +216,7 @@ func (c *cli) replicaTable(job *jobsv1.Job, replicas []*jobsv1.Replica) *text.Ta
 			text.Micros(r.GetCostMicros()), exit, message,
 		}
 		if c.wide() {
-			row = append(row, r.GetReason(), r.GetAiCenterId(), text.Fen(r.GetPrice())+"/h", r.GetAttemptId())
+			row = append(row, r.GetReason(), r.GetAiCenterId(), r.GetNode(), text.Fen(r.GetPrice())+"/h", r.GetAttemptId())
 		}
 		t.Row(row...)
 	}

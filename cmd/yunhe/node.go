@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 )
 
 func nodeCommand(c *cli) *cobra.Command {
 	return group("node", groupNetwork, "Nodes of centers, as their drivers report them",
-		nodeListCommand(c), nodeShowCommand(c))
+		nodeListCommand(c), nodeShowCommand(c), isolateCommand(c, true), restoreCommand(c, true), reclaimCommand(c, true))
 }
 
 func nodeListCommand(c *cli) *cobra.Command {
@@ -142,13 +143,13 @@ func nodeShowCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.print(result{msg: n, names: []string{n.GetAiCenterId() + " " + n.GetName()}, print: func(w io.Writer, color bool) error {
-				return c.showNode(w, color, n)
+				return c.showNode(w, color, n, figures(cmd.Context(), a, n.GetAiCenterId(), n.GetName()))
 			}})
 		},
 	}
 }
 
-func (c *cli) showNode(w io.Writer, color bool, n *registryv1.Node) error {
+func (c *cli) showNode(w io.Writer, color bool, n *registryv1.Node, now *monitorv1.Figures) error {
 	var f text.Facts
 	state := nodeState(n)
 	f.Add("Node", n.GetName())
@@ -167,6 +168,7 @@ func (c *cli) showNode(w io.Writer, color bool, n *registryv1.Node) error {
 	f.Add("Labels", pairs(n.GetLabels()))
 	f.Add("Reported", c.stamp(n.GetCreatedAt()))
 	f.Add("Changed", c.stamp(n.GetUpdatedAt()))
+	c.addFigures(&f, now)
 	if err := f.Write(w, color); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type facts struct {
 	at       time.Time
 	centers  []*registry.Center
 	notReady []registry.Node
+	gateways []adapters.Gateway
 	plugins  []adapters.Plugin
 	unset    []*control.NodeControl
 	unplaced []jobs.Unplaced
@@ -44,6 +45,9 @@ func (s *Service) look(ctx context.Context) (*facts, error) {
 		if token = next; token == "" {
 			break
 		}
+	}
+	if f.gateways, err = s.ad.Gateways(ctx); err != nil {
+		return nil, err
 	}
 	if f.plugins, err = s.ad.Plugins(ctx); err != nil {
 		return nil, err
@@ -114,14 +118,21 @@ func (f *facts) causes() map[string]*cause {
 			add(cause{key: center(k.ID), kind: CenterDown, severity: Critical, About: About{CenterID: k.ID}, message: text})
 		}
 	}
+	for _, g := range f.gateways {
+		if g.Connected || g.LastSeen.IsZero() || g.LastSeen.UnixMicro() == 0 {
+			continue // one that has not been here yet has not failed
+		}
+		add(cause{key: "gateway/" + g.CenterID, parent: center(g.CenterID), kind: GatewaySilent, severity: Major, About: About{CenterID: g.CenterID, InstanceID: adapters.GatewayPlugin + ":" + g.CenterID},
+			message: "the gateway of center " + g.CenterID + " is silent"})
+	}
 	for _, p := range f.plugins {
+		if p.Name == adapters.GatewayPlugin {
+			continue
+		}
 		for _, in := range p.Instances {
 			bad := in.State == adapters.Down || in.State == adapters.Trouble
-			switch at := (About{CenterID: in.CenterID, InstanceID: p.Name + ":" + in.CenterID}); {
-			case !in.Enabled || !bad:
-			case p.Name == adapters.GatewayPlugin:
-				add(cause{key: "gateway/" + in.CenterID, parent: center(in.CenterID), kind: GatewaySilent, severity: Major, About: at, message: "the gateway of center " + in.CenterID + " is silent"})
-			default:
+			if in.Enabled && bad {
+				at := About{CenterID: in.CenterID, InstanceID: p.Name + ":" + in.CenterID}
 				add(cause{key: "instance/" + p.Name + "/" + in.CenterID + in.Endpoint, parent: center(in.CenterID), kind: InstanceTrouble, severity: Major, About: at,
 					message: fmt.Sprintf("plug-in %s at center %s is %s: %s", p.Name, in.CenterID, in.State, in.Message)})
 			}

@@ -45,6 +45,7 @@ func held(t testing.TB, a *apptest.App, id string) int64 {
 type backend struct {
 	t      testing.TB
 	center *apptest.FakeCenter
+	base   *adapterv1.Inventory
 
 	mu    sync.Mutex // guards the fields below
 	nodes map[string]*adapterv1.SetNodeRequest
@@ -58,7 +59,7 @@ func withNode(t testing.TB, a *apptest.App, c apptest.Center, node string) (*app
 	b := &backend{t: t, nodes: map[string]*adapterv1.SetNodeRequest{}, sets: map[string]int{}}
 	c.Other = b.answer
 	f := a.Join(t, c)
-	b.center = f
+	b.center, b.base = f, f.Inventory()
 	b.report(node)
 	return f, b
 }
@@ -118,7 +119,7 @@ func (b *backend) report(name string) {
 	}
 	f, isolated := b.center, b.nodes[name].Isolated
 	b.mu.Unlock()
-	inv := f.Inventory()
+	inv := proto.CloneOf(b.base)
 	n := &adapterv1.Node{Name: name, State: adapterv1.NodeState_NODE_STATE_READY, Capacity: inv.Capacity, Allocatable: maps.Clone(inv.Capacity)}
 	if isolated {
 		n.State = adapterv1.NodeState_NODE_STATE_DRAINED
@@ -126,6 +127,7 @@ func (b *backend) report(name string) {
 			inv.Capacity[what] = 0
 		}
 	}
+	f.Declare(inv)
 	if err := f.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: inv, Node: n}, &adapterv1.HeartbeatResponse{}); err != nil && b.t.Context().Err() == nil {
 		b.t.Errorf("report of node %s: %v", name, err)
 	}

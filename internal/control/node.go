@@ -220,8 +220,8 @@ func (s *Service) applied(ctx context.Context, n *NodeControl, said error) error
 	s.mu.Unlock()
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		now, err := getControl(ctx, tx, n.CenterID, n.Node)
-		if err != nil || now.generation != n.generation {
-			return err // something else is asked meanwhile
+		if err != nil || now.generation != n.generation || now.Applied && now.generation > 0 {
+			return err // something else is asked meanwhile, or another told the center too
 		}
 		problem := ""
 		switch {

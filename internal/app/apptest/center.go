@@ -146,7 +146,18 @@ func (c Center) inventory() *adapterv1.Inventory {
 }
 
 // Inventory is what the center declares.
-func (f *FakeCenter) Inventory() *adapterv1.Inventory { return proto.CloneOf(f.inv) }
+func (f *FakeCenter) Inventory() *adapterv1.Inventory {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return proto.CloneOf(f.inv)
+}
+
+// Declare has the center declare something else from its next connection on.
+func (f *FakeCenter) Declare(inv *adapterv1.Inventory) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inv = proto.CloneOf(inv)
+}
 
 // Connect dials the bus, serves the platform's requests and returns when the
 // platform has heard of the center.
@@ -218,7 +229,7 @@ func (f *FakeCenter) beat(ctx context.Context, connected <-chan struct{}, heard 
 		}
 		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}}
 		if fresh {
-			r.Inventory, r.Features = f.inv, f.Center.Features
+			r.Inventory, r.Features = f.Inventory(), f.Center.Features
 		}
 		if f.ask(ctx, "heartbeat", r, &adapterv1.HeartbeatResponse{}) != nil {
 			continue // the next tick tries again
