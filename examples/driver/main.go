@@ -2,8 +2,8 @@
 // on a computing center whose jobs are plain processes. It isolates nothing, so
 // use a compute gateway for real work. It passes the whole of sdk/adaptertest.
 //
-// main.go answers the calls of the contract; runs.go is the backend, a folder
-// of runs. All the driver knows is there, so it can be killed at any time, and
+// main.go answers the calls of the contract, features.go those a driver may leave
+// out; runs.go is the backend, a folder of runs. All the driver knows is there, so it can be killed at any time, and
 // two can serve one folder during an upgrade.
 package main
 
@@ -72,7 +72,8 @@ func (d *driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapter
 	if err != nil {
 		return nil, err
 	}
-	return &adapterv1.DescribeResponse{Name: "processes", Version: "2", Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}, ConfigSchema: schema}, nil
+	return &adapterv1.DescribeResponse{Name: "processes", Version: "2", Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}, ConfigSchema: schema,
+		Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC}}, nil
 }
 
 func (d *driver) inventory() *adapterv1.Inventory {
@@ -120,7 +121,7 @@ func (d *driver) measure() *adapterv1.Measurement {
 	m := &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}
 	for _, st := range d.runs.board.All() {
 		switch st.Phase {
-		case adapterv1.Phase_PHASE_RUNNING:
+		case adapterv1.Phase_PHASE_RUNNING, adapterv1.Phase_PHASE_SUSPENDED:
 			m.Running++
 		case adapterv1.Phase_PHASE_PENDING:
 			m.Waiting++

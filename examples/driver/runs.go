@@ -205,9 +205,9 @@ func (r *runs) drive(id string) (*adapterv1.Status, error) {
 		return nil, err
 	}
 	switch {
-	case st.Phase == adapterv1.Phase_PHASE_RUNNING && len(why) > 0:
+	case st.Phase != adapterv1.Phase_PHASE_PENDING && len(why) > 0:
 		err = put(dir, fileExit, "137\n"+string(why))
-	case st.Phase == adapterv1.Phase_PHASE_RUNNING:
+	case st.Phase != adapterv1.Phase_PHASE_PENDING:
 		err = put(dir, fileExit, "137\nlost\n")
 	case len(why) > 0:
 		err = put(dir, fileNever, string(why))
@@ -252,15 +252,21 @@ const settled = 200 * time.Millisecond
 
 // limit asks what runs too long to end, and kills what was asked long enough ago.
 func (r *runs) limit(dir string, st *adapterv1.Status) error {
-	if st.Phase != adapterv1.Phase_PHASE_RUNNING {
+	if st.Phase != adapterv1.Phase_PHASE_RUNNING && st.Phase != adapterv1.Phase_PHASE_SUSPENDED {
 		return nil
 	}
 	a, err := attempt(dir)
 	if err != nil {
 		return err
 	}
+	paused, err := stood(dir)
+	if err != nil {
+		return err
+	}
 	asked, err := os.Stat(filepath.Join(dir, fileWhy))
 	switch {
+	case err == nil && st.Phase == adapterv1.Phase_PHASE_SUSPENDED:
+		return r.goOn(dir) // what stands still hears no signal but one
 	case err == nil && time.Since(asked.ModTime()) > grace(a):
 		return kill(dir, syscall.SIGKILL)
 	case err == nil && time.Since(time.UnixMicro(st.StartedAt)) > settled:
@@ -274,7 +280,7 @@ func (r *runs) limit(dir string, st *adapterv1.Status) error {
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
-	case a.TimeoutSeconds > 0 && time.Since(time.UnixMicro(st.StartedAt)) > time.Duration(a.TimeoutSeconds)*time.Second:
+	case a.TimeoutSeconds > 0 && time.Since(time.UnixMicro(st.StartedAt))-paused > time.Duration(a.TimeoutSeconds)*time.Second:
 		return put(dir, fileWhy, "wall_time\n")
 	}
 	return nil
@@ -413,6 +419,13 @@ func (r *runs) status(id string) (*adapterv1.Status, error) {
 		return st, err
 	}
 	st.Phase, st.StartedAt, st.Message = adapterv1.Phase_PHASE_RUNNING, at.UnixMicro(), ""
+	still, _, err := get(dir, fileStill)
+	if err != nil {
+		return st, err
+	}
+	if still != "" {
+		st.Phase = adapterv1.Phase_PHASE_SUSPENDED
+	}
 	exit, at, err := get(dir, fileExit)
 	if err != nil || exit == "" {
 		return st, err

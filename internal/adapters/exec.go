@@ -116,7 +116,12 @@ func (c *pluginCommand) Receive() (*adapterv1.ExecResponse, error) {
 	return r, err
 }
 
-func (c *pluginCommand) Close() { c.cancel() }
+// Close cancels the stream. While the request is open nothing tells the
+// plug-in of that.
+func (c *pluginCommand) Close() {
+	c.cancel()
+	_ = c.stream.CloseRequest() // it may be closed
+}
 
 // exec serves the session of another process of the platform with a command at
 // the plug-in, until ctx ends.

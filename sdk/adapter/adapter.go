@@ -1,8 +1,8 @@
 // Package adapter is for those who write a driver: the program that lets
 // Yunhe use a computing center of a kind it does not know yet.
 //
-// A driver is a process of its own. It implements [Driver], seven calls over
-// protocol buffers (api/yunhe/adapter/v1), and calls [Serve]. Yunhe starts it,
+// A driver is a process of its own. It implements [Driver], calls over protocol
+// buffers (api/yunhe/adapter/v1) of which some are optional, and calls [Serve]. Yunhe starts it,
 // restarts it, and may kill it at any moment; so a driver keeps nothing in
 // memory that it cannot find again at the center. The rules, retries, limits,
 // metrics and state are on Yunhe's side: a driver translates, nothing more.
@@ -12,7 +12,15 @@
 //   - Apply never starts an attempt it has started before, whatever happened since.
 //   - Discover answers with the whole inventory or an error, never a part.
 //   - Observe begins with every attempt not yet forgotten, then sends changes.
-//   - What Describe does not claim is answered with "unimplemented".
+//   - What Describe does not claim is answered with "unimplemented": a part, or a
+//     feature. Embed [Unimplemented].
+//   - Suspend (FEATURE_SUSPEND) has what runs stand still where it is and go on from
+//     there, whatever happens to the driver meanwhile; what does not run is left
+//     alone. Observe tells what became of it.
+//   - Exec (FEATURE_EXEC) runs a command as confined as the attempt's own. It ends
+//     with its stream and with the attempt. Its exit code is 128 and the signal's
+//     number if a signal ended it. An attempt that is not known is "not found", one
+//     that does not run "failed precondition".
 //
 // The example in examples/driver is complete and short.
 package adapter

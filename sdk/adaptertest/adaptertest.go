@@ -112,6 +112,8 @@ const (
 	needsBreak
 	needsDelete
 	needsChange
+	needsSuspend // these two are claimed by Describe
+	needsExec
 )
 
 // missing says what c lacks for a check, "" if nothing.

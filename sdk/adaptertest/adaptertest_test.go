@@ -2,8 +2,10 @@ package adaptertest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,11 +94,18 @@ type lie struct {
 	// observe is called when a stream begins; an error is its end.
 	observe func(ctx context.Context) error
 	read    func(p *proxy, ctx context.Context, r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error)
-	end     func(p *proxy) // the instance ends in good order
+	suspend func(p *proxy, ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error)
+	// exec changes what is asked, told what it answers; false: it is not sent.
+	execAsk  func(*adapterv1.ExecRequest)
+	execTell func(*adapterv1.ExecResponse) bool
+	execOpen func(ctx context.Context, start *adapterv1.ExecStart) (context.Context, error)
+	begin    func(p *proxy) // the instance begins
+	end      func(p *proxy) // the instance ends in good order
 }
 
 // honest are the proxy's own ways, for lies to go back to.
 type honest struct {
+	adapter.Unimplemented
 	client adapterv1connect.DriverServiceClient
 }
 
@@ -114,6 +123,66 @@ func (h honest) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv
 
 func (h honest) Remove(ctx context.Context, r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
 	return h.client.Remove(ctx, r)
+}
+
+func (h honest) Suspend(ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+	return h.client.Suspend(ctx, r)
+}
+
+func (p *proxy) Suspend(ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+	if p.lie.suspend != nil {
+		return p.lie.suspend(p, ctx, r)
+	}
+	return p.DriverServiceHandler.Suspend(ctx, r)
+}
+
+func (p *proxy) Exec(ctx context.Context, in *connect.BidiStream[adapterv1.ExecRequest, adapterv1.ExecResponse]) error {
+	first, err := in.Receive()
+	if err != nil {
+		return err
+	}
+	if p.lie.execOpen != nil {
+		if ctx, err = p.lie.execOpen(ctx, first.Start); err != nil {
+			return err
+		}
+	}
+	out, err := p.DriverServiceHandler.(honest).client.Exec(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = out.CloseRequest() }) // it may be closed
+	defer stop()
+	send := func(m *adapterv1.ExecRequest) error {
+		if p.lie.execAsk != nil {
+			p.lie.execAsk(m)
+		}
+		return out.Send(m)
+	}
+	if err := send(first); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	go func() { // ends with the stream
+		for {
+			m, err := in.Receive()
+			if err != nil || send(m) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		m, err := out.Receive()
+		if err != nil {
+			return err
+		}
+		if p.lie.execTell == nil || p.lie.execTell(m) {
+			if err := in.Send(m); err != nil {
+				return err
+			}
+		}
+		if m.Ended {
+			return nil
+		}
+	}
 }
 
 func (h honest) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*adapterv1.ReadLogResponse, error) {
@@ -325,7 +394,10 @@ func (l lie) config(t testing.TB) Config {
 		Patience: time.Minute, CallTimeout: 30 * time.Second, // other tests keep the machine busy
 		Start: func(t testing.TB) *Instance {
 			in := Program{Command: []string{bin, "--dir", runs}}.Start(t)
-			p := &proxy{DriverServiceHandler: honest{in.Client()}, w: w, n: int(instances.Add(1)), lie: l}
+			p := &proxy{DriverServiceHandler: honest{client: in.Client()}, w: w, n: int(instances.Add(1)), lie: l}
+			if l.begin != nil {
+				l.begin(p)
+			}
 			out := Serve(t, p)
 			return &Instance{HTTP: out.HTTP, URL: out.URL, Kill: func() { out.Kill(); in.Kill() }, Stop: func() {
 				if l.end != nil {

@@ -18,7 +18,7 @@ import (
 
 // checks are all there are, in the order they are run.
 func checks() []check {
-	return slices.Concat(describeChecks, watchChecks, applyChecks, endChecks, logChecks, faultChecks)
+	return slices.Concat(describeChecks, watchChecks, applyChecks, endChecks, logChecks, featureChecks, faultChecks)
 }
 
 var describeChecks = []check{
@@ -116,6 +116,7 @@ func describeUnclaimed(e *env) {
 			e.wantCode(err, what+", while Describe does not claim PART_JOB,", connect.CodeUnimplemented)
 		}
 	}
+	e.featuresUnclaimed()
 }
 
 func discoverWhole(e *env) {

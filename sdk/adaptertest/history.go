@@ -64,9 +64,9 @@ func (r *reader) add(st *adapterv1.Status) {
 		if st.StartedAt != 0 || st.EndedAt != 0 {
 			wrong("it waits, so started_at and ended_at must be 0")
 		}
-	case adapterv1.Phase_PHASE_RUNNING:
+	case adapterv1.Phase_PHASE_RUNNING, adapterv1.Phase_PHASE_SUSPENDED:
 		if st.StartedAt == 0 || st.EndedAt != 0 {
-			wrong("it runs, so started_at must be set and ended_at 0")
+			wrong("it runs, or stands still, so started_at must be set and ended_at 0")
 		}
 	case adapterv1.Phase_PHASE_ENDED:
 		if !slices.Contains(reasons, st.Reason) {
@@ -95,15 +95,15 @@ func (r *reader) add(st *adapterv1.Status) {
 			wrong(name+" is %v; want microseconds since 1970 UTC, the suite runs at about %d", at, time.Now().UnixMicro())
 		}
 	}
-	if st.Phase < r.phase[st.AttemptId] {
-		wrong("its phase went back from %v. An attempt is pending, running, ended, in this order, for every reader and over restarts of the driver", r.phase[st.AttemptId])
+	if order(st.Phase) < order(r.phase[st.AttemptId]) {
+		wrong("its phase went back from %v. An attempt is pending, running or suspended, ended, in this order, for every reader and over restarts of the driver", r.phase[st.AttemptId])
 	}
 	r.phase[st.AttemptId] = st.Phase
 	if old == nil {
 		h.last[st.AttemptId] = st
 		return
 	}
-	if st.Phase < old.Phase {
+	if order(st.Phase) < order(old.Phase) {
 		return // this reader is behind
 	}
 	if old.StartedAt != 0 && st.StartedAt != old.StartedAt {
@@ -119,6 +119,19 @@ func (r *reader) add(st *adapterv1.Status) {
 		}
 	}
 	h.last[st.AttemptId] = st
+}
+
+// order is how far an attempt has come: what runs may stand still and go on.
+func order(p adapterv1.Phase) int {
+	switch p {
+	case adapterv1.Phase_PHASE_PENDING:
+		return 1
+	case adapterv1.Phase_PHASE_RUNNING, adapterv1.Phase_PHASE_SUSPENDED:
+		return 2
+	case adapterv1.Phase_PHASE_ENDED:
+		return 3
+	}
+	return 0
 }
 
 // open are those of ids that were heard of and have not ended.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,29 @@ func ends(change func(st *adapterv1.Status)) func() lie {
 			}
 			return true
 		}}
+	}
+}
+
+// suspends makes a lie of a change to statuses of what stands still.
+func suspends(change func(p *proxy, st *adapterv1.Status)) func() lie {
+	return func() lie {
+		var mu sync.Mutex // guards now
+		var now *proxy
+		return lie{
+			begin: func(p *proxy) {
+				mu.Lock()
+				defer mu.Unlock()
+				now = p
+			},
+			status: func(_ int, st *adapterv1.Status) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if st.Phase == adapterv1.Phase_PHASE_SUSPENDED {
+					change(now, st)
+				}
+				return true
+			},
+		}
 	}
 }
 
@@ -594,4 +618,107 @@ var wrongs = []wrong{
 	}},
 	{"broken/start", "knows no trouble", "does not tell trouble", untroubled},
 	{"deleted/lost", "calls a loss an end in good order", `want ["lost"]`, ends(func(st *adapterv1.Status) { st.Reason, st.ExitCode = "completed", 0 })},
+	{"suspend/running", "tells of no suspension", "is not suspended within", suspends(func(_ *proxy, st *adapterv1.Status) { st.Phase = adapterv1.Phase_PHASE_RUNNING })},
+	{"suspend/running", "turns back what is suspended twice", "want it to stay", func() lie {
+		var mu sync.Mutex // guards asked
+		asked := map[string]bool{}
+		return lie{suspend: func(p *proxy, ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, id := range slices.Compact(r.Suspend) {
+				if asked[id] {
+					r = &adapterv1.SuspendRequest{Resume: []string{id}}
+				}
+				asked[id] = true
+			}
+			return p.DriverServiceHandler.Suspend(ctx, r)
+		}}
+	}},
+	{"suspend/still", "says so and soon goes on", "must stand still", func() lie {
+		var mu sync.Mutex // guards asked
+		asked := map[string]bool{}
+		return lie{
+			suspend: func(p *proxy, ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, id := range r.Suspend {
+					asked[id] = true
+					time.AfterFunc(300*time.Millisecond, func() {
+						_, _ = p.DriverServiceHandler.Suspend(context.WithoutCancel(ctx), &adapterv1.SuspendRequest{Resume: []string{id}}) // it may have ended
+					})
+				}
+				return p.DriverServiceHandler.Suspend(ctx, r)
+			},
+			status: func(_ int, st *adapterv1.Status) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if asked[st.AttemptId] && st.Phase == adapterv1.Phase_PHASE_RUNNING {
+					st.Phase = adapterv1.Phase_PHASE_SUSPENDED
+				}
+				return true
+			},
+		}
+	}},
+	{"suspend/others", "does not forgive what it does not know", "must succeed whatever", func() lie {
+		return lie{suspend: func(p *proxy, ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+			if len(r.Suspend) > 1 {
+				return nil, connect.NewError(connect.CodeNotFound, errors.New("not known here"))
+			}
+			return p.DriverServiceHandler.Suspend(ctx, r)
+		}}
+	}},
+	{"suspend/stop", "cannot stop what stands still", "is not ended within", func() lie {
+		var mu sync.Mutex // guards still
+		still := map[string]bool{}
+		return lie{
+			suspend: func(p *proxy, ctx context.Context, r *adapterv1.SuspendRequest) (*adapterv1.SuspendResponse, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, id := range r.Suspend {
+					still[id] = true
+				}
+				return p.DriverServiceHandler.Suspend(ctx, r)
+			},
+			remove: func(p *proxy, ctx context.Context, r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, id := range r.Stop {
+					if still[id] {
+						return &adapterv1.RemoveResponse{}, nil
+					}
+				}
+				return p.DriverServiceHandler.Remove(ctx, r)
+			},
+		}
+	}},
+	{"suspend/restart", "forgets that it stands still", "is not suspended within", suspends(func(p *proxy, st *adapterv1.Status) {
+		if p.n > 1 {
+			st.Phase = adapterv1.Phase_PHASE_RUNNING
+		}
+	})},
+	{"exec/streams", "mixes the outputs", "all streams must arrive", func() lie {
+		return lie{execTell: func(m *adapterv1.ExecResponse) bool {
+			m.Output, m.ErrorOutput = append(m.Output, m.ErrorOutput...), nil
+			return true
+		}}
+	}},
+	{"exec/streams", "takes input for text", "all streams must arrive", func() lie {
+		return lie{execAsk: func(m *adapterv1.ExecRequest) { m.Input = bytes.ToValidUTF8(m.Input, []byte("?")) }}
+	}},
+	{"exec/codes", "knows only failed or not", "128 and the signal", func() lie {
+		return lie{execTell: func(m *adapterv1.ExecResponse) bool { m.ExitCode = min(m.ExitCode, 1); return true }}
+	}},
+	{"exec/canceled", "lets commands run on", "closing the stream must end it", func() lie {
+		return lie{execOpen: func(ctx context.Context, _ *adapterv1.ExecStart) (context.Context, error) {
+			return context.WithoutCancel(ctx), nil
+		}}
+	}},
+	{"exec/ends", "says that what was killed ended well", "exit code 0", func() lie {
+		return lie{execTell: func(m *adapterv1.ExecResponse) bool { m.ExitCode = 0; return true }}
+	}},
+	{"exec/unknown", "knows no attempt it does not know", "want [not_found]", func() lie {
+		return lie{execOpen: func(context.Context, *adapterv1.ExecStart) (context.Context, error) {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("no such process"))
+		}}
+	}},
 }

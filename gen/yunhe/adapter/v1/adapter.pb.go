@@ -2724,7 +2724,8 @@ type ExecResponse struct {
 	Output      []byte                 `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
 	ErrorOutput []byte                 `protobuf:"bytes,2,opt,name=error_output,json=errorOutput,proto3" json:"error_output,omitempty"`
 	// The command has ended; the last message.
-	Ended         bool  `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	// 128 and the signal's number if a signal ended it.
 	ExitCode      int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

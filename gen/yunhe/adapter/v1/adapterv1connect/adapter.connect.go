@@ -80,13 +80,15 @@ type DriverServiceClient interface {
 	// Reads a piece of an attempt's log, waiting up to wait_milliseconds for
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
-	// Suspends running attempts and resumes suspended ones; what is in the asked
+	// Suspends running attempts and resumes suspended ones, which go on where they
+	// stood; their time limit does not count the time between. What is in the asked
 	// state already, has ended or is not known is left as it is. Observe tells
 	// what became of it. Offered with FEATURE_SUSPEND.
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
 	// Runs a command beside the one of a running attempt, in the same sandbox.
-	// The first message starts it; closing the stream ends it. Offered with
-	// FEATURE_EXEC.
+	// The first message starts it; closing the stream ends it, and so does the
+	// attempt's end. NOT_FOUND for an attempt that is not known,
+	// FAILED_PRECONDITION for one that does not run. Offered with FEATURE_EXEC.
 	Exec(context.Context) (*connect.BidiStreamForClientSimple[v1.ExecRequest, v1.ExecResponse], error)
 	// Makes a node be as asked. Offered with PART_RESOURCE.
 	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)
@@ -279,13 +281,15 @@ type DriverServiceHandler interface {
 	// Reads a piece of an attempt's log, waiting up to wait_milliseconds for
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
-	// Suspends running attempts and resumes suspended ones; what is in the asked
+	// Suspends running attempts and resumes suspended ones, which go on where they
+	// stood; their time limit does not count the time between. What is in the asked
 	// state already, has ended or is not known is left as it is. Observe tells
 	// what became of it. Offered with FEATURE_SUSPEND.
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
 	// Runs a command beside the one of a running attempt, in the same sandbox.
-	// The first message starts it; closing the stream ends it. Offered with
-	// FEATURE_EXEC.
+	// The first message starts it; closing the stream ends it, and so does the
+	// attempt's end. NOT_FOUND for an attempt that is not known,
+	// FAILED_PRECONDITION for one that does not run. Offered with FEATURE_EXEC.
 	Exec(context.Context, *connect.BidiStream[v1.ExecRequest, v1.ExecResponse]) error
 	// Makes a node be as asked. Offered with PART_RESOURCE.
 	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)

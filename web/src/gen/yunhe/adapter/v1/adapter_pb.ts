@@ -1318,6 +1318,8 @@ export type ExecResponse = Message<"yunhe.adapter.v1.ExecResponse"> & {
   ended: boolean;
 
   /**
+   * 128 and the signal's number if a signal ended it.
+   *
    * @generated from field: int32 exit_code = 4;
    */
   exitCode: number;
@@ -1901,7 +1903,8 @@ export const DriverService: GenService<{
     output: typeof ReadLogResponseSchema;
   },
   /**
-   * Suspends running attempts and resumes suspended ones; what is in the asked
+   * Suspends running attempts and resumes suspended ones, which go on where they
+   * stood; their time limit does not count the time between. What is in the asked
    * state already, has ended or is not known is left as it is. Observe tells
    * what became of it. Offered with FEATURE_SUSPEND.
    *
@@ -1914,8 +1917,9 @@ export const DriverService: GenService<{
   },
   /**
    * Runs a command beside the one of a running attempt, in the same sandbox.
-   * The first message starts it; closing the stream ends it. Offered with
-   * FEATURE_EXEC.
+   * The first message starts it; closing the stream ends it, and so does the
+   * attempt's end. NOT_FOUND for an attempt that is not known,
+   * FAILED_PRECONDITION for one that does not run. Offered with FEATURE_EXEC.
    *
    * @generated from rpc yunhe.adapter.v1.DriverService.Exec
    */
