@@ -194,7 +194,7 @@ func run(ctx context.Context, dir string, m Machine) (Figures, error) {
 	f.Cores = bench.Workers()
 	f.IntegerMops = bench.Integer(ctx, f.Cores, spanCPU)
 	f.FloatMflops = bench.Float(ctx, f.Cores, spanCPU)
-	f.MemoryMBps = bench.Triad(ctx, f.Cores, bench.ArrayBytes(m.CPU.CacheBytes, m.MemoryBytes), spanMemory)
+	f.MemoryMBps = bench.Triad(ctx, f.Cores, bench.ArrayBytes(m.CPU.CacheBytes, m.MemoryBytes), spanMemory, 1)
 	disk, err := bench.Disk(ctx, dir, bench.DiskSpans{Write: spanWrite, RandomRead: spanRead, FileBytes: fileBytes})
 	f.DiskWriteMBps, f.DiskReadsPerSecond, f.DiskReadsFromMemory = disk.WriteMBps, disk.RandomReads, disk.Cached
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/measurement/bench"
 	"yunhe.dev/yunhe/internal/measurement/report"
@@ -70,5 +71,18 @@ func TestMachineCanceled(t *testing.T) {
 	cancel()
 	if r, err := bench.Machine(ctx, bench.Options{Dir: t.TempDir(), Quick: true}); !errors.Is(err, context.Canceled) || len(r.Figures) != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// The figures a run takes, each by itself, for comparing with other tools.
+func BenchmarkTriad(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(bench.Triad(b.Context(), bench.Workers(), 512<<20, 100*time.Millisecond, 25), "MB/s")
+	}
+}
+
+func BenchmarkInteger(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(bench.Integer(b.Context(), 1, time.Second), "Mop/s")
 	}
 }

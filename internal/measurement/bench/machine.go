@@ -25,12 +25,14 @@ type Options struct {
 // else runs on a machine makes it slower, never faster. STREAM does the same.
 const (
 	tries       = 5
+	triads      = 25 // many and short: one in which all cores worked undisturbed is enough
+	streams     = 20
 	spanOne     = 400 * time.Millisecond
-	spanTriad   = 500 * time.Millisecond
+	spanTriad   = 100 * time.Millisecond
 	spanDisk    = 2500 * time.Millisecond
 	spanRandom  = 2 * time.Second
-	spanStream  = 700 * time.Millisecond
-	spanTrips   = 300 * time.Millisecond
+	spanStream  = 150 * time.Millisecond
+	spanTrips   = 50 * time.Millisecond
 	mostFile    = 1 << 30
 	shareOfRoom = 4 // of what is free on the disk
 )
@@ -72,7 +74,7 @@ func Machine(ctx context.Context, o Options) (*report.Report, error) {
 	if bytes < 4*cache {
 		r.Notes = append(r.Notes, "the arrays are "+strconv.FormatInt(bytes>>20, 10)+" MiB beside a cache of "+strconv.FormatInt(cache>>20, 10)+" MiB, for want of memory: part of the bandwidth is the cache's")
 	}
-	r.Add(score.MemoryBandwidth, best(func() float64 { return Triad(ctx, r.Cores, bytes, span(spanTriad)) }), -1)
+	r.Add(score.MemoryBandwidth, Triad(ctx, r.Cores, bytes, span(spanTriad), triads), -1)
 	w := writer{r}
 	if err := w.disk(ctx, o, span); err != nil {
 		r.Notes = append(r.Notes, "no disk was measured: "+err.Error())
@@ -113,7 +115,7 @@ func (w writer) disk(ctx context.Context, o Options, span func(time.Duration) ti
 
 func (w writer) network(ctx context.Context, span func(time.Duration) time.Duration) {
 	var mbps, micros float64
-	for range tries {
+	for range streams {
 		m, t, err := Loopback(ctx, span(spanTrips), span(spanStream))
 		if err != nil {
 			w.Notes = append(w.Notes, "the loopback network was not measured: "+err.Error())
