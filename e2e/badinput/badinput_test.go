@@ -124,7 +124,7 @@ func fields(d protoreflect.MessageDescriptor, v object, path []any) []field {
 		out = append(out, field{f, here})
 		switch x := v[string(f.Name())].(type) {
 		case object:
-			if f.Kind() == protoreflect.MessageKind && !f.IsMap() {
+			if f.Kind() == protoreflect.MessageKind && !f.IsMap() && !free(f) {
 				out = append(out, fields(f.Message(), x, here)...)
 			}
 		case []any:
@@ -134,6 +134,11 @@ func fields(d protoreflect.MessageDescriptor, v object, path []any) []field {
 		}
 	}
 	return out
+}
+
+// free reports whether a field takes any JSON object.
+func free(f protoreflect.FieldDescriptor) bool {
+	return f.Message() != nil && f.Message().FullName() == "google.protobuf.Struct"
 }
 
 // at returns an element, nil if there is none.
@@ -172,6 +177,8 @@ func wrongTypes(f protoreflect.FieldDescriptor) []any {
 		return []any{object{"a": 1}, true, []any{object{"nosuch": 1}}}
 	case timestamp:
 		return []any{"yesterday", "2026-13-01T00:00:00Z", true, object{"a": 1}, "12026-01-01T00:00:00Z"}
+	case free(f):
+		return []any{7, "x", []any{1}}
 	case f.Kind() == protoreflect.MessageKind:
 		return []any{7, "x", []any{1}, object{"nosuch": 1}}
 	case f.Kind() == protoreflect.StringKind:
@@ -273,11 +280,16 @@ func later(r request) request {
 // query are text, in which 7 and "7" are the same.
 func carriesType(m method, f field, x any) bool {
 	inBody := m.body == "*" && !strings.Contains(m.path, "{"+fmt.Sprint(f.path[0])) || m.body != "" && m.body == fmt.Sprint(f.path[0])
-	if inBody {
+	if inBody && !strings.Contains(m.path, "{"+dotted(f.path)+"}") {
 		return len(f.path) > 1 || m.body == "*"
 	}
 	_, isText := x.(string)
 	return isText && f.desc.Kind() != protoreflect.StringKind && !f.desc.IsList() && !f.desc.IsMap() && f.desc.Message() == nil
+}
+
+// dotted writes a path as the routes of the contract do.
+func dotted(path []any) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(path), "[]"), " ", ".")
 }
 
 // TestOddValues gives every field of every method values that are extreme,

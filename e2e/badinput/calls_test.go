@@ -40,7 +40,7 @@ func (m method) reads() bool { return m.verb == "GET" || m.desc.IsStreamingServe
 
 // ownTests are services whose input only their own tests spoil so far: they
 // need right examples here, whose resources and tags fit together.
-var ownTests = map[protoreflect.FullName]bool{"yunhe.control.v1.ControlService": true, "yunhe.alarms.v1.AlarmService": true, "yunhe.registry.v1.ResourceService": true, "yunhe.tags.v1.TagService": true}
+var ownTests = map[protoreflect.FullName]bool{"yunhe.control.v1.ControlService": true, "yunhe.alarms.v1.AlarmService": true}
 
 // methods returns every method the contract has for callers, sorted, but for
 // those of ownTests.
@@ -102,10 +102,60 @@ func (p *platform) example(m method) object {
 	case "ListJobs":
 		o["states"] = []any{"STATE_QUEUED"}
 	}
-	if m.desc.Parent().FullName() == "yunhe.topology.v1.TopologyService" {
+	switch m.desc.Parent().FullName() {
+	case "yunhe.topology.v1.TopologyService":
 		topologyExample(m.name(), o)
+	case "yunhe.registry.v1.ResourceService":
+		resourceExample(m.name(), o)
+	case "yunhe.tags.v1.TagService":
+		tagExample(m.name(), o)
 	}
 	return o
+}
+
+// put replaces those of the fields that o has.
+func put(o object, values object) {
+	for field, v := range values {
+		if _, ok := o[field]; ok {
+			o[field] = v
+		}
+	}
+}
+
+// resourceExample puts into o what fits together: a cloud, and the identifier
+// of a chip in it.
+func resourceExample(name string, o object) {
+	cloud := func(id string) object {
+		return object{"resource_id": id, "type": "cloud", "name": "One", "parent_id": "", "platform_id": "", "ai_center_id": "", "tenant_id": "", "region": "north", "service_provider": "x",
+			"state": "RESOURCE_STATE_AVAILABLE", "attributes": object{"cloud_platform_type": "public"}, "labels": object{"k": "v"}, "version": 0, "children": 0, "identifier": ""}
+	}
+	put(o, object{"resource": cloud("r1"), "resources": []any{cloud("r1")}, "resource_id": "r1", "parent_id": "", "type": "cloud", "platform_id": "", "ai_center_id": "", "labels": []any{"k=v"},
+		"availability_zone": "z", "registration_code": "", "identifier": "x", "form": object{"city": "520100", "industry": "I65", "enterprise": "91350100M000100Y43", "resource_type": "IC", "data_center": "GUIAN01",
+			"service_type": "CL", "compute_capability": "H989T", "storage_capacity": "80G", "network_configuration": "R400G", "chip_type": "GPU", "chip_number": "SN1"}})
+	switch name {
+	case "CreateResource":
+		o["resource"] = cloud("r2")
+	case "UpdateResource":
+		o["resource"].(object)["version"] = 1
+	}
+}
+
+// tagExample puts into o a tag, a rule that sets it, and a center to carry it.
+func tagExample(name string, o object) {
+	const when = "true"
+	put(o, object{
+		"object": "center:c1", "objects": []any{"center:c1"}, "subject": "center:c1", "key": "k1", "group_id": "g1", "kind": "OBJECT_KIND_CENTER", "expression": when,
+		"selector": object{"kinds": []any{"OBJECT_KIND_CENTER"}, "objects": []any{"center:c1"}, "ai_center_id": "c1", "expression": when},
+		"changes":  []any{object{"key": "k1", "value": "v", "op": "CHANGE_OP_SET"}},
+		"group":    object{"group_id": "g1", "title": "One", "title_zh": "x", "description": "d", "kinds": []any{}, "tags": 0},
+		"tag": object{"key": "k1", "title": "One", "title_zh": "x", "group_id": "g1", "description": "d", "value_type": "VALUE_TYPE_TEXT", "allowed_values": []any{}, "kinds": []any{}, "setter": "SETTER_OPERATORS",
+			"inherited": false, "hidden_from_policies": false, "status": "TAG_STATUS_ACTIVE", "version": 1, "objects": 0, "rules": []any{}, "operations": []any{}},
+		"rule": object{"rule_id": "u1", "title": "One", "description": "d", "key": "k1", "kinds": []any{}, "when": when, "until": "", "value": "v", "value_expression": "", "hold_seconds": 0, "priority": 1,
+			"mode": "RULE_MODE_RECOMMEND", "version": 1, "matched": 0, "error": "", "live": false},
+	})
+	if strings.HasPrefix(name, "Delete") { // the others need what is there
+		put(o, object{"key": "k9", "group_id": "g9"})
+	}
 }
 
 // topologyExample puts into o what is there: history is as old as the platform.
@@ -379,7 +429,7 @@ func problem(tb testing.TB, r request, a answer) *faultBody {
 		return &faultBody{Code: "HEADER", Message: string(a.body)}
 	}
 	err := json.Unmarshal(a.body, f)
-	if f.Error != nil {
+	if f.Error != nil && f.Error.Code != "" { // a rule has an error of its own, which is text
 		f = f.Error
 	} else if a.status < 400 {
 		return nil

@@ -121,7 +121,8 @@ func start(tb testing.TB, url string) *platform {
 
 // unwatched are the tables that change by themselves: calls that are refused
 // are audited, the outbox empties, leases are renewed, history goes on.
-var unwatched = map[string]bool{"audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true}
+var unwatched = map[string]bool{"audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true,
+	"access_state": true, "access_reports": true, "alarms": true}
 
 func (p *platform) watchTables(tb testing.TB, list string) {
 	tb.Helper()
@@ -353,6 +354,9 @@ func (p *platform) seed(tb testing.TB) {
 	p.must(tb, "POST", "/v1/specs", p.admin, `{"resourceSpecId":"s1","resourceSpecName":"small","resourceQuantity":{"cpu":"1","memory":"1Gi"},"serviceType":"batch","price":100}`, nil)
 	p.must(tb, "PUT", "/v1/specs/s1/offers/c1", p.admin, `{"price":90}`, nil)
 	p.must(tb, "POST", "/v1/images", p.admin, `{"imageId":"i1","name":"base"}`, nil)
+	p.must(tb, "POST", "/v1/resources", p.admin, `{"resourceId":"r1","type":"cloud","serviceProvider":"x","attributes":{"cloud_platform_type":"public"}}`, nil)
+	p.must(tb, "PUT", "/v1/tag-groups/g1", p.admin, `{"title":"One"}`, nil)
+	p.must(tb, "POST", "/v1/tags", p.admin, `{"key":"k1","groupId":"g1"}`, nil)
 	p.job, p.bobsJob = p.submit(tb, p.alice), p.submit(tb, p.bob)
 	p.settle(tb)
 }

@@ -65,7 +65,7 @@ func (r *RuleSpec) check(d *Definition) (*rule, error) {
 		c.Add("rule.when", "is required; true means always")
 	}
 	if (r.Value == "") == (r.ValueExpression == "") {
-		c.Add("rule.value", "either a value or an expression for it is required, not both")
+		c.Add("rule.value", "either value or value_expression is required, not both")
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
