@@ -114,7 +114,7 @@ export class TestCenter {
       this.gone.clear();
       yield { nodes, gone, ...(n % 5 === 0 ? { measurement: this.measurement() } : {}) };
       this.alarm = new AbortController();
-      if (this.changed.size + this.gone.size === 0) await pause(1000, AbortSignal.any([signal, this.alarm.signal]));
+      if (this.changed.size + this.gone.size === 0) await pause(1000, this.alarm.signal);
     }
   }
 

@@ -15,7 +15,7 @@ const root = resolve(import.meta.dirname, "../..");
 const bin = process.env.YUNHE_BIN ?? join(root, "bin/yunhe");
 const skip = existsSync(bin) ? false : `${bin} is not there`;
 // What takes a second takes a minute on a busy machine.
-const PATIENCE_MS = 120_000;
+const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 120_000);
 // A frame this long is seen as a jerk. The machine may be busy with other tests: what is stated is measured alone.
 const JERK_MS = 100;
 
@@ -179,7 +179,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
   }
 
   async function jump(name) {
-    await page.getByTestId("jump").fill(name);
+    await page.getByRole("combobox", { name: /Jump to|跳转/ }).fill(name);
     await page.locator(".ant-select-item-option", { hasText: name }).first().click();
   }
 
@@ -207,7 +207,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
     await measure();
     await pan();
     const far = await measured("panning the network");
-    await jump("guian-1");
+    await jump("Guian");
     await here("Guian");
     await measure();
     await pan();

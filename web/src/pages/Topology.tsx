@@ -1,6 +1,6 @@
 // The network as one picture, from the whole down to a card, now or at any
 // time of its history.
-import { CompressOutlined, MinusOutlined, PlusOutlined } from "@ant-design/icons";
+import { CompressOutlined, MinusOutlined, PlusOutlined, SearchOutlined } from "@ant-design/icons";
 import { Alert, AutoComplete, Breadcrumb, Button, Input, Select, Spin, Tooltip } from "antd";
 import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -126,10 +126,12 @@ export function Topology() {
   const [speed, setSpeed] = useState(1);
   const [from, to] = periodOf(period, clock, graph.historyFrom, at, base);
   const density = useDensity(from, to, BUCKETS);
-  const play = () => playback.play(at !== undefined && at < to - (to - from) / 200 ? at : from, to, speed);
+  // Before history there is nothing to ask for.
+  const kept = (time: number) => Math.round(Math.max(time, graph.historyFrom ?? time));
+  const play = () => playback.play(kept(at !== undefined && at < to - (to - from) / 200 ? at : from), to, speed);
   const setAt = (next: number | undefined) => {
     if (playing) playback.pause();
-    change({ at: next === undefined ? undefined : String(Math.round(next)) });
+    change({ at: next === undefined ? undefined : String(kept(next)) });
   };
   const error = playback.error ?? (at === undefined ? live.error : past.error) ?? difference.error;
   const shownAt = playing ? playback.at : at;
@@ -156,7 +158,7 @@ export function Topology() {
         }
         extra={
           <div className="yh-row">
-            <Search graph={graph} name={name} levelName={levelName} onOpen={open} />
+            <Search graph={graph} near={view?.focus} name={name} levelName={levelName} onOpen={open} />
             <Select
               className="yh-w-200"
               aria-label={t("topology.colorBy")}
@@ -283,7 +285,7 @@ export function Topology() {
             speed={speed}
             period={period}
             onAt={setAt}
-            onBase={(b) => change({ base: b === undefined ? undefined : String(Math.round(b)) })}
+            onBase={(b) => change({ base: b === undefined ? undefined : String(kept(b)) })}
             onPlay={play}
             onPause={playback.pause}
             onSpeed={(s) => {
@@ -380,15 +382,17 @@ function useLayout(graph: Graph): Layout {
 
 function Search(props: {
   graph: Graph;
+  /** What the view is about. */
+  near: Target | undefined;
   name: (target: Target) => string;
   levelName: (target: Target, graph: Graph) => string;
   onOpen: (target: Target) => void;
 }) {
   const { t } = useTranslation();
-  const { graph } = props;
+  const { graph, near } = props;
   const [text, setText] = useState("");
   const wanted = useDeferredValue(text);
-  const found = useMemo(() => search(graph, wanted), [graph, wanted]);
+  const found = useMemo(() => search(graph, wanted, near), [graph, wanted, near]);
   return (
     <AutoComplete
       className="yh-w-240"
@@ -412,11 +416,10 @@ function Search(props: {
         };
       })}
     >
-      <Input.Search
-        allowClear
+      <Input
+        suffix={<SearchOutlined aria-hidden />}
         placeholder={t("topology.search")}
         aria-label={t("topology.search")}
-        data-testid="jump"
         onPressEnter={() => {
           const first = found[0];
           if (first && sameTarget(first, targetOf(vertexId(first, graph), graph))) props.onOpen(first);

@@ -227,7 +227,7 @@ function Changes({ changes, onAt }: { changes: readonly TopologyChange[]; onAt: 
             <div>
               <b>{t(`topology.kinds.${kind}`)}</b> <ChangeText change={c} />
               <div>
-                <Button type="link" size="small" className="yh-link-cell" onClick={() => onAt(at)}>
+                <Button type="link" size="small" className="yh-link-cell" onClick={() => onAt(at + 1)}>
                   <Moment at={c.at} />
                 </Button>
               </div>

@@ -3,7 +3,7 @@
 // What would be smaller than a few pixels is drawn as one.
 import type { Camera, Size } from "./camera";
 import { boxOf, toScreen, toWorld } from "./camera";
-import { drawTile } from "./drawtile";
+import { drawTile, TITLES_FROM_PX } from "./drawtile";
 import type { Frame } from "./layout";
 import type { Link, Target } from "./model";
 import type { Box } from "./pack";
@@ -117,10 +117,11 @@ function drawFrame(pen: Pen, scene: Scene, camera: Camera, size: Size, text: Tex
     pen.strokeStyle = palette.line;
     pen.lineWidth = 1;
     pen.stroke();
-    const px = Math.min(15, frame.header * camera.k * 0.62);
-    if (px >= 7.5) {
+    const header = frame.header * camera.k;
+    const px = Math.min(15, Math.max(8, header * 0.62));
+    if (header >= TITLES_FROM_PX) {
       const left = Math.max(x + 10, 8);
-      text.draw(group.name, left, y + (frame.header * camera.k) / 2 + 2, {
+      text.draw(group.name, left, y + header / 2 + 2, {
         px,
         color: palette.muted,
         width: x + w - left - 10,

@@ -7,6 +7,8 @@ import { mix } from "./palette";
 import { roundRect, sign, type Text } from "./pen";
 import { Mark, type Paint, type Scene } from "./scene";
 
+/** Titles are read where there is this much room for them. */
+export const TITLES_FROM_PX = 9;
 /** Cells narrower than this are drawn as shares of the tile. */
 const CELLS_FROM_PX = 2;
 /** Cells at least this wide show what is wrong with a sign. */
@@ -76,8 +78,8 @@ function drawTitle(
 ): void {
   const { palette, words } = scene;
   const header = tile.header * k;
-  const px = Math.min(15, header * 0.6);
-  if (px < 6.5) return;
+  if (header < TITLES_FROM_PX) return;
+  const px = Math.min(15, Math.max(8, header * 0.6));
   // With much room there is a bar of all nodes below the title.
   const bar = header > 44 && center.centerId !== "" && center.nodes.names.length > 0;
   const middle = y + header * (bar ? 0.36 : 0.5);

@@ -69,8 +69,8 @@ export function inView(graph: Graph, layout: Layout, camera: Camera, size: Size)
   return { focus, level, rows: keyed.slice(0, LISTED).map((k) => k.target), total: rows.length };
 }
 
-/** Things whose name or ID has the text, the shortest names first. */
-export function search(graph: Graph, text: string, most = 20): Target[] {
+/** Things whose name or ID has the text: those of the center that is near first, then the shortest names. */
+export function search(graph: Graph, text: string, near?: Target, most = 20): Target[] {
   const wanted = text.trim().toLowerCase();
   if (wanted === "") return [];
   const found: { target: Target; rank: number; name: string }[] = [];
@@ -78,7 +78,12 @@ export function search(graph: Graph, text: string, most = 20): Target[] {
     const hit = names.map((n) => n.toLowerCase()).filter((n) => n.includes(wanted));
     const name = hit[0];
     if (name === undefined) return;
-    found.push({ target, name, rank: hit.includes(wanted) ? 0 : hit.some((n) => n.startsWith(wanted)) ? 1 : 2 });
+    const far =
+      target.node === undefined ||
+      (near?.node === undefined && near?.level !== "center") ||
+      near.index !== target.index;
+    const rank = hit.includes(wanted) ? 0 : hit.some((n) => n.startsWith(wanted)) ? 2 : 4;
+    found.push({ target, name, rank: rank + (far ? 1 : 0) });
   };
   graph.groups.forEach((g, index) => {
     if (g.level !== "network") consider({ level: g.level, index }, g.name, g.id);

@@ -131,7 +131,7 @@ function tileOf(center: Center, memory: Memory): Tile {
   const room = columns * rows;
   // Larger centers have larger tiles, though not in proportion: a center of one node is still seen.
   const w = snapUp(8 + 7 * room ** 0.36);
-  const header = 4 + 0.075 * w;
+  const header = 6 + 0.07 * w;
   const pad = 1.5 + 0.02 * w;
   const cellWidth = (w - 2 * pad) / columns;
   const h = snapUp(header + pad + (rows * cellWidth) / CELL_ASPECT);

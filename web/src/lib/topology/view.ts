@@ -1,4 +1,5 @@
 // The platform's answers as what is drawn.
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import {
   type Link as ApiLink,
   Level,
@@ -40,12 +41,18 @@ export function fromView(view: NetworkView): Graph {
     revision: view.revision,
     sequence: Number(view.sequence),
     at: millis(view.at) ?? 0,
-    historyFrom: millis(view.historyFrom),
+    historyFrom: firstMilli(view.historyFrom),
     groups,
     centers,
     links: view.links.map((l) => linkOf(l, holder)).filter((l) => l.from !== l.to),
     hidden: { resources: Number(view.moreVertices), links: Number(view.moreLinks) },
   };
+}
+
+// Times are asked for in whole milliseconds: the first that is not before history.
+function firstMilli(t: Timestamp | undefined): number | undefined {
+  const ms = millis(t);
+  return ms === undefined || !t ? undefined : ms + (t.nanos % 1_000_000 > 0 ? 1 : 0);
 }
 
 function groupLevel(level: Level): Group["level"] | undefined {
