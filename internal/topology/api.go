@@ -266,7 +266,7 @@ func (v *Vertex) proto() *topologyv1.Vertex {
 		Health: topologyv1.Health(v.Health), Worst: topologyv1.Health(v.Worst), Region: v.Location, AiCenterId: v.CenterID, TenantId: v.TenantID, ServiceProvider: v.Provider,
 		Nodes: v.Nodes.proto(), Cards: v.Cards.proto(), Equipment: cardsProto(v.Equipment), Capacity: notation(v.Capacity), Since: stamp(v.Since), FirstSeen: stamp(v.Added),
 		Children: v.Children, More: v.More, Architecture: v.Architecture, OperatingSystem: v.OS, Adapter: v.Adapter,
-		Display: &topologyv1.Display{Level: topologyv1.Level(v.Level), ParentId: v.Display, Changes: v.Changes}}
+		Display: &topologyv1.Display{Level: topologyv1.Level(v.Level), ParentId: v.Display, Changes: v.Changes, HistoryFrom: stamp(v.HistoryFrom)}}
 	out.Display.Located, out.Display.Longitude, out.Display.Latitude = degrees(v.Position)
 	if v.Hidden.Total() > 0 {
 		out.HiddenNodes = v.Hidden.proto()

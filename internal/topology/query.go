@@ -58,24 +58,25 @@ func (s *Service) layers(ctx context.Context, p *picture, level Level, when time
 // Vertex is a vertex as it is shown.
 type Vertex struct {
 	*Item
-	Display   string // its parent where it is shown
-	Health    Health
-	Worst     Health
-	Nodes     Counts
-	Cards     Counts
-	Children  int64
-	More      bool   // some of them are not in this answer
-	Hidden    Counts // nodes below it that are not
-	Location  string // region
-	Depth     int    // below the root of the answer
-	Links     []Connection
-	Figures   []Figure
-	Labels    map[string]string
-	Changes   int64
-	ID        string // also of a card
-	Card      *Cards // of a card: itself
-	Level     Level
-	Equipment []Cards
+	Display     string // its parent where it is shown
+	Health      Health
+	Worst       Health
+	Nodes       Counts
+	Cards       Counts
+	Children    int64
+	More        bool   // some of them are not in this answer
+	Hidden      Counts // nodes below it that are not
+	Location    string // region
+	Depth       int    // below the root of the answer
+	Links       []Connection
+	Figures     []Figure
+	Labels      map[string]string
+	Changes     int64
+	HistoryFrom time.Time
+	ID          string // also of a card
+	Card        *Cards // of a card: itself
+	Level       Level
+	Equipment   []Cards
 }
 
 // show makes the vertex i of a picture.
@@ -355,11 +356,15 @@ func (s *Service) Vertex(ctx context.Context, id string, when time.Time) (*Verte
 // describe adds what only one vertex is asked for.
 func (s *Service) describe(ctx context.Context, v *Vertex, when time.Time) error {
 	err := s.db.View(ctx, func(tx *db.Tx) error {
-		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM topology_versions WHERE item_id = $1`, []any{v.ID}, &v.Changes)
+		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM topology_versions WHERE item_id = $1`, []any{v.ID}, &v.Changes); err != nil {
+			return err
+		}
+		first, err := firstRevision(ctx, tx)
+		v.HistoryFrom = db.Time(first.at)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("count versions of %s: %w", v.ID, err)
+		return fmt.Errorf("read history of %s: %w", v.ID, err)
 	}
 	if !when.IsZero() {
 		return nil

@@ -4457,7 +4457,7 @@ const file_yunhe_topology_v1_topology_proto_rawDesc = "" +
 	"\x17CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11CHANGE_KIND_ADDED\x10\x01\x12\x17\n" +
 	"\x13CHANGE_KIND_CHANGED\x10\x02\x12\x17\n" +
-	"\x13CHANGE_KIND_REMOVED\x10\x032\xd5\x0f\n" +
+	"\x13CHANGE_KIND_REMOVED\x10\x032\xca\x0f\n" +
 	"\x0fTopologyService\x12\x86\x01\n" +
 	"\x0eGetNetworkView\x12(.yunhe.topology.v1.GetNetworkViewRequest\x1a\x1e.yunhe.topology.v1.NetworkView\"*\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/topology/view\x12\x85\x01\n" +
 	"\rGetViewValues\x12'.yunhe.topology.v1.GetViewValuesRequest\x1a\x1d.yunhe.topology.v1.ViewValues\",\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/topology/values\x12x\n" +
@@ -4466,8 +4466,8 @@ const file_yunhe_topology_v1_topology_proto_rawDesc = "" +
 	"\x13ListTopologyChanges\x12-.yunhe.topology.v1.ListTopologyChangesRequest\x1a..yunhe.topology.v1.ListTopologyChangesResponse\"-\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/topology/changes\x12\x8f\x01\n" +
 	"\x10GetChangeDensity\x12*.yunhe.topology.v1.GetChangeDensityRequest\x1a .yunhe.topology.v1.ChangeDensity\"-\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/topology/density\x12\x8b\x01\n" +
 	"\fDiffTopology\x12&.yunhe.topology.v1.DiffTopologyRequest\x1a'.yunhe.topology.v1.DiffTopologyResponse\"*\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/topology/diff\x12\x83\x01\n" +
-	"\tListLinks\x12#.yunhe.topology.v1.ListLinksRequest\x1a$.yunhe.topology.v1.ListLinksResponse\"+\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/topology/links\x12|\n" +
-	"\aGetLink\x12!.yunhe.topology.v1.GetLinkRequest\x1a\x17.yunhe.topology.v1.Link\"5\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/topology/links/{link_id}\x12\x88\x01\n" +
+	"\tListLinks\x12#.yunhe.topology.v1.ListLinksRequest\x1a$.yunhe.topology.v1.ListLinksResponse\"+\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/topology/links\x12q\n" +
+	"\aGetLink\x12!.yunhe.topology.v1.GetLinkRequest\x1a\x17.yunhe.topology.v1.Link\"*\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/topology/link\x12\x88\x01\n" +
 	"\aPutLink\x12!.yunhe.topology.v1.PutLinkRequest\x1a\x17.yunhe.topology.v1.Link\"A\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02):\x04link\x1a!/v1/topology/links/{link.link_id}\x12\x91\x01\n" +
 	"\n" +
 	"DeleteLink\x12$.yunhe.topology.v1.DeleteLinkRequest\x1a%.yunhe.topology.v1.DeleteLinkResponse\"6\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x1e*\x1c/v1/topology/links/{link_id}\x12\x8f\x01\n" +
