@@ -29,7 +29,7 @@ var ranks = map[string]int{
 	"internal/fault": 0, // core reports its faults, so it is below core
 	"internal/core":  1,
 
-	"internal/scheduler/place": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
+	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
 	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	"yunhe.dev/yunhe/internal/scheduler/pack"
+)
+
+func simCommand(c *cli) *cobra.Command {
+	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simPackingCommand(c))
+}
+
+// packingOut is what a policy left over.
+type packingOut struct {
+	Policy      pack.Policy `json:"policy"`
+	Unallocated struct {
+		Mean   float64   `json:"mean"`
+		BySeed []float64 `json:"by_seed"`
+	} `json:"unallocated_percent"`
+}
+
+func simPackingCommand(c *cli) *cobra.Command {
+	var nodesFile, tasksFile, policies string
+	var seeds int
+	var load float64
+	names := make([]string, len(pack.Policies()))
+	for i, p := range pack.Policies() {
+		names[i] = string(p)
+	}
+	cmd := &cobra.Command{
+		Use: "packing --nodes FILE --tasks FILE", Short: "How much of all cards is left over when a cluster is full",
+		Long: `Lets tasks arrive at random, drawn with replacement from a recorded list, until
+they have asked for --load times the cards there are; what does not fit is
+dropped. Prints the share of all cards that nobody has then.
+
+Both files are CSV. Nodes: sn, cpu_milli, memory_mib, gpu (how many cards) and
+model. Tasks: cpu_milli, memory_mib, num_gpu, gpu_milli (thousandths of each
+card) and gpu_spec (models, separated by bars; may be missing).
+
+Policies: ` + strings.Join(names, ", ") + `. The first is
+Yunhe's; the others are here to be compared with (docs/scheduling.md).`,
+		Example: `  yunhe sim packing --nodes nodes.csv --tasks tasks.csv --policy waste,fgd`,
+		Args:    takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodesFile == "" || tasksFile == "" {
+				return usagef("--nodes and --tasks are required")
+			}
+			if seeds < 1 || seeds > 1000 {
+				return usagef("--seeds must be 1 to 1000, got %d", seeds)
+			}
+			nodes, err := readTrace(nodesFile, pack.ReadNodes)
+			if err != nil {
+				return err
+			}
+			tasks, err := readTrace(tasksFile, pack.ReadTasks)
+			if err != nil {
+				return err
+			}
+			var out []packingOut
+			for _, p := range strings.Split(policies, ",") {
+				x, err := c.simulatePacking(nodes, tasks, pack.Policy(p), load, seeds)
+				if err != nil {
+					return err
+				}
+				out = append(out, x)
+			}
+			var msg any = out
+			if len(out) == 1 {
+				msg = out[0]
+			}
+			return c.print(result{msg: msg, names: strings.Split(policies, ","), print: func(w io.Writer, color bool) error {
+				t := text.NewTable("POLICY", ">LEFT OVER, %", ">LEAST", ">MOST")
+				for _, x := range out {
+					least, most := x.Unallocated.Mean, x.Unallocated.Mean
+					for _, u := range x.Unallocated.BySeed {
+						least, most = min(least, u), max(most, u)
+					}
+					t.Row(string(x.Policy), fmt.Sprintf("%.2f", x.Unallocated.Mean), fmt.Sprintf("%.2f", least), fmt.Sprintf("%.2f", most))
+				}
+				return t.Write(w, color)
+			}})
+		},
+	}
+	cmd.Flags().StringVar(&nodesFile, "nodes", "", "CSV file with the nodes")
+	cmd.Flags().StringVar(&tasksFile, "tasks", "", "CSV file with the tasks")
+	cmd.Flags().StringVar(&policies, "policy", string(pack.Waste), "policy, or several separated by commas")
+	cmd.Flags().IntVar(&seeds, "seeds", 10, "how many random orders to try")
+	cmd.Flags().Float64Var(&load, "load", 1.3, "cards asked for, as a multiple of those there are")
+	return cmd
+}
+
+func readTrace[T any](path string, read func(io.Reader) ([]T, error)) ([]T, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out, err := read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return out, nil
+}
+
+// simulatePacking runs the seeds beside each other, as many as there are cores.
+func (c *cli) simulatePacking(nodes []pack.Node, tasks []pack.Task, p pack.Policy, load float64, seeds int) (packingOut, error) {
+	out := packingOut{Policy: p}
+	out.Unallocated.BySeed = make([]float64, seeds)
+	errs := make([]error, seeds)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range seeds {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			out.Unallocated.BySeed[i], errs[i] = pack.Fill(nodes, tasks, p, load, uint64(i)+1)
+		})
+	}
+	wg.Wait()
+	for i, u := range out.Unallocated.BySeed {
+		if errs[i] != nil {
+			return out, errs[i]
+		}
+		out.Unallocated.Mean += u / float64(seeds)
+	}
+	return out, nil
+}
