@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,6 +44,10 @@ type Config struct {
 	NodeSelector    map[string]string `json:"node_selector,omitempty" jsonschema:"labels of the nodes that belong to this center"`
 	Tolerations     []Toleration      `json:"tolerations,omitempty" jsonschema:"taints of nodes that jobs may run on all the same"`
 	PriorityClasses []PriorityClass   `json:"priority_classes,omitempty" jsonschema:"priority class by lowest priority of a job"`
+
+	PrometheusURL       string          `json:"prometheus_url,omitempty" jsonschema:"base address of a Prometheus that scrapes the cluster's kubelets and exporters of devices: use of jobs by counters, and of accelerators"`
+	PrometheusTokenFile string          `json:"prometheus_token_file,omitempty" jsonschema:"absolute path of a file with the bearer token for it"`
+	DeviceMetrics       []DeviceMetrics `json:"device_metrics,omitempty" jsonschema:"further exporters of devices beside NVIDIA's"`
 
 	RunAsUser          int64 `json:"run_as_user,omitempty" jsonschema:"user ID of commands; with it pods keep the restricted security standard. 0: what the image says"`
 	KeepNetworkOpen    bool  `json:"keep_network_open,omitempty" jsonschema:"makes no network policy for jobs without network"`
@@ -192,12 +197,32 @@ func (c Config) violations() []error {
 		bad(p.Class != "", "priority_classes[%d].class must be set", i)
 		name(fmt.Sprintf("priority_classes[%d].class", i), p.Class)
 	}
+	if c.PrometheusURL != "" {
+		u, err := url.Parse(c.PrometheusURL)
+		bad(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "", "prometheus_url must be http:// or https:// with a host, without user and query, got %q", c.PrometheusURL)
+	}
+	bad(c.PrometheusTokenFile == "" || filepath.IsAbs(c.PrometheusTokenFile), "prometheus_token_file must be an absolute path, got %q", c.PrometheusTokenFile)
+	bad(c.PrometheusURL != "" || c.PrometheusTokenFile == "" && len(c.DeviceMetrics) == 0, "prometheus_token_file and device_metrics need prometheus_url")
+	for i, m := range c.DeviceMetrics {
+		for field, value := range map[string]string{"busy": m.Busy, "memory_used": m.MemoryUsed, "memory_free": m.MemoryFree, "memory_total": m.MemoryTotal} {
+			bad(value == "" && field != "busy" || metricName.MatchString(value), "device_metrics[%d].%s must be the name of a metric, got %q", i, field, value)
+		}
+		for field, value := range map[string]string{"node": m.Node, "index": m.Index} {
+			bad(labelName.MatchString(value), "device_metrics[%d].%s must be the name of a label, got %q", i, field, value)
+		}
+	}
 	bad(c.RunAsUser >= 0 && c.RunAsUser < 1<<31, "run_as_user must be 0 to 2147483647, got %d", c.RunAsUser)
 	bad(c.StartPatience > 0, "start_patience_seconds must not be negative, got %d", c.StartPatience)
 	bad(c.RequestsPerSecond > 0 && c.RequestsPerSecond <= 100_000, "requests_per_second must be 1 to 100000, got %d", c.RequestsPerSecond)
 	bad(c.ConcurrentRequests > 0 && c.ConcurrentRequests <= 1000, "concurrent_requests must be 1 to 1000, got %d", c.ConcurrentRequests)
 	return out
 }
+
+// Names in Prometheus; they become parts of queries.
+var (
+	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]{0,199}$`)
+	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,199}$`)
+)
 
 // extendedName reports whether name is one of an extended resource: with a
 // domain that is not Kubernetes' own.

@@ -36,12 +36,14 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string][]string{
-		`{"kubeconfig":"x","kubeconfig_file":"y","namespace":"A","run_as_user":-1}`: {"must not both be set", `got "y"`, `namespace must be`, "run_as_user"},
-		`{"resources":[{"resource":"cpu","extended":"gpu"}]}`:                       {"resources[0].resource", "resources[0].extended"},
-		`{"images":{"a":"-"},"image_pull_policy":"x"}`:                              {"images.a", "image_pull_policy"},
-		`{"priority_classes":[{"from":101,"class":""}]}`:                            {"priority_classes[0].from", "priority_classes[0].class"},
-		`{"extra_labels":{"yunhe.dev/attempt":"x"},"node_selector":{"a":"b c"}}`:    {"extra_labels", "node_selector"},
-		`{"tolerations":[{"operator":"Is","effect":"Never"}]}`:                      {"tolerations[0].operator", "tolerations[0].effect"},
+		`{"kubeconfig":"x","kubeconfig_file":"y","namespace":"A","run_as_user":-1}`:                                         {"must not both be set", `got "y"`, `namespace must be`, "run_as_user"},
+		`{"resources":[{"resource":"cpu","extended":"gpu"}]}`:                                                               {"resources[0].resource", "resources[0].extended"},
+		`{"images":{"a":"-"},"image_pull_policy":"x"}`:                                                                      {"images.a", "image_pull_policy"},
+		`{"priority_classes":[{"from":101,"class":""}]}`:                                                                    {"priority_classes[0].from", "priority_classes[0].class"},
+		`{"extra_labels":{"yunhe.dev/attempt":"x"},"node_selector":{"a":"b c"}}`:                                            {"extra_labels", "node_selector"},
+		`{"tolerations":[{"operator":"Is","effect":"Never"}]}`:                                                              {"tolerations[0].operator", "tolerations[0].effect"},
+		`{"prometheus_url":"ftp://x","prometheus_token_file":"t","device_metrics":[{"busy":"a b","node":"","index":"x)"}]}`: {"prometheus_url must be", "prometheus_token_file must be", "device_metrics[0].busy", "device_metrics[0].node", "device_metrics[0].index"},
+		`{"device_metrics":[{"busy":"a","node":"n","index":"i"}]}`:                                                          {"need prometheus_url"},
 		`{"kubeconfig":"{"}`:             {"is not a kubeconfig"},
 		`{"kubeconfig_file":"/nowhere"}`: {"cannot be read"},
 	} {

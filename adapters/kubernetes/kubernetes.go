@@ -89,6 +89,7 @@ type Driver struct {
 	log    *slog.Logger
 	maker  maker
 	health *health
+	prom   *prometheus // nil: none is configured
 	logs   cursors
 
 	board    adapter.Board[any]               // for Watch, see watch.go
@@ -151,6 +152,7 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 	t := newTable(cfg.mappings())
 	d.res = newResources(t, center, cfg.tolerations())
 	d.maker = maker{center: center, cfg: cfg, table: t}
+	d.prom = newPrometheus(cfg)
 	d.logs.open, d.logs.mark = d.openLog, d.markLog
 	d.feeds.jobs, d.feeds.pods, d.feeds.others = d.jobs(), d.pods(), d.others()
 	d.feeds.nodes, d.feeds.quotas, d.feeds.events = d.nodes(), d.quotas(), d.events()

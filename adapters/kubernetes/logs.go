@@ -568,8 +568,9 @@ func (d *Driver) markLog(id, first string) {
 }
 
 // sum puts into an ended attempt's status how long its log is, and the log if
-// it is short. What cannot be read is said in the message.
-func (d *Driver) sum(ctx context.Context, id string, st *adapterv1.Status) {
+// it is short. What cannot be read is said in the message. It returns an error
+// if the log broke off: it may be whole the next time.
+func (d *Driver) sum(ctx context.Context, id string, st *adapterv1.Status) error {
 	var short bytes.Buffer
 	src, err := d.openLog(ctx, id, time.Time{}, false)
 	for tries := 1; errors.Is(err, errAway) && tries < awayTries/2; tries++ {
@@ -597,4 +598,8 @@ func (d *Driver) sum(ctx context.Context, id string, st *adapterv1.Status) {
 	case st.LogBytes <= inlineMax && src.first == "":
 		st.Log, st.LogInline = short.Bytes(), true
 	}
+	if errors.Is(err, errCut) {
+		return err
+	}
+	return nil
 }

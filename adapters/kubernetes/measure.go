@@ -23,6 +23,7 @@ const measureEvery = 15 * time.Second
 func (d *Driver) measure(ctx context.Context, c *clients) {
 	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
+	said := "" // what was wrong with Prometheus, said once
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,6 +36,14 @@ func (d *Driver) measure(ctx context.Context, c *clients) {
 			} else if err := d.attemptsUse(ctx, c, m); err != nil {
 				d.log.Debug("no figures of attempts", "error", err)
 			}
+			err := d.prometheusUse(ctx, m)
+			if err != nil && err.Error() != said && ctx.Err() == nil {
+				d.log.Warn("not all figures from Prometheus", "error", err)
+			}
+			if said = ""; err != nil {
+				said = err.Error()
+			}
+			d.listUse(m)
 			if p := c.path.take(c.server); p != nil {
 				m.Paths = append(m.Paths, p)
 			}
@@ -136,9 +145,10 @@ func (u *use) add(m metric, began time.Time) {
 	u.memory, u.peak, u.at = m.memory, max(u.peak, m.memory), m.at
 }
 
-// attemptsUse adds what the metrics API says of running attempts.
+// attemptsUse takes what the metrics API says of running attempts, unless there
+// is something better.
 func (d *Driver) attemptsUse(ctx context.Context, c *clients, m *adapterv1.Measurement) error {
-	if m.Running == 0 {
+	if m.Running == 0 || d.prom != nil {
 		return nil
 	}
 	list, err := c.metrics(ctx, "/namespaces/"+d.cfg.Namespace+"/pods", labelCenter+"="+labelValue(d.center))
@@ -151,7 +161,7 @@ func (d *Driver) attemptsUse(ctx context.Context, c *clients, m *adapterv1.Measu
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, a := range d.attempts {
+	for _, a := range d.attempts {
 		v := a.now()
 		if v.pod == nil || v.pod.state.Running == nil {
 			continue
@@ -161,7 +171,16 @@ func (d *Driver) attemptsUse(ctx context.Context, c *clients, m *adapterv1.Measu
 			continue
 		}
 		a.use.add(u, v.pod.started)
-		if !a.use.at.IsZero() {
+	}
+	return nil
+}
+
+// listUse adds what is known of running attempts.
+func (d *Driver) listUse(m *adapterv1.Measurement) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, a := range d.attempts {
+		if v := a.now(); v.pod != nil && v.pod.state.Running != nil && !a.use.at.IsZero() {
 			m.Attempts = append(m.Attempts, &adapterv1.AttemptUse{AttemptId: id, CpuMicroseconds: a.use.cpu, MemoryBytes: a.use.memory})
 		}
 	}
@@ -171,7 +190,6 @@ func (d *Driver) attemptsUse(ctx context.Context, c *clients, m *adapterv1.Measu
 		}
 		return 1
 	})
-	return nil
 }
 
 // metric is the use of a node, or of a pod's containers together.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -122,6 +124,7 @@ func TestRealSessions(t *testing.T) {
 	t.Run("limits", func(t *testing.T) { r.with(t).testLimits() })
 	r.tb = t
 	t.Run("restricted", func(t *testing.T) { testRestricted(t, k, r.label) })
+	t.Run("figures from Prometheus", func(t *testing.T) { testPrometheus(t, k, l.Node, r.label) })
 	t.Run("without permission", func(t *testing.T) { testNoExec(t, k, r.label) })
 	t.Run("without websockets", func(t *testing.T) { testSPDY(t, k, r.label) })
 	t.Run("in the cluster", func(t *testing.T) { testInCluster(t, k, r.label) })
@@ -556,4 +559,87 @@ done`
 	}
 	cancel()
 	done.Wait()
+}
+
+// A real Prometheus scrapes the real kubelet; only the exporter of devices is
+// played.
+func testPrometheus(t *testing.T, k *enginetest.Kubernetes, node, label string) {
+	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for name, values := range map[string][2]string{"DCGM_FI_DEV_GPU_UTIL": {"37", "100"}, "DCGM_FI_DEV_FB_USED": {"1024", "70000"}, "DCGM_FI_DEV_FB_FREE": {"80536", "11560"},
+			"own_busy_percent": {"12.5", "0"}} {
+			for i, v := range values {
+				fmt.Fprintf(w, "%s{gpu=\"%d\",own=\"%d\",Hostname=%q,UUID=\"GPU-%d\"} %s\n", name, i, 2+i, node, i, v)
+			}
+		}
+	}))
+	t.Cleanup(exporter.Close)
+	u, err := url.Parse(k.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := enginetest.StartPrometheus(t.Context(), fmt.Sprintf(`
+global: {scrape_interval: 1s}
+scrape_configs:
+- {job_name: kubelet, scheme: https, metrics_path: "/api/v1/nodes/%[1]s/proxy/metrics/cadvisor", authorization: {credentials: %[2]q}, tls_config: {insecure_skip_verify: true}, static_configs: [{targets: [%[3]q]}]}
+- {job_name: resource, scheme: https, metrics_path: "/api/v1/nodes/%[1]s/proxy/metrics/resource", authorization: {credentials: %[2]q}, tls_config: {insecure_skip_verify: true}, static_configs: [{targets: [%[3]q]}]}
+- {job_name: dcgm, static_configs: [{targets: [%[4]q]}]}
+`, node, k.Token, u.Host, strings.TrimPrefix(exporter.URL, "http://")))
+	var missing *enginetest.MissingError
+	if errors.As(err, &missing) {
+		t.Skipf("SKIPPED: %v", missing)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newRig(t, k, 0, func(c *kubernetes.Config) {
+		c.Images, c.NodeSelector = map[string]string{"base": enginetest.KubeletImage}, map[string]string{"rig": label}
+		c.PrometheusURL = server.URL + "/"
+		c.DeviceMetrics = []kubernetes.DeviceMetrics{{Busy: "own_busy_percent", Node: "Hostname", Index: "own"}}
+	})
+	r.start()
+	w := r.watch()
+	t.Cleanup(func() {
+		for _, q := range []string{"up", `{__name__=~"container_(cpu_usage_seconds_total|memory_.*_bytes)",pod=~"y-busy.*"}`} {
+			if res, err := http.Get(server.URL + "/api/v1/query?query=" + url.QueryEscape(q)); err == nil && t.Failed() {
+				b, _ := io.ReadAll(res.Body) // a help, no more
+				_ = res.Body.Close()
+				t.Logf("%s: %.3000s", q, b)
+			}
+		}
+	})
+	const held = 20 << 20
+	r.apply(command("busy", fmt.Sprintf(`x=$(head -c %d /dev/zero | tr '\0' x); while :; do :; done`, held), func(a *adapterv1.Attempt) {
+		a.Resources["memory"], a.Resources["cpu"] = 256<<20, 300
+	}))
+	r.running("busy")
+	w.await("figures of the attempt", func(w *watched) bool {
+		return len(w.measure.GetAttempts()) == 1 && w.measure.Attempts[0].CpuMicroseconds > 500_000 && w.measure.Attempts[0].MemoryBytes >= held
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Logf("figure: %v", w.measure.Attempts[0])
+	want := map[int32]*adapterv1.AcceleratorUse{
+		0: {Index: 0, BusyPermille: 370, MemoryBusyBytes: gib, MemoryTotalBytes: 81560 << 20},
+		1: {Index: 1, BusyPermille: 1000, MemoryBusyBytes: 70000 << 20, MemoryTotalBytes: 81560 << 20},
+		2: {Index: 2, BusyPermille: 125}, 3: {Index: 3},
+	}
+	for _, n := range w.measure.Nodes {
+		for _, a := range n.Accelerators {
+			if n.Name == node && proto.Equal(a, want[a.Index]) {
+				delete(want, a.Index)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("nodes are %v, missing are %v", w.measure.Nodes, want)
+	}
+	r.remove([]string{"busy"}, nil)
+	if st := r.ended("busy"); st.CpuMicroseconds < 500_000 || st.MemoryPeakBytes < held {
+		t.Errorf("its end is %v, want what it used", st)
+	}
 }

@@ -247,6 +247,7 @@ func FuzzQuantities(f *testing.F) {
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"gitVersion":"v1.34.4"}`))
 	f.Add([]byte(`{"items":[{"usage":{"cpu":"10m","memory":"1Ki"}}]}`))
+	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":"p"},"value":[1,"1e300"]},{"metric":{},"value":[1,"NaN"]}]}}`))
 	f.Add([]byte("2026-11-21T02:00:00.000000000Z text\nmore\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if v, err := parseVersion(b); err == nil && v == "kubernetes " {
@@ -256,6 +257,12 @@ func FuzzAnswers(f *testing.F) {
 		for _, u := range list {
 			if u.cpu < 0 || u.memory < 0 {
 				t.Errorf("use of %+v", u)
+			}
+		}
+		values, _ := parseVectors(b) // likewise
+		for _, v := range values {
+			if count(v.value) < 0 {
+				t.Errorf("a count of %v", v.value)
 			}
 		}
 		note := string(b)

@@ -27,6 +27,7 @@ type attempt struct {
 	over    bool              // told is its end: it stays
 	stuck   time.Time         // since when it cannot start, by our clock
 	ordered time.Time         // since when it is to end, by our clock
+	cut     int               // how often its log was read to its end, or broke off
 	noted   bool              // its end is at its Job, or cannot be
 	buried  bool              // it has a tombstone, or cannot: its Job was deleted
 }

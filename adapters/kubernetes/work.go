@@ -100,7 +100,7 @@ func (d *Driver) advance(ctx context.Context, id string) (again time.Duration, e
 		if over && kept {
 			return 0, nil
 		}
-		return 0, d.finish(ctx, c, id, v, out)
+		return 0, d.finish(outer, c, id, v, out)
 	case out.stuck:
 		limit := time.Duration(d.cfg.StartPatience) * time.Second
 		if left := limit - time.Since(stuck); left > 0 && !out.hopeless {
@@ -214,6 +214,11 @@ func (d *Driver) checkPods(ctx context.Context, c *clients, id string, j *jobVie
 	return nil
 }
 
+const (
+	sumTimeout = 30 * time.Second // for reading the whole log of an ended attempt
+	maxCut     = 6                // how often that may break off
+)
+
 // finish notes at the cluster how an attempt ended, then tells it.
 func (d *Driver) finish(ctx context.Context, c *clients, id string, v view, out verdict) error {
 	st := out.status
@@ -230,18 +235,26 @@ func (d *Driver) finish(ctx context.Context, c *clients, id string, v view, out 
 			r.EndedAt = max(time.Now().UnixMicro(), r.StartedAt)
 		}
 		st = r.status(id)
-		if err := d.keep(ctx, c, id, v, r); err != nil {
+		kctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		if err := d.keep(kctx, c, id, v, r); err != nil {
 			return err
 		}
 	}
+	var cut error
 	if v.pod != nil && !v.pod.gone && st.StartedAt > 0 {
-		d.sum(ctx, id, st)
+		sctx, cancel := context.WithTimeout(ctx, sumTimeout)
+		defer cancel()
+		cut = d.sum(sctx, id, st)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.attempts[id]
 	if a == nil {
 		return nil // forgotten meanwhile
+	}
+	if a.cut++; cut != nil && a.cut < maxCut {
+		return cut
 	}
 	if a.job == nil {
 		a.buried = true

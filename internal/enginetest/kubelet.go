@@ -47,7 +47,8 @@ mount -t proc proc /proc
 mkdir -p /var/lib/cni
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib/cni
-mkdir -p /run/netns
+mkdir -p /run/netns /run/containerd
+ln -s "$dir/containerd.sock" /run/containerd/containerd.sock # where figures of containers are taken from
 trap 'exit 0' TERM
 "$containerd" --config "$dir/containerd.toml" >"$dir/containerd.log" 2>&1 &
 until [ -e "$dir/images" ]; do sleep 0.05; done
