@@ -32,8 +32,8 @@ import {
   vertexId,
 } from "../lib/topology/model";
 import { DARK, LIGHT } from "../lib/topology/palette";
-import { markChanges } from "../lib/topology/replay";
-import { Scene, type Words } from "../lib/topology/scene";
+import { markChanges, withPlaces } from "../lib/topology/replay";
+import { Mark, type Marks, Scene, type Words } from "../lib/topology/scene";
 import type { Values } from "../lib/topology/view";
 import { usePrefs } from "../prefs";
 
@@ -70,7 +70,7 @@ export function Topology() {
 
   const playback = usePlayback(useCallback((end: number) => change({ at: String(Math.round(end)) }), [change]));
   const playing = playback.state !== "idle";
-  const live = useGraph(undefined, at === undefined && !playing);
+  const live = useGraph(undefined);
   const past = useGraph(at, at !== undefined && !playing);
   const current = playing ? playback.graph : at === undefined ? live.data : past.data;
   // What was shown stays until there is something else to show.
@@ -79,11 +79,11 @@ export function Topology() {
   const clock = useClock(at === undefined && !playing);
   const difference = useDifference(playing ? undefined : base, at ?? clock);
   const { graph, marks } = useMemo(() => {
-    const now = current ?? last.current;
+    const now = withPlaces(current ?? last.current, live.data ?? EMPTY_GRAPH);
     return base !== undefined && !playing && difference.data
       ? markChanges(now, difference.data.changes)
       : { graph: now, marks: undefined };
-  }, [current, base, playing, difference.data]);
+  }, [current, live.data, base, playing, difference.data]);
 
   const bindings = useBindings();
   const drawable = (bindings.data ?? []).filter((b) => b.level !== Level.LINK);
@@ -135,6 +135,10 @@ export function Topology() {
   };
   const error = playback.error ?? (at === undefined ? live.error : past.error) ?? difference.error;
   const shownAt = playing ? playback.at : at;
+  // What is selected in a view that is still of another time may not be there.
+  const isAbsent = selected?.level === "center" && graph.centers[selected.index]?.absent;
+  const waiting = isAbsent || (at !== undefined && past.isPlaceholderData);
+  const isRemoved = !!marks && !!selected && markOfTarget(selected, marks) === Mark.removed;
   return (
     <div className="yh-topo">
       <PageHead
@@ -299,11 +303,11 @@ export function Topology() {
           />
         </div>
         <aside className="yh-topo-side" aria-label={t("topology.side")}>
-          {selected ? (
+          {selected && !playing && !waiting ? (
             <Detail
               graph={graph}
               target={selected}
-              at={shownAt}
+              at={isRemoved ? base : at}
               palette={palette}
               onFly={() => canvas.current?.flyTo(selected)}
               onClose={() => select(undefined)}
@@ -325,6 +329,11 @@ export function Topology() {
       </div>
     </div>
   );
+}
+
+function markOfTarget(target: Target, marks: Marks): number {
+  if (target.node !== undefined) return marks.nodes[target.index]?.[target.node] ?? Mark.none;
+  return target.level === "center" ? (marks.centers[target.index] ?? Mark.none) : Mark.none;
 }
 
 function timeOf(text: string | null): number | undefined {

@@ -102,7 +102,8 @@ describe("draw", () => {
     const graph = many(200, 500);
     const layout = layOut(graph);
     const limits = limitsOf(layout, size);
-    const least = (size.width * size.height) / (2 * (2 / 1.6));
+    // Cells of the least size all over.
+    const least = (size.width * size.height) / (1.6 * (1.6 / 1.6));
     for (let k = limits.least; k < limits.most; k *= 1.4) {
       const tile = layout.tiles[50] as { x: number; y: number; w: number; h: number };
       const { stats } = frame(graph, layout, { x: tile.x + tile.w / 2, y: tile.y + tile.h / 2, k });

@@ -10,7 +10,7 @@ import { Mark, type Paint, type Scene } from "./scene";
 /** Titles are read where there is this much room for them. */
 export const TITLES_FROM_PX = 9;
 /** Cells narrower than this are drawn as shares of the tile. */
-const CELLS_FROM_PX = 2;
+const CELLS_FROM_PX = 1.6;
 /** Cells at least this wide show what is wrong with a sign. */
 const SIGNS_FROM_PX = 11;
 /** Cells at least this wide show names. */
@@ -37,6 +37,17 @@ export function drawTile(
   if (w < 7) {
     pen.fillStyle = own;
     pen.fillRect(x, y, w, h);
+    return;
+  }
+  if (center.absent) {
+    pen.globalAlpha = 0.6;
+    pen.strokeStyle = palette.tileLine;
+    pen.lineWidth = 1;
+    pen.setLineDash([3, 5]);
+    roundRect(pen, x, y, w, h, Math.min(9, w * 0.06), size);
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.globalAlpha = 1;
     return;
   }
   const removed = scene.marks?.centers[index] === Mark.removed;

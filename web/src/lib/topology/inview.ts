@@ -55,7 +55,7 @@ export function inView(graph: Graph, layout: Layout, camera: Camera, size: Size)
     }
   } else {
     layout.index.meets(x0, y0, x1, y1, (index) => {
-      rows.push({ level: "center", index });
+      if (!graph.centers[index]?.absent) rows.push({ level: "center", index });
       return undefined;
     });
   }
@@ -89,7 +89,7 @@ export function search(graph: Graph, text: string, near?: Target, most = 20): Ta
     if (g.level !== "network") consider({ level: g.level, index }, g.name, g.id);
   });
   graph.centers.forEach((c, index) => {
-    if (c.centerId) consider({ level: "center", index }, c.name, c.centerId);
+    if (c.centerId && !c.absent) consider({ level: "center", index }, c.name, c.centerId);
   });
   graph.centers.forEach((c, index) => {
     c.nodes.names.forEach((name, node) => {

@@ -96,11 +96,9 @@ function treeOf(graph: Graph): Tree {
     const group = indexOf.get(c.group) ?? tree.roots[0];
     if (group !== undefined) tree.centers[group]?.push(i);
   });
-  for (const link of graph.links) {
-    for (const end of [link.from, link.to]) {
-      const group = indexOf.get(end);
-      if (group !== undefined) tree.hubs.add(group);
-    }
+  for (const end of [...graph.links.flatMap((l) => [l.from, l.to]), ...(graph.hubs ?? [])]) {
+    const group = indexOf.get(end);
+    if (group !== undefined) tree.hubs.add(group);
   }
   const geo = (i: number): Geo[] => [
     ...(tree.centers[i] ?? []).map((c) => graph.centers[c] as Center),
@@ -130,7 +128,7 @@ function tileOf(center: Center, memory: Memory): Tile {
   const { columns, rows } = slots.grid;
   const room = columns * rows;
   // Larger centers have larger tiles, though not in proportion: a center of one node is still seen.
-  const w = snapUp(8 + 7 * room ** 0.36);
+  const w = snapUp(8 + 7 * room ** 0.4);
   const header = 6 + 0.07 * w;
   const pad = 1.5 + 0.02 * w;
   const cellWidth = (w - 2 * pad) / columns;
@@ -305,7 +303,8 @@ export function sameShape(a: Graph, b: Graph): boolean {
   if (a.groups.length !== b.groups.length || a.centers.length !== b.centers.length) return false;
   const hubs = (g: Graph) => {
     const groups = new Set(g.groups.map((x) => x.id));
-    return new Set(g.links.flatMap((l) => [l.from, l.to]).filter((id) => groups.has(id)));
+    const ends = [...g.links.flatMap((l) => [l.from, l.to]), ...(g.hubs ?? [])];
+    return new Set(ends.filter((id) => groups.has(id)));
   };
   const [ha, hb] = [hubs(a), hubs(b)];
   if (ha.size !== hb.size || [...ha].some((id) => !hb.has(id))) return false;

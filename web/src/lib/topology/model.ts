@@ -92,6 +92,8 @@ export interface Center {
   longitude?: number;
   latitude?: number;
   nodes: Nodes;
+  /** It is not there at this time; its place is kept free. */
+  absent?: boolean;
 }
 
 /** A connection of two things that are drawn: centers or groups. */
@@ -121,6 +123,8 @@ export interface Graph {
   groups: Group[];
   centers: Center[];
   links: Link[];
+  /** Groups links end at at some time: there is room for them. */
+  hubs?: readonly string[];
   /** Resources and links the platform left out of its answer. */
   hidden: { resources: number; links: number };
 }
@@ -277,7 +281,7 @@ export function countAll(graph: Graph): { nodes: Counts; centers: number; cards:
   let centers = 0;
   let cards = 0;
   for (const c of graph.centers) {
-    if (!c.centerId) continue;
+    if (!c.centerId || c.absent) continue;
     centers++;
     cards += c.nodes.cardHealth.length;
     for (const h of c.nodes.health) nodes[h] = (nodes[h] ?? 0) + 1;

@@ -10,8 +10,9 @@ import {
   ViewValuesSchema,
 } from "../../gen/yunhe/topology/v1/topology_pb";
 import { formatBits, formatFigure, formatSeconds } from "./figures";
+import { layOut, type Memory } from "./layout";
 import { cardOf, countAll, type Graph, Health, targetOf, vertexId } from "./model";
-import { applyChanges, markChanges, Replay, stepTo } from "./replay";
+import { applyChanges, markChanges, Replay, stepTo, withPlaces } from "./replay";
 import { Mark } from "./scene";
 import { center, network } from "./testgraph";
 import { fromValues, fromView } from "./view";
@@ -168,6 +169,25 @@ describe("replay", () => {
     expect(stepTo(0, 10, 20, 1_000)).toBe(10);
     expect(stepTo(0, 10, 500, 1_000)).toBeCloseTo(492.5);
     expect(stepTo(0, 10, undefined, 1_000)).toBe(10);
+  });
+});
+
+describe("places", () => {
+  test("what is not there yet keeps its place free", () => {
+    const present = network([center("a", 30), center("b", 9, 8, { since: 5 }), center("c", 4)]);
+    const memory: Memory = new Map();
+    const now = layOut(present, memory);
+    const then = withPlaces({ ...present, centers: present.centers.slice(2), links: [] }, present);
+    const layout = layOut(then, memory);
+    for (const c of present.centers) {
+      const [a, b] = [
+        now.tiles[present.centers.indexOf(c)],
+        layout.tiles[then.centers.findIndex((d) => d.id === c.id)],
+      ];
+      expect([b?.x, b?.y, b?.w, b?.h]).toEqual([a?.x, a?.y, a?.w, a?.h]);
+    }
+    expect(countAll(then)).toMatchObject({ centers: 1, cards: 32 });
+    expect(withPlaces(present, present)).toBe(present);
   });
 });
 

@@ -282,6 +282,29 @@ export function markChanges(later: Graph, changes: readonly TopologyChange[]): {
   return { graph: merged, marks };
 }
 
+/**
+ * The graph of another time with the places of the present one: what is there
+ * now and was not then keeps its place free, so that playing history shuffles
+ * nothing.
+ */
+export function withPlaces(graph: Graph, present: Graph): Graph {
+  if (graph === present) return graph;
+  const now = new Map(present.centers.map((c) => [c.id, c]));
+  const groups = new Set(graph.groups.map((g) => g.id));
+  const there = new Set(graph.centers.map((c) => c.id));
+  return {
+    ...graph,
+    groups: [...graph.groups, ...present.groups.filter((g) => !groups.has(g.id)).map((g) => ({ ...g, health: 0 }))],
+    centers: [
+      ...graph.centers.map((c) => ({ ...c, since: now.get(c.id)?.since ?? c.since })),
+      ...present.centers
+        .filter((c) => !there.has(c.id))
+        .map((c) => ({ ...c, health: 0, state: 0, reason: "", nodes: emptyNodes(), absent: true })),
+    ],
+    hubs: present.links.flatMap((l) => [l.from, l.to]),
+  };
+}
+
 export function markOf(kind: ChangeKind): number {
   switch (kind) {
     case ChangeKind.ADDED:
