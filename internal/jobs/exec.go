@@ -36,6 +36,27 @@ func (s *Service) Exec(ctx context.Context, jobID string, task, replica int64, s
 	if err := checkExec(start); err != nil {
 		return nil, err
 	}
+	a, err := s.execTarget(ctx, jobID, task, replica)
+	if err != nil {
+		return nil, err
+	}
+	start.AttemptId = a.id
+	c, err := s.ad.Exec(ctx, a.center, start)
+	if err != nil {
+		return nil, err
+	}
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		return s.ids.AuditTx(ctx, tx, fmt.Sprintf("%s/%d/%d: %s", jobID, task, replica, commandLine(start.Command)))
+	})
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// execTarget returns the attempt beside which a command can be run.
+func (s *Service) execTarget(ctx context.Context, jobID string, task, replica int64) (*attempt, error) {
 	a, _, err := s.attemptFor(ctx, jobID, task, replica, 0)
 	if err != nil {
 		return nil, err
@@ -60,22 +81,7 @@ func (s *Service) Exec(ctx context.Context, jobID string, task, replica int64, s
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	start.AttemptId = a.id
-	c, err := s.ad.Exec(ctx, a.center, start)
-	if err != nil {
-		return nil, err
-	}
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		return s.ids.AuditTx(ctx, tx, fmt.Sprintf("%s/%d/%d: %s", jobID, task, replica, commandLine(start.Command)))
-	})
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
+	return a, err
 }
 
 func checkExec(start *adapterv1.ExecStart) error {
@@ -162,6 +168,10 @@ func (h handler) exec(w http.ResponseWriter, r *http.Request) error {
 	}
 	task, replica, err := locate(j, r.PathValue("task"), r.PathValue("replica"))
 	if err != nil {
+		return err
+	}
+	// A page of a browser is not told why it gets no session, and asks without one.
+	if _, err := h.s.execTarget(r.Context(), j.JobId, int64(task), int64(replica)); err != nil {
 		return err
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {

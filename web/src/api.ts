@@ -2,6 +2,8 @@
 import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
+import { AlarmService } from "./gen/yunhe/alarms/v1/alarms_pb";
+import { ControlService } from "./gen/yunhe/control/v1/control_pb";
 import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
 import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
 import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
@@ -10,6 +12,7 @@ import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
+import { EXEC_PROTOCOL, keyProtocol } from "./lib/exec";
 
 const STORAGE_KEY = "yunhe.key";
 
@@ -54,6 +57,8 @@ export interface Clients {
   metering: Client<typeof MeteringService>;
   monitor: Client<typeof MonitorService>;
   adapters: Client<typeof AdapterService>;
+  alarms: Client<typeof AlarmService>;
+  control: Client<typeof ControlService>;
   topology: Client<typeof TopologyService>;
 }
 
@@ -68,6 +73,8 @@ export function createClients(transport: Transport): Clients {
     metering: createClient(MeteringService, transport),
     monitor: createClient(MonitorService, transport),
     adapters: createClient(AdapterService, transport),
+    alarms: createClient(AlarmService, transport),
+    control: createClient(ControlService, transport),
     topology: createClient(TopologyService, transport),
   };
 }
@@ -100,6 +107,20 @@ export async function allPages<P extends { nextPageToken: string }, T>(
     token = page.nextPageToken;
   } while (token);
   return found;
+}
+
+/** Opens the session of a command, see lib/exec. */
+export function openExec(path: string): WebSocket {
+  const url = new URL(path, window.location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  const socket = new WebSocket(url, [EXEC_PROTOCOL, keyProtocol(key)]);
+  socket.binaryType = "arraybuffer";
+  return socket;
+}
+
+/** What the platform has against an address. */
+export async function problemAt(path: string): Promise<string> {
+  return problemOf(await fetch(path, { headers: { Authorization: authorization() } }));
 }
 
 /** Downloads a file of the REST interface with the caller's key and hands it to the browser. */

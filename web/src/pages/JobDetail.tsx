@@ -1,6 +1,6 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { App, Button, Descriptions, Popconfirm, Table, type TableColumnsType, Tabs, Tooltip } from "antd";
-import { useMemo } from "react";
+import { lazy, Suspense, useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router";
 import { call } from "../api";
@@ -19,6 +19,7 @@ import {
 } from "../components/bits";
 import { StopButton } from "../components/JobTable";
 import { LogViewer, replicaKey } from "../components/LogViewer";
+import { PauseButton, PauseNote } from "../components/PauseButton";
 import { Placement } from "../components/Placement";
 import { Timeline } from "../components/Timeline";
 import { useReason } from "../components/useReason";
@@ -32,6 +33,8 @@ import { specToJson } from "../lib/jobform";
 import { hasEnded } from "../lib/states";
 import { useCenterNames, useExplain, useJob, useJobCost } from "../queries";
 import { useClients, useSession } from "../session";
+
+const Terminal = lazy(() => import("../components/Terminal"));
 
 export function JobDetail() {
   const { jobId = "" } = useParams();
@@ -55,7 +58,7 @@ export function JobDetail() {
 // A job with few replicas has its timeline below them instead of on a tab of its own.
 const FEW_REPLICAS = 20;
 
-const TABS = ["replicas", "timeline", "log", "placement", "cost", "spec"] as const;
+const TABS = ["replicas", "timeline", "log", "terminal", "placement", "cost", "spec"] as const;
 type Tab = (typeof TABS)[number];
 
 function Detail({ job }: { job: Job }) {
@@ -73,7 +76,11 @@ function Detail({ job }: { job: Job }) {
       <PageHead
         title={job.spec?.name ?? job.jobId}
         back={{ to: "/jobs", label: t("nav.jobs") }}
-        after={<StateTag state={job.state} />}
+        after={
+          <>
+            <StateTag state={job.state} /> <PauseNote job={job} />
+          </>
+        }
         sub={<Copyable text={job.jobId} />}
         extra={
           <div className="yh-row">
@@ -83,6 +90,7 @@ function Detail({ job }: { job: Job }) {
               </Link>
             )}
             <WriteOffButton job={job} />
+            <PauseButton job={job} />
             <StopButton job={job} />
             <DeleteButton job={job} />
           </div>
@@ -111,6 +119,19 @@ function Detail({ job }: { job: Job }) {
               label: t("job.tab.log"),
               children: <LogViewer job={job} selected={selected} onSelect={(replica) => show("log", replica)} />,
             },
+            ...(can("jobs.write") && !hasEnded(job.state)
+              ? [
+                  {
+                    key: "terminal",
+                    label: t("job.tab.terminal"),
+                    children: (
+                      <Suspense fallback={null}>
+                        <Terminal job={job} selected={selected} />
+                      </Suspense>
+                    ),
+                  },
+                ]
+              : []),
             { key: "placement", label: t("job.tab.placement"), children: <PlacementTab jobId={job.jobId} /> },
             ...(can("metering.read")
               ? [{ key: "cost", label: t("job.tab.cost"), children: <CostTab job={job} /> }]
