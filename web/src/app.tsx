@@ -126,6 +126,7 @@ function consoleRouter() {
         },
         { path: "topology", lazy: async () => ({ Component: (await import("./pages/Topology")).Topology }) },
         { path: "compare", lazy: async () => ({ Component: (await import("./pages/Compare")).Compare }) },
+        { path: "alarms", lazy: async () => ({ Component: (await import("./pages/Alarms")).Alarms }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
         { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
         { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },

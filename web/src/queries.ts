@@ -6,6 +6,7 @@ import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@t
 import { useMemo, useRef } from "react";
 import { allPages, call } from "./api";
 import { useFeed, useJobChanges } from "./feed";
+import { AlarmState } from "./gen/yunhe/alarms/v1/alarms_pb";
 import type { Center, Spec } from "./gen/yunhe/registry/v1/registry_pb";
 import { applyChanges, type JobFilter, type JobPages } from "./lib/joblist";
 import type { NodeFilter } from "./lib/nodes";
@@ -35,6 +36,38 @@ export function useCenter(id: string) {
   return useQuery({
     queryKey: ["centers", id],
     queryFn: ({ signal }) => registry.getCenter({ aiCenterId: id }, call(signal)),
+    refetchInterval: LIVE_MS,
+  });
+}
+
+/** The open alarms, or those that are cleared, with how many are new. */
+export function useAlarms(cleared = false) {
+  const { alarms } = useClients();
+  const { can } = useSession();
+  return useQuery({
+    queryKey: ["alarms", cleared],
+    queryFn: async ({ signal }) => {
+      const states = cleared ? [AlarmState.CLEARED] : [];
+      const { alarms: list, active } = await alarms.listAlarms({ pageSize: PAGE, states }, call(signal));
+      return { alarms: list, active };
+    },
+    enabled: can("monitor.read"),
+    refetchInterval: LIVE_MS,
+  });
+}
+
+/** How a node is to be; undefined while nobody asked for anything. */
+export function useNodeControl(centerId: string, node: string) {
+  const { control } = useClients();
+  return useQuery({
+    queryKey: ["node-controls", centerId, node],
+    queryFn: async ({ signal }) => {
+      const all = await allPages(
+        (pageToken) => control.listNodeControls({ aiCenterId: centerId, pageSize: PAGE, pageToken }, call(signal)),
+        (p) => p.controls,
+      );
+      return all.find((c) => c.node === node) ?? null;
+    },
     refetchInterval: LIVE_MS,
   });
 }

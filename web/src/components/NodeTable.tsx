@@ -21,6 +21,7 @@ import {
 } from "../lib/nodes";
 import { useCenterNames, useNodes } from "../queries";
 import { Labels, Loaded, Moment, NodeTag, Nothing } from "./bits";
+import { NodeControl } from "./NodeControl";
 
 const PAGE = 50;
 
@@ -331,6 +332,7 @@ function Details({ node: n }: { node: Node }) {
           { key: "labels", label: t("center.labels"), children: <Labels labels={n.labels} /> },
         ]}
       />
+      <NodeControl node={n} />
       <Table
         className="yh-after-bars"
         size="small"

@@ -1,5 +1,6 @@
 // The frame of every page: navigation, header, and the page itself.
 import {
+  AlertOutlined,
   ApartmentOutlined,
   ApiOutlined,
   AppstoreOutlined,
@@ -17,12 +18,13 @@ import {
   UserOutlined,
   WalletOutlined,
 } from "@ant-design/icons";
-import { Button, Dropdown, Layout, Menu, type MenuProps, Spin, Tooltip } from "antd";
+import { Badge, Button, Dropdown, Layout, Menu, type MenuProps, Spin, Tooltip } from "antd";
 import { Suspense } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, Outlet, ScrollRestoration, useLocation, useNavigate, useNavigation } from "react-router";
 import { useFeed } from "../feed";
 import { usePrefs } from "../prefs";
+import { useAlarms } from "../queries";
 import { useSession } from "../session";
 import { Logo } from "./Logo";
 
@@ -70,6 +72,7 @@ function Navigation() {
   const { t } = useTranslation();
   const { can } = useSession();
   const { pathname } = useLocation();
+  const active = Number(useAlarms().data?.active ?? 0n);
   const item = (path: string, icon: React.ReactNode, label: string) => ({
     key: path,
     icon,
@@ -78,6 +81,19 @@ function Navigation() {
   const items: MenuProps["items"] = [
     item("/", <DashboardOutlined aria-hidden />, t("nav.overview")),
     item("/jobs", <ProfileOutlined aria-hidden />, t("nav.jobs")),
+    ...(can("monitor.read")
+      ? [
+          {
+            key: "/alarms",
+            icon: <AlertOutlined aria-hidden />,
+            label: (
+              <Link to="/alarms">
+                {t("nav.alarms")} <Badge count={active} size="small" data-testid="alarm-badge" />
+              </Link>
+            ),
+          },
+        ]
+      : []),
     {
       type: "group",
       key: "resources",
