@@ -20,7 +20,7 @@ func resourceCommand(c *cli) *cobra.Command {
 // resourceFilter is which resources are wanted.
 type resourceFilter struct {
 	kind, parent, platform, center, region, state string
-	labels                                        []string
+	labels, attributes                            []string
 }
 
 func (f *resourceFilter) flags(cmd *cobra.Command) {
@@ -31,6 +31,7 @@ func (f *resourceFilter) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.region, "region", "", "only of this region")
 	cmd.Flags().StringVar(&f.state, "state", "", "only in this state: registered, available, unavailable, maintenance, retired")
 	cmd.Flags().StringArrayVar(&f.labels, "label", nil, "only with this label, NAME or NAME=VALUE (repeatable)")
+	cmd.Flags().StringArrayVar(&f.attributes, "attribute", nil, "only with this attribute, NAME, NAME=VALUE or NAME.MEMBER=VALUE (repeatable)")
 }
 
 func (f *resourceFilter) request() (*registryv1.ListResourcesRequest, error) {
@@ -39,7 +40,7 @@ func (f *resourceFilter) request() (*registryv1.ListResourcesRequest, error) {
 		return nil, err
 	}
 	return &registryv1.ListResourcesRequest{
-		Type: f.kind, ParentId: f.parent, PlatformId: f.platform, AiCenterId: f.center, Region: f.region, State: registryv1.ResourceState(state), Labels: f.labels,
+		Type: f.kind, ParentId: f.parent, PlatformId: f.platform, AiCenterId: f.center, Region: f.region, State: registryv1.ResourceState(state), Labels: f.labels, Attributes: f.attributes,
 	}, nil
 }
 

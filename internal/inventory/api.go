@@ -44,7 +44,7 @@ func (a api) GetResource(ctx context.Context, r *registryv1.GetResourceRequest) 
 func (a api) ListResources(ctx context.Context, r *registryv1.ListResourcesRequest) (*registryv1.ListResourcesResponse, error) {
 	f := Filter{
 		Type: r.GetType(), ParentID: r.GetParentId(), PlatformID: r.GetPlatformId(), CenterID: r.GetAiCenterId(), Region: r.GetRegion(),
-		State: State(r.GetState()), Labels: r.GetLabels(),
+		State: State(r.GetState()), Labels: r.GetLabels(), Attributes: r.GetAttributes(),
 	}
 	rows, next, err := a.s.List(ctx, f, r.GetPageSize(), r.GetPageToken())
 	if err != nil {

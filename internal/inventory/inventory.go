@@ -47,6 +47,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -107,6 +108,7 @@ type Filter struct {
 	Region     string
 	State      State
 	Labels     []string // carry all of these: "name", or "name=value"
+	Attributes []string // have all of these: "name", "name=value", "name.member=value"
 
 	roots bool // without a parent
 }
@@ -283,11 +285,63 @@ func (f Filter) check() error {
 			c.Add(at, `must be "name" or "name=value", got %q`, clip(l))
 		}
 	}
+	if len(f.Attributes) > maxAttributeFilters {
+		c.Add("attributes", "must be at most %d, got %d", maxAttributeFilters, len(f.Attributes))
+		return c.Err()
+	}
+	for i, a := range f.Attributes {
+		at := "attributes[" + strconv.Itoa(i) + "]"
+		if c.Text(at, a, true, 0, 512); !attributeFilter.MatchString(a) {
+			c.Add(at, `must be "name", "name=value" or "name.member=value", got %q`, clip(a))
+		}
+	}
 	return c.Err()
+}
+
+// maxAttributeFilters bounds the attributes of a filter.
+const maxAttributeFilters = 8
+
+var attributeFilter = regexp.MustCompile(`^[^=.\s]+(\.[^=.]+)*(=.*)?$`)
+
+// hasAttributes reports whether a resource has the attributes that are wanted.
+// No database is asked: the two differ in what they find in JSON.
+func (f Filter) hasAttributes(r *Resource) bool {
+	for _, a := range f.Attributes {
+		path, value, exact := strings.Cut(a, "=")
+		if !has(r.Attributes, strings.Split(path, "."), value, exact) {
+			return false
+		}
+	}
+	return true
+}
+
+// has looks for a value at a path; any element of a list will do.
+func has(v any, path []string, value string, exact bool) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case []any:
+		return slices.ContainsFunc(v, func(x any) bool { return has(x, path, value, exact) })
+	case map[string]any:
+		if len(path) == 0 {
+			return !exact
+		}
+		return has(v[path[0]], path[1:], value, exact)
+	}
+	if len(path) > 0 {
+		return false
+	}
+	if n, ok := v.(float64); ok {
+		v = strconv.FormatFloat(n, 'f', -1, 64)
+	}
+	return !exact || fmt.Sprint(v) == value
 }
 
 // matches is for the resources of the view; the database filters the others.
 func (f Filter) matches(r *Resource) bool {
+	if !f.hasAttributes(r) {
+		return false
+	}
 	for _, l := range f.Labels {
 		name, value, exact := strings.Cut(l, "=")
 		if got, has := r.Labels[name]; !has || exact && got != value {

@@ -187,6 +187,9 @@ func (s *Service) List(ctx context.Context, f Filter, size int32, token string) 
 func (s *Service) section(ctx context.Context, section string, f Filter, n int, inner string) ([]Resource, string, error) {
 	switch section {
 	case sectionStored:
+		if len(f.Attributes) > 0 {
+			return s.listWith(ctx, f, n, inner)
+		}
 		return s.listStored(ctx, f, n, inner)
 	case sectionCenters:
 		if f.Type != "" && f.Type != typeCenter {
@@ -220,6 +223,28 @@ func (s *Service) section(ctx context.Context, section string, f Filter, n int, 
 		}
 	}
 	return s.listView(ctx, f, n, inner, s.nodes(f, want))
+}
+
+// listWith returns up to n stored rows that have the attributes of the filter:
+// of those it looked at, which are not all.
+func (s *Service) listWith(ctx context.Context, f Filter, n int, after string) (rows []Resource, next string, err error) {
+	for next, scans := after, 0; ; scans++ {
+		var part []Resource
+		if part, next, err = s.listStored(ctx, f, 1000, next); err != nil {
+			return nil, "", err
+		}
+		for i := range part {
+			if !f.hasAttributes(&part[i]) {
+				continue
+			}
+			if rows = append(rows, part[i]); len(rows) == n && (i+1 < len(part) || next != "") {
+				return rows, part[i].ID, nil
+			}
+		}
+		if next == "" || scans+1 >= maxScans {
+			return rows, next, nil
+		}
+	}
 }
 
 func (s *Service) listStored(ctx context.Context, f Filter, n int, after string) ([]Resource, string, error) {

@@ -3,6 +3,7 @@ package inventory_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -60,11 +61,19 @@ func TestView(t *testing.T) {
 			{inventory.Filter{Labels: []string{"rack=r1", "rack"}}, "[node:c1:m 3:x node:c1:m1 node:c1:m2 node:c2:m1]"},
 			{inventory.Filter{Labels: []string{"tier=gold"}}, "[center:c1 center:c2 center:c3]"},
 			{inventory.Filter{Type: "compute", Labels: []string{"tier"}}, "[]"},
+			{inventory.Filter{Attributes: []string{"chip_type=GPU"}}, "[g1]"},
+			{inventory.Filter{Attributes: []string{"chip_type", "performance.fp16=989000"}}, "[g1]"},
+			{inventory.Filter{Attributes: []string{"performance"}}, "[g1]"},
+			{inventory.Filter{Attributes: []string{"performance=989000"}}, "[]"},
+			{inventory.Filter{Attributes: []string{"chip_type=gpu"}}, "[]"},
+			{inventory.Filter{Type: "node", Attributes: []string{"chips.chip_model=H800", "architecture=amd64"}}, "[node:c1:m 3:x node:c1:m1 node:c1:m2 node:c2:m1]"},
+			{inventory.Filter{Attributes: []string{"nodes=3"}}, "[center:c1]"},
 		} {
 			same(t, fmt.Sprintf("%+v", x.f), fmt.Sprint(w.ids(t, ctx, x.f)), x.want)
 		}
 		for what, f := range map[string]inventory.Filter{
 			"type": {Type: "x"}, "parent": {ParentID: "a b"}, "platform": {PlatformID: "a:b"}, "center": {CenterID: "?"}, "region": {Region: "\x00"}, "state": {State: 6}, "label": {Labels: []string{"=a"}}, "labels": {Labels: make([]string, 9)},
+			"attribute": {Attributes: []string{"=GPU"}}, "attribute's member": {Attributes: []string{"a..b=1"}}, "attributes": {Attributes: make([]string, 9)},
 		} {
 			_, _, err := w.List(ctx, f, 0, "")
 			wantKind(t, "filter by "+what, err, fault.Invalid)
@@ -75,6 +84,28 @@ func TestView(t *testing.T) {
 		}
 		_, _, err := w.List(ctx, inventory.Filter{}, 1001, "")
 		wantKind(t, "page size", err, fault.Invalid)
+	})
+}
+
+// TestListAttributesPages: what has an attribute is found however far apart.
+func TestListAttributesPages(t *testing.T) {
+	each(t, func(t *testing.T, ctx context.Context, w *world) {
+		var all []inventory.Resource
+		for i := range 2500 {
+			r := network(fmt.Sprintf("n%04d", i), "")
+			if i%500 == 7 {
+				r.Attributes["specification"] = "rare"
+			}
+			all = append(all, r)
+		}
+		for part := range slices.Chunk(all, 1000) {
+			_, applied, err := w.Apply(ctx, part, false)
+			must(t, err)
+			if !applied {
+				t.Fatal("the batch was refused")
+			}
+		}
+		same(t, "rare ones", fmt.Sprint(w.ids(t, ctx, inventory.Filter{Attributes: []string{"specification=rare"}})), "[n0007 n0507 n1007 n1507 n2007]")
 	})
 }
 

@@ -123,7 +123,13 @@ func (a api) ListNodes(ctx context.Context, r *registryv1.ListNodesRequest) (*re
 	if err != nil {
 		return nil, err
 	}
-	return &registryv1.ListNodesResponse{Nodes: each(rows, nodeProto), NextPageToken: next}, nil
+	total := int64(len(rows))
+	if next != "" || r.GetPageToken() != "" {
+		if total, err = a.s.CountNodes(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	return &registryv1.ListNodesResponse{Nodes: each(rows, nodeProto), NextPageToken: next, Total: total}, nil
 }
 
 func (a api) CreateSpec(ctx context.Context, r *registryv1.CreateSpecRequest) (*registryv1.Spec, error) {

@@ -313,6 +313,25 @@ func (s *Service) ListNodes(ctx context.Context, f NodeFilter, size int32, token
 	return rows[:n], core.PageToken(last.CenterID, last.Name), nil
 }
 
+// CountNodes returns how many nodes pass the filter. It returns fault.Invalid.
+func (s *Service) CountNodes(ctx context.Context, f NodeFilter) (n int64, err error) {
+	where, args, err := f.where()
+	if err != nil {
+		return 0, err
+	}
+	text := `SELECT COUNT(*) FROM nodes n`
+	if len(where) > 0 {
+		text += " WHERE " + strings.Join(where, " AND ")
+	}
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		return tx.Query(ctx, text, args, func(row db.Row) error { return row.Scan(&n) })
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count nodes: %w", err)
+	}
+	return n, nil
+}
+
 // where checks the filter and makes conditions of it on nodes n.
 func (f NodeFilter) where() (where []string, args []any, err error) {
 	var c core.Check

@@ -405,11 +405,16 @@ func TestAPINodes(t *testing.T) {
 		wantMessage(t, "node", got, record)
 		list, err := c.ListNodes(ctx, &registryv1.ListNodesRequest{State: registryv1.NodeState_NODE_STATE_DRAINED, AcceleratorModel: "H800", Labels: []string{"rack=r1"}, AiCenterId: "c1"})
 		must(t, err)
-		wantMessage(t, "nodes", list, `{"nodes":[`+record+`]}`)
+		wantMessage(t, "nodes", list, `{"nodes":[`+record+`],"total":"1"}`)
 		page, err := c.ListNodes(ctx, &registryv1.ListNodesRequest{PageSize: 1})
 		must(t, err)
-		if len(page.GetNodes()) != 1 || page.GetNextPageToken() == "" {
+		if len(page.GetNodes()) != 1 || page.GetNextPageToken() == "" || page.GetTotal() != 2 {
 			t.Errorf("first page = %v", page)
+		}
+		last, err := c.ListNodes(ctx, &registryv1.ListNodesRequest{PageSize: 1, PageToken: page.GetNextPageToken(), AiCenterId: "c1", AcceleratorModel: "H800"})
+		must(t, err)
+		if len(last.GetNodes()) != 1 || last.GetNextPageToken() != "" || last.GetTotal() != 2 {
+			t.Errorf("last page = %v", last)
 		}
 		k, err := c.GetCenter(ctx, &registryv1.GetCenterRequest{AiCenterId: "c1"})
 		must(t, err)

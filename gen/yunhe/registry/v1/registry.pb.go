@@ -1868,6 +1868,8 @@ type ListNodesResponse struct {
 	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Nodes that match, on all pages.
+	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,6 +1916,13 @@ func (x *ListNodesResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListNodesResponse) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
 }
 
 type CreateSpecRequest struct {
@@ -2760,10 +2769,11 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"aiCenterId\x122\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x1c.yunhe.registry.v1.NodeStateR\x05state\x12+\n" +
 	"\x11accelerator_model\x18\x05 \x01(\tR\x10acceleratorModel\x12\x16\n" +
-	"\x06labels\x18\x06 \x03(\tR\x06labels\"j\n" +
+	"\x06labels\x18\x06 \x03(\tR\x06labels\"\x80\x01\n" +
 	"\x11ListNodesResponse\x12-\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x17.yunhe.registry.v1.NodeR\x05nodes\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"@\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\"@\n" +
 	"\x11CreateSpecRequest\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.yunhe.registry.v1.SpecR\x04spec\":\n" +
 	"\x0eGetSpecRequest\x12(\n" +

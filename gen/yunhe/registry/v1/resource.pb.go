@@ -1332,7 +1332,12 @@ type ListResourcesRequest struct {
 	Region     string        `protobuf:"bytes,7,opt,name=region,proto3" json:"region,omitempty"`
 	State      ResourceState `protobuf:"varint,8,opt,name=state,proto3,enum=yunhe.registry.v1.ResourceState" json:"state,omitempty"`
 	// Only what carries each of these labels: "name", or "name=value". At most 8.
-	Labels        []string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	Labels []string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Only what has each of these attributes: "chip_type=GPU", or "chip_type" of
+	// any value. Members of an object follow a dot, and of a list one element
+	// is enough: "chips.chip_model=H800". At most 8. A page may then have fewer
+	// resources than asked for although more follow.
+	Attributes    []string `protobuf:"bytes,10,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1426,6 +1431,13 @@ func (x *ListResourcesRequest) GetState() ResourceState {
 func (x *ListResourcesRequest) GetLabels() []string {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListResourcesRequest) GetAttributes() []string {
+	if x != nil {
+		return x.Attributes
 	}
 	return nil
 }
@@ -2326,7 +2338,7 @@ const file_yunhe_registry_v1_resource_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\v2\x1b.yunhe.registry.v1.ResourceR\bresource\"5\n" +
 	"\x12GetResourceRequest\x12\x1f\n" +
 	"\vresource_id\x18\x01 \x01(\tR\n" +
-	"resourceId\"\xae\x02\n" +
+	"resourceId\"\xce\x02\n" +
 	"\x14ListResourcesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2339,7 +2351,11 @@ const file_yunhe_registry_v1_resource_proto_rawDesc = "" +
 	"aiCenterId\x12\x16\n" +
 	"\x06region\x18\a \x01(\tR\x06region\x126\n" +
 	"\x05state\x18\b \x01(\x0e2 .yunhe.registry.v1.ResourceStateR\x05state\x12\x16\n" +
-	"\x06labels\x18\t \x03(\tR\x06labels\"z\n" +
+	"\x06labels\x18\t \x03(\tR\x06labels\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\n" +
+	" \x03(\tR\n" +
+	"attributes\"z\n" +
 	"\x15ListResourcesResponse\x129\n" +
 	"\tresources\x18\x01 \x03(\v2\x1b.yunhe.registry.v1.ResourceR\tresources\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"e\n" +
