@@ -127,7 +127,8 @@ export function serve({ socket, service, proto, methods }) {
       const [, called, name] = headers[":path"].split("/");
       const method = called === service && Object.hasOwn(methods, name) && methods[name];
       const parts = [];
-      for await (const part of stream) parts.push(part);
+      // What is not offered is said at once: a caller may wait for that before it says all.
+      if (method || !streams) for await (const part of stream) parts.push(part);
       const body = Buffer.concat(parts);
       if (!streams) {
         if (!method) throw new ConnectError("unimplemented", `${headers[":path"]} is not offered here`);
