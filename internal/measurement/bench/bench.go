@@ -40,15 +40,22 @@ var sink atomic.Uint64
 
 // together runs work on n threads for about span and returns how much was
 // done a second, by all. work does one piece and returns its size; it is
-// called again until the time is over. clock is what a second is measured by.
-func together(ctx context.Context, n int, span time.Duration, clock func() time.Duration, work func(worker int) float64) float64 {
+// called again until the time is over. With own, each thread's rate is by the
+// time it worked itself, and the rates are added; otherwise all that was done is
+// by the time from the first beginning to the last end, so that threads which
+// worked one after the other do not count as if they had worked together.
+func together(ctx context.Context, n int, span time.Duration, own bool, work func(worker int) float64) float64 {
 	if ctx.Err() != nil {
 		return 0
 	}
 	var wg, ready sync.WaitGroup
 	var stop atomic.Bool
 	start := make(chan struct{})
-	rates := make([]float64, n)
+	type share struct {
+		done, rate float64
+		begin, end time.Duration // on the wall
+	}
+	shares := make([]share, n)
 	ready.Add(n)
 	for i := range n {
 		wg.Go(func() {
@@ -57,11 +64,13 @@ func together(ctx context.Context, n int, span time.Duration, clock func() time.
 			work(i) // warm
 			ready.Done()
 			<-start
-			begin, done := clock(), 0.0
+			x := share{begin: wall()}
+			worked := busy()
 			for !stop.Load() {
-				done += work(i)
+				x.done += work(i)
 			}
-			rates[i] = done / max(clock()-begin, time.Microsecond).Seconds()
+			x.rate, x.end = x.done/max(busy()-worked, time.Microsecond).Seconds(), wall()
+			shares[i] = x
 		})
 	}
 	ready.Wait()
@@ -77,11 +86,14 @@ func together(ctx context.Context, n int, span time.Duration, clock func() time.
 	if ctx.Err() != nil {
 		return 0
 	}
-	sum := 0.0
-	for _, r := range rates {
-		sum += r
+	all := shares[0]
+	for _, x := range shares[1:] {
+		all = share{all.done + x.done, all.rate + x.rate, min(all.begin, x.begin), max(all.end, x.end)}
 	}
-	return sum
+	if own {
+		return all.rate
+	}
+	return all.done / max(all.end-all.begin, time.Microsecond).Seconds()
 }
 
 var started = time.Now()
@@ -93,7 +105,7 @@ func wall() time.Duration { return time.Since(started) }
 // cores work: shift, exclusive or, multiply, add. Its seconds are those that the
 // threads worked, not those they waited for another program to end its turn.
 func Integer(ctx context.Context, n int, span time.Duration) float64 {
-	return together(ctx, n, span, busy, func(i int) float64 {
+	return together(ctx, n, span, true, func(i int) float64 {
 		const rounds = 100_000
 		// Four independent chains, so that the core can do what it can at a time.
 		a, b, c, d := uint64(i)+1, uint64(i)+2, uint64(i)+3, uint64(i)+4
@@ -122,7 +134,7 @@ func Integer(ctx context.Context, n int, span time.Duration) float64 {
 // the architecture has it (arm64). math.FMA would ask on amd64 each time whether
 // this one does, and keep nothing in registers for that: a third of the speed.
 func Float(ctx context.Context, n int, span time.Duration) float64 {
-	return together(ctx, n, span, busy, func(i int) float64 {
+	return together(ctx, n, span, true, func(i int) float64 {
 		const rounds = 100_000
 		// Eight chains cover the latency of two units. The factors keep the
 		// values in range for ever.
@@ -158,7 +170,7 @@ func Triad(ctx context.Context, n int, bytes int64, span time.Duration, takes in
 	type part struct{ a, b, c []float64 }
 	parts := make([]part, n)
 	for range takes {
-		best = max(best, together(ctx, n, span, wall, func(i int) float64 {
+		best = max(best, together(ctx, n, span, false, func(i int) float64 {
 			p := &parts[i]
 			if p.a == nil { // by the worker: its memory is near it
 				*p = part{make([]float64, length), make([]float64, length), make([]float64, length)}
