@@ -103,6 +103,9 @@ func (p *platform) example(m method) object {
 		o["states"] = []any{"STATE_QUEUED"}
 	}
 	switch m.desc.Parent().FullName() {
+	case "yunhe.measurement.v1.MeasurementService":
+		put(o, object{"node": "", "run_id": "mrn_1", "ai_center_ids": []any{"c1", "c2"}, "settings": object{"policy": 1, "on_join": false, "every_days": 0, "version": 1,
+			"updated_at": "2026-01-01T00:00:00Z", "weights": []any{object{"indicator_id": "memory.bandwidth", "reference": 5000, "weight": 1, "per_core": false}}}})
 	case "yunhe.topology.v1.TopologyService":
 		topologyExample(m.name(), o)
 	case "yunhe.registry.v1.ResourceService":
