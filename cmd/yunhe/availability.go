@@ -309,7 +309,7 @@ func showReproduction(w io.Writer, color bool, r *availability.Reproduction) err
 	if err := t.Write(w, color); err != nil {
 		return err
 	}
-	for _, figure := range figures(r) {
+	for _, figure := range studyFigures(r) {
 		fmt.Fprintf(w, "\n%s (+ not reached)\n", figure.Title)
 		columns := []string{figure.X}
 		for _, s := range figure.Series {
@@ -334,7 +334,7 @@ func showReproduction(w io.Writer, color bool, r *availability.Reproduction) err
 	return nil
 }
 
-func figures(r *availability.Reproduction) []*chart.Chart {
+func studyFigures(r *availability.Reproduction) []*chart.Chart {
 	nine := &chart.Chart{Title: "Figure 9: microservices by availability required, 2 backups", X: "availability required", Y: "microservices"}
 	for _, t := range availability.PaperTargets {
 		nine.Ticks = append(nine.Ticks, rounded(t))
@@ -366,7 +366,7 @@ func (c *cli) drawFigures(dir string, r *availability.Reproduction) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for i, figure := range figures(r) {
+	for i, figure := range studyFigures(r) {
 		path := filepath.Join(dir, []string{"figure9.svg", "figure10.svg"}[i])
 		var b strings.Builder
 		if err := figure.Write(&b); err != nil {
