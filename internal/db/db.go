@@ -300,16 +300,6 @@ func IsDuplicate(err error) bool {
 	return false
 }
 
-// IsCheck reports whether err says that a CHECK of the schema does not hold.
-func IsCheck(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code == "23514"
-	}
-	var lite *sqlite.Error
-	return errors.As(err, &lite) && lite.Code() == sqlite3.SQLITE_CONSTRAINT_CHECK
-}
-
 // rewritten caches SQLite's form of each query text.
 var rewritten sync.Map
 

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"slices"
 	"time"
 )
 
@@ -41,3 +42,7 @@ const (
 	Fresh      = fresh
 	MaxKeys    = maxKeys
 )
+
+// Permissions returns every permission there is, sorted. "public" (no
+// credentials) and "self" (any caller) are not among them: they need none.
+func Permissions() []string { return slices.Clone(permissions) }

@@ -81,10 +81,6 @@ func only(keep func(string) bool) map[string]bool {
 	return m
 }
 
-// Permissions returns every permission there is, sorted. "public" (no
-// credentials) and "self" (any caller) are not among them: they need none.
-func Permissions() []string { return slices.Clone(permissions) }
-
 // Permissions returns what the role may do, sorted; nothing if there is no
 // such role.
 func (r Role) Permissions() []string { return slices.Sorted(maps.Keys(rolePermissions[r])) }

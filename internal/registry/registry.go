@@ -224,9 +224,7 @@ type SpecPrice struct {
 	Price  core.Fen
 }
 
-// ServiceTypes are the kinds of job a specification can support.
-func ServiceTypes() []string { return slices.Clone(serviceTypes) }
-
+// serviceTypes are the kinds of job a specification can support.
 var serviceTypes = []string{"interactive", "batch", "streaming", "others"}
 
 // Limits of what a record holds.
