@@ -124,7 +124,7 @@ func centerShowCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.print(result{msg: k, names: []string{k.GetAiCenterId()}, print: func(w io.Writer, color bool) error {
-				return c.showCenter(w, color, k, figures(cmd.Context(), a, k.GetAiCenterId(), ""))
+				return c.showCenter(w, color, k, presentFigures(cmd.Context(), a, k.GetAiCenterId(), ""))
 			}})
 		},
 	}

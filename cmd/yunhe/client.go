@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"yunhe.dev/yunhe/gen/yunhe/access/v1/accessv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
@@ -15,6 +16,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
@@ -37,6 +39,8 @@ type api struct {
 	topology  topologyv1connect.TopologyServiceClient
 
 	measurement measurementv1connect.MeasurementServiceClient
+	access      accessv1connect.AccessServiceClient
+	monitor     monitorv1connect.MonitorServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -78,6 +82,8 @@ func (c *cli) api() (*api, error) {
 		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
+		access:      accessv1connect.NewAccessServiceClient(hc, t.server, opts),
+		monitor:     monitorv1connect.NewMonitorServiceClient(hc, t.server, opts),
 	}, nil
 }
 

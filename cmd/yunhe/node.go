@@ -143,7 +143,7 @@ func nodeShowCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.print(result{msg: n, names: []string{n.GetAiCenterId() + " " + n.GetName()}, print: func(w io.Writer, color bool) error {
-				return c.showNode(w, color, n, figures(cmd.Context(), a, n.GetAiCenterId(), n.GetName()))
+				return c.showNode(w, color, n, presentFigures(cmd.Context(), a, n.GetAiCenterId(), n.GetName()))
 			}})
 		},
 	}

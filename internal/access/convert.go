@@ -2,10 +2,12 @@ package access
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -102,12 +104,32 @@ type Converted struct {
 	Problem string // why what matched was not used
 }
 
-// converter tries conversions in their order.
-type converter struct{ list []*Conversion }
+// converter tries conversions in their order. It is safe for concurrent use.
+type converter struct {
+	list []*Conversion
+
+	mu   sync.Mutex // guards memo
+	memo map[memoKey]match
+}
+
+// Sources say the same words again and again: those seen last are remembered.
+const maxMemo = 10_000
+
+type memoKey struct {
+	field Field
+	word  string
+}
+
+// match is the conversion that matches a word, nil if none does, and what it
+// makes of it; "" if that cannot be taken.
+type match struct {
+	by   *Conversion
+	word string
+}
 
 // newConverter takes those that apply to a source.
 func newConverter(all []*Conversion, source string) *converter {
-	k := &converter{}
+	k := &converter{memo: map[memoKey]match{}}
 	for _, c := range all {
 		if c.Enabled && (c.Source == "" || c.Source == source) {
 			k.list = append(k.list, c)
@@ -120,37 +142,58 @@ func newConverter(all []*Conversion, source string) *converter {
 	return k
 }
 
+func (k *converter) find(f Field, word string) match {
+	key := memoKey{f, word}
+	k.mu.Lock()
+	m, ok := k.memo[key]
+	k.mu.Unlock()
+	if ok {
+		return m
+	}
+	for _, c := range k.list {
+		if c.Field != f {
+			continue
+		}
+		if at := c.re.FindStringSubmatchIndex(word); at != nil {
+			m.by = c
+			if to := strings.TrimSpace(string(c.re.ExpandString(nil, c.Replace, word, at))); isWord(f, to) {
+				m.word = to
+			}
+			break
+		}
+	}
+	k.mu.Lock()
+	if len(k.memo) >= maxMemo {
+		clear(k.memo)
+	}
+	k.memo[key] = m
+	k.mu.Unlock()
+	return m
+}
+
 // convert converts an item. What cannot be taken leaves it as it is.
 func (k *converter) convert(in Item) Converted {
 	out := Converted{In: in, Out: in}
 	if len(in.Value) > 2*maxWord || in.Value == "" {
 		return out
 	}
-	for _, c := range k.list {
-		if c.Field != in.Field {
-			continue
-		}
-		m := c.re.FindStringSubmatchIndex(in.Value)
-		if m == nil {
-			continue
-		}
-		out.By = c.ID
-		word := string(c.re.ExpandString(nil, c.Replace, in.Value, m))
-		if word = strings.TrimSpace(word); !isWord(in.Field, word) {
-			out.Problem = "it becomes a word that cannot be taken: " + clip(word)
-			return out
-		}
-		amount := in.Amount
-		if in.Field == Resource {
-			var ok bool
-			if amount, ok = scale(in.Amount, max(c.Times, 1), max(c.Per, 1)); !ok {
-				out.Problem = "its amount becomes one that cannot be taken"
-				return out
-			}
-		}
-		out.Out.Value, out.Out.Amount = word, amount
+	m := k.find(in.Field, in.Value)
+	if m.by == nil {
 		return out
 	}
+	if out.By = m.by.ID; m.word == "" {
+		out.Problem = "it becomes a word that cannot be taken"
+		return out
+	}
+	amount := in.Amount
+	if in.Field == Resource {
+		var ok bool
+		if amount, ok = scale(in.Amount, max(m.by.Times, 1), max(m.by.Per, 1)); !ok {
+			out.Problem = "its amount becomes one that cannot be taken"
+			return out
+		}
+	}
+	out.Out.Value, out.Out.Amount = m.word, amount
 	return out
 }
 
@@ -243,12 +286,8 @@ func (k *converter) labels(in map[string]string) map[string]string {
 		}
 		out[to] = value
 	}
-	return out
-}
-
-func clip(s string) string {
-	if len(s) > 64 {
-		s = strings.ToValidUTF8(s[:64], "") + "…"
+	if maps.Equal(out, in) {
+		return nil
 	}
-	return `"` + s + `"`
+	return out
 }

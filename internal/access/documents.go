@@ -177,31 +177,33 @@ func (s *Service) put(ctx context.Context, kind int64, id string, version int64,
 		case found && version != old.version:
 			return fault.New(fault.Conflict, "%s %s has version %d, not %d: it was changed meanwhile; read it and try again", nouns[kind], id, old.version, version)
 		}
-		return s.write(ctx, tx, next, found)
+		next.version, err = s.write(ctx, tx, next, found)
+		return err
 	})
 	return next, err
 }
 
-// write stores the next version of a document with its audit event.
-func (s *Service) write(ctx context.Context, tx *db.Tx, d document, found bool) error {
+// write stores the next version of a document with its audit event, and
+// returns which it is.
+func (s *Service) write(ctx context.Context, tx *db.Tx, d document, found bool) (version int64, err error) {
 	if !found && d.body != "" {
 		n, err := count(ctx, tx, `SELECT COUNT(*) FROM access_documents WHERE kind = $1`, d.kind)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if n >= maxDocuments {
-			return fault.New(fault.Exhausted, "there are %d %ss, which is the most", n, nouns[d.kind])
+			return 0, fault.New(fault.Exhausted, "there are %d %ss, which is the most", n, nouns[d.kind])
 		}
 	}
 	last, err := count(ctx, tx, `SELECT COALESCE(MAX(version), 0) FROM access_versions WHERE kind = $1 AND id = $2`, d.kind, d.id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	d.version = last + 1
 	if err := writeDocument(ctx, tx, d, false); err != nil {
-		return err
+		return 0, err
 	}
-	return s.ids.AuditTx(ctx, tx, d.id)
+	return d.version, s.ids.AuditTx(ctx, tx, d.id)
 }
 
 // change runs a change of the library and has it read anew.
@@ -251,7 +253,8 @@ func (s *Service) remove(ctx context.Context, kind int64, path, id string) error
 		if !found {
 			return noDocument(kind, id)
 		}
-		return s.write(ctx, tx, document{kind: kind, id: id, at: db.Micros(tx.Now), by: core.CallerFrom(ctx).UserID}, true)
+		_, err = s.write(ctx, tx, document{kind: kind, id: id, at: db.Micros(tx.Now), by: core.CallerFrom(ctx).UserID}, true)
+		return err
 	})
 }
 
@@ -301,10 +304,7 @@ func (s *Service) restore(ctx context.Context, kind int64, id string, version in
 			next = old
 			return s.ids.AuditTx(ctx, tx, id)
 		}
-		if err := s.write(ctx, tx, next, have); err != nil {
-			return err
-		}
-		next, _, err = readDocument(ctx, tx, kind, id)
+		next.version, err = s.write(ctx, tx, next, have)
 		return err
 	})
 	return next, err

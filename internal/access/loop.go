@@ -324,6 +324,11 @@ func (s *Service) report(ctx context.Context, id string) (*Report, expr.Facts, *
 		r.ChangedAt = stored[0].ChangedAt
 	}
 	res, err := s.inv.Get(platform(ctx), id)
+	if fault.KindOf(err) == fault.NotFound && registered(id) { // the ID of a center alone will do
+		if k, kerr := s.inv.Get(platform(ctx), inventory.CenterID(id)); kerr == nil {
+			return s.report(ctx, k.ID)
+		}
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

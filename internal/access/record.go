@@ -43,7 +43,7 @@ func guide(plugin string) string {
 	if plugin == "" {
 		return "/connect"
 	}
-	return "/connect?kind=" + plugin
+	return "/connect?plugin=" + plugin
 }
 
 // centerRecord is the record of a center; v knows it.
@@ -199,6 +199,7 @@ func (s *Service) Record(ctx context.Context, id string) (*Record, error) {
 		return nil, err
 	}
 	var r Record
+	id = rep.ResourceID
 	switch rep.Kind {
 	case Center:
 		lib, err := s.load(ctx)
@@ -224,8 +225,8 @@ var apiSteps = map[string]string{
 	"yunhe.adapters.v1.AdapterService/CreateJoinToken": "join_token", "yunhe.adapters.v1.AdapterService/RemoveGateway": "removed",
 	"yunhe.adapters.v1.AdapterService/CreateInstance": "configured", "yunhe.adapters.v1.AdapterService/UpdateInstance": "configured",
 	"yunhe.adapters.v1.AdapterService/DeleteInstance": "removed", "yunhe.registry.v1.RegistryService/CreateCenter": "registered",
-	"yunhe.registry.v1.RegistryService/DeleteCenter": "removed", "yunhe.inventory.v1.InventoryService/CreateResource": "registered",
-	"yunhe.inventory.v1.InventoryService/UpdateResource": "configured", "yunhe.inventory.v1.InventoryService/DeleteResource": "removed",
+	"yunhe.registry.v1.RegistryService/DeleteCenter": "removed", "yunhe.registry.v1.ResourceService/CreateResource": "registered",
+	"yunhe.registry.v1.ResourceService/UpdateResource": "configured", "yunhe.registry.v1.ResourceService/DeleteResource": "removed",
 }
 
 // steps returns the log of an access, latest first: what is in the audit
@@ -239,7 +240,7 @@ func (s *Service) steps(ctx context.Context, id string) (out []Step, err error) 
 	if err != nil {
 		return nil, err
 	}
-	events, _, err := s.ids.ListEvents(platform(ctx), identity.EventFilter{Subject: subject}, maxSteps, "")
+	events, _, err := s.ids.ListEvents(ctx, identity.EventFilter{Subject: subject}, maxSteps, "")
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,22 @@ func (s *Server) normalize(next http.Handler) http.Handler {
 	})
 }
 
+// keepColons lets a path name what has a colon in its name, written %3A: the
+// transcoder takes a colon that it sees for the beginning of a verb, and
+// decodes the rest of the path itself.
+func keepColons(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(strings.ToUpper(r.URL.RawPath), "%3A") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c, u := *r, *r.URL
+		u.Path, u.RawPath = strings.NewReplacer("%", "%25", ":", "%3A").Replace(u.Path), ""
+		c.URL = &u
+		next.ServeHTTP(w, &c)
+	})
+}
+
 // jsonErrors gives the plain-text refusals of the RPC libraries, which come
 // before there is a method, the shape of every other error.
 func (s *Server) jsonErrors(next http.Handler) http.Handler {

@@ -217,7 +217,7 @@ func (s *Server) Handler() (http.Handler, error) {
 	for _, n := range s.names {
 		s.mux.Handle("/"+n+"/", s.jsonErrors(t))
 	}
-	s.mux.Handle("/v1/", s.normalize(t))
+	s.mux.Handle("/v1/", keepColons(s.normalize(t)))
 	// What is below these is never a page of the console.
 	for _, prefix := range []string{"/openapi/", "/scheduler/"} {
 		s.mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) { FailEnvelope(w, r, noSuchPath(r)) })
