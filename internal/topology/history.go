@@ -102,6 +102,10 @@ func checkItem(c *core.Check, path, id string) {
 	checkVertex(c, path, id)
 }
 
+// ended is true of versions after which there is nothing. The first half is
+// the index's own condition, which SQLite does not conclude from the second.
+const ended = "v.closed > 0 AND v.closed = 3"
+
 // seqs are the revisions of a span: after the first, up to the last.
 type seqs struct{ after, last head }
 
@@ -156,7 +160,7 @@ func (s *Service) Changes(ctx context.Context, f ChangeFilter, size int32, token
 			return err
 		}
 		// A change is a version that begins, or one that ends with nothing after.
-		for _, of := range []struct{ column, more string }{{"from_seq", ""}, {"until_seq", "v.closed = 3"}} {
+		for _, of := range []struct{ column, more string }{{"from_seq", ""}, {"until_seq", ended}} {
 			q := &condition{}
 			q.and("v." + of.column + " > " + q.param(between.after.seq))
 			q.and("v." + of.column + " <= " + q.param(between.last.seq))
@@ -282,7 +286,7 @@ func (s *Service) Density(ctx context.Context, sp Span, buckets int32, center st
 		if err != nil {
 			return err
 		}
-		for _, of := range []struct{ column, time, kind, more string }{{"from_seq", "valid_from", "opened", ""}, {"until_seq", "valid_until", "closed", "v.closed = 3"}} {
+		for _, of := range []struct{ column, time, kind, more string }{{"from_seq", "valid_from", "opened", ""}, {"until_seq", "valid_until", "closed", ended}} {
 			q := &condition{}
 			q.and("v." + of.column + " > " + q.param(between.after.seq))
 			q.and("v." + of.column + " <= " + q.param(between.last.seq))

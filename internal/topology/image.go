@@ -48,7 +48,7 @@ func (s *Service) refresh(ctx context.Context) error {
 			open, err = readVersions(ctx, tx, `WHERE v.closed = 0`)
 			return err
 		}
-		if gone, err = readVersions(ctx, tx, `WHERE v.closed = 3 AND v.until_seq > $1`, have.seq); err != nil {
+		if gone, err = readVersions(ctx, tx, `WHERE `+ended+` AND v.until_seq > $1`, have.seq); err != nil {
 			return err
 		}
 		open, err = readVersions(ctx, tx, `WHERE v.closed = 0 AND v.from_seq > $1`, have.seq)

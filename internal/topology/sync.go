@@ -37,6 +37,7 @@ const (
 type watch struct {
 	nodes map[string]map[string]time.Time // when they changed, as last recorded
 	tree  map[string]time.Time            // the same of registered resources
+	at    map[string]string               // what centers are placed below
 	paths map[[2]string]bool              // measured; nil: not known
 
 	mu sync.Mutex // guards the fields below
@@ -177,19 +178,19 @@ func (w *wanted) tree(ctx context.Context, resources bool) error {
 	if err != nil {
 		return err
 	}
-	resources = resources || s.watch.tree == nil
-	changed, places, err := s.inv.Marks(ctx)
-	if err != nil {
-		return err
-	}
-	if resources || !sameMarks(changed, s.watch.tree) {
+	if resources = resources || s.watch.tree == nil; resources {
+		changed, places, err := s.inv.Marks(ctx)
+		if err != nil {
+			return err
+		}
 		if err := w.resources(ctx, changed); err != nil {
 			return err
 		}
+		s.watch.at = places
 	}
 	regions := map[string]bool{}
 	for _, k := range snap.Centers {
-		r := centerRecord(k, places[k.ID])
+		r := centerRecord(k, s.watch.at[k.ID])
 		if strings.HasPrefix(r.Parent, regionPrefix) {
 			regions[k.Region] = true
 		}
@@ -222,18 +223,6 @@ func (w *wanted) tree(ctx context.Context, resources bool) error {
 		return it.Level == LevelRegion || it.Level == LevelCenter
 	})
 	return nil
-}
-
-func sameMarks(a, b map[string]time.Time) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for id, t := range a {
-		if o, ok := b[id]; !ok || !o.Equal(t) {
-			return false
-		}
-	}
-	return true
 }
 
 // resources wants the registered resources that changed since they were
