@@ -384,6 +384,35 @@ func (f *fakeAPI) StopJob(_ context.Context, req *jobsv1.StopJobRequest) (*jobsv
 	return proto.CloneOf(job), nil
 }
 
+func (f *fakeAPI) PauseJob(_ context.Context, req *jobsv1.PauseJobRequest) (*jobsv1.Job, error) {
+	return f.pause(req.GetJobId(), true)
+}
+
+func (f *fakeAPI) ResumeJob(_ context.Context, req *jobsv1.ResumeJobRequest) (*jobsv1.Job, error) {
+	return f.pause(req.GetJobId(), false)
+}
+
+// pause notes the wish; only what waits is in that state at once.
+func (f *fakeAPI) pause(id string, on bool) (*jobsv1.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	job := f.find(id)
+	switch {
+	case job == nil:
+		return nil, missing("job", id)
+	case ended(job.GetState()):
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("job %q has ended", id))
+	case job.GetPauseAsked() != on:
+		f.change(job, func() {
+			job.PauseAsked = on
+			if on && job.GetState() == jobsv1.State_STATE_QUEUED {
+				job.State = jobsv1.State_STATE_PAUSED
+			}
+		})
+	}
+	return proto.CloneOf(job), nil
+}
+
 func (f *fakeAPI) DeleteJob(_ context.Context, req *jobsv1.DeleteJobRequest) (*jobsv1.DeleteJobResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -65,7 +65,6 @@ The job's record keeps nothing of it; the audit log says who ran what.`,
 	cmd.Flags().Lookup("replica").DefValue = "0"
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "pass on standard input")
 	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal")
-	cmd.Flags().SetInterspersed(false) // what follows the job is the command's
 	return cmd
 }
 
