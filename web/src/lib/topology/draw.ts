@@ -90,7 +90,8 @@ export function draw(pen: Pen, scene: Scene, camera: Camera, size: Size, text: T
   }
   if (chosen) for (const i of chosen) if (links.has(i)) drawLink(pen, scene, camera, size, i, 1);
   const labeled = chosen ? [...links].filter((i) => chosen.has(i)) : links.size <= LABELED_LINKS ? [...links] : [];
-  for (const i of labeled.slice(0, 40)) labelLink(pen, scene, camera, size, text, i);
+  const taken: Box[] = [];
+  for (const i of labeled.slice(0, 40)) labelLink(pen, scene, camera, size, text, i, taken);
   outline(pen, scene, camera, size, hover, 1.5, scene.palette.muted);
   outline(pen, scene, camera, size, scene.selected, 2.5, scene.palette.accent);
   return stats;
@@ -270,12 +271,12 @@ function widthOf(link: Link): number {
   return Math.min(3.6, Math.max(1.2, 1.2 + Math.log10(link.bandwidth / 1e9) * 0.9));
 }
 
-function labelLink(pen: Pen, scene: Scene, camera: Camera, size: Size, text: Text, index: number): void {
+function labelLink(pen: Pen, scene: Scene, camera: Camera, size: Size, text: Text, index: number, taken: Box[]): void {
   const link = scene.graph.links[index];
   const curve = link && curveOf(scene, camera, size, link);
   if (!link || !curve || link.latency === undefined) return;
   const value = scene.words.latency(link.latency);
-  // The first place along the way at which no tile is.
+  // The first place along the way at which no tile and no other label is.
   for (const t of [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74]) {
     const x = (1 - t) ** 2 * curve.x0 + 2 * (1 - t) * t * curve.cx + t * t * curve.x1;
     const y = (1 - t) ** 2 * curve.y0 + 2 * (1 - t) * t * curve.cy + t * t * curve.y1;
@@ -284,11 +285,14 @@ function labelLink(pen: Pen, scene: Scene, camera: Camera, size: Size, text: Tex
     const [wx0, wy0] = toWorld(camera, size, x - w / 2, y - 9);
     const [wx1, wy1] = toWorld(camera, size, x + w / 2, y + 9);
     if (!scene.selected && scene.layout.index.meets(wx0, wy0, wx1, wy1, () => true)) continue;
+    const box = { x: x - w / 2, y: y - 9, w, h: 18 };
+    if (taken.some((b) => box.x < b.x + b.w && b.x < box.x + w && box.y < b.y + b.h && b.y < box.y + 18)) continue;
+    taken.push(box);
     pen.fillStyle = scene.palette.tile;
     pen.strokeStyle = scene.palette.tileLine;
     pen.lineWidth = 1;
     pen.beginPath();
-    pen.roundRect(x - w / 2, y - 9, w, 18, 9);
+    pen.roundRect(box.x, box.y, w, 18, 9);
     pen.fill();
     pen.stroke();
     text.draw(value, x, y, { px: 11, color: scene.palette.text, width: w, center: true });

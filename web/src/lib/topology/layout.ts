@@ -43,6 +43,8 @@ export type Memory = Map<string, Slots>;
 
 /** Longitude is shortened as at this latitude, wherever places are. */
 const SHORTEN = Math.cos((35 * Math.PI) / 180);
+/** How much wider than high a picture should be. */
+const WIDE = 1.5;
 const PAD = 10;
 
 export function layOut(graph: Graph, memory: Memory = new Map()): Layout {
@@ -214,10 +216,16 @@ function itemOfFrame(g: number, graph: Graph, tree: Tree, frames: Frame[]): Item
 // Turns positions on the map into wishes of a density at which little is pushed aside.
 function wishes(items: readonly Item[]): Wish[] {
   const located = items.filter((i) => i.geo.longitude !== undefined && i.geo.latitude !== undefined);
-  const xs = located.map((i) => (i.geo.longitude ?? 0) * SHORTEN);
   const ys = located.map((i) => -(i.geo.latitude ?? 0));
-  const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   const [y0, y1] = [Math.min(...ys), Math.max(...ys)];
+  const plain = located.map((i) => (i.geo.longitude ?? 0) * SHORTEN);
+  const wide = Math.max(...plain) - Math.min(...plain);
+  // A network that is higher than wide is widened towards the shape of the view.
+  const wider =
+    wide > 1e-6 ? 2 ** (Math.round(2 * Math.log2(Math.min(2, Math.max(1, (WIDE * (y1 - y0)) / wide)))) / 2) : 1;
+  const east = (g: Geo) => (g.longitude ?? 0) * SHORTEN * wider;
+  const xs = located.map((i) => east(i.geo));
+  const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   if (located.length < 2 || (x1 - x0 < 1e-6 && y1 - y0 < 1e-6)) {
     return items.map(({ box }) => ({ w: box.w, h: box.h }));
   }
@@ -236,7 +244,7 @@ function wishes(items: readonly Item[]): Wish[] {
     w: box.w,
     h: box.h,
     ...(geo.longitude !== undefined && geo.latitude !== undefined
-      ? { x: (geo.longitude * SHORTEN - midX) * scale, y: (-geo.latitude - midY) * scale }
+      ? { x: (east(geo) - midX) * scale, y: (-geo.latitude - midY) * scale }
       : {}),
   }));
 }
