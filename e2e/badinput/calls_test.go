@@ -112,6 +112,10 @@ func (p *platform) example(m method) object {
 		resourceExample(m.name(), o)
 	case "yunhe.tags.v1.TagService":
 		tagExample(m.name(), o)
+	case "yunhe.access.v1.AccessService":
+		accessExample(m.name(), o)
+	case "yunhe.monitor.v1.MonitorService":
+		put(o, object{"node": "n1", "ai_center_id": "c1"})
 	}
 	return o
 }
@@ -158,6 +162,25 @@ func tagExample(name string, o object) {
 	})
 	if strings.HasPrefix(name, "Delete") { // the others need what is there
 		put(o, object{"key": "k9", "group_id": "g9"})
+	}
+}
+
+// accessExample puts into o a rule, a conversion, and a center.
+func accessExample(name string, o object) {
+	put(o, object{
+		"resource_id": "center:c1", "source": "gateway", "kind": 1, "id": "center-region", "version": 1,
+		"rule": object{"rule_id": "a1", "title": "One", "title_zh": "x", "kind": "RESOURCE_KIND_CENTER", "severity": "SEVERITY_MAJOR", "applies": "true", "known": "true", "condition": "region != \"\"",
+			"message": "m", "enabled": false, "version": 0, "updated_at": "2026-01-01T00:00:00Z", "updated_by": "x"},
+		"conversion": object{"conversion_id": "a1", "title": "One", "source": "gateway", "field": "FIELD_RESOURCE", "match": "x(.*)", "replace": "y$1", "times": 2, "per": 3, "priority": 1, "enabled": false,
+			"version": 0, "updated_at": "2026-01-01T00:00:00Z", "updated_by": "x"},
+		"items":    []any{object{"field": "FIELD_RESOURCE", "value": "x1", "amount": 6}},
+		"settings": object{"enforce": false}, "compliance": 1, "status": 1, "page_token": "",
+	})
+	switch name {
+	case "DeleteAccessRule":
+		o["rule_id"] = "cloud-version"
+	case "DeleteConversion":
+		o["conversion_id"] = "region-cn"
 	}
 }
 
