@@ -491,8 +491,32 @@ func TestPicture(t *testing.T) {
 		Capacity:     map[string]int64{core.CPU: 64000, core.Memory: 1 << 38, "gpu": 8},
 		Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: "H200 SXM 141GB", Count: 8, MemoryBytes: 141 << 30, Resource: "gpu"}, {Vendor: "X", Model: "Odd 1", Count: 2, Resource: "gpu"}},
 		Labels:       map[string]string{"cpu.model": "Xeon", "cpu.mhz": "3500", "network.mbps": "200000", "cpu.feature.avx2": "true", "cpu.feature.fma": "true"}}
-	must(t, c.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: c.Inventory(), Node: node, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), CpuBusyPermille: 250,
-		MemoryBusyBytes: 1 << 30, MemoryTotalBytes: 4 << 30, StorageBusyBytes: 1, StorageTotalBytes: 3}}, &adapterv1.HeartbeatResponse{}))
+	live := &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), CpuBusyPermille: 250, MemoryBusyBytes: 1 << 30, MemoryTotalBytes: 4 << 30, StorageBusyBytes: 1, StorageTotalBytes: 3,
+		Storage: &adapterv1.StorageUse{Reads: 7, ReadBytes: 700}, Network: &adapterv1.NetworkUse{ReceivedBytes: 1000, SentBytes: 2000},
+		Paths: []*adapterv1.Path{{Peer: "platform", LatencyMicroseconds: 400}}}
+	beat := func() {
+		live.MeasuredAt = timestamppb.Now()
+		must(t, c.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: c.Inventory(), Node: node, Measurement: live}, &adapterv1.HeartbeatResponse{}))
+	}
+	beat()
+	// What it does now, from the samples. The center's own beats, without these
+	// figures, come in between: it is told again.
+	for at, want := range map[[2]string]float64{{"network.received", ""}: 1000, {"network.sent", ""}: 2000, {"storage.reads", ""}: 7, {"path.latency", "platform"}: 0.0004} {
+		var v measurement.Value
+		apptest.Until(t, fmt.Sprint(at, " is known"), func() bool {
+			p, err := a.Measurement.Picture(ctx, "c1", false)
+			must(t, err)
+			found := false
+			if v, found = value(p, at[0], "", at[1]); !found {
+				beat()
+			}
+			return found
+		})
+		if v.Number != want || v.Origin != measurement.Measured {
+			t.Errorf("%v: %+v, want %g", at, v, want)
+		}
+	}
+	beat()
 	p, err := a.Measurement.Picture(ctx, "c1", true)
 	must(t, err)
 	for at, want := range map[[3]string]string{
