@@ -81,7 +81,7 @@ type DriverServiceClient interface {
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
 	// Suspends running attempts and resumes suspended ones, which go on where they
-	// stood; their time limit does not count the time between. What is in the asked
+	// stood; their time limit should not count the time between. What is in the asked
 	// state already, has ended or is not known is left as it is. Observe tells
 	// what became of it. Offered with FEATURE_SUSPEND.
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
@@ -282,7 +282,7 @@ type DriverServiceHandler interface {
 	// the first byte while the attempt has not ended.
 	ReadLog(context.Context, *v1.ReadLogRequest) (*v1.ReadLogResponse, error)
 	// Suspends running attempts and resumes suspended ones, which go on where they
-	// stood; their time limit does not count the time between. What is in the asked
+	// stood; their time limit should not count the time between. What is in the asked
 	// state already, has ended or is not known is left as it is. Observe tells
 	// what became of it. Offered with FEATURE_SUSPEND.
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)

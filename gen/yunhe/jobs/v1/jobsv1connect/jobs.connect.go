@@ -82,7 +82,7 @@ type JobServiceClient interface {
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
 	// Pauses a job: replicas that wait are not placed, those that run stand still
 	// where they are and keep what they hold, which is billed as if they ran;
-	// their timeout does not count the time. The job is PAUSED once none of its
+	// their timeout does not count the time where the center can help it. The job is PAUSED once none of its
 	// replicas runs; until then pause_asked says that it is on the way. Fails
 	// with CONFLICT, changing nothing, if the job is ending or has ended, or has
 	// runs at centers that cannot pause, which are named. A paused job is
@@ -353,7 +353,7 @@ type JobServiceHandler interface {
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
 	// Pauses a job: replicas that wait are not placed, those that run stand still
 	// where they are and keep what they hold, which is billed as if they ran;
-	// their timeout does not count the time. The job is PAUSED once none of its
+	// their timeout does not count the time where the center can help it. The job is PAUSED once none of its
 	// replicas runs; until then pause_asked says that it is on the way. Fails
 	// with CONFLICT, changing nothing, if the job is ending or has ended, or has
 	// runs at centers that cannot pause, which are named. A paused job is

@@ -1904,7 +1904,7 @@ export const DriverService: GenService<{
   },
   /**
    * Suspends running attempts and resumes suspended ones, which go on where they
-   * stood; their time limit does not count the time between. What is in the asked
+   * stood; their time limit should not count the time between. What is in the asked
    * state already, has ended or is not known is left as it is. Observe tells
    * what became of it. Offered with FEATURE_SUSPEND.
    *

@@ -1308,7 +1308,7 @@ export const JobService: GenService<{
   /**
    * Pauses a job: replicas that wait are not placed, those that run stand still
    * where they are and keep what they hold, which is billed as if they ran;
-   * their timeout does not count the time. The job is PAUSED once none of its
+   * their timeout does not count the time where the center can help it. The job is PAUSED once none of its
    * replicas runs; until then pause_asked says that it is on the way. Fails
    * with CONFLICT, changing nothing, if the job is ending or has ended, or has
    * runs at centers that cannot pause, which are named. A paused job is
