@@ -117,6 +117,7 @@ func TestValidate(t *testing.T) {
 		"too many replicas":   {func(c *app.Config) { c.Bus.Replicas = 6 }, "bus.replicas", "between 0 and 5, got 6"},
 		"another database":    {func(c *app.Config) { c.Database.URL = "mysql://user:secret@h/d" }, "database.url", "mysql://"},
 		"time that runs back": {func(c *app.Config) { c.Samples.Retention = -time.Hour }, "samples.retention", "-1h"},
+		"history too short":   {func(c *app.Config) { c.Topology.History = time.Minute }, "topology.history", "1m0s"},
 		"unknown role": {func(c *app.Config) {
 			c.Database.URL, c.Bus.URL = "postgres://x", "nats://x"
 			c.Roles = []string{"api", "boss"}
