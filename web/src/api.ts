@@ -1,6 +1,7 @@
 // The one door to the platform: transport, clients and the caller's key.
 import { type Client, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
+import { AccessService } from "./gen/yunhe/access/v1/access_pb";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
 import { AlarmService } from "./gen/yunhe/alarms/v1/alarms_pb";
 import { ControlService } from "./gen/yunhe/control/v1/control_pb";
@@ -49,6 +50,7 @@ const authorize: Interceptor = (next) => (request) => {
 };
 
 export interface Clients {
+  access: Client<typeof AccessService>;
   identity: Client<typeof IdentityService>;
   registry: Client<typeof RegistryService>;
   jobs: Client<typeof JobService>;
@@ -65,6 +67,7 @@ export interface Clients {
 /** Clients of every service over one transport. */
 export function createClients(transport: Transport): Clients {
   return {
+    access: createClient(AccessService, transport),
     identity: createClient(IdentityService, transport),
     registry: createClient(RegistryService, transport),
     jobs: createClient(JobService, transport),

@@ -129,6 +129,7 @@ function consoleRouter() {
         { path: "alarms", lazy: async () => ({ Component: (await import("./pages/Alarms")).Alarms }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
         { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
+        { path: "access", lazy: async () => ({ Component: (await import("./pages/Access")).Access }) },
         { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },
         {
           path: "plugins/:name",

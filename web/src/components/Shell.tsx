@@ -12,6 +12,7 @@ import {
   LogoutOutlined,
   MoonOutlined,
   ProfileOutlined,
+  SafetyCertificateOutlined,
   SlidersOutlined,
   SunOutlined,
   TeamOutlined,
@@ -102,7 +103,12 @@ function Navigation() {
         item("/topology", <DeploymentUnitOutlined aria-hidden />, t("nav.topology")),
         item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
         item("/nodes", <ClusterOutlined aria-hidden />, t("nav.nodes")),
-        ...(can("adapters.read") ? [item("/plugins", <ApiOutlined aria-hidden />, t("nav.plugins"))] : []),
+        ...(can("adapters.read")
+          ? [
+              item("/plugins", <ApiOutlined aria-hidden />, t("nav.plugins")),
+              item("/access", <SafetyCertificateOutlined aria-hidden />, t("nav.access")),
+            ]
+          : []),
         item("/specs", <AppstoreOutlined aria-hidden />, t("nav.specs")),
         item("/images", <CodeSandboxOutlined aria-hidden />, t("nav.images")),
       ],

@@ -6,6 +6,7 @@ import { useCallback, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "react-router";
 import { call } from "../api";
+import { AccessReportView } from "../components/AccessBits";
 import {
   CenterTag,
   Copyable,
@@ -69,6 +70,8 @@ export function CenterDetail() {
             {can("adapters.read") && <Connection center={data} />}
             {data.nodes && <NodesHere center={data} />}
             {can("monitor.read") && <Charts id={data.aiCenterId} />}
+            {can("monitor.read") && <MeasuredCharts id={data.aiCenterId} />}
+            <AccessPanel id={data.aiCenterId} />
             <MeasurementCard centerId={data.aiCenterId} />
             <Offers id={data.aiCenterId} />
             <JobsHere id={data.aiCenterId} />
@@ -400,6 +403,65 @@ function Charts({ id }: { id: string }) {
             label={t("center.replicas")}
           />
         </div>
+      </div>
+    </Panel>
+  );
+}
+
+function AccessPanel({ id }: { id: string }) {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  if (!can("adapters.read")) return null;
+  return (
+    <Panel title={t("nav.access")}>
+      <AccessReportView resourceId={`center:${id}`} />
+    </Panel>
+  );
+}
+
+// What the center measures of its paths, storage and network.
+function MeasuredCharts({ id }: { id: string }) {
+  const { t } = useTranslation();
+  const [window, setWindow] = useState(3600);
+  const which = selector(id).replace("{center=", "{ai_center_id=");
+  const peer = useCallback((labels: Record<string, string>) => labels.peer ?? "", []);
+  const way = useCallback(
+    (labels: Record<string, string>) => t(labels.kind === "in" ? "access.in" : "access.out"),
+    [t],
+  );
+  const charts = [
+    {
+      key: "latency",
+      title: t("access.latency"),
+      query: `1000 * yunhe_path_latency_seconds${which}`,
+      format: (v: number) => `${v.toFixed(v < 10 ? 2 : 0)} ms`,
+      nameOf: peer,
+    },
+    {
+      key: "loss",
+      title: t("access.loss"),
+      query: `100 * yunhe_path_loss_ratio${which}`,
+      format: (v: number) => `${v.toFixed(1)}%`,
+      nameOf: peer,
+    },
+    {
+      key: "storage",
+      title: t("access.storageChart"),
+      query: `label_replace(yunhe_storage_read_bytes_per_second${which}, "kind", "in", "", "") or label_replace(yunhe_storage_written_bytes_per_second${which}, "kind", "out", "", "")`,
+      format: formatBytes,
+      bytes: true,
+      nameOf: way,
+    },
+  ];
+  return (
+    <Panel title={t("access.measured")} extra={<WindowSwitch value={window} onChange={setWindow} />}>
+      <div className="yh-charts-3">
+        {charts.map(({ key, title, ...chart }) => (
+          <div key={key}>
+            <h3>{title}</h3>
+            <RangeChart {...chart} windowSeconds={window} height={200} label={title} />
+          </div>
+        ))}
       </div>
     </Panel>
   );

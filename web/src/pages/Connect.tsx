@@ -8,6 +8,7 @@ import { type ReactNode, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useSearchParams } from "react-router";
 import { call } from "../api";
+import { AccessReportView } from "../components/AccessBits";
 import { Loaded, Moment, Nothing, PageHead, Panel, PluginTag } from "../components/bits";
 import { JoinForm } from "../components/JoinToken";
 import { Parts } from "../components/Parts";
@@ -399,6 +400,7 @@ function Live({ plugin, center, onChange }: { plugin: Plugin; center: string; on
           data-testid="live-message"
         />
       )}
+      {up && <AccessReportView resourceId={`center:${center}`} />}
       {up ? <Reached id={center} /> : <p className="yh-muted">{t(hope(instance))}</p>}
       <p className="yh-muted">
         {t("plugin.since")} <Moment at={instance.changedAt} /> · {t("plugin.version")} {instance.version || NONE}
