@@ -186,9 +186,10 @@ func (s *cursors) close() {
 	}
 }
 
-// read returns bytes from offset, waiting for the first until ctx ends. end
-// says that nothing comes after them.
-func (s *cursors) read(ctx context.Context, id string, offset, limit int64) (data []byte, at int64, end bool, err error) {
+// read returns bytes from offset, waiting for the first until ctx ends; if it is
+// not patient, only for the node to answer. end says that nothing comes after
+// them.
+func (s *cursors) read(ctx context.Context, id string, offset, limit int64, patient bool) (data []byte, at int64, end bool, err error) {
 	c, err := s.get(id, offset)
 	if err != nil {
 		return nil, offset, false, err
@@ -211,6 +212,9 @@ func (s *cursors) read(ctx context.Context, id string, offset, limit int64) (dat
 		}
 		if c.err != nil {
 			return nil, offset, false, c.err
+		}
+		if !patient && last > 0 && last >= offset {
+			return nil, offset, false, nil // it has answered, and has no more
 		}
 		changed := c.changed
 		c.mu.Unlock()
@@ -445,7 +449,8 @@ func (d *Driver) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*ada
 	if st == nil || st.StartedAt == 0 {
 		return &adapterv1.ReadLogResponse{Offset: r.Offset, End: st != nil && st.Phase == adapterv1.Phase_PHASE_ENDED}, nil
 	}
-	data, at, end, err := d.logs.read(wait, r.AttemptId, r.Offset, limit)
+	patient := r.WaitMilliseconds > 0 || st.Phase == adapterv1.Phase_PHASE_ENDED
+	data, at, end, err := d.logs.read(wait, r.AttemptId, r.Offset, limit, patient)
 	if err := given(ctx); err != nil && len(data) == 0 {
 		return nil, err
 	}
