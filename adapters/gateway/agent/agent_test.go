@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -33,6 +34,7 @@ func TestGateway(t *testing.T) {
 		f    func(*testing.T, *apptest.App, *apptest.Gateway)
 	}{
 		{"declares its machine", testMachine},
+		{"its figures come on a timer", testTimer},
 		{"runs, ends and fails", testRuns},
 		{"a long log arrives whole", testBigLog},
 		{"stopped", testStop},
@@ -63,6 +65,27 @@ func testMachine(t *testing.T, a *apptest.App, g *apptest.Gateway) {
 	})
 	if n := nodes.Nodes[0]; len(nodes.Nodes) != 1 || n.Name != name || n.Labels["cpu.threads"] == "" || n.Capacity["memory"] == "" || n.Allocatable["cpu"] == "" {
 		t.Errorf("nodes %v", nodes.Nodes)
+	}
+}
+
+// testTimer: use is measured and told every two seconds, without being asked.
+func testTimer(t *testing.T, a *apptest.App, g *apptest.Gateway) {
+	var at []time.Time
+	apptest.Until(t, "four measurements have come", func() bool {
+		k, err := a.Admin.Registry.GetCenter(t.Context(), &registryv1.GetCenterRequest{AiCenterId: g.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := k.GetMonitoring().GetMeasuredAt().AsTime(); k.GetMonitoring().GetMeasuredAt() != nil && (len(at) == 0 || now.After(at[len(at)-1])) {
+			at = append(at, now)
+		}
+		return len(at) == 4
+	})
+	// The first may have been a declaration's. A busy machine is late, never early.
+	for i := 2; i < len(at); i++ {
+		if pause := at[i].Sub(at[i-1]); pause < time.Second || pause > 20*time.Second {
+			t.Errorf("measurements at %v: %v between two, want about 2s", at, pause)
+		}
 	}
 }
 
