@@ -35,10 +35,12 @@ func nodeListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var total int64
 			nodes, next, err := pages(p, func(size int32, token string) ([]*registryv1.Node, string, error) {
 				res, err := a.registry.ListNodes(cmd.Context(), &registryv1.ListNodesRequest{
 					PageSize: size, PageToken: token, AiCenterId: center, State: registryv1.NodeState(want), AcceleratorModel: model, Labels: labels,
 				})
+				total = res.GetTotal()
 				return res.GetNodes(), res.GetNextPageToken(), err
 			})
 			if err != nil {
@@ -49,7 +51,7 @@ func nodeListCommand(c *cli) *cobra.Command {
 				names[i] = n.GetAiCenterId() + " " + n.GetName()
 			}
 			err = c.print(result{
-				msg: &registryv1.ListNodesResponse{Nodes: nodes, NextPageToken: next}, names: names,
+				msg: &registryv1.ListNodesResponse{Nodes: nodes, NextPageToken: next, Total: total}, names: names,
 				print: func(w io.Writer, color bool) error {
 					if len(nodes) == 0 {
 						c.note("no nodes; centers behind drivers report them, `yunhe center list` shows the centers")

@@ -283,6 +283,7 @@ node:gz-1:n1  node      n1      available    center:gz-1  guizhou         0
 node:gz-1:n2  node      n2      unavailable  center:gz-1  guizhou         0
 `, "resource", "list")
 	s.want("moving a center", "", "center:gz-1\n", "resource", "move", "center:gz-1", "edge", "-o", "name")
+	s.want("of an attribute", "", "edge\n", "resource", "list", "--attribute", "cloud_platform_type=edge", "-o", "name")
 	s.want("children of a cloud", "", "rack-1\ncenter:gz-1\n", "resource", "list", "--parent", "edge", "-o", "name")
 	s.want("to the top", "", "center:gz-1\n", "resource", "move", "center:gz-1", "--top", "-o", "name")
 	s.want("neither place", "", "2> error: want one of a parent and --top\nexit 2\n", "resource", "move", "gpu-1")
