@@ -4,6 +4,10 @@
 // measurement sends to a center as a job: it measures each device that OpenCL
 // or the CUDA driver shows it and prints a report that the platform reads.
 //
+// Each interface is measured by a process of its own, which this one starts: a
+// vendor's library may end the process it is loaded into, and the others are
+// measured all the same.
+//
 // It is a program of its own because it opens the vendors' libraries: it needs
 // the system's dynamic loader, where the benchmark of the machine
 // (cmd/yunhe-bench) runs anywhere. Without a library, or without a device, it
@@ -17,8 +21,10 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/measurement/report"
@@ -36,20 +42,71 @@ const (
 	perDevice = 12 * time.Second
 )
 
+// interfaces are what devices are reached by, in the order of a report.
+var interfaces = []struct {
+	name    string
+	measure func(*report.Report) error
+}{{"cuda", cuda}, {"opencl", openCL}}
+
 func main() {
-	runtime.LockOSThread() // a CUDA context belongs to a thread
 	begin := time.Now()
 	r := &report.Report{Scope: report.Devices, Cores: runtime.GOMAXPROCS(0), Architecture: runtime.GOARCH}
 	r.Host, _ = os.Hostname() // "" is what a machine without a name has
-	for _, measure := range []func(*report.Report) error{cuda, openCL} {
-		if err := measure(r); err != nil {
-			r.Notes = append(r.Notes, err.Error())
+	for _, x := range interfaces {
+		switch {
+		case len(os.Args) < 2:
+			apart(r, x.name)
+		case os.Args[1] == x.name:
+			runtime.LockOSThread() // a CUDA context belongs to a thread
+			if err := x.measure(r); err != nil {
+				r.Notes = append(r.Notes, err.Error())
+			}
 		}
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	if _, err := os.Stdout.WriteString(r.Text()); err != nil {
 		os.Exit(1)
 	}
+}
+
+// apart measures an interface in a process of its own and adds what it found.
+func apart(r *report.Report, name string) {
+	self, err := os.Executable()
+	if err != nil {
+		r.Notes = append(r.Notes, name+": "+err.Error())
+		return
+	}
+	var out, complaint strings.Builder
+	c := exec.Command(self, name)
+	c.Stdout, c.Stderr, c.Env = &out, &complaint, append(os.Environ(), machine()...)
+	failed := c.Run()
+	found, err := report.Parse(out.String())
+	if err != nil {
+		why := err.Error()
+		if failed != nil {
+			why = failed.Error()
+		}
+		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
+		r.Notes = append(r.Notes, name+": measuring ended early: "+why+": "+lines[len(lines)-1])
+		return
+	}
+	for _, f := range found.Figures {
+		r.Add(f.Indicator, f.Number, f.Device+len(r.Devices))
+	}
+	r.Devices, r.Notes = append(r.Devices, found.Devices...), append(r.Notes, found.Notes...)
+}
+
+// machine describes the machine to hwloc, which OpenCL for processors asks,
+// where a sandbox has no /sys for it to look at; it would find no memory there.
+func machine() []string {
+	if _, err := os.Stat("/sys/devices/system"); err == nil || os.Getenv("HWLOC_SYNTHETIC") != "" {
+		return nil
+	}
+	memory, err := strconv.ParseInt(os.Getenv("YUNHE_BENCH_MEMORY"), 10, 64)
+	if err != nil || memory <= 0 {
+		memory = 1 << 30
+	}
+	return []string{"HWLOC_SYNTHETIC=numa:1(memory=" + strconv.FormatInt(memory, 10) + ") core:" + strconv.Itoa(runtime.GOMAXPROCS(0)) + " pu:1"}
 }
 
 // device is what both interfaces offer of one.
