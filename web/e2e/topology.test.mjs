@@ -18,6 +18,8 @@ const skip = existsSync(bin) ? false : `${bin} is not there`;
 const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 120_000);
 // A frame this long is seen as a jerk. The machine may be busy with other tests: what is stated is measured alone.
 const JERK_MS = 100;
+// About as many cards as there are, whatever joined and left.
+const CARDS = /79,99\d|80,00\d/;
 
 const CENTERS = [
   ["guian-1", "Guian", "guizhou", 106.6, 26.4, 2400, "H800"],
@@ -284,39 +286,37 @@ describe("topology", { skip, timeout: 900_000 }, () => {
   });
 
   test("history is played, stopped at a time, and compared", async () => {
+    await page.goto(`${url}/topology`);
+    await whole(CARDS);
     const chengdu = byId.get("chengdu-1");
     chengdu.remove("node-00011");
     chengdu.set("node-00012", NOT_READY, "fans");
     await count("down").filter({ hasText: /^1$/ }).waitFor();
+    const changes = () => rest("GET", "/v1/topology/changes?nodeId=node:chengdu-1:node-00011&newestFirst=true");
+    await until(async () => (await changes()).changes[0]?.kind === "CHANGE_KIND_REMOVED", "node-00011 is gone");
+    const before = Date.parse((await changes()).changes[0].at) - 1;
     await page.goto(`${url}/topology?v=center:chengdu-1`);
-    await whole("80,00");
+    await whole(CARDS);
     await here("Chengdu");
     await page.getByTestId("play").click();
     await page.getByTestId("as-of").waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
     await page.getByRole("button", { name: "Play history" }).waitFor();
     assert.match(page.url(), /at=\d+/);
+    await here("Chengdu");
     await shot("history-light");
-    const { historyFrom, at } = await view();
-    const first = Date.parse(historyFrom);
-    // Of the two slides the earlier is where all was well.
-    const diff = await rest("GET", `/v1/topology/diff?from=${encodeURIComponent(historyFrom)}`);
-    const well = Math.max(first, Date.parse(at) - 3_600_000);
-    const begun = await rest("GET", `/v1/topology/changes?nodeId=node:chengdu-1:node-00007&pageSize=1000`);
-    const joined = Date.parse(begun.changes[0].at);
-    assert.ok(Number(diff.added) > 0);
-    await page.goto(`${url}/topology?v=center:chengdu-1&base=${Math.max(well, joined + 1)}`);
-    await page.getByTestId("diff-removed").filter({ hasText: /^1$/ }).waitFor();
-    await page
-      .getByTestId("diff-added")
-      .filter({ hasText: /^[1-9]/ })
-      .waitFor();
+    await page.goto(`${url}/topology?v=center:chengdu-1&base=${before}`);
+    // Links come and go, too, where a busy machine measures late.
+    await page.getByTestId("diff-removed").filter({ hasText: /[1-9]/ }).waitFor();
     await here("Chengdu");
     await shot("compare-light");
+    // What is gone is still shown, and told of as it was.
+    await jump("node-00011");
+    await page.getByTestId("detail").getByText("Removed").waitFor();
     await page.getByTestId("compare").click();
     await page.getByTestId("diff-removed").waitFor({ state: "detached" });
     // As of then, node-00011 is there.
-    await page.goto(`${url}/topology?v=node:chengdu-1:node-00011&at=${joined + 1}`);
+    await page.goto(`${url}/topology?v=node:chengdu-1:node-00011&at=${before}`);
     await here("node-00011");
     await page.getByTestId("now").click();
     await page.getByTestId("as-of").waitFor({ state: "detached" });
@@ -324,7 +324,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
 
   test("colors show what is measured", async () => {
     await page.goto(`${url}/topology`);
-    await whole("80,00");
+    await whole(CARDS);
     await page.getByTestId("color-by").click();
     const options = page.locator(".ant-select-item-option");
     await options.first().waitFor();
@@ -358,7 +358,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
           card: "?v=card:shaoguan-1/node-00042/gpu/3",
         })) {
           await page.goto(`${url}/topology${query}`);
-          await whole("80,00");
+          await whole(CARDS);
           if (query) await page.getByTestId("detail").locator("dl").waitFor();
           else await page.getByTestId("in-view").waitFor();
           assert.equal(await page.locator(".ant-alert-error").count(), 0, `${query} shows a problem`);
