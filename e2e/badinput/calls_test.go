@@ -40,7 +40,7 @@ func (m method) reads() bool { return m.verb == "GET" || m.desc.IsStreamingServe
 
 // ownTests are services whose input only their own tests spoil so far: they
 // need right examples here, whose resources and tags fit together.
-var ownTests = map[protoreflect.FullName]bool{"yunhe.control.v1.ControlService": true, "yunhe.alarms.v1.AlarmService": true}
+var ownTests = map[protoreflect.FullName]bool{}
 
 // methods returns every method the contract has for callers, sorted, but for
 // those of ownTests.
@@ -99,6 +99,21 @@ func (p *platform) example(m method) object {
 		o = object{"query": "up", "step_seconds": 60}
 	case "EvaluateCenter":
 		o = object{"ai_center_id": "c1", "policy_ids": []any{"lowest-price"}, "scores": []any{50}}
+	case "ApplyAllocation":
+		o = object{"request_id": "", "name": "x", "resource_spec_id": "s1", "count": 1, "amounts": object{}, "nodes": []any{}, "ai_center_id": "c1", "region": "",
+			"start_at": time.Now().UTC().Format(time.RFC3339), "end_at": "2099-01-01T00:00:00Z", "no_wait": true, "policy_weights": object{"lowest-price": 1}}
+	case "AdjustAllocation":
+		o["allocation_id"], o["amounts"], o["end_at"] = p.allocation, object{}, "2099-01-01T00:00:00Z"
+	case "GetAllocation", "ReleaseAllocation":
+		o["allocation_id"] = p.allocation
+	case "GetOperation", "WatchOperations":
+		o["operation_id"] = p.operation
+	case "ListOperations":
+		o["states"], o["kinds"], o["allocation_id"], o["node"] = []any{1}, []any{1}, p.allocation, ""
+	case "IsolateResource", "RestoreResource", "ReclaimResource":
+		o["node"], o["request_id"] = "", ""
+	case "GetResourceView":
+		o["region"] = "north"
 	case "ListJobs":
 		o["states"] = []any{"STATE_QUEUED"}
 	}
@@ -115,7 +130,7 @@ func (p *platform) example(m method) object {
 	case "yunhe.access.v1.AccessService":
 		accessExample(m.name(), o)
 	case "yunhe.monitor.v1.MonitorService":
-		put(o, object{"node": "n1", "ai_center_id": "c1"})
+		put(o, object{"node": "", "ai_center_id": "c1"})
 	}
 	return o
 }
@@ -168,7 +183,7 @@ func tagExample(name string, o object) {
 // accessExample puts into o a rule, a conversion, and a center.
 func accessExample(name string, o object) {
 	put(o, object{
-		"resource_id": "center:c1", "source": "gateway", "kind": 1, "id": "center-region", "version": 1,
+		"resource_id": "c1", "source": "gateway", "kind": 1, "id": "center-region", "version": 1,
 		"rule": object{"rule_id": "a1", "title": "One", "title_zh": "x", "kind": "RESOURCE_KIND_CENTER", "severity": "SEVERITY_MAJOR", "applies": "true", "known": "true", "condition": "region != \"\"",
 			"message": "m", "enabled": false, "version": 0, "updated_at": "2026-01-01T00:00:00Z", "updated_by": "x"},
 		"conversion": object{"conversion_id": "a1", "title": "One", "source": "gateway", "field": "FIELD_RESOURCE", "match": "x(.*)", "replace": "y$1", "times": 2, "per": 3, "priority": 1, "enabled": false,

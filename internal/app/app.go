@@ -209,6 +209,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		return err
 	}
 	a.Monitor = monitor.New(a.samples, log)
+	a.Monitor.Known = a.known
 	if a.Access, err = access.New(ctx, d, access.Deps{Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: a.Monitor, Adapters: a.Adapters}, log); err != nil {
 		return err
 	}
@@ -267,6 +268,17 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("monitor.measured", measured.Run)
 	}
 	return nil
+}
+
+// known tells the monitor, which does not know them, whether there is a center,
+// or a node of it.
+func (a *App) known(ctx context.Context, center, node string) error {
+	if node != "" {
+		_, err := a.Registry.GetNode(ctx, center, node)
+		return err
+	}
+	_, err := a.Registry.GetCenter(ctx, center)
+	return err
 }
 
 func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }

@@ -61,7 +61,8 @@ type PathFigures struct {
 const centerSeries = `__name__=~"yunhe_storage_.+|yunhe_network_.+|yunhe_path_.+|yunhe_center_clock_skew_seconds|yunhe_center_figures_refused"`
 
 // Figures returns the present figures of a center, or of one of its nodes. It
-// returns fault.Invalid for what is no ID, and what the store returns.
+// returns fault.Invalid for what is no ID, fault.NotFound, and what the store
+// returns.
 func (s *Service) Figures(ctx context.Context, center, node string) (*Figures, error) {
 	var c core.Check
 	if c.ID("ai_center_id", center); node != "" {
@@ -69,6 +70,11 @@ func (s *Service) Figures(ctx context.Context, center, node string) (*Figures, e
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
+	}
+	if s.Known != nil {
+		if err := s.Known(ctx, center, node); err != nil {
+			return nil, err
+		}
 	}
 	of := centerLabel + "=" + strconv.Quote(center)
 	if node != "" {

@@ -77,6 +77,10 @@ const TenantLabel = "tenant"
 type Service struct {
 	// Now is the clock; nil means time.Now. It is set before the first call.
 	Now func() time.Time
+	// Known reports what is wrong with a center, or with one of its nodes ("":
+	// none is meant): fault.NotFound if there is none; nil: nobody knows. It is
+	// set before the first call.
+	Known func(ctx context.Context, center, node string) error
 
 	store Store
 	log   *slog.Logger

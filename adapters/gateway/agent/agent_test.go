@@ -35,6 +35,7 @@ func TestGateway(t *testing.T) {
 	}{
 		{"declares its machine", testMachine},
 		{"its figures come on a timer", testTimer},
+		{"measures what it does and the way to it", testFigures},
 		{"runs, ends and fails", testRuns},
 		{"a long log arrives whole", testBigLog},
 		{"stopped", testStop},
@@ -86,6 +87,18 @@ func testTimer(t *testing.T, a *apptest.App, g *apptest.Gateway) {
 		if pause := at[i].Sub(at[i-1]); pause < time.Second || pause > 20*time.Second {
 			t.Errorf("measurements at %v: %v between two, want about 2s", at, pause)
 		}
+	}
+}
+
+// What the machine does, and how good the way to it is, is measured for real.
+func testFigures(t *testing.T, a *apptest.App, g *apptest.Gateway) {
+	var body string
+	apptest.Until(t, "the platform has the gateway's figures", func() bool {
+		body = string(a.Admin.REST(t, "GET", "/v1/centers/"+g.ID+"/figures", "").Body)
+		return strings.Contains(body, `"peer":"platform"`) && strings.Contains(body, "latencySeconds") && strings.Contains(body, "cpuBusyRatio")
+	})
+	if !strings.Contains(body, `"lossRatio":0`) || strings.Contains(body, `"refused":["`) {
+		t.Errorf("figures of a gateway on this machine: %s", body)
 	}
 }
 

@@ -50,7 +50,7 @@ type MonitorServiceClient interface {
 	// What a center, or one of its nodes, last measured: use of processors,
 	// memory, accelerators and storage, traffic, and the quality of its paths.
 	// What was not measured within the last 90 seconds is not set; nothing is set
-	// for a center that measures nothing, or that does not exist.
+	// for a center that measures nothing.
 	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
 }
 
@@ -112,7 +112,7 @@ type MonitorServiceHandler interface {
 	// What a center, or one of its nodes, last measured: use of processors,
 	// memory, accelerators and storage, traffic, and the quality of its paths.
 	// What was not measured within the last 90 seconds is not set; nothing is set
-	// for a center that measures nothing, or that does not exist.
+	// for a center that measures nothing.
 	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
 }
 

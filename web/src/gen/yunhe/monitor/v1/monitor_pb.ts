@@ -406,7 +406,7 @@ export const MonitorService: GenService<{
    * What a center, or one of its nodes, last measured: use of processors,
    * memory, accelerators and storage, traffic, and the quality of its paths.
    * What was not measured within the last 90 seconds is not set; nothing is set
-   * for a center that measures nothing, or that does not exist.
+   * for a center that measures nothing.
    *
    * @generated from rpc yunhe.monitor.v1.MonitorService.GetFigures
    */
