@@ -77,7 +77,7 @@ func (d *Driver) SetNode(ctx context.Context, r *adapterv1.SetNodeRequest) (*ada
 	var no *apiError
 	switch {
 	case errors.As(err, &no):
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("Slurm does not change node %s: %v; is user %q an operator there?", r.Name, no, d.cfg.User))
+		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("the cluster does not change node %s: %v; is user %q an operator there?", r.Name, no, d.cfg.User))
 	case err != nil:
 		return nil, unavailable("%s", d.api.explain(err))
 	}
