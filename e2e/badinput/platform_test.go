@@ -42,6 +42,7 @@ type platform struct {
 
 	admin, alice, bob, auditor string // secrets
 	job, bobsJob, key          string // IDs
+	allocation, operation      string
 }
 
 // trouble keeps what the platform logs about itself being broken.
@@ -121,8 +122,8 @@ func start(tb testing.TB, url string) *platform {
 
 // unwatched are the tables that change by themselves: calls that are refused
 // are audited, waiting becomes an alarm, the outbox empties, leases are renewed, history goes on.
-var unwatched = map[string]bool{"access_steps": true, "alarms": true, "operations": true, "audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true,
-	"access_state": true, "access_reports": true, "alarms": true}
+var unwatched = map[string]bool{"access_steps": true, "audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true,
+	"access_state": true, "access_reports": true, "alarms": true, "operations": true}
 
 func (p *platform) watchTables(tb testing.TB, list string) {
 	tb.Helper()
@@ -358,6 +359,9 @@ func (p *platform) seed(tb testing.TB) {
 	p.must(tb, "PUT", "/v1/tag-groups/g1", p.admin, `{"title":"One"}`, nil)
 	p.must(tb, "POST", "/v1/tags", p.admin, `{"key":"k1","groupId":"g1"}`, nil)
 	p.job, p.bobsJob = p.submit(tb, p.alice), p.submit(tb, p.bob)
+	var al struct{ AllocationID, OperationID string }
+	p.must(tb, "POST", "/v1/allocations", p.alice, `{"resourceSpecId":"s1","count":1}`, &al)
+	p.allocation, p.operation = al.AllocationID, al.OperationID
 	p.settle(tb)
 }
 

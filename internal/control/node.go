@@ -29,7 +29,7 @@ func (t Target) check(r Request, reason string) error {
 	var c core.Check
 	checkRequest(&c, r)
 	c.ID("ai_center_id", t.CenterID)
-	c.Text("node", t.Node, false, 253, 0)
+	c.Text("node", t.Node, t.Node != "", 253, 0)
 	c.Text("reason", reason, false, 0, 128)
 	return c.Err()
 }
