@@ -1,5 +1,6 @@
 // Centers for tests: many in one process, each a driver at an address of its
 // own, with nodes that the test adds, fails and removes. They run nothing.
+import { setMaxListeners } from "node:events";
 import { readFileSync } from "node:fs";
 import { pause, serve } from "../../examples/driver-node/connect.mjs";
 
@@ -97,6 +98,8 @@ export class TestCenter {
   }
 
   async *watch(signal) {
+    // Each piece that has to wait listens to it.
+    setMaxListeners(0, signal);
     const all = [...this.nodes.values()];
     this.changed.clear();
     this.gone.clear();

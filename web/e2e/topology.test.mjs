@@ -312,7 +312,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
     await shot("compare-light");
     // What is gone is still shown, and told of as it was.
     await jump("node-00011");
-    await page.getByTestId("detail").getByText("Removed").waitFor();
+    await page.getByTestId("detail").getByText("node:chengdu-1:node-00011").waitFor();
     await page.getByTestId("compare").click();
     await page.getByTestId("diff-removed").waitFor({ state: "detached" });
     // As of then, node-00011 is there.
