@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/adapters"
@@ -120,7 +121,11 @@ func (s *Service) request(ctx context.Context, o *Operation, r Request) (*Operat
 	if o.Kind == Reclaim {
 		s.advanceAll(ctx)
 	}
-	return s.GetOperation(ctx, id)
+	got, err := s.GetOperation(ctx, id)
+	if err == nil && got.State == Failed && !strings.HasPrefix(got.Message, "superseded") { // the loop was told before this call was
+		return nil, fault.New(fault.Unimplemented, "%s", got.Message)
+	}
+	return got, err
 }
 
 // supersede ends what was asked of the same resource before and is not done.
