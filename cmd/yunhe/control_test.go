@@ -111,4 +111,3 @@ func prefixed(s string) string {
 	}
 	return "2> " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n2> ") + "\n"
 }
-

@@ -303,9 +303,7 @@ func TestProbeWithoutPlatform(t *testing.T) {
 func TestProbeCountsSegments(t *testing.T) {
 	t.Parallel()
 	p := newProber(nil, nil)
-	for _, c := range []count{{100, 0, true}, {200, 20, true}, {5, 1, true}, {0, 0, false}, {7, 1, true}, {107, 11, true}} {
-		p.counted = append(p.counted, c)
-	}
+	p.counted = []count{{100, 0, true}, {200, 20, true}, {5, 1, true}, {0, 0, false}, {7, 1, true}, {107, 11, true}}
 	if got := p.resent(); got != 150_000 {
 		t.Errorf("resent %d ppm, want 30 of 200", got)
 	}
