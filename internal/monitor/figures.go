@@ -66,7 +66,7 @@ const centerSeries = `__name__=~"yunhe_storage_.+|yunhe_network_.+|yunhe_path_.+
 func (s *Service) Figures(ctx context.Context, center, node string) (*Figures, error) {
 	var c core.Check
 	if c.ID("ai_center_id", center); node != "" {
-		c.Text("node", node, false, maxPeer, 0)
+		c.Text("node", node, true, maxPeer, 0)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
