@@ -55,6 +55,7 @@ function Records() {
     {
       title: t("access.resource"),
       key: "resource",
+      width: 200,
       ellipsis: true,
       render: (_, r) => (
         <Link to={`/access?resource=${encodeURIComponent(r.resourceId)}`}>
@@ -111,7 +112,7 @@ function Records() {
               columns={columns}
               dataSource={list}
               pagination={{ pageSize: 50, hideOnSinglePage: true, showSizeChanger: false }}
-              scroll={{ x: 1200 }}
+              scroll={{ x: 1330 }}
             />
           )}
         </Loaded>
