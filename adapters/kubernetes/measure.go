@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // measureEvery is the pause of the metrics server, which cannot be watched.
@@ -245,13 +246,13 @@ type pathProbes struct {
 
 const (
 	probesKept = 30 // a measurement's pause
-	lost       = time.Duration(-1)
+	lost       = adapter.Lost
 )
 
 // add takes a probe.
 func (p *pathProbes) add(took time.Duration, answered bool) {
 	if !answered {
-		took = lost
+		took = adapter.Lost
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,23 +264,6 @@ func (p *pathProbes) add(took time.Duration, answered bool) {
 // take says how good the path is, nil if nothing is known.
 func (p *pathProbes) take(peer string) *adapterv1.Path {
 	p.mu.Lock()
-	all := slices.Clone(p.took)
-	p.mu.Unlock()
-	if len(all) == 0 {
-		return nil
-	}
-	good := slices.DeleteFunc(slices.Clone(all), func(t time.Duration) bool { return t == lost })
-	out := &adapterv1.Path{Peer: peer, LossPpm: int64(len(all)-len(good)) * 1_000_000 / int64(len(all))}
-	var jitter time.Duration
-	for i := 1; i < len(good); i++ {
-		jitter += (good[i] - good[i-1]).Abs()
-	}
-	if len(good) > 1 {
-		out.JitterMicroseconds = (jitter / time.Duration(len(good)-1)).Microseconds()
-	}
-	if len(good) > 0 {
-		slices.Sort(good)
-		out.LatencyMicroseconds = good[len(good)/2].Microseconds()
-	}
-	return out
+	defer p.mu.Unlock()
+	return adapter.PathOf(peer, p.took)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // way is the network path to slurmrestd, measured by opening a connection now
@@ -24,7 +25,7 @@ const (
 	wayEvery   = 2 * time.Second
 	wayTimeout = time.Second // after which a probe counts as lost
 	wayKept    = 30          // probes: a minute's
-	wayLost    = time.Duration(-1)
+	wayLost    = adapter.Lost
 )
 
 // newWay returns nil for a socket: that is no network.
@@ -88,24 +89,9 @@ func (w *way) quality() []*adapterv1.Path {
 		return nil
 	}
 	w.mu.Lock()
-	all := slices.Clone(w.took)
-	w.mu.Unlock()
-	if len(all) == 0 {
-		return nil
+	defer w.mu.Unlock()
+	if p := adapter.PathOf(w.peer, w.took); p != nil {
+		return []*adapterv1.Path{p}
 	}
-	n := int64(len(all))
-	good := slices.DeleteFunc(all, func(t time.Duration) bool { return t == wayLost })
-	p := &adapterv1.Path{Peer: w.peer, LossPpm: (n - int64(len(good))) * 1_000_000 / n}
-	var jitter time.Duration
-	for i := 1; i < len(good); i++ {
-		jitter += (good[i] - good[i-1]).Abs()
-	}
-	if len(good) > 1 {
-		p.JitterMicroseconds = (jitter / time.Duration(len(good)-1)).Microseconds()
-	}
-	if len(good) > 0 {
-		slices.Sort(good)
-		p.LatencyMicroseconds = good[len(good)/2].Microseconds()
-	}
-	return []*adapterv1.Path{p}
+	return nil
 }

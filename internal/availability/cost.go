@@ -8,8 +8,12 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
-// maxFront bounds the choices kept while costs are minimized.
-const maxFront = 200_000
+// Bounds of the choices kept, and looked at for one module, while costs are
+// minimized.
+const (
+	maxFront  = 200_000
+	maxMerged = 10_000_000
+)
 
 // option is a choice for one module, or for the modules so far.
 type option struct {
@@ -48,8 +52,12 @@ func Cheapest(s *System, instances int) (*Plan, error) {
 				own = append(own, option{cost: m.Cost * int64(k*n), loss: c.losses[n], instances: k, count: n})
 			}
 		}
-		next := merge(fronts[i], pareto(own))
-		if len(next) > maxFront {
+		own = pareto(own)
+		var next []option
+		if len(fronts[i])*len(own) <= maxMerged {
+			next = merge(fronts[i], own)
+		}
+		if next == nil || len(next) > maxFront {
 			return nil, fault.Fields(fault.Field{Path: "modules", Problem: "there are too many choices to find the least cost; use the objective microservices, or costs that are small whole numbers"})
 		}
 		fronts = append(fronts, next)

@@ -78,7 +78,7 @@ func Make(s *System, method Method) (*Plan, error) {
 	case Clustered:
 		return p.clustered()
 	default:
-		return nil, fault.New(fault.Invalid, "method must be none, full, aware or fca, got %q", string(method))
+		return nil, fault.New(fault.Invalid, "method must be one of %v, got %q", Methods(), string(method))
 	}
 	plan := p.plan(method, p.splits(counts))
 	plan.AtLeast = plan.Microservices

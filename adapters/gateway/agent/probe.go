@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"slices"
 	"sync"
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 const (
@@ -176,32 +176,20 @@ func (p *prober) measureBandwidth(ctx context.Context) {
 func (p *prober) path() *adapterv1.Path {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var took []time.Duration
-	var jitter, lost int64
+	var ended []time.Duration
 	for _, x := range p.results {
 		switch {
 		case x.took < 0:
-			lost++
+			ended = append(ended, adapter.Lost)
 		case x.took > 0:
-			if n := len(took); n > 0 {
-				jitter += (x.took - took[n-1]).Abs().Microseconds()
-			}
-			took = append(took, x.took)
+			ended = append(ended, x.took)
 		}
 	}
-	ended := int64(len(took)) + lost
-	if ended < fewProbes {
+	if len(ended) < fewProbes {
 		return nil
 	}
-	out := &adapterv1.Path{Peer: "platform", LossPpm: max(lost*1_000_000/ended, p.resent()), BandwidthBitsPerSecond: p.bits}
-	if n := int64(len(took)); n > 1 {
-		out.JitterMicroseconds = jitter / (n - 1)
-	}
-	if slices.Sort(took); len(took) > 0 {
-		out.LatencyMicroseconds = took[len(took)/2].Microseconds()
-	} else {
-		out.LossPpm = 1_000_000
-	}
+	out := adapter.PathOf("platform", ended)
+	out.LossPpm, out.BandwidthBitsPerSecond = max(out.LossPpm, p.resent()), p.bits
 	return out
 }
 
