@@ -39,16 +39,18 @@ func genPosition(t *rapid.T) *place.Position {
 	}
 }
 
-var (
-	genRegion  = rapid.SampledFrom([]string{"east", "west", "north"})
-	genSpec    = rapid.SampledFrom([]string{"s1", "s2"})
-	genImage   = rapid.SampledFrom([]string{"i1", "i2"})
-	genDataset = rapid.SampledFrom([]string{"d1", "d2"})
-)
+// A generator of rapid writes its own name when it is first asked for it:
+// tests that run at once must not share one.
+func genRegion() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{"east", "west", "north"})
+}
+func genSpec() *rapid.Generator[string]    { return rapid.SampledFrom([]string{"s1", "s2"}) }
+func genImage() *rapid.Generator[string]   { return rapid.SampledFrom([]string{"i1", "i2"}) }
+func genDataset() *rapid.Generator[string] { return rapid.SampledFrom([]string{"d1", "d2"}) }
 
 func genCandidate(t *rapid.T, id string) place.Candidate {
 	c := place.Candidate{
-		ID: id, Region: genRegion.Draw(t, "region"), Position: genPosition(t),
+		ID: id, Region: genRegion().Draw(t, "region"), Position: genPosition(t),
 		Status:        rapid.SampledFrom([]place.Status{"available", "available", "available", "draining"}).Draw(t, "status"),
 		SecurityGrade: rapid.Int64Range(0, 3).Draw(t, "grade"),
 		Offers:        map[string]place.Offer{},
@@ -71,7 +73,7 @@ func genCandidate(t *rapid.T, id string) place.Candidate {
 		}
 	}
 	if !c.AnyImage {
-		c.Images = rapid.SliceOfNDistinct(genImage, 0, 2, rapid.ID).Draw(t, "images")
+		c.Images = rapid.SliceOfNDistinct(genImage(), 0, 2, rapid.ID).Draw(t, "images")
 	}
 	for _, d := range []string{"d1", "d2"} {
 		if rapid.Bool().Draw(t, "holds "+d) {
@@ -127,16 +129,16 @@ func genTask(t *rapid.T, id string) place.Task {
 		RunSeconds: genFact(t, "run", 0, 100),
 	}
 	if rapid.Bool().Draw(t, "has spec") {
-		k.Spec = genSpec.Draw(t, "spec")
+		k.Spec = genSpec().Draw(t, "spec")
 		k.MaxPrice = genFact(t, "max price", 3, 10)
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "constraint") {
 	case 0:
-		k.Image = genImage.Draw(t, "image")
+		k.Image = genImage().Draw(t, "image")
 	case 1:
 		k.Pinned = []string{"c1", "c3"}
 	case 2:
-		k.Regions = []string{genRegion.Draw(t, "wanted region")}
+		k.Regions = []string{genRegion().Draw(t, "wanted region")}
 	case 3:
 		k.Excluded = map[string]string{"c0": "a replica failed there"}
 	case 4:
@@ -148,7 +150,7 @@ func genTask(t *rapid.T, id string) place.Task {
 		k.QoS = place.QoS{MaxLatencyMicros: genFact(t, "max latency", 0, 5000), FinishSeconds: genFact(t, "finish", 0, 100)}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "data") {
-		k.Data = append(k.Data, place.DataNeed{Dataset: genDataset.Draw(t, "dataset"), Bytes: 1 << 30,
+		k.Data = append(k.Data, place.DataNeed{Dataset: genDataset().Draw(t, "dataset"), Bytes: 1 << 30,
 			Stay: rapid.IntRange(0, 4).Draw(t, "stay") == 0})
 	}
 	return k
