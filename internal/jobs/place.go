@@ -68,7 +68,7 @@ func (s *Service) WaitingCount(ctx context.Context) (n int64, err error) {
 
 // item describes what of a job waits, for the scheduler.
 func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
-	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId}
+	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels}
 	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
 	placed := map[[2]int64]bool{}
 	if r.touched() {

@@ -30,65 +30,62 @@ type Allocations interface {
 // SetAllocations says who holds allocations; without it work that names one waits.
 func (s *Service) SetAllocations(a Allocations) { s.room = a }
 
-func allocationsOf(picked []*entry) map[string]string {
-	out := map[string]string{}
-	for _, e := range picked {
-		if e.AllocationID != "" {
-			out[e.Work.ID] = e.AllocationID
-		}
-	}
-	return out
+// planned is a plan with what it rests on.
+type planned struct {
+	*place.Result
+	rooms   map[string]Room // of the allocations that work draws on
+	verdict Verdict         // of the policies; nil: there are none
 }
 
-// plan plans works: those that draw on an allocation, by work ID, each
-// allocation for itself in its room, and all others in what centers have free.
-func (s *Service) plan(ctx context.Context, snap *registry.Snapshot, works []place.Work, draws map[string]string, set *place.Set) (*place.Result, map[string]Room, error) {
+// plan plans works, which were made of items: those that draw on an
+// allocation, each allocation for itself in its room, and all others in what
+// centers have free.
+func (s *Service) plan(ctx context.Context, snap *registry.Snapshot, works []place.Work, items []*Item, set *place.Set) (*planned, error) {
 	ps, err := s.snapshotFor(ctx, snap, works)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	free := works
+	out := &planned{rooms: map[string]Room{}}
+	if out.verdict, err = s.choose(ctx, ps, items, works, set); err != nil {
+		return nil, err
+	}
+	var free []place.Work
 	byID := map[string][]place.Work{}
-	if len(draws) > 0 {
-		free = nil
-		for _, w := range works {
-			if id := draws[w.ID]; id != "" {
-				byID[id] = append(byID[id], w)
-			} else {
-				free = append(free, w)
-			}
+	for i, w := range works {
+		if id := items[i].AllocationID; id != "" {
+			byID[id] = append(byID[id], w)
+		} else {
+			free = append(free, w)
 		}
 	}
-	res, err := place.Plan(ps, free, set, place.Options{})
-	if err != nil {
-		return nil, nil, fmt.Errorf("plan: %w", err)
+	if out.Result, err = place.Plan(ps, free, set, place.Options{}); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if len(byID) == 0 {
-		return res, nil, nil
+		return out, nil
 	}
-	rooms := map[string]Room{}
 	ids := slices.Sorted(keys(byID))
 	if s.room != nil {
-		if rooms, err = s.room.Rooms(ctx, ids); err != nil {
-			return nil, nil, fmt.Errorf("read allocations: %w", err)
+		if out.rooms, err = s.room.Rooms(ctx, ids); err != nil {
+			return nil, fmt.Errorf("read allocations: %w", err)
 		}
 	}
 	for _, id := range ids {
 		in := *ps
 		in.Candidates = nil
 		for _, c := range ps.Candidates {
-			if room, ok := rooms[id]; ok && c.ID == room.CenterID {
+			if room, ok := out.rooms[id]; ok && c.ID == room.CenterID {
 				c.Total, c.Free = place.Amounts(room.Total), place.Amounts(room.Free)
 				in.Candidates = []place.Candidate{c}
 			}
 		}
 		one, err := place.Plan(&in, byID[id], set, place.Options{})
 		if err != nil {
-			return nil, nil, fmt.Errorf("plan in allocation %s: %w", id, err)
+			return nil, fmt.Errorf("plan in allocation %s: %w", id, err)
 		}
-		res.Placements, res.Unplaced = append(res.Placements, one.Placements...), append(res.Unplaced, one.Unplaced...)
+		out.Placements, out.Unplaced = append(out.Placements, one.Placements...), append(out.Unplaced, one.Unplaced...)
 	}
-	return res, rooms, nil
+	return out, nil
 }
 
 // Choice is where something that was asked for would go now.

@@ -186,7 +186,7 @@ func (s *Service) explainWaiting(ctx context.Context, it *Item) ([]*schedulerv1.
 		}
 		return out, nil
 	}
-	res, _, err := s.plan(ctx, snap, []place.Work{w}, map[string]string{w.ID: it.AllocationID}, set)
+	res, err := s.plan(ctx, snap, []place.Work{w}, []*Item{it}, set)
 	if err != nil {
 		return nil, err
 	}

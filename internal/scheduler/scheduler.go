@@ -55,7 +55,9 @@ var migrations embed.FS
 type Item struct {
 	Work    place.Work
 	Weights map[string]int32 // own policy weights; empty: the platform's
-	Since   int64            // when it was last put in the queue, microseconds
+	User    string           // who submitted it
+	Labels  map[string]string
+	Since   int64 // when it was last put in the queue, microseconds
 	// AllocationID is what it draws on; "": what centers have free.
 	AllocationID string
 }
@@ -106,16 +108,17 @@ type Source interface {
 
 // Service is the scheduler.
 type Service struct {
-	db   *db.DB
-	reg  *registry.Service
-	log  *slog.Logger
-	src  Source
-	room Allocations // nil: there are none
-	tags *tags.Service
-	held func(ctx context.Context) (map[string]string, error) // nil: none is
-	wake chan struct{}
-	enc  *zstd.Encoder
-	dec  *zstd.Decoder
+	db       *db.DB
+	reg      *registry.Service
+	log      *slog.Logger
+	src      Source
+	room     Allocations // nil: there are none
+	tags     *tags.Service
+	policies Policies                                             // nil: there are none
+	held     func(ctx context.Context) (map[string]string, error) // nil: none is
+	wake     chan struct{}
+	enc      *zstd.Encoder
+	dec      *zstd.Decoder
 
 	placed  prometheus.Counter
 	cycles  prometheus.Histogram
@@ -447,20 +450,20 @@ func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, er
 	if err != nil {
 		return false, err
 	}
-	works := make([]place.Work, 0, len(picked))
+	works, items := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked))
 	for _, e := range picked {
 		if w, ok := fill(e, snap); ok {
-			works = append(works, w)
+			works, items = append(works, w), append(items, &e.Item)
 		}
 	}
-	res, rooms, err := s.plan(ctx, snap, works, allocationsOf(picked), set)
+	res, err := s.plan(ctx, snap, works, items, set)
 	if err != nil {
 		return false, err
 	}
 	if len(res.Placements) == 0 {
 		return false, nil
 	}
-	taken, err := s.commit(ctx, snap, res.Placements, q, rooms)
+	taken, err := s.commit(ctx, snap, res, q)
 	if err != nil {
 		return false, err
 	}
@@ -552,7 +555,8 @@ func kindOf(q core.Quantities) string {
 }
 
 // commit stores what was decided, all or nothing.
-func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placements []place.Placement, q *queue, rooms map[string]Room) (taken int, err error) {
+func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *planned, q *queue) (taken int, err error) {
+	placements := res.Placements
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		taken = 0
 		ids := map[*place.Decision]map[string]string{} // one record per decision and job
@@ -576,13 +580,18 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, placement
 			if list[i], err = placement(snap, q, p, id); err != nil {
 				return err
 			}
-			list[i].OnNodes = rooms[list[i].AllocationID].OnNodes
+			list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
 		}
 		got, err := s.src.PlacedTx(ctx, tx, list)
 		if err != nil {
 			return err
 		}
 		taken = len(got)
+		if res.verdict != nil {
+			if err := res.verdict.CommitTx(ctx, tx, got); err != nil {
+				return err
+			}
+		}
 		if err := tx.Insert(ctx, "decisions", []string{"decision_id", "job_id", "at", "body"}, rows); err != nil {
 			return fmt.Errorf("store decisions: %w", err)
 		}
