@@ -26,6 +26,9 @@ type Set struct {
 	Uses    []Use
 	// Evaluator compares candidates; the zero value is [Weighted].
 	Evaluator Evaluator
+	// Filters are asked after the built-in ones and those of the options, for
+	// works that this set decides about.
+	Filters []Filter
 }
 
 // Use is a policy with its weight in a set. Only the ratio of weights matters:
@@ -86,6 +89,11 @@ func (s *Set) Check() error {
 				return fault.New(fault.Invalid, "factor %q of policy %q needs a Measure and an unknown score of 0 to %d, got %d",
 					f.ID, p.ID, MaxScore, f.Unknown)
 			}
+		}
+	}
+	for i := range s.Filters {
+		if f := &s.Filters[i]; f.ID == "" || len(f.ID) > 32 || f.Check == nil {
+			return fault.New(fault.Invalid, "filter %q of policy set %q needs an id of 1 to 32 bytes and a Check", f.ID, s.ID)
 		}
 	}
 	return checkWeights(weights)

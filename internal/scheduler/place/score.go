@@ -2,6 +2,7 @@ package place
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -24,9 +25,10 @@ const noFact = math.MinInt64
 
 // shape is what equal replicas share.
 type shape struct {
-	ask  Ask
-	set  *Set
-	uses int // tasks yet to come
+	ask     Ask
+	set     *Set
+	filters []Filter // of the plan and of the set
+	uses    int      // tasks yet to come
 	*table
 }
 
@@ -82,7 +84,7 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 	if h, ok := p.shapes[string(key)]; ok {
 		return h
 	}
-	h := &shape{set: set, ask: Ask{Task: *t, Origin: w.Origin, peers: mates}}
+	h := &shape{set: set, filters: append(slices.Clip(p.filters), set.Filters...), ask: Ask{Task: *t, Origin: w.Origin, peers: mates}}
 	h.ask.Task.ID, h.ask.Task.Replicas, h.ask.Task.Indices = "", 0, nil
 	var buf [16]string
 	for _, name := range sortedKeys(buf[:0], t.Request) {
@@ -204,9 +206,9 @@ func (p *planner) build(h *shape) {
 // reasons returns why s cannot run h whatever is free, nil if it can. Without
 // tables the first reason is enough.
 func (p *planner) reasons(h *shape, s *Site) (out []Reason) {
-	for f := range p.filters {
-		if text := p.filters[f].Check(&h.ask, s); text != "" {
-			out = append(out, Reason{Filter: p.filters[f].ID, Text: text})
+	for f := range h.filters {
+		if text := h.filters[f].Check(&h.ask, s); text != "" {
+			out = append(out, Reason{Filter: h.filters[f].ID, Text: text})
 			if p.opts.NoTables {
 				break
 			}
@@ -447,12 +449,12 @@ func (p *planner) findMiss(h *shape) string {
 	if len(p.sites) == 0 {
 		return "there is no " + noun
 	}
-	counts := make([]int, len(p.filters)+1) // the last is capacity
+	counts := make([]int, len(h.filters)+1) // the last is capacity
 	closest, stage, share := int32(0), -1, int64(-1)
 	for i := range p.sites {
-		at, part := len(p.filters), int64(0)
+		at, part := len(h.filters), int64(0)
 		if r := h.reasons[i]; r != nil {
-			at = p.filterIndex(r[0].Filter)
+			at = h.filterIndex(r[0].Filter)
 		} else {
 			part = p.coverage(int32(i), h)
 		}
@@ -471,8 +473,8 @@ func (p *planner) findMiss(h *shape) string {
 			continue
 		}
 		id := capacityFilter
-		if f < len(p.filters) {
-			id = p.filters[f].ID
+		if f < len(h.filters) {
+			id = h.filters[f].ID
 		}
 		text += sep + id + ": " + strconv.Itoa(counts[f])
 		sep = ", "
@@ -484,13 +486,13 @@ func (p *planner) findMiss(h *shape) string {
 	return text + "); closest is " + p.sites[closest].ID + ": " + why
 }
 
-func (p *planner) filterIndex(id string) int {
-	for f := range p.filters {
-		if p.filters[f].ID == id {
+func (h *shape) filterIndex(id string) int {
+	for f := range h.filters {
+		if h.filters[f].ID == id {
 			return f
 		}
 	}
-	return len(p.filters)
+	return len(h.filters)
 }
 
 // coverage returns how much of one replica of h site i could take, in
