@@ -43,6 +43,7 @@ package availability
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"yunhe.dev/yunhe/internal/core"
 )
@@ -130,11 +131,14 @@ func (s *System) Check() error {
 	for i := range s.Sites {
 		available(&c, fmt.Sprintf("sites[%d].availability", i), s.Sites[i].Availability)
 	}
-	all, names := 0, map[string]bool{}
+	all, names := 0, map[string]map[string]bool{} // submodules by module
 	for i := range s.Modules {
 		m, at := &s.Modules[i], fmt.Sprintf("modules[%d]", i)
+		if names[m.Name] != nil {
+			c.Add(at+".name", "must differ from the others, got %q twice", m.Name)
+		}
 		all += len(m.Submodules)
-		m.check(&c, at, s.Instances, names)
+		names[m.Name] = m.check(&c, at, s.Instances)
 	}
 	if len(s.Sites) > 0 && all > maxAllSites {
 		c.Add("sites", "can be planned for at most %d submodules in all, got %d", maxAllSites, all)
@@ -145,7 +149,7 @@ func (s *System) Check() error {
 	for i := range s.Dependencies {
 		d, at := &s.Dependencies[i], fmt.Sprintf("dependencies[%d]", i)
 		for _, end := range []struct{ field, name string }{{"from", d.From}, {"to", d.To}} {
-			if !names[end.name] {
+			if module, sub, _ := strings.Cut(end.name, "/"); !names[module][sub] {
 				c.Add(at+"."+end.field, "must name a submodule as module/submodule, got %q", end.name)
 			}
 		}
@@ -159,14 +163,14 @@ func (s *System) Check() error {
 	return c.Err()
 }
 
-func (m *Module) check(c *core.Check, at string, instances int, names map[string]bool) {
-	if m.Name == "" {
+// check returns the names of the submodules.
+func (m *Module) check(c *core.Check, at string, instances int) map[string]bool {
+	switch {
+	case m.Name == "":
 		c.Add(at+".name", "is required")
+	case strings.Contains(m.Name, "/"):
+		c.Add(at+".name", "must be without a slash, got %q", m.Name)
 	}
-	if names[m.Name] {
-		c.Add(at+".name", "must differ from the others, got %q twice", m.Name)
-	}
-	names[m.Name] = true
 	if m.Instances == 0 {
 		m.Instances = instances
 	}
@@ -178,25 +182,33 @@ func (m *Module) check(c *core.Check, at string, instances int, names map[string
 	if n := len(m.Submodules); n == 0 || n > MaxSubmodules {
 		c.Add(at+".submodules", "must be 1 to %d submodules, got %d", MaxSubmodules, n)
 	}
+	names := make(map[string]bool, len(m.Submodules))
 	for j := range m.Submodules {
-		sub, at := &m.Submodules[j], fmt.Sprintf("%s.submodules[%d]", at, j)
-		full := m.Name + "/" + sub.Name
-		switch {
-		case sub.Name == "":
-			c.Add(at+".name", "is required")
-		case names[full]:
-			c.Add(at+".name", "must differ from the others of module %q, got %q twice", m.Name, sub.Name)
-		}
-		names[full] = true
+		sub := &m.Submodules[j]
 		if sub.Availability == 0 {
 			sub.Availability = DefaultAvailability
 		}
+		if sub.Name != "" && !names[sub.Name] && isAvailability(sub.Availability) {
+			names[sub.Name] = true
+			continue
+		}
+		at := fmt.Sprintf("%s.submodules[%d]", at, j)
+		switch {
+		case sub.Name == "":
+			c.Add(at+".name", "is required")
+		case names[sub.Name]:
+			c.Add(at+".name", "must differ from the others of module %q, got %q twice", m.Name, sub.Name)
+		}
+		names[sub.Name] = true
 		available(c, at+".availability", sub.Availability)
 	}
+	return names
 }
 
+func isAvailability(a float64) bool { return a > 0 && a <= 1 }
+
 func available(c *core.Check, field string, a float64) {
-	if !(a > 0 && a <= 1) {
+	if !isAvailability(a) {
 		c.Add(field, "must be above 0 and at most 1, such as 0.999, got %v", a)
 	}
 }

@@ -597,3 +597,27 @@ func BenchmarkLarge(b *testing.B) {
 		})
 	}
 }
+
+// TestHopeless: with so many poor submodules that the whole is hardly ever up,
+// the best that can be reached is still each submodule for itself.
+func TestHopeless(t *testing.T) {
+	dice := rand.New(rand.NewPCG(3, 1))
+	s := &availability.System{Target: 0.999}
+	for i := range 20 {
+		m := availability.Module{Name: fmt.Sprintf("m%d", i)}
+		for j := range 1000 {
+			m.Submodules = append(m.Submodules, availability.Submodule{Name: fmt.Sprintf("s%d", j), Availability: 0.9 + 0.1*dice.Float64()})
+		}
+		s.Modules = append(s.Modules, m)
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := availability.Make(s, availability.Aware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Reachable || plan.Microservices != 20_000 || plan.Availability <= 0 || plan.Advice == nil {
+		t.Errorf("%d microservices, %g, reachable %v, advice %+v", plan.Microservices, plan.Availability, plan.Reachable, plan.Advice)
+	}
+}

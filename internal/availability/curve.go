@@ -15,13 +15,21 @@ type group struct {
 
 // loss of a microservice whose instances are each up with probability e^−s:
 // −ln of its availability. Exact to the last digits also where the
-// availability is too close to 1 to be written as a float64.
+// availability is too close to 1, or too small, to be written as a float64.
 func (g group) loss(s float64) float64 {
 	if g.instances == 0 {
 		return math.Inf(1)
 	}
-	u := -math.Expm1(-s)
-	return -math.Log1p(-g.down(u))
+	if down := g.down(-math.Expm1(-s)); down < 0.5 {
+		return -math.Log1p(-down)
+	}
+	return -math.Log(g.up(s))
+}
+
+// up is the probability that a microservice is up, for the large s where
+// 1 − down would lose its digits.
+func (g group) up(s float64) float64 {
+	return g.common*math.Exp(-s) - (1-g.common)*math.Expm1(float64(g.instances)*math.Log1p(-math.Exp(-s)))
 }
 
 // down is the probability that a microservice is down whose instances are each
@@ -69,7 +77,7 @@ func (g group) slope(s float64) float64 {
 		return 0
 	}
 	u, k := -math.Expm1(-s), float64(g.instances)
-	return (g.common + (1-g.common)*k*math.Pow(u, k-1)) * math.Exp(-s) / (1 - g.down(u))
+	return (g.common + (1-g.common)*k*math.Pow(u, k-1)) * math.Exp(-s) / g.up(s)
 }
 
 // newCurve chooses the cheapest way that is exact in at most work steps, or
@@ -361,6 +369,9 @@ func (f *filled) split(n int) [][]int {
 // exchange evens out the heaviest microservice with each other one as long as
 // that helps: a move or a swap that halves their difference best.
 func (f *filled) exchange(out [][]int, sums []float64) {
+	if len(out) < 2 {
+		return
+	}
 	weights := make([]float64, len(f.order))
 	for i, o := range f.order {
 		weights[o] = f.w[i]

@@ -26,6 +26,8 @@ func TestDecode(t *testing.T) {
 		"modules: []":                     "modules",
 		"modules: [{name: a}]\n---\na: 1": "more than one",
 		"modules: [{name: a, submodules: [{name: x, availability: 99}]}]": "at most 1",
+		"modules: [{name: a/b, submodules: [{name: x}]}]":                 "without a slash",
+		`{"moduls":[]}`: `unknown member "moduls"`,
 	} {
 		if _, err := availability.Decode([]byte(text)); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want one with %q", text, err, want)

@@ -392,7 +392,7 @@ func (p *planner) reach() [][][]int {
 		return p.splits(counts)
 	}
 	w := newWalk(p.curves)
-	splits := p.splits(w.counts)
+	splits := make([][][]int, len(p.curves))
 	loss, total := make([]float64, len(splits)), 0.0
 	put := func(i, n int) {
 		splits[i] = p.curves[i].split(n)
