@@ -95,6 +95,8 @@ type Service struct {
 	// joined is told of every center that is connected; nil: nobody wants to know.
 	joined func(ctx context.Context, tx *db.Tx, centerID, how string) error
 
+	tenant func(ctx context.Context, id string) error // knows tenants; nil: any will do
+
 	box  *seal.Box
 	dir  string        // of plug-ins' sockets
 	wake chan struct{} // instances changed

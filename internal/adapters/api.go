@@ -106,7 +106,7 @@ func (h handler) CreateInstance(ctx context.Context, r *adaptersv1.CreateInstanc
 }
 
 func (h handler) UpdateInstance(ctx context.Context, r *adaptersv1.UpdateInstanceRequest) (*adaptersv1.Instance, error) {
-	in, err := h.s.UpdateInstance(ctx, r.Plugin, r.AiCenterId, r.Config, r.Enabled)
+	in, err := h.s.UpdateInstance(ctx, r.Plugin, r.AiCenterId, r.Config, r.ConfigPatch, r.Enabled)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +115,43 @@ func (h handler) UpdateInstance(ctx context.Context, r *adaptersv1.UpdateInstanc
 
 func (h handler) DeleteInstance(ctx context.Context, r *adaptersv1.DeleteInstanceRequest) (*adaptersv1.DeleteInstanceResponse, error) {
 	return &adaptersv1.DeleteInstanceResponse{}, h.s.DeleteInstance(ctx, r.Plugin, r.AiCenterId)
+}
+
+func (h handler) GetInstance(ctx context.Context, r *adaptersv1.GetInstanceRequest) (*adaptersv1.Instance, error) {
+	in, err := h.s.GetInstance(ctx, r.Plugin, r.AiCenterId)
+	if err != nil {
+		return nil, err
+	}
+	return instanceProto(in), nil
+}
+
+func (h handler) ListAccounts(ctx context.Context, r *adaptersv1.ListAccountsRequest) (*adaptersv1.ListAccountsResponse, error) {
+	list, err := h.s.ListAccounts(ctx, r.AiCenterId)
+	if err != nil {
+		return nil, err
+	}
+	res := &adaptersv1.ListAccountsResponse{}
+	for _, a := range list {
+		res.Accounts = append(res.Accounts, accountProto(a))
+	}
+	return res, nil
+}
+
+func (h handler) SetAccount(ctx context.Context, r *adaptersv1.SetAccountRequest) (*adaptersv1.Account, error) {
+	a, err := h.s.SetAccount(ctx, r.AiCenterId, r.TenantId, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	return accountProto(a), nil
+}
+
+func (h handler) RemoveAccount(ctx context.Context, r *adaptersv1.RemoveAccountRequest) (*adaptersv1.RemoveAccountResponse, error) {
+	return &adaptersv1.RemoveAccountResponse{}, h.s.RemoveAccount(ctx, r.AiCenterId, r.TenantId)
+}
+
+func accountProto(a Account) *adaptersv1.Account {
+	return &adaptersv1.Account{Name: a.Name, TenantIds: a.Tenants, UseKnown: a.UseKnown, CpuCoreSeconds: a.CoreSeconds, AcceleratorSeconds: a.AccelSeconds, Runs: a.Runs,
+		Made: a.Made, Missing: a.Missing}
 }
 
 func pluginProto(p Plugin) *adaptersv1.Plugin {
@@ -128,5 +165,6 @@ func pluginProto(p Plugin) *adaptersv1.Plugin {
 
 func instanceProto(in Instance) *adaptersv1.Instance {
 	return &adaptersv1.Instance{Plugin: in.Plugin, AiCenterId: in.CenterID, Endpoint: in.Endpoint, State: in.State, Message: in.Message, Version: in.Version,
-		ChangedAt: stamp(in.ChangedAt), CreatedAt: stamp(in.CreatedAt), Enabled: in.Enabled}
+		ChangedAt: stamp(in.ChangedAt), CreatedAt: stamp(in.CreatedAt), Enabled: in.Enabled,
+		Origin: adaptersv1.InstanceOrigin(in.Origin), Config: in.Config}
 }

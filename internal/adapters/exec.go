@@ -145,6 +145,8 @@ func pluginError(p *plugin.Process, err error) error {
 		return fault.Wrap(fault.Unimplemented, err, "plug-in %s does not offer this", p.Name())
 	case connect.CodeNotFound:
 		return fault.Wrap(fault.NotFound, err, "plug-in %s does not know this", p.Name())
+	case connect.CodeResourceExhausted:
+		return fault.Wrap(fault.Exhausted, err, "plug-in %s: %s", p.Name(), reason(err))
 	case connect.CodeFailedPrecondition, connect.CodeInvalidArgument:
 		var ce *connect.Error
 		if errors.As(err, &ce) {

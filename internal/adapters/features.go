@@ -26,19 +26,53 @@ func featureNames(fs []adapterv1.Feature) string {
 	return strings.Join(slices.Compact(names), " ")
 }
 
+// partPrefix marks a part among the features of a center, as they are stored.
+const partPrefix = "part."
+
+// offerNames lists features and parts as they are stored.
+func offerNames(fs []adapterv1.Feature, parts []adapterv1.Part) string {
+	names := strings.Fields(featureNames(fs))
+	for _, p := range parts {
+		if _, known := adapterv1.Part_name[int32(p)]; known && p != adapterv1.Part_PART_UNSPECIFIED {
+			names = append(names, partPrefix+partName(p))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), " ")
+}
+
+// partName is how a part is called: "storage".
+func partName(p adapterv1.Part) string {
+	return strings.ToLower(strings.TrimPrefix(p.String(), "PART_"))
+}
+
+// OffersTx reports whether a center offered a part when it was last heard of.
+func (s *Service) OffersTx(ctx context.Context, tx *db.Tx, centerID string, part adapterv1.Part) (bool, error) {
+	return offersTx(ctx, tx, centerID, partPrefix+partName(part))
+}
+
+// StorageTx reports whether a center offered volumes when it was last heard of.
+func (s *Service) StorageTx(ctx context.Context, tx *db.Tx, centerID string) (bool, error) {
+	return s.OffersTx(ctx, tx, centerID, adapterv1.Part_PART_STORAGE)
+}
+
+func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bool, err error) {
+	err = tx.Query(ctx, `SELECT features FROM gateways WHERE ai_center_id = $1 AND NOT removed
+		UNION ALL SELECT features FROM instances WHERE ai_center_id = $1 AND enabled`, []any{centerID}, func(row db.Row) error {
+		var names string
+		err := row.Scan(&names)
+		offered = offered || slices.Contains(strings.Fields(names), name)
+		return err
+	})
+	return offered, err
+}
+
 // LackingTx returns those of the centers that do not offer a feature, in their
 // order: neither their gateway nor an instance that serves them has claimed it
 // when it was last heard of.
 func (s *Service) LackingTx(ctx context.Context, tx *db.Tx, f adapterv1.Feature, centers []string) (lacking []string, err error) {
 	for _, c := range centers {
-		offered := false
-		err := tx.Query(ctx, `SELECT features FROM gateways WHERE ai_center_id = $1 AND NOT removed
-			UNION ALL SELECT features FROM instances WHERE ai_center_id = $1 AND enabled`, []any{c}, func(row db.Row) error {
-			var names string
-			err := row.Scan(&names)
-			offered = offered || slices.Contains(strings.Fields(names), featureName(f))
-			return err
-		})
+		offered, err := offersTx(ctx, tx, c, featureName(f))
 		if err != nil {
 			return nil, err
 		}

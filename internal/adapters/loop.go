@@ -107,6 +107,10 @@ func (s *Service) deliver(ctx context.Context, centerID string, o *outbox) {
 
 func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) {
 	var res adapterv1.ApplyResponse
+	if err := s.book(ctx, centerID, attempts); err != nil {
+		s.log.Warn("accounts not read, will be sent again", "ai_center_id", centerID, "attempts", len(attempts), "error", err)
+		return
+	}
 	if err := s.ask(ctx, centerID, "apply", &adapterv1.ApplyRequest{Attempts: attempts}, &res); err != nil {
 		s.log.Debug("work not delivered, will be sent again", "ai_center_id", centerID, "attempts", len(attempts), "error", err)
 		return
@@ -243,7 +247,7 @@ func (s *Service) recordHeartbeat(ctx context.Context, id string, r *adapterv1.H
 			if _, err := tx.Exec(ctx, `UPDATE gateways SET version = $2 WHERE ai_center_id = $1 AND version <> $2`, id, clip(clean(inv.Version), 64)); err != nil {
 				return fmt.Errorf("version of the gateway of %s: %w", id, err)
 			}
-			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, featureNames(r.Features)); err != nil {
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, offerNames(r.Features, r.Parts)); err != nil {
 				return fmt.Errorf("features of the gateway of %s: %w", id, err)
 			}
 			if len(nodes) > 0 {

@@ -21,9 +21,15 @@ type NodeSetting struct {
 // the center does not answer. Asking again is safe.
 func (s *Service) SetNode(ctx context.Context, centerID string, n NodeSetting) error {
 	err := s.ask(ctx, centerID, "setnode", &adapterv1.SetNodeRequest{Name: n.Name, Isolated: n.Isolated, AllocationId: n.AllocationID, Reason: n.Reason}, &adapterv1.SetNodeResponse{})
+	return centerError(err, centerID, "control nodes")
+}
+
+// centerError says in the platform's words why a center did not do what it was
+// asked; ability is what that takes, as in "cannot control nodes".
+func centerError(err error, centerID, ability string) error {
 	switch fault.KindOf(err) {
 	case fault.Unimplemented:
-		return fault.Wrap(fault.Unimplemented, err, "what reaches center %s cannot control nodes", centerID)
+		return fault.Wrap(fault.Unimplemented, err, "what reaches center %s cannot %s", centerID, ability)
 	case fault.Canceled, fault.Internal:
 		if err != nil {
 			return fault.Wrap(fault.Unavailable, err, "center %s does not answer", centerID)

@@ -335,6 +335,18 @@ func (s *Service) forward(ctx context.Context, p *plugin.Process, what string, d
 		req, res = &adapterv1.ReadLogRequest{}, &adapterv1.ReadLogResponse{}
 	case "setnode":
 		req, res = &adapterv1.SetNodeRequest{}, &adapterv1.SetNodeResponse{}
+	case "listaccounts":
+		req, res = &adapterv1.ListAccountsRequest{}, &adapterv1.ListAccountsResponse{}
+	case "ensureaccount":
+		req, res = &adapterv1.EnsureAccountRequest{}, &adapterv1.EnsureAccountResponse{}
+	case "removeaccount":
+		req, res = &adapterv1.RemoveAccountRequest{}, &adapterv1.RemoveAccountResponse{}
+	case "listvolumes":
+		req, res = &adapterv1.ListVolumesRequest{}, &adapterv1.ListVolumesResponse{}
+	case "ensurevolume":
+		req, res = &adapterv1.EnsureVolumeRequest{}, &adapterv1.EnsureVolumeResponse{}
+	case "removevolume":
+		req, res = &adapterv1.RemoveVolumeRequest{}, &adapterv1.RemoveVolumeResponse{}
 	default:
 		return nil, fault.New(fault.Unimplemented, "a plug-in does not know the request %q", what)
 	}
@@ -430,6 +442,18 @@ func askPlugin(ctx context.Context, p *plugin.Process, req, res proto.Message) e
 		out, err = p.Client().ReadLog(ctx, r)
 	case *adapterv1.SetNodeRequest:
 		out, err = p.Client().SetNode(ctx, r)
+	case *adapterv1.ListAccountsRequest:
+		out, err = p.Client().ListAccounts(ctx, r)
+	case *adapterv1.EnsureAccountRequest:
+		out, err = p.Client().EnsureAccount(ctx, r)
+	case *adapterv1.RemoveAccountRequest:
+		out, err = p.Client().RemoveAccount(ctx, r)
+	case *adapterv1.ListVolumesRequest:
+		out, err = p.Client().ListVolumes(ctx, r)
+	case *adapterv1.EnsureVolumeRequest:
+		out, err = p.Client().EnsureVolume(ctx, r)
+	case *adapterv1.RemoveVolumeRequest:
+		out, err = p.Client().RemoveVolume(ctx, r)
 	default:
 		return fmt.Errorf("no such request of a plug-in: %T", req)
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -60,12 +58,25 @@ type Instance struct {
 	State, Message, Version string
 	Enabled                 bool
 	CreatedAt, ChangedAt    time.Time
+	Origin                  Origin
+	Config                  string // JSON with secrets hidden; GetInstance only
 
 	id         string
 	made       bool // through the API; the others follow from plug-ins
 	config     []byte
 	generation int64
 }
+
+// Origin says where an instance comes from; the numbers are the API's.
+type Origin int
+
+// The origins.
+const (
+	FromAPI           Origin = 1
+	FromConfiguration Origin = 2
+	FromAddress       Origin = 3
+	FromJoining       Origin = 4
+)
 
 // States of an instance, from the best to the worst.
 const (
@@ -128,6 +139,14 @@ func (s *Service) plugins(ctx context.Context, name string) ([]Plugin, error) {
 		for i := range out {
 			for _, in := range list {
 				if in.Plugin == out[i].Name {
+					switch {
+					case in.made:
+						in.Origin = FromAPI
+					case out[i].Source == Registered:
+						in.Origin = FromAddress
+					default:
+						in.Origin = FromConfiguration
+					}
 					out[i].Instances = append(out[i].Instances, in)
 				}
 			}
@@ -161,7 +180,7 @@ func (s *Service) gatewayInstances(ctx context.Context) ([]Instance, error) {
 	}
 	out := make([]Instance, 0, len(gs))
 	for _, g := range gs {
-		in := Instance{Plugin: GatewayPlugin, CenterID: g.CenterID, Version: g.Version, Enabled: true, CreatedAt: g.JoinedAt, ChangedAt: g.LastSeen, State: Up}
+		in := Instance{Plugin: GatewayPlugin, CenterID: g.CenterID, Version: g.Version, Enabled: true, CreatedAt: g.JoinedAt, ChangedAt: g.LastSeen, State: Up, Origin: FromJoining}
 		if !g.Connected {
 			in.State, in.Message = Down, "it has not been heard of for "+registry.SeenWithin.String()
 		}
@@ -209,9 +228,13 @@ func (s *Service) CreateInstance(ctx context.Context, name, center, config strin
 	if err := c.Err(); err != nil {
 		return Instance{}, err
 	}
+	value, err := parseConfig("config", config)
+	if err != nil {
+		return Instance{}, err
+	}
 	var out Instance
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		if err := checkConfig(ctx, tx, name, config); err != nil {
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		if err := checkConfig(ctx, tx, name, value); err != nil {
 			return err
 		}
 		if err := s.checkFree(ctx, tx, center); err != nil {
@@ -248,47 +271,6 @@ func (s *Service) checkFree(ctx context.Context, tx *db.Tx, center string) error
 	return err
 }
 
-// checkConfig checks a configuration by the schema of the named plug-in.
-func checkConfig(ctx context.Context, tx *db.Tx, name, config string) error {
-	var source Source
-	var text string
-	found, err := tx.Get(ctx, `SELECT source, config_schema FROM plugins WHERE name = $1`, []any{name}, &source, &text)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return noPlugin(name)
-	case name == GatewayPlugin:
-		return fault.New(fault.Invalid, "a compute gateway joins by itself: make a token with yunhe center join-token, and start yunhe gateway with it")
-	case source == Registered:
-		return fault.New(fault.Invalid, "plug-in %q runs elsewhere: its instances are its addresses", name)
-	case len(config) > maxConfig:
-		return fault.Fields(fault.Field{Path: "config", Problem: fmt.Sprintf("must be at most %d bytes, got %d", maxConfig, len(config))})
-	}
-	var value any
-	if err := json.Unmarshal([]byte(config), &value); err != nil {
-		return fault.Fields(fault.Field{Path: "config", Problem: "must be a JSON object: " + err.Error()})
-	}
-	if _, ok := value.(map[string]any); !ok {
-		return fault.Fields(fault.Field{Path: "config", Problem: "must be a JSON object"})
-	}
-	if text == "" {
-		return nil // it was never reached: it says itself what is wrong
-	}
-	var schema jsonschema.Schema
-	if err := json.Unmarshal([]byte(text), &schema); err != nil {
-		return fmt.Errorf("schema of plug-in %s: %w", name, err)
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		return fmt.Errorf("schema of plug-in %s: %w", name, err)
-	}
-	if err := resolved.Validate(value); err != nil {
-		return fault.Fields(fault.Field{Path: "config", Problem: fmt.Sprintf("is not as plug-in %s wants it (see: yunhe plugin describe %s): %s", name, name, err)})
-	}
-	return nil
-}
-
 // getMade reads an instance that was made through the API.
 func getMade(ctx context.Context, tx *db.Tx, name, center string) (Instance, error) {
 	list, err := readInstances(ctx, tx, name)
@@ -299,6 +281,7 @@ func getMade(ctx context.Context, tx *db.Tx, name, center string) (Instance, err
 		if in.CenterID != center {
 			continue
 		}
+		in.Origin = FromAPI
 		if !in.made {
 			return in, fault.New(fault.Conflict, "the instance of plug-in %q at center %q comes from the platform's configuration or a registered address: change it there", name, center)
 		}
@@ -307,20 +290,31 @@ func getMade(ctx context.Context, tx *db.Tx, name, center string) (Instance, err
 	return Instance{}, fault.New(fault.NotFound, "plug-in %q has no instance at center %q", name, center)
 }
 
-// UpdateInstance changes a configuration or takes an instance out of service;
-// nil leaves things as they are.
-func (s *Service) UpdateInstance(ctx context.Context, name, center string, config *string, enabled *bool) (Instance, error) {
+// UpdateInstance changes a configuration, as a whole or by a merge patch, or takes an
+// instance out of service; nil leaves things as they are.
+func (s *Service) UpdateInstance(ctx context.Context, name, center string, config, patch *string, enabled *bool) (Instance, error) {
+	if config != nil && patch != nil {
+		return Instance{}, fault.Fields(fault.Field{Path: "config_patch", Problem: "must not be given together with config"})
+	}
 	var out Instance
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		in, err := getMade(ctx, tx, name, center)
 		if err != nil {
 			return err
 		}
-		if config != nil {
-			if err := checkConfig(ctx, tx, name, *config); err != nil {
+		if config != nil || patch != nil {
+			next, err := s.changedConfig(in, config, patch)
+			if err != nil {
 				return err
 			}
-			in.config = s.box.Seal([]byte(*config), purpose(center))
+			if err := checkConfig(ctx, tx, name, next); err != nil {
+				return err
+			}
+			b, err := json.Marshal(next)
+			if err != nil {
+				return fmt.Errorf("encode configuration: %w", err)
+			}
+			in.config = s.box.Seal(b, purpose(center))
 		}
 		if enabled != nil {
 			in.Enabled = *enabled

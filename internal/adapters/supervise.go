@@ -173,7 +173,7 @@ func (s *Service) describeAlone(ctx context.Context, cfg plugin.Config) {
 }
 
 // describe asks a plug-in what it is and records that; it returns the version
-// and the names of its features.
+// and the names of its features and parts.
 func (s *Service) describe(ctx context.Context, p *plugin.Process) (version, features string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -186,12 +186,12 @@ func (s *Service) describe(ctx context.Context, p *plugin.Process) (version, fea
 	}
 	parts := make([]string, 0, len(res.Parts))
 	for _, part := range res.Parts {
-		parts = append(parts, strings.ToLower(strings.TrimPrefix(part.String(), "PART_")))
+		parts = append(parts, partName(part))
 	}
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
 	version = clip(clean(res.Version), 64)
-	return version, featureNames(res.Features), s.db.Tx(ctx, func(tx *db.Tx) error {
+	return version, offerNames(res.Features, res.Parts), s.db.Tx(ctx, func(tx *db.Tx) error {
 		return describe(ctx, tx, p.Name(), version, parts, clean(res.ConfigSchema))
 	})
 }

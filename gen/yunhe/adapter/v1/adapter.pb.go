@@ -1688,7 +1688,13 @@ type Attempt struct {
 	UserName string `protobuf:"bytes,17,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
 	// It runs on nodes that are reserved for this allocation, and on no others;
 	// empty: on nodes that are reserved for none.
-	AllocationId  string `protobuf:"bytes,18,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	AllocationId string `protobuf:"bytes,18,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	// The volumes its command finds. A volume that is not there has the attempt
+	// refused.
+	Volumes []*VolumeMount `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// The center's account it is booked on, as EnsureAccount has answered; empty:
+	// the center's default. An account that is not there has the attempt refused.
+	Account       string `protobuf:"bytes,20,opt,name=account,proto3" json:"account,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1849,6 +1855,83 @@ func (x *Attempt) GetAllocationId() string {
 	return ""
 }
 
+func (x *Attempt) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Attempt) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+// A volume as an attempt's command finds it.
+type VolumeMount struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	// Where: absolute, clean, below "/", at most 255 bytes.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// The command cannot change what is in it.
+	ReadOnly      bool `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *VolumeMount) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // What is known of an attempt.
 type Status struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1876,7 +1959,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1971,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1984,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Status) GetAttemptId() string {
@@ -2005,7 +2088,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2100,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2113,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyRequest) GetAttempts() []*Attempt {
@@ -2050,7 +2133,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2145,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2158,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyResponse) GetRefusals() []*Refusal {
@@ -2095,7 +2178,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2190,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2203,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refusal) GetAttemptId() string {
@@ -2147,7 +2230,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2242,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2255,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveRequest) GetStop() []string {
@@ -2197,7 +2280,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2292,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2305,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
 }
 
 type ObserveRequest struct {
@@ -2233,7 +2316,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2328,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2341,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
 }
 
 type ObserveResponse struct {
@@ -2270,7 +2353,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2365,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2378,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ObserveResponse) GetStatuses() []*Status {
@@ -2318,7 +2401,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2413,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2426,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadLogRequest) GetAttemptId() string {
@@ -2388,7 +2471,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2483,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2496,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2447,7 +2530,7 @@ type SuspendRequest struct {
 
 func (x *SuspendRequest) Reset() {
 	*x = SuspendRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2542,7 @@ func (x *SuspendRequest) String() string {
 func (*SuspendRequest) ProtoMessage() {}
 
 func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2555,7 @@ func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendRequest.ProtoReflect.Descriptor instead.
 func (*SuspendRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SuspendRequest) GetSuspend() []string {
@@ -2497,7 +2580,7 @@ type SuspendResponse struct {
 
 func (x *SuspendResponse) Reset() {
 	*x = SuspendResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2592,7 @@ func (x *SuspendResponse) String() string {
 func (*SuspendResponse) ProtoMessage() {}
 
 func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2605,7 @@ func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendResponse.ProtoReflect.Descriptor instead.
 func (*SuspendResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
 }
 
 type ExecRequest struct {
@@ -2541,7 +2624,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2636,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2649,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecRequest) GetStart() *ExecStart {
@@ -2611,7 +2694,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2706,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2719,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExecStart) GetAttemptId() string {
@@ -2677,7 +2760,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2772,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2785,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -2733,7 +2816,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2828,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2841,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecResponse) GetOutput() []byte {
@@ -2804,7 +2887,7 @@ type SetNodeRequest struct {
 
 func (x *SetNodeRequest) Reset() {
 	*x = SetNodeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2899,7 @@ func (x *SetNodeRequest) String() string {
 func (*SetNodeRequest) ProtoMessage() {}
 
 func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2912,7 @@ func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetNodeRequest) GetName() string {
@@ -2868,7 +2951,7 @@ type SetNodeResponse struct {
 
 func (x *SetNodeResponse) Reset() {
 	*x = SetNodeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2963,7 @@ func (x *SetNodeResponse) String() string {
 func (*SetNodeResponse) ProtoMessage() {}
 
 func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2976,755 @@ func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeResponse.ProtoReflect.Descriptor instead.
 func (*SetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
+}
+
+// An account of a center.
+type Account struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the center calls it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The tenant it was made for by EnsureAccount; empty: it was not.
+	TenantId string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// What its runs have used since the center counts. Absent: the center does
+	// not say.
+	Use           *AccountUse `protobuf:"bytes,3,opt,name=use,proto3" json:"use,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Account) Reset() {
+	*x = Account{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Account) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Account) ProtoMessage() {}
+
+func (x *Account) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Account.ProtoReflect.Descriptor instead.
+func (*Account) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Account) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Account) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *Account) GetUse() *AccountUse {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
+type AccountUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Seconds, each multiplied by the number of cores, and of accelerators.
+	CpuCoreSeconds     int64 `protobuf:"varint,1,opt,name=cpu_core_seconds,json=cpuCoreSeconds,proto3" json:"cpu_core_seconds,omitempty"`
+	AcceleratorSeconds int64 `protobuf:"varint,2,opt,name=accelerator_seconds,json=acceleratorSeconds,proto3" json:"accelerator_seconds,omitempty"`
+	// Runs, ended or not.
+	Runs          int64 `protobuf:"varint,3,opt,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountUse) Reset() {
+	*x = AccountUse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountUse) ProtoMessage() {}
+
+func (x *AccountUse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountUse.ProtoReflect.Descriptor instead.
+func (*AccountUse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AccountUse) GetCpuCoreSeconds() int64 {
+	if x != nil {
+		return x.CpuCoreSeconds
+	}
+	return 0
+}
+
+func (x *AccountUse) GetAcceleratorSeconds() int64 {
+	if x != nil {
+		return x.AcceleratorSeconds
+	}
+	return 0
+}
+
+func (x *AccountUse) GetRuns() int64 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+type ListAccountsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountsRequest) Reset() {
+	*x = ListAccountsRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountsRequest) ProtoMessage() {}
+
+func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ListAccountsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
+}
+
+type ListAccountsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Accounts      []*Account             `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountsResponse) Reset() {
+	*x = ListAccountsResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountsResponse) ProtoMessage() {}
+
+func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ListAccountsResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListAccountsResponse) GetAccounts() []*Account {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+type EnsureAccountRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TenantId string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// Of the account; empty: the driver names it, the same for the same tenant
+	// every time.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureAccountRequest) Reset() {
+	*x = EnsureAccountRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureAccountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureAccountRequest) ProtoMessage() {}
+
+func (x *EnsureAccountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureAccountRequest.ProtoReflect.Descriptor instead.
+func (*EnsureAccountRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *EnsureAccountRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *EnsureAccountRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type EnsureAccountResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its use may be left out.
+	Account       *Account `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureAccountResponse) Reset() {
+	*x = EnsureAccountResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureAccountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureAccountResponse) ProtoMessage() {}
+
+func (x *EnsureAccountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureAccountResponse.ProtoReflect.Descriptor instead.
+func (*EnsureAccountResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *EnsureAccountResponse) GetAccount() *Account {
+	if x != nil {
+		return x.Account
+	}
+	return nil
+}
+
+type RemoveAccountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TenantId      string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAccountRequest) Reset() {
+	*x = RemoveAccountRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAccountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAccountRequest) ProtoMessage() {}
+
+func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAccountRequest.ProtoReflect.Descriptor instead.
+func (*RemoveAccountRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RemoveAccountRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *RemoveAccountRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RemoveAccountResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAccountResponse) Reset() {
+	*x = RemoveAccountResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAccountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAccountResponse) ProtoMessage() {}
+
+func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAccountResponse.ProtoReflect.Descriptor instead.
+func (*RemoveAccountResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
+}
+
+// A volume at a center: files that outlive the attempts that have it.
+type Volume struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	// What it can hold, and what is in it; used_known: the center says.
+	Bytes     int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	UsedBytes int64 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	UsedKnown bool  `protobuf:"varint,4,opt,name=used_known,json=usedKnown,proto3" json:"used_known,omitempty"`
+	// Writing more than it can hold fails. Without it the size is a promise of
+	// its user.
+	Enforced      bool   `protobuf:"varint,5,opt,name=enforced,proto3" json:"enforced,omitempty"`
+	TenantId      string `protobuf:"bytes,6,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Volume) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *Volume) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Volume) GetUsedBytes() int64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *Volume) GetUsedKnown() bool {
+	if x != nil {
+		return x.UsedKnown
+	}
+	return false
+}
+
+func (x *Volume) GetEnforced() bool {
+	if x != nil {
+		return x.Enforced
+	}
+	return false
+}
+
+func (x *Volume) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+type ListVolumesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVolumesRequest) Reset() {
+	*x = ListVolumesRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVolumesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVolumesRequest) ProtoMessage() {}
+
+func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
+func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
+}
+
+type ListVolumesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volumes       []*Volume              `protobuf:"bytes,1,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVolumesResponse) Reset() {
+	*x = ListVolumesResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVolumesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVolumesResponse) ProtoMessage() {}
+
+func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
+func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ListVolumesResponse) GetVolumes() []*Volume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+type EnsureVolumeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Letters, digits, "_" and "-", at most 64. INVALID_ARGUMENT for others.
+	VolumeId string `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	// 1 MiB to 1 PiB.
+	Bytes         int64  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	TenantId      string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureVolumeRequest) Reset() {
+	*x = EnsureVolumeRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureVolumeRequest) ProtoMessage() {}
+
+func (x *EnsureVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureVolumeRequest.ProtoReflect.Descriptor instead.
+func (*EnsureVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *EnsureVolumeRequest) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+func (x *EnsureVolumeRequest) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *EnsureVolumeRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+type EnsureVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        *Volume                `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureVolumeResponse) Reset() {
+	*x = EnsureVolumeResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureVolumeResponse) ProtoMessage() {}
+
+func (x *EnsureVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureVolumeResponse.ProtoReflect.Descriptor instead.
+func (*EnsureVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *EnsureVolumeResponse) GetVolume() *Volume {
+	if x != nil {
+		return x.Volume
+	}
+	return nil
+}
+
+type RemoveVolumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VolumeId      string                 `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveVolumeRequest) Reset() {
+	*x = RemoveVolumeRequest{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveVolumeRequest) ProtoMessage() {}
+
+func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RemoveVolumeRequest) GetVolumeId() string {
+	if x != nil {
+		return x.VolumeId
+	}
+	return ""
+}
+
+type RemoveVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveVolumeResponse) Reset() {
+	*x = RemoveVolumeResponse{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveVolumeResponse) ProtoMessage() {}
+
+func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{53}
 }
 
 // Agent to platform over the bus, each answered once it is durably stored.
@@ -2906,7 +3737,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3749,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3762,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReportRequest) GetStatuses() []*Status {
@@ -2953,7 +3784,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3796,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3809,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReportResponse) GetRecorded() []string {
@@ -3004,14 +3835,16 @@ type HeartbeatRequest struct {
 	// With inventory: the machine the gateway runs on.
 	Node *Node `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	// With inventory: the optional calls the gateway answers.
-	Features      []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
+	Features []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
+	// With inventory: the parts the gateway offers.
+	Parts         []Part `protobuf:"varint,6,rep,packed,name=parts,proto3,enum=yunhe.adapter.v1.Part" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3856,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3869,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HeartbeatRequest) GetInventory() *Inventory {
@@ -3074,6 +3907,13 @@ func (x *HeartbeatRequest) GetFeatures() []Feature {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetParts() []Part {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 type HeartbeatResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3082,7 +3922,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3934,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3947,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{57}
 }
 
 type PutLogRequest struct {
@@ -3123,7 +3963,7 @@ type PutLogRequest struct {
 
 func (x *PutLogRequest) Reset() {
 	*x = PutLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3975,7 @@ func (x *PutLogRequest) String() string {
 func (*PutLogRequest) ProtoMessage() {}
 
 func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3988,7 @@ func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogRequest.ProtoReflect.Descriptor instead.
 func (*PutLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PutLogRequest) GetAttemptId() string {
@@ -3189,7 +4029,7 @@ type PutLogResponse struct {
 
 func (x *PutLogResponse) Reset() {
 	*x = PutLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +4041,7 @@ func (x *PutLogResponse) String() string {
 func (*PutLogResponse) ProtoMessage() {}
 
 func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +4054,7 @@ func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogResponse.ProtoReflect.Descriptor instead.
 func (*PutLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PutLogResponse) GetStored() int64 {
@@ -3242,7 +4082,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +4094,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +4107,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *OpenExecRequest) GetSession() string {
@@ -3293,7 +4133,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +4145,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +4158,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{61}
 }
 
 type PutExecRequest struct {
@@ -3332,7 +4172,7 @@ type PutExecRequest struct {
 
 func (x *PutExecRequest) Reset() {
 	*x = PutExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +4184,7 @@ func (x *PutExecRequest) String() string {
 func (*PutExecRequest) ProtoMessage() {}
 
 func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +4197,7 @@ func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecRequest.ProtoReflect.Descriptor instead.
 func (*PutExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PutExecRequest) GetSequence() int64 {
@@ -3384,7 +4224,7 @@ type PutExecResponse struct {
 
 func (x *PutExecResponse) Reset() {
 	*x = PutExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +4236,7 @@ func (x *PutExecResponse) String() string {
 func (*PutExecResponse) ProtoMessage() {}
 
 func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +4249,7 @@ func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecResponse.ProtoReflect.Descriptor instead.
 func (*PutExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PutExecResponse) GetClosed() bool {
@@ -3429,7 +4269,7 @@ type TakeExecRequest struct {
 
 func (x *TakeExecRequest) Reset() {
 	*x = TakeExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +4281,7 @@ func (x *TakeExecRequest) String() string {
 func (*TakeExecRequest) ProtoMessage() {}
 
 func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +4294,7 @@ func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecRequest.ProtoReflect.Descriptor instead.
 func (*TakeExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TakeExecRequest) GetSequence() int64 {
@@ -3476,7 +4316,7 @@ type TakeExecResponse struct {
 
 func (x *TakeExecResponse) Reset() {
 	*x = TakeExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +4328,7 @@ func (x *TakeExecResponse) String() string {
 func (*TakeExecResponse) ProtoMessage() {}
 
 func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +4341,7 @@ func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecResponse.ProtoReflect.Descriptor instead.
 func (*TakeExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TakeExecResponse) GetRequests() []*ExecRequest {
@@ -3656,7 +4496,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xf8\x05\n" +
+	"executable\"\xcb\x06\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -3677,13 +4517,19 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bpriority\x18\x0f \x01(\x03R\bpriority\x12\x1b\n" +
 	"\ttenant_id\x18\x10 \x01(\tR\btenantId\x12\x1b\n" +
 	"\tuser_name\x18\x11 \x01(\tR\buserName\x12#\n" +
-	"\rallocation_id\x18\x12 \x01(\tR\fallocationId\x1a<\n" +
+	"\rallocation_id\x18\x12 \x01(\tR\fallocationId\x127\n" +
+	"\avolumes\x18\x13 \x03(\v2\x1d.yunhe.adapter.v1.VolumeMountR\avolumes\x12\x18\n" +
+	"\aaccount\x18\x14 \x01(\tR\aaccount\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
+	"\vVolumeMount\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\x98\x03\n" +
 	"\x06Status\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12-\n" +
@@ -3755,18 +4601,61 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bisolated\x18\x02 \x01(\bR\bisolated\x12#\n" +
 	"\rallocation_id\x18\x03 \x01(\tR\fallocationId\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x11\n" +
-	"\x0fSetNodeResponse\"E\n" +
+	"\x0fSetNodeResponse\"j\n" +
+	"\aAccount\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12.\n" +
+	"\x03use\x18\x03 \x01(\v2\x1c.yunhe.adapter.v1.AccountUseR\x03use\"{\n" +
+	"\n" +
+	"AccountUse\x12(\n" +
+	"\x10cpu_core_seconds\x18\x01 \x01(\x03R\x0ecpuCoreSeconds\x12/\n" +
+	"\x13accelerator_seconds\x18\x02 \x01(\x03R\x12acceleratorSeconds\x12\x12\n" +
+	"\x04runs\x18\x03 \x01(\x03R\x04runs\"\x15\n" +
+	"\x13ListAccountsRequest\"M\n" +
+	"\x14ListAccountsResponse\x125\n" +
+	"\baccounts\x18\x01 \x03(\v2\x19.yunhe.adapter.v1.AccountR\baccounts\"G\n" +
+	"\x14EnsureAccountRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"L\n" +
+	"\x15EnsureAccountResponse\x123\n" +
+	"\aaccount\x18\x01 \x01(\v2\x19.yunhe.adapter.v1.AccountR\aaccount\"G\n" +
+	"\x14RemoveAccountRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x17\n" +
+	"\x15RemoveAccountResponse\"\xb2\x01\n" +
+	"\x06Volume\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x03 \x01(\x03R\tusedBytes\x12\x1d\n" +
+	"\n" +
+	"used_known\x18\x04 \x01(\bR\tusedKnown\x12\x1a\n" +
+	"\benforced\x18\x05 \x01(\bR\benforced\x12\x1b\n" +
+	"\ttenant_id\x18\x06 \x01(\tR\btenantId\"\x14\n" +
+	"\x12ListVolumesRequest\"I\n" +
+	"\x13ListVolumesResponse\x122\n" +
+	"\avolumes\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.VolumeR\avolumes\"e\n" +
+	"\x13EnsureVolumeRequest\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1b\n" +
+	"\ttenant_id\x18\x03 \x01(\tR\btenantId\"H\n" +
+	"\x14EnsureVolumeResponse\x120\n" +
+	"\x06volume\x18\x01 \x01(\v2\x18.yunhe.adapter.v1.VolumeR\x06volume\"2\n" +
+	"\x13RemoveVolumeRequest\x12\x1b\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\"\x16\n" +
+	"\x14RemoveVolumeResponse\"E\n" +
 	"\rReportRequest\x124\n" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\x89\x02\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xb7\x02\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
 	"\x06resync\x18\x03 \x01(\bR\x06resync\x12*\n" +
 	"\x04node\x18\x04 \x01(\v2\x16.yunhe.adapter.v1.NodeR\x04node\x125\n" +
-	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\"\x13\n" +
+	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\x12,\n" +
+	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
@@ -3813,7 +4702,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\rPHASE_PENDING\x10\x01\x12\x11\n" +
 	"\rPHASE_RUNNING\x10\x02\x12\x0f\n" +
 	"\vPHASE_ENDED\x10\x03\x12\x13\n" +
-	"\x0fPHASE_SUSPENDED\x10\x042\xa5\x06\n" +
+	"\x0fPHASE_SUSPENDED\x10\x042\xe2\n" +
+	"\n" +
 	"\rDriverService\x12Q\n" +
 	"\bDescribe\x12!.yunhe.adapter.v1.DescribeRequest\x1a\".yunhe.adapter.v1.DescribeResponse\x12Q\n" +
 	"\bDiscover\x12!.yunhe.adapter.v1.DiscoverRequest\x1a\".yunhe.adapter.v1.DiscoverResponse\x12J\n" +
@@ -3824,7 +4714,13 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\aReadLog\x12 .yunhe.adapter.v1.ReadLogRequest\x1a!.yunhe.adapter.v1.ReadLogResponse\x12N\n" +
 	"\aSuspend\x12 .yunhe.adapter.v1.SuspendRequest\x1a!.yunhe.adapter.v1.SuspendResponse\x12I\n" +
 	"\x04Exec\x12\x1d.yunhe.adapter.v1.ExecRequest\x1a\x1e.yunhe.adapter.v1.ExecResponse(\x010\x01\x12N\n" +
-	"\aSetNode\x12 .yunhe.adapter.v1.SetNodeRequest\x1a!.yunhe.adapter.v1.SetNodeResponseB0Z.yunhe.dev/yunhe/gen/yunhe/adapter/v1;adapterv1b\x06proto3"
+	"\aSetNode\x12 .yunhe.adapter.v1.SetNodeRequest\x1a!.yunhe.adapter.v1.SetNodeResponse\x12]\n" +
+	"\fListAccounts\x12%.yunhe.adapter.v1.ListAccountsRequest\x1a&.yunhe.adapter.v1.ListAccountsResponse\x12`\n" +
+	"\rEnsureAccount\x12&.yunhe.adapter.v1.EnsureAccountRequest\x1a'.yunhe.adapter.v1.EnsureAccountResponse\x12`\n" +
+	"\rRemoveAccount\x12&.yunhe.adapter.v1.RemoveAccountRequest\x1a'.yunhe.adapter.v1.RemoveAccountResponse\x12Z\n" +
+	"\vListVolumes\x12$.yunhe.adapter.v1.ListVolumesRequest\x1a%.yunhe.adapter.v1.ListVolumesResponse\x12]\n" +
+	"\fEnsureVolume\x12%.yunhe.adapter.v1.EnsureVolumeRequest\x1a&.yunhe.adapter.v1.EnsureVolumeResponse\x12]\n" +
+	"\fRemoveVolume\x12%.yunhe.adapter.v1.RemoveVolumeRequest\x1a&.yunhe.adapter.v1.RemoveVolumeResponseB0Z.yunhe.dev/yunhe/gen/yunhe/adapter/v1;adapterv1b\x06proto3"
 
 var (
 	file_yunhe_adapter_v1_adapter_proto_rawDescOnce sync.Once
@@ -3839,7 +4735,7 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
 	(Feature)(0),                  // 1: yunhe.adapter.v1.Feature
@@ -3865,113 +4761,148 @@ var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(*AttemptUse)(nil),            // 21: yunhe.adapter.v1.AttemptUse
 	(*File)(nil),                  // 22: yunhe.adapter.v1.File
 	(*Attempt)(nil),               // 23: yunhe.adapter.v1.Attempt
-	(*Status)(nil),                // 24: yunhe.adapter.v1.Status
-	(*ApplyRequest)(nil),          // 25: yunhe.adapter.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 26: yunhe.adapter.v1.ApplyResponse
-	(*Refusal)(nil),               // 27: yunhe.adapter.v1.Refusal
-	(*RemoveRequest)(nil),         // 28: yunhe.adapter.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 29: yunhe.adapter.v1.RemoveResponse
-	(*ObserveRequest)(nil),        // 30: yunhe.adapter.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 31: yunhe.adapter.v1.ObserveResponse
-	(*ReadLogRequest)(nil),        // 32: yunhe.adapter.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 33: yunhe.adapter.v1.ReadLogResponse
-	(*SuspendRequest)(nil),        // 34: yunhe.adapter.v1.SuspendRequest
-	(*SuspendResponse)(nil),       // 35: yunhe.adapter.v1.SuspendResponse
-	(*ExecRequest)(nil),           // 36: yunhe.adapter.v1.ExecRequest
-	(*ExecStart)(nil),             // 37: yunhe.adapter.v1.ExecStart
-	(*TerminalSize)(nil),          // 38: yunhe.adapter.v1.TerminalSize
-	(*ExecResponse)(nil),          // 39: yunhe.adapter.v1.ExecResponse
-	(*SetNodeRequest)(nil),        // 40: yunhe.adapter.v1.SetNodeRequest
-	(*SetNodeResponse)(nil),       // 41: yunhe.adapter.v1.SetNodeResponse
-	(*ReportRequest)(nil),         // 42: yunhe.adapter.v1.ReportRequest
-	(*ReportResponse)(nil),        // 43: yunhe.adapter.v1.ReportResponse
-	(*HeartbeatRequest)(nil),      // 44: yunhe.adapter.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 45: yunhe.adapter.v1.HeartbeatResponse
-	(*PutLogRequest)(nil),         // 46: yunhe.adapter.v1.PutLogRequest
-	(*PutLogResponse)(nil),        // 47: yunhe.adapter.v1.PutLogResponse
-	(*OpenExecRequest)(nil),       // 48: yunhe.adapter.v1.OpenExecRequest
-	(*OpenExecResponse)(nil),      // 49: yunhe.adapter.v1.OpenExecResponse
-	(*PutExecRequest)(nil),        // 50: yunhe.adapter.v1.PutExecRequest
-	(*PutExecResponse)(nil),       // 51: yunhe.adapter.v1.PutExecResponse
-	(*TakeExecRequest)(nil),       // 52: yunhe.adapter.v1.TakeExecRequest
-	(*TakeExecResponse)(nil),      // 53: yunhe.adapter.v1.TakeExecResponse
-	nil,                           // 54: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 55: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 56: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	nil,                           // 57: yunhe.adapter.v1.Node.CapacityEntry
-	nil,                           // 58: yunhe.adapter.v1.Node.AllocatableEntry
-	nil,                           // 59: yunhe.adapter.v1.Node.LabelsEntry
-	nil,                           // 60: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 61: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*VolumeMount)(nil),           // 24: yunhe.adapter.v1.VolumeMount
+	(*Status)(nil),                // 25: yunhe.adapter.v1.Status
+	(*ApplyRequest)(nil),          // 26: yunhe.adapter.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 27: yunhe.adapter.v1.ApplyResponse
+	(*Refusal)(nil),               // 28: yunhe.adapter.v1.Refusal
+	(*RemoveRequest)(nil),         // 29: yunhe.adapter.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 30: yunhe.adapter.v1.RemoveResponse
+	(*ObserveRequest)(nil),        // 31: yunhe.adapter.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 32: yunhe.adapter.v1.ObserveResponse
+	(*ReadLogRequest)(nil),        // 33: yunhe.adapter.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 34: yunhe.adapter.v1.ReadLogResponse
+	(*SuspendRequest)(nil),        // 35: yunhe.adapter.v1.SuspendRequest
+	(*SuspendResponse)(nil),       // 36: yunhe.adapter.v1.SuspendResponse
+	(*ExecRequest)(nil),           // 37: yunhe.adapter.v1.ExecRequest
+	(*ExecStart)(nil),             // 38: yunhe.adapter.v1.ExecStart
+	(*TerminalSize)(nil),          // 39: yunhe.adapter.v1.TerminalSize
+	(*ExecResponse)(nil),          // 40: yunhe.adapter.v1.ExecResponse
+	(*SetNodeRequest)(nil),        // 41: yunhe.adapter.v1.SetNodeRequest
+	(*SetNodeResponse)(nil),       // 42: yunhe.adapter.v1.SetNodeResponse
+	(*Account)(nil),               // 43: yunhe.adapter.v1.Account
+	(*AccountUse)(nil),            // 44: yunhe.adapter.v1.AccountUse
+	(*ListAccountsRequest)(nil),   // 45: yunhe.adapter.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),  // 46: yunhe.adapter.v1.ListAccountsResponse
+	(*EnsureAccountRequest)(nil),  // 47: yunhe.adapter.v1.EnsureAccountRequest
+	(*EnsureAccountResponse)(nil), // 48: yunhe.adapter.v1.EnsureAccountResponse
+	(*RemoveAccountRequest)(nil),  // 49: yunhe.adapter.v1.RemoveAccountRequest
+	(*RemoveAccountResponse)(nil), // 50: yunhe.adapter.v1.RemoveAccountResponse
+	(*Volume)(nil),                // 51: yunhe.adapter.v1.Volume
+	(*ListVolumesRequest)(nil),    // 52: yunhe.adapter.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),   // 53: yunhe.adapter.v1.ListVolumesResponse
+	(*EnsureVolumeRequest)(nil),   // 54: yunhe.adapter.v1.EnsureVolumeRequest
+	(*EnsureVolumeResponse)(nil),  // 55: yunhe.adapter.v1.EnsureVolumeResponse
+	(*RemoveVolumeRequest)(nil),   // 56: yunhe.adapter.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),  // 57: yunhe.adapter.v1.RemoveVolumeResponse
+	(*ReportRequest)(nil),         // 58: yunhe.adapter.v1.ReportRequest
+	(*ReportResponse)(nil),        // 59: yunhe.adapter.v1.ReportResponse
+	(*HeartbeatRequest)(nil),      // 60: yunhe.adapter.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 61: yunhe.adapter.v1.HeartbeatResponse
+	(*PutLogRequest)(nil),         // 62: yunhe.adapter.v1.PutLogRequest
+	(*PutLogResponse)(nil),        // 63: yunhe.adapter.v1.PutLogResponse
+	(*OpenExecRequest)(nil),       // 64: yunhe.adapter.v1.OpenExecRequest
+	(*OpenExecResponse)(nil),      // 65: yunhe.adapter.v1.OpenExecResponse
+	(*PutExecRequest)(nil),        // 66: yunhe.adapter.v1.PutExecRequest
+	(*PutExecResponse)(nil),       // 67: yunhe.adapter.v1.PutExecResponse
+	(*TakeExecRequest)(nil),       // 68: yunhe.adapter.v1.TakeExecRequest
+	(*TakeExecResponse)(nil),      // 69: yunhe.adapter.v1.TakeExecResponse
+	nil,                           // 70: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 71: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 72: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 73: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 74: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 75: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 76: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 77: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 78: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
 	1,  // 1: yunhe.adapter.v1.DescribeResponse.features:type_name -> yunhe.adapter.v1.Feature
 	8,  // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	54, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	70, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
 	10, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	55, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	71, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
 	9,  // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
-	56, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	72, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
 	8,  // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
 	13, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
 	15, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
 	2,  // 11: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
-	57, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
-	58, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	73, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	74, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
 	14, // 14: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
-	59, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
-	62, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	75, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	78, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
 	21, // 17: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
 	16, // 18: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
 	18, // 19: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
 	19, // 20: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
 	20, // 21: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
 	17, // 22: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
-	60, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	61, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	76, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	77, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
 	22, // 25: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
-	3,  // 26: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
-	23, // 27: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
-	27, // 28: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
-	24, // 29: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
-	37, // 30: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	38, // 31: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
-	38, // 32: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
-	24, // 33: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
-	8,  // 34: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	15, // 35: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	13, // 36: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
-	1,  // 37: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
-	37, // 38: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	39, // 39: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
-	36, // 40: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
-	4,  // 41: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	6,  // 42: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	11, // 43: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	25, // 44: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	28, // 45: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	30, // 46: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	32, // 47: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	34, // 48: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
-	36, // 49: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
-	40, // 50: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
-	5,  // 51: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	7,  // 52: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	12, // 53: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	26, // 54: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	29, // 55: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	31, // 56: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	33, // 57: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	35, // 58: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
-	39, // 59: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
-	41, // 60: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
-	51, // [51:61] is the sub-list for method output_type
-	41, // [41:51] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	24, // 26: yunhe.adapter.v1.Attempt.volumes:type_name -> yunhe.adapter.v1.VolumeMount
+	3,  // 27: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
+	23, // 28: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
+	28, // 29: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
+	25, // 30: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
+	38, // 31: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	39, // 32: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
+	39, // 33: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
+	44, // 34: yunhe.adapter.v1.Account.use:type_name -> yunhe.adapter.v1.AccountUse
+	43, // 35: yunhe.adapter.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapter.v1.Account
+	43, // 36: yunhe.adapter.v1.EnsureAccountResponse.account:type_name -> yunhe.adapter.v1.Account
+	51, // 37: yunhe.adapter.v1.ListVolumesResponse.volumes:type_name -> yunhe.adapter.v1.Volume
+	51, // 38: yunhe.adapter.v1.EnsureVolumeResponse.volume:type_name -> yunhe.adapter.v1.Volume
+	25, // 39: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
+	8,  // 40: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	15, // 41: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
+	13, // 42: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
+	1,  // 43: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
+	0,  // 44: yunhe.adapter.v1.HeartbeatRequest.parts:type_name -> yunhe.adapter.v1.Part
+	38, // 45: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	40, // 46: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
+	37, // 47: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
+	4,  // 48: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	6,  // 49: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	11, // 50: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	26, // 51: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	29, // 52: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	31, // 53: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	33, // 54: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	35, // 55: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
+	37, // 56: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
+	41, // 57: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
+	45, // 58: yunhe.adapter.v1.DriverService.ListAccounts:input_type -> yunhe.adapter.v1.ListAccountsRequest
+	47, // 59: yunhe.adapter.v1.DriverService.EnsureAccount:input_type -> yunhe.adapter.v1.EnsureAccountRequest
+	49, // 60: yunhe.adapter.v1.DriverService.RemoveAccount:input_type -> yunhe.adapter.v1.RemoveAccountRequest
+	52, // 61: yunhe.adapter.v1.DriverService.ListVolumes:input_type -> yunhe.adapter.v1.ListVolumesRequest
+	54, // 62: yunhe.adapter.v1.DriverService.EnsureVolume:input_type -> yunhe.adapter.v1.EnsureVolumeRequest
+	56, // 63: yunhe.adapter.v1.DriverService.RemoveVolume:input_type -> yunhe.adapter.v1.RemoveVolumeRequest
+	5,  // 64: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	7,  // 65: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	12, // 66: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	27, // 67: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	30, // 68: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	32, // 69: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	34, // 70: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	36, // 71: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
+	40, // 72: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
+	42, // 73: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
+	46, // 74: yunhe.adapter.v1.DriverService.ListAccounts:output_type -> yunhe.adapter.v1.ListAccountsResponse
+	48, // 75: yunhe.adapter.v1.DriverService.EnsureAccount:output_type -> yunhe.adapter.v1.EnsureAccountResponse
+	50, // 76: yunhe.adapter.v1.DriverService.RemoveAccount:output_type -> yunhe.adapter.v1.RemoveAccountResponse
+	53, // 77: yunhe.adapter.v1.DriverService.ListVolumes:output_type -> yunhe.adapter.v1.ListVolumesResponse
+	55, // 78: yunhe.adapter.v1.DriverService.EnsureVolume:output_type -> yunhe.adapter.v1.EnsureVolumeResponse
+	57, // 79: yunhe.adapter.v1.DriverService.RemoveVolume:output_type -> yunhe.adapter.v1.RemoveVolumeResponse
+	64, // [64:80] is the sub-list for method output_type
+	48, // [48:64] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -3985,7 +4916,7 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

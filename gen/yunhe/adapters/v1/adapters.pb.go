@@ -84,6 +84,66 @@ func (PluginSource) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{0}
 }
 
+// Where an instance comes from, and so where it is changed.
+type InstanceOrigin int32
+
+const (
+	InstanceOrigin_INSTANCE_ORIGIN_UNSPECIFIED InstanceOrigin = 0
+	// CreateInstance.
+	InstanceOrigin_INSTANCE_ORIGIN_API InstanceOrigin = 1
+	// The platform's configuration file.
+	InstanceOrigin_INSTANCE_ORIGIN_CONFIGURATION InstanceOrigin = 2
+	// An address of a registered plug-in.
+	InstanceOrigin_INSTANCE_ORIGIN_ADDRESS InstanceOrigin = 3
+	// A gateway that joined.
+	InstanceOrigin_INSTANCE_ORIGIN_JOINED InstanceOrigin = 4
+)
+
+// Enum value maps for InstanceOrigin.
+var (
+	InstanceOrigin_name = map[int32]string{
+		0: "INSTANCE_ORIGIN_UNSPECIFIED",
+		1: "INSTANCE_ORIGIN_API",
+		2: "INSTANCE_ORIGIN_CONFIGURATION",
+		3: "INSTANCE_ORIGIN_ADDRESS",
+		4: "INSTANCE_ORIGIN_JOINED",
+	}
+	InstanceOrigin_value = map[string]int32{
+		"INSTANCE_ORIGIN_UNSPECIFIED":   0,
+		"INSTANCE_ORIGIN_API":           1,
+		"INSTANCE_ORIGIN_CONFIGURATION": 2,
+		"INSTANCE_ORIGIN_ADDRESS":       3,
+		"INSTANCE_ORIGIN_JOINED":        4,
+	}
+)
+
+func (x InstanceOrigin) Enum() *InstanceOrigin {
+	p := new(InstanceOrigin)
+	*p = x
+	return p
+}
+
+func (x InstanceOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InstanceOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapters_v1_adapters_proto_enumTypes[1].Descriptor()
+}
+
+func (InstanceOrigin) Type() protoreflect.EnumType {
+	return &file_yunhe_adapters_v1_adapters_proto_enumTypes[1]
+}
+
+func (x InstanceOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InstanceOrigin.Descriptor instead.
+func (InstanceOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{1}
+}
+
 type CreateJoinTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The center the token is for; empty: the gateway names it. At most 32 characters.
@@ -687,11 +747,16 @@ type Instance struct {
 	// instance serves the center. disabled: out of service.
 	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	// What an operator should know about the state.
-	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	ChangedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Enabled       bool                   `protobuf:"varint,9,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Version   string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Enabled   bool                   `protobuf:"varint,9,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// Where it comes from.
+	Origin InstanceOrigin `protobuf:"varint,10,opt,name=origin,proto3,enum=yunhe.adapters.v1.InstanceOrigin" json:"origin,omitempty"`
+	// Its configuration as JSON with secrets hidden; GetInstance only, empty for
+	// one that has none.
+	Config        string `protobuf:"bytes,11,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +852,20 @@ func (x *Instance) GetEnabled() bool {
 		return x.Enabled
 	}
 	return false
+}
+
+func (x *Instance) GetOrigin() InstanceOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return InstanceOrigin_INSTANCE_ORIGIN_UNSPECIFIED
+}
+
+func (x *Instance) GetConfig() string {
+	if x != nil {
+		return x.Config
+	}
+	return ""
 }
 
 type ListPluginsRequest struct {
@@ -1133,7 +1212,7 @@ type CreateInstanceRequest struct {
 	// At most 32 characters.
 	AiCenterId string `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
 	// JSON, as the plug-in's configuration schema asks for; at most 256 KiB. It
-	// is kept sealed and never shown again.
+	// is kept sealed; its secrets are never shown again.
 	Config        string `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1191,11 +1270,16 @@ func (x *CreateInstanceRequest) GetConfig() string {
 }
 
 type UpdateInstanceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
-	AiCenterId    string                 `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
-	Config        *string                `protobuf:"bytes,3,opt,name=config,proto3,oneof" json:"config,omitempty"`
-	Enabled       *bool                  `protobuf:"varint,4,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Plugin     string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	AiCenterId string                 `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// The whole configuration, in place of the one before. "(secret)" as a value
+	// keeps the secret that was there.
+	Config  *string `protobuf:"bytes,3,opt,name=config,proto3,oneof" json:"config,omitempty"`
+	Enabled *bool   `protobuf:"varint,4,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
+	// A part of the configuration: a JSON merge patch (RFC 7396) of the one before.
+	// null takes a value away; what is not named stays. Not together with config.
+	ConfigPatch   *string `protobuf:"bytes,5,opt,name=config_patch,json=configPatch,proto3,oneof" json:"config_patch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1258,6 +1342,65 @@ func (x *UpdateInstanceRequest) GetEnabled() bool {
 	return false
 }
 
+func (x *UpdateInstanceRequest) GetConfigPatch() string {
+	if x != nil && x.ConfigPatch != nil {
+		return *x.ConfigPatch
+	}
+	return ""
+}
+
+type GetInstanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	AiCenterId    string                 `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInstanceRequest) Reset() {
+	*x = GetInstanceRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInstanceRequest) ProtoMessage() {}
+
+func (x *GetInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInstanceRequest.ProtoReflect.Descriptor instead.
+func (*GetInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetInstanceRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *GetInstanceRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
 type DeleteInstanceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Plugin        string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
@@ -1268,7 +1411,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1423,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[21]
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1436,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteInstanceRequest) GetPlugin() string {
@@ -1318,7 +1461,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1473,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[22]
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1486,353 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{23}
+}
+
+// An account of a center.
+type Account struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the center calls it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Tenants whose runs are booked on it.
+	TenantIds []string `protobuf:"bytes,2,rep,name=tenant_ids,json=tenantIds,proto3" json:"tenant_ids,omitempty"`
+	// The center says what runs booked on it have used since it counts: seconds,
+	// each multiplied by the number of cores or accelerators, and runs.
+	UseKnown           bool  `protobuf:"varint,3,opt,name=use_known,json=useKnown,proto3" json:"use_known,omitempty"`
+	CpuCoreSeconds     int64 `protobuf:"varint,4,opt,name=cpu_core_seconds,json=cpuCoreSeconds,proto3" json:"cpu_core_seconds,omitempty"`
+	AcceleratorSeconds int64 `protobuf:"varint,5,opt,name=accelerator_seconds,json=acceleratorSeconds,proto3" json:"accelerator_seconds,omitempty"`
+	Runs               int64 `protobuf:"varint,6,opt,name=runs,proto3" json:"runs,omitempty"`
+	// It was made by SetAccount.
+	Made bool `protobuf:"varint,7,opt,name=made,proto3" json:"made,omitempty"`
+	// A tenant is booked on it that the center does not have any more: its runs
+	// are refused until SetAccount is called again.
+	Missing       bool `protobuf:"varint,8,opt,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Account) Reset() {
+	*x = Account{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Account) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Account) ProtoMessage() {}
+
+func (x *Account) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Account.ProtoReflect.Descriptor instead.
+func (*Account) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Account) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Account) GetTenantIds() []string {
+	if x != nil {
+		return x.TenantIds
+	}
+	return nil
+}
+
+func (x *Account) GetUseKnown() bool {
+	if x != nil {
+		return x.UseKnown
+	}
+	return false
+}
+
+func (x *Account) GetCpuCoreSeconds() int64 {
+	if x != nil {
+		return x.CpuCoreSeconds
+	}
+	return 0
+}
+
+func (x *Account) GetAcceleratorSeconds() int64 {
+	if x != nil {
+		return x.AcceleratorSeconds
+	}
+	return 0
+}
+
+func (x *Account) GetRuns() int64 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *Account) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
+func (x *Account) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
+type ListAccountsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId    string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountsRequest) Reset() {
+	*x = ListAccountsRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountsRequest) ProtoMessage() {}
+
+func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ListAccountsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListAccountsRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+type ListAccountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Accounts      []*Account `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountsResponse) Reset() {
+	*x = ListAccountsResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountsResponse) ProtoMessage() {}
+
+func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ListAccountsResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListAccountsResponse) GetAccounts() []*Account {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+type SetAccountRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	TenantId   string                 `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// As the center calls it, at most 64 characters; empty: the driver names it.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAccountRequest) Reset() {
+	*x = SetAccountRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAccountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAccountRequest) ProtoMessage() {}
+
+func (x *SetAccountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAccountRequest.ProtoReflect.Descriptor instead.
+func (*SetAccountRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SetAccountRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *SetAccountRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *SetAccountRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RemoveAccountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId    string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	TenantId      string                 `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAccountRequest) Reset() {
+	*x = RemoveAccountRequest{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAccountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAccountRequest) ProtoMessage() {}
+
+func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAccountRequest.ProtoReflect.Descriptor instead.
+func (*RemoveAccountRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RemoveAccountRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *RemoveAccountRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+type RemoveAccountResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAccountResponse) Reset() {
+	*x = RemoveAccountResponse{}
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAccountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAccountResponse) ProtoMessage() {}
+
+func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapters_v1_adapters_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAccountResponse.ProtoReflect.Descriptor instead.
+func (*RemoveAccountResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapters_v1_adapters_proto_rawDescGZIP(), []int{29}
 }
 
 var File_yunhe_adapters_v1_adapters_proto protoreflect.FileDescriptor
@@ -1396,7 +1885,7 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1c\n" +
 	"\tendpoints\x18\a \x03(\tR\tendpoints\x12#\n" +
 	"\rconfig_schema\x18\b \x01(\tR\fconfigSchema\x12/\n" +
-	"\x04list\x18\t \x03(\v2\x1b.yunhe.adapters.v1.InstanceR\x04list\"\xba\x02\n" +
+	"\x04list\x18\t \x03(\v2\x1b.yunhe.adapters.v1.InstanceR\x04list\"\x8d\x03\n" +
 	"\bInstance\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
 	"\fai_center_id\x18\x02 \x01(\tR\n" +
@@ -1409,7 +1898,10 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"changed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x129\n" +
 	"\n" +
 	"created_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
-	"\aenabled\x18\t \x01(\bR\aenabled\"\x14\n" +
+	"\aenabled\x18\t \x01(\bR\aenabled\x129\n" +
+	"\x06origin\x18\n" +
+	" \x01(\x0e2!.yunhe.adapters.v1.InstanceOriginR\x06origin\x12\x16\n" +
+	"\x06config\x18\v \x01(\tR\x06config\"\x14\n" +
 	"\x12ListPluginsRequest\"J\n" +
 	"\x13ListPluginsResponse\x123\n" +
 	"\aplugins\x18\x01 \x03(\v2\x19.yunhe.adapters.v1.PluginR\aplugins\"&\n" +
@@ -1428,26 +1920,63 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
 	"\fai_center_id\x18\x02 \x01(\tR\n" +
 	"aiCenterId\x12\x16\n" +
-	"\x06config\x18\x03 \x01(\tR\x06config\"\xa4\x01\n" +
+	"\x06config\x18\x03 \x01(\tR\x06config\"\xdd\x01\n" +
 	"\x15UpdateInstanceRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
 	"\fai_center_id\x18\x02 \x01(\tR\n" +
 	"aiCenterId\x12\x1b\n" +
 	"\x06config\x18\x03 \x01(\tH\x00R\x06config\x88\x01\x01\x12\x1d\n" +
-	"\aenabled\x18\x04 \x01(\bH\x01R\aenabled\x88\x01\x01B\t\n" +
+	"\aenabled\x18\x04 \x01(\bH\x01R\aenabled\x88\x01\x01\x12&\n" +
+	"\fconfig_patch\x18\x05 \x01(\tH\x02R\vconfigPatch\x88\x01\x01B\t\n" +
 	"\a_configB\n" +
 	"\n" +
-	"\b_enabled\"Q\n" +
+	"\b_enabledB\x0f\n" +
+	"\r_config_patch\"N\n" +
+	"\x12GetInstanceRequest\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
+	"\fai_center_id\x18\x02 \x01(\tR\n" +
+	"aiCenterId\"Q\n" +
 	"\x15DeleteInstanceRequest\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12 \n" +
 	"\fai_center_id\x18\x02 \x01(\tR\n" +
 	"aiCenterId\"\x18\n" +
-	"\x16DeleteInstanceResponse*\x85\x01\n" +
+	"\x16DeleteInstanceResponse\"\xf6\x01\n" +
+	"\aAccount\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"tenant_ids\x18\x02 \x03(\tR\ttenantIds\x12\x1b\n" +
+	"\tuse_known\x18\x03 \x01(\bR\buseKnown\x12(\n" +
+	"\x10cpu_core_seconds\x18\x04 \x01(\x03R\x0ecpuCoreSeconds\x12/\n" +
+	"\x13accelerator_seconds\x18\x05 \x01(\x03R\x12acceleratorSeconds\x12\x12\n" +
+	"\x04runs\x18\x06 \x01(\x03R\x04runs\x12\x12\n" +
+	"\x04made\x18\a \x01(\bR\x04made\x12\x18\n" +
+	"\amissing\x18\b \x01(\bR\amissing\"7\n" +
+	"\x13ListAccountsRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\"N\n" +
+	"\x14ListAccountsResponse\x126\n" +
+	"\baccounts\x18\x01 \x03(\v2\x1a.yunhe.adapters.v1.AccountR\baccounts\"f\n" +
+	"\x11SetAccountRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"U\n" +
+	"\x14RemoveAccountRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\"\x17\n" +
+	"\x15RemoveAccountResponse*\x85\x01\n" +
 	"\fPluginSource\x12\x1d\n" +
 	"\x19PLUGIN_SOURCE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PLUGIN_SOURCE_BUILT_IN\x10\x01\x12\x1c\n" +
 	"\x18PLUGIN_SOURCE_CONFIGURED\x10\x02\x12\x1c\n" +
-	"\x18PLUGIN_SOURCE_REGISTERED\x10\x032\xcf\r\n" +
+	"\x18PLUGIN_SOURCE_REGISTERED\x10\x03*\xa6\x01\n" +
+	"\x0eInstanceOrigin\x12\x1f\n" +
+	"\x1bINSTANCE_ORIGIN_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13INSTANCE_ORIGIN_API\x10\x01\x12!\n" +
+	"\x1dINSTANCE_ORIGIN_CONFIGURATION\x10\x02\x12\x1b\n" +
+	"\x17INSTANCE_ORIGIN_ADDRESS\x10\x03\x12\x1a\n" +
+	"\x16INSTANCE_ORIGIN_JOINED\x10\x042\xdb\x12\n" +
 	"\x0eAdapterService\x12\x96\x01\n" +
 	"\x0fCreateJoinToken\x12).yunhe.adapters.v1.CreateJoinTokenRequest\x1a*.yunhe.adapters.v1.CreateJoinTokenResponse\",\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/join-tokens\x12f\n" +
 	"\x04Join\x12\x1e.yunhe.adapters.v1.JoinRequest\x1a\x1f.yunhe.adapters.v1.JoinResponse\"\x1d\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/join\x12\x86\x01\n" +
@@ -1458,9 +1987,14 @@ const file_yunhe_adapters_v1_adapters_proto_rawDesc = "" +
 	"\tSetPlugin\x12#.yunhe.adapters.v1.SetPluginRequest\x1a\x19.yunhe.adapters.v1.Plugin\"/\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x17:\x01*\x1a\x12/v1/plugins/{name}\x12\x8d\x01\n" +
 	"\fDeletePlugin\x12&.yunhe.adapters.v1.DeletePluginRequest\x1a'.yunhe.adapters.v1.DeletePluginResponse\",\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x14*\x12/v1/plugins/{name}\x12\x9b\x01\n" +
 	"\rRestartPlugin\x12'.yunhe.adapters.v1.RestartPluginRequest\x1a(.yunhe.adapters.v1.RestartPluginResponse\"7\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/plugins/{name}/restart\x12\x94\x01\n" +
-	"\x0eCreateInstance\x12(.yunhe.adapters.v1.CreateInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\";\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/plugins/{plugin}/instances\x12\xa3\x01\n" +
+	"\x0eCreateInstance\x12(.yunhe.adapters.v1.CreateInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\";\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/plugins/{plugin}/instances\x12\x9a\x01\n" +
+	"\vGetInstance\x12%.yunhe.adapters.v1.GetInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\"G\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02/\x12-/v1/plugins/{plugin}/instances/{ai_center_id}\x12\xa3\x01\n" +
 	"\x0eUpdateInstance\x12(.yunhe.adapters.v1.UpdateInstanceRequest\x1a\x1b.yunhe.adapters.v1.Instance\"J\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x022:\x01*2-/v1/plugins/{plugin}/instances/{ai_center_id}\x12\xae\x01\n" +
-	"\x0eDeleteInstance\x12(.yunhe.adapters.v1.DeleteInstanceRequest\x1a).yunhe.adapters.v1.DeleteInstanceResponse\"G\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02/*-/v1/plugins/{plugin}/instances/{ai_center_id}B2Z0yunhe.dev/yunhe/gen/yunhe/adapters/v1;adaptersv1b\x06proto3"
+	"\x0eDeleteInstance\x12(.yunhe.adapters.v1.DeleteInstanceRequest\x1a).yunhe.adapters.v1.DeleteInstanceResponse\"G\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02/*-/v1/plugins/{plugin}/instances/{ai_center_id}\x12\x9d\x01\n" +
+	"\fListAccounts\x12&.yunhe.adapters.v1.ListAccountsRequest\x1a'.yunhe.adapters.v1.ListAccountsResponse\"<\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02%\x12#/v1/centers/{ai_center_id}/accounts\x12\x9c\x01\n" +
+	"\n" +
+	"SetAccount\x12$.yunhe.adapters.v1.SetAccountRequest\x1a\x1a.yunhe.adapters.v1.Account\"L\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x024:\x01*\x1a//v1/centers/{ai_center_id}/accounts/{tenant_id}\x12\xad\x01\n" +
+	"\rRemoveAccount\x12'.yunhe.adapters.v1.RemoveAccountRequest\x1a(.yunhe.adapters.v1.RemoveAccountResponse\"I\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x021*//v1/centers/{ai_center_id}/accounts/{tenant_id}B2Z0yunhe.dev/yunhe/gen/yunhe/adapters/v1;adaptersv1b\x06proto3"
 
 var (
 	file_yunhe_adapters_v1_adapters_proto_rawDescOnce sync.Once
@@ -1474,76 +2008,94 @@ func file_yunhe_adapters_v1_adapters_proto_rawDescGZIP() []byte {
 	return file_yunhe_adapters_v1_adapters_proto_rawDescData
 }
 
-var file_yunhe_adapters_v1_adapters_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_yunhe_adapters_v1_adapters_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_yunhe_adapters_v1_adapters_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_yunhe_adapters_v1_adapters_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_yunhe_adapters_v1_adapters_proto_goTypes = []any{
 	(PluginSource)(0),               // 0: yunhe.adapters.v1.PluginSource
-	(*CreateJoinTokenRequest)(nil),  // 1: yunhe.adapters.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil), // 2: yunhe.adapters.v1.CreateJoinTokenResponse
-	(*JoinRequest)(nil),             // 3: yunhe.adapters.v1.JoinRequest
-	(*JoinResponse)(nil),            // 4: yunhe.adapters.v1.JoinResponse
-	(*Gateway)(nil),                 // 5: yunhe.adapters.v1.Gateway
-	(*ListGatewaysRequest)(nil),     // 6: yunhe.adapters.v1.ListGatewaysRequest
-	(*ListGatewaysResponse)(nil),    // 7: yunhe.adapters.v1.ListGatewaysResponse
-	(*RemoveGatewayRequest)(nil),    // 8: yunhe.adapters.v1.RemoveGatewayRequest
-	(*RemoveGatewayResponse)(nil),   // 9: yunhe.adapters.v1.RemoveGatewayResponse
-	(*Plugin)(nil),                  // 10: yunhe.adapters.v1.Plugin
-	(*Instance)(nil),                // 11: yunhe.adapters.v1.Instance
-	(*ListPluginsRequest)(nil),      // 12: yunhe.adapters.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),     // 13: yunhe.adapters.v1.ListPluginsResponse
-	(*GetPluginRequest)(nil),        // 14: yunhe.adapters.v1.GetPluginRequest
-	(*SetPluginRequest)(nil),        // 15: yunhe.adapters.v1.SetPluginRequest
-	(*DeletePluginRequest)(nil),     // 16: yunhe.adapters.v1.DeletePluginRequest
-	(*DeletePluginResponse)(nil),    // 17: yunhe.adapters.v1.DeletePluginResponse
-	(*RestartPluginRequest)(nil),    // 18: yunhe.adapters.v1.RestartPluginRequest
-	(*RestartPluginResponse)(nil),   // 19: yunhe.adapters.v1.RestartPluginResponse
-	(*CreateInstanceRequest)(nil),   // 20: yunhe.adapters.v1.CreateInstanceRequest
-	(*UpdateInstanceRequest)(nil),   // 21: yunhe.adapters.v1.UpdateInstanceRequest
-	(*DeleteInstanceRequest)(nil),   // 22: yunhe.adapters.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),  // 23: yunhe.adapters.v1.DeleteInstanceResponse
-	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
-	(*v1.Inventory)(nil),            // 25: yunhe.adapter.v1.Inventory
+	(InstanceOrigin)(0),             // 1: yunhe.adapters.v1.InstanceOrigin
+	(*CreateJoinTokenRequest)(nil),  // 2: yunhe.adapters.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil), // 3: yunhe.adapters.v1.CreateJoinTokenResponse
+	(*JoinRequest)(nil),             // 4: yunhe.adapters.v1.JoinRequest
+	(*JoinResponse)(nil),            // 5: yunhe.adapters.v1.JoinResponse
+	(*Gateway)(nil),                 // 6: yunhe.adapters.v1.Gateway
+	(*ListGatewaysRequest)(nil),     // 7: yunhe.adapters.v1.ListGatewaysRequest
+	(*ListGatewaysResponse)(nil),    // 8: yunhe.adapters.v1.ListGatewaysResponse
+	(*RemoveGatewayRequest)(nil),    // 9: yunhe.adapters.v1.RemoveGatewayRequest
+	(*RemoveGatewayResponse)(nil),   // 10: yunhe.adapters.v1.RemoveGatewayResponse
+	(*Plugin)(nil),                  // 11: yunhe.adapters.v1.Plugin
+	(*Instance)(nil),                // 12: yunhe.adapters.v1.Instance
+	(*ListPluginsRequest)(nil),      // 13: yunhe.adapters.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),     // 14: yunhe.adapters.v1.ListPluginsResponse
+	(*GetPluginRequest)(nil),        // 15: yunhe.adapters.v1.GetPluginRequest
+	(*SetPluginRequest)(nil),        // 16: yunhe.adapters.v1.SetPluginRequest
+	(*DeletePluginRequest)(nil),     // 17: yunhe.adapters.v1.DeletePluginRequest
+	(*DeletePluginResponse)(nil),    // 18: yunhe.adapters.v1.DeletePluginResponse
+	(*RestartPluginRequest)(nil),    // 19: yunhe.adapters.v1.RestartPluginRequest
+	(*RestartPluginResponse)(nil),   // 20: yunhe.adapters.v1.RestartPluginResponse
+	(*CreateInstanceRequest)(nil),   // 21: yunhe.adapters.v1.CreateInstanceRequest
+	(*UpdateInstanceRequest)(nil),   // 22: yunhe.adapters.v1.UpdateInstanceRequest
+	(*GetInstanceRequest)(nil),      // 23: yunhe.adapters.v1.GetInstanceRequest
+	(*DeleteInstanceRequest)(nil),   // 24: yunhe.adapters.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),  // 25: yunhe.adapters.v1.DeleteInstanceResponse
+	(*Account)(nil),                 // 26: yunhe.adapters.v1.Account
+	(*ListAccountsRequest)(nil),     // 27: yunhe.adapters.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),    // 28: yunhe.adapters.v1.ListAccountsResponse
+	(*SetAccountRequest)(nil),       // 29: yunhe.adapters.v1.SetAccountRequest
+	(*RemoveAccountRequest)(nil),    // 30: yunhe.adapters.v1.RemoveAccountRequest
+	(*RemoveAccountResponse)(nil),   // 31: yunhe.adapters.v1.RemoveAccountResponse
+	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
+	(*v1.Inventory)(nil),            // 33: yunhe.adapter.v1.Inventory
 }
 var file_yunhe_adapters_v1_adapters_proto_depIdxs = []int32{
-	24, // 0: yunhe.adapters.v1.CreateJoinTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	25, // 1: yunhe.adapters.v1.JoinRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	24, // 2: yunhe.adapters.v1.Gateway.joined_at:type_name -> google.protobuf.Timestamp
-	24, // 3: yunhe.adapters.v1.Gateway.last_seen_at:type_name -> google.protobuf.Timestamp
-	5,  // 4: yunhe.adapters.v1.ListGatewaysResponse.gateways:type_name -> yunhe.adapters.v1.Gateway
+	32, // 0: yunhe.adapters.v1.CreateJoinTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	33, // 1: yunhe.adapters.v1.JoinRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	32, // 2: yunhe.adapters.v1.Gateway.joined_at:type_name -> google.protobuf.Timestamp
+	32, // 3: yunhe.adapters.v1.Gateway.last_seen_at:type_name -> google.protobuf.Timestamp
+	6,  // 4: yunhe.adapters.v1.ListGatewaysResponse.gateways:type_name -> yunhe.adapters.v1.Gateway
 	0,  // 5: yunhe.adapters.v1.Plugin.source:type_name -> yunhe.adapters.v1.PluginSource
-	11, // 6: yunhe.adapters.v1.Plugin.list:type_name -> yunhe.adapters.v1.Instance
-	24, // 7: yunhe.adapters.v1.Instance.changed_at:type_name -> google.protobuf.Timestamp
-	24, // 8: yunhe.adapters.v1.Instance.created_at:type_name -> google.protobuf.Timestamp
-	10, // 9: yunhe.adapters.v1.ListPluginsResponse.plugins:type_name -> yunhe.adapters.v1.Plugin
-	1,  // 10: yunhe.adapters.v1.AdapterService.CreateJoinToken:input_type -> yunhe.adapters.v1.CreateJoinTokenRequest
-	3,  // 11: yunhe.adapters.v1.AdapterService.Join:input_type -> yunhe.adapters.v1.JoinRequest
-	6,  // 12: yunhe.adapters.v1.AdapterService.ListGateways:input_type -> yunhe.adapters.v1.ListGatewaysRequest
-	8,  // 13: yunhe.adapters.v1.AdapterService.RemoveGateway:input_type -> yunhe.adapters.v1.RemoveGatewayRequest
-	12, // 14: yunhe.adapters.v1.AdapterService.ListPlugins:input_type -> yunhe.adapters.v1.ListPluginsRequest
-	14, // 15: yunhe.adapters.v1.AdapterService.GetPlugin:input_type -> yunhe.adapters.v1.GetPluginRequest
-	15, // 16: yunhe.adapters.v1.AdapterService.SetPlugin:input_type -> yunhe.adapters.v1.SetPluginRequest
-	16, // 17: yunhe.adapters.v1.AdapterService.DeletePlugin:input_type -> yunhe.adapters.v1.DeletePluginRequest
-	18, // 18: yunhe.adapters.v1.AdapterService.RestartPlugin:input_type -> yunhe.adapters.v1.RestartPluginRequest
-	20, // 19: yunhe.adapters.v1.AdapterService.CreateInstance:input_type -> yunhe.adapters.v1.CreateInstanceRequest
-	21, // 20: yunhe.adapters.v1.AdapterService.UpdateInstance:input_type -> yunhe.adapters.v1.UpdateInstanceRequest
-	22, // 21: yunhe.adapters.v1.AdapterService.DeleteInstance:input_type -> yunhe.adapters.v1.DeleteInstanceRequest
-	2,  // 22: yunhe.adapters.v1.AdapterService.CreateJoinToken:output_type -> yunhe.adapters.v1.CreateJoinTokenResponse
-	4,  // 23: yunhe.adapters.v1.AdapterService.Join:output_type -> yunhe.adapters.v1.JoinResponse
-	7,  // 24: yunhe.adapters.v1.AdapterService.ListGateways:output_type -> yunhe.adapters.v1.ListGatewaysResponse
-	9,  // 25: yunhe.adapters.v1.AdapterService.RemoveGateway:output_type -> yunhe.adapters.v1.RemoveGatewayResponse
-	13, // 26: yunhe.adapters.v1.AdapterService.ListPlugins:output_type -> yunhe.adapters.v1.ListPluginsResponse
-	10, // 27: yunhe.adapters.v1.AdapterService.GetPlugin:output_type -> yunhe.adapters.v1.Plugin
-	10, // 28: yunhe.adapters.v1.AdapterService.SetPlugin:output_type -> yunhe.adapters.v1.Plugin
-	17, // 29: yunhe.adapters.v1.AdapterService.DeletePlugin:output_type -> yunhe.adapters.v1.DeletePluginResponse
-	19, // 30: yunhe.adapters.v1.AdapterService.RestartPlugin:output_type -> yunhe.adapters.v1.RestartPluginResponse
-	11, // 31: yunhe.adapters.v1.AdapterService.CreateInstance:output_type -> yunhe.adapters.v1.Instance
-	11, // 32: yunhe.adapters.v1.AdapterService.UpdateInstance:output_type -> yunhe.adapters.v1.Instance
-	23, // 33: yunhe.adapters.v1.AdapterService.DeleteInstance:output_type -> yunhe.adapters.v1.DeleteInstanceResponse
-	22, // [22:34] is the sub-list for method output_type
-	10, // [10:22] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 6: yunhe.adapters.v1.Plugin.list:type_name -> yunhe.adapters.v1.Instance
+	32, // 7: yunhe.adapters.v1.Instance.changed_at:type_name -> google.protobuf.Timestamp
+	32, // 8: yunhe.adapters.v1.Instance.created_at:type_name -> google.protobuf.Timestamp
+	1,  // 9: yunhe.adapters.v1.Instance.origin:type_name -> yunhe.adapters.v1.InstanceOrigin
+	11, // 10: yunhe.adapters.v1.ListPluginsResponse.plugins:type_name -> yunhe.adapters.v1.Plugin
+	26, // 11: yunhe.adapters.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapters.v1.Account
+	2,  // 12: yunhe.adapters.v1.AdapterService.CreateJoinToken:input_type -> yunhe.adapters.v1.CreateJoinTokenRequest
+	4,  // 13: yunhe.adapters.v1.AdapterService.Join:input_type -> yunhe.adapters.v1.JoinRequest
+	7,  // 14: yunhe.adapters.v1.AdapterService.ListGateways:input_type -> yunhe.adapters.v1.ListGatewaysRequest
+	9,  // 15: yunhe.adapters.v1.AdapterService.RemoveGateway:input_type -> yunhe.adapters.v1.RemoveGatewayRequest
+	13, // 16: yunhe.adapters.v1.AdapterService.ListPlugins:input_type -> yunhe.adapters.v1.ListPluginsRequest
+	15, // 17: yunhe.adapters.v1.AdapterService.GetPlugin:input_type -> yunhe.adapters.v1.GetPluginRequest
+	16, // 18: yunhe.adapters.v1.AdapterService.SetPlugin:input_type -> yunhe.adapters.v1.SetPluginRequest
+	17, // 19: yunhe.adapters.v1.AdapterService.DeletePlugin:input_type -> yunhe.adapters.v1.DeletePluginRequest
+	19, // 20: yunhe.adapters.v1.AdapterService.RestartPlugin:input_type -> yunhe.adapters.v1.RestartPluginRequest
+	21, // 21: yunhe.adapters.v1.AdapterService.CreateInstance:input_type -> yunhe.adapters.v1.CreateInstanceRequest
+	23, // 22: yunhe.adapters.v1.AdapterService.GetInstance:input_type -> yunhe.adapters.v1.GetInstanceRequest
+	22, // 23: yunhe.adapters.v1.AdapterService.UpdateInstance:input_type -> yunhe.adapters.v1.UpdateInstanceRequest
+	24, // 24: yunhe.adapters.v1.AdapterService.DeleteInstance:input_type -> yunhe.adapters.v1.DeleteInstanceRequest
+	27, // 25: yunhe.adapters.v1.AdapterService.ListAccounts:input_type -> yunhe.adapters.v1.ListAccountsRequest
+	29, // 26: yunhe.adapters.v1.AdapterService.SetAccount:input_type -> yunhe.adapters.v1.SetAccountRequest
+	30, // 27: yunhe.adapters.v1.AdapterService.RemoveAccount:input_type -> yunhe.adapters.v1.RemoveAccountRequest
+	3,  // 28: yunhe.adapters.v1.AdapterService.CreateJoinToken:output_type -> yunhe.adapters.v1.CreateJoinTokenResponse
+	5,  // 29: yunhe.adapters.v1.AdapterService.Join:output_type -> yunhe.adapters.v1.JoinResponse
+	8,  // 30: yunhe.adapters.v1.AdapterService.ListGateways:output_type -> yunhe.adapters.v1.ListGatewaysResponse
+	10, // 31: yunhe.adapters.v1.AdapterService.RemoveGateway:output_type -> yunhe.adapters.v1.RemoveGatewayResponse
+	14, // 32: yunhe.adapters.v1.AdapterService.ListPlugins:output_type -> yunhe.adapters.v1.ListPluginsResponse
+	11, // 33: yunhe.adapters.v1.AdapterService.GetPlugin:output_type -> yunhe.adapters.v1.Plugin
+	11, // 34: yunhe.adapters.v1.AdapterService.SetPlugin:output_type -> yunhe.adapters.v1.Plugin
+	18, // 35: yunhe.adapters.v1.AdapterService.DeletePlugin:output_type -> yunhe.adapters.v1.DeletePluginResponse
+	20, // 36: yunhe.adapters.v1.AdapterService.RestartPlugin:output_type -> yunhe.adapters.v1.RestartPluginResponse
+	12, // 37: yunhe.adapters.v1.AdapterService.CreateInstance:output_type -> yunhe.adapters.v1.Instance
+	12, // 38: yunhe.adapters.v1.AdapterService.GetInstance:output_type -> yunhe.adapters.v1.Instance
+	12, // 39: yunhe.adapters.v1.AdapterService.UpdateInstance:output_type -> yunhe.adapters.v1.Instance
+	25, // 40: yunhe.adapters.v1.AdapterService.DeleteInstance:output_type -> yunhe.adapters.v1.DeleteInstanceResponse
+	28, // 41: yunhe.adapters.v1.AdapterService.ListAccounts:output_type -> yunhe.adapters.v1.ListAccountsResponse
+	26, // 42: yunhe.adapters.v1.AdapterService.SetAccount:output_type -> yunhe.adapters.v1.Account
+	31, // 43: yunhe.adapters.v1.AdapterService.RemoveAccount:output_type -> yunhe.adapters.v1.RemoveAccountResponse
+	28, // [28:44] is the sub-list for method output_type
+	12, // [12:28] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapters_v1_adapters_proto_init() }
@@ -1557,8 +2109,8 @@ func file_yunhe_adapters_v1_adapters_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapters_v1_adapters_proto_rawDesc), len(file_yunhe_adapters_v1_adapters_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   23,
+			NumEnums:      2,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -57,6 +57,24 @@ const (
 	DriverServiceExecProcedure = "/yunhe.adapter.v1.DriverService/Exec"
 	// DriverServiceSetNodeProcedure is the fully-qualified name of the DriverService's SetNode RPC.
 	DriverServiceSetNodeProcedure = "/yunhe.adapter.v1.DriverService/SetNode"
+	// DriverServiceListAccountsProcedure is the fully-qualified name of the DriverService's
+	// ListAccounts RPC.
+	DriverServiceListAccountsProcedure = "/yunhe.adapter.v1.DriverService/ListAccounts"
+	// DriverServiceEnsureAccountProcedure is the fully-qualified name of the DriverService's
+	// EnsureAccount RPC.
+	DriverServiceEnsureAccountProcedure = "/yunhe.adapter.v1.DriverService/EnsureAccount"
+	// DriverServiceRemoveAccountProcedure is the fully-qualified name of the DriverService's
+	// RemoveAccount RPC.
+	DriverServiceRemoveAccountProcedure = "/yunhe.adapter.v1.DriverService/RemoveAccount"
+	// DriverServiceListVolumesProcedure is the fully-qualified name of the DriverService's ListVolumes
+	// RPC.
+	DriverServiceListVolumesProcedure = "/yunhe.adapter.v1.DriverService/ListVolumes"
+	// DriverServiceEnsureVolumeProcedure is the fully-qualified name of the DriverService's
+	// EnsureVolume RPC.
+	DriverServiceEnsureVolumeProcedure = "/yunhe.adapter.v1.DriverService/EnsureVolume"
+	// DriverServiceRemoveVolumeProcedure is the fully-qualified name of the DriverService's
+	// RemoveVolume RPC.
+	DriverServiceRemoveVolumeProcedure = "/yunhe.adapter.v1.DriverService/RemoveVolume"
 )
 
 // DriverServiceClient is a client for the yunhe.adapter.v1.DriverService service.
@@ -92,6 +110,26 @@ type DriverServiceClient interface {
 	Exec(context.Context) (*connect.BidiStreamForClientSimple[v1.ExecRequest, v1.ExecResponse], error)
 	// Makes a node be as asked. Offered with PART_RESOURCE.
 	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)
+	// The center's own accounts (projects, associations), or an error; never a
+	// part of them. Offered with PART_ACCOUNT, as the two after it.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// Makes runs of a tenant be booked on an account of the center, which is made
+	// if there is none of that name.
+	EnsureAccount(context.Context, *v1.EnsureAccountRequest) (*v1.EnsureAccountResponse, error)
+	// Removes an account that EnsureAccount made for the tenant. One that was
+	// there before it, or is gone, is left as it is. FAILED_PRECONDITION while
+	// runs of the account have not ended.
+	RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error)
+	// The volumes EnsureVolume made here, all of them or an error, with what they
+	// use. Offered with PART_STORAGE, as the two after it.
+	ListVolumes(context.Context, *v1.ListVolumesRequest) (*v1.ListVolumesResponse, error)
+	// Makes a volume of at least the size asked for: makes it, or grows it. One
+	// that is larger is left as it is. RESOURCE_EXHAUSTED if there is no room,
+	// FAILED_PRECONDITION if it is there and cannot grow.
+	EnsureVolume(context.Context, *v1.EnsureVolumeRequest) (*v1.EnsureVolumeResponse, error)
+	// Deletes a volume with what is in it; one that is not there is deleted.
+	// FAILED_PRECONDITION while an attempt that has not ended has it.
+	RemoveVolume(context.Context, *v1.RemoveVolumeRequest) (*v1.RemoveVolumeResponse, error)
 }
 
 // NewDriverServiceClient constructs a client for the yunhe.adapter.v1.DriverService service. By
@@ -165,21 +203,63 @@ func NewDriverServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(driverServiceMethods.ByName("SetNode")),
 			connect.WithClientOptions(opts...),
 		),
+		listAccounts: connect.NewClient[v1.ListAccountsRequest, v1.ListAccountsResponse](
+			httpClient,
+			baseURL+DriverServiceListAccountsProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("ListAccounts")),
+			connect.WithClientOptions(opts...),
+		),
+		ensureAccount: connect.NewClient[v1.EnsureAccountRequest, v1.EnsureAccountResponse](
+			httpClient,
+			baseURL+DriverServiceEnsureAccountProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("EnsureAccount")),
+			connect.WithClientOptions(opts...),
+		),
+		removeAccount: connect.NewClient[v1.RemoveAccountRequest, v1.RemoveAccountResponse](
+			httpClient,
+			baseURL+DriverServiceRemoveAccountProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("RemoveAccount")),
+			connect.WithClientOptions(opts...),
+		),
+		listVolumes: connect.NewClient[v1.ListVolumesRequest, v1.ListVolumesResponse](
+			httpClient,
+			baseURL+DriverServiceListVolumesProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("ListVolumes")),
+			connect.WithClientOptions(opts...),
+		),
+		ensureVolume: connect.NewClient[v1.EnsureVolumeRequest, v1.EnsureVolumeResponse](
+			httpClient,
+			baseURL+DriverServiceEnsureVolumeProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("EnsureVolume")),
+			connect.WithClientOptions(opts...),
+		),
+		removeVolume: connect.NewClient[v1.RemoveVolumeRequest, v1.RemoveVolumeResponse](
+			httpClient,
+			baseURL+DriverServiceRemoveVolumeProcedure,
+			connect.WithSchema(driverServiceMethods.ByName("RemoveVolume")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // driverServiceClient implements DriverServiceClient.
 type driverServiceClient struct {
-	describe *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
-	discover *connect.Client[v1.DiscoverRequest, v1.DiscoverResponse]
-	watch    *connect.Client[v1.WatchRequest, v1.WatchResponse]
-	apply    *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
-	remove   *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
-	observe  *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
-	readLog  *connect.Client[v1.ReadLogRequest, v1.ReadLogResponse]
-	suspend  *connect.Client[v1.SuspendRequest, v1.SuspendResponse]
-	exec     *connect.Client[v1.ExecRequest, v1.ExecResponse]
-	setNode  *connect.Client[v1.SetNodeRequest, v1.SetNodeResponse]
+	describe      *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
+	discover      *connect.Client[v1.DiscoverRequest, v1.DiscoverResponse]
+	watch         *connect.Client[v1.WatchRequest, v1.WatchResponse]
+	apply         *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
+	remove        *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
+	observe       *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
+	readLog       *connect.Client[v1.ReadLogRequest, v1.ReadLogResponse]
+	suspend       *connect.Client[v1.SuspendRequest, v1.SuspendResponse]
+	exec          *connect.Client[v1.ExecRequest, v1.ExecResponse]
+	setNode       *connect.Client[v1.SetNodeRequest, v1.SetNodeResponse]
+	listAccounts  *connect.Client[v1.ListAccountsRequest, v1.ListAccountsResponse]
+	ensureAccount *connect.Client[v1.EnsureAccountRequest, v1.EnsureAccountResponse]
+	removeAccount *connect.Client[v1.RemoveAccountRequest, v1.RemoveAccountResponse]
+	listVolumes   *connect.Client[v1.ListVolumesRequest, v1.ListVolumesResponse]
+	ensureVolume  *connect.Client[v1.EnsureVolumeRequest, v1.EnsureVolumeResponse]
+	removeVolume  *connect.Client[v1.RemoveVolumeRequest, v1.RemoveVolumeResponse]
 }
 
 // Describe calls yunhe.adapter.v1.DriverService.Describe.
@@ -260,6 +340,60 @@ func (c *driverServiceClient) SetNode(ctx context.Context, req *v1.SetNodeReques
 	return nil, err
 }
 
+// ListAccounts calls yunhe.adapter.v1.DriverService.ListAccounts.
+func (c *driverServiceClient) ListAccounts(ctx context.Context, req *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	response, err := c.listAccounts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EnsureAccount calls yunhe.adapter.v1.DriverService.EnsureAccount.
+func (c *driverServiceClient) EnsureAccount(ctx context.Context, req *v1.EnsureAccountRequest) (*v1.EnsureAccountResponse, error) {
+	response, err := c.ensureAccount.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveAccount calls yunhe.adapter.v1.DriverService.RemoveAccount.
+func (c *driverServiceClient) RemoveAccount(ctx context.Context, req *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error) {
+	response, err := c.removeAccount.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListVolumes calls yunhe.adapter.v1.DriverService.ListVolumes.
+func (c *driverServiceClient) ListVolumes(ctx context.Context, req *v1.ListVolumesRequest) (*v1.ListVolumesResponse, error) {
+	response, err := c.listVolumes.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EnsureVolume calls yunhe.adapter.v1.DriverService.EnsureVolume.
+func (c *driverServiceClient) EnsureVolume(ctx context.Context, req *v1.EnsureVolumeRequest) (*v1.EnsureVolumeResponse, error) {
+	response, err := c.ensureVolume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveVolume calls yunhe.adapter.v1.DriverService.RemoveVolume.
+func (c *driverServiceClient) RemoveVolume(ctx context.Context, req *v1.RemoveVolumeRequest) (*v1.RemoveVolumeResponse, error) {
+	response, err := c.removeVolume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DriverServiceHandler is an implementation of the yunhe.adapter.v1.DriverService service.
 type DriverServiceHandler interface {
 	// Names the driver, its version, the parts it offers and its configuration.
@@ -293,6 +427,26 @@ type DriverServiceHandler interface {
 	Exec(context.Context, *connect.BidiStream[v1.ExecRequest, v1.ExecResponse]) error
 	// Makes a node be as asked. Offered with PART_RESOURCE.
 	SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error)
+	// The center's own accounts (projects, associations), or an error; never a
+	// part of them. Offered with PART_ACCOUNT, as the two after it.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// Makes runs of a tenant be booked on an account of the center, which is made
+	// if there is none of that name.
+	EnsureAccount(context.Context, *v1.EnsureAccountRequest) (*v1.EnsureAccountResponse, error)
+	// Removes an account that EnsureAccount made for the tenant. One that was
+	// there before it, or is gone, is left as it is. FAILED_PRECONDITION while
+	// runs of the account have not ended.
+	RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error)
+	// The volumes EnsureVolume made here, all of them or an error, with what they
+	// use. Offered with PART_STORAGE, as the two after it.
+	ListVolumes(context.Context, *v1.ListVolumesRequest) (*v1.ListVolumesResponse, error)
+	// Makes a volume of at least the size asked for: makes it, or grows it. One
+	// that is larger is left as it is. RESOURCE_EXHAUSTED if there is no room,
+	// FAILED_PRECONDITION if it is there and cannot grow.
+	EnsureVolume(context.Context, *v1.EnsureVolumeRequest) (*v1.EnsureVolumeResponse, error)
+	// Deletes a volume with what is in it; one that is not there is deleted.
+	// FAILED_PRECONDITION while an attempt that has not ended has it.
+	RemoveVolume(context.Context, *v1.RemoveVolumeRequest) (*v1.RemoveVolumeResponse, error)
 }
 
 // NewDriverServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -362,6 +516,42 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(driverServiceMethods.ByName("SetNode")),
 		connect.WithHandlerOptions(opts...),
 	)
+	driverServiceListAccountsHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceListAccountsProcedure,
+		svc.ListAccounts,
+		connect.WithSchema(driverServiceMethods.ByName("ListAccounts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceEnsureAccountHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceEnsureAccountProcedure,
+		svc.EnsureAccount,
+		connect.WithSchema(driverServiceMethods.ByName("EnsureAccount")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceRemoveAccountHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceRemoveAccountProcedure,
+		svc.RemoveAccount,
+		connect.WithSchema(driverServiceMethods.ByName("RemoveAccount")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceListVolumesHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceListVolumesProcedure,
+		svc.ListVolumes,
+		connect.WithSchema(driverServiceMethods.ByName("ListVolumes")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceEnsureVolumeHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceEnsureVolumeProcedure,
+		svc.EnsureVolume,
+		connect.WithSchema(driverServiceMethods.ByName("EnsureVolume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	driverServiceRemoveVolumeHandler := connect.NewUnaryHandlerSimple(
+		DriverServiceRemoveVolumeProcedure,
+		svc.RemoveVolume,
+		connect.WithSchema(driverServiceMethods.ByName("RemoveVolume")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.adapter.v1.DriverService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DriverServiceDescribeProcedure:
@@ -384,6 +574,18 @@ func NewDriverServiceHandler(svc DriverServiceHandler, opts ...connect.HandlerOp
 			driverServiceExecHandler.ServeHTTP(w, r)
 		case DriverServiceSetNodeProcedure:
 			driverServiceSetNodeHandler.ServeHTTP(w, r)
+		case DriverServiceListAccountsProcedure:
+			driverServiceListAccountsHandler.ServeHTTP(w, r)
+		case DriverServiceEnsureAccountProcedure:
+			driverServiceEnsureAccountHandler.ServeHTTP(w, r)
+		case DriverServiceRemoveAccountProcedure:
+			driverServiceRemoveAccountHandler.ServeHTTP(w, r)
+		case DriverServiceListVolumesProcedure:
+			driverServiceListVolumesHandler.ServeHTTP(w, r)
+		case DriverServiceEnsureVolumeProcedure:
+			driverServiceEnsureVolumeHandler.ServeHTTP(w, r)
+		case DriverServiceRemoveVolumeProcedure:
+			driverServiceRemoveVolumeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -431,4 +633,28 @@ func (UnimplementedDriverServiceHandler) Exec(context.Context, *connect.BidiStre
 
 func (UnimplementedDriverServiceHandler) SetNode(context.Context, *v1.SetNodeRequest) (*v1.SetNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.SetNode is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.ListAccounts is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) EnsureAccount(context.Context, *v1.EnsureAccountRequest) (*v1.EnsureAccountResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.EnsureAccount is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.RemoveAccount is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) ListVolumes(context.Context, *v1.ListVolumesRequest) (*v1.ListVolumesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.ListVolumes is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) EnsureVolume(context.Context, *v1.EnsureVolumeRequest) (*v1.EnsureVolumeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.EnsureVolume is not implemented"))
+}
+
+func (UnimplementedDriverServiceHandler) RemoveVolume(context.Context, *v1.RemoveVolumeRequest) (*v1.RemoveVolumeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapter.v1.DriverService.RemoveVolume is not implemented"))
 }

@@ -64,12 +64,24 @@ const (
 	// AdapterServiceCreateInstanceProcedure is the fully-qualified name of the AdapterService's
 	// CreateInstance RPC.
 	AdapterServiceCreateInstanceProcedure = "/yunhe.adapters.v1.AdapterService/CreateInstance"
+	// AdapterServiceGetInstanceProcedure is the fully-qualified name of the AdapterService's
+	// GetInstance RPC.
+	AdapterServiceGetInstanceProcedure = "/yunhe.adapters.v1.AdapterService/GetInstance"
 	// AdapterServiceUpdateInstanceProcedure is the fully-qualified name of the AdapterService's
 	// UpdateInstance RPC.
 	AdapterServiceUpdateInstanceProcedure = "/yunhe.adapters.v1.AdapterService/UpdateInstance"
 	// AdapterServiceDeleteInstanceProcedure is the fully-qualified name of the AdapterService's
 	// DeleteInstance RPC.
 	AdapterServiceDeleteInstanceProcedure = "/yunhe.adapters.v1.AdapterService/DeleteInstance"
+	// AdapterServiceListAccountsProcedure is the fully-qualified name of the AdapterService's
+	// ListAccounts RPC.
+	AdapterServiceListAccountsProcedure = "/yunhe.adapters.v1.AdapterService/ListAccounts"
+	// AdapterServiceSetAccountProcedure is the fully-qualified name of the AdapterService's SetAccount
+	// RPC.
+	AdapterServiceSetAccountProcedure = "/yunhe.adapters.v1.AdapterService/SetAccount"
+	// AdapterServiceRemoveAccountProcedure is the fully-qualified name of the AdapterService's
+	// RemoveAccount RPC.
+	AdapterServiceRemoveAccountProcedure = "/yunhe.adapters.v1.AdapterService/RemoveAccount"
 )
 
 // AdapterServiceClient is a client for the yunhe.adapters.v1.AdapterService service.
@@ -102,10 +114,25 @@ type AdapterServiceClient interface {
 	RestartPlugin(context.Context, *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error)
 	// Connects a center through a plug-in: starts an instance of it.
 	CreateInstance(context.Context, *v1.CreateInstanceRequest) (*v1.Instance, error)
+	// An instance with its configuration. Values that are secrets, by the
+	// plug-in's schema or by their names, are shown as "(secret)".
+	GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.Instance, error)
 	// Changes an instance's configuration, or takes it out of service and back.
 	UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error)
 	// Ends an instance. Its center becomes unavailable; what runs there goes on.
 	DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error)
+	// The accounts of a center, as it answers now, with what runs booked on them
+	// have used, and which tenants' runs are booked on them. Fails with
+	// UNIMPLEMENTED for a center without accounts.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// Has a tenant's runs at a center booked on an account there, which is made
+	// if there is none of that name. It counts for runs that are sent afterwards.
+	// Asking again changes nothing; asking with another name moves the tenant.
+	SetAccount(context.Context, *v1.SetAccountRequest) (*v1.Account, error)
+	// Has a tenant's runs booked on the center's default again, and removes the
+	// account if SetAccount made it. Fails with CONFLICT while runs of the
+	// account have not ended.
+	RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error)
 }
 
 // NewAdapterServiceClient constructs a client for the yunhe.adapters.v1.AdapterService service. By
@@ -179,6 +206,12 @@ func NewAdapterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(adapterServiceMethods.ByName("CreateInstance")),
 			connect.WithClientOptions(opts...),
 		),
+		getInstance: connect.NewClient[v1.GetInstanceRequest, v1.Instance](
+			httpClient,
+			baseURL+AdapterServiceGetInstanceProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("GetInstance")),
+			connect.WithClientOptions(opts...),
+		),
 		updateInstance: connect.NewClient[v1.UpdateInstanceRequest, v1.Instance](
 			httpClient,
 			baseURL+AdapterServiceUpdateInstanceProcedure,
@@ -189,6 +222,24 @@ func NewAdapterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+AdapterServiceDeleteInstanceProcedure,
 			connect.WithSchema(adapterServiceMethods.ByName("DeleteInstance")),
+			connect.WithClientOptions(opts...),
+		),
+		listAccounts: connect.NewClient[v1.ListAccountsRequest, v1.ListAccountsResponse](
+			httpClient,
+			baseURL+AdapterServiceListAccountsProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("ListAccounts")),
+			connect.WithClientOptions(opts...),
+		),
+		setAccount: connect.NewClient[v1.SetAccountRequest, v1.Account](
+			httpClient,
+			baseURL+AdapterServiceSetAccountProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("SetAccount")),
+			connect.WithClientOptions(opts...),
+		),
+		removeAccount: connect.NewClient[v1.RemoveAccountRequest, v1.RemoveAccountResponse](
+			httpClient,
+			baseURL+AdapterServiceRemoveAccountProcedure,
+			connect.WithSchema(adapterServiceMethods.ByName("RemoveAccount")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -206,8 +257,12 @@ type adapterServiceClient struct {
 	deletePlugin    *connect.Client[v1.DeletePluginRequest, v1.DeletePluginResponse]
 	restartPlugin   *connect.Client[v1.RestartPluginRequest, v1.RestartPluginResponse]
 	createInstance  *connect.Client[v1.CreateInstanceRequest, v1.Instance]
+	getInstance     *connect.Client[v1.GetInstanceRequest, v1.Instance]
 	updateInstance  *connect.Client[v1.UpdateInstanceRequest, v1.Instance]
 	deleteInstance  *connect.Client[v1.DeleteInstanceRequest, v1.DeleteInstanceResponse]
+	listAccounts    *connect.Client[v1.ListAccountsRequest, v1.ListAccountsResponse]
+	setAccount      *connect.Client[v1.SetAccountRequest, v1.Account]
+	removeAccount   *connect.Client[v1.RemoveAccountRequest, v1.RemoveAccountResponse]
 }
 
 // CreateJoinToken calls yunhe.adapters.v1.AdapterService.CreateJoinToken.
@@ -300,6 +355,15 @@ func (c *adapterServiceClient) CreateInstance(ctx context.Context, req *v1.Creat
 	return nil, err
 }
 
+// GetInstance calls yunhe.adapters.v1.AdapterService.GetInstance.
+func (c *adapterServiceClient) GetInstance(ctx context.Context, req *v1.GetInstanceRequest) (*v1.Instance, error) {
+	response, err := c.getInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // UpdateInstance calls yunhe.adapters.v1.AdapterService.UpdateInstance.
 func (c *adapterServiceClient) UpdateInstance(ctx context.Context, req *v1.UpdateInstanceRequest) (*v1.Instance, error) {
 	response, err := c.updateInstance.CallUnary(ctx, connect.NewRequest(req))
@@ -312,6 +376,33 @@ func (c *adapterServiceClient) UpdateInstance(ctx context.Context, req *v1.Updat
 // DeleteInstance calls yunhe.adapters.v1.AdapterService.DeleteInstance.
 func (c *adapterServiceClient) DeleteInstance(ctx context.Context, req *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error) {
 	response, err := c.deleteInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListAccounts calls yunhe.adapters.v1.AdapterService.ListAccounts.
+func (c *adapterServiceClient) ListAccounts(ctx context.Context, req *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	response, err := c.listAccounts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetAccount calls yunhe.adapters.v1.AdapterService.SetAccount.
+func (c *adapterServiceClient) SetAccount(ctx context.Context, req *v1.SetAccountRequest) (*v1.Account, error) {
+	response, err := c.setAccount.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveAccount calls yunhe.adapters.v1.AdapterService.RemoveAccount.
+func (c *adapterServiceClient) RemoveAccount(ctx context.Context, req *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error) {
+	response, err := c.removeAccount.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -348,10 +439,25 @@ type AdapterServiceHandler interface {
 	RestartPlugin(context.Context, *v1.RestartPluginRequest) (*v1.RestartPluginResponse, error)
 	// Connects a center through a plug-in: starts an instance of it.
 	CreateInstance(context.Context, *v1.CreateInstanceRequest) (*v1.Instance, error)
+	// An instance with its configuration. Values that are secrets, by the
+	// plug-in's schema or by their names, are shown as "(secret)".
+	GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.Instance, error)
 	// Changes an instance's configuration, or takes it out of service and back.
 	UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error)
 	// Ends an instance. Its center becomes unavailable; what runs there goes on.
 	DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error)
+	// The accounts of a center, as it answers now, with what runs booked on them
+	// have used, and which tenants' runs are booked on them. Fails with
+	// UNIMPLEMENTED for a center without accounts.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// Has a tenant's runs at a center booked on an account there, which is made
+	// if there is none of that name. It counts for runs that are sent afterwards.
+	// Asking again changes nothing; asking with another name moves the tenant.
+	SetAccount(context.Context, *v1.SetAccountRequest) (*v1.Account, error)
+	// Has a tenant's runs booked on the center's default again, and removes the
+	// account if SetAccount made it. Fails with CONFLICT while runs of the
+	// account have not ended.
+	RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error)
 }
 
 // NewAdapterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -421,6 +527,12 @@ func NewAdapterServiceHandler(svc AdapterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(adapterServiceMethods.ByName("CreateInstance")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adapterServiceGetInstanceHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceGetInstanceProcedure,
+		svc.GetInstance,
+		connect.WithSchema(adapterServiceMethods.ByName("GetInstance")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adapterServiceUpdateInstanceHandler := connect.NewUnaryHandlerSimple(
 		AdapterServiceUpdateInstanceProcedure,
 		svc.UpdateInstance,
@@ -431,6 +543,24 @@ func NewAdapterServiceHandler(svc AdapterServiceHandler, opts ...connect.Handler
 		AdapterServiceDeleteInstanceProcedure,
 		svc.DeleteInstance,
 		connect.WithSchema(adapterServiceMethods.ByName("DeleteInstance")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceListAccountsHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceListAccountsProcedure,
+		svc.ListAccounts,
+		connect.WithSchema(adapterServiceMethods.ByName("ListAccounts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceSetAccountHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceSetAccountProcedure,
+		svc.SetAccount,
+		connect.WithSchema(adapterServiceMethods.ByName("SetAccount")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adapterServiceRemoveAccountHandler := connect.NewUnaryHandlerSimple(
+		AdapterServiceRemoveAccountProcedure,
+		svc.RemoveAccount,
+		connect.WithSchema(adapterServiceMethods.ByName("RemoveAccount")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/yunhe.adapters.v1.AdapterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -455,10 +585,18 @@ func NewAdapterServiceHandler(svc AdapterServiceHandler, opts ...connect.Handler
 			adapterServiceRestartPluginHandler.ServeHTTP(w, r)
 		case AdapterServiceCreateInstanceProcedure:
 			adapterServiceCreateInstanceHandler.ServeHTTP(w, r)
+		case AdapterServiceGetInstanceProcedure:
+			adapterServiceGetInstanceHandler.ServeHTTP(w, r)
 		case AdapterServiceUpdateInstanceProcedure:
 			adapterServiceUpdateInstanceHandler.ServeHTTP(w, r)
 		case AdapterServiceDeleteInstanceProcedure:
 			adapterServiceDeleteInstanceHandler.ServeHTTP(w, r)
+		case AdapterServiceListAccountsProcedure:
+			adapterServiceListAccountsHandler.ServeHTTP(w, r)
+		case AdapterServiceSetAccountProcedure:
+			adapterServiceSetAccountHandler.ServeHTTP(w, r)
+		case AdapterServiceRemoveAccountProcedure:
+			adapterServiceRemoveAccountHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -508,10 +646,26 @@ func (UnimplementedAdapterServiceHandler) CreateInstance(context.Context, *v1.Cr
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.CreateInstance is not implemented"))
 }
 
+func (UnimplementedAdapterServiceHandler) GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.Instance, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.GetInstance is not implemented"))
+}
+
 func (UnimplementedAdapterServiceHandler) UpdateInstance(context.Context, *v1.UpdateInstanceRequest) (*v1.Instance, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.UpdateInstance is not implemented"))
 }
 
 func (UnimplementedAdapterServiceHandler) DeleteInstance(context.Context, *v1.DeleteInstanceRequest) (*v1.DeleteInstanceResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.DeleteInstance is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.ListAccounts is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) SetAccount(context.Context, *v1.SetAccountRequest) (*v1.Account, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.SetAccount is not implemented"))
+}
+
+func (UnimplementedAdapterServiceHandler) RemoveAccount(context.Context, *v1.RemoveAccountRequest) (*v1.RemoveAccountResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.adapters.v1.AdapterService.RemoveAccount is not implemented"))
 }

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapter/v1/adapter.proto.
  */
 export const file_yunhe_adapter_v1_adapter: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Iq0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24aLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEirQEKD1NwZWNEZWNsYXJhdGlvbhIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEgwKBGRlc2MYAiABKAkSQQoIcXVhbnRpdHkYAyADKAsyLy55dW5oZS5hZGFwdGVyLnYxLlNwZWNEZWNsYXJhdGlvbi5RdWFudGl0eUVudHJ5Gi8KDVF1YW50aXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASI0CglTcGVjT2ZmZXISGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRINCgVwcmljZRgCIAEoAyIOCgxXYXRjaFJlcXVlc3QixwEKDVdhdGNoUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkSJQoFbm9kZXMYAiADKAsyFi55dW5oZS5hZGFwdGVyLnYxLk5vZGUSDAoEZ29uZRgDIAMoCRIMCgRtb3JlGAQgASgIEjIKC21lYXN1cmVtZW50GAUgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIPCgd0cm91YmxlGAYgASgJIvMDCgROb2RlEgwKBG5hbWUYASABKAkSKgoFc3RhdGUYAiABKA4yGy55dW5oZS5hZGFwdGVyLnYxLk5vZGVTdGF0ZRIOCgZyZWFzb24YAyABKAkSNgoIY2FwYWNpdHkYBCADKAsyJC55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQ2FwYWNpdHlFbnRyeRI8CgthbGxvY2F0YWJsZRgFIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5BbGxvY2F0YWJsZUVudHJ5EhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIYChBvcGVyYXRpbmdfc3lzdGVtGAcgASgJEjMKDGFjY2VsZXJhdG9ycxgIIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuQWNjZWxlcmF0b3ISMgoGbGFiZWxzGAkgAygLMiIueXVuaGUuYWRhcHRlci52MS5Ob2RlLkxhYmVsc0VudHJ5Gi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoyChBBbGxvY2F0YWJsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJjCgtBY2NlbGVyYXRvchIOCgZ2ZW5kb3IYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY291bnQYAyABKAMSFAoMbWVtb3J5X2J5dGVzGAQgASgDEhAKCHJlc291cmNlGAUgASgJIsoDCgtNZWFzdXJlbWVudBIvCgttZWFzdXJlZF9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDEhoKEnN0b3JhZ2VfYnVzeV9ieXRlcxgFIAEoAxIbChNzdG9yYWdlX3RvdGFsX2J5dGVzGAYgASgDEg8KB3J1bm5pbmcYByABKAMSDwoHd2FpdGluZxgIIAEoAxIuCghhdHRlbXB0cxgJIAMoCzIcLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdFVzZRIoCgVub2RlcxgKIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuTm9kZVVzZRItCgdzdG9yYWdlGAsgASgLMhwueXVuaGUuYWRhcHRlci52MS5TdG9yYWdlVXNlEi0KB25ldHdvcmsYDCABKAsyHC55dW5oZS5hZGFwdGVyLnYxLk5ldHdvcmtVc2USJQoFcGF0aHMYDSADKAsyFi55dW5oZS5hZGFwdGVyLnYxLlBhdGgihQEKB05vZGVVc2USDAoEbmFtZRgBIAEoCRIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxI2CgxhY2NlbGVyYXRvcnMYBCADKAsyIC55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yVXNlIm0KDkFjY2VsZXJhdG9yVXNlEg0KBWluZGV4GAEgASgFEhUKDWJ1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDInQKClN0b3JhZ2VVc2USDQoFcmVhZHMYASABKAMSDgoGd3JpdGVzGAIgASgDEhIKCnJlYWRfYnl0ZXMYAyABKAMSFQoNd3JpdHRlbl9ieXRlcxgEIAEoAxIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgFIAEoAyI4CgpOZXR3b3JrVXNlEhYKDnJlY2VpdmVkX2J5dGVzGAEgASgDEhIKCnNlbnRfYnl0ZXMYAiABKAMihAEKBFBhdGgSDAoEcGVlchgBIAEoCRIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgCIAEoAxIbChNqaXR0ZXJfbWljcm9zZWNvbmRzGAMgASgDEhAKCGxvc3NfcHBtGAQgASgDEiEKGWJhbmR3aWR0aF9iaXRzX3Blcl9zZWNvbmQYBSABKAMiUAoKQXR0ZW1wdFVzZRISCgphdHRlbXB0X2lkGAEgASgJEhgKEGNwdV9taWNyb3NlY29uZHMYAiABKAMSFAoMbWVtb3J5X2J5dGVzGAMgASgDIjkKBEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhIKCmV4ZWN1dGFibGUYAyABKAgipAQKB0F0dGVtcHQSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZqb2JfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjb21tYW5kGAQgASgJEhAKCGltYWdlX2lkGAUgASgJEhcKD3Jlc291cmNlc3BlY19pZBgGIAEoCRI7CglyZXNvdXJjZXMYByADKAsyKC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQuUmVzb3VyY2VzRW50cnkSLwoDZW52GAggAygLMiIueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LkVudkVudHJ5EiUKBWZpbGVzGAkgAygLMhYueXVuaGUuYWRhcHRlci52MS5GaWxlEhcKD3RpbWVvdXRfc2Vjb25kcxgKIAEoAxIPCgduZXR3b3JrGAsgASgIEhoKEnN0b3BfZ3JhY2Vfc2Vjb25kcxgMIAEoAxIVCg1zY3JhdGNoX2J5dGVzGA0gASgDEgwKBHNlZW4YDiABKAgSEAoIcHJpb3JpdHkYDyABKAMSEQoJdGVuYW50X2lkGBAgASgJEhEKCXVzZXJfbmFtZRgRIAEoCRIVCg1hbGxvY2F0aW9uX2lkGBIgASgJGjAKDlJlc291cmNlc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKVAgoGU3RhdHVzEhIKCmF0dGVtcHRfaWQYASABKAkSJgoFcGhhc2UYAiABKA4yFy55dW5oZS5hZGFwdGVyLnYxLlBoYXNlEhIKCnN0YXJ0ZWRfYXQYAyABKAMSEAoIZW5kZWRfYXQYBCABKAMSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSEQoJZXhpdF9jb2RlGAcgASgFEhgKEGNwdV9taWNyb3NlY29uZHMYCCABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYCSABKAMSEQoJbG9nX2J5dGVzGAogASgDEgsKA2xvZxgLIAEoDBISCgpsb2dfaW5saW5lGAwgASgIEgwKBG5vZGUYDSABKAkiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiLQoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiMQoOU3VzcGVuZFJlcXVlc3QSDwoHc3VzcGVuZBgBIAMoCRIOCgZyZXN1bWUYAiADKAkiEQoPU3VzcGVuZFJlc3BvbnNlIokBCgtFeGVjUmVxdWVzdBIqCgVzdGFydBgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0Eg0KBWlucHV0GAIgASgMEhEKCWlucHV0X2VuZBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUicAoJRXhlY1N0YXJ0EhIKCmF0dGVtcHRfaWQYASABKAkSDwoHY29tbWFuZBgCIAMoCRIQCgh0ZXJtaW5hbBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUiLQoMVGVybWluYWxTaXplEg8KB2NvbHVtbnMYASABKAUSDAoEcm93cxgCIAEoBSJWCgxFeGVjUmVzcG9uc2USDgoGb3V0cHV0GAEgASgMEhQKDGVycm9yX291dHB1dBgCIAEoDBINCgVlbmRlZBgDIAEoCBIRCglleGl0X2NvZGUYBCABKAUiVwoOU2V0Tm9kZVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIQCghpc29sYXRlZBgCIAEoCBIVCg1hbGxvY2F0aW9uX2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSIRCg9TZXROb2RlUmVzcG9uc2UiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJItkBChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgSJAoEbm9kZRgEIAEoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZRIrCghmZWF0dXJlcxgFIAMoDjIZLnl1bmhlLmFkYXB0ZXIudjEuRmVhdHVyZSITChFIZWFydGJlYXRSZXNwb25zZSJOCg1QdXRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEgwKBGRhdGEYAyABKAwSCwoDZW5kGAQgASgIIiAKDlB1dExvZ1Jlc3BvbnNlEg4KBnN0b3JlZBgBIAEoAyJOCg9PcGVuRXhlY1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIqCgVzdGFydBgCIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0IhIKEE9wZW5FeGVjUmVzcG9uc2UiVAoOUHV0RXhlY1JlcXVlc3QSEAoIc2VxdWVuY2UYASABKAMSMAoIcmVzcG9uc2UYAiABKAsyHi55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXNwb25zZSIhCg9QdXRFeGVjUmVzcG9uc2USDgoGY2xvc2VkGAEgASgIIiMKD1Rha2VFeGVjUmVxdWVzdBIQCghzZXF1ZW5jZRgBIAEoAyJTChBUYWtlRXhlY1Jlc3BvbnNlEi8KCHJlcXVlc3RzGAEgAygLMh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBIOCgZjbG9zZWQYAiABKAgqgAEKBFBhcnQSFAoQUEFSVF9VTlNQRUNJRklFRBAAEhAKDFBBUlRfQUNDT1VOVBABEg0KCVBBUlRfREFUQRACEhEKDVBBUlRfUkVTT1VSQ0UQAxIMCghQQVJUX0pPQhAEEg4KClBBUlRfSU1BR0UQBRIQCgxQQVJUX1NUT1JBR0UQBipJCgdGZWF0dXJlEhcKE0ZFQVRVUkVfVU5TUEVDSUZJRUQQABITCg9GRUFUVVJFX1NVU1BFTkQQARIQCgxGRUFUVVJFX0VYRUMQAipvCglOb2RlU3RhdGUSGgoWTk9ERV9TVEFURV9VTlNQRUNJRklFRBAAEhQKEE5PREVfU1RBVEVfUkVBRFkQARIYChROT0RFX1NUQVRFX05PVF9SRUFEWRACEhYKEk5PREVfU1RBVEVfRFJBSU5FRBADKmoKBVBoYXNlEhUKEVBIQVNFX1VOU1BFQ0lGSUVEEAASEQoNUEhBU0VfUEVORElORxABEhEKDVBIQVNFX1JVTk5JTkcQAhIPCgtQSEFTRV9FTkRFRBADEhMKD1BIQVNFX1NVU1BFTkRFRBAEMqUGCg1Ecml2ZXJTZXJ2aWNlElEKCERlc2NyaWJlEiEueXVuaGUuYWRhcHRlci52MS5EZXNjcmliZVJlcXVlc3QaIi55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVzcG9uc2USUQoIRGlzY292ZXISIS55dW5oZS5hZGFwdGVyLnYxLkRpc2NvdmVyUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXNwb25zZRJKCgVXYXRjaBIeLnl1bmhlLmFkYXB0ZXIudjEuV2F0Y2hSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlc3BvbnNlMAESSAoFQXBwbHkSHi55dW5oZS5hZGFwdGVyLnYxLkFwcGx5UmVxdWVzdBofLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXNwb25zZRJLCgZSZW1vdmUSHy55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlcXVlc3QaIC55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlc3BvbnNlElAKB09ic2VydmUSIC55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5PYnNlcnZlUmVzcG9uc2UwARJOCgdSZWFkTG9nEiAueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuUmVhZExvZ1Jlc3BvbnNlEk4KB1N1c3BlbmQSIC55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5TdXNwZW5kUmVzcG9uc2USSQoERXhlYxIdLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1JlcXVlc3QaHi55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXNwb25zZSgBMAESTgoHU2V0Tm9kZRIgLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlNldE5vZGVSZXNwb25zZUIwWi55dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2FkYXB0ZXIvdjE7YWRhcHRlcnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Iq0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24aLwoNQ2FwYWNpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEirQEKD1NwZWNEZWNsYXJhdGlvbhIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEgwKBGRlc2MYAiABKAkSQQoIcXVhbnRpdHkYAyADKAsyLy55dW5oZS5hZGFwdGVyLnYxLlNwZWNEZWNsYXJhdGlvbi5RdWFudGl0eUVudHJ5Gi8KDVF1YW50aXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASI0CglTcGVjT2ZmZXISGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRINCgVwcmljZRgCIAEoAyIOCgxXYXRjaFJlcXVlc3QixwEKDVdhdGNoUmVzcG9uc2USLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkSJQoFbm9kZXMYAiADKAsyFi55dW5oZS5hZGFwdGVyLnYxLk5vZGUSDAoEZ29uZRgDIAMoCRIMCgRtb3JlGAQgASgIEjIKC21lYXN1cmVtZW50GAUgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIPCgd0cm91YmxlGAYgASgJIvMDCgROb2RlEgwKBG5hbWUYASABKAkSKgoFc3RhdGUYAiABKA4yGy55dW5oZS5hZGFwdGVyLnYxLk5vZGVTdGF0ZRIOCgZyZWFzb24YAyABKAkSNgoIY2FwYWNpdHkYBCADKAsyJC55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQ2FwYWNpdHlFbnRyeRI8CgthbGxvY2F0YWJsZRgFIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5BbGxvY2F0YWJsZUVudHJ5EhQKDGFyY2hpdGVjdHVyZRgGIAEoCRIYChBvcGVyYXRpbmdfc3lzdGVtGAcgASgJEjMKDGFjY2VsZXJhdG9ycxgIIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuQWNjZWxlcmF0b3ISMgoGbGFiZWxzGAkgAygLMiIueXVuaGUuYWRhcHRlci52MS5Ob2RlLkxhYmVsc0VudHJ5Gi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoyChBBbGxvY2F0YWJsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJjCgtBY2NlbGVyYXRvchIOCgZ2ZW5kb3IYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY291bnQYAyABKAMSFAoMbWVtb3J5X2J5dGVzGAQgASgDEhAKCHJlc291cmNlGAUgASgJIsoDCgtNZWFzdXJlbWVudBIvCgttZWFzdXJlZF9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDEhoKEnN0b3JhZ2VfYnVzeV9ieXRlcxgFIAEoAxIbChNzdG9yYWdlX3RvdGFsX2J5dGVzGAYgASgDEg8KB3J1bm5pbmcYByABKAMSDwoHd2FpdGluZxgIIAEoAxIuCghhdHRlbXB0cxgJIAMoCzIcLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdFVzZRIoCgVub2RlcxgKIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuTm9kZVVzZRItCgdzdG9yYWdlGAsgASgLMhwueXVuaGUuYWRhcHRlci52MS5TdG9yYWdlVXNlEi0KB25ldHdvcmsYDCABKAsyHC55dW5oZS5hZGFwdGVyLnYxLk5ldHdvcmtVc2USJQoFcGF0aHMYDSADKAsyFi55dW5oZS5hZGFwdGVyLnYxLlBhdGgihQEKB05vZGVVc2USDAoEbmFtZRgBIAEoCRIZChFjcHVfYnVzeV9wZXJtaWxsZRgCIAEoAxIZChFtZW1vcnlfYnVzeV9ieXRlcxgDIAEoAxI2CgxhY2NlbGVyYXRvcnMYBCADKAsyIC55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yVXNlIm0KDkFjY2VsZXJhdG9yVXNlEg0KBWluZGV4GAEgASgFEhUKDWJ1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAQgASgDInQKClN0b3JhZ2VVc2USDQoFcmVhZHMYASABKAMSDgoGd3JpdGVzGAIgASgDEhIKCnJlYWRfYnl0ZXMYAyABKAMSFQoNd3JpdHRlbl9ieXRlcxgEIAEoAxIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgFIAEoAyI4CgpOZXR3b3JrVXNlEhYKDnJlY2VpdmVkX2J5dGVzGAEgASgDEhIKCnNlbnRfYnl0ZXMYAiABKAMihAEKBFBhdGgSDAoEcGVlchgBIAEoCRIcChRsYXRlbmN5X21pY3Jvc2Vjb25kcxgCIAEoAxIbChNqaXR0ZXJfbWljcm9zZWNvbmRzGAMgASgDEhAKCGxvc3NfcHBtGAQgASgDEiEKGWJhbmR3aWR0aF9iaXRzX3Blcl9zZWNvbmQYBSABKAMiUAoKQXR0ZW1wdFVzZRISCgphdHRlbXB0X2lkGAEgASgJEhgKEGNwdV9taWNyb3NlY29uZHMYAiABKAMSFAoMbWVtb3J5X2J5dGVzGAMgASgDIjkKBEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhIKCmV4ZWN1dGFibGUYAyABKAgi5QQKB0F0dGVtcHQSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZqb2JfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjb21tYW5kGAQgASgJEhAKCGltYWdlX2lkGAUgASgJEhcKD3Jlc291cmNlc3BlY19pZBgGIAEoCRI7CglyZXNvdXJjZXMYByADKAsyKC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQuUmVzb3VyY2VzRW50cnkSLwoDZW52GAggAygLMiIueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LkVudkVudHJ5EiUKBWZpbGVzGAkgAygLMhYueXVuaGUuYWRhcHRlci52MS5GaWxlEhcKD3RpbWVvdXRfc2Vjb25kcxgKIAEoAxIPCgduZXR3b3JrGAsgASgIEhoKEnN0b3BfZ3JhY2Vfc2Vjb25kcxgMIAEoAxIVCg1zY3JhdGNoX2J5dGVzGA0gASgDEgwKBHNlZW4YDiABKAgSEAoIcHJpb3JpdHkYDyABKAMSEQoJdGVuYW50X2lkGBAgASgJEhEKCXVzZXJfbmFtZRgRIAEoCRIVCg1hbGxvY2F0aW9uX2lkGBIgASgJEi4KB3ZvbHVtZXMYEyADKAsyHS55dW5oZS5hZGFwdGVyLnYxLlZvbHVtZU1vdW50Eg8KB2FjY291bnQYFCABKAkaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkEKC1ZvbHVtZU1vdW50EhEKCXZvbHVtZV9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKVAgoGU3RhdHVzEhIKCmF0dGVtcHRfaWQYASABKAkSJgoFcGhhc2UYAiABKA4yFy55dW5oZS5hZGFwdGVyLnYxLlBoYXNlEhIKCnN0YXJ0ZWRfYXQYAyABKAMSEAoIZW5kZWRfYXQYBCABKAMSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSEQoJZXhpdF9jb2RlGAcgASgFEhgKEGNwdV9taWNyb3NlY29uZHMYCCABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYCSABKAMSEQoJbG9nX2J5dGVzGAogASgDEgsKA2xvZxgLIAEoDBISCgpsb2dfaW5saW5lGAwgASgIEgwKBG5vZGUYDSABKAkiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiLQoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiMQoOU3VzcGVuZFJlcXVlc3QSDwoHc3VzcGVuZBgBIAMoCRIOCgZyZXN1bWUYAiADKAkiEQoPU3VzcGVuZFJlc3BvbnNlIokBCgtFeGVjUmVxdWVzdBIqCgVzdGFydBgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0Eg0KBWlucHV0GAIgASgMEhEKCWlucHV0X2VuZBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUicAoJRXhlY1N0YXJ0EhIKCmF0dGVtcHRfaWQYASABKAkSDwoHY29tbWFuZBgCIAMoCRIQCgh0ZXJtaW5hbBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUiLQoMVGVybWluYWxTaXplEg8KB2NvbHVtbnMYASABKAUSDAoEcm93cxgCIAEoBSJWCgxFeGVjUmVzcG9uc2USDgoGb3V0cHV0GAEgASgMEhQKDGVycm9yX291dHB1dBgCIAEoDBINCgVlbmRlZBgDIAEoCBIRCglleGl0X2NvZGUYBCABKAUiVwoOU2V0Tm9kZVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIQCghpc29sYXRlZBgCIAEoCBIVCg1hbGxvY2F0aW9uX2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSIRCg9TZXROb2RlUmVzcG9uc2UiVQoHQWNjb3VudBIMCgRuYW1lGAEgASgJEhEKCXRlbmFudF9pZBgCIAEoCRIpCgN1c2UYAyABKAsyHC55dW5oZS5hZGFwdGVyLnYxLkFjY291bnRVc2UiUQoKQWNjb3VudFVzZRIYChBjcHVfY29yZV9zZWNvbmRzGAEgASgDEhsKE2FjY2VsZXJhdG9yX3NlY29uZHMYAiABKAMSDAoEcnVucxgDIAEoAyIVChNMaXN0QWNjb3VudHNSZXF1ZXN0IkMKFExpc3RBY2NvdW50c1Jlc3BvbnNlEisKCGFjY291bnRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BY2NvdW50IjcKFEVuc3VyZUFjY291bnRSZXF1ZXN0EhEKCXRlbmFudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkMKFUVuc3VyZUFjY291bnRSZXNwb25zZRIqCgdhY2NvdW50GAEgASgLMhkueXVuaGUuYWRhcHRlci52MS5BY2NvdW50IjcKFFJlbW92ZUFjY291bnRSZXF1ZXN0EhEKCXRlbmFudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIhcKFVJlbW92ZUFjY291bnRSZXNwb25zZSJ3CgZWb2x1bWUSEQoJdm9sdW1lX2lkGAEgASgJEg0KBWJ5dGVzGAIgASgDEhIKCnVzZWRfYnl0ZXMYAyABKAMSEgoKdXNlZF9rbm93bhgEIAEoCBIQCghlbmZvcmNlZBgFIAEoCBIRCgl0ZW5hbnRfaWQYBiABKAkiFAoSTGlzdFZvbHVtZXNSZXF1ZXN0IkAKE0xpc3RWb2x1bWVzUmVzcG9uc2USKQoHdm9sdW1lcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuVm9sdW1lIkoKE0Vuc3VyZVZvbHVtZVJlcXVlc3QSEQoJdm9sdW1lX2lkGAEgASgJEg0KBWJ5dGVzGAIgASgDEhEKCXRlbmFudF9pZBgDIAEoCSJAChRFbnN1cmVWb2x1bWVSZXNwb25zZRIoCgZ2b2x1bWUYASABKAsyGC55dW5oZS5hZGFwdGVyLnYxLlZvbHVtZSIoChNSZW1vdmVWb2x1bWVSZXF1ZXN0EhEKCXZvbHVtZV9pZBgBIAEoCSIWChRSZW1vdmVWb2x1bWVSZXNwb25zZSI7Cg1SZXBvcnRSZXF1ZXN0EioKCHN0YXR1c2VzGAEgAygLMhgueXVuaGUuYWRhcHRlci52MS5TdGF0dXMiNAoOUmVwb3J0UmVzcG9uc2USEAoIcmVjb3JkZWQYASADKAkSEAoIdW53YW50ZWQYAiADKAkigAIKEEhlYXJ0YmVhdFJlcXVlc3QSLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkSMgoLbWVhc3VyZW1lbnQYAiABKAsyHS55dW5oZS5hZGFwdGVyLnYxLk1lYXN1cmVtZW50Eg4KBnJlc3luYxgDIAEoCBIkCgRub2RlGAQgASgLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlEiUKBXBhcnRzGAYgAygOMhYueXVuaGUuYWRhcHRlci52MS5QYXJ0IhMKEUhlYXJ0YmVhdFJlc3BvbnNlIk4KDVB1dExvZ1JlcXVlc3QSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDBILCgNlbmQYBCABKAgiIAoOUHV0TG9nUmVzcG9uc2USDgoGc3RvcmVkGAEgASgDIk4KD09wZW5FeGVjUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEioKBXN0YXJ0GAIgASgLMhsueXVuaGUuYWRhcHRlci52MS5FeGVjU3RhcnQiEgoQT3BlbkV4ZWNSZXNwb25zZSJUCg5QdXRFeGVjUmVxdWVzdBIQCghzZXF1ZW5jZRgBIAEoAxIwCghyZXNwb25zZRgCIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlIiEKD1B1dEV4ZWNSZXNwb25zZRIOCgZjbG9zZWQYASABKAgiIwoPVGFrZUV4ZWNSZXF1ZXN0EhAKCHNlcXVlbmNlGAEgASgDIlMKEFRha2VFeGVjUmVzcG9uc2USLwoIcmVxdWVzdHMYASADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXF1ZXN0Eg4KBmNsb3NlZBgCIAEoCCqAAQoEUGFydBIUChBQQVJUX1VOU1BFQ0lGSUVEEAASEAoMUEFSVF9BQ0NPVU5UEAESDQoJUEFSVF9EQVRBEAISEQoNUEFSVF9SRVNPVVJDRRADEgwKCFBBUlRfSk9CEAQSDgoKUEFSVF9JTUFHRRAFEhAKDFBBUlRfU1RPUkFHRRAGKkkKB0ZlYXR1cmUSFwoTRkVBVFVSRV9VTlNQRUNJRklFRBAAEhMKD0ZFQVRVUkVfU1VTUEVORBABEhAKDEZFQVRVUkVfRVhFQxACKm8KCU5vZGVTdGF0ZRIaChZOT0RFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQTk9ERV9TVEFURV9SRUFEWRABEhgKFE5PREVfU1RBVEVfTk9UX1JFQURZEAISFgoSTk9ERV9TVEFURV9EUkFJTkVEEAMqagoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMSEwoPUEhBU0VfU1VTUEVOREVEEAQy4goKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkoKBVdhdGNoEh4ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVzcG9uc2UwARJICgVBcHBseRIeLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlc3BvbnNlEksKBlJlbW92ZRIfLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVxdWVzdBogLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVzcG9uc2USUAoHT2JzZXJ2ZRIgLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXNwb25zZTABEk4KB1JlYWRMb2cSIC55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVzcG9uc2USTgoHU3VzcGVuZBIgLnl1bmhlLmFkYXB0ZXIudjEuU3VzcGVuZFJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXNwb25zZRJJCgRFeGVjEh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBoeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlKAEwARJOCgdTZXROb2RlEiAueXVuaGUuYWRhcHRlci52MS5TZXROb2RlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlc3BvbnNlEl0KDExpc3RBY2NvdW50cxIlLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVzcG9uc2USYAoNRW5zdXJlQWNjb3VudBImLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlQWNjb3VudFJlcXVlc3QaJy55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZUFjY291bnRSZXNwb25zZRJgCg1SZW1vdmVBY2NvdW50EiYueXVuaGUuYWRhcHRlci52MS5SZW1vdmVBY2NvdW50UmVxdWVzdBonLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlQWNjb3VudFJlc3BvbnNlEloKC0xpc3RWb2x1bWVzEiQueXVuaGUuYWRhcHRlci52MS5MaXN0Vm9sdW1lc1JlcXVlc3QaJS55dW5oZS5hZGFwdGVyLnYxLkxpc3RWb2x1bWVzUmVzcG9uc2USXQoMRW5zdXJlVm9sdW1lEiUueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXF1ZXN0GiYueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXNwb25zZRJdCgxSZW1vdmVWb2x1bWUSJS55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlcXVlc3QaJi55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlc3BvbnNlQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlci92MTthZGFwdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message yunhe.adapter.v1.DescribeRequest
@@ -874,6 +874,22 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
    * @generated from field: string allocation_id = 18;
    */
   allocationId: string;
+
+  /**
+   * The volumes its command finds. A volume that is not there has the attempt
+   * refused.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.VolumeMount volumes = 19;
+   */
+  volumes: VolumeMount[];
+
+  /**
+   * The center's account it is booked on, as EnsureAccount has answered; empty:
+   * the center's default. An account that is not there has the attempt refused.
+   *
+   * @generated from field: string account = 20;
+   */
+  account: string;
 };
 
 /**
@@ -882,6 +898,39 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
   messageDesc(file_yunhe_adapter_v1_adapter, 19);
+
+/**
+ * A volume as an attempt's command finds it.
+ *
+ * @generated from message yunhe.adapter.v1.VolumeMount
+ */
+export type VolumeMount = Message<"yunhe.adapter.v1.VolumeMount"> & {
+  /**
+   * @generated from field: string volume_id = 1;
+   */
+  volumeId: string;
+
+  /**
+   * Where: absolute, clean, below "/", at most 255 bytes.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+
+  /**
+   * The command cannot change what is in it.
+   *
+   * @generated from field: bool read_only = 3;
+   */
+  readOnly: boolean;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.VolumeMount.
+ * Use `create(VolumeMountSchema)` to create a new message.
+ */
+export const VolumeMountSchema: GenMessage<VolumeMount> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 20);
 
 /**
  * What is known of an attempt.
@@ -970,7 +1019,7 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+  messageDesc(file_yunhe_adapter_v1_adapter, 21);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyRequest
@@ -989,7 +1038,7 @@ export type ApplyRequest = Message<"yunhe.adapter.v1.ApplyRequest"> & {
  * Use `create(ApplyRequestSchema)` to create a new message.
  */
 export const ApplyRequestSchema: GenMessage<ApplyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 21);
+  messageDesc(file_yunhe_adapter_v1_adapter, 22);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyResponse
@@ -1008,7 +1057,7 @@ export type ApplyResponse = Message<"yunhe.adapter.v1.ApplyResponse"> & {
  * Use `create(ApplyResponseSchema)` to create a new message.
  */
 export const ApplyResponseSchema: GenMessage<ApplyResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 22);
+  messageDesc(file_yunhe_adapter_v1_adapter, 23);
 
 /**
  * @generated from message yunhe.adapter.v1.Refusal
@@ -1030,7 +1079,7 @@ export type Refusal = Message<"yunhe.adapter.v1.Refusal"> & {
  * Use `create(RefusalSchema)` to create a new message.
  */
 export const RefusalSchema: GenMessage<Refusal> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 23);
+  messageDesc(file_yunhe_adapter_v1_adapter, 24);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveRequest
@@ -1052,7 +1101,7 @@ export type RemoveRequest = Message<"yunhe.adapter.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 24);
+  messageDesc(file_yunhe_adapter_v1_adapter, 25);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveResponse
@@ -1065,7 +1114,7 @@ export type RemoveResponse = Message<"yunhe.adapter.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 25);
+  messageDesc(file_yunhe_adapter_v1_adapter, 26);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveRequest
@@ -1078,7 +1127,7 @@ export type ObserveRequest = Message<"yunhe.adapter.v1.ObserveRequest"> & {
  * Use `create(ObserveRequestSchema)` to create a new message.
  */
 export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 26);
+  messageDesc(file_yunhe_adapter_v1_adapter, 27);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveResponse
@@ -1095,7 +1144,7 @@ export type ObserveResponse = Message<"yunhe.adapter.v1.ObserveResponse"> & {
  * Use `create(ObserveResponseSchema)` to create a new message.
  */
 export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 27);
+  messageDesc(file_yunhe_adapter_v1_adapter, 28);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogRequest
@@ -1129,7 +1178,7 @@ export type ReadLogRequest = Message<"yunhe.adapter.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 28);
+  messageDesc(file_yunhe_adapter_v1_adapter, 29);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogResponse
@@ -1161,7 +1210,7 @@ export type ReadLogResponse = Message<"yunhe.adapter.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 29);
+  messageDesc(file_yunhe_adapter_v1_adapter, 30);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendRequest
@@ -1183,7 +1232,7 @@ export type SuspendRequest = Message<"yunhe.adapter.v1.SuspendRequest"> & {
  * Use `create(SuspendRequestSchema)` to create a new message.
  */
 export const SuspendRequestSchema: GenMessage<SuspendRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 30);
+  messageDesc(file_yunhe_adapter_v1_adapter, 31);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendResponse
@@ -1196,7 +1245,7 @@ export type SuspendResponse = Message<"yunhe.adapter.v1.SuspendResponse"> & {
  * Use `create(SuspendResponseSchema)` to create a new message.
  */
 export const SuspendResponseSchema: GenMessage<SuspendResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 31);
+  messageDesc(file_yunhe_adapter_v1_adapter, 32);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecRequest
@@ -1236,7 +1285,7 @@ export type ExecRequest = Message<"yunhe.adapter.v1.ExecRequest"> & {
  * Use `create(ExecRequestSchema)` to create a new message.
  */
 export const ExecRequestSchema: GenMessage<ExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 32);
+  messageDesc(file_yunhe_adapter_v1_adapter, 33);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecStart
@@ -1272,7 +1321,7 @@ export type ExecStart = Message<"yunhe.adapter.v1.ExecStart"> & {
  * Use `create(ExecStartSchema)` to create a new message.
  */
 export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 33);
+  messageDesc(file_yunhe_adapter_v1_adapter, 34);
 
 /**
  * @generated from message yunhe.adapter.v1.TerminalSize
@@ -1294,7 +1343,7 @@ export type TerminalSize = Message<"yunhe.adapter.v1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 34);
+  messageDesc(file_yunhe_adapter_v1_adapter, 35);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecResponse
@@ -1330,7 +1379,7 @@ export type ExecResponse = Message<"yunhe.adapter.v1.ExecResponse"> & {
  * Use `create(ExecResponseSchema)` to create a new message.
  */
 export const ExecResponseSchema: GenMessage<ExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 35);
+  messageDesc(file_yunhe_adapter_v1_adapter, 36);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeRequest
@@ -1368,7 +1417,7 @@ export type SetNodeRequest = Message<"yunhe.adapter.v1.SetNodeRequest"> & {
  * Use `create(SetNodeRequestSchema)` to create a new message.
  */
 export const SetNodeRequestSchema: GenMessage<SetNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 36);
+  messageDesc(file_yunhe_adapter_v1_adapter, 37);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeResponse
@@ -1381,7 +1430,340 @@ export type SetNodeResponse = Message<"yunhe.adapter.v1.SetNodeResponse"> & {
  * Use `create(SetNodeResponseSchema)` to create a new message.
  */
 export const SetNodeResponseSchema: GenMessage<SetNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 37);
+  messageDesc(file_yunhe_adapter_v1_adapter, 38);
+
+/**
+ * An account of a center.
+ *
+ * @generated from message yunhe.adapter.v1.Account
+ */
+export type Account = Message<"yunhe.adapter.v1.Account"> & {
+  /**
+   * As the center calls it.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The tenant it was made for by EnsureAccount; empty: it was not.
+   *
+   * @generated from field: string tenant_id = 2;
+   */
+  tenantId: string;
+
+  /**
+   * What its runs have used since the center counts. Absent: the center does
+   * not say.
+   *
+   * @generated from field: yunhe.adapter.v1.AccountUse use = 3;
+   */
+  use?: AccountUse | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Account.
+ * Use `create(AccountSchema)` to create a new message.
+ */
+export const AccountSchema: GenMessage<Account> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 39);
+
+/**
+ * @generated from message yunhe.adapter.v1.AccountUse
+ */
+export type AccountUse = Message<"yunhe.adapter.v1.AccountUse"> & {
+  /**
+   * Seconds, each multiplied by the number of cores, and of accelerators.
+   *
+   * @generated from field: int64 cpu_core_seconds = 1;
+   */
+  cpuCoreSeconds: bigint;
+
+  /**
+   * @generated from field: int64 accelerator_seconds = 2;
+   */
+  acceleratorSeconds: bigint;
+
+  /**
+   * Runs, ended or not.
+   *
+   * @generated from field: int64 runs = 3;
+   */
+  runs: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.AccountUse.
+ * Use `create(AccountUseSchema)` to create a new message.
+ */
+export const AccountUseSchema: GenMessage<AccountUse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 40);
+
+/**
+ * @generated from message yunhe.adapter.v1.ListAccountsRequest
+ */
+export type ListAccountsRequest = Message<"yunhe.adapter.v1.ListAccountsRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ListAccountsRequest.
+ * Use `create(ListAccountsRequestSchema)` to create a new message.
+ */
+export const ListAccountsRequestSchema: GenMessage<ListAccountsRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 41);
+
+/**
+ * @generated from message yunhe.adapter.v1.ListAccountsResponse
+ */
+export type ListAccountsResponse = Message<"yunhe.adapter.v1.ListAccountsResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.adapter.v1.Account accounts = 1;
+   */
+  accounts: Account[];
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ListAccountsResponse.
+ * Use `create(ListAccountsResponseSchema)` to create a new message.
+ */
+export const ListAccountsResponseSchema: GenMessage<ListAccountsResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 42);
+
+/**
+ * @generated from message yunhe.adapter.v1.EnsureAccountRequest
+ */
+export type EnsureAccountRequest = Message<"yunhe.adapter.v1.EnsureAccountRequest"> & {
+  /**
+   * @generated from field: string tenant_id = 1;
+   */
+  tenantId: string;
+
+  /**
+   * Of the account; empty: the driver names it, the same for the same tenant
+   * every time.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.EnsureAccountRequest.
+ * Use `create(EnsureAccountRequestSchema)` to create a new message.
+ */
+export const EnsureAccountRequestSchema: GenMessage<EnsureAccountRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 43);
+
+/**
+ * @generated from message yunhe.adapter.v1.EnsureAccountResponse
+ */
+export type EnsureAccountResponse = Message<"yunhe.adapter.v1.EnsureAccountResponse"> & {
+  /**
+   * Its use may be left out.
+   *
+   * @generated from field: yunhe.adapter.v1.Account account = 1;
+   */
+  account?: Account | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.EnsureAccountResponse.
+ * Use `create(EnsureAccountResponseSchema)` to create a new message.
+ */
+export const EnsureAccountResponseSchema: GenMessage<EnsureAccountResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 44);
+
+/**
+ * @generated from message yunhe.adapter.v1.RemoveAccountRequest
+ */
+export type RemoveAccountRequest = Message<"yunhe.adapter.v1.RemoveAccountRequest"> & {
+  /**
+   * @generated from field: string tenant_id = 1;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.RemoveAccountRequest.
+ * Use `create(RemoveAccountRequestSchema)` to create a new message.
+ */
+export const RemoveAccountRequestSchema: GenMessage<RemoveAccountRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 45);
+
+/**
+ * @generated from message yunhe.adapter.v1.RemoveAccountResponse
+ */
+export type RemoveAccountResponse = Message<"yunhe.adapter.v1.RemoveAccountResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.RemoveAccountResponse.
+ * Use `create(RemoveAccountResponseSchema)` to create a new message.
+ */
+export const RemoveAccountResponseSchema: GenMessage<RemoveAccountResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 46);
+
+/**
+ * A volume at a center: files that outlive the attempts that have it.
+ *
+ * @generated from message yunhe.adapter.v1.Volume
+ */
+export type Volume = Message<"yunhe.adapter.v1.Volume"> & {
+  /**
+   * @generated from field: string volume_id = 1;
+   */
+  volumeId: string;
+
+  /**
+   * What it can hold, and what is in it; used_known: the center says.
+   *
+   * @generated from field: int64 bytes = 2;
+   */
+  bytes: bigint;
+
+  /**
+   * @generated from field: int64 used_bytes = 3;
+   */
+  usedBytes: bigint;
+
+  /**
+   * @generated from field: bool used_known = 4;
+   */
+  usedKnown: boolean;
+
+  /**
+   * Writing more than it can hold fails. Without it the size is a promise of
+   * its user.
+   *
+   * @generated from field: bool enforced = 5;
+   */
+  enforced: boolean;
+
+  /**
+   * @generated from field: string tenant_id = 6;
+   */
+  tenantId: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Volume.
+ * Use `create(VolumeSchema)` to create a new message.
+ */
+export const VolumeSchema: GenMessage<Volume> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 47);
+
+/**
+ * @generated from message yunhe.adapter.v1.ListVolumesRequest
+ */
+export type ListVolumesRequest = Message<"yunhe.adapter.v1.ListVolumesRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ListVolumesRequest.
+ * Use `create(ListVolumesRequestSchema)` to create a new message.
+ */
+export const ListVolumesRequestSchema: GenMessage<ListVolumesRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 48);
+
+/**
+ * @generated from message yunhe.adapter.v1.ListVolumesResponse
+ */
+export type ListVolumesResponse = Message<"yunhe.adapter.v1.ListVolumesResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.adapter.v1.Volume volumes = 1;
+   */
+  volumes: Volume[];
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.ListVolumesResponse.
+ * Use `create(ListVolumesResponseSchema)` to create a new message.
+ */
+export const ListVolumesResponseSchema: GenMessage<ListVolumesResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 49);
+
+/**
+ * @generated from message yunhe.adapter.v1.EnsureVolumeRequest
+ */
+export type EnsureVolumeRequest = Message<"yunhe.adapter.v1.EnsureVolumeRequest"> & {
+  /**
+   * Letters, digits, "_" and "-", at most 64. INVALID_ARGUMENT for others.
+   *
+   * @generated from field: string volume_id = 1;
+   */
+  volumeId: string;
+
+  /**
+   * 1 MiB to 1 PiB.
+   *
+   * @generated from field: int64 bytes = 2;
+   */
+  bytes: bigint;
+
+  /**
+   * @generated from field: string tenant_id = 3;
+   */
+  tenantId: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.EnsureVolumeRequest.
+ * Use `create(EnsureVolumeRequestSchema)` to create a new message.
+ */
+export const EnsureVolumeRequestSchema: GenMessage<EnsureVolumeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 50);
+
+/**
+ * @generated from message yunhe.adapter.v1.EnsureVolumeResponse
+ */
+export type EnsureVolumeResponse = Message<"yunhe.adapter.v1.EnsureVolumeResponse"> & {
+  /**
+   * @generated from field: yunhe.adapter.v1.Volume volume = 1;
+   */
+  volume?: Volume | undefined;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.EnsureVolumeResponse.
+ * Use `create(EnsureVolumeResponseSchema)` to create a new message.
+ */
+export const EnsureVolumeResponseSchema: GenMessage<EnsureVolumeResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 51);
+
+/**
+ * @generated from message yunhe.adapter.v1.RemoveVolumeRequest
+ */
+export type RemoveVolumeRequest = Message<"yunhe.adapter.v1.RemoveVolumeRequest"> & {
+  /**
+   * @generated from field: string volume_id = 1;
+   */
+  volumeId: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.RemoveVolumeRequest.
+ * Use `create(RemoveVolumeRequestSchema)` to create a new message.
+ */
+export const RemoveVolumeRequestSchema: GenMessage<RemoveVolumeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 52);
+
+/**
+ * @generated from message yunhe.adapter.v1.RemoveVolumeResponse
+ */
+export type RemoveVolumeResponse = Message<"yunhe.adapter.v1.RemoveVolumeResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.RemoveVolumeResponse.
+ * Use `create(RemoveVolumeResponseSchema)` to create a new message.
+ */
+export const RemoveVolumeResponseSchema: GenMessage<RemoveVolumeResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 53);
 
 /**
  * Agent to platform over the bus, each answered once it is durably stored.
@@ -1400,7 +1782,7 @@ export type ReportRequest = Message<"yunhe.adapter.v1.ReportRequest"> & {
  * Use `create(ReportRequestSchema)` to create a new message.
  */
 export const ReportRequestSchema: GenMessage<ReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 38);
+  messageDesc(file_yunhe_adapter_v1_adapter, 54);
 
 /**
  * @generated from message yunhe.adapter.v1.ReportResponse
@@ -1426,7 +1808,7 @@ export type ReportResponse = Message<"yunhe.adapter.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 39);
+  messageDesc(file_yunhe_adapter_v1_adapter, 55);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatRequest
@@ -1462,6 +1844,13 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
    * @generated from field: repeated yunhe.adapter.v1.Feature features = 5;
    */
   features: Feature[];
+
+  /**
+   * With inventory: the parts the gateway offers.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Part parts = 6;
+   */
+  parts: Part[];
 };
 
 /**
@@ -1469,7 +1858,7 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 40);
+  messageDesc(file_yunhe_adapter_v1_adapter, 56);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatResponse
@@ -1482,7 +1871,7 @@ export type HeartbeatResponse = Message<"yunhe.adapter.v1.HeartbeatResponse"> & 
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 41);
+  messageDesc(file_yunhe_adapter_v1_adapter, 57);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogRequest
@@ -1516,7 +1905,7 @@ export type PutLogRequest = Message<"yunhe.adapter.v1.PutLogRequest"> & {
  * Use `create(PutLogRequestSchema)` to create a new message.
  */
 export const PutLogRequestSchema: GenMessage<PutLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 42);
+  messageDesc(file_yunhe_adapter_v1_adapter, 58);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogResponse
@@ -1535,7 +1924,7 @@ export type PutLogResponse = Message<"yunhe.adapter.v1.PutLogResponse"> & {
  * Use `create(PutLogResponseSchema)` to create a new message.
  */
 export const PutLogResponseSchema: GenMessage<PutLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 43);
+  messageDesc(file_yunhe_adapter_v1_adapter, 59);
 
 /**
  * Exec over the bus. The platform asks the agent to start a command in a
@@ -1567,7 +1956,7 @@ export type OpenExecRequest = Message<"yunhe.adapter.v1.OpenExecRequest"> & {
  * Use `create(OpenExecRequestSchema)` to create a new message.
  */
 export const OpenExecRequestSchema: GenMessage<OpenExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 44);
+  messageDesc(file_yunhe_adapter_v1_adapter, 60);
 
 /**
  * The command runs.
@@ -1582,7 +1971,7 @@ export type OpenExecResponse = Message<"yunhe.adapter.v1.OpenExecResponse"> & {
  * Use `create(OpenExecResponseSchema)` to create a new message.
  */
 export const OpenExecResponseSchema: GenMessage<OpenExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 45);
+  messageDesc(file_yunhe_adapter_v1_adapter, 61);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecRequest
@@ -1606,7 +1995,7 @@ export type PutExecRequest = Message<"yunhe.adapter.v1.PutExecRequest"> & {
  * Use `create(PutExecRequestSchema)` to create a new message.
  */
 export const PutExecRequestSchema: GenMessage<PutExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 46);
+  messageDesc(file_yunhe_adapter_v1_adapter, 62);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecResponse
@@ -1625,7 +2014,7 @@ export type PutExecResponse = Message<"yunhe.adapter.v1.PutExecResponse"> & {
  * Use `create(PutExecResponseSchema)` to create a new message.
  */
 export const PutExecResponseSchema: GenMessage<PutExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 47);
+  messageDesc(file_yunhe_adapter_v1_adapter, 63);
 
 /**
  * @generated from message yunhe.adapter.v1.TakeExecRequest
@@ -1644,7 +2033,7 @@ export type TakeExecRequest = Message<"yunhe.adapter.v1.TakeExecRequest"> & {
  * Use `create(TakeExecRequestSchema)` to create a new message.
  */
 export const TakeExecRequestSchema: GenMessage<TakeExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 48);
+  messageDesc(file_yunhe_adapter_v1_adapter, 64);
 
 /**
  * Answered when there is something, and after five seconds in any case.
@@ -1670,7 +2059,7 @@ export type TakeExecResponse = Message<"yunhe.adapter.v1.TakeExecResponse"> & {
  * Use `create(TakeExecResponseSchema)` to create a new message.
  */
 export const TakeExecResponseSchema: GenMessage<TakeExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 49);
+  messageDesc(file_yunhe_adapter_v1_adapter, 65);
 
 /**
  * A part of the contract a driver offers.
@@ -1937,6 +2326,74 @@ export const DriverService: GenService<{
     methodKind: "unary";
     input: typeof SetNodeRequestSchema;
     output: typeof SetNodeResponseSchema;
+  },
+  /**
+   * The center's own accounts (projects, associations), or an error; never a
+   * part of them. Offered with PART_ACCOUNT, as the two after it.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.ListAccounts
+   */
+  listAccounts: {
+    methodKind: "unary";
+    input: typeof ListAccountsRequestSchema;
+    output: typeof ListAccountsResponseSchema;
+  },
+  /**
+   * Makes runs of a tenant be booked on an account of the center, which is made
+   * if there is none of that name.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.EnsureAccount
+   */
+  ensureAccount: {
+    methodKind: "unary";
+    input: typeof EnsureAccountRequestSchema;
+    output: typeof EnsureAccountResponseSchema;
+  },
+  /**
+   * Removes an account that EnsureAccount made for the tenant. One that was
+   * there before it, or is gone, is left as it is. FAILED_PRECONDITION while
+   * runs of the account have not ended.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.RemoveAccount
+   */
+  removeAccount: {
+    methodKind: "unary";
+    input: typeof RemoveAccountRequestSchema;
+    output: typeof RemoveAccountResponseSchema;
+  },
+  /**
+   * The volumes EnsureVolume made here, all of them or an error, with what they
+   * use. Offered with PART_STORAGE, as the two after it.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.ListVolumes
+   */
+  listVolumes: {
+    methodKind: "unary";
+    input: typeof ListVolumesRequestSchema;
+    output: typeof ListVolumesResponseSchema;
+  },
+  /**
+   * Makes a volume of at least the size asked for: makes it, or grows it. One
+   * that is larger is left as it is. RESOURCE_EXHAUSTED if there is no room,
+   * FAILED_PRECONDITION if it is there and cannot grow.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.EnsureVolume
+   */
+  ensureVolume: {
+    methodKind: "unary";
+    input: typeof EnsureVolumeRequestSchema;
+    output: typeof EnsureVolumeResponseSchema;
+  },
+  /**
+   * Deletes a volume with what is in it; one that is not there is deleted.
+   * FAILED_PRECONDITION while an attempt that has not ended has it.
+   *
+   * @generated from rpc yunhe.adapter.v1.DriverService.RemoveVolume
+   */
+  removeVolume: {
+    methodKind: "unary";
+    input: typeof RemoveVolumeRequestSchema;
+    output: typeof RemoveVolumeResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_adapter_v1_adapter, 0);

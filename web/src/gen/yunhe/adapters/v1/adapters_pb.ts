@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapters/v1/adapters.proto.
  */
 export const file_yunhe_adapters_v1_adapters: GenFile = /*@__PURE__*/
-  fileDesc("CiB5dW5oZS9hZGFwdGVycy92MS9hZGFwdGVycy5wcm90bxIReXVuaGUuYWRhcHRlcnMudjEiQwoWQ3JlYXRlSm9pblRva2VuUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSEwoLdHRsX3NlY29uZHMYAiABKAMiWAoXQ3JlYXRlSm9pblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiYAoLSm9pblJlcXVlc3QSDQoFdG9rZW4YASABKAkSEgoKcHVibGljX2tleRgCIAEoCRIuCglpbnZlbnRvcnkYAyABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeSJHCgxKb2luUmVzcG9uc2USFAoMYWlfY2VudGVyX2lkGAEgASgJEhAKCGJ1c191cmxzGAIgAygJEg8KB2J1c19qd3QYAyABKAkiuAEKB0dhdGV3YXkSFAoMYWlfY2VudGVyX2lkGAEgASgJEhIKCnB1YmxpY19rZXkYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRItCglqb2luZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJY29ubmVjdGVkGAYgASgIIhUKE0xpc3RHYXRld2F5c1JlcXVlc3QiRAoUTGlzdEdhdGV3YXlzUmVzcG9uc2USLAoIZ2F0ZXdheXMYASADKAsyGi55dW5oZS5hZGFwdGVycy52MS5HYXRld2F5IiwKFFJlbW92ZUdhdGV3YXlSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIXChVSZW1vdmVHYXRld2F5UmVzcG9uc2Ui3gEKBlBsdWdpbhIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSDQoFcGFydHMYAyADKAkSLwoGc291cmNlGAQgASgOMh8ueXVuaGUuYWRhcHRlcnMudjEuUGx1Z2luU291cmNlEhEKCWluc3RhbmNlcxgFIAEoBRINCgVzdGF0ZRgGIAEoCRIRCgllbmRwb2ludHMYByADKAkSFQoNY29uZmlnX3NjaGVtYRgIIAEoCRIpCgRsaXN0GAkgAygLMhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2Ui5AEKCEluc3RhbmNlEg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDQoFc3RhdGUYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIPCgd2ZXJzaW9uGAYgASgJEi4KCmNoYW5nZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2VuYWJsZWQYCSABKAgiFAoSTGlzdFBsdWdpbnNSZXF1ZXN0IkEKE0xpc3RQbHVnaW5zUmVzcG9uc2USKgoHcGx1Z2lucxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXJzLnYxLlBsdWdpbiIgChBHZXRQbHVnaW5SZXF1ZXN0EgwKBG5hbWUYASABKAkiMwoQU2V0UGx1Z2luUmVxdWVzdBIMCgRuYW1lGAEgASgJEhEKCWVuZHBvaW50cxgCIAMoCSIjChNEZWxldGVQbHVnaW5SZXF1ZXN0EgwKBG5hbWUYASABKAkiFgoURGVsZXRlUGx1Z2luUmVzcG9uc2UiJAoUUmVzdGFydFBsdWdpblJlcXVlc3QSDAoEbmFtZRgBIAEoCSIXChVSZXN0YXJ0UGx1Z2luUmVzcG9uc2UiTQoVQ3JlYXRlSW5zdGFuY2VSZXF1ZXN0Eg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGY29uZmlnGAMgASgJIn8KFVVwZGF0ZUluc3RhbmNlUmVxdWVzdBIOCgZwbHVnaW4YASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJEhMKBmNvbmZpZxgDIAEoCUgAiAEBEhQKB2VuYWJsZWQYBCABKAhIAYgBAUIJCgdfY29uZmlnQgoKCF9lbmFibGVkIj0KFURlbGV0ZUluc3RhbmNlUmVxdWVzdBIOCgZwbHVnaW4YASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJIhgKFkRlbGV0ZUluc3RhbmNlUmVzcG9uc2UqhQEKDFBsdWdpblNvdXJjZRIdChlQTFVHSU5fU09VUkNFX1VOU1BFQ0lGSUVEEAASGgoWUExVR0lOX1NPVVJDRV9CVUlMVF9JThABEhwKGFBMVUdJTl9TT1VSQ0VfQ09ORklHVVJFRBACEhwKGFBMVUdJTl9TT1VSQ0VfUkVHSVNURVJFRBADMs8NCg5BZGFwdGVyU2VydmljZRKWAQoPQ3JlYXRlSm9pblRva2VuEikueXVuaGUuYWRhcHRlcnMudjEuQ3JlYXRlSm9pblRva2VuUmVxdWVzdBoqLnl1bmhlLmFkYXB0ZXJzLnYxLkNyZWF0ZUpvaW5Ub2tlblJlc3BvbnNlIiyKgBkOYWRhcHRlcnMud3JpdGWC0+STAhQ6ASoiDy92MS9qb2luLXRva2VucxJmCgRKb2luEh4ueXVuaGUuYWRhcHRlcnMudjEuSm9pblJlcXVlc3QaHy55dW5oZS5hZGFwdGVycy52MS5Kb2luUmVzcG9uc2UiHYqAGQZwdWJsaWOC0+STAg06ASoiCC92MS9qb2luEoYBCgxMaXN0R2F0ZXdheXMSJi55dW5oZS5hZGFwdGVycy52MS5MaXN0R2F0ZXdheXNSZXF1ZXN0GicueXVuaGUuYWRhcHRlcnMudjEuTGlzdEdhdGV3YXlzUmVzcG9uc2UiJYqAGQ1hZGFwdGVycy5yZWFkgtPkkwIOEgwvdjEvZ2F0ZXdheXMSmQEKDVJlbW92ZUdhdGV3YXkSJy55dW5oZS5hZGFwdGVycy52MS5SZW1vdmVHYXRld2F5UmVxdWVzdBooLnl1bmhlLmFkYXB0ZXJzLnYxLlJlbW92ZUdhdGV3YXlSZXNwb25zZSI1ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIdKhsvdjEvZ2F0ZXdheXMve2FpX2NlbnRlcl9pZH0SggEKC0xpc3RQbHVnaW5zEiUueXVuaGUuYWRhcHRlcnMudjEuTGlzdFBsdWdpbnNSZXF1ZXN0GiYueXVuaGUuYWRhcHRlcnMudjEuTGlzdFBsdWdpbnNSZXNwb25zZSIkioAZDWFkYXB0ZXJzLnJlYWSC0+STAg0SCy92MS9wbHVnaW5zEngKCUdldFBsdWdpbhIjLnl1bmhlLmFkYXB0ZXJzLnYxLkdldFBsdWdpblJlcXVlc3QaGS55dW5oZS5hZGFwdGVycy52MS5QbHVnaW4iK4qAGQ1hZGFwdGVycy5yZWFkgtPkkwIUEhIvdjEvcGx1Z2lucy97bmFtZX0SfAoJU2V0UGx1Z2luEiMueXVuaGUuYWRhcHRlcnMudjEuU2V0UGx1Z2luUmVxdWVzdBoZLnl1bmhlLmFkYXB0ZXJzLnYxLlBsdWdpbiIvioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIXOgEqGhIvdjEvcGx1Z2lucy97bmFtZX0SjQEKDERlbGV0ZVBsdWdpbhImLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZVBsdWdpblJlcXVlc3QaJy55dW5oZS5hZGFwdGVycy52MS5EZWxldGVQbHVnaW5SZXNwb25zZSIsioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIUKhIvdjEvcGx1Z2lucy97bmFtZX0SmwEKDVJlc3RhcnRQbHVnaW4SJy55dW5oZS5hZGFwdGVycy52MS5SZXN0YXJ0UGx1Z2luUmVxdWVzdBooLnl1bmhlLmFkYXB0ZXJzLnYxLlJlc3RhcnRQbHVnaW5SZXNwb25zZSI3ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIfOgEqIhovdjEvcGx1Z2lucy97bmFtZX0vcmVzdGFydBKUAQoOQ3JlYXRlSW5zdGFuY2USKC55dW5oZS5hZGFwdGVycy52MS5DcmVhdGVJbnN0YW5jZVJlcXVlc3QaGy55dW5oZS5hZGFwdGVycy52MS5JbnN0YW5jZSI7ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIjOgEqIh4vdjEvcGx1Z2lucy97cGx1Z2lufS9pbnN0YW5jZXMSowEKDlVwZGF0ZUluc3RhbmNlEigueXVuaGUuYWRhcHRlcnMudjEuVXBkYXRlSW5zdGFuY2VSZXF1ZXN0GhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2UiSoqAGQ5hZGFwdGVycy53cml0ZYLT5JMCMjoBKjItL3YxL3BsdWdpbnMve3BsdWdpbn0vaW5zdGFuY2VzL3thaV9jZW50ZXJfaWR9Eq4BCg5EZWxldGVJbnN0YW5jZRIoLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZUluc3RhbmNlUmVxdWVzdBopLnl1bmhlLmFkYXB0ZXJzLnYxLkRlbGV0ZUluc3RhbmNlUmVzcG9uc2UiR4qAGQ5hZGFwdGVycy53cml0ZYLT5JMCLyotL3YxL3BsdWdpbnMve3BsdWdpbn0vaW5zdGFuY2VzL3thaV9jZW50ZXJfaWR9QjJaMHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlcnMvdjE7YWRhcHRlcnN2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_adapter_v1_adapter, file_yunhe_options_v1_options]);
+  fileDesc("CiB5dW5oZS9hZGFwdGVycy92MS9hZGFwdGVycy5wcm90bxIReXVuaGUuYWRhcHRlcnMudjEiQwoWQ3JlYXRlSm9pblRva2VuUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSEwoLdHRsX3NlY29uZHMYAiABKAMiWAoXQ3JlYXRlSm9pblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiYAoLSm9pblJlcXVlc3QSDQoFdG9rZW4YASABKAkSEgoKcHVibGljX2tleRgCIAEoCRIuCglpbnZlbnRvcnkYAyABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeSJHCgxKb2luUmVzcG9uc2USFAoMYWlfY2VudGVyX2lkGAEgASgJEhAKCGJ1c191cmxzGAIgAygJEg8KB2J1c19qd3QYAyABKAkiuAEKB0dhdGV3YXkSFAoMYWlfY2VudGVyX2lkGAEgASgJEhIKCnB1YmxpY19rZXkYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRItCglqb2luZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJY29ubmVjdGVkGAYgASgIIhUKE0xpc3RHYXRld2F5c1JlcXVlc3QiRAoUTGlzdEdhdGV3YXlzUmVzcG9uc2USLAoIZ2F0ZXdheXMYASADKAsyGi55dW5oZS5hZGFwdGVycy52MS5HYXRld2F5IiwKFFJlbW92ZUdhdGV3YXlSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIXChVSZW1vdmVHYXRld2F5UmVzcG9uc2Ui3gEKBlBsdWdpbhIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSDQoFcGFydHMYAyADKAkSLwoGc291cmNlGAQgASgOMh8ueXVuaGUuYWRhcHRlcnMudjEuUGx1Z2luU291cmNlEhEKCWluc3RhbmNlcxgFIAEoBRINCgVzdGF0ZRgGIAEoCRIRCgllbmRwb2ludHMYByADKAkSFQoNY29uZmlnX3NjaGVtYRgIIAEoCRIpCgRsaXN0GAkgAygLMhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2UipwIKCEluc3RhbmNlEg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDQoFc3RhdGUYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIPCgd2ZXJzaW9uGAYgASgJEi4KCmNoYW5nZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2VuYWJsZWQYCSABKAgSMQoGb3JpZ2luGAogASgOMiEueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2VPcmlnaW4SDgoGY29uZmlnGAsgASgJIhQKEkxpc3RQbHVnaW5zUmVxdWVzdCJBChNMaXN0UGx1Z2luc1Jlc3BvbnNlEioKB3BsdWdpbnMYASADKAsyGS55dW5oZS5hZGFwdGVycy52MS5QbHVnaW4iIAoQR2V0UGx1Z2luUmVxdWVzdBIMCgRuYW1lGAEgASgJIjMKEFNldFBsdWdpblJlcXVlc3QSDAoEbmFtZRgBIAEoCRIRCgllbmRwb2ludHMYAiADKAkiIwoTRGVsZXRlUGx1Z2luUmVxdWVzdBIMCgRuYW1lGAEgASgJIhYKFERlbGV0ZVBsdWdpblJlc3BvbnNlIiQKFFJlc3RhcnRQbHVnaW5SZXF1ZXN0EgwKBG5hbWUYASABKAkiFwoVUmVzdGFydFBsdWdpblJlc3BvbnNlIk0KFUNyZWF0ZUluc3RhbmNlUmVxdWVzdBIOCgZwbHVnaW4YASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJEg4KBmNvbmZpZxgDIAEoCSKrAQoVVXBkYXRlSW5zdGFuY2VSZXF1ZXN0Eg4KBnBsdWdpbhgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSEwoGY29uZmlnGAMgASgJSACIAQESFAoHZW5hYmxlZBgEIAEoCEgBiAEBEhkKDGNvbmZpZ19wYXRjaBgFIAEoCUgCiAEBQgkKB19jb25maWdCCgoIX2VuYWJsZWRCDwoNX2NvbmZpZ19wYXRjaCI6ChJHZXRJbnN0YW5jZVJlcXVlc3QSDgoGcGx1Z2luGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCSI9ChVEZWxldGVJbnN0YW5jZVJlcXVlc3QSDgoGcGx1Z2luGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCSIYChZEZWxldGVJbnN0YW5jZVJlc3BvbnNlIqIBCgdBY2NvdW50EgwKBG5hbWUYASABKAkSEgoKdGVuYW50X2lkcxgCIAMoCRIRCgl1c2Vfa25vd24YAyABKAgSGAoQY3B1X2NvcmVfc2Vjb25kcxgEIAEoAxIbChNhY2NlbGVyYXRvcl9zZWNvbmRzGAUgASgDEgwKBHJ1bnMYBiABKAMSDAoEbWFkZRgHIAEoCBIPCgdtaXNzaW5nGAggASgIIisKE0xpc3RBY2NvdW50c1JlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJIkQKFExpc3RBY2NvdW50c1Jlc3BvbnNlEiwKCGFjY291bnRzGAEgAygLMhoueXVuaGUuYWRhcHRlcnMudjEuQWNjb3VudCJKChFTZXRBY2NvdW50UmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSEQoJdGVuYW50X2lkGAIgASgJEgwKBG5hbWUYAyABKAkiPwoUUmVtb3ZlQWNjb3VudFJlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJEhEKCXRlbmFudF9pZBgCIAEoCSIXChVSZW1vdmVBY2NvdW50UmVzcG9uc2UqhQEKDFBsdWdpblNvdXJjZRIdChlQTFVHSU5fU09VUkNFX1VOU1BFQ0lGSUVEEAASGgoWUExVR0lOX1NPVVJDRV9CVUlMVF9JThABEhwKGFBMVUdJTl9TT1VSQ0VfQ09ORklHVVJFRBACEhwKGFBMVUdJTl9TT1VSQ0VfUkVHSVNURVJFRBADKqYBCg5JbnN0YW5jZU9yaWdpbhIfChtJTlNUQU5DRV9PUklHSU5fVU5TUEVDSUZJRUQQABIXChNJTlNUQU5DRV9PUklHSU5fQVBJEAESIQodSU5TVEFOQ0VfT1JJR0lOX0NPTkZJR1VSQVRJT04QAhIbChdJTlNUQU5DRV9PUklHSU5fQUREUkVTUxADEhoKFklOU1RBTkNFX09SSUdJTl9KT0lORUQQBDLbEgoOQWRhcHRlclNlcnZpY2USlgEKD0NyZWF0ZUpvaW5Ub2tlbhIpLnl1bmhlLmFkYXB0ZXJzLnYxLkNyZWF0ZUpvaW5Ub2tlblJlcXVlc3QaKi55dW5oZS5hZGFwdGVycy52MS5DcmVhdGVKb2luVG9rZW5SZXNwb25zZSIsioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIUOgEqIg8vdjEvam9pbi10b2tlbnMSZgoESm9pbhIeLnl1bmhlLmFkYXB0ZXJzLnYxLkpvaW5SZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlcnMudjEuSm9pblJlc3BvbnNlIh2KgBkGcHVibGljgtPkkwINOgEqIggvdjEvam9pbhKGAQoMTGlzdEdhdGV3YXlzEiYueXVuaGUuYWRhcHRlcnMudjEuTGlzdEdhdGV3YXlzUmVxdWVzdBonLnl1bmhlLmFkYXB0ZXJzLnYxLkxpc3RHYXRld2F5c1Jlc3BvbnNlIiWKgBkNYWRhcHRlcnMucmVhZILT5JMCDhIML3YxL2dhdGV3YXlzEpkBCg1SZW1vdmVHYXRld2F5EicueXVuaGUuYWRhcHRlcnMudjEuUmVtb3ZlR2F0ZXdheVJlcXVlc3QaKC55dW5oZS5hZGFwdGVycy52MS5SZW1vdmVHYXRld2F5UmVzcG9uc2UiNYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCHSobL3YxL2dhdGV3YXlzL3thaV9jZW50ZXJfaWR9EoIBCgtMaXN0UGx1Z2lucxIlLnl1bmhlLmFkYXB0ZXJzLnYxLkxpc3RQbHVnaW5zUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXJzLnYxLkxpc3RQbHVnaW5zUmVzcG9uc2UiJIqAGQ1hZGFwdGVycy5yZWFkgtPkkwINEgsvdjEvcGx1Z2lucxJ4CglHZXRQbHVnaW4SIy55dW5oZS5hZGFwdGVycy52MS5HZXRQbHVnaW5SZXF1ZXN0GhkueXVuaGUuYWRhcHRlcnMudjEuUGx1Z2luIiuKgBkNYWRhcHRlcnMucmVhZILT5JMCFBISL3YxL3BsdWdpbnMve25hbWV9EnwKCVNldFBsdWdpbhIjLnl1bmhlLmFkYXB0ZXJzLnYxLlNldFBsdWdpblJlcXVlc3QaGS55dW5oZS5hZGFwdGVycy52MS5QbHVnaW4iL4qAGQ5hZGFwdGVycy53cml0ZYLT5JMCFzoBKhoSL3YxL3BsdWdpbnMve25hbWV9Eo0BCgxEZWxldGVQbHVnaW4SJi55dW5oZS5hZGFwdGVycy52MS5EZWxldGVQbHVnaW5SZXF1ZXN0GicueXVuaGUuYWRhcHRlcnMudjEuRGVsZXRlUGx1Z2luUmVzcG9uc2UiLIqAGQ5hZGFwdGVycy53cml0ZYLT5JMCFCoSL3YxL3BsdWdpbnMve25hbWV9EpsBCg1SZXN0YXJ0UGx1Z2luEicueXVuaGUuYWRhcHRlcnMudjEuUmVzdGFydFBsdWdpblJlcXVlc3QaKC55dW5oZS5hZGFwdGVycy52MS5SZXN0YXJ0UGx1Z2luUmVzcG9uc2UiN4qAGQ5hZGFwdGVycy53cml0ZYLT5JMCHzoBKiIaL3YxL3BsdWdpbnMve25hbWV9L3Jlc3RhcnQSlAEKDkNyZWF0ZUluc3RhbmNlEigueXVuaGUuYWRhcHRlcnMudjEuQ3JlYXRlSW5zdGFuY2VSZXF1ZXN0GhsueXVuaGUuYWRhcHRlcnMudjEuSW5zdGFuY2UiO4qAGQ5hZGFwdGVycy53cml0ZYLT5JMCIzoBKiIeL3YxL3BsdWdpbnMve3BsdWdpbn0vaW5zdGFuY2VzEpoBCgtHZXRJbnN0YW5jZRIlLnl1bmhlLmFkYXB0ZXJzLnYxLkdldEluc3RhbmNlUmVxdWVzdBobLnl1bmhlLmFkYXB0ZXJzLnYxLkluc3RhbmNlIkeKgBkOYWRhcHRlcnMud3JpdGWC0+STAi8SLS92MS9wbHVnaW5zL3twbHVnaW59L2luc3RhbmNlcy97YWlfY2VudGVyX2lkfRKjAQoOVXBkYXRlSW5zdGFuY2USKC55dW5oZS5hZGFwdGVycy52MS5VcGRhdGVJbnN0YW5jZVJlcXVlc3QaGy55dW5oZS5hZGFwdGVycy52MS5JbnN0YW5jZSJKioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIyOgEqMi0vdjEvcGx1Z2lucy97cGx1Z2lufS9pbnN0YW5jZXMve2FpX2NlbnRlcl9pZH0SrgEKDkRlbGV0ZUluc3RhbmNlEigueXVuaGUuYWRhcHRlcnMudjEuRGVsZXRlSW5zdGFuY2VSZXF1ZXN0GikueXVuaGUuYWRhcHRlcnMudjEuRGVsZXRlSW5zdGFuY2VSZXNwb25zZSJHioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIvKi0vdjEvcGx1Z2lucy97cGx1Z2lufS9pbnN0YW5jZXMve2FpX2NlbnRlcl9pZH0SnQEKDExpc3RBY2NvdW50cxImLnl1bmhlLmFkYXB0ZXJzLnYxLkxpc3RBY2NvdW50c1JlcXVlc3QaJy55dW5oZS5hZGFwdGVycy52MS5MaXN0QWNjb3VudHNSZXNwb25zZSI8ioAZDWFkYXB0ZXJzLnJlYWSC0+STAiUSIy92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L2FjY291bnRzEpwBCgpTZXRBY2NvdW50EiQueXVuaGUuYWRhcHRlcnMudjEuU2V0QWNjb3VudFJlcXVlc3QaGi55dW5oZS5hZGFwdGVycy52MS5BY2NvdW50IkyKgBkOYWRhcHRlcnMud3JpdGWC0+STAjQ6ASoaLy92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L2FjY291bnRzL3t0ZW5hbnRfaWR9Eq0BCg1SZW1vdmVBY2NvdW50EicueXVuaGUuYWRhcHRlcnMudjEuUmVtb3ZlQWNjb3VudFJlcXVlc3QaKC55dW5oZS5hZGFwdGVycy52MS5SZW1vdmVBY2NvdW50UmVzcG9uc2UiSYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCMSovL3YxL2NlbnRlcnMve2FpX2NlbnRlcl9pZH0vYWNjb3VudHMve3RlbmFudF9pZH1CMloweXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9hZGFwdGVycy92MTthZGFwdGVyc3YxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_adapter_v1_adapter, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.adapters.v1.CreateJoinTokenRequest
@@ -366,6 +366,21 @@ export type Instance = Message<"yunhe.adapters.v1.Instance"> & {
    * @generated from field: bool enabled = 9;
    */
   enabled: boolean;
+
+  /**
+   * Where it comes from.
+   *
+   * @generated from field: yunhe.adapters.v1.InstanceOrigin origin = 10;
+   */
+  origin: InstanceOrigin;
+
+  /**
+   * Its configuration as JSON with secrets hidden; GetInstance only, empty for
+   * one that has none.
+   *
+   * @generated from field: string config = 11;
+   */
+  config: string;
 };
 
 /**
@@ -526,7 +541,7 @@ export type CreateInstanceRequest = Message<"yunhe.adapters.v1.CreateInstanceReq
 
   /**
    * JSON, as the plug-in's configuration schema asks for; at most 256 KiB. It
-   * is kept sealed and never shown again.
+   * is kept sealed; its secrets are never shown again.
    *
    * @generated from field: string config = 3;
    */
@@ -555,6 +570,9 @@ export type UpdateInstanceRequest = Message<"yunhe.adapters.v1.UpdateInstanceReq
   aiCenterId: string;
 
   /**
+   * The whole configuration, in place of the one before. "(secret)" as a value
+   * keeps the secret that was there.
+   *
    * @generated from field: optional string config = 3;
    */
   config?: string | undefined;
@@ -563,6 +581,14 @@ export type UpdateInstanceRequest = Message<"yunhe.adapters.v1.UpdateInstanceReq
    * @generated from field: optional bool enabled = 4;
    */
   enabled?: boolean | undefined;
+
+  /**
+   * A part of the configuration: a JSON merge patch (RFC 7396) of the one before.
+   * null takes a value away; what is not named stays. Not together with config.
+   *
+   * @generated from field: optional string config_patch = 5;
+   */
+  configPatch?: string | undefined;
 };
 
 /**
@@ -571,6 +597,28 @@ export type UpdateInstanceRequest = Message<"yunhe.adapters.v1.UpdateInstanceReq
  */
 export const UpdateInstanceRequestSchema: GenMessage<UpdateInstanceRequest> = /*@__PURE__*/
   messageDesc(file_yunhe_adapters_v1_adapters, 20);
+
+/**
+ * @generated from message yunhe.adapters.v1.GetInstanceRequest
+ */
+export type GetInstanceRequest = Message<"yunhe.adapters.v1.GetInstanceRequest"> & {
+  /**
+   * @generated from field: string plugin = 1;
+   */
+  plugin: string;
+
+  /**
+   * @generated from field: string ai_center_id = 2;
+   */
+  aiCenterId: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.GetInstanceRequest.
+ * Use `create(GetInstanceRequestSchema)` to create a new message.
+ */
+export const GetInstanceRequestSchema: GenMessage<GetInstanceRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 21);
 
 /**
  * @generated from message yunhe.adapters.v1.DeleteInstanceRequest
@@ -592,7 +640,7 @@ export type DeleteInstanceRequest = Message<"yunhe.adapters.v1.DeleteInstanceReq
  * Use `create(DeleteInstanceRequestSchema)` to create a new message.
  */
 export const DeleteInstanceRequestSchema: GenMessage<DeleteInstanceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapters_v1_adapters, 21);
+  messageDesc(file_yunhe_adapters_v1_adapters, 22);
 
 /**
  * @generated from message yunhe.adapters.v1.DeleteInstanceResponse
@@ -605,7 +653,173 @@ export type DeleteInstanceResponse = Message<"yunhe.adapters.v1.DeleteInstanceRe
  * Use `create(DeleteInstanceResponseSchema)` to create a new message.
  */
 export const DeleteInstanceResponseSchema: GenMessage<DeleteInstanceResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapters_v1_adapters, 22);
+  messageDesc(file_yunhe_adapters_v1_adapters, 23);
+
+/**
+ * An account of a center.
+ *
+ * @generated from message yunhe.adapters.v1.Account
+ */
+export type Account = Message<"yunhe.adapters.v1.Account"> & {
+  /**
+   * As the center calls it.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Tenants whose runs are booked on it.
+   *
+   * @generated from field: repeated string tenant_ids = 2;
+   */
+  tenantIds: string[];
+
+  /**
+   * The center says what runs booked on it have used since it counts: seconds,
+   * each multiplied by the number of cores or accelerators, and runs.
+   *
+   * @generated from field: bool use_known = 3;
+   */
+  useKnown: boolean;
+
+  /**
+   * @generated from field: int64 cpu_core_seconds = 4;
+   */
+  cpuCoreSeconds: bigint;
+
+  /**
+   * @generated from field: int64 accelerator_seconds = 5;
+   */
+  acceleratorSeconds: bigint;
+
+  /**
+   * @generated from field: int64 runs = 6;
+   */
+  runs: bigint;
+
+  /**
+   * It was made by SetAccount.
+   *
+   * @generated from field: bool made = 7;
+   */
+  made: boolean;
+
+  /**
+   * A tenant is booked on it that the center does not have any more: its runs
+   * are refused until SetAccount is called again.
+   *
+   * @generated from field: bool missing = 8;
+   */
+  missing: boolean;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.Account.
+ * Use `create(AccountSchema)` to create a new message.
+ */
+export const AccountSchema: GenMessage<Account> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 24);
+
+/**
+ * @generated from message yunhe.adapters.v1.ListAccountsRequest
+ */
+export type ListAccountsRequest = Message<"yunhe.adapters.v1.ListAccountsRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.ListAccountsRequest.
+ * Use `create(ListAccountsRequestSchema)` to create a new message.
+ */
+export const ListAccountsRequestSchema: GenMessage<ListAccountsRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 25);
+
+/**
+ * @generated from message yunhe.adapters.v1.ListAccountsResponse
+ */
+export type ListAccountsResponse = Message<"yunhe.adapters.v1.ListAccountsResponse"> & {
+  /**
+   * By name.
+   *
+   * @generated from field: repeated yunhe.adapters.v1.Account accounts = 1;
+   */
+  accounts: Account[];
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.ListAccountsResponse.
+ * Use `create(ListAccountsResponseSchema)` to create a new message.
+ */
+export const ListAccountsResponseSchema: GenMessage<ListAccountsResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 26);
+
+/**
+ * @generated from message yunhe.adapters.v1.SetAccountRequest
+ */
+export type SetAccountRequest = Message<"yunhe.adapters.v1.SetAccountRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * @generated from field: string tenant_id = 2;
+   */
+  tenantId: string;
+
+  /**
+   * As the center calls it, at most 64 characters; empty: the driver names it.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.SetAccountRequest.
+ * Use `create(SetAccountRequestSchema)` to create a new message.
+ */
+export const SetAccountRequestSchema: GenMessage<SetAccountRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 27);
+
+/**
+ * @generated from message yunhe.adapters.v1.RemoveAccountRequest
+ */
+export type RemoveAccountRequest = Message<"yunhe.adapters.v1.RemoveAccountRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * @generated from field: string tenant_id = 2;
+   */
+  tenantId: string;
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.RemoveAccountRequest.
+ * Use `create(RemoveAccountRequestSchema)` to create a new message.
+ */
+export const RemoveAccountRequestSchema: GenMessage<RemoveAccountRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 28);
+
+/**
+ * @generated from message yunhe.adapters.v1.RemoveAccountResponse
+ */
+export type RemoveAccountResponse = Message<"yunhe.adapters.v1.RemoveAccountResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.adapters.v1.RemoveAccountResponse.
+ * Use `create(RemoveAccountResponseSchema)` to create a new message.
+ */
+export const RemoveAccountResponseSchema: GenMessage<RemoveAccountResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapters_v1_adapters, 29);
 
 /**
  * Where a plug-in comes from.
@@ -645,6 +859,52 @@ export enum PluginSource {
  */
 export const PluginSourceSchema: GenEnum<PluginSource> = /*@__PURE__*/
   enumDesc(file_yunhe_adapters_v1_adapters, 0);
+
+/**
+ * Where an instance comes from, and so where it is changed.
+ *
+ * @generated from enum yunhe.adapters.v1.InstanceOrigin
+ */
+export enum InstanceOrigin {
+  /**
+   * @generated from enum value: INSTANCE_ORIGIN_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * CreateInstance.
+   *
+   * @generated from enum value: INSTANCE_ORIGIN_API = 1;
+   */
+  API = 1,
+
+  /**
+   * The platform's configuration file.
+   *
+   * @generated from enum value: INSTANCE_ORIGIN_CONFIGURATION = 2;
+   */
+  CONFIGURATION = 2,
+
+  /**
+   * An address of a registered plug-in.
+   *
+   * @generated from enum value: INSTANCE_ORIGIN_ADDRESS = 3;
+   */
+  ADDRESS = 3,
+
+  /**
+   * A gateway that joined.
+   *
+   * @generated from enum value: INSTANCE_ORIGIN_JOINED = 4;
+   */
+  JOINED = 4,
+}
+
+/**
+ * Describes the enum yunhe.adapters.v1.InstanceOrigin.
+ */
+export const InstanceOriginSchema: GenEnum<InstanceOrigin> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapters_v1_adapters, 1);
 
 /**
  * Gateways, plug-ins and their connections.
@@ -761,6 +1021,17 @@ export const AdapterService: GenService<{
     output: typeof InstanceSchema;
   },
   /**
+   * An instance with its configuration. Values that are secrets, by the
+   * plug-in's schema or by their names, are shown as "(secret)".
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.GetInstance
+   */
+  getInstance: {
+    methodKind: "unary";
+    input: typeof GetInstanceRequestSchema;
+    output: typeof InstanceSchema;
+  },
+  /**
    * Changes an instance's configuration, or takes it out of service and back.
    *
    * @generated from rpc yunhe.adapters.v1.AdapterService.UpdateInstance
@@ -779,6 +1050,42 @@ export const AdapterService: GenService<{
     methodKind: "unary";
     input: typeof DeleteInstanceRequestSchema;
     output: typeof DeleteInstanceResponseSchema;
+  },
+  /**
+   * The accounts of a center, as it answers now, with what runs booked on them
+   * have used, and which tenants' runs are booked on them. Fails with
+   * UNIMPLEMENTED for a center without accounts.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.ListAccounts
+   */
+  listAccounts: {
+    methodKind: "unary";
+    input: typeof ListAccountsRequestSchema;
+    output: typeof ListAccountsResponseSchema;
+  },
+  /**
+   * Has a tenant's runs at a center booked on an account there, which is made
+   * if there is none of that name. It counts for runs that are sent afterwards.
+   * Asking again changes nothing; asking with another name moves the tenant.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.SetAccount
+   */
+  setAccount: {
+    methodKind: "unary";
+    input: typeof SetAccountRequestSchema;
+    output: typeof AccountSchema;
+  },
+  /**
+   * Has a tenant's runs booked on the center's default again, and removes the
+   * account if SetAccount made it. Fails with CONFLICT while runs of the
+   * account have not ended.
+   *
+   * @generated from rpc yunhe.adapters.v1.AdapterService.RemoveAccount
+   */
+  removeAccount: {
+    methodKind: "unary";
+    input: typeof RemoveAccountRequestSchema;
+    output: typeof RemoveAccountResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_adapters_v1_adapters, 0);
