@@ -24,8 +24,10 @@ package pack
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"yunhe.dev/yunhe/internal/core"
 )
@@ -37,6 +39,7 @@ const (
 	MaxNodes     = 200_000
 	maxAmount    = math.MaxInt32
 	maxRemembers = 1 << 20 // states of nodes whose rating is kept
+	maxRules     = 8       // of one task
 )
 
 // Node is a machine with cards.
@@ -46,6 +49,9 @@ type Node struct {
 	Memory int64 // MiB
 	Cards  int
 	Model  string // of the cards
+	// Labels say more of it, such as its rack; tasks select by them and spread
+	// over them.
+	Labels map[string]string
 }
 
 // Task is what asks for room.
@@ -57,6 +63,29 @@ type Task struct {
 	Share int
 	// Models of cards it can use; none: all.
 	Models []string
+	// Select names labels that a node must have, with the value it must have.
+	Select map[string]string
+	// Group is what the rules of Spread count: all tasks of one group that have
+	// a place. Tasks without rules may have one, too.
+	Group  string
+	Spread []Spread
+	// Prefer names nodes by their number: one of them is taken if it has room.
+	Prefer []int
+}
+
+// Spread is a rule for where the tasks of a group may be beside each other.
+type Spread struct {
+	// Label whose values are counted; nodes without it are not used. Empty: each
+	// node by itself.
+	Label string
+	// Skew is how many more tasks a value may have than the value with the
+	// fewest, among those with a node that the task could use if it were empty.
+	// 0: no bound; it needs a label.
+	Skew int
+	// Most is how many tasks a value may have; 1 keeps them apart. 0: no bound.
+	Most int
+	// Soft rules are given up, all at once, where no node meets them.
+	Soft bool
 }
 
 // Demand is what a task asks of cards, in thousandths of one.
@@ -80,6 +109,22 @@ func (t *Task) check(c *core.Check, at string) {
 	case t.Cards > 1 && t.Share != Whole:
 		c.Add(at+".gpu_milli", "must be %d where num_gpu is above 1, got %d", Whole, t.Share)
 	}
+	if len(t.Spread) > maxRules {
+		c.Add(at+".spread", "must have at most %d rules, got %d", maxRules, len(t.Spread))
+	}
+	for i, r := range t.Spread {
+		field := fmt.Sprintf("%s.spread[%d]", at, i)
+		switch {
+		case t.Group == "":
+			c.Add(field, "needs a group, of which it counts the tasks")
+		case r.Skew < 0 || r.Most < 0 || r.Skew > maxAmount || r.Most > maxAmount:
+			c.Add(field, "must have a skew and a most of 0 to %d, got %d and %d", maxAmount, r.Skew, r.Most)
+		case r.Skew == 0 && r.Most == 0:
+			c.Add(field, "must have a skew or a most")
+		case r.Label == "" && r.Skew > 0:
+			c.Add(field, "must have a label where it has a skew")
+		}
+	}
 }
 
 // Check refuses nodes and tasks outside the limits, naming each.
@@ -102,15 +147,20 @@ type shape struct {
 	cpu, memory  int32
 	cards, share int16
 	models       string // names between bars; empty: all
+	labels       string // that it selects: pairs, quoted
+	over         string // labels whose values are told apart, quoted
 }
 
-func shapeOf(t Task) shape {
+func shapeOf(t *Task) shape {
 	s := shape{cpu: int32(t.CPU), memory: int32(t.Memory), cards: int16(t.Cards), share: int16(t.Share)}
 	if len(t.Models) > 0 {
 		for _, m := range slices.Sorted(slices.Values(t.Models)) {
 			s.models += "|" + m
 		}
 		s.models += "|"
+	}
+	for _, k := range slices.Sorted(maps.Keys(t.Select)) {
+		s.labels += strconv.Quote(k) + strconv.Quote(t.Select[k])
 	}
 	return s
 }
@@ -120,8 +170,8 @@ func (s *shape) demand() int32 { return int32(s.cards) * int32(s.share) }
 // partial reports whether it asks for a part of one card.
 func (s *shape) partial() bool { return s.cards == 1 && s.share < Whole }
 
-// kind tells apart how many cards a task asks for, as a bit.
-func (s *shape) kind() uint32 {
+// ilk tells apart how many cards a task asks for, as a bit.
+func (s *shape) ilk() uint32 {
 	if s.partial() {
 		return 1
 	}
@@ -133,7 +183,7 @@ type room struct {
 	cpu, memory int32
 	class       int16 // of its cards
 	cards       int16
-	kinds       uint32 // of tasks that have come since it was empty
+	ilks        uint32 // of tasks that have come since it was empty
 	free        [MaxCards]int16
 }
 
@@ -166,7 +216,7 @@ func (r *room) take(s *shape, card int) {
 	r.cpu -= s.cpu
 	r.memory -= s.memory
 	if s.cards > 0 {
-		r.kinds |= s.kind()
+		r.ilks |= s.ilk()
 	}
 	if s.partial() {
 		r.free[card] -= s.share
@@ -195,10 +245,39 @@ func (r *room) tightest(s *shape) int {
 	return best
 }
 
-// state is the room as ratings see it: which card is which, and who came, does
-// not matter.
-func (r room) state() room {
-	r.kinds = 0
-	slices.Sort(r.free[:r.cards])
+// cards are some of a node's cards, as bits.
+type cards uint16
+
+// tight is the fullest card that a part fits on, in a sorted room.
+func (r *room) tight(s *shape) cards {
+	if s.partial() {
+		for i := range int(r.cards) {
+			if r.free[i] >= s.share {
+				return 1 << i
+			}
+		}
+	}
+	return 1
+}
+
+// holds is fits for a sorted room.
+func (r *room) holds(s *shape) bool {
+	return r.cpu >= s.cpu && r.memory >= s.memory && (s.cards == 0 || r.cards >= s.cards && r.free[r.cards-s.cards] >= s.share)
+}
+
+// sorted is the room as ratings see it: which card is which does not matter.
+func (r room) sorted() room {
+	free := r.free[:r.cards]
+	for i := 1; i < len(free); i++ { // a few cards, mostly in order
+		for k := i; k > 0 && free[k] < free[k-1]; k-- {
+			free[k], free[k-1] = free[k-1], free[k]
+		}
+	}
 	return r
+}
+
+// state is the room without who came, either.
+func (r room) state() room {
+	r.ilks = 0
+	return r.sorted()
 }

@@ -12,7 +12,8 @@ import (
 // Policy names a way to choose.
 type Policy string
 
-// The policies; all but Waste are for comparison.
+// The policies. Waste leaves the least over, BestFit and Balanced are fast; the
+// others are for comparison.
 const (
 	Waste      Policy = "waste"
 	FGD        Policy = "fgd"
@@ -21,11 +22,13 @@ const (
 	Packing    Policy = "packing"
 	Clustering Policy = "clustering"
 	Random     Policy = "random"
+	// Balanced loads all nodes alike; it leaves whole nodes to nobody.
+	Balanced Policy = "balanced"
 )
 
 // Policies lists all policies.
 func Policies() []Policy {
-	return []Policy{Waste, FGD, BestFit, DotProduct, Packing, Clustering, Random}
+	return []Policy{Waste, FGD, BestFit, DotProduct, Packing, Clustering, Random, Balanced}
 }
 
 func (c *Cluster) rater(p Policy, likely []Task, dice *rand.Rand) (rater, error) {
@@ -43,7 +46,10 @@ func (c *Cluster) rater(p Policy, likely []Task, dice *rand.Rand) (rater, error)
 	case Clustering:
 		return clustering{}, nil
 	case Random:
-		return random{dice}, nil
+		c.dice = dice
+		return random{}, nil
+	case Balanced:
+		return balanced{}, nil
 	}
 	return nil, fault.New(fault.Invalid, "there is no policy %q; there are %v", string(p), Policies())
 }
@@ -103,7 +109,7 @@ func newWaste(c *Cluster, likely []Task) *waste {
 	var tasks []shape
 	for _, t := range likely {
 		if t.Cards > 0 {
-			tasks = append(tasks, shapeOf(t))
+			tasks = append(tasks, shapeOf(&t))
 		}
 	}
 	dice := rand.New(rand.NewPCG(99, 3)) // the same for all clusters
@@ -145,33 +151,35 @@ func (w *waste) expected(r *room) float64 {
 	return float64(total)/rounds + finer*w.fine.amount(r)
 }
 
-func (w *waste) rate(r *room, s *shape) rate {
+func (w *waste) rate(r *room, s *shape, _ *kind) (float64, cards) {
 	const grain = 20 // of what is told apart, in thousandths of a card
-	before, best := w.value(*r), rate{cost: math.Inf(1)}
-	for card := range tries(r, s) {
-		x := *r
-		x.take(s, card)
-		if cost := w.value(x) - before; cost < best.cost {
-			best = rate{cost, int8(card)}
-		}
-	}
-	best.cost = math.Floor(best.cost/grain+0.5) * grain
-	return best
+	before := w.value(*r)
+	cost, at := least(r, s, func(x *room) float64 { return w.value(*x) - before })
+	return math.Floor(cost/grain+0.5) * grain, at
 }
 
-// tries goes through the cards that differ in what a part would leave.
-func tries(r *room, s *shape) func(func(int) bool) {
-	return func(yield func(int) bool) {
-		if !s.partial() {
-			yield(0)
-			return
+// least tries the cards that differ in what a part would leave.
+func least(r *room, s *shape, rate func(*room) float64) (cost float64, at cards) {
+	if !s.partial() {
+		x := *r
+		x.take(s, 0)
+		return rate(&x), 1
+	}
+	cost = math.Inf(1)
+	for i := range int(r.cards) {
+		if r.free[i] < s.share || i > 0 && r.free[i] == r.free[i-1] {
+			continue
 		}
-		for i := range int(r.cards) {
-			if r.free[i] >= s.share && !slices.Contains(r.free[:i], r.free[i]) && !yield(i) {
-				return
-			}
+		x := *r
+		x.take(s, i)
+		switch c := rate(&x); {
+		case c < cost:
+			cost, at = c, 1<<i
+		case c == cost:
+			at |= 1 << i
 		}
 	}
+	return cost, at
 }
 
 // fragmentation is what the likely tasks could not use of a node, on average.
@@ -191,7 +199,7 @@ func newFragmentation(c *Cluster, likely []Task) *fragmentation {
 	count := map[shape]int{}
 	var kinds []shape
 	for _, t := range likely {
-		s := shapeOf(t)
+		s := shapeOf(&t)
 		s.memory = 0
 		if count[s] == 0 {
 			kinds = append(kinds, s)
@@ -230,44 +238,39 @@ func (f *fragmentation) amount(r *room) float64 {
 	return total
 }
 
-func (f *fragmentation) rate(r *room, s *shape) rate {
-	plain := func(r room) room { r.memory = 0; return r }
-	before, best := f.value(plain(*r)), rate{cost: math.Inf(1)}
-	for card := range tries(r, s) {
-		x := plain(*r)
-		x.take(s, card)
+func (f *fragmentation) rate(r *room, s *shape, _ *kind) (float64, cards) {
+	plain := *r
+	plain.memory = 0
+	before := f.value(plain)
+	return least(&plain, s, func(x *room) float64 {
 		x.memory = 0
-		score := math.Trunc(100 / (1 + math.Exp((f.value(x)-before)/Whole)))
-		if -score < best.cost {
-			best = rate{-score, int8(card)}
-		}
-	}
-	return best
+		return -math.Trunc(100 / (1 + math.Exp((f.value(*x)-before)/Whole)))
+	})
 }
 
 // bestFit leaves the least.
 type bestFit struct{}
 
-func (bestFit) rate(r *room, s *shape) rate {
+func (bestFit) rate(r *room, s *shape, _ *kind) (float64, cards) {
 	rest := float64(r.cpu-s.cpu)/largeCPU/2 + float64(r.left()-s.demand())/largeCards/2
-	return rate{-math.Trunc(100 * (1 - rest)), int8(r.tightest(s))}
+	return -math.Trunc(100 * (1 - rest)), r.tight(s)
 }
 
 // dotProduct takes the node whose free amounts point least the way of the task.
 type dotProduct struct{}
 
-func (dotProduct) rate(r *room, s *shape) rate {
+func (dotProduct) rate(r *room, s *shape, _ *kind) (float64, cards) {
 	dot := float64(r.cpu)/largeCPU*float64(s.cpu)/largeCPU + float64(r.left())/largeCards*float64(s.demand())/largeCards
-	return rate{-math.Trunc(100 * (1 - dot/2)), int8(r.tightest(s))}
+	return -math.Trunc(100 * (1 - dot/2)), r.tight(s)
 }
 
 // packing prefers cards in use, then free cards of nodes in use.
 type packing struct{}
 
-func (packing) rate(r *room, s *shape) rate {
-	card := int8(r.tightest(s))
+func (packing) rate(r *room, s *shape, _ *kind) (float64, cards) {
+	at := r.tight(s)
 	if s.cards == 0 {
-		return rate{0, card}
+		return 0, at
 	}
 	idle := 0
 	for _, f := range r.free[:r.cards] {
@@ -276,11 +279,10 @@ func (packing) rate(r *room, s *shape) rate {
 		}
 	}
 	if idle == int(r.cards) {
-		return rate{-float64(max(100/3-idle, idle)), card}
+		return -float64(max(100/3-idle, idle)), at
 	}
 	fresh, used, need := 0, 0, int(s.cards)
-	free := r.state().free
-	for _, f := range free[:r.cards] {
+	for _, f := range r.free[:r.cards] {
 		if need > 0 && f >= s.share {
 			need--
 			if f == Whole {
@@ -291,44 +293,57 @@ func (packing) rate(r *room, s *shape) rate {
 		}
 	}
 	if fresh > 0 {
-		return rate{-float64(max(50-fresh, 100/3)), card}
+		return -float64(max(50-fresh, 100/3)), at
 	}
-	return rate{-float64(max(100-used/10, 50)), card}
+	return -float64(max(100-used/10, 50)), at
 }
 
 // clustering keeps tasks that ask for the same number of cards together.
 type clustering struct{}
 
-func (clustering) rate(r *room, s *shape) rate {
-	card := int8(r.tightest(s))
+func (clustering) rate(r *room, s *shape, _ *kind) (float64, cards) {
+	at := r.tight(s)
 	if s.cards == 0 {
-		return rate{0, card}
+		return 0, at
 	}
 	base := 25
 	switch {
-	case r.kinds == s.kind():
+	case r.ilks == s.ilk():
 		base = 75
-	case r.kinds&s.kind() != 0:
+	case r.ilks&s.ilk() != 0:
 		base = 50
-	case r.kinds != 0:
+	case r.ilks != 0:
 		base = 0
 	}
-	return rate{-float64(25*(largeCards-int(r.left()))/largeCards + base), card}
+	return -float64(25*(largeCards-int(r.left()))/largeCards + base), at
 }
 
-type random struct{ dice *rand.Rand }
+// random takes any node, and any card of it; the dice are cast when a node is
+// chosen, not when it is rated.
+type random struct{}
 
-func (p random) rate(r *room, s *shape) rate {
-	card := 0
+func (random) rate(r *room, s *shape, _ *kind) (float64, cards) {
+	at := cards(1)
 	if s.partial() {
-		n := 0
+		at = 0
 		for i := range int(r.cards) {
 			if r.free[i] >= s.share {
-				if n++; p.dice.IntN(n) == 0 {
-					card = i
-				}
+				at |= 1 << i
 			}
 		}
 	}
-	return rate{p.dice.Float64(), int8(card)}
+	return 0, at
+}
+
+// balanced takes the node whose fullest resource stays the least full.
+type balanced struct{}
+
+func (balanced) rate(r *room, s *shape, k *kind) (float64, cards) {
+	full := 0.0
+	for _, x := range [...][2]int32{{r.cpu - s.cpu, k.cpu}, {r.memory - s.memory, k.memory}, {r.left() - s.demand(), int32(r.cards) * Whole}} {
+		if x[1] > 0 {
+			full = max(full, 1-float64(x[0])/float64(x[1]))
+		}
+	}
+	return full, r.tight(s)
 }
