@@ -13,6 +13,7 @@ import (
 // It does not change while catalog, tags and places are the same.
 type placement struct {
 	catalog, tags int64
+	serial        int64 // another for other facts
 	places        map[string]string
 	ids           []string
 	facts         []expr.Facts
@@ -41,29 +42,9 @@ func (s *Service) Exclude(ctx context.Context, expressions []string) (map[string
 	if len(expressions) == 0 {
 		return nil, nil
 	}
-	cat, err := s.reg.Catalog(ctx)
+	p, err := s.place(ctx)
 	if err != nil {
 		return nil, err
-	}
-	places, err := s.centerPlaces(ctx)
-	if err != nil {
-		return nil, err
-	}
-	version, err := s.PlacementVersion(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	p := s.placement
-	s.mu.Unlock()
-	if p == nil || p.catalog != cat.Version || p.tags != version || !maps.Equal(p.places, places) {
-		old := p
-		if p, err = s.loadPlacement(ctx, cat, places, version); err != nil {
-			return nil, err
-		}
-		if old != nil {
-			p.compiled = old.compiled
-		}
 	}
 	out := make(map[string]map[string]string, len(expressions))
 	var fresh map[string]map[string]string
@@ -129,6 +110,50 @@ func (s *Service) loadPlacement(ctx context.Context, cat *registry.Catalog, plac
 	for _, o := range objects {
 		p.ids, p.facts = append(p.ids, o.center), append(p.facts, w.facts(o, false))
 	}
+	return p, nil
+}
+
+// PlacementFacts returns what is known of every center, by ID, as expressions
+// of tasks read it, and a version, which is another when any of it may have
+// changed. The facts are shared and must not be changed.
+func (s *Service) PlacementFacts(ctx context.Context) (ids []string, facts []expr.Facts, version int64, err error) {
+	p, err := s.place(ctx)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return p.ids, p.facts, p.serial, nil
+}
+
+// place returns what is known of centers, from memory while nothing changed.
+func (s *Service) place(ctx context.Context) (*placement, error) {
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.centerPlaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	version, err := s.PlacementVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	p := s.placement
+	s.mu.Unlock()
+	if p != nil && p.catalog == cat.Version && p.tags == version && maps.Equal(p.places, places) {
+		return p, nil
+	}
+	old := p
+	if p, err = s.loadPlacement(ctx, cat, places, version); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		p.compiled, p.serial = old.compiled, old.serial+1
+	}
+	s.mu.Lock()
+	s.placement = p
+	s.mu.Unlock()
 	return p, nil
 }
 

@@ -18,6 +18,7 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,9 @@ func Compile(s Scope, text string) (*Expr, []Problem) { return compile(s, text, 
 // CompileText compiles an expression whose value is a text, such as "region".
 func CompileText(s Scope, text string) (*Expr, []Problem) { return compile(s, text, cel.StringType) }
 
+// CompileNumber compiles an expression whose value is a number.
+func CompileNumber(s Scope, text string) (*Expr, []Problem) { return compile(s, text, cel.DoubleType) }
+
 func compile(s Scope, text string, want *cel.Type) (*Expr, []Problem) {
 	one := func(format string, args ...any) (*Expr, []Problem) {
 		return nil, []Problem{{1, 1, fmt.Sprintf(format, args...)}}
@@ -108,7 +112,7 @@ func compile(s Scope, text string, want *cel.Type) (*Expr, []Problem) {
 	if issues != nil && issues.Err() != nil {
 		return nil, problems(issues)
 	}
-	if got := checked.OutputType(); !got.IsExactType(want) && !got.IsExactType(cel.DynType) {
+	if got := checked.OutputType(); !got.IsExactType(want) && !got.IsExactType(cel.DynType) && (want != cel.DoubleType || !got.IsExactType(cel.IntType) && !got.IsExactType(cel.UintType)) {
 		return one("must be %s, is of type %s", article(want), got)
 	}
 	e := &Expr{text: text, scope: s}
@@ -141,8 +145,11 @@ func compile(s Scope, text string, want *cel.Type) (*Expr, []Problem) {
 }
 
 func article(t *cel.Type) string {
-	if t == cel.BoolType {
+	switch t {
+	case cel.BoolType:
 		return "true or false"
+	case cel.DoubleType:
+		return "a number"
 	}
 	return "a text"
 }
@@ -408,6 +415,32 @@ func (e *Expr) Text(f Facts) (string, error) {
 		text = strings.ToValidUTF8(text[:maxValue], "")
 	}
 	return text, nil
+}
+
+// Number evaluates an expression made by [CompileNumber]; known is false for
+// what is not there and for what is no number, such as 0 divided by 0. The
+// error is as that of [Expr.Holds].
+func (e *Expr) Number(f Facts) (n float64, known bool, err error) {
+	v, _, err := e.parts[0].run.Eval(map[string]any(f))
+	if err != nil {
+		return 0, false, evalError(err)
+	}
+	switch v := v.(type) {
+	case types.Int:
+		n = float64(v)
+	case types.Uint:
+		n = float64(v)
+	case types.Double:
+		n = float64(v)
+	default:
+		return 0, false, errors.New("the value is not a number but " + v.Type().TypeName())
+	}
+	return n, !math.IsNaN(n), nil
+}
+
+// ReadsAny reports whether e reads a variable whose name begins with prefix.
+func (e *Expr) ReadsAny(prefix string) bool {
+	return slices.ContainsFunc(e.refs, func(r ref) bool { return strings.HasPrefix(r.name, prefix) })
 }
 
 // Reads names what e reads; expressions with equal Reads have equal keys.

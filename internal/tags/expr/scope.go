@@ -26,6 +26,10 @@ const (
 	AccessCenter
 	AccessNode
 	AccessResource
+	// What a scheduling policy may read of a job when it is matched, and of a
+	// center too when the center is filtered or scored for the job.
+	PolicyJob
+	PolicyCenter
 	scopes
 )
 
@@ -130,6 +134,36 @@ var (
 	}
 )
 
+// policyJob is what policies read of a job, and of the clock.
+var policyJob = []variable{
+	{"job.tenant", text, "the tenant", false},
+	{"job.user", text, "who submitted it", false},
+	{"job.labels", pairs, "its labels", false},
+	{"job.business", text, "its business type: the label \"business\"; \"\": none", false},
+	{"job.priority", whole, "-100 to 100", false},
+	{"job.gang", yes, "whether all replicas are placed at once or none", false},
+	{"job.replicas", whole, "that wait", false},
+	{"job.kinds", texts, "compute kinds of its tasks: cpu, gpu, npu, mlu; sorted", false},
+	{"job.specs", texts, "specifications of its tasks, sorted", false},
+	{"job.images", texts, "images of its tasks, sorted", false},
+	{"job.datasets", texts, "datasets its tasks read, sorted", false},
+	{"job.regions", texts, "regions it may go to, sorted; none: any", false},
+	{"job.centers", texts, "centers it may go to, sorted; none: any", false},
+	{"job.tasks", cel.ListType(object), "tasks that wait: spec, image, kind, replicas, run_seconds, min_security_grade, max_price (fen per hour, 0: none), request (units as of capacity), regions, centers, datasets", false},
+	{"time.hour", whole, "0 to 23, UTC", true},
+	{"time.minute", whole, "0 to 59", true},
+	{"time.weekday", whole, "1 (Monday) to 7, UTC", true},
+}
+
+// policyCenter is what policies read of a center besides its placement facts.
+var policyCenter = []variable{
+	{"status", text, "available, unavailable, unknown or draining", true},
+	{"running", whole, "replicas that run", true},
+	{"waiting", whole, "replicas sent and not yet running", true},
+	{"free", counts, "not held by replicas, units as of capacity", true},
+	{"prices", counts, "by specification, fen per hour", true},
+}
+
 // untagged is common without tags: access is judged without them.
 var untagged = common[:3]
 
@@ -176,6 +210,9 @@ var declared = [scopes][]variable{
 	AccessCenter:   slices.Concat(untagged, accessCenter),
 	AccessNode:     slices.Concat(untagged, node, machine),
 	AccessResource: slices.Concat(untagged, resource),
+
+	PolicyJob:    policyJob,
+	PolicyCenter: slices.Concat(common, placement, policyCenter, policyJob),
 }
 
 // Variables lists what expressions of the scope may read.
