@@ -644,6 +644,14 @@ func (f *fakeAPI) ExplainJob(_ context.Context, req *schedulerv1.ExplainJobReque
 	return res, nil
 }
 
+func (f *fakeAPI) GetSchedulingStats(_ context.Context, req *schedulerv1.GetSchedulingStatsRequest) (*schedulerv1.GetSchedulingStatsResponse, error) {
+	return &schedulerv1.GetSchedulingStatsResponse{JobsScheduled: 12000, ReplicasPlaced: 15000, TotalMicroseconds: 4_000_000, ThroughputPerSecond: 3000,
+		SchedulingP50Microseconds: 8300, SchedulingP95Microseconds: 21_000, SchedulingP99Microseconds: 1_234_567, Queued: 7, Since: fakeTime(48 * time.Hour),
+		Window: &schedulerv1.SchedulingFigures{Seconds: max(req.WindowSeconds, 300), JobsScheduled: 600, ReplicasPlaced: 610, TotalMicroseconds: 150_000, ThroughputPerSecond: 4000, JobsPerSecond: 2,
+			MeasuredJobs: 590, SchedulingP50Microseconds: 950, SchedulingP95Microseconds: 9000, SchedulingP99Microseconds: 12_345, SchedulingMaxMicroseconds: 20_000},
+		Tenants: []*schedulerv1.TenantQueue{{TenantId: "default", Jobs: 7, Replicas: 19, OldestAt: fakeTime(2 * time.Minute)}}}, nil
+}
+
 func (f *fakeAPI) ListPolicies(context.Context, *schedulerv1.ListPoliciesRequest) (*schedulerv1.ListPoliciesResponse, error) {
 	return &schedulerv1.ListPoliciesResponse{
 		Policies: []*schedulerv1.Policy{

@@ -46,6 +46,7 @@ func commands(c *cli) []*cobra.Command {
 		measurementCommand(c),
 		imageCommand(c),
 		policyCommand(c),
+		schedulerCommand(c),
 		tenantCommand(c),
 		userCommand(c),
 		keyCommand(c),

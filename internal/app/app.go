@@ -50,6 +50,7 @@ import (
 	"yunhe.dev/yunhe/internal/seal"
 	"yunhe.dev/yunhe/internal/tags"
 	"yunhe.dev/yunhe/internal/topology"
+	"yunhe.dev/yunhe/internal/volumes"
 )
 
 // App is a platform process.
@@ -67,6 +68,7 @@ type App struct {
 	Access    *access.Service
 	Control   *control.Service
 	Alarms    *alarms.Service
+	Volumes   *volumes.Service
 
 	Measurement *measurement.Service
 
@@ -198,6 +200,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, logs, log); err != nil {
 		return err
 	}
+	if a.Volumes, err = volumes.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, log); err != nil {
+		return err
+	}
 	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, log); err != nil {
 		return err
 	}
@@ -222,14 +227,19 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
 	a.Registry.InUse = a.Jobs.InUse
+	a.Volumes.InUse = a.Jobs.InUse
+	a.Jobs.SetVolumes(a.Volumes)
+	a.Adapters.SetTenants(a.Identity.CheckTenant)
 	a.Metering.Jobs = a.Jobs
 	a.Jobs.SetAllocations(a.Control)
 	a.Scheduler.SetAllocations(a.Control)
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
 	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
+	a.group.Add("scheduler.figures", a.Scheduler.Figures)
 	a.group.Add("jobs.watch", a.Jobs.Watch)
 	a.group.Add("control.watch", a.Control.Watch)
+	a.group.Add("volumes.watch", a.Volumes.Watch)
 	a.group.Add("alarms.watch", a.Alarms.Watch)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
@@ -250,6 +260,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
 		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
 		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
+		a.group.Add("volumes.run", func(ctx context.Context) error { return a.lead(ctx, "volumes.run", a.Volumes.Run) })
 		a.group.Add("topology.watch", func(ctx context.Context) error { return a.lead(ctx, "topology.watch", a.Topology.Run) })
 		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
 		a.group.Add("alarms.sweep", func(ctx context.Context) error { return a.lead(ctx, "alarms.sweep", a.Alarms.Run) })
@@ -333,6 +344,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Jobs.Register(srv)
 		a.Measurement.Register(srv)
 		a.Control.Register(srv)
+		a.Volumes.Register(srv)
 		a.Alarms.Register(srv)
 		a.Monitor.Register(srv)
 		a.Access.Register(srv)

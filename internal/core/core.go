@@ -35,6 +35,15 @@ func NewID(prefix string) string {
 	return prefix + "_" + id.String()
 }
 
+// FirstID returns what no ID of the prefix made at or after t sorts before.
+func FirstID(prefix string, t time.Time) string {
+	var id ulid.ULID
+	if err := id.SetTime(ulid.Timestamp(t)); err != nil {
+		return prefix + "_"
+	}
+	return prefix + "_" + id.String()
+}
+
 // Caller is who makes a request. It travels in the context.
 type Caller struct {
 	UserID   string

@@ -20,11 +20,14 @@ import (
 	"yunhe.dev/yunhe/internal/rpc"
 )
 
-type handler struct{ s *Service }
+type handler struct {
+	jobsv1connect.UnimplementedJobServiceHandler
+	s *Service
+}
 
 // Register mounts the component's API.
 func (s *Service) Register(srv *rpc.Server) {
-	h := handler{s}
+	h := handler{s: s}
 	srv.Service(jobsv1connect.NewJobServiceHandler(h, srv.Options()...))
 	srv.Raw("GET /v1/jobs/{id}/events", "jobs.read", h.events)
 	srv.Raw("GET /v1/jobs/{id}/tasks/{task}/replicas/{replica}/log", "jobs.read", h.download)

@@ -57,13 +57,46 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 	return items, err
 }
 
-// WaitingCount returns how many jobs have replicas in the queue.
-func (s *Service) WaitingCount(ctx context.Context) (n int64, err error) {
+// WaitingByTenant returns what of each tenant is in the queue, the most jobs
+// first.
+func (s *Service) WaitingByTenant(ctx context.Context) (out []scheduler.TenantQueue, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM jobs WHERE unplaced > 0 AND NOT pause_asked`, nil, &n)
-		return err
+		out = nil
+		return tx.Query(ctx, `SELECT tenant_id, COUNT(*), CAST(SUM(unplaced) AS BIGINT), MIN(waiting_since) FROM jobs WHERE unplaced > 0 AND NOT pause_asked
+			GROUP BY tenant_id ORDER BY 2 DESC, tenant_id`, nil, func(row db.Row) error {
+			var t scheduler.TenantQueue
+			var oldest int64
+			err := row.Scan(&t.Tenant, &t.Jobs, &t.Replicas, &oldest)
+			t.Oldest = db.Time(oldest)
+			out = append(out, t)
+			return err
+		})
 	})
-	return n, err
+	return out, err
+}
+
+// newestJobs are looked at for the scheduling times of the last ones.
+const newestJobs = 20000
+
+// SchedulingTimes returns the scheduling times of the newest jobs that are
+// completely issued, at most limit: of those received at or after since or,
+// for the zero time, of the last [newestJobs]. See scheduler.Source.
+func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit int) (out []int64, err error) {
+	newest, first := newestJobs, ""
+	if !since.IsZero() {
+		newest, first = 10*limit, core.FirstID("job", since) // IDs sort by time
+	}
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		out = nil
+		return tx.Query(ctx, `SELECT scheduling_us FROM (SELECT job_id, scheduling_us, issued, total FROM jobs WHERE job_id >= $1 ORDER BY job_id DESC LIMIT $2) AS newest
+			WHERE issued >= total ORDER BY job_id DESC LIMIT $3`, []any{first, newest, limit}, func(row db.Row) error {
+			var us int64
+			err := row.Scan(&us)
+			out = append(out, us)
+			return err
+		})
+	})
+	return out, err
 }
 
 // item describes what of a job waits, for the scheduler.

@@ -7,11 +7,13 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/rpc"
@@ -89,15 +91,23 @@ func (h handler) EvaluateCenter(ctx context.Context, r *schedulerv1.EvaluateCent
 	return &schedulerv1.EvaluateCenterResponse{Score: int32(n)}, nil
 }
 
-func (h handler) GetSchedulingStats(ctx context.Context, _ *schedulerv1.GetSchedulingStatsRequest) (*schedulerv1.GetSchedulingStatsResponse, error) {
-	st, err := h.s.Stats(ctx)
+func (h handler) GetSchedulingStats(ctx context.Context, r *schedulerv1.GetSchedulingStatsRequest) (*schedulerv1.GetSchedulingStatsResponse, error) {
+	var c core.Check
+	if c.Range("window_seconds", r.WindowSeconds, 0, int64(maxWindow/time.Second)); c.Err() != nil {
+		return nil, c.Err()
+	}
+	st, err := h.s.Stats(ctx, time.Duration(r.WindowSeconds)*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	res := &schedulerv1.GetSchedulingStatsResponse{JobsScheduled: st.Jobs, TotalMicroseconds: st.Busy.Microseconds(),
-		SchedulingP50Microseconds: st.P50, SchedulingP99Microseconds: st.P99, Queued: st.Queued}
-	if st.Busy > 0 {
-		res.ThroughputPerSecond = float64(st.Jobs) / st.Busy.Seconds()
+	seconds := int64(st.Window / time.Second)
+	res := &schedulerv1.GetSchedulingStatsResponse{JobsScheduled: st.Jobs, ReplicasPlaced: st.Replicas, TotalMicroseconds: st.Busy.Microseconds(), ThroughputPerSecond: throughput(st.Jobs, st.Busy),
+		SchedulingP50Microseconds: st.P50, SchedulingP95Microseconds: st.P95, SchedulingP99Microseconds: st.P99, Queued: st.Queued, Since: timestamppb.New(st.Since),
+		Window: &schedulerv1.SchedulingFigures{Seconds: seconds, JobsScheduled: st.WindowJobs, ReplicasPlaced: st.WindowReplicas, TotalMicroseconds: st.WindowBusy.Microseconds(),
+			ThroughputPerSecond: throughput(st.WindowJobs, st.WindowBusy), JobsPerSecond: float64(st.WindowJobs) / float64(seconds), MeasuredJobs: st.Measured,
+			SchedulingP50Microseconds: st.Window50, SchedulingP95Microseconds: st.Window95, SchedulingP99Microseconds: st.Window99, SchedulingMaxMicroseconds: st.WindowMax}}
+	for _, t := range st.Tenants {
+		res.Tenants = append(res.Tenants, &schedulerv1.TenantQueue{TenantId: t.Tenant, Jobs: t.Jobs, Replicas: t.Replicas, OldestAt: timestamppb.New(t.Oldest)})
 	}
 	return res, nil
 }
@@ -206,7 +216,7 @@ func (s *Service) explainWaiting(ctx context.Context, it *Item) ([]*schedulerv1.
 }
 
 func decisionOut(d *place.Decision) *schedulerv1.Decision {
-	out := &schedulerv1.Decision{AiCenterId: d.Chosen, Summary: summary(d)}
+	out := &schedulerv1.Decision{AiCenterId: d.Chosen, Summary: summary(d), Policy: d.Set}
 	for _, row := range d.Table {
 		c := &schedulerv1.CandidateScore{AiCenterId: row.Candidate, CenterName: row.Name, Rank: int32(row.Rank), Chosen: row.Chosen, FinalScoreRounded: int32(row.Final)}
 		for _, f := range row.Filtered {

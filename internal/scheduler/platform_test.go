@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
@@ -516,12 +517,51 @@ func testStats(t *testing.T, a *apptest.App) {
 	for range 3 {
 		a.Admin.AwaitState(t, a.Admin.Submit(t, job("stats", s, 2)), jobsv1.State_STATE_SUCCEEDED)
 	}
-	st := get()
-	if st.JobsScheduled < before.JobsScheduled+3 || st.TotalMicroseconds <= before.TotalMicroseconds || st.SchedulingP50Microseconds <= 0 || st.SchedulingP99Microseconds < st.SchedulingP50Microseconds {
+	var st *schedulerv1.GetSchedulingStatsResponse
+	apptest.Until(t, "the jobs are counted", func() bool { st = get(); return st.JobsScheduled >= before.JobsScheduled+3 })
+	if st.TotalMicroseconds <= before.TotalMicroseconds || st.SchedulingP50Microseconds <= 0 || st.SchedulingP99Microseconds < st.SchedulingP50Microseconds {
 		t.Errorf("before %v, after %v", before, st)
 	}
 	if want := float64(st.JobsScheduled) / (float64(st.TotalMicroseconds) / 1e6); math.Abs(st.ThroughputPerSecond-want) > want/1000 {
 		t.Errorf("throughput %g, want %g (equation 4)", st.ThroughputPerSecond, want)
+	}
+	w := st.Window
+	if w.Seconds != 300 || w.JobsScheduled < 3 || w.ReplicasPlaced < 6 || w.MeasuredJobs < 3 || w.SchedulingP50Microseconds <= 0 || w.SchedulingP95Microseconds < w.SchedulingP50Microseconds ||
+		w.SchedulingP99Microseconds < w.SchedulingP95Microseconds || w.SchedulingMaxMicroseconds < w.SchedulingP99Microseconds {
+		t.Errorf("window %v", w)
+	}
+	if want := float64(w.JobsScheduled) / (float64(w.TotalMicroseconds) / 1e6); math.Abs(w.ThroughputPerSecond-want) > want/1000 {
+		t.Errorf("throughput of the window %g, want %g (equation 4)", w.ThroughputPerSecond, want)
+	}
+	for _, n := range []int64{-1, 86401} {
+		if _, err := a.Admin.Scheduler.GetSchedulingStats(t.Context(), &schedulerv1.GetSchedulingStatsRequest{WindowSeconds: n}); code(err) != connect.CodeInvalidArgument {
+			t.Errorf("window of %d s: %v", n, err)
+		}
+	}
+	// Queues: of the own tenant for a user, of all for an administrator.
+	mine, other := a.User(t, "t-stats", "u-stats", identityv1.Role_ROLE_USER), a.User(t, "t-stats2", "u-stats2", identityv1.Role_ROLE_USER)
+	stuck := job("stuck", s, 3)
+	stuck.Tasks[0].Constraints = &jobsv1.Constraints{Regions: []string{"nowhere"}}
+	mine.Submit(t, stuck)
+	mine.Submit(t, stuck)
+	other.Submit(t, stuck)
+	for _, x := range []struct {
+		c    *apptest.Client
+		want string
+	}{{mine, "t-stats:2:6"}, {other, "t-stats2:1:3"}} {
+		st, err := x.c.Scheduler.GetSchedulingStats(t.Context(), &schedulerv1.GetSchedulingStatsRequest{WindowSeconds: 10})
+		if err != nil || len(st.Tenants) != 1 || fmt.Sprintf("%s:%d:%d", st.Tenants[0].TenantId, st.Tenants[0].Jobs, st.Tenants[0].Replicas) != x.want || st.Queued < 3 {
+			t.Errorf("queues %v, %v, want %s", st.GetTenants(), err, x.want)
+		}
+	}
+	seen := 0
+	for _, q := range get().Tenants {
+		if q.TenantId == "t-stats" || q.TenantId == "t-stats2" {
+			seen++
+		}
+	}
+	if seen != 2 {
+		t.Errorf("an administrator sees %d of 2 queues", seen)
 	}
 }
 

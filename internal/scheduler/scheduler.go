@@ -96,8 +96,12 @@ type Source interface {
 	// Waiting returns the jobs put in the queue at or after since (0: all) that
 	// known does not know.
 	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool) ([]Item, error)
-	// WaitingCount returns how many jobs wait.
-	WaitingCount(ctx context.Context) (int64, error)
+	// WaitingByTenant returns what waits of each tenant, the longest queue first.
+	WaitingByTenant(ctx context.Context) ([]TenantQueue, error)
+	// SchedulingTimes returns the scheduling time (equation 3) in microseconds of
+	// the newest jobs that all replicas of were issued, at most limit, of those
+	// received at or after since; the zero time: of those received last.
+	SchedulingTimes(ctx context.Context, since time.Time, limit int) ([]int64, error)
 	// PlacedTx records placements and returns those it took.
 	PlacedTx(ctx context.Context, tx *db.Tx, ps []Placement) ([]Placement, error)
 	// Explained returns what of a job the caller may see can be explained.
@@ -123,11 +127,12 @@ type Service struct {
 	placed  prometheus.Counter
 	cycles  prometheus.Histogram
 	waiting prometheus.Gauge
+	times   prometheus.Histogram
 
-	mu    sync.Mutex // guards the fields below
-	set   *place.Set
-	setAt time.Time
-	stats stats
+	mu      sync.Mutex // guards the fields below
+	set     *place.Set
+	setAt   time.Time
+	unsaved figures
 }
 
 // New returns the service; its loop is Run. SetSource must be called before.
@@ -147,9 +152,14 @@ func New(ctx context.Context, d *db.DB, reg *registry.Service, metrics prometheu
 		placed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "yunhe_scheduler_placed_total", Help: "Replicas placed."}),
 		cycles:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "yunhe_scheduler_cycle_seconds", Help: "Time of scheduling cycles that placed something.", Buckets: prometheus.ExponentialBuckets(.0005, 2, 14)}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "yunhe_scheduler_waiting", Help: "Jobs in the queue."}),
+		times: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "yunhe_scheduler_scheduling_seconds", Help: "Time from receiving a job until all its replicas were issued to centers (equation 3).",
+			Buckets: prometheus.ExponentialBuckets(.001, 2, 18)}),
 	}
-	metrics.MustRegister(s.placed, s.cycles, s.waiting)
-	return s, nil
+	metrics.MustRegister(s.placed, s.cycles, s.waiting, s.times)
+	return s, d.Tx(ctx, func(tx *db.Tx) error { // counting begins with the first start
+		_, err := tx.Exec(ctx, `INSERT INTO scheduling_figures (bucket, began_at, jobs, replicas, busy_us) VALUES (0, $1, 0, 0, 0) ON CONFLICT (bucket) DO NOTHING`, db.Micros(tx.Now))
+		return err
+	})
 }
 
 // SetSource says who owns what waits; it breaks the circle of construction
@@ -476,7 +486,7 @@ func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, er
 	}
 	s.placed.Add(float64(taken))
 	s.cycles.Observe(time.Since(start).Seconds())
-	s.count(time.Since(start))
+	s.count(figures{replicas: int64(taken), busy: time.Since(start)})
 	return len(q.items) > 0, nil
 }
 

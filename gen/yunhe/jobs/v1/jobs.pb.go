@@ -17,6 +17,7 @@ import (
 	sync "sync"
 	unsafe "unsafe"
 	_ "yunhe.dev/yunhe/gen/yunhe/options/v1"
+	v1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 )
 
 const (
@@ -215,6 +216,63 @@ func (FailurePolicy) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
+// When a task has come far enough.
+type Dependency_Condition int32
+
+const (
+	// Same as SUCCEEDED.
+	Dependency_CONDITION_UNSPECIFIED Dependency_Condition = 0
+	// All its replicas succeeded.
+	Dependency_CONDITION_SUCCEEDED Dependency_Condition = 1
+	// All its replicas have started a first time.
+	Dependency_CONDITION_STARTED Dependency_Condition = 2
+	// All its replicas have ended for good, however they did.
+	Dependency_CONDITION_ENDED Dependency_Condition = 3
+)
+
+// Enum value maps for Dependency_Condition.
+var (
+	Dependency_Condition_name = map[int32]string{
+		0: "CONDITION_UNSPECIFIED",
+		1: "CONDITION_SUCCEEDED",
+		2: "CONDITION_STARTED",
+		3: "CONDITION_ENDED",
+	}
+	Dependency_Condition_value = map[string]int32{
+		"CONDITION_UNSPECIFIED": 0,
+		"CONDITION_SUCCEEDED":   1,
+		"CONDITION_STARTED":     2,
+		"CONDITION_ENDED":       3,
+	}
+)
+
+func (x Dependency_Condition) Enum() *Dependency_Condition {
+	p := new(Dependency_Condition)
+	*p = x
+	return p
+}
+
+func (x Dependency_Condition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Dependency_Condition) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_jobs_v1_jobs_proto_enumTypes[3].Descriptor()
+}
+
+func (Dependency_Condition) Type() protoreflect.EnumType {
+	return &file_yunhe_jobs_v1_jobs_proto_enumTypes[3]
+}
+
+func (x Dependency_Condition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Dependency_Condition.Descriptor instead.
+func (Dependency_Condition) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4, 0}
+}
+
 // Where a task may run. Empty fields do not constrain.
 type Constraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -364,6 +422,73 @@ func (x *File) GetExecutable() bool {
 	return false
 }
 
+// A volume that a task's command finds.
+type VolumeMount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID or name of a volume of the caller's tenant that is not being deleted.
+	Volume string `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	// Where: absolute, without "." and "..", at most 255 bytes, and not below
+	// what belongs to the system (/bin /boot /dev /etc /lib /proc /run /sbin /sys
+	// /tmp /usr /var) nor the working directory itself. Not below the path of
+	// another volume of the task.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// The command cannot change what is in it.
+	ReadOnly      bool `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *VolumeMount) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // A task of a job: what runs, on what, how often (Table 8).
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -393,14 +518,26 @@ type Task struct {
 	StopGraceSeconds int64 `protobuf:"varint,12,opt,name=stop_grace_seconds,json=stopGraceSeconds,proto3" json:"stop_grace_seconds,omitempty"`
 	// Size of the working directory in MiB; 0 means 64. Kept in memory: it
 	// counts toward the specification's memory.
-	ScratchMib    int64 `protobuf:"varint,13,opt,name=scratch_mib,json=scratchMib,proto3" json:"scratch_mib,omitempty"`
+	ScratchMib int64 `protobuf:"varint,13,opt,name=scratch_mib,json=scratchMib,proto3" json:"scratch_mib,omitempty"`
+	// Volumes the command finds, at most 16. They must all be at one center: the
+	// task runs there and nowhere else.
+	Volumes []*VolumeMount `protobuf:"bytes,20,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Tasks of this job that must have come so far before replicas of this one
+	// are placed. At most 32; not in a circle. If one of them cannot come so far
+	// any more, the replicas of this task never run and count as stopped.
+	After []*Dependency `protobuf:"bytes,14,rep,name=after,proto3" json:"after,omitempty"`
+	// How few replicas ScaleJob may leave; 0 means 1.
+	MinReplicas int32 `protobuf:"varint,15,opt,name=min_replicas,json=minReplicas,proto3" json:"min_replicas,omitempty"`
+	// How many replicas ScaleJob may make of it, at most 10000; 0: the task
+	// cannot be scaled.
+	MaxReplicas   int32 `protobuf:"varint,16,opt,name=max_replicas,json=maxReplicas,proto3" json:"max_replicas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +549,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +562,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Task) GetName() string {
@@ -519,6 +656,164 @@ func (x *Task) GetScratchMib() int64 {
 	return 0
 }
 
+func (x *Task) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Task) GetAfter() []*Dependency {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Task) GetMinReplicas() int32 {
+	if x != nil {
+		return x.MinReplicas
+	}
+	return 0
+}
+
+func (x *Task) GetMaxReplicas() int32 {
+	if x != nil {
+		return x.MaxReplicas
+	}
+	return 0
+}
+
+// What another task of the job must have reached.
+type Dependency struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the task.
+	Task          string               `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Condition     Dependency_Condition `protobuf:"varint,2,opt,name=condition,proto3,enum=yunhe.jobs.v1.Dependency_Condition" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dependency) Reset() {
+	*x = Dependency{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dependency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dependency) ProtoMessage() {}
+
+func (x *Dependency) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
+func (*Dependency) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Dependency) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Dependency) GetCondition() Dependency_Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return Dependency_CONDITION_UNSPECIFIED
+}
+
+// How often a replica is run again after certain failures.
+type RetryRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The failures it is for, as in Replica.reason: "exit", "oom", "wall_time",
+	// "lost", "refused", "reclaimed", ... At most 16. Empty: any.
+	Reasons []string `protobuf:"bytes,1,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	// With these exit codes only, 0 to 255, at most 64. Empty: any.
+	ExitCodes []int32 `protobuf:"varint,2,rep,packed,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty"`
+	// How many of a replica's failures of this kind are followed by another run,
+	// 0 to 100; 0 means none.
+	MaxRetries int32 `protobuf:"varint,3,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
+	// Seconds before it is placed again, doubled with each failure of this kind
+	// up to a day; at most 86400.
+	BackoffSeconds int64 `protobuf:"varint,4,opt,name=backoff_seconds,json=backoffSeconds,proto3" json:"backoff_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RetryRule) Reset() {
+	*x = RetryRule{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRule) ProtoMessage() {}
+
+func (x *RetryRule) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
+func (*RetryRule) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RetryRule) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *RetryRule) GetExitCodes() []int32 {
+	if x != nil {
+		return x.ExitCodes
+	}
+	return nil
+}
+
+func (x *RetryRule) GetMaxRetries() int32 {
+	if x != nil {
+		return x.MaxRetries
+	}
+	return 0
+}
+
+func (x *RetryRule) GetBackoffSeconds() int64 {
+	if x != nil {
+		return x.BackoffSeconds
+	}
+	return 0
+}
+
 // What a user asks for.
 type JobSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -543,14 +838,31 @@ type JobSpec struct {
 	Labels map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Runs on what this allocation holds, and on nothing else. It must be one of
 	// the caller's tenant that is not over.
-	AllocationId  string `protobuf:"bytes,11,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	AllocationId string `protobuf:"bytes,11,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	// The first rule that fits a failure says whether the replica is run again;
+	// max_retries is for failures that none fits. At most 32.
+	RetryRules []*RetryRule `protobuf:"bytes,12,rep,name=retry_rules,json=retryRules,proto3" json:"retry_rules,omitempty"`
+	// When a replica is run again, all others that are placed are stopped and
+	// run again with it, together: for gangs, which cannot go on without a
+	// member. That of the others uses up no retry. Only with gang.
+	RestartWhole bool `protobuf:"varint,13,opt,name=restart_whole,json=restartWhole,proto3" json:"restart_whole,omitempty"`
+	// Its runs are never taken back for other work.
+	NoPreemption bool `protobuf:"varint,14,opt,name=no_preemption,json=noPreemption,proto3" json:"no_preemption,omitempty"`
+	// Runs at the centers where this job's replicas ran last or run, which must
+	// be of the same tenant; while that has no place, this waits.
+	NearJob string `protobuf:"bytes,15,opt,name=near_job,json=nearJob,proto3" json:"near_job,omitempty"`
+	// Not placed before then.
+	NotBefore *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	// When it should have ended: it is placed earlier than others of its
+	// priority. Nothing is stopped when it has passed.
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +874,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +887,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobSpec) GetName() string {
@@ -655,6 +967,48 @@ func (x *JobSpec) GetAllocationId() string {
 	return ""
 }
 
+func (x *JobSpec) GetRetryRules() []*RetryRule {
+	if x != nil {
+		return x.RetryRules
+	}
+	return nil
+}
+
+func (x *JobSpec) GetRestartWhole() bool {
+	if x != nil {
+		return x.RestartWhole
+	}
+	return false
+}
+
+func (x *JobSpec) GetNoPreemption() bool {
+	if x != nil {
+		return x.NoPreemption
+	}
+	return false
+}
+
+func (x *JobSpec) GetNearJob() string {
+	if x != nil {
+		return x.NearJob
+	}
+	return ""
+}
+
+func (x *JobSpec) GetNotBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotBefore
+	}
+	return nil
+}
+
+func (x *JobSpec) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
 // One run of a replica.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -695,7 +1049,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +1061,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +1074,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Replica) GetTaskIndex() int32 {
@@ -900,7 +1254,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1266,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1279,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Job) GetJobId() string {
@@ -1108,7 +1462,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1474,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1487,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -1162,7 +1516,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1528,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1541,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -1214,7 +1568,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1580,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1593,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitJobsResponse) GetJobIds() []string {
@@ -1247,6 +1601,265 @@ func (x *SubmitJobsResponse) GetJobIds() []string {
 		return x.JobIds
 	}
 	return nil
+}
+
+type PlanJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *JobSpec               `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanJobRequest) Reset() {
+	*x = PlanJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanJobRequest) ProtoMessage() {}
+
+func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanJobRequest.ProtoReflect.Descriptor instead.
+func (*PlanJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PlanJobRequest) GetJob() *JobSpec {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type PlanJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One per replica, by task and replica: where it would go with its score
+	// table, or why it would wait. At most the first 1000.
+	Decisions []*v1.Decision `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	// What would hold replicas back; empty if all would be placed at once.
+	Waits []*v1.Wait `protobuf:"bytes,2,rep,name=waits,proto3" json:"waits,omitempty"`
+	// When the first replica would start; unset: nobody can say.
+	EstimatedStart *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=estimated_start,json=estimatedStart,proto3" json:"estimated_start,omitempty"`
+	// What the estimate rests on, one sentence.
+	EstimateBasis string `protobuf:"bytes,4,opt,name=estimate_basis,json=estimateBasis,proto3" json:"estimate_basis,omitempty"`
+	// Replicas that would be placed at once.
+	ReplicasPlaced int32 `protobuf:"varint,5,opt,name=replicas_placed,json=replicasPlaced,proto3" json:"replicas_placed,omitempty"`
+	// Replicas in all.
+	ReplicasTotal int32 `protobuf:"varint,6,opt,name=replicas_total,json=replicasTotal,proto3" json:"replicas_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanJobResponse) Reset() {
+	*x = PlanJobResponse{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanJobResponse) ProtoMessage() {}
+
+func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanJobResponse.ProtoReflect.Descriptor instead.
+func (*PlanJobResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PlanJobResponse) GetDecisions() []*v1.Decision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+func (x *PlanJobResponse) GetWaits() []*v1.Wait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *PlanJobResponse) GetEstimatedStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EstimatedStart
+	}
+	return nil
+}
+
+func (x *PlanJobResponse) GetEstimateBasis() string {
+	if x != nil {
+		return x.EstimateBasis
+	}
+	return ""
+}
+
+func (x *PlanJobResponse) GetReplicasPlaced() int32 {
+	if x != nil {
+		return x.ReplicasPlaced
+	}
+	return 0
+}
+
+func (x *PlanJobResponse) GetReplicasTotal() int32 {
+	if x != nil {
+		return x.ReplicasTotal
+	}
+	return 0
+}
+
+type ScaleJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Name of the task.
+	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// How many replicas it shall have.
+	ReplicaNumber int32 `protobuf:"varint,3,opt,name=replica_number,json=replicaNumber,proto3" json:"replica_number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScaleJobRequest) Reset() {
+	*x = ScaleJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleJobRequest) ProtoMessage() {}
+
+func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleJobRequest.ProtoReflect.Descriptor instead.
+func (*ScaleJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ScaleJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ScaleJobRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *ScaleJobRequest) GetReplicaNumber() int32 {
+	if x != nil {
+		return x.ReplicaNumber
+	}
+	return 0
+}
+
+type PreemptJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Shown with the runs, less than 128 bytes.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only runs at this center; empty means at every center.
+	AiCenterId    string `protobuf:"bytes,3,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreemptJobRequest) Reset() {
+	*x = PreemptJobRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreemptJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreemptJobRequest) ProtoMessage() {}
+
+func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreemptJobRequest.ProtoReflect.Descriptor instead.
+func (*PreemptJobRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PreemptJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *PreemptJobRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PreemptJobRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
 }
 
 type GetJobRequest struct {
@@ -1258,7 +1871,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1883,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1896,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetJobRequest) GetJobId() string {
@@ -1315,7 +1928,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1940,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1953,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -1417,7 +2030,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +2042,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +2055,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1470,7 +2083,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +2095,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +2108,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateJobRequest) GetJobId() string {
@@ -1530,7 +2143,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +2155,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +2168,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StopJobRequest) GetJobId() string {
@@ -1581,7 +2194,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +2206,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +2219,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PauseJobRequest) GetJobId() string {
@@ -1625,7 +2238,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +2250,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +2263,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeJobRequest) GetJobId() string {
@@ -1677,7 +2290,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2302,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2315,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -1742,7 +2355,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2367,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2380,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -1785,7 +2398,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2410,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2423,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 type GetJobStatsRequest struct {
@@ -1821,7 +2434,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2446,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2459,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 type GetJobStatsResponse struct {
@@ -1863,7 +2476,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2488,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2501,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -1922,7 +2535,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2547,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2560,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -1966,7 +2579,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2591,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2604,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -2018,7 +2631,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2643,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2656,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -2099,7 +2712,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2724,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2737,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2145,7 +2758,7 @@ var File_yunhe_jobs_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\xac\x01\n" +
+	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xac\x01\n" +
 	"\vConstraints\x12\x18\n" +
 	"\acenters\x18\x01 \x03(\tR\acenters\x12\x18\n" +
 	"\aregions\x18\x02 \x03(\tR\aregions\x12,\n" +
@@ -2159,7 +2772,11 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xae\x04\n" +
+	"executable\"V\n" +
+	"\vVolumeMount\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xdb\x05\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x19\n" +
@@ -2175,10 +2792,30 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x10expected_seconds\x18\v \x01(\x03R\x0fexpectedSeconds\x12,\n" +
 	"\x12stop_grace_seconds\x18\f \x01(\x03R\x10stopGraceSeconds\x12\x1f\n" +
 	"\vscratch_mib\x18\r \x01(\x03R\n" +
-	"scratchMib\x1a6\n" +
+	"scratchMib\x124\n" +
+	"\avolumes\x18\x14 \x03(\v2\x1a.yunhe.jobs.v1.VolumeMountR\avolumes\x12/\n" +
+	"\x05after\x18\x0e \x03(\v2\x19.yunhe.jobs.v1.DependencyR\x05after\x12!\n" +
+	"\fmin_replicas\x18\x0f \x01(\x05R\vminReplicas\x12!\n" +
+	"\fmax_replicas\x18\x10 \x01(\x05R\vmaxReplicas\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\n" +
+	"Dependency\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12A\n" +
+	"\tcondition\x18\x02 \x01(\x0e2#.yunhe.jobs.v1.Dependency.ConditionR\tcondition\"k\n" +
+	"\tCondition\x12\x19\n" +
+	"\x15CONDITION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CONDITION_SUCCEEDED\x10\x01\x12\x15\n" +
+	"\x11CONDITION_STARTED\x10\x02\x12\x13\n" +
+	"\x0fCONDITION_ENDED\x10\x03\"\x8e\x01\n" +
+	"\tRetryRule\x12\x18\n" +
+	"\areasons\x18\x01 \x03(\tR\areasons\x12\x1d\n" +
+	"\n" +
+	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
+	"\vmax_retries\x18\x03 \x01(\x05R\n" +
+	"maxRetries\x12'\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xfa\x06\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -2192,7 +2829,15 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x0epolicy_weights\x18\t \x03(\v2).yunhe.jobs.v1.JobSpec.PolicyWeightsEntryR\rpolicyWeights\x12:\n" +
 	"\x06labels\x18\n" +
 	" \x03(\v2\".yunhe.jobs.v1.JobSpec.LabelsEntryR\x06labels\x12#\n" +
-	"\rallocation_id\x18\v \x01(\tR\fallocationId\x1a@\n" +
+	"\rallocation_id\x18\v \x01(\tR\fallocationId\x129\n" +
+	"\vretry_rules\x18\f \x03(\v2\x18.yunhe.jobs.v1.RetryRuleR\n" +
+	"retryRules\x12#\n" +
+	"\rrestart_whole\x18\r \x01(\bR\frestartWhole\x12#\n" +
+	"\rno_preemption\x18\x0e \x01(\bR\fnoPreemption\x12\x19\n" +
+	"\bnear_job\x18\x0f \x01(\tR\anearJob\x129\n" +
+	"\n" +
+	"not_before\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x126\n" +
+	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +
@@ -2264,7 +2909,25 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.yunhe.jobs.v1.JobSpecR\x04jobs\"-\n" +
 	"\x12SubmitJobsResponse\x12\x17\n" +
-	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\"&\n" +
+	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\":\n" +
+	"\x0ePlanJobRequest\x12(\n" +
+	"\x03job\x18\x01 \x01(\v2\x16.yunhe.jobs.v1.JobSpecR\x03job\"\xb9\x02\n" +
+	"\x0fPlanJobResponse\x12:\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x1c.yunhe.scheduler.v1.DecisionR\tdecisions\x12.\n" +
+	"\x05waits\x18\x02 \x03(\v2\x18.yunhe.scheduler.v1.WaitR\x05waits\x12C\n" +
+	"\x0festimated_start\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0eestimatedStart\x12%\n" +
+	"\x0eestimate_basis\x18\x04 \x01(\tR\restimateBasis\x12'\n" +
+	"\x0freplicas_placed\x18\x05 \x01(\x05R\x0ereplicasPlaced\x12%\n" +
+	"\x0ereplicas_total\x18\x06 \x01(\x05R\rreplicasTotal\"c\n" +
+	"\x0fScaleJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12%\n" +
+	"\x0ereplica_number\x18\x03 \x01(\x05R\rreplicaNumber\"d\n" +
+	"\x11PreemptJobRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12 \n" +
+	"\fai_center_id\x18\x03 \x01(\tR\n" +
+	"aiCenterId\"&\n" +
 	"\rGetJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xef\x02\n" +
 	"\x0fListJobsRequest\x12\x1b\n" +
@@ -2349,14 +3012,16 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\rFailurePolicy\x12\x1e\n" +
 	"\x1aFAILURE_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FAILURE_POLICY_ALL\x10\x01\x12\x16\n" +
-	"\x12FAILURE_POLICY_ANY\x10\x022\xb0\v\n" +
+	"\x12FAILURE_POLICY_ANY\x10\x022\x91\x0e\n" +
 	"\n" +
 	"JobService\x12c\n" +
 	"\tSubmitJob\x12\x1f.yunhe.jobs.v1.SubmitJobRequest\x1a\x12.yunhe.jobs.v1.Job\"!\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/jobs\x12z\n" +
 	"\n" +
 	"SubmitJobs\x12 .yunhe.jobs.v1.SubmitJobsRequest\x1a!.yunhe.jobs.v1.SubmitJobsResponse\"'\x8a\x80\x19\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/jobs:batch\x12b\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/jobs:batch\x12p\n" +
+	"\aPlanJob\x12\x1d.yunhe.jobs.v1.PlanJobRequest\x1a\x1e.yunhe.jobs.v1.PlanJobResponse\"&\x8a\x80\x19\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/jobs:plan\x12b\n" +
 	"\x06GetJob\x12\x1c.yunhe.jobs.v1.GetJobRequest\x1a\x12.yunhe.jobs.v1.Job\"&\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12j\n" +
 	"\bListJobs\x12\x1e.yunhe.jobs.v1.ListJobsRequest\x1a\x1f.yunhe.jobs.v1.ListJobsResponse\"\x1d\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/jobs\x12l\n" +
@@ -2364,6 +3029,10 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x16:\x01*2\x11/v1/jobs/{job_id}\x12m\n" +
 	"\aStopJob\x12\x1d.yunhe.jobs.v1.StopJobRequest\x1a\x12.yunhe.jobs.v1.Job\"/\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/jobs/{job_id}/stop\x12p\n" +
+	"\bScaleJob\x12\x1e.yunhe.jobs.v1.ScaleJobRequest\x1a\x12.yunhe.jobs.v1.Job\"0\x8a\x80\x19\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/jobs/{job_id}/scale\x12{\n" +
+	"\n" +
+	"PreemptJob\x12 .yunhe.jobs.v1.PreemptJobRequest\x1a\x12.yunhe.jobs.v1.Job\"7\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/jobs/{job_id}/preempt\x12p\n" +
 	"\bPauseJob\x12\x1e.yunhe.jobs.v1.PauseJobRequest\x1a\x12.yunhe.jobs.v1.Job\"0\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/jobs/{job_id}/pause\x12s\n" +
 	"\tResumeJob\x12\x1f.yunhe.jobs.v1.ResumeJobRequest\x1a\x12.yunhe.jobs.v1.Job\"1\x8a\x80\x19\n" +
@@ -2387,102 +3056,128 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_yunhe_jobs_v1_jobs_proto_rawDescData
 }
 
-var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
 	(FailurePolicy)(0),            // 2: yunhe.jobs.v1.FailurePolicy
-	(*Constraints)(nil),           // 3: yunhe.jobs.v1.Constraints
-	(*File)(nil),                  // 4: yunhe.jobs.v1.File
-	(*Task)(nil),                  // 5: yunhe.jobs.v1.Task
-	(*JobSpec)(nil),               // 6: yunhe.jobs.v1.JobSpec
-	(*Replica)(nil),               // 7: yunhe.jobs.v1.Replica
-	(*Job)(nil),                   // 8: yunhe.jobs.v1.Job
-	(*SubmitJobRequest)(nil),      // 9: yunhe.jobs.v1.SubmitJobRequest
-	(*SubmitJobsRequest)(nil),     // 10: yunhe.jobs.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 11: yunhe.jobs.v1.SubmitJobsResponse
-	(*GetJobRequest)(nil),         // 12: yunhe.jobs.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 13: yunhe.jobs.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 14: yunhe.jobs.v1.ListJobsResponse
-	(*UpdateJobRequest)(nil),      // 15: yunhe.jobs.v1.UpdateJobRequest
-	(*StopJobRequest)(nil),        // 16: yunhe.jobs.v1.StopJobRequest
-	(*PauseJobRequest)(nil),       // 17: yunhe.jobs.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 18: yunhe.jobs.v1.ResumeJobRequest
-	(*WriteOffJobRequest)(nil),    // 19: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 20: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 21: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 22: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 23: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 24: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 25: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 26: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 27: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 28: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 29: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 30: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 31: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(Dependency_Condition)(0),     // 3: yunhe.jobs.v1.Dependency.Condition
+	(*Constraints)(nil),           // 4: yunhe.jobs.v1.Constraints
+	(*File)(nil),                  // 5: yunhe.jobs.v1.File
+	(*VolumeMount)(nil),           // 6: yunhe.jobs.v1.VolumeMount
+	(*Task)(nil),                  // 7: yunhe.jobs.v1.Task
+	(*Dependency)(nil),            // 8: yunhe.jobs.v1.Dependency
+	(*RetryRule)(nil),             // 9: yunhe.jobs.v1.RetryRule
+	(*JobSpec)(nil),               // 10: yunhe.jobs.v1.JobSpec
+	(*Replica)(nil),               // 11: yunhe.jobs.v1.Replica
+	(*Job)(nil),                   // 12: yunhe.jobs.v1.Job
+	(*SubmitJobRequest)(nil),      // 13: yunhe.jobs.v1.SubmitJobRequest
+	(*SubmitJobsRequest)(nil),     // 14: yunhe.jobs.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 15: yunhe.jobs.v1.SubmitJobsResponse
+	(*PlanJobRequest)(nil),        // 16: yunhe.jobs.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),       // 17: yunhe.jobs.v1.PlanJobResponse
+	(*ScaleJobRequest)(nil),       // 18: yunhe.jobs.v1.ScaleJobRequest
+	(*PreemptJobRequest)(nil),     // 19: yunhe.jobs.v1.PreemptJobRequest
+	(*GetJobRequest)(nil),         // 20: yunhe.jobs.v1.GetJobRequest
+	(*ListJobsRequest)(nil),       // 21: yunhe.jobs.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 22: yunhe.jobs.v1.ListJobsResponse
+	(*UpdateJobRequest)(nil),      // 23: yunhe.jobs.v1.UpdateJobRequest
+	(*StopJobRequest)(nil),        // 24: yunhe.jobs.v1.StopJobRequest
+	(*PauseJobRequest)(nil),       // 25: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 26: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 27: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 28: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 29: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 30: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 31: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 32: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 33: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 34: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 35: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 36: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 37: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 38: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 39: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*v1.Decision)(nil),           // 41: yunhe.scheduler.v1.Decision
+	(*v1.Wait)(nil),               // 42: yunhe.scheduler.v1.Wait
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
-	28, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
-	4,  // 1: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
-	3,  // 2: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
-	5,  // 3: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
-	1,  // 4: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
-	2,  // 5: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	29, // 6: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	30, // 7: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
-	0,  // 8: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	32, // 9: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	32, // 10: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	32, // 11: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
-	6,  // 12: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
-	0,  // 13: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	32, // 14: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	32, // 15: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	32, // 16: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	32, // 17: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
-	7,  // 18: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
-	6,  // 19: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	6,  // 20: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
-	0,  // 21: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	32, // 22: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	32, // 23: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
-	8,  // 24: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	31, // 25: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	8,  // 26: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
-	9,  // 27: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
-	10, // 28: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
-	12, // 29: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
-	13, // 30: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
-	15, // 31: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
-	16, // 32: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	17, // 33: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
-	18, // 34: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
-	19, // 35: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	20, // 36: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	22, // 37: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	24, // 38: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	26, // 39: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	8,  // 40: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	11, // 41: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	8,  // 42: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	14, // 43: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	8,  // 44: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 45: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 46: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 47: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
-	8,  // 48: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	21, // 49: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	23, // 50: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	25, // 51: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	27, // 52: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	36, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	5,  // 1: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
+	4,  // 2: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
+	6,  // 3: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
+	8,  // 4: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
+	3,  // 5: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
+	7,  // 6: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
+	1,  // 7: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
+	2,  // 8: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
+	37, // 9: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	38, // 10: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	9,  // 11: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
+	40, // 12: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
+	40, // 13: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	0,  // 14: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
+	40, // 15: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	40, // 16: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	40, // 17: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 18: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
+	0,  // 19: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
+	40, // 20: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	40, // 21: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	40, // 22: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	40, // 23: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	11, // 24: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
+	10, // 25: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	10, // 26: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
+	10, // 27: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	41, // 28: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	42, // 29: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	40, // 30: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	0,  // 31: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
+	40, // 32: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	40, // 33: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	12, // 34: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
+	39, // 35: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	12, // 36: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
+	13, // 37: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
+	14, // 38: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
+	16, // 39: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
+	20, // 40: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
+	21, // 41: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
+	23, // 42: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
+	24, // 43: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
+	18, // 44: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
+	19, // 45: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
+	25, // 46: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	26, // 47: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	27, // 48: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	28, // 49: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	30, // 50: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	32, // 51: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	34, // 52: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	12, // 53: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	15, // 54: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	17, // 55: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
+	12, // 56: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	22, // 57: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	12, // 58: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	12, // 59: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	12, // 60: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
+	12, // 61: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
+	12, // 62: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	12, // 63: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	12, // 64: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	29, // 65: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	31, // 66: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	33, // 67: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	35, // 68: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	53, // [53:69] is the sub-list for method output_type
+	37, // [37:53] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_jobs_v1_jobs_proto_init() }
@@ -2490,14 +3185,14 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 	if File_yunhe_jobs_v1_jobs_proto != nil {
 		return
 	}
-	file_yunhe_jobs_v1_jobs_proto_msgTypes[12].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   29,
+			NumEnums:      4,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

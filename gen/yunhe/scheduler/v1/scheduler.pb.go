@@ -26,6 +26,89 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Wait_Cause int32
+
+const (
+	Wait_CAUSE_UNSPECIFIED Wait_Cause = 0
+	// No center has room for it now.
+	Wait_CAUSE_ROOM Wait_Cause = 1
+	// Others go first.
+	Wait_CAUSE_ORDER Wait_Cause = 2
+	// Its tenant, or a queue above it, is at its limit.
+	Wait_CAUSE_QUOTA Wait_Cause = 3
+	// Room is kept for another job that waits longer.
+	Wait_CAUSE_RESERVATION Wait_Cause = 4
+	// Its run would reach into a reservation or a maintenance window.
+	Wait_CAUSE_WINDOW Wait_Cause = 5
+	// Another task of the job has not come that far.
+	Wait_CAUSE_DEPENDENCY Wait_Cause = 6
+	// Its time has not come: not_before, or the pause before another run.
+	Wait_CAUSE_TIME Wait_Cause = 7
+	// The job is paused.
+	Wait_CAUSE_PAUSED Wait_Cause = 8
+	// The runs of a gang that is run again as a whole are still ending.
+	Wait_CAUSE_RESTART Wait_Cause = 9
+	// The job whose place it asks for has no place yet.
+	Wait_CAUSE_NEAR_JOB Wait_Cause = 10
+)
+
+// Enum value maps for Wait_Cause.
+var (
+	Wait_Cause_name = map[int32]string{
+		0:  "CAUSE_UNSPECIFIED",
+		1:  "CAUSE_ROOM",
+		2:  "CAUSE_ORDER",
+		3:  "CAUSE_QUOTA",
+		4:  "CAUSE_RESERVATION",
+		5:  "CAUSE_WINDOW",
+		6:  "CAUSE_DEPENDENCY",
+		7:  "CAUSE_TIME",
+		8:  "CAUSE_PAUSED",
+		9:  "CAUSE_RESTART",
+		10: "CAUSE_NEAR_JOB",
+	}
+	Wait_Cause_value = map[string]int32{
+		"CAUSE_UNSPECIFIED": 0,
+		"CAUSE_ROOM":        1,
+		"CAUSE_ORDER":       2,
+		"CAUSE_QUOTA":       3,
+		"CAUSE_RESERVATION": 4,
+		"CAUSE_WINDOW":      5,
+		"CAUSE_DEPENDENCY":  6,
+		"CAUSE_TIME":        7,
+		"CAUSE_PAUSED":      8,
+		"CAUSE_RESTART":     9,
+		"CAUSE_NEAR_JOB":    10,
+	}
+)
+
+func (x Wait_Cause) Enum() *Wait_Cause {
+	p := new(Wait_Cause)
+	*p = x
+	return p
+}
+
+func (x Wait_Cause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Wait_Cause) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_scheduler_v1_scheduler_proto_enumTypes[0].Descriptor()
+}
+
+func (Wait_Cause) Type() protoreflect.EnumType {
+	return &file_yunhe_scheduler_v1_scheduler_proto_enumTypes[0]
+}
+
+func (x Wait_Cause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Wait_Cause.Descriptor instead.
+func (Wait_Cause) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16, 0}
+}
+
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 32 characters, for example "lowest-price".
@@ -797,7 +880,11 @@ type Decision struct {
 	AiCenterId string            `protobuf:"bytes,6,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
 	Candidates []*CandidateScore `protobuf:"bytes,7,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// What decided, or what it waits for, in one sentence.
-	Summary       string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Which weights decided: policies with their versions, such as "gold@3" (of
+	// a comparison with its arm: "gold@4[test/b]"), joined by " + "; the name of
+	// a preset; "platform"; or "job" for a job's own weights.
+	Policy        string `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -888,6 +975,13 @@ func (x *Decision) GetSummary() string {
 	return ""
 }
 
+func (x *Decision) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 type ExplainJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -936,7 +1030,14 @@ type ExplainJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	// By task, replica and attempt.
-	Decisions     []*Decision `protobuf:"bytes,2,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	Decisions []*Decision `protobuf:"bytes,2,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	// What holds back the replicas that wait; empty if none does.
+	Waits []*Wait `protobuf:"bytes,3,rep,name=waits,proto3" json:"waits,omitempty"`
+	// When the first of them will start if nothing else changes; unset: nobody
+	// can say, and estimate_basis says why.
+	EstimatedStart *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=estimated_start,json=estimatedStart,proto3" json:"estimated_start,omitempty"`
+	// What the estimate rests on, one sentence; empty if nothing waits.
+	EstimateBasis string `protobuf:"bytes,5,opt,name=estimate_basis,json=estimateBasis,proto3" json:"estimate_basis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -985,15 +1086,119 @@ func (x *ExplainJobResponse) GetDecisions() []*Decision {
 	return nil
 }
 
+func (x *ExplainJobResponse) GetWaits() []*Wait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetEstimatedStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EstimatedStart
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetEstimateBasis() string {
+	if x != nil {
+		return x.EstimateBasis
+	}
+	return ""
+}
+
+// Why replicas of a job wait.
+type Wait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cause Wait_Cause             `protobuf:"varint,1,opt,name=cause,proto3,enum=yunhe.scheduler.v1.Wait_Cause" json:"cause,omitempty"`
+	// Index of the task, -1: the whole job.
+	TaskIndex int32 `protobuf:"varint,2,opt,name=task_index,json=taskIndex,proto3" json:"task_index,omitempty"`
+	// How many replicas wait for this.
+	Replicas int32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// One sentence for people.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Not before then; unset: no certain time.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wait) Reset() {
+	*x = Wait{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wait) ProtoMessage() {}
+
+func (x *Wait) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wait.ProtoReflect.Descriptor instead.
+func (*Wait) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Wait) GetCause() Wait_Cause {
+	if x != nil {
+		return x.Cause
+	}
+	return Wait_CAUSE_UNSPECIFIED
+}
+
+func (x *Wait) GetTaskIndex() int32 {
+	if x != nil {
+		return x.TaskIndex
+	}
+	return 0
+}
+
+func (x *Wait) GetReplicas() int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *Wait) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Wait) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type GetSchedulingStatsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Length of the window that ends now, seconds; 0 means 300, at most 86400.
+	WindowSeconds int64 `protobuf:"varint,1,opt,name=window_seconds,json=windowSeconds,proto3" json:"window_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSchedulingStatsRequest) Reset() {
 	*x = GetSchedulingStatsRequest{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1210,7 @@ func (x *GetSchedulingStatsRequest) String() string {
 func (*GetSchedulingStatsRequest) ProtoMessage() {}
 
 func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,29 +1223,48 @@ func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetSchedulingStatsRequest) GetWindowSeconds() int64 {
+	if x != nil {
+		return x.WindowSeconds
+	}
+	return 0
 }
 
 type GetSchedulingStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Jobs whose scheduling completed since the process started.
+	// Jobs whose scheduling completed since "since": all their replicas were
+	// issued to centers. A restart loses at most the last 5 seconds.
 	JobsScheduled int64 `protobuf:"varint,1,opt,name=jobs_scheduled,json=jobsScheduled,proto3" json:"jobs_scheduled,omitempty"`
-	// Sum over cycles of the time used, microseconds.
+	// Sum over cycles of the time used, microseconds, since then.
 	TotalMicroseconds int64 `protobuf:"varint,2,opt,name=total_microseconds,json=totalMicroseconds,proto3" json:"total_microseconds,omitempty"`
 	// jobs_scheduled / total time, per second (equation 4); 0 if none.
 	ThroughputPerSecond float64 `protobuf:"fixed64,3,opt,name=throughput_per_second,json=throughputPerSecond,proto3" json:"throughput_per_second,omitempty"`
-	// Median and 99th percentile of equation 3 over the last 1000 jobs, microseconds.
+	// Median and 99th percentile of equation 3 over the last 1000 jobs that
+	// were received and completely issued, microseconds.
 	SchedulingP50Microseconds int64 `protobuf:"varint,4,opt,name=scheduling_p50_microseconds,json=schedulingP50Microseconds,proto3" json:"scheduling_p50_microseconds,omitempty"`
 	SchedulingP99Microseconds int64 `protobuf:"varint,5,opt,name=scheduling_p99_microseconds,json=schedulingP99Microseconds,proto3" json:"scheduling_p99_microseconds,omitempty"`
-	// Jobs waiting now.
-	Queued        int64 `protobuf:"varint,6,opt,name=queued,proto3" json:"queued,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Jobs waiting now, of all tenants.
+	Queued int64 `protobuf:"varint,6,opt,name=queued,proto3" json:"queued,omitempty"`
+	// 95th percentile, as the two above.
+	SchedulingP95Microseconds int64 `protobuf:"varint,7,opt,name=scheduling_p95_microseconds,json=schedulingP95Microseconds,proto3" json:"scheduling_p95_microseconds,omitempty"`
+	// When counting began; it goes on over restarts.
+	Since *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
+	// The same for the window.
+	Window *SchedulingFigures `protobuf:"bytes,9,opt,name=window,proto3" json:"window,omitempty"`
+	// Queues of the tenants the caller may see, longest first; at most 1000.
+	Tenants []*TenantQueue `protobuf:"bytes,10,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// Replicas placed since then.
+	ReplicasPlaced int64 `protobuf:"varint,11,opt,name=replicas_placed,json=replicasPlaced,proto3" json:"replicas_placed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetSchedulingStatsResponse) Reset() {
 	*x = GetSchedulingStatsResponse{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1276,7 @@ func (x *GetSchedulingStatsResponse) String() string {
 func (*GetSchedulingStatsResponse) ProtoMessage() {}
 
 func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1289,7 @@ func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSchedulingStatsResponse) GetJobsScheduled() int64 {
@@ -1108,6 +1332,244 @@ func (x *GetSchedulingStatsResponse) GetQueued() int64 {
 		return x.Queued
 	}
 	return 0
+}
+
+func (x *GetSchedulingStatsResponse) GetSchedulingP95Microseconds() int64 {
+	if x != nil {
+		return x.SchedulingP95Microseconds
+	}
+	return 0
+}
+
+func (x *GetSchedulingStatsResponse) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *GetSchedulingStatsResponse) GetWindow() *SchedulingFigures {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *GetSchedulingStatsResponse) GetTenants() []*TenantQueue {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *GetSchedulingStatsResponse) GetReplicasPlaced() int64 {
+	if x != nil {
+		return x.ReplicasPlaced
+	}
+	return 0
+}
+
+// Scheduling time and throughput in a window.
+type SchedulingFigures struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Seconds int64                  `protobuf:"varint,1,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// Jobs whose scheduling completed in the window.
+	JobsScheduled int64 `protobuf:"varint,2,opt,name=jobs_scheduled,json=jobsScheduled,proto3" json:"jobs_scheduled,omitempty"`
+	// Replicas placed in the window, also those run again.
+	ReplicasPlaced int64 `protobuf:"varint,3,opt,name=replicas_placed,json=replicasPlaced,proto3" json:"replicas_placed,omitempty"`
+	// Time the cycles in it used, microseconds.
+	TotalMicroseconds int64 `protobuf:"varint,4,opt,name=total_microseconds,json=totalMicroseconds,proto3" json:"total_microseconds,omitempty"`
+	// jobs_scheduled / total time, per second (equation 4); 0 if none.
+	ThroughputPerSecond float64 `protobuf:"fixed64,5,opt,name=throughput_per_second,json=throughputPerSecond,proto3" json:"throughput_per_second,omitempty"`
+	// jobs_scheduled / seconds: what really came through, per second.
+	JobsPerSecond float64 `protobuf:"fixed64,6,opt,name=jobs_per_second,json=jobsPerSecond,proto3" json:"jobs_per_second,omitempty"`
+	// T of equation 3, microseconds, exact, over the jobs received in the window
+	// that are completely issued: the newest 10000 of them.
+	SchedulingP50Microseconds int64 `protobuf:"varint,7,opt,name=scheduling_p50_microseconds,json=schedulingP50Microseconds,proto3" json:"scheduling_p50_microseconds,omitempty"`
+	SchedulingP95Microseconds int64 `protobuf:"varint,8,opt,name=scheduling_p95_microseconds,json=schedulingP95Microseconds,proto3" json:"scheduling_p95_microseconds,omitempty"`
+	SchedulingP99Microseconds int64 `protobuf:"varint,9,opt,name=scheduling_p99_microseconds,json=schedulingP99Microseconds,proto3" json:"scheduling_p99_microseconds,omitempty"`
+	SchedulingMaxMicroseconds int64 `protobuf:"varint,10,opt,name=scheduling_max_microseconds,json=schedulingMaxMicroseconds,proto3" json:"scheduling_max_microseconds,omitempty"`
+	// How many jobs the percentiles are of.
+	MeasuredJobs  int64 `protobuf:"varint,11,opt,name=measured_jobs,json=measuredJobs,proto3" json:"measured_jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SchedulingFigures) Reset() {
+	*x = SchedulingFigures{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SchedulingFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SchedulingFigures) ProtoMessage() {}
+
+func (x *SchedulingFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SchedulingFigures.ProtoReflect.Descriptor instead.
+func (*SchedulingFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SchedulingFigures) GetSeconds() int64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetJobsScheduled() int64 {
+	if x != nil {
+		return x.JobsScheduled
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetReplicasPlaced() int64 {
+	if x != nil {
+		return x.ReplicasPlaced
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetTotalMicroseconds() int64 {
+	if x != nil {
+		return x.TotalMicroseconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetThroughputPerSecond() float64 {
+	if x != nil {
+		return x.ThroughputPerSecond
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetJobsPerSecond() float64 {
+	if x != nil {
+		return x.JobsPerSecond
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetSchedulingP50Microseconds() int64 {
+	if x != nil {
+		return x.SchedulingP50Microseconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetSchedulingP95Microseconds() int64 {
+	if x != nil {
+		return x.SchedulingP95Microseconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetSchedulingP99Microseconds() int64 {
+	if x != nil {
+		return x.SchedulingP99Microseconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetSchedulingMaxMicroseconds() int64 {
+	if x != nil {
+		return x.SchedulingMaxMicroseconds
+	}
+	return 0
+}
+
+func (x *SchedulingFigures) GetMeasuredJobs() int64 {
+	if x != nil {
+		return x.MeasuredJobs
+	}
+	return 0
+}
+
+// What of a tenant waits.
+type TenantQueue struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TenantId string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	Jobs     int64                  `protobuf:"varint,2,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Replicas int64                  `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	// When the first of those jobs was last put in the queue.
+	OldestAt      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantQueue) Reset() {
+	*x = TenantQueue{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantQueue) ProtoMessage() {}
+
+func (x *TenantQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantQueue.ProtoReflect.Descriptor instead.
+func (*TenantQueue) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TenantQueue) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *TenantQueue) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *TenantQueue) GetReplicas() int64 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+func (x *TenantQueue) GetOldestAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestAt
+	}
+	return nil
 }
 
 var File_yunhe_scheduler_v1_scheduler_proto protoreflect.FileDescriptor
@@ -1175,7 +1637,7 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"finalScore\x12.\n" +
 	"\x13final_score_rounded\x18\x06 \x01(\x05R\x11finalScoreRounded\x12\x12\n" +
 	"\x04rank\x18\a \x01(\x05R\x04rank\x12\x16\n" +
-	"\x06chosen\x18\b \x01(\bR\x06chosen\"\xc0\x02\n" +
+	"\x06chosen\x18\b \x01(\bR\x06chosen\"\xd8\x02\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x01 \x01(\x05R\ttaskIndex\x12\x1b\n" +
@@ -1189,20 +1651,71 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\n" +
 	"candidates\x18\a \x03(\v2\".yunhe.scheduler.v1.CandidateScoreR\n" +
 	"candidates\x12\x18\n" +
-	"\asummary\x18\b \x01(\tR\asummary\"*\n" +
+	"\asummary\x18\b \x01(\tR\asummary\x12\x16\n" +
+	"\x06policy\x18\t \x01(\tR\x06policy\"*\n" +
 	"\x11ExplainJobRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"g\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\x83\x02\n" +
 	"\x12ExplainJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12:\n" +
-	"\tdecisions\x18\x02 \x03(\v2\x1c.yunhe.scheduler.v1.DecisionR\tdecisions\"\x1b\n" +
-	"\x19GetSchedulingStatsRequest\"\xbe\x02\n" +
+	"\tdecisions\x18\x02 \x03(\v2\x1c.yunhe.scheduler.v1.DecisionR\tdecisions\x12.\n" +
+	"\x05waits\x18\x03 \x03(\v2\x18.yunhe.scheduler.v1.WaitR\x05waits\x12C\n" +
+	"\x0festimated_start\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0eestimatedStart\x12%\n" +
+	"\x0eestimate_basis\x18\x05 \x01(\tR\restimateBasis\"\x9e\x03\n" +
+	"\x04Wait\x124\n" +
+	"\x05cause\x18\x01 \x01(\x0e2\x1e.yunhe.scheduler.v1.Wait.CauseR\x05cause\x12\x1d\n" +
+	"\n" +
+	"task_index\x18\x02 \x01(\x05R\ttaskIndex\x12\x1a\n" +
+	"\breplicas\x18\x03 \x01(\x05R\breplicas\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xd8\x01\n" +
+	"\x05Cause\x12\x15\n" +
+	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"CAUSE_ROOM\x10\x01\x12\x0f\n" +
+	"\vCAUSE_ORDER\x10\x02\x12\x0f\n" +
+	"\vCAUSE_QUOTA\x10\x03\x12\x15\n" +
+	"\x11CAUSE_RESERVATION\x10\x04\x12\x10\n" +
+	"\fCAUSE_WINDOW\x10\x05\x12\x14\n" +
+	"\x10CAUSE_DEPENDENCY\x10\x06\x12\x0e\n" +
+	"\n" +
+	"CAUSE_TIME\x10\a\x12\x10\n" +
+	"\fCAUSE_PAUSED\x10\b\x12\x11\n" +
+	"\rCAUSE_RESTART\x10\t\x12\x12\n" +
+	"\x0eCAUSE_NEAR_JOB\x10\n" +
+	"\"B\n" +
+	"\x19GetSchedulingStatsRequest\x12%\n" +
+	"\x0ewindow_seconds\x18\x01 \x01(\x03R\rwindowSeconds\"\xd3\x04\n" +
 	"\x1aGetSchedulingStatsResponse\x12%\n" +
 	"\x0ejobs_scheduled\x18\x01 \x01(\x03R\rjobsScheduled\x12-\n" +
 	"\x12total_microseconds\x18\x02 \x01(\x03R\x11totalMicroseconds\x122\n" +
 	"\x15throughput_per_second\x18\x03 \x01(\x01R\x13throughputPerSecond\x12>\n" +
 	"\x1bscheduling_p50_microseconds\x18\x04 \x01(\x03R\x19schedulingP50Microseconds\x12>\n" +
 	"\x1bscheduling_p99_microseconds\x18\x05 \x01(\x03R\x19schedulingP99Microseconds\x12\x16\n" +
-	"\x06queued\x18\x06 \x01(\x03R\x06queued2\xb0\b\n" +
+	"\x06queued\x18\x06 \x01(\x03R\x06queued\x12>\n" +
+	"\x1bscheduling_p95_microseconds\x18\a \x01(\x03R\x19schedulingP95Microseconds\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12=\n" +
+	"\x06window\x18\t \x01(\v2%.yunhe.scheduler.v1.SchedulingFiguresR\x06window\x129\n" +
+	"\atenants\x18\n" +
+	" \x03(\v2\x1f.yunhe.scheduler.v1.TenantQueueR\atenants\x12'\n" +
+	"\x0freplicas_placed\x18\v \x01(\x03R\x0ereplicasPlaced\"\xad\x04\n" +
+	"\x11SchedulingFigures\x12\x18\n" +
+	"\aseconds\x18\x01 \x01(\x03R\aseconds\x12%\n" +
+	"\x0ejobs_scheduled\x18\x02 \x01(\x03R\rjobsScheduled\x12'\n" +
+	"\x0freplicas_placed\x18\x03 \x01(\x03R\x0ereplicasPlaced\x12-\n" +
+	"\x12total_microseconds\x18\x04 \x01(\x03R\x11totalMicroseconds\x122\n" +
+	"\x15throughput_per_second\x18\x05 \x01(\x01R\x13throughputPerSecond\x12&\n" +
+	"\x0fjobs_per_second\x18\x06 \x01(\x01R\rjobsPerSecond\x12>\n" +
+	"\x1bscheduling_p50_microseconds\x18\a \x01(\x03R\x19schedulingP50Microseconds\x12>\n" +
+	"\x1bscheduling_p95_microseconds\x18\b \x01(\x03R\x19schedulingP95Microseconds\x12>\n" +
+	"\x1bscheduling_p99_microseconds\x18\t \x01(\x03R\x19schedulingP99Microseconds\x12>\n" +
+	"\x1bscheduling_max_microseconds\x18\n" +
+	" \x01(\x03R\x19schedulingMaxMicroseconds\x12#\n" +
+	"\rmeasured_jobs\x18\v \x01(\x03R\fmeasuredJobs\"\x93\x01\n" +
+	"\vTenantQueue\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x12\n" +
+	"\x04jobs\x18\x02 \x01(\x03R\x04jobs\x12\x1a\n" +
+	"\breplicas\x18\x03 \x01(\x03R\breplicas\x127\n" +
+	"\toldest_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt2\xb0\b\n" +
 	"\x10SchedulerService\x12\x89\x01\n" +
 	"\fListPolicies\x12'.yunhe.scheduler.v1.ListPoliciesRequest\x1a(.yunhe.scheduler.v1.ListPoliciesResponse\"&\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/policies\x12\x80\x01\n" +
 	"\fGetPolicySet\x12'.yunhe.scheduler.v1.GetPolicySetRequest\x1a\x1d.yunhe.scheduler.v1.PolicySet\"(\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/policy-set\x12\x8d\x01\n" +
@@ -1226,60 +1739,73 @@ func file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 	return file_yunhe_scheduler_v1_scheduler_proto_rawDescData
 }
 
-var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_yunhe_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_yunhe_scheduler_v1_scheduler_proto_goTypes = []any{
-	(*Policy)(nil),                     // 0: yunhe.scheduler.v1.Policy
-	(*PolicySet)(nil),                  // 1: yunhe.scheduler.v1.PolicySet
-	(*Preset)(nil),                     // 2: yunhe.scheduler.v1.Preset
-	(*ListPoliciesRequest)(nil),        // 3: yunhe.scheduler.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),       // 4: yunhe.scheduler.v1.ListPoliciesResponse
-	(*GetPolicySetRequest)(nil),        // 5: yunhe.scheduler.v1.GetPolicySetRequest
-	(*SetPolicySetRequest)(nil),        // 6: yunhe.scheduler.v1.SetPolicySetRequest
-	(*ScoreCenterRequest)(nil),         // 7: yunhe.scheduler.v1.ScoreCenterRequest
-	(*ScoreCenterResponse)(nil),        // 8: yunhe.scheduler.v1.ScoreCenterResponse
-	(*EvaluateCenterRequest)(nil),      // 9: yunhe.scheduler.v1.EvaluateCenterRequest
-	(*EvaluateCenterResponse)(nil),     // 10: yunhe.scheduler.v1.EvaluateCenterResponse
-	(*PolicyScore)(nil),                // 11: yunhe.scheduler.v1.PolicyScore
-	(*CandidateScore)(nil),             // 12: yunhe.scheduler.v1.CandidateScore
-	(*Decision)(nil),                   // 13: yunhe.scheduler.v1.Decision
-	(*ExplainJobRequest)(nil),          // 14: yunhe.scheduler.v1.ExplainJobRequest
-	(*ExplainJobResponse)(nil),         // 15: yunhe.scheduler.v1.ExplainJobResponse
-	(*GetSchedulingStatsRequest)(nil),  // 16: yunhe.scheduler.v1.GetSchedulingStatsRequest
-	(*GetSchedulingStatsResponse)(nil), // 17: yunhe.scheduler.v1.GetSchedulingStatsResponse
-	nil,                                // 18: yunhe.scheduler.v1.PolicySet.WeightsEntry
-	nil,                                // 19: yunhe.scheduler.v1.Preset.WeightsEntry
-	(*timestamppb.Timestamp)(nil),      // 20: google.protobuf.Timestamp
+	(Wait_Cause)(0),                    // 0: yunhe.scheduler.v1.Wait.Cause
+	(*Policy)(nil),                     // 1: yunhe.scheduler.v1.Policy
+	(*PolicySet)(nil),                  // 2: yunhe.scheduler.v1.PolicySet
+	(*Preset)(nil),                     // 3: yunhe.scheduler.v1.Preset
+	(*ListPoliciesRequest)(nil),        // 4: yunhe.scheduler.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),       // 5: yunhe.scheduler.v1.ListPoliciesResponse
+	(*GetPolicySetRequest)(nil),        // 6: yunhe.scheduler.v1.GetPolicySetRequest
+	(*SetPolicySetRequest)(nil),        // 7: yunhe.scheduler.v1.SetPolicySetRequest
+	(*ScoreCenterRequest)(nil),         // 8: yunhe.scheduler.v1.ScoreCenterRequest
+	(*ScoreCenterResponse)(nil),        // 9: yunhe.scheduler.v1.ScoreCenterResponse
+	(*EvaluateCenterRequest)(nil),      // 10: yunhe.scheduler.v1.EvaluateCenterRequest
+	(*EvaluateCenterResponse)(nil),     // 11: yunhe.scheduler.v1.EvaluateCenterResponse
+	(*PolicyScore)(nil),                // 12: yunhe.scheduler.v1.PolicyScore
+	(*CandidateScore)(nil),             // 13: yunhe.scheduler.v1.CandidateScore
+	(*Decision)(nil),                   // 14: yunhe.scheduler.v1.Decision
+	(*ExplainJobRequest)(nil),          // 15: yunhe.scheduler.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),         // 16: yunhe.scheduler.v1.ExplainJobResponse
+	(*Wait)(nil),                       // 17: yunhe.scheduler.v1.Wait
+	(*GetSchedulingStatsRequest)(nil),  // 18: yunhe.scheduler.v1.GetSchedulingStatsRequest
+	(*GetSchedulingStatsResponse)(nil), // 19: yunhe.scheduler.v1.GetSchedulingStatsResponse
+	(*SchedulingFigures)(nil),          // 20: yunhe.scheduler.v1.SchedulingFigures
+	(*TenantQueue)(nil),                // 21: yunhe.scheduler.v1.TenantQueue
+	nil,                                // 22: yunhe.scheduler.v1.PolicySet.WeightsEntry
+	nil,                                // 23: yunhe.scheduler.v1.Preset.WeightsEntry
+	(*timestamppb.Timestamp)(nil),      // 24: google.protobuf.Timestamp
 }
 var file_yunhe_scheduler_v1_scheduler_proto_depIdxs = []int32{
-	18, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
-	20, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
-	19, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
-	0,  // 3: yunhe.scheduler.v1.ListPoliciesResponse.policies:type_name -> yunhe.scheduler.v1.Policy
-	2,  // 4: yunhe.scheduler.v1.ListPoliciesResponse.presets:type_name -> yunhe.scheduler.v1.Preset
-	1,  // 5: yunhe.scheduler.v1.SetPolicySetRequest.policy_set:type_name -> yunhe.scheduler.v1.PolicySet
-	11, // 6: yunhe.scheduler.v1.CandidateScore.scores:type_name -> yunhe.scheduler.v1.PolicyScore
-	20, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
-	12, // 8: yunhe.scheduler.v1.Decision.candidates:type_name -> yunhe.scheduler.v1.CandidateScore
-	13, // 9: yunhe.scheduler.v1.ExplainJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	3,  // 10: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
-	5,  // 11: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
-	6,  // 12: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
-	7,  // 13: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
-	9,  // 14: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
-	14, // 15: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
-	16, // 16: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
-	4,  // 17: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
-	1,  // 18: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	1,  // 19: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	8,  // 20: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
-	10, // 21: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
-	15, // 22: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
-	17, // 23: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
-	17, // [17:24] is the sub-list for method output_type
-	10, // [10:17] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	22, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
+	24, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
+	23, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
+	1,  // 3: yunhe.scheduler.v1.ListPoliciesResponse.policies:type_name -> yunhe.scheduler.v1.Policy
+	3,  // 4: yunhe.scheduler.v1.ListPoliciesResponse.presets:type_name -> yunhe.scheduler.v1.Preset
+	2,  // 5: yunhe.scheduler.v1.SetPolicySetRequest.policy_set:type_name -> yunhe.scheduler.v1.PolicySet
+	12, // 6: yunhe.scheduler.v1.CandidateScore.scores:type_name -> yunhe.scheduler.v1.PolicyScore
+	24, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	13, // 8: yunhe.scheduler.v1.Decision.candidates:type_name -> yunhe.scheduler.v1.CandidateScore
+	14, // 9: yunhe.scheduler.v1.ExplainJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	17, // 10: yunhe.scheduler.v1.ExplainJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	24, // 11: yunhe.scheduler.v1.ExplainJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	0,  // 12: yunhe.scheduler.v1.Wait.cause:type_name -> yunhe.scheduler.v1.Wait.Cause
+	24, // 13: yunhe.scheduler.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	24, // 14: yunhe.scheduler.v1.GetSchedulingStatsResponse.since:type_name -> google.protobuf.Timestamp
+	20, // 15: yunhe.scheduler.v1.GetSchedulingStatsResponse.window:type_name -> yunhe.scheduler.v1.SchedulingFigures
+	21, // 16: yunhe.scheduler.v1.GetSchedulingStatsResponse.tenants:type_name -> yunhe.scheduler.v1.TenantQueue
+	24, // 17: yunhe.scheduler.v1.TenantQueue.oldest_at:type_name -> google.protobuf.Timestamp
+	4,  // 18: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
+	6,  // 19: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
+	7,  // 20: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
+	8,  // 21: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
+	10, // 22: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
+	15, // 23: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
+	18, // 24: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
+	5,  // 25: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
+	2,  // 26: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	2,  // 27: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	9,  // 28: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
+	11, // 29: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
+	16, // 30: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
+	19, // 31: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
+	25, // [25:32] is the sub-list for method output_type
+	18, // [18:25] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_scheduler_v1_scheduler_proto_init() }
@@ -1292,13 +1818,14 @@ func file_yunhe_scheduler_v1_scheduler_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_scheduler_v1_scheduler_proto_rawDesc), len(file_yunhe_scheduler_v1_scheduler_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   20,
+			NumEnums:      1,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_yunhe_scheduler_v1_scheduler_proto_goTypes,
 		DependencyIndexes: file_yunhe_scheduler_v1_scheduler_proto_depIdxs,
+		EnumInfos:         file_yunhe_scheduler_v1_scheduler_proto_enumTypes,
 		MessageInfos:      file_yunhe_scheduler_v1_scheduler_proto_msgTypes,
 	}.Build()
 	File_yunhe_scheduler_v1_scheduler_proto = out.File

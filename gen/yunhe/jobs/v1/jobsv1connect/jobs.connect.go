@@ -38,6 +38,8 @@ const (
 	JobServiceSubmitJobProcedure = "/yunhe.jobs.v1.JobService/SubmitJob"
 	// JobServiceSubmitJobsProcedure is the fully-qualified name of the JobService's SubmitJobs RPC.
 	JobServiceSubmitJobsProcedure = "/yunhe.jobs.v1.JobService/SubmitJobs"
+	// JobServicePlanJobProcedure is the fully-qualified name of the JobService's PlanJob RPC.
+	JobServicePlanJobProcedure = "/yunhe.jobs.v1.JobService/PlanJob"
 	// JobServiceGetJobProcedure is the fully-qualified name of the JobService's GetJob RPC.
 	JobServiceGetJobProcedure = "/yunhe.jobs.v1.JobService/GetJob"
 	// JobServiceListJobsProcedure is the fully-qualified name of the JobService's ListJobs RPC.
@@ -46,6 +48,10 @@ const (
 	JobServiceUpdateJobProcedure = "/yunhe.jobs.v1.JobService/UpdateJob"
 	// JobServiceStopJobProcedure is the fully-qualified name of the JobService's StopJob RPC.
 	JobServiceStopJobProcedure = "/yunhe.jobs.v1.JobService/StopJob"
+	// JobServiceScaleJobProcedure is the fully-qualified name of the JobService's ScaleJob RPC.
+	JobServiceScaleJobProcedure = "/yunhe.jobs.v1.JobService/ScaleJob"
+	// JobServicePreemptJobProcedure is the fully-qualified name of the JobService's PreemptJob RPC.
+	JobServicePreemptJobProcedure = "/yunhe.jobs.v1.JobService/PreemptJob"
 	// JobServicePauseJobProcedure is the fully-qualified name of the JobService's PauseJob RPC.
 	JobServicePauseJobProcedure = "/yunhe.jobs.v1.JobService/PauseJob"
 	// JobServiceResumeJobProcedure is the fully-qualified name of the JobService's ResumeJob RPC.
@@ -70,6 +76,10 @@ type JobServiceClient interface {
 	SubmitJob(context.Context, *v1.SubmitJobRequest) (*v1.Job, error)
 	// Submits up to 5000 jobs in one transaction: all of them or none.
 	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
+	// Says what would become of a job if it were submitted now, storing nothing:
+	// the same checks, then where each replica would go and why, or what it would
+	// wait for.
+	PlanJob(context.Context, *v1.PlanJobRequest) (*v1.PlanJobResponse, error)
 	// One job with its tasks and replicas.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error)
 	// Lists jobs, newest first, without their replicas.
@@ -80,6 +90,18 @@ type JobServiceClient interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Sets how many replicas a task has, within its min_replicas and
+	// max_replicas. More are placed as room allows; fewer stop those with the
+	// highest indices, which end with the reason "scaled_in" and count no more.
+	// Fails with CONFLICT if the job is ending or has ended. The number it has
+	// already changes nothing.
+	ScaleJob(context.Context, *v1.ScaleJobRequest) (*v1.Job, error)
+	// Takes a job's runs back for other work: each gets SIGTERM and, after its
+	// grace period, SIGKILL, ends with the reason "preempted" and is put in the
+	// queue again at once, which uses up no retry. Fails with CONFLICT if the job
+	// says no_preemption, is ending or has ended. One without runs is answered as
+	// it is.
+	PreemptJob(context.Context, *v1.PreemptJobRequest) (*v1.Job, error)
 	// Pauses a job: replicas that wait are not placed, those that run stand still
 	// where they are and keep what they hold, which is billed as if they ran;
 	// their timeout does not count the time where the center can help it. The job is PAUSED once none of its
@@ -138,6 +160,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("SubmitJobs")),
 			connect.WithClientOptions(opts...),
 		),
+		planJob: connect.NewClient[v1.PlanJobRequest, v1.PlanJobResponse](
+			httpClient,
+			baseURL+JobServicePlanJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("PlanJob")),
+			connect.WithClientOptions(opts...),
+		),
 		getJob: connect.NewClient[v1.GetJobRequest, v1.Job](
 			httpClient,
 			baseURL+JobServiceGetJobProcedure,
@@ -160,6 +188,18 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			httpClient,
 			baseURL+JobServiceStopJobProcedure,
 			connect.WithSchema(jobServiceMethods.ByName("StopJob")),
+			connect.WithClientOptions(opts...),
+		),
+		scaleJob: connect.NewClient[v1.ScaleJobRequest, v1.Job](
+			httpClient,
+			baseURL+JobServiceScaleJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ScaleJob")),
+			connect.WithClientOptions(opts...),
+		),
+		preemptJob: connect.NewClient[v1.PreemptJobRequest, v1.Job](
+			httpClient,
+			baseURL+JobServicePreemptJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("PreemptJob")),
 			connect.WithClientOptions(opts...),
 		),
 		pauseJob: connect.NewClient[v1.PauseJobRequest, v1.Job](
@@ -211,10 +251,13 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 type jobServiceClient struct {
 	submitJob   *connect.Client[v1.SubmitJobRequest, v1.Job]
 	submitJobs  *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
+	planJob     *connect.Client[v1.PlanJobRequest, v1.PlanJobResponse]
 	getJob      *connect.Client[v1.GetJobRequest, v1.Job]
 	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
 	updateJob   *connect.Client[v1.UpdateJobRequest, v1.Job]
 	stopJob     *connect.Client[v1.StopJobRequest, v1.Job]
+	scaleJob    *connect.Client[v1.ScaleJobRequest, v1.Job]
+	preemptJob  *connect.Client[v1.PreemptJobRequest, v1.Job]
 	pauseJob    *connect.Client[v1.PauseJobRequest, v1.Job]
 	resumeJob   *connect.Client[v1.ResumeJobRequest, v1.Job]
 	writeOffJob *connect.Client[v1.WriteOffJobRequest, v1.Job]
@@ -236,6 +279,15 @@ func (c *jobServiceClient) SubmitJob(ctx context.Context, req *v1.SubmitJobReque
 // SubmitJobs calls yunhe.jobs.v1.JobService.SubmitJobs.
 func (c *jobServiceClient) SubmitJobs(ctx context.Context, req *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error) {
 	response, err := c.submitJobs.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PlanJob calls yunhe.jobs.v1.JobService.PlanJob.
+func (c *jobServiceClient) PlanJob(ctx context.Context, req *v1.PlanJobRequest) (*v1.PlanJobResponse, error) {
+	response, err := c.planJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -272,6 +324,24 @@ func (c *jobServiceClient) UpdateJob(ctx context.Context, req *v1.UpdateJobReque
 // StopJob calls yunhe.jobs.v1.JobService.StopJob.
 func (c *jobServiceClient) StopJob(ctx context.Context, req *v1.StopJobRequest) (*v1.Job, error) {
 	response, err := c.stopJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ScaleJob calls yunhe.jobs.v1.JobService.ScaleJob.
+func (c *jobServiceClient) ScaleJob(ctx context.Context, req *v1.ScaleJobRequest) (*v1.Job, error) {
+	response, err := c.scaleJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PreemptJob calls yunhe.jobs.v1.JobService.PreemptJob.
+func (c *jobServiceClient) PreemptJob(ctx context.Context, req *v1.PreemptJobRequest) (*v1.Job, error) {
+	response, err := c.preemptJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -341,6 +411,10 @@ type JobServiceHandler interface {
 	SubmitJob(context.Context, *v1.SubmitJobRequest) (*v1.Job, error)
 	// Submits up to 5000 jobs in one transaction: all of them or none.
 	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
+	// Says what would become of a job if it were submitted now, storing nothing:
+	// the same checks, then where each replica would go and why, or what it would
+	// wait for.
+	PlanJob(context.Context, *v1.PlanJobRequest) (*v1.PlanJobResponse, error)
 	// One job with its tasks and replicas.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error)
 	// Lists jobs, newest first, without their replicas.
@@ -351,6 +425,18 @@ type JobServiceHandler interface {
 	// Stops a job: what waits never starts, what runs gets SIGTERM and, after
 	// the grace period, SIGKILL. Stopping a job that has ended changes nothing.
 	StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error)
+	// Sets how many replicas a task has, within its min_replicas and
+	// max_replicas. More are placed as room allows; fewer stop those with the
+	// highest indices, which end with the reason "scaled_in" and count no more.
+	// Fails with CONFLICT if the job is ending or has ended. The number it has
+	// already changes nothing.
+	ScaleJob(context.Context, *v1.ScaleJobRequest) (*v1.Job, error)
+	// Takes a job's runs back for other work: each gets SIGTERM and, after its
+	// grace period, SIGKILL, ends with the reason "preempted" and is put in the
+	// queue again at once, which uses up no retry. Fails with CONFLICT if the job
+	// says no_preemption, is ending or has ended. One without runs is answered as
+	// it is.
+	PreemptJob(context.Context, *v1.PreemptJobRequest) (*v1.Job, error)
 	// Pauses a job: replicas that wait are not placed, those that run stand still
 	// where they are and keep what they hold, which is billed as if they ran;
 	// their timeout does not count the time where the center can help it. The job is PAUSED once none of its
@@ -405,6 +491,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("SubmitJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServicePlanJobHandler := connect.NewUnaryHandlerSimple(
+		JobServicePlanJobProcedure,
+		svc.PlanJob,
+		connect.WithSchema(jobServiceMethods.ByName("PlanJob")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceGetJobHandler := connect.NewUnaryHandlerSimple(
 		JobServiceGetJobProcedure,
 		svc.GetJob,
@@ -427,6 +519,18 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		JobServiceStopJobProcedure,
 		svc.StopJob,
 		connect.WithSchema(jobServiceMethods.ByName("StopJob")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceScaleJobHandler := connect.NewUnaryHandlerSimple(
+		JobServiceScaleJobProcedure,
+		svc.ScaleJob,
+		connect.WithSchema(jobServiceMethods.ByName("ScaleJob")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServicePreemptJobHandler := connect.NewUnaryHandlerSimple(
+		JobServicePreemptJobProcedure,
+		svc.PreemptJob,
+		connect.WithSchema(jobServiceMethods.ByName("PreemptJob")),
 		connect.WithHandlerOptions(opts...),
 	)
 	jobServicePauseJobHandler := connect.NewUnaryHandlerSimple(
@@ -477,6 +581,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceSubmitJobHandler.ServeHTTP(w, r)
 		case JobServiceSubmitJobsProcedure:
 			jobServiceSubmitJobsHandler.ServeHTTP(w, r)
+		case JobServicePlanJobProcedure:
+			jobServicePlanJobHandler.ServeHTTP(w, r)
 		case JobServiceGetJobProcedure:
 			jobServiceGetJobHandler.ServeHTTP(w, r)
 		case JobServiceListJobsProcedure:
@@ -485,6 +591,10 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceUpdateJobHandler.ServeHTTP(w, r)
 		case JobServiceStopJobProcedure:
 			jobServiceStopJobHandler.ServeHTTP(w, r)
+		case JobServiceScaleJobProcedure:
+			jobServiceScaleJobHandler.ServeHTTP(w, r)
+		case JobServicePreemptJobProcedure:
+			jobServicePreemptJobHandler.ServeHTTP(w, r)
 		case JobServicePauseJobProcedure:
 			jobServicePauseJobHandler.ServeHTTP(w, r)
 		case JobServiceResumeJobProcedure:
@@ -516,6 +626,10 @@ func (UnimplementedJobServiceHandler) SubmitJobs(context.Context, *v1.SubmitJobs
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.SubmitJobs is not implemented"))
 }
 
+func (UnimplementedJobServiceHandler) PlanJob(context.Context, *v1.PlanJobRequest) (*v1.PlanJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.PlanJob is not implemented"))
+}
+
 func (UnimplementedJobServiceHandler) GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.GetJob is not implemented"))
 }
@@ -530,6 +644,14 @@ func (UnimplementedJobServiceHandler) UpdateJob(context.Context, *v1.UpdateJobRe
 
 func (UnimplementedJobServiceHandler) StopJob(context.Context, *v1.StopJobRequest) (*v1.Job, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.StopJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) ScaleJob(context.Context, *v1.ScaleJobRequest) (*v1.Job, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.ScaleJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) PreemptJob(context.Context, *v1.PreemptJobRequest) (*v1.Job, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.PreemptJob is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) PauseJob(context.Context, *v1.PauseJobRequest) (*v1.Job, error) {

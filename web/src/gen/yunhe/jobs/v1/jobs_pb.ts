@@ -10,13 +10,15 @@ import { file_google_api_annotations } from "../../../google/api/annotations_pb"
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_yunhe_options_v1_options } from "../../options/v1/options_pb";
+import type { Decision, Wait } from "../../scheduler/v1/scheduler_pb";
+import { file_yunhe_scheduler_v1_scheduler } from "../../scheduler/v1/scheduler_pb";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file yunhe/jobs/v1/jobs.proto.
  */
 export const file_yunhe_jobs_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEicgoLQ29uc3RyYWludHMSDwoHY2VudGVycxgBIAMoCRIPCgdyZWdpb25zGAIgAygJEhoKEm1pbl9zZWN1cml0eV9ncmFkZRgDIAEoAxIRCgltYXhfcHJpY2UYBCABKAMSEgoKZXhwcmVzc2lvbhgFIAEoCSI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIooDCgRUYXNrEgwKBG5hbWUYASABKAkSDwoHY29tbWFuZBgCIAEoCRIQCghpbWFnZV9pZBgDIAEoCRIYChByZXNvdXJjZV9zcGVjX2lkGAQgASgJEhYKDnJlcGxpY2FfbnVtYmVyGAUgASgFEikKA2VudhgGIAMoCzIcLnl1bmhlLmpvYnMudjEuVGFzay5FbnZFbnRyeRIiCgVmaWxlcxgHIAMoCzITLnl1bmhlLmpvYnMudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCCABKAMSDwoHbmV0d29yaxgJIAEoCBIvCgtjb25zdHJhaW50cxgKIAEoCzIaLnl1bmhlLmpvYnMudjEuQ29uc3RyYWludHMSGAoQZXhwZWN0ZWRfc2Vjb25kcxgLIAEoAxIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSEwoLc2NyYXRjaF9taWIYDSABKAMaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLdAwoHSm9iU3BlYxIMCgRuYW1lGAEgASgJEgwKBGRlc2MYAiABKAkSIgoFdGFza3MYAyADKAsyEy55dW5oZS5qb2JzLnYxLlRhc2sSEAoIcHJpb3JpdHkYBCABKAUSNAoOc3VjY2Vzc19wb2xpY3kYBSABKA4yHC55dW5oZS5qb2JzLnYxLlN1Y2Nlc3NQb2xpY3kSNAoOZmFpbHVyZV9wb2xpY3kYBiABKA4yHC55dW5oZS5qb2JzLnYxLkZhaWx1cmVQb2xpY3kSEwoLbWF4X3JldHJpZXMYByABKAUSDAoEZ2FuZxgIIAEoCBJBCg5wb2xpY3lfd2VpZ2h0cxgJIAMoCzIpLnl1bmhlLmpvYnMudjEuSm9iU3BlYy5Qb2xpY3lXZWlnaHRzRW50cnkSMgoGbGFiZWxzGAogAygLMiIueXVuaGUuam9icy52MS5Kb2JTcGVjLkxhYmVsc0VudHJ5EhUKDWFsbG9jYXRpb25faWQYCyABKAkaNAoSUG9saWN5V2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLRAwoHUmVwbGljYRISCgp0YXNrX2luZGV4GAEgASgFEhUKDXJlcGxpY2FfaW5kZXgYAiABKAUSEgoKYXR0ZW1wdF9pZBgDIAEoCRIPCgdhdHRlbXB0GAQgASgFEiMKBXN0YXRlGAUgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIUCgxhaV9jZW50ZXJfaWQYCCABKAkSEwoLY2VudGVyX25hbWUYCSABKAkSLQoJcGxhY2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZXhpdF9jb2RlGA0gASgFEhgKEGNwdV9taWNyb3NlY29uZHMYDiABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYDyABKAMSEwoLY29zdF9taWNyb3MYECABKAMSDQoFcHJpY2UYESABKAMSDAoEbm9kZRgSIAEoCSKrBQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIkCgRzcGVjGAIgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjEhEKCXRlbmFudF9pZBgDIAEoCRIRCgl1c2VyX25hbWUYBCABKAkSFAoMY3JlYXRlZF91c2VyGAUgASgJEiMKBXN0YXRlGAYgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YByABKAkSDwoHbWVzc2FnZRgIIAEoCRIuCgpjcmVhdGVkX2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJcGxhY2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIfChdzY2hlZHVsaW5nX21pY3Jvc2Vjb25kcxgNIAEoAxIWCg5yZXBsaWNhc190b3RhbBgOIAEoBRIYChByZXBsaWNhc19ydW5uaW5nGA8gASgFEhoKEnJlcGxpY2FzX3N1Y2NlZWRlZBgQIAEoBRIXCg9yZXBsaWNhc19mYWlsZWQYESABKAUSGAoQcmVwbGljYXNfc3RvcHBlZBgSIAEoBRIoCghyZXBsaWNhcxgTIAMoCzIWLnl1bmhlLmpvYnMudjEuUmVwbGljYRIQCghjb3N0X2ZlbhgUIAEoAxISCgpjZW50ZXJfaWRzGBUgAygJEg8KB3ZlcnNpb24YFiABKAMSEwoLcGF1c2VfYXNrZWQYFyABKAgSFwoPcmVwbGljYXNfcGF1c2VkGBggASgFIksKEFN1Ym1pdEpvYlJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIjCgNqb2IYAiABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMiTQoRU3VibWl0Sm9ic1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIkCgRqb2JzGAIgAygLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIiUKElN1Ym1pdEpvYnNSZXNwb25zZRIPCgdqb2JfaWRzGAEgAygJIh8KDUdldEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIo8CCg9MaXN0Sm9ic1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSJAoGc3RhdGVzGAMgAygOMhQueXVuaGUuam9icy52MS5TdGF0ZRIMCgRuYW1lGAQgASgJEhEKCXVzZXJfbmFtZRgFIAEoCRIRCgl0ZW5hbnRfaWQYBiABKAkSFAoMYWlfY2VudGVyX2lkGAcgASgJEjEKDWNyZWF0ZWRfYWZ0ZXIYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjIKDmNyZWF0ZWRfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJNChBMaXN0Sm9ic1Jlc3BvbnNlEiAKBGpvYnMYASADKAsyEi55dW5oZS5qb2JzLnYxLkpvYhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiYgoQVXBkYXRlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEQoEZGVzYxgCIAEoCUgAiAEBEhUKCHByaW9yaXR5GAMgASgFSAGIAQFCBwoFX2Rlc2NCCwoJX3ByaW9yaXR5IjAKDlN0b3BKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiIQoPUGF1c2VKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSIiChBSZXN1bWVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJZChJXcml0ZU9mZkpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSDQoFcmV0cnkYBCABKAgiIgoQRGVsZXRlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiEwoRRGVsZXRlSm9iUmVzcG9uc2UiFAoSR2V0Sm9iU3RhdHNSZXF1ZXN0Ir0BChNHZXRKb2JTdGF0c1Jlc3BvbnNlEkoKDWpvYnNfYnlfc3RhdGUYASADKAsyMy55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVzcG9uc2UuSm9ic0J5U3RhdGVFbnRyeRIUCgxjb3N0X2Zlbl8yNGgYAiABKAMSEAoIcnVuc18yNGgYAyABKAMaMgoQSm9ic0J5U3RhdGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIiIKEFdhdGNoSm9ic1JlcXVlc3QSDgoGam9iX2lkGAEgASgJIjQKEVdhdGNoSm9ic1Jlc3BvbnNlEh8KA2pvYhgBIAEoCzISLnl1bmhlLmpvYnMudjEuSm9iInwKDlJlYWRMb2dSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRISCgp0YXNrX2luZGV4GAIgASgFEhUKDXJlcGxpY2FfaW5kZXgYAyABKAUSDgoGb2Zmc2V0GAQgASgDEg4KBmZvbGxvdxgFIAEoCBIPCgdhdHRlbXB0GAYgASgFIi8KD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAyr4AQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIQCgxTVEFURV9RVUVVRUQQARIUChBTVEFURV9TQ0hFRFVMSU5HEAISFQoRU1RBVEVfRElTUEFUQ0hJTkcQAxIRCg1TVEFURV9QRU5ESU5HEAQSEQoNU1RBVEVfUlVOTklORxAFEhAKDFNUQVRFX1BBVVNFRBAGEhMKD1NUQVRFX01JR1JBVElORxAHEhIKDlNUQVRFX1NUT1BQSU5HEAgSEQoNU1RBVEVfU1RPUFBFRBAJEhMKD1NUQVRFX1NVQ0NFRURFRBAKEhAKDFNUQVRFX0ZBSUxFRBALKl8KDVN1Y2Nlc3NQb2xpY3kSHgoaU1VDQ0VTU19QT0xJQ1lfVU5TUEVDSUZJRUQQABIWChJTVUNDRVNTX1BPTElDWV9BTEwQARIWChJTVUNDRVNTX1BPTElDWV9BTlkQAipfCg1GYWlsdXJlUG9saWN5Eh4KGkZBSUxVUkVfUE9MSUNZX1VOU1BFQ0lGSUVEEAASFgoSRkFJTFVSRV9QT0xJQ1lfQUxMEAESFgoSRkFJTFVSRV9QT0xJQ1lfQU5ZEAIysAsKCkpvYlNlcnZpY2USYwoJU3VibWl0Sm9iEh8ueXVuaGUuam9icy52MS5TdWJtaXRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiIYqAGQpqb2JzLndyaXRlgtPkkwINOgEqIggvdjEvam9icxJ6CgpTdWJtaXRKb2JzEiAueXVuaGUuam9icy52MS5TdWJtaXRKb2JzUmVxdWVzdBohLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9ic1Jlc3BvbnNlIieKgBkKam9icy53cml0ZYLT5JMCEzoBKiIOL3YxL2pvYnM6YmF0Y2gSYgoGR2V0Sm9iEhwueXVuaGUuam9icy52MS5HZXRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiJoqAGQlqb2JzLnJlYWSC0+STAhMSES92MS9qb2JzL3tqb2JfaWR9EmoKCExpc3RKb2JzEh4ueXVuaGUuam9icy52MS5MaXN0Sm9ic1JlcXVlc3QaHy55dW5oZS5qb2JzLnYxLkxpc3RKb2JzUmVzcG9uc2UiHYqAGQlqb2JzLnJlYWSC0+STAgoSCC92MS9qb2JzEmwKCVVwZGF0ZUpvYhIfLnl1bmhlLmpvYnMudjEuVXBkYXRlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiqKgBkKam9icy53cml0ZYLT5JMCFjoBKjIRL3YxL2pvYnMve2pvYl9pZH0SbQoHU3RvcEpvYhIdLnl1bmhlLmpvYnMudjEuU3RvcEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIvioAZCmpvYnMud3JpdGWC0+STAhs6ASoiFi92MS9qb2JzL3tqb2JfaWR9L3N0b3AScAoIUGF1c2VKb2ISHi55dW5oZS5qb2JzLnYxLlBhdXNlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjCKgBkKam9icy53cml0ZYLT5JMCHDoBKiIXL3YxL2pvYnMve2pvYl9pZH0vcGF1c2UScwoJUmVzdW1lSm9iEh8ueXVuaGUuam9icy52MS5SZXN1bWVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMYqAGQpqb2JzLndyaXRlgtPkkwIdOgEqIhgvdjEvam9icy97am9iX2lkfS9yZXN1bWUSfgoLV3JpdGVPZmZKb2ISIS55dW5oZS5qb2JzLnYxLldyaXRlT2ZmSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjiKgBkOYWRhcHRlcnMud3JpdGWC0+STAiA6ASoiGy92MS9qb2JzL3tqb2JfaWR9L3dyaXRlLW9mZhJ3CglEZWxldGVKb2ISHy55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlcXVlc3QaIC55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlc3BvbnNlIieKgBkKam9icy53cml0ZYLT5JMCEyoRL3YxL2pvYnMve2pvYl9pZH0SeAoLR2V0Sm9iU3RhdHMSIS55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVxdWVzdBoiLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXNwb25zZSIiioAZCWpvYnMucmVhZILT5JMCDxINL3YxL2pvYi1zdGF0cxJfCglXYXRjaEpvYnMSHy55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1JlcXVlc3QaIC55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1Jlc3BvbnNlIg2KgBkJam9icy5yZWFkMAESWQoHUmVhZExvZxIdLnl1bmhlLmpvYnMudjEuUmVhZExvZ1JlcXVlc3QaHi55dW5oZS5qb2JzLnYxLlJlYWRMb2dSZXNwb25zZSINioAZCWpvYnMucmVhZDABQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvam9icy92MTtqb2JzdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEicgoLQ29uc3RyYWludHMSDwoHY2VudGVycxgBIAMoCRIPCgdyZWdpb25zGAIgAygJEhoKEm1pbl9zZWN1cml0eV9ncmFkZRgDIAEoAxIRCgltYXhfcHJpY2UYBCABKAMSEgoKZXhwcmVzc2lvbhgFIAEoCSI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIj4KC1ZvbHVtZU1vdW50Eg4KBnZvbHVtZRgBIAEoCRIMCgRwYXRoGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKNBAoEVGFzaxIMCgRuYW1lGAEgASgJEg8KB2NvbW1hbmQYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkSGAoQcmVzb3VyY2Vfc3BlY19pZBgEIAEoCRIWCg5yZXBsaWNhX251bWJlchgFIAEoBRIpCgNlbnYYBiADKAsyHC55dW5oZS5qb2JzLnYxLlRhc2suRW52RW50cnkSIgoFZmlsZXMYByADKAsyEy55dW5oZS5qb2JzLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAggASgDEg8KB25ldHdvcmsYCSABKAgSLwoLY29uc3RyYWludHMYCiABKAsyGi55dW5oZS5qb2JzLnYxLkNvbnN0cmFpbnRzEhgKEGV4cGVjdGVkX3NlY29uZHMYCyABKAMSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhMKC3NjcmF0Y2hfbWliGA0gASgDEisKB3ZvbHVtZXMYFCADKAsyGi55dW5oZS5qb2JzLnYxLlZvbHVtZU1vdW50EigKBWFmdGVyGA4gAygLMhkueXVuaGUuam9icy52MS5EZXBlbmRlbmN5EhQKDG1pbl9yZXBsaWNhcxgPIAEoBRIUCgxtYXhfcmVwbGljYXMYECABKAUaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK/AQoKRGVwZW5kZW5jeRIMCgR0YXNrGAEgASgJEjYKCWNvbmRpdGlvbhgCIAEoDjIjLnl1bmhlLmpvYnMudjEuRGVwZW5kZW5jeS5Db25kaXRpb24iawoJQ29uZGl0aW9uEhkKFUNPTkRJVElPTl9VTlNQRUNJRklFRBAAEhcKE0NPTkRJVElPTl9TVUNDRUVERUQQARIVChFDT05ESVRJT05fU1RBUlRFRBACEhMKD0NPTkRJVElPTl9FTkRFRBADIl4KCVJldHJ5UnVsZRIPCgdyZWFzb25zGAEgAygJEhIKCmV4aXRfY29kZXMYAiADKAUSEwoLbWF4X3JldHJpZXMYAyABKAUSFwoPYmFja29mZl9zZWNvbmRzGAQgASgDIqoFCgdKb2JTcGVjEgwKBG5hbWUYASABKAkSDAoEZGVzYxgCIAEoCRIiCgV0YXNrcxgDIAMoCzITLnl1bmhlLmpvYnMudjEuVGFzaxIQCghwcmlvcml0eRgEIAEoBRI0Cg5zdWNjZXNzX3BvbGljeRgFIAEoDjIcLnl1bmhlLmpvYnMudjEuU3VjY2Vzc1BvbGljeRI0Cg5mYWlsdXJlX3BvbGljeRgGIAEoDjIcLnl1bmhlLmpvYnMudjEuRmFpbHVyZVBvbGljeRITCgttYXhfcmV0cmllcxgHIAEoBRIMCgRnYW5nGAggASgIEkEKDnBvbGljeV93ZWlnaHRzGAkgAygLMikueXVuaGUuam9icy52MS5Kb2JTcGVjLlBvbGljeVdlaWdodHNFbnRyeRIyCgZsYWJlbHMYCiADKAsyIi55dW5oZS5qb2JzLnYxLkpvYlNwZWMuTGFiZWxzRW50cnkSFQoNYWxsb2NhdGlvbl9pZBgLIAEoCRItCgtyZXRyeV9ydWxlcxgMIAMoCzIYLnl1bmhlLmpvYnMudjEuUmV0cnlSdWxlEhUKDXJlc3RhcnRfd2hvbGUYDSABKAgSFQoNbm9fcHJlZW1wdGlvbhgOIAEoCBIQCghuZWFyX2pvYhgPIAEoCRIuCgpub3RfYmVmb3JlGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghkZWFkbGluZRgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaNAoSUG9saWN5V2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLRAwoHUmVwbGljYRISCgp0YXNrX2luZGV4GAEgASgFEhUKDXJlcGxpY2FfaW5kZXgYAiABKAUSEgoKYXR0ZW1wdF9pZBgDIAEoCRIPCgdhdHRlbXB0GAQgASgFEiMKBXN0YXRlGAUgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIUCgxhaV9jZW50ZXJfaWQYCCABKAkSEwoLY2VudGVyX25hbWUYCSABKAkSLQoJcGxhY2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZXhpdF9jb2RlGA0gASgFEhgKEGNwdV9taWNyb3NlY29uZHMYDiABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYDyABKAMSEwoLY29zdF9taWNyb3MYECABKAMSDQoFcHJpY2UYESABKAMSDAoEbm9kZRgSIAEoCSKrBQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIkCgRzcGVjGAIgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjEhEKCXRlbmFudF9pZBgDIAEoCRIRCgl1c2VyX25hbWUYBCABKAkSFAoMY3JlYXRlZF91c2VyGAUgASgJEiMKBXN0YXRlGAYgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YByABKAkSDwoHbWVzc2FnZRgIIAEoCRIuCgpjcmVhdGVkX2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJcGxhY2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIfChdzY2hlZHVsaW5nX21pY3Jvc2Vjb25kcxgNIAEoAxIWCg5yZXBsaWNhc190b3RhbBgOIAEoBRIYChByZXBsaWNhc19ydW5uaW5nGA8gASgFEhoKEnJlcGxpY2FzX3N1Y2NlZWRlZBgQIAEoBRIXCg9yZXBsaWNhc19mYWlsZWQYESABKAUSGAoQcmVwbGljYXNfc3RvcHBlZBgSIAEoBRIoCghyZXBsaWNhcxgTIAMoCzIWLnl1bmhlLmpvYnMudjEuUmVwbGljYRIQCghjb3N0X2ZlbhgUIAEoAxISCgpjZW50ZXJfaWRzGBUgAygJEg8KB3ZlcnNpb24YFiABKAMSEwoLcGF1c2VfYXNrZWQYFyABKAgSFwoPcmVwbGljYXNfcGF1c2VkGBggASgFIksKEFN1Ym1pdEpvYlJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIjCgNqb2IYAiABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMiTQoRU3VibWl0Sm9ic1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIkCgRqb2JzGAIgAygLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIiUKElN1Ym1pdEpvYnNSZXNwb25zZRIPCgdqb2JfaWRzGAEgAygJIjUKDlBsYW5Kb2JSZXF1ZXN0EiMKA2pvYhgBIAEoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYyLpAQoPUGxhbkpvYlJlc3BvbnNlEi8KCWRlY2lzaW9ucxgBIAMoCzIcLnl1bmhlLnNjaGVkdWxlci52MS5EZWNpc2lvbhInCgV3YWl0cxgCIAMoCzIYLnl1bmhlLnNjaGVkdWxlci52MS5XYWl0EjMKD2VzdGltYXRlZF9zdGFydBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOZXN0aW1hdGVfYmFzaXMYBCABKAkSFwoPcmVwbGljYXNfcGxhY2VkGAUgASgFEhYKDnJlcGxpY2FzX3RvdGFsGAYgASgFIkcKD1NjYWxlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDAoEdGFzaxgCIAEoCRIWCg5yZXBsaWNhX251bWJlchgDIAEoBSJJChFQcmVlbXB0Sm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhQKDGFpX2NlbnRlcl9pZBgDIAEoCSIfCg1HZXRKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSKPAgoPTGlzdEpvYnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEiQKBnN0YXRlcxgDIAMoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDAoEbmFtZRgEIAEoCRIRCgl1c2VyX25hbWUYBSABKAkSEQoJdGVuYW50X2lkGAYgASgJEhQKDGFpX2NlbnRlcl9pZBgHIAEoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiTQoQTGlzdEpvYnNSZXNwb25zZRIgCgRqb2JzGAEgAygLMhIueXVuaGUuam9icy52MS5Kb2ISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKEFVwZGF0ZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhEKBGRlc2MYAiABKAlIAIgBARIVCghwcmlvcml0eRgDIAEoBUgBiAEBQgcKBV9kZXNjQgsKCV9wcmlvcml0eSIwCg5TdG9wSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIiEKD1BhdXNlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiIgoQUmVzdW1lSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiWQoSV3JpdGVPZmZKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSFAoMYWlfY2VudGVyX2lkGAMgASgJEg0KBXJldHJ5GAQgASgIIiIKEERlbGV0ZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIhMKEURlbGV0ZUpvYlJlc3BvbnNlIhQKEkdldEpvYlN0YXRzUmVxdWVzdCK9AQoTR2V0Sm9iU3RhdHNSZXNwb25zZRJKCg1qb2JzX2J5X3N0YXRlGAEgAygLMjMueXVuaGUuam9icy52MS5HZXRKb2JTdGF0c1Jlc3BvbnNlLkpvYnNCeVN0YXRlRW50cnkSFAoMY29zdF9mZW5fMjRoGAIgASgDEhAKCHJ1bnNfMjRoGAMgASgDGjIKEEpvYnNCeVN0YXRlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASIiChBXYXRjaEpvYnNSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSI0ChFXYXRjaEpvYnNSZXNwb25zZRIfCgNqb2IYASABKAsyEi55dW5oZS5qb2JzLnYxLkpvYiJ8Cg5SZWFkTG9nUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEgoKdGFza19pbmRleBgCIAEoBRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg4KBm9mZnNldBgEIAEoAxIOCgZmb2xsb3cYBSABKAgSDwoHYXR0ZW1wdBgGIAEoBSIvCg9SZWFkTG9nUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIOCgZvZmZzZXQYAiABKAMq+AEKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEAoMU1RBVEVfUVVFVUVEEAESFAoQU1RBVEVfU0NIRURVTElORxACEhUKEVNUQVRFX0RJU1BBVENISU5HEAMSEQoNU1RBVEVfUEVORElORxAEEhEKDVNUQVRFX1JVTk5JTkcQBRIQCgxTVEFURV9QQVVTRUQQBhITCg9TVEFURV9NSUdSQVRJTkcQBxISCg5TVEFURV9TVE9QUElORxAIEhEKDVNUQVRFX1NUT1BQRUQQCRITCg9TVEFURV9TVUNDRUVERUQQChIQCgxTVEFURV9GQUlMRUQQCypfCg1TdWNjZXNzUG9saWN5Eh4KGlNVQ0NFU1NfUE9MSUNZX1VOU1BFQ0lGSUVEEAASFgoSU1VDQ0VTU19QT0xJQ1lfQUxMEAESFgoSU1VDQ0VTU19QT0xJQ1lfQU5ZEAIqXwoNRmFpbHVyZVBvbGljeRIeChpGQUlMVVJFX1BPTElDWV9VTlNQRUNJRklFRBAAEhYKEkZBSUxVUkVfUE9MSUNZX0FMTBABEhYKEkZBSUxVUkVfUE9MSUNZX0FOWRACMpEOCgpKb2JTZXJ2aWNlEmMKCVN1Ym1pdEpvYhIfLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiGKgBkKam9icy53cml0ZYLT5JMCDToBKiIIL3YxL2pvYnMSegoKU3VibWl0Sm9icxIgLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9ic1JlcXVlc3QaIS55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYnNSZXNwb25zZSInioAZCmpvYnMud3JpdGWC0+STAhM6ASoiDi92MS9qb2JzOmJhdGNoEnAKB1BsYW5Kb2ISHS55dW5oZS5qb2JzLnYxLlBsYW5Kb2JSZXF1ZXN0Gh4ueXVuaGUuam9icy52MS5QbGFuSm9iUmVzcG9uc2UiJoqAGQpqb2JzLndyaXRlgtPkkwISOgEqIg0vdjEvam9iczpwbGFuEmIKBkdldEpvYhIcLnl1bmhlLmpvYnMudjEuR2V0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiaKgBkJam9icy5yZWFkgtPkkwITEhEvdjEvam9icy97am9iX2lkfRJqCghMaXN0Sm9icxIeLnl1bmhlLmpvYnMudjEuTGlzdEpvYnNSZXF1ZXN0Gh8ueXVuaGUuam9icy52MS5MaXN0Sm9ic1Jlc3BvbnNlIh2KgBkJam9icy5yZWFkgtPkkwIKEggvdjEvam9icxJsCglVcGRhdGVKb2ISHy55dW5oZS5qb2JzLnYxLlVwZGF0ZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIqioAZCmpvYnMud3JpdGWC0+STAhY6ASoyES92MS9qb2JzL3tqb2JfaWR9Em0KB1N0b3BKb2ISHS55dW5oZS5qb2JzLnYxLlN0b3BKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiL4qAGQpqb2JzLndyaXRlgtPkkwIbOgEqIhYvdjEvam9icy97am9iX2lkfS9zdG9wEnAKCFNjYWxlSm9iEh4ueXVuaGUuam9icy52MS5TY2FsZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIwioAZCmpvYnMud3JpdGWC0+STAhw6ASoiFy92MS9qb2JzL3tqb2JfaWR9L3NjYWxlEnsKClByZWVtcHRKb2ISIC55dW5oZS5qb2JzLnYxLlByZWVtcHRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiN4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAh46ASoiGS92MS9qb2JzL3tqb2JfaWR9L3ByZWVtcHQScAoIUGF1c2VKb2ISHi55dW5oZS5qb2JzLnYxLlBhdXNlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjCKgBkKam9icy53cml0ZYLT5JMCHDoBKiIXL3YxL2pvYnMve2pvYl9pZH0vcGF1c2UScwoJUmVzdW1lSm9iEh8ueXVuaGUuam9icy52MS5SZXN1bWVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMYqAGQpqb2JzLndyaXRlgtPkkwIdOgEqIhgvdjEvam9icy97am9iX2lkfS9yZXN1bWUSfgoLV3JpdGVPZmZKb2ISIS55dW5oZS5qb2JzLnYxLldyaXRlT2ZmSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjiKgBkOYWRhcHRlcnMud3JpdGWC0+STAiA6ASoiGy92MS9qb2JzL3tqb2JfaWR9L3dyaXRlLW9mZhJ3CglEZWxldGVKb2ISHy55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlcXVlc3QaIC55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlc3BvbnNlIieKgBkKam9icy53cml0ZYLT5JMCEyoRL3YxL2pvYnMve2pvYl9pZH0SeAoLR2V0Sm9iU3RhdHMSIS55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVxdWVzdBoiLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXNwb25zZSIiioAZCWpvYnMucmVhZILT5JMCDxINL3YxL2pvYi1zdGF0cxJfCglXYXRjaEpvYnMSHy55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1JlcXVlc3QaIC55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1Jlc3BvbnNlIg2KgBkJam9icy5yZWFkMAESWQoHUmVhZExvZxIdLnl1bmhlLmpvYnMudjEuUmVhZExvZ1JlcXVlc3QaHi55dW5oZS5qb2JzLnYxLlJlYWRMb2dSZXNwb25zZSINioAZCWpvYnMucmVhZDABQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvam9icy92MTtqb2JzdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options, file_yunhe_scheduler_v1_scheduler]);
 
 /**
  * Where a task may run. Empty fields do not constrain.
@@ -104,6 +106,44 @@ export type File = Message<"yunhe.jobs.v1.File"> & {
  */
 export const FileSchema: GenMessage<File> = /*@__PURE__*/
   messageDesc(file_yunhe_jobs_v1_jobs, 1);
+
+/**
+ * A volume that a task's command finds.
+ *
+ * @generated from message yunhe.jobs.v1.VolumeMount
+ */
+export type VolumeMount = Message<"yunhe.jobs.v1.VolumeMount"> & {
+  /**
+   * ID or name of a volume of the caller's tenant that is not being deleted.
+   *
+   * @generated from field: string volume = 1;
+   */
+  volume: string;
+
+  /**
+   * Where: absolute, without "." and "..", at most 255 bytes, and not below
+   * what belongs to the system (/bin /boot /dev /etc /lib /proc /run /sbin /sys
+   * /tmp /usr /var) nor the working directory itself. Not below the path of
+   * another volume of the task.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+
+  /**
+   * The command cannot change what is in it.
+   *
+   * @generated from field: bool read_only = 3;
+   */
+  readOnly: boolean;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.VolumeMount.
+ * Use `create(VolumeMountSchema)` to create a new message.
+ */
+export const VolumeMountSchema: GenMessage<VolumeMount> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 2);
 
 /**
  * A task of a job: what runs, on what, how often (Table 8).
@@ -201,6 +241,38 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
    * @generated from field: int64 scratch_mib = 13;
    */
   scratchMib: bigint;
+
+  /**
+   * Volumes the command finds, at most 16. They must all be at one center: the
+   * task runs there and nowhere else.
+   *
+   * @generated from field: repeated yunhe.jobs.v1.VolumeMount volumes = 20;
+   */
+  volumes: VolumeMount[];
+
+  /**
+   * Tasks of this job that must have come so far before replicas of this one
+   * are placed. At most 32; not in a circle. If one of them cannot come so far
+   * any more, the replicas of this task never run and count as stopped.
+   *
+   * @generated from field: repeated yunhe.jobs.v1.Dependency after = 14;
+   */
+  after: Dependency[];
+
+  /**
+   * How few replicas ScaleJob may leave; 0 means 1.
+   *
+   * @generated from field: int32 min_replicas = 15;
+   */
+  minReplicas: number;
+
+  /**
+   * How many replicas ScaleJob may make of it, at most 10000; 0: the task
+   * cannot be scaled.
+   *
+   * @generated from field: int32 max_replicas = 16;
+   */
+  maxReplicas: number;
 };
 
 /**
@@ -208,7 +280,119 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
  * Use `create(TaskSchema)` to create a new message.
  */
 export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 2);
+  messageDesc(file_yunhe_jobs_v1_jobs, 3);
+
+/**
+ * What another task of the job must have reached.
+ *
+ * @generated from message yunhe.jobs.v1.Dependency
+ */
+export type Dependency = Message<"yunhe.jobs.v1.Dependency"> & {
+  /**
+   * Name of the task.
+   *
+   * @generated from field: string task = 1;
+   */
+  task: string;
+
+  /**
+   * @generated from field: yunhe.jobs.v1.Dependency.Condition condition = 2;
+   */
+  condition: Dependency_Condition;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.Dependency.
+ * Use `create(DependencySchema)` to create a new message.
+ */
+export const DependencySchema: GenMessage<Dependency> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 4);
+
+/**
+ * When a task has come far enough.
+ *
+ * @generated from enum yunhe.jobs.v1.Dependency.Condition
+ */
+export enum Dependency_Condition {
+  /**
+   * Same as SUCCEEDED.
+   *
+   * @generated from enum value: CONDITION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * All its replicas succeeded.
+   *
+   * @generated from enum value: CONDITION_SUCCEEDED = 1;
+   */
+  SUCCEEDED = 1,
+
+  /**
+   * All its replicas have started a first time.
+   *
+   * @generated from enum value: CONDITION_STARTED = 2;
+   */
+  STARTED = 2,
+
+  /**
+   * All its replicas have ended for good, however they did.
+   *
+   * @generated from enum value: CONDITION_ENDED = 3;
+   */
+  ENDED = 3,
+}
+
+/**
+ * Describes the enum yunhe.jobs.v1.Dependency.Condition.
+ */
+export const Dependency_ConditionSchema: GenEnum<Dependency_Condition> = /*@__PURE__*/
+  enumDesc(file_yunhe_jobs_v1_jobs, 4, 0);
+
+/**
+ * How often a replica is run again after certain failures.
+ *
+ * @generated from message yunhe.jobs.v1.RetryRule
+ */
+export type RetryRule = Message<"yunhe.jobs.v1.RetryRule"> & {
+  /**
+   * The failures it is for, as in Replica.reason: "exit", "oom", "wall_time",
+   * "lost", "refused", "reclaimed", ... At most 16. Empty: any.
+   *
+   * @generated from field: repeated string reasons = 1;
+   */
+  reasons: string[];
+
+  /**
+   * With these exit codes only, 0 to 255, at most 64. Empty: any.
+   *
+   * @generated from field: repeated int32 exit_codes = 2;
+   */
+  exitCodes: number[];
+
+  /**
+   * How many of a replica's failures of this kind are followed by another run,
+   * 0 to 100; 0 means none.
+   *
+   * @generated from field: int32 max_retries = 3;
+   */
+  maxRetries: number;
+
+  /**
+   * Seconds before it is placed again, doubled with each failure of this kind
+   * up to a day; at most 86400.
+   *
+   * @generated from field: int64 backoff_seconds = 4;
+   */
+  backoffSeconds: bigint;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.RetryRule.
+ * Use `create(RetryRuleSchema)` to create a new message.
+ */
+export const RetryRuleSchema: GenMessage<RetryRule> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 5);
 
 /**
  * What a user asks for.
@@ -290,6 +474,53 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
    * @generated from field: string allocation_id = 11;
    */
   allocationId: string;
+
+  /**
+   * The first rule that fits a failure says whether the replica is run again;
+   * max_retries is for failures that none fits. At most 32.
+   *
+   * @generated from field: repeated yunhe.jobs.v1.RetryRule retry_rules = 12;
+   */
+  retryRules: RetryRule[];
+
+  /**
+   * When a replica is run again, all others that are placed are stopped and
+   * run again with it, together: for gangs, which cannot go on without a
+   * member. That of the others uses up no retry. Only with gang.
+   *
+   * @generated from field: bool restart_whole = 13;
+   */
+  restartWhole: boolean;
+
+  /**
+   * Its runs are never taken back for other work.
+   *
+   * @generated from field: bool no_preemption = 14;
+   */
+  noPreemption: boolean;
+
+  /**
+   * Runs at the centers where this job's replicas ran last or run, which must
+   * be of the same tenant; while that has no place, this waits.
+   *
+   * @generated from field: string near_job = 15;
+   */
+  nearJob: string;
+
+  /**
+   * Not placed before then.
+   *
+   * @generated from field: google.protobuf.Timestamp not_before = 16;
+   */
+  notBefore?: Timestamp | undefined;
+
+  /**
+   * When it should have ended: it is placed earlier than others of its
+   * priority. Nothing is stopped when it has passed.
+   *
+   * @generated from field: google.protobuf.Timestamp deadline = 17;
+   */
+  deadline?: Timestamp | undefined;
 };
 
 /**
@@ -297,7 +528,7 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
  * Use `create(JobSpecSchema)` to create a new message.
  */
 export const JobSpecSchema: GenMessage<JobSpec> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 3);
+  messageDesc(file_yunhe_jobs_v1_jobs, 6);
 
 /**
  * One run of a replica.
@@ -427,7 +658,7 @@ export type Replica = Message<"yunhe.jobs.v1.Replica"> & {
  * Use `create(ReplicaSchema)` to create a new message.
  */
 export const ReplicaSchema: GenMessage<Replica> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 4);
+  messageDesc(file_yunhe_jobs_v1_jobs, 7);
 
 /**
  * A job as stored.
@@ -593,7 +824,7 @@ export type Job = Message<"yunhe.jobs.v1.Job"> & {
  * Use `create(JobSchema)` to create a new message.
  */
 export const JobSchema: GenMessage<Job> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 5);
+  messageDesc(file_yunhe_jobs_v1_jobs, 8);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobRequest
@@ -618,7 +849,7 @@ export type SubmitJobRequest = Message<"yunhe.jobs.v1.SubmitJobRequest"> & {
  * Use `create(SubmitJobRequestSchema)` to create a new message.
  */
 export const SubmitJobRequestSchema: GenMessage<SubmitJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 6);
+  messageDesc(file_yunhe_jobs_v1_jobs, 9);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsRequest
@@ -644,7 +875,7 @@ export type SubmitJobsRequest = Message<"yunhe.jobs.v1.SubmitJobsRequest"> & {
  * Use `create(SubmitJobsRequestSchema)` to create a new message.
  */
 export const SubmitJobsRequestSchema: GenMessage<SubmitJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 7);
+  messageDesc(file_yunhe_jobs_v1_jobs, 10);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsResponse
@@ -663,7 +894,141 @@ export type SubmitJobsResponse = Message<"yunhe.jobs.v1.SubmitJobsResponse"> & {
  * Use `create(SubmitJobsResponseSchema)` to create a new message.
  */
 export const SubmitJobsResponseSchema: GenMessage<SubmitJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 8);
+  messageDesc(file_yunhe_jobs_v1_jobs, 11);
+
+/**
+ * @generated from message yunhe.jobs.v1.PlanJobRequest
+ */
+export type PlanJobRequest = Message<"yunhe.jobs.v1.PlanJobRequest"> & {
+  /**
+   * @generated from field: yunhe.jobs.v1.JobSpec job = 1;
+   */
+  job?: JobSpec | undefined;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.PlanJobRequest.
+ * Use `create(PlanJobRequestSchema)` to create a new message.
+ */
+export const PlanJobRequestSchema: GenMessage<PlanJobRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 12);
+
+/**
+ * @generated from message yunhe.jobs.v1.PlanJobResponse
+ */
+export type PlanJobResponse = Message<"yunhe.jobs.v1.PlanJobResponse"> & {
+  /**
+   * One per replica, by task and replica: where it would go with its score
+   * table, or why it would wait. At most the first 1000.
+   *
+   * @generated from field: repeated yunhe.scheduler.v1.Decision decisions = 1;
+   */
+  decisions: Decision[];
+
+  /**
+   * What would hold replicas back; empty if all would be placed at once.
+   *
+   * @generated from field: repeated yunhe.scheduler.v1.Wait waits = 2;
+   */
+  waits: Wait[];
+
+  /**
+   * When the first replica would start; unset: nobody can say.
+   *
+   * @generated from field: google.protobuf.Timestamp estimated_start = 3;
+   */
+  estimatedStart?: Timestamp | undefined;
+
+  /**
+   * What the estimate rests on, one sentence.
+   *
+   * @generated from field: string estimate_basis = 4;
+   */
+  estimateBasis: string;
+
+  /**
+   * Replicas that would be placed at once.
+   *
+   * @generated from field: int32 replicas_placed = 5;
+   */
+  replicasPlaced: number;
+
+  /**
+   * Replicas in all.
+   *
+   * @generated from field: int32 replicas_total = 6;
+   */
+  replicasTotal: number;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.PlanJobResponse.
+ * Use `create(PlanJobResponseSchema)` to create a new message.
+ */
+export const PlanJobResponseSchema: GenMessage<PlanJobResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 13);
+
+/**
+ * @generated from message yunhe.jobs.v1.ScaleJobRequest
+ */
+export type ScaleJobRequest = Message<"yunhe.jobs.v1.ScaleJobRequest"> & {
+  /**
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * Name of the task.
+   *
+   * @generated from field: string task = 2;
+   */
+  task: string;
+
+  /**
+   * How many replicas it shall have.
+   *
+   * @generated from field: int32 replica_number = 3;
+   */
+  replicaNumber: number;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.ScaleJobRequest.
+ * Use `create(ScaleJobRequestSchema)` to create a new message.
+ */
+export const ScaleJobRequestSchema: GenMessage<ScaleJobRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 14);
+
+/**
+ * @generated from message yunhe.jobs.v1.PreemptJobRequest
+ */
+export type PreemptJobRequest = Message<"yunhe.jobs.v1.PreemptJobRequest"> & {
+  /**
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * Shown with the runs, less than 128 bytes.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * Only runs at this center; empty means at every center.
+   *
+   * @generated from field: string ai_center_id = 3;
+   */
+  aiCenterId: string;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.PreemptJobRequest.
+ * Use `create(PreemptJobRequestSchema)` to create a new message.
+ */
+export const PreemptJobRequestSchema: GenMessage<PreemptJobRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 15);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobRequest
@@ -680,7 +1045,7 @@ export type GetJobRequest = Message<"yunhe.jobs.v1.GetJobRequest"> & {
  * Use `create(GetJobRequestSchema)` to create a new message.
  */
 export const GetJobRequestSchema: GenMessage<GetJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 9);
+  messageDesc(file_yunhe_jobs_v1_jobs, 16);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsRequest
@@ -747,7 +1112,7 @@ export type ListJobsRequest = Message<"yunhe.jobs.v1.ListJobsRequest"> & {
  * Use `create(ListJobsRequestSchema)` to create a new message.
  */
 export const ListJobsRequestSchema: GenMessage<ListJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 10);
+  messageDesc(file_yunhe_jobs_v1_jobs, 17);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsResponse
@@ -771,7 +1136,7 @@ export type ListJobsResponse = Message<"yunhe.jobs.v1.ListJobsResponse"> & {
  * Use `create(ListJobsResponseSchema)` to create a new message.
  */
 export const ListJobsResponseSchema: GenMessage<ListJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 11);
+  messageDesc(file_yunhe_jobs_v1_jobs, 18);
 
 /**
  * @generated from message yunhe.jobs.v1.UpdateJobRequest
@@ -798,7 +1163,7 @@ export type UpdateJobRequest = Message<"yunhe.jobs.v1.UpdateJobRequest"> & {
  * Use `create(UpdateJobRequestSchema)` to create a new message.
  */
 export const UpdateJobRequestSchema: GenMessage<UpdateJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 12);
+  messageDesc(file_yunhe_jobs_v1_jobs, 19);
 
 /**
  * @generated from message yunhe.jobs.v1.StopJobRequest
@@ -822,7 +1187,7 @@ export type StopJobRequest = Message<"yunhe.jobs.v1.StopJobRequest"> & {
  * Use `create(StopJobRequestSchema)` to create a new message.
  */
 export const StopJobRequestSchema: GenMessage<StopJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 13);
+  messageDesc(file_yunhe_jobs_v1_jobs, 20);
 
 /**
  * @generated from message yunhe.jobs.v1.PauseJobRequest
@@ -839,7 +1204,7 @@ export type PauseJobRequest = Message<"yunhe.jobs.v1.PauseJobRequest"> & {
  * Use `create(PauseJobRequestSchema)` to create a new message.
  */
 export const PauseJobRequestSchema: GenMessage<PauseJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 14);
+  messageDesc(file_yunhe_jobs_v1_jobs, 21);
 
 /**
  * @generated from message yunhe.jobs.v1.ResumeJobRequest
@@ -856,7 +1221,7 @@ export type ResumeJobRequest = Message<"yunhe.jobs.v1.ResumeJobRequest"> & {
  * Use `create(ResumeJobRequestSchema)` to create a new message.
  */
 export const ResumeJobRequestSchema: GenMessage<ResumeJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 15);
+  messageDesc(file_yunhe_jobs_v1_jobs, 22);
 
 /**
  * @generated from message yunhe.jobs.v1.WriteOffJobRequest
@@ -896,7 +1261,7 @@ export type WriteOffJobRequest = Message<"yunhe.jobs.v1.WriteOffJobRequest"> & {
  * Use `create(WriteOffJobRequestSchema)` to create a new message.
  */
 export const WriteOffJobRequestSchema: GenMessage<WriteOffJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 16);
+  messageDesc(file_yunhe_jobs_v1_jobs, 23);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobRequest
@@ -913,7 +1278,7 @@ export type DeleteJobRequest = Message<"yunhe.jobs.v1.DeleteJobRequest"> & {
  * Use `create(DeleteJobRequestSchema)` to create a new message.
  */
 export const DeleteJobRequestSchema: GenMessage<DeleteJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 17);
+  messageDesc(file_yunhe_jobs_v1_jobs, 24);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobResponse
@@ -926,7 +1291,7 @@ export type DeleteJobResponse = Message<"yunhe.jobs.v1.DeleteJobResponse"> & {
  * Use `create(DeleteJobResponseSchema)` to create a new message.
  */
 export const DeleteJobResponseSchema: GenMessage<DeleteJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 18);
+  messageDesc(file_yunhe_jobs_v1_jobs, 25);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsRequest
@@ -939,7 +1304,7 @@ export type GetJobStatsRequest = Message<"yunhe.jobs.v1.GetJobStatsRequest"> & {
  * Use `create(GetJobStatsRequestSchema)` to create a new message.
  */
 export const GetJobStatsRequestSchema: GenMessage<GetJobStatsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 19);
+  messageDesc(file_yunhe_jobs_v1_jobs, 26);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsResponse
@@ -972,7 +1337,7 @@ export type GetJobStatsResponse = Message<"yunhe.jobs.v1.GetJobStatsResponse"> &
  * Use `create(GetJobStatsResponseSchema)` to create a new message.
  */
 export const GetJobStatsResponseSchema: GenMessage<GetJobStatsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 20);
+  messageDesc(file_yunhe_jobs_v1_jobs, 27);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsRequest
@@ -991,7 +1356,7 @@ export type WatchJobsRequest = Message<"yunhe.jobs.v1.WatchJobsRequest"> & {
  * Use `create(WatchJobsRequestSchema)` to create a new message.
  */
 export const WatchJobsRequestSchema: GenMessage<WatchJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 21);
+  messageDesc(file_yunhe_jobs_v1_jobs, 28);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsResponse
@@ -1008,7 +1373,7 @@ export type WatchJobsResponse = Message<"yunhe.jobs.v1.WatchJobsResponse"> & {
  * Use `create(WatchJobsResponseSchema)` to create a new message.
  */
 export const WatchJobsResponseSchema: GenMessage<WatchJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 22);
+  messageDesc(file_yunhe_jobs_v1_jobs, 29);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogRequest
@@ -1056,7 +1421,7 @@ export type ReadLogRequest = Message<"yunhe.jobs.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 23);
+  messageDesc(file_yunhe_jobs_v1_jobs, 30);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogResponse
@@ -1080,7 +1445,7 @@ export type ReadLogResponse = Message<"yunhe.jobs.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 24);
+  messageDesc(file_yunhe_jobs_v1_jobs, 31);
 
 /**
  * The life of a job and of a replica.
@@ -1264,6 +1629,18 @@ export const JobService: GenService<{
     output: typeof SubmitJobsResponseSchema;
   },
   /**
+   * Says what would become of a job if it were submitted now, storing nothing:
+   * the same checks, then where each replica would go and why, or what it would
+   * wait for.
+   *
+   * @generated from rpc yunhe.jobs.v1.JobService.PlanJob
+   */
+  planJob: {
+    methodKind: "unary";
+    input: typeof PlanJobRequestSchema;
+    output: typeof PlanJobResponseSchema;
+  },
+  /**
    * One job with its tasks and replicas.
    *
    * @generated from rpc yunhe.jobs.v1.JobService.GetJob
@@ -1303,6 +1680,34 @@ export const JobService: GenService<{
   stopJob: {
     methodKind: "unary";
     input: typeof StopJobRequestSchema;
+    output: typeof JobSchema;
+  },
+  /**
+   * Sets how many replicas a task has, within its min_replicas and
+   * max_replicas. More are placed as room allows; fewer stop those with the
+   * highest indices, which end with the reason "scaled_in" and count no more.
+   * Fails with CONFLICT if the job is ending or has ended. The number it has
+   * already changes nothing.
+   *
+   * @generated from rpc yunhe.jobs.v1.JobService.ScaleJob
+   */
+  scaleJob: {
+    methodKind: "unary";
+    input: typeof ScaleJobRequestSchema;
+    output: typeof JobSchema;
+  },
+  /**
+   * Takes a job's runs back for other work: each gets SIGTERM and, after its
+   * grace period, SIGKILL, ends with the reason "preempted" and is put in the
+   * queue again at once, which uses up no retry. Fails with CONFLICT if the job
+   * says no_preemption, is ending or has ended. One without runs is answered as
+   * it is.
+   *
+   * @generated from rpc yunhe.jobs.v1.JobService.PreemptJob
+   */
+  preemptJob: {
+    methodKind: "unary";
+    input: typeof PreemptJobRequestSchema;
     output: typeof JobSchema;
   },
   /**

@@ -4,8 +4,8 @@
 
 // Package yunhe.scheduler.v1 shows and steers how work is placed.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/scheduler/v1/scheduler.proto.
  */
 export const file_yunhe_scheduler_v1_scheduler: GenFile = /*@__PURE__*/
-  fileDesc("CiJ5dW5oZS9zY2hlZHVsZXIvdjEvc2NoZWR1bGVyLnByb3RvEhJ5dW5oZS5zY2hlZHVsZXIudjEiWgoGUG9saWN5EhEKCXBvbGljeV9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCgh0aXRsZV96aBgDIAEoCRILCgNkb2MYBCABKAkSDwoHZmFjdG9ycxgFIAMoCSK4AQoJUG9saWN5U2V0EjsKB3dlaWdodHMYASADKAsyKi55dW5oZS5zY2hlZHVsZXIudjEuUG9saWN5U2V0LldlaWdodHNFbnRyeRIOCgZwcmVzZXQYAiABKAkSLgoKdXBkYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMV2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEigAEKBlByZXNldBIMCgRuYW1lGAEgASgJEjgKB3dlaWdodHMYAiADKAsyJy55dW5oZS5zY2hlZHVsZXIudjEuUHJlc2V0LldlaWdodHNFbnRyeRouCgxXZWlnaHRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIVChNMaXN0UG9saWNpZXNSZXF1ZXN0InEKFExpc3RQb2xpY2llc1Jlc3BvbnNlEiwKCHBvbGljaWVzGAEgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeRIrCgdwcmVzZXRzGAIgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlByZXNldCIVChNHZXRQb2xpY3lTZXRSZXF1ZXN0IkgKE1NldFBvbGljeVNldFJlcXVlc3QSMQoKcG9saWN5X3NldBgBIAEoCzIdLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiTQoSU2NvcmVDZW50ZXJSZXF1ZXN0EhEKCXBvbGljeV9pZBgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGam9iX2lkGAMgASgJIiQKE1Njb3JlQ2VudGVyUmVzcG9uc2USDQoFc2NvcmUYASABKAUiUQoVRXZhbHVhdGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRISCgpwb2xpY3lfaWRzGAIgAygJEg4KBnNjb3JlcxgDIAMoBSInChZFdmFsdWF0ZUNlbnRlclJlc3BvbnNlEg0KBXNjb3JlGAEgASgFIl8KC1BvbGljeVNjb3JlEhEKCXBvbGljeV9pZBgBIAEoCRINCgVzY29yZRgCIAEoBRIOCgZ3ZWlnaHQYAyABKAESEAoId2VpZ2h0ZWQYBCABKAESDAoEZmFjdBgFIAEoCSLUAQoOQ2FuZGlkYXRlU2NvcmUSFAoMYWlfY2VudGVyX2lkGAEgASgJEhMKC2NlbnRlcl9uYW1lGAIgASgJEhYKDmZpbHRlcl9yZWFzb25zGAMgAygJEi8KBnNjb3JlcxgEIAMoCzIfLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTY29yZRITCgtmaW5hbF9zY29yZRgFIAEoARIbChNmaW5hbF9zY29yZV9yb3VuZGVkGAYgASgFEgwKBHJhbmsYByABKAUSDgoGY2hvc2VuGAggASgIIugBCghEZWNpc2lvbhISCgp0YXNrX2luZGV4GAEgASgFEhEKCXRhc2tfbmFtZRgCIAEoCRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg8KB2F0dGVtcHQYBCABKAUSLgoKZGVjaWRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFAoMYWlfY2VudGVyX2lkGAYgASgJEjYKCmNhbmRpZGF0ZXMYByADKAsyIi55dW5oZS5zY2hlZHVsZXIudjEuQ2FuZGlkYXRlU2NvcmUSDwoHc3VtbWFyeRgIIAEoCSIjChFFeHBsYWluSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiVQoSRXhwbGFpbkpvYlJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIvCglkZWNpc2lvbnMYAiADKAsyHC55dW5oZS5zY2hlZHVsZXIudjEuRGVjaXNpb24iGwoZR2V0U2NoZWR1bGluZ1N0YXRzUmVxdWVzdCLJAQoaR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2USFgoOam9ic19zY2hlZHVsZWQYASABKAMSGgoSdG90YWxfbWljcm9zZWNvbmRzGAIgASgDEh0KFXRocm91Z2hwdXRfcGVyX3NlY29uZBgDIAEoARIjChtzY2hlZHVsaW5nX3A1MF9taWNyb3NlY29uZHMYBCABKAMSIwobc2NoZWR1bGluZ19wOTlfbWljcm9zZWNvbmRzGAUgASgDEg4KBnF1ZXVlZBgGIAEoAzKwCAoQU2NoZWR1bGVyU2VydmljZRKJAQoMTGlzdFBvbGljaWVzEicueXVuaGUuc2NoZWR1bGVyLnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaKC55dW5oZS5zY2hlZHVsZXIudjEuTGlzdFBvbGljaWVzUmVzcG9uc2UiJoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCDhIML3YxL3BvbGljaWVzEoABCgxHZXRQb2xpY3lTZXQSJy55dW5oZS5zY2hlZHVsZXIudjEuR2V0UG9saWN5U2V0UmVxdWVzdBodLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiKIqAGQ5zY2hlZHVsZXIucmVhZILT5JMCEBIOL3YxL3BvbGljeS1zZXQSjQEKDFNldFBvbGljeVNldBInLnl1bmhlLnNjaGVkdWxlci52MS5TZXRQb2xpY3lTZXRSZXF1ZXN0Gh0ueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeVNldCI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHDoKcG9saWN5X3NldBoOL3YxL3BvbGljeS1zZXQSpwEKC1Njb3JlQ2VudGVyEiYueXVuaGUuc2NoZWR1bGVyLnYxLlNjb3JlQ2VudGVyUmVxdWVzdBonLnl1bmhlLnNjaGVkdWxlci52MS5TY29yZUNlbnRlclJlc3BvbnNlIkeKgBkOc2NoZWR1bGVyLnJlYWSC0+STAi8SLS92MS9wb2xpY2llcy97cG9saWN5X2lkfS9zY29yZS97YWlfY2VudGVyX2lkfRKeAQoORXZhbHVhdGVDZW50ZXISKS55dW5oZS5zY2hlZHVsZXIudjEuRXZhbHVhdGVDZW50ZXJSZXF1ZXN0GioueXVuaGUuc2NoZWR1bGVyLnYxLkV2YWx1YXRlQ2VudGVyUmVzcG9uc2UiNYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCHRIbL3YxL2V2YWx1YXRlL3thaV9jZW50ZXJfaWR9EosBCgpFeHBsYWluSm9iEiUueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXF1ZXN0GiYueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXNwb25zZSIuioAZCWpvYnMucmVhZILT5JMCGxIZL3YxL2pvYnMve2pvYl9pZH0vZXhwbGFpbhKjAQoSR2V0U2NoZWR1bGluZ1N0YXRzEi0ueXVuaGUuc2NoZWR1bGVyLnYxLkdldFNjaGVkdWxpbmdTdGF0c1JlcXVlc3QaLi55dW5oZS5zY2hlZHVsZXIudjEuR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2UiLoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCFhIUL3YxL3NjaGVkdWxpbmctc3RhdHNCNFoyeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9zY2hlZHVsZXIvdjE7c2NoZWR1bGVydjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("CiJ5dW5oZS9zY2hlZHVsZXIvdjEvc2NoZWR1bGVyLnByb3RvEhJ5dW5oZS5zY2hlZHVsZXIudjEiWgoGUG9saWN5EhEKCXBvbGljeV9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCgh0aXRsZV96aBgDIAEoCRILCgNkb2MYBCABKAkSDwoHZmFjdG9ycxgFIAMoCSK4AQoJUG9saWN5U2V0EjsKB3dlaWdodHMYASADKAsyKi55dW5oZS5zY2hlZHVsZXIudjEuUG9saWN5U2V0LldlaWdodHNFbnRyeRIOCgZwcmVzZXQYAiABKAkSLgoKdXBkYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMV2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEigAEKBlByZXNldBIMCgRuYW1lGAEgASgJEjgKB3dlaWdodHMYAiADKAsyJy55dW5oZS5zY2hlZHVsZXIudjEuUHJlc2V0LldlaWdodHNFbnRyeRouCgxXZWlnaHRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIVChNMaXN0UG9saWNpZXNSZXF1ZXN0InEKFExpc3RQb2xpY2llc1Jlc3BvbnNlEiwKCHBvbGljaWVzGAEgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeRIrCgdwcmVzZXRzGAIgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlByZXNldCIVChNHZXRQb2xpY3lTZXRSZXF1ZXN0IkgKE1NldFBvbGljeVNldFJlcXVlc3QSMQoKcG9saWN5X3NldBgBIAEoCzIdLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiTQoSU2NvcmVDZW50ZXJSZXF1ZXN0EhEKCXBvbGljeV9pZBgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGam9iX2lkGAMgASgJIiQKE1Njb3JlQ2VudGVyUmVzcG9uc2USDQoFc2NvcmUYASABKAUiUQoVRXZhbHVhdGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRISCgpwb2xpY3lfaWRzGAIgAygJEg4KBnNjb3JlcxgDIAMoBSInChZFdmFsdWF0ZUNlbnRlclJlc3BvbnNlEg0KBXNjb3JlGAEgASgFIl8KC1BvbGljeVNjb3JlEhEKCXBvbGljeV9pZBgBIAEoCRINCgVzY29yZRgCIAEoBRIOCgZ3ZWlnaHQYAyABKAESEAoId2VpZ2h0ZWQYBCABKAESDAoEZmFjdBgFIAEoCSLUAQoOQ2FuZGlkYXRlU2NvcmUSFAoMYWlfY2VudGVyX2lkGAEgASgJEhMKC2NlbnRlcl9uYW1lGAIgASgJEhYKDmZpbHRlcl9yZWFzb25zGAMgAygJEi8KBnNjb3JlcxgEIAMoCzIfLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTY29yZRITCgtmaW5hbF9zY29yZRgFIAEoARIbChNmaW5hbF9zY29yZV9yb3VuZGVkGAYgASgFEgwKBHJhbmsYByABKAUSDgoGY2hvc2VuGAggASgIIvgBCghEZWNpc2lvbhISCgp0YXNrX2luZGV4GAEgASgFEhEKCXRhc2tfbmFtZRgCIAEoCRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg8KB2F0dGVtcHQYBCABKAUSLgoKZGVjaWRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFAoMYWlfY2VudGVyX2lkGAYgASgJEjYKCmNhbmRpZGF0ZXMYByADKAsyIi55dW5oZS5zY2hlZHVsZXIudjEuQ2FuZGlkYXRlU2NvcmUSDwoHc3VtbWFyeRgIIAEoCRIOCgZwb2xpY3kYCSABKAkiIwoRRXhwbGFpbkpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIssBChJFeHBsYWluSm9iUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEi8KCWRlY2lzaW9ucxgCIAMoCzIcLnl1bmhlLnNjaGVkdWxlci52MS5EZWNpc2lvbhInCgV3YWl0cxgDIAMoCzIYLnl1bmhlLnNjaGVkdWxlci52MS5XYWl0EjMKD2VzdGltYXRlZF9zdGFydBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOZXN0aW1hdGVfYmFzaXMYBSABKAki8gIKBFdhaXQSLQoFY2F1c2UYASABKA4yHi55dW5oZS5zY2hlZHVsZXIudjEuV2FpdC5DYXVzZRISCgp0YXNrX2luZGV4GAIgASgFEhAKCHJlcGxpY2FzGAMgASgFEg8KB21lc3NhZ2UYBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wItgBCgVDYXVzZRIVChFDQVVTRV9VTlNQRUNJRklFRBAAEg4KCkNBVVNFX1JPT00QARIPCgtDQVVTRV9PUkRFUhACEg8KC0NBVVNFX1FVT1RBEAMSFQoRQ0FVU0VfUkVTRVJWQVRJT04QBBIQCgxDQVVTRV9XSU5ET1cQBRIUChBDQVVTRV9ERVBFTkRFTkNZEAYSDgoKQ0FVU0VfVElNRRAHEhAKDENBVVNFX1BBVVNFRBAIEhEKDUNBVVNFX1JFU1RBUlQQCRISCg5DQVVTRV9ORUFSX0pPQhAKIjMKGUdldFNjaGVkdWxpbmdTdGF0c1JlcXVlc3QSFgoOd2luZG93X3NlY29uZHMYASABKAMimwMKGkdldFNjaGVkdWxpbmdTdGF0c1Jlc3BvbnNlEhYKDmpvYnNfc2NoZWR1bGVkGAEgASgDEhoKEnRvdGFsX21pY3Jvc2Vjb25kcxgCIAEoAxIdChV0aHJvdWdocHV0X3Blcl9zZWNvbmQYAyABKAESIwobc2NoZWR1bGluZ19wNTBfbWljcm9zZWNvbmRzGAQgASgDEiMKG3NjaGVkdWxpbmdfcDk5X21pY3Jvc2Vjb25kcxgFIAEoAxIOCgZxdWV1ZWQYBiABKAMSIwobc2NoZWR1bGluZ19wOTVfbWljcm9zZWNvbmRzGAcgASgDEikKBXNpbmNlGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1CgZ3aW5kb3cYCSABKAsyJS55dW5oZS5zY2hlZHVsZXIudjEuU2NoZWR1bGluZ0ZpZ3VyZXMSMAoHdGVuYW50cxgKIAMoCzIfLnl1bmhlLnNjaGVkdWxlci52MS5UZW5hbnRRdWV1ZRIXCg9yZXBsaWNhc19wbGFjZWQYCyABKAMi1AIKEVNjaGVkdWxpbmdGaWd1cmVzEg8KB3NlY29uZHMYASABKAMSFgoOam9ic19zY2hlZHVsZWQYAiABKAMSFwoPcmVwbGljYXNfcGxhY2VkGAMgASgDEhoKEnRvdGFsX21pY3Jvc2Vjb25kcxgEIAEoAxIdChV0aHJvdWdocHV0X3Blcl9zZWNvbmQYBSABKAESFwoPam9ic19wZXJfc2Vjb25kGAYgASgBEiMKG3NjaGVkdWxpbmdfcDUwX21pY3Jvc2Vjb25kcxgHIAEoAxIjChtzY2hlZHVsaW5nX3A5NV9taWNyb3NlY29uZHMYCCABKAMSIwobc2NoZWR1bGluZ19wOTlfbWljcm9zZWNvbmRzGAkgASgDEiMKG3NjaGVkdWxpbmdfbWF4X21pY3Jvc2Vjb25kcxgKIAEoAxIVCg1tZWFzdXJlZF9qb2JzGAsgASgDIm8KC1RlbmFudFF1ZXVlEhEKCXRlbmFudF9pZBgBIAEoCRIMCgRqb2JzGAIgASgDEhAKCHJlcGxpY2FzGAMgASgDEi0KCW9sZGVzdF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAysAgKEFNjaGVkdWxlclNlcnZpY2USiQEKDExpc3RQb2xpY2llcxInLnl1bmhlLnNjaGVkdWxlci52MS5MaXN0UG9saWNpZXNSZXF1ZXN0GigueXVuaGUuc2NoZWR1bGVyLnYxLkxpc3RQb2xpY2llc1Jlc3BvbnNlIiaKgBkOc2NoZWR1bGVyLnJlYWSC0+STAg4SDC92MS9wb2xpY2llcxKAAQoMR2V0UG9saWN5U2V0EicueXVuaGUuc2NoZWR1bGVyLnYxLkdldFBvbGljeVNldFJlcXVlc3QaHS55dW5oZS5zY2hlZHVsZXIudjEuUG9saWN5U2V0IiiKgBkOc2NoZWR1bGVyLnJlYWSC0+STAhASDi92MS9wb2xpY3ktc2V0Eo0BCgxTZXRQb2xpY3lTZXQSJy55dW5oZS5zY2hlZHVsZXIudjEuU2V0UG9saWN5U2V0UmVxdWVzdBodLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiNYqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAhw6CnBvbGljeV9zZXQaDi92MS9wb2xpY3ktc2V0EqcBCgtTY29yZUNlbnRlchImLnl1bmhlLnNjaGVkdWxlci52MS5TY29yZUNlbnRlclJlcXVlc3QaJy55dW5oZS5zY2hlZHVsZXIudjEuU2NvcmVDZW50ZXJSZXNwb25zZSJHioAZDnNjaGVkdWxlci5yZWFkgtPkkwIvEi0vdjEvcG9saWNpZXMve3BvbGljeV9pZH0vc2NvcmUve2FpX2NlbnRlcl9pZH0SngEKDkV2YWx1YXRlQ2VudGVyEikueXVuaGUuc2NoZWR1bGVyLnYxLkV2YWx1YXRlQ2VudGVyUmVxdWVzdBoqLnl1bmhlLnNjaGVkdWxlci52MS5FdmFsdWF0ZUNlbnRlclJlc3BvbnNlIjWKgBkOc2NoZWR1bGVyLnJlYWSC0+STAh0SGy92MS9ldmFsdWF0ZS97YWlfY2VudGVyX2lkfRKLAQoKRXhwbGFpbkpvYhIlLnl1bmhlLnNjaGVkdWxlci52MS5FeHBsYWluSm9iUmVxdWVzdBomLnl1bmhlLnNjaGVkdWxlci52MS5FeHBsYWluSm9iUmVzcG9uc2UiLoqAGQlqb2JzLnJlYWSC0+STAhsSGS92MS9qb2JzL3tqb2JfaWR9L2V4cGxhaW4SowEKEkdldFNjaGVkdWxpbmdTdGF0cxItLnl1bmhlLnNjaGVkdWxlci52MS5HZXRTY2hlZHVsaW5nU3RhdHNSZXF1ZXN0Gi4ueXVuaGUuc2NoZWR1bGVyLnYxLkdldFNjaGVkdWxpbmdTdGF0c1Jlc3BvbnNlIi6KgBkOc2NoZWR1bGVyLnJlYWSC0+STAhYSFC92MS9zY2hlZHVsaW5nLXN0YXRzQjRaMnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvc2NoZWR1bGVyL3YxO3NjaGVkdWxlcnYxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.scheduler.v1.Policy
@@ -432,6 +432,15 @@ export type Decision = Message<"yunhe.scheduler.v1.Decision"> & {
    * @generated from field: string summary = 8;
    */
   summary: string;
+
+  /**
+   * Which weights decided: policies with their versions, such as "gold@3" (of
+   * a comparison with its arm: "gold@4[test/b]"), joined by " + "; the name of
+   * a preset; "platform"; or "job" for a job's own weights.
+   *
+   * @generated from field: string policy = 9;
+   */
+  policy: string;
 };
 
 /**
@@ -473,6 +482,28 @@ export type ExplainJobResponse = Message<"yunhe.scheduler.v1.ExplainJobResponse"
    * @generated from field: repeated yunhe.scheduler.v1.Decision decisions = 2;
    */
   decisions: Decision[];
+
+  /**
+   * What holds back the replicas that wait; empty if none does.
+   *
+   * @generated from field: repeated yunhe.scheduler.v1.Wait waits = 3;
+   */
+  waits: Wait[];
+
+  /**
+   * When the first of them will start if nothing else changes; unset: nobody
+   * can say, and estimate_basis says why.
+   *
+   * @generated from field: google.protobuf.Timestamp estimated_start = 4;
+   */
+  estimatedStart?: Timestamp | undefined;
+
+  /**
+   * What the estimate rests on, one sentence; empty if nothing waits.
+   *
+   * @generated from field: string estimate_basis = 5;
+   */
+  estimateBasis: string;
 };
 
 /**
@@ -483,9 +514,148 @@ export const ExplainJobResponseSchema: GenMessage<ExplainJobResponse> = /*@__PUR
   messageDesc(file_yunhe_scheduler_v1_scheduler, 15);
 
 /**
+ * Why replicas of a job wait.
+ *
+ * @generated from message yunhe.scheduler.v1.Wait
+ */
+export type Wait = Message<"yunhe.scheduler.v1.Wait"> & {
+  /**
+   * @generated from field: yunhe.scheduler.v1.Wait.Cause cause = 1;
+   */
+  cause: Wait_Cause;
+
+  /**
+   * Index of the task, -1: the whole job.
+   *
+   * @generated from field: int32 task_index = 2;
+   */
+  taskIndex: number;
+
+  /**
+   * How many replicas wait for this.
+   *
+   * @generated from field: int32 replicas = 3;
+   */
+  replicas: number;
+
+  /**
+   * One sentence for people.
+   *
+   * @generated from field: string message = 4;
+   */
+  message: string;
+
+  /**
+   * Not before then; unset: no certain time.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 5;
+   */
+  until?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.scheduler.v1.Wait.
+ * Use `create(WaitSchema)` to create a new message.
+ */
+export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 16);
+
+/**
+ * @generated from enum yunhe.scheduler.v1.Wait.Cause
+ */
+export enum Wait_Cause {
+  /**
+   * @generated from enum value: CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * No center has room for it now.
+   *
+   * @generated from enum value: CAUSE_ROOM = 1;
+   */
+  ROOM = 1,
+
+  /**
+   * Others go first.
+   *
+   * @generated from enum value: CAUSE_ORDER = 2;
+   */
+  ORDER = 2,
+
+  /**
+   * Its tenant, or a queue above it, is at its limit.
+   *
+   * @generated from enum value: CAUSE_QUOTA = 3;
+   */
+  QUOTA = 3,
+
+  /**
+   * Room is kept for another job that waits longer.
+   *
+   * @generated from enum value: CAUSE_RESERVATION = 4;
+   */
+  RESERVATION = 4,
+
+  /**
+   * Its run would reach into a reservation or a maintenance window.
+   *
+   * @generated from enum value: CAUSE_WINDOW = 5;
+   */
+  WINDOW = 5,
+
+  /**
+   * Another task of the job has not come that far.
+   *
+   * @generated from enum value: CAUSE_DEPENDENCY = 6;
+   */
+  DEPENDENCY = 6,
+
+  /**
+   * Its time has not come: not_before, or the pause before another run.
+   *
+   * @generated from enum value: CAUSE_TIME = 7;
+   */
+  TIME = 7,
+
+  /**
+   * The job is paused.
+   *
+   * @generated from enum value: CAUSE_PAUSED = 8;
+   */
+  PAUSED = 8,
+
+  /**
+   * The runs of a gang that is run again as a whole are still ending.
+   *
+   * @generated from enum value: CAUSE_RESTART = 9;
+   */
+  RESTART = 9,
+
+  /**
+   * The job whose place it asks for has no place yet.
+   *
+   * @generated from enum value: CAUSE_NEAR_JOB = 10;
+   */
+  NEAR_JOB = 10,
+}
+
+/**
+ * Describes the enum yunhe.scheduler.v1.Wait.Cause.
+ */
+export const Wait_CauseSchema: GenEnum<Wait_Cause> = /*@__PURE__*/
+  enumDesc(file_yunhe_scheduler_v1_scheduler, 16, 0);
+
+/**
  * @generated from message yunhe.scheduler.v1.GetSchedulingStatsRequest
  */
 export type GetSchedulingStatsRequest = Message<"yunhe.scheduler.v1.GetSchedulingStatsRequest"> & {
+  /**
+   * Length of the window that ends now, seconds; 0 means 300, at most 86400.
+   *
+   * @generated from field: int64 window_seconds = 1;
+   */
+  windowSeconds: bigint;
 };
 
 /**
@@ -493,21 +663,22 @@ export type GetSchedulingStatsRequest = Message<"yunhe.scheduler.v1.GetSchedulin
  * Use `create(GetSchedulingStatsRequestSchema)` to create a new message.
  */
 export const GetSchedulingStatsRequestSchema: GenMessage<GetSchedulingStatsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 16);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 17);
 
 /**
  * @generated from message yunhe.scheduler.v1.GetSchedulingStatsResponse
  */
 export type GetSchedulingStatsResponse = Message<"yunhe.scheduler.v1.GetSchedulingStatsResponse"> & {
   /**
-   * Jobs whose scheduling completed since the process started.
+   * Jobs whose scheduling completed since "since": all their replicas were
+   * issued to centers. A restart loses at most the last 5 seconds.
    *
    * @generated from field: int64 jobs_scheduled = 1;
    */
   jobsScheduled: bigint;
 
   /**
-   * Sum over cycles of the time used, microseconds.
+   * Sum over cycles of the time used, microseconds, since then.
    *
    * @generated from field: int64 total_microseconds = 2;
    */
@@ -521,7 +692,8 @@ export type GetSchedulingStatsResponse = Message<"yunhe.scheduler.v1.GetScheduli
   throughputPerSecond: number;
 
   /**
-   * Median and 99th percentile of equation 3 over the last 1000 jobs, microseconds.
+   * Median and 99th percentile of equation 3 over the last 1000 jobs that
+   * were received and completely issued, microseconds.
    *
    * @generated from field: int64 scheduling_p50_microseconds = 4;
    */
@@ -533,11 +705,46 @@ export type GetSchedulingStatsResponse = Message<"yunhe.scheduler.v1.GetScheduli
   schedulingP99Microseconds: bigint;
 
   /**
-   * Jobs waiting now.
+   * Jobs waiting now, of all tenants.
    *
    * @generated from field: int64 queued = 6;
    */
   queued: bigint;
+
+  /**
+   * 95th percentile, as the two above.
+   *
+   * @generated from field: int64 scheduling_p95_microseconds = 7;
+   */
+  schedulingP95Microseconds: bigint;
+
+  /**
+   * When counting began; it goes on over restarts.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 8;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * The same for the window.
+   *
+   * @generated from field: yunhe.scheduler.v1.SchedulingFigures window = 9;
+   */
+  window?: SchedulingFigures | undefined;
+
+  /**
+   * Queues of the tenants the caller may see, longest first; at most 1000.
+   *
+   * @generated from field: repeated yunhe.scheduler.v1.TenantQueue tenants = 10;
+   */
+  tenants: TenantQueue[];
+
+  /**
+   * Replicas placed since then.
+   *
+   * @generated from field: int64 replicas_placed = 11;
+   */
+  replicasPlaced: bigint;
 };
 
 /**
@@ -545,7 +752,127 @@ export type GetSchedulingStatsResponse = Message<"yunhe.scheduler.v1.GetScheduli
  * Use `create(GetSchedulingStatsResponseSchema)` to create a new message.
  */
 export const GetSchedulingStatsResponseSchema: GenMessage<GetSchedulingStatsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 17);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 18);
+
+/**
+ * Scheduling time and throughput in a window.
+ *
+ * @generated from message yunhe.scheduler.v1.SchedulingFigures
+ */
+export type SchedulingFigures = Message<"yunhe.scheduler.v1.SchedulingFigures"> & {
+  /**
+   * @generated from field: int64 seconds = 1;
+   */
+  seconds: bigint;
+
+  /**
+   * Jobs whose scheduling completed in the window.
+   *
+   * @generated from field: int64 jobs_scheduled = 2;
+   */
+  jobsScheduled: bigint;
+
+  /**
+   * Replicas placed in the window, also those run again.
+   *
+   * @generated from field: int64 replicas_placed = 3;
+   */
+  replicasPlaced: bigint;
+
+  /**
+   * Time the cycles in it used, microseconds.
+   *
+   * @generated from field: int64 total_microseconds = 4;
+   */
+  totalMicroseconds: bigint;
+
+  /**
+   * jobs_scheduled / total time, per second (equation 4); 0 if none.
+   *
+   * @generated from field: double throughput_per_second = 5;
+   */
+  throughputPerSecond: number;
+
+  /**
+   * jobs_scheduled / seconds: what really came through, per second.
+   *
+   * @generated from field: double jobs_per_second = 6;
+   */
+  jobsPerSecond: number;
+
+  /**
+   * T of equation 3, microseconds, exact, over the jobs received in the window
+   * that are completely issued: the newest 10000 of them.
+   *
+   * @generated from field: int64 scheduling_p50_microseconds = 7;
+   */
+  schedulingP50Microseconds: bigint;
+
+  /**
+   * @generated from field: int64 scheduling_p95_microseconds = 8;
+   */
+  schedulingP95Microseconds: bigint;
+
+  /**
+   * @generated from field: int64 scheduling_p99_microseconds = 9;
+   */
+  schedulingP99Microseconds: bigint;
+
+  /**
+   * @generated from field: int64 scheduling_max_microseconds = 10;
+   */
+  schedulingMaxMicroseconds: bigint;
+
+  /**
+   * How many jobs the percentiles are of.
+   *
+   * @generated from field: int64 measured_jobs = 11;
+   */
+  measuredJobs: bigint;
+};
+
+/**
+ * Describes the message yunhe.scheduler.v1.SchedulingFigures.
+ * Use `create(SchedulingFiguresSchema)` to create a new message.
+ */
+export const SchedulingFiguresSchema: GenMessage<SchedulingFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 19);
+
+/**
+ * What of a tenant waits.
+ *
+ * @generated from message yunhe.scheduler.v1.TenantQueue
+ */
+export type TenantQueue = Message<"yunhe.scheduler.v1.TenantQueue"> & {
+  /**
+   * @generated from field: string tenant_id = 1;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: int64 jobs = 2;
+   */
+  jobs: bigint;
+
+  /**
+   * @generated from field: int64 replicas = 3;
+   */
+  replicas: bigint;
+
+  /**
+   * When the first of those jobs was last put in the queue.
+   *
+   * @generated from field: google.protobuf.Timestamp oldest_at = 4;
+   */
+  oldestAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.scheduler.v1.TenantQueue.
+ * Use `create(TenantQueueSchema)` to create a new message.
+ */
+export const TenantQueueSchema: GenMessage<TenantQueue> = /*@__PURE__*/
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 20);
 
 /**
  * Policies, weights, scores, explanations.
