@@ -228,6 +228,17 @@ func (s *Service) CreateTenant(ctx context.Context, t Tenant) (Tenant, error) {
 	return t, nil
 }
 
+// CheckTenant returns fault.NotFound unless there is such a tenant.
+func (s *Service) CheckTenant(ctx context.Context, id string) error {
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		found, err := tx.Get(ctx, `SELECT tenant_id FROM tenants WHERE tenant_id = $1`, []any{id}, new(string))
+		if err == nil && !found {
+			err = noTenant(id)
+		}
+		return err
+	})
+}
+
 // ListTenants returns a page of the tenants the caller may see, by ID, and
 // the token of the next page. It returns fault.Invalid for a bad page.
 func (s *Service) ListTenants(ctx context.Context, size int32, token string) ([]Tenant, string, error) {

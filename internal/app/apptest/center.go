@@ -44,6 +44,8 @@ type Center struct {
 	Refuse func(a *adapterv1.Attempt) string
 	// Features are what it says it offers; it suspends and resumes.
 	Features []adapterv1.Feature
+	// Parts are what it says it offers beside jobs.
+	Parts []adapterv1.Part
 	// Other answers what else the platform asks, by the contract's messages.
 	Other func(what string, data []byte) ([]byte, error)
 	// Away joins without connecting; see [FakeCenter.Connect].
@@ -229,7 +231,7 @@ func (f *FakeCenter) beat(ctx context.Context, connected <-chan struct{}, heard 
 		}
 		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}}
 		if fresh {
-			r.Inventory, r.Features = f.Inventory(), f.Center.Features
+			r.Inventory, r.Features, r.Parts = f.Inventory(), f.Center.Features, f.Center.Parts
 		}
 		if f.ask(ctx, "heartbeat", r, &adapterv1.HeartbeatResponse{}) != nil {
 			continue // the next tick tries again
