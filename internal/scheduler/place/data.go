@@ -12,7 +12,7 @@ var dataTopology = Policy{
 	ID: "data-topology", Title: "Data-topology affinity", TitleZH: "数据拓扑亲和",
 	Doc: "prefers candidates logically close to the work's other replicas and its data",
 	Factors: []Factor{{
-		ID: "round_trip", Unit: "us", Better: Lower, Unknown: unmeasured, Varies: WithPeers,
+		ID: "round_trip", Unit: "us", Better: Lower, Unknown: unmeasured, Varies: WithPeers, Reads: ReadsData,
 		Measure: roundTrip,
 	}},
 }
@@ -45,7 +45,7 @@ var dataAware = Policy{
 	ID: "data-aware", Title: "Data-aware", TitleZH: "数据感知",
 	Doc: "prefers candidates that hold the work's data or get it sooner",
 	Factors: []Factor{{
-		ID: "transfer_time", Unit: "ms", Better: Lower,
+		ID: "transfer_time", Unit: "ms", Better: Lower, Reads: ReadsData,
 		Measure: func(a *Ask, s *Site) Fact {
 			t, _ := a.Transfer(s)
 			return Known(t)
@@ -121,14 +121,15 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 		}
 	}
 	d := &copies{make([]int64, n), make([]int64, n), make([]bool, n)}
+	from := p.sources(holders)
 	for i := range p.sites {
 		s := &p.sites[i]
 		missing := need.Bytes - max(s.Data[need.Dataset], 0)
 		if missing <= 0 {
 			continue
 		}
-		d.trips[i] = p.nearestTrip(holders, s)
-		rate := p.bandwidth(holders, s)
+		var rate int64
+		d.trips[i], rate = from.reach(s)
 		if rate <= 0 {
 			rate, d.assumed[i] = p.assumedKbps, true
 		}
@@ -136,6 +137,42 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 	}
 	p.copies[key] = d
 	return d
+}
+
+// sources are the sites that hold a dataset whole.
+type sources struct {
+	p      *planner
+	sites  []int32
+	points []point // of those with a position
+	widest int64   // best bandwidth of one, as far as known
+}
+
+func (p *planner) sources(holders []int32) *sources {
+	out := &sources{p: p, sites: holders}
+	for _, i := range holders {
+		if p.sites[i].Position != nil {
+			out.points = append(out.points, p.point(i))
+		}
+		out.widest = max(out.widest, p.sites[i].Network.BandwidthKbps.Value)
+	}
+	return out
+}
+
+// reach returns the shortest round trip in µs from one of the sources to s, -1
+// if none is known, and the bandwidth of [planner.bandwidth].
+func (o *sources) reach(s *Site) (trip, kbps int64) {
+	if len(o.p.links) > 0 || len(o.sites) == 0 {
+		return o.p.nearestTrip(o.sites, s), o.p.bandwidth(o.sites, s)
+	}
+	trip = -1
+	if s.Position != nil && len(o.points) > 0 {
+		square, q := math.Inf(1), o.p.point(s.index)
+		for i := range o.points {
+			square = min(square, o.points[i].square(q))
+		}
+		trip = fiberTrip(square)
+	}
+	return trip, min(o.widest, s.Network.BandwidthKbps.Value) // 0 where unknown
 }
 
 // bandwidth returns the best measured bandwidth from one of the holders to s,

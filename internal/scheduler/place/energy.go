@@ -14,7 +14,7 @@ var lowestEnergy = Policy{
 	ID: "lowest-energy", Title: "Lowest energy first", TitleZH: "最低能耗优先",
 	Doc: "prefers the lower energy of copying the data and running, by eq. (1)",
 	Factors: []Factor{{
-		ID: "energy", Unit: "mJ", Better: Lower,
+		ID: "energy", Unit: "mJ", Better: Lower, Reads: readsEnergy,
 		Measure: func(a *Ask, s *Site) Fact { return s.energy(a) },
 	}},
 }
@@ -25,7 +25,7 @@ var lowestCarbon = Policy{
 	ID: "lowest-carbon", Title: "Lowest carbon first", TitleZH: "最低碳排优先",
 	Doc: "prefers the lower CO2 of the energy by eq. (1) with the facility's overhead",
 	Factors: []Factor{{
-		ID: "carbon", Unit: "mg", Better: Lower,
+		ID: "carbon", Unit: "mg", Better: Lower, Reads: readsEnergy,
 		Measure: func(a *Ask, s *Site) Fact {
 			e := s.energy(a)
 			if !e.Known || !s.PUE.Known || !s.Carbon.Known {
@@ -36,6 +36,9 @@ var lowestCarbon = Policy{
 		},
 	}},
 }
+
+// readsEnergy is what eq. (1) reads of an ask.
+const readsEnergy = ReadsSpec | ReadsRequest | ReadsKind | ReadsRun | ReadsData
 
 // energy returns the millijoules of eq. (1).
 func (s *Site) energy(a *Ask) Fact {

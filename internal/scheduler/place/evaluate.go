@@ -119,6 +119,18 @@ func (s *Set) readsPeers() bool {
 	return false
 }
 
+// ranks returns weights by which the highest sum of weight times score is what
+// the evaluator of s finds best, nil if there are none.
+func (s *Set) ranks() []int64 {
+	switch e := s.evaluator(); {
+	case e.Ranks != nil:
+		return e.Ranks(s.Weights())
+	case e.Compare == nil:
+		return s.Weights()
+	}
+	return nil
+}
+
 // Weights returns the weights in the order of Uses.
 func (s *Set) Weights() []int64 {
 	w := make([]int64, len(s.Uses))
@@ -257,6 +269,11 @@ type Evaluator struct {
 	TitleZH string
 	Doc     string
 	Compare func(weights []int64, a, b []uint8) int
+	// Ranks returns weights by which a higher Σ rank·score is better exactly
+	// where Compare says so, or nil if these weights have none: the engine then
+	// need not compare candidates one by one. Their sum times 200 MUST fit an
+	// int64. nil: there are none.
+	Ranks func(weights []int64) []int64
 }
 
 // Evaluators returns the built-in evaluation models.
@@ -294,6 +311,22 @@ var Lexicographic = Evaluator{
 				return 0
 			}
 		}
+	},
+	Ranks: func(weights []int64) []int64 {
+		order := sortedIndex(len(weights), func(a, b int) int {
+			return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b))
+		})
+		out, rank := make([]int64, len(weights)), int64(1)
+		for _, i := range slices.Backward(order) {
+			if weights[i] == 0 {
+				continue
+			}
+			if rank > 1<<54 {
+				return nil // nine policies can be summed that way
+			}
+			out[i], rank = rank, rank*(MaxScore+1)
+		}
+		return out
 	},
 }
 

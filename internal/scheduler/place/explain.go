@@ -234,7 +234,7 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 		r.Candidate, r.Name = p.sites[i].ID, p.sites[i].Name
 		e.rows[i] = r
 		if !t.fits[i] {
-			r.Filtered = t.reasons[i]
+			r.Filtered = t.reasonsAt(h.filters, i)
 			if text := p.shortage(i, h); text != "" {
 				r.Filtered = append(slices.Clip(r.Filtered), Reason{capacityFilter, text})
 			}
@@ -244,7 +244,7 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 		r.Weighted, weighted = weighted[:policies:policies], weighted[policies:]
 		r.Values, lists = lists[:policies:policies], lists[policies:]
 		for u := range r.Scores {
-			r.Scores[u] = int(t.scores[int(i)*policies+u])
+			r.Scores[u] = int(t.sheet.scores[int(i)*policies+u])
 			r.Weighted[u] = t.weights[u] * int64(r.Scores[u])
 			k := t.first[u+1] - t.first[u]
 			r.Values[u], facts = facts[:k:k], facts[k:]
@@ -255,14 +255,13 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 			}
 		}
 		r.Exact, exact = &exact[0], exact[1:]
-		*r.Exact = Exact{t.final[i], t.sum}
+		*r.Exact = Exact{t.sheet.final[i], t.sum}
 		r.Final = r.Exact.Rounded()
 	}
 }
 
 // rank sorts the sites: those that fit, best first, then the others by ID.
 func (p *planner) rank(t *table) {
-	compare, n := t.compare, len(t.weights)
 	slices.SortFunc(t.show.order, func(a, b int32) int {
 		if fa, fb := t.fits[a], t.fits[b]; fa != fb {
 			if fa {
@@ -270,13 +269,7 @@ func (p *planner) rank(t *table) {
 			}
 			return 1
 		} else if fa {
-			c := 0
-			if compare == nil {
-				c = cmp.Compare(t.final[b], t.final[a])
-			} else {
-				c = compare(t.weights, t.scores[int(b)*n:(int(b)+1)*n], t.scores[int(a)*n:(int(a)+1)*n])
-			}
-			if c != 0 {
+			if c := t.better(b, a); c != 0 {
 				return c
 			}
 		}
@@ -286,9 +279,9 @@ func (p *planner) rank(t *table) {
 
 // margin compares the chosen site with the runner-up.
 func (p *planner) margin(h *shape, best, next int32) *Margin {
-	t, n := h.table, len(h.weights)
-	m := &Margin{RunnerUp: p.sites[next].ID, Gap: Exact{t.final[best] - t.final[next], t.sum}}
-	win, lose := t.scores[int(best)*n:(int(best)+1)*n], t.scores[int(next)*n:(int(next)+1)*n]
+	t := h.table
+	m := &Margin{RunnerUp: p.sites[next].ID, Gap: Exact{t.sheet.final[best] - t.sheet.final[next], t.sum}}
+	win, lose := t.sheet.of(best), t.sheet.of(next)
 	if t.compare != nil {
 		m.ByID = t.compare(t.weights, win, lose) == 0
 	} else {

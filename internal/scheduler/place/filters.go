@@ -15,6 +15,9 @@ type Filter struct {
 	// MUST NOT depend on load, which changes during a plan: the engine asks
 	// once per ask and candidate. Free capacity is checked by the engine itself.
 	Check func(a *Ask, s *Site) string
+	// Reads is what of the ask Check reads, so that asks that agree in it share
+	// the answers; 0: anything.
+	Reads Reads
 }
 
 // Filters returns the built-in filters in the order their reasons are listed.
@@ -22,17 +25,17 @@ type Filter struct {
 func Filters() []Filter { return slices.Clone(filters) }
 
 var filters = []Filter{
-	{"status", "the candidate takes new work", checkStatus},
-	{"pinned", "manual policy: a person named the candidates", checkPinned},
-	{"excluded", "the caller ruled the candidate out, for example after a failure there", checkExcluded},
-	{"region", "the candidate lies in a wanted region", checkRegion},
-	{"security", "the security grade is high enough", checkSecurity},
-	{"attributes", "required attributes match", checkAttributes},
-	{"expression", "the task's expression over tags and facts is met", checkExpression},
-	{"spec", "the specification is on offer", checkSpec},
-	{"image", "the image can start there", checkImage},
-	{"price", "the price is within the owner's limit", checkPrice},
-	{"data", "data that must not move is there", checkData},
+	{"status", "the candidate takes new work", checkStatus, ReadsNothing},
+	{"pinned", "manual policy: a person named the candidates", checkPinned, ReadsPinned},
+	{"excluded", "the caller ruled the candidate out, for example after a failure there", checkExcluded, ReadsExcluded},
+	{"region", "the candidate lies in a wanted region", checkRegion, ReadsRegions},
+	{"security", "the security grade is high enough", checkSecurity, ReadsGrade},
+	{"attributes", "required attributes match", checkAttributes, ReadsRequire},
+	{"expression", "the task's expression over tags and facts is met", checkExpression, ReadsExpression},
+	{"spec", "the specification is on offer", checkSpec, ReadsSpec},
+	{"image", "the image can start there", checkImage, ReadsImage},
+	{"price", "the price is within the owner's limit", checkPrice, ReadsSpec | ReadsPrice},
+	{"data", "data that must not move is there", checkData, ReadsData},
 }
 
 // capacityFilter is the ID under which missing capacity is reported.

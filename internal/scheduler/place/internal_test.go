@@ -18,7 +18,7 @@ func TestKeyTellsEveryFieldApart(t *testing.T) {
 	base := func() (*Task, *Origin) {
 		return &Task{Devices: &DeviceRequest{}, Data: []DataNeed{{}}}, &Origin{Position: &Position{}}
 	}
-	hidden := map[string]bool{"Task.ID": true, "Task.Replicas": true, "Task.Indices": true}
+	hidden := map[string]bool{"Task.ID": true, "Task.Replicas": true, "Task.Indices": true, "Task.Rules": true}
 	k, o := base()
 	seen := map[string]string{string(appendKey(nil, k, o)): "the base"}
 	try := func(name string, change func(*Task, *Origin)) {
@@ -75,6 +75,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.Set(reflect.ValueOf(Known(0)))
 	case []string:
 		v.Set(reflect.ValueOf([]string{}))
+	case []Rule:
+		v.Set(reflect.ValueOf([]Rule{{}}))
 	case []int:
 		v.Set(reflect.ValueOf([]int{1}))
 	case Amounts:

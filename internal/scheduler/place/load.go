@@ -6,7 +6,7 @@ var leastLoad = Policy{
 	ID: "least-load", Title: "Least cluster load first", TitleZH: "集群负载最小优先",
 	Doc: "prefers the candidate that runs fewer jobs",
 	Factors: []Factor{{
-		ID: "running_jobs", Unit: "jobs", Better: Lower, Varies: WithLoad,
+		ID: "running_jobs", Unit: "jobs", Better: Lower, Varies: WithLoad, Worsens: true, Reads: ReadsNothing,
 		Measure: func(_ *Ask, s *Site) Fact { return Known(s.Running()) },
 	}},
 }
@@ -18,7 +18,7 @@ var idleSpec = Policy{
 	ID: "idle-spec", Title: "Idle specification first", TitleZH: "规格空闲优先",
 	Doc: "prefers the candidate where more of the requested specification is idle",
 	Factors: []Factor{{
-		ID: "idle_share", Unit: "bp", Better: Higher, Varies: WithLoad,
+		ID: "idle_share", Unit: "bp", Better: Higher, Varies: WithLoad, Worsens: true, Reads: ReadsSpec | ReadsRequest,
 		Measure: func(a *Ask, s *Site) Fact {
 			idle, total := s.packages(a)
 			if !idle.Known || !total.Known || total.Value <= 0 {
@@ -40,7 +40,7 @@ var loadFairness = Policy{
 	ID: "load-fairness", Title: "Cluster load fairness", TitleZH: "集群负载公平",
 	Doc: "prefers the candidate that makes the variance of job counts over all candidates smallest",
 	Factors: []Factor{{
-		ID: "jobs", Unit: "jobs", Better: Lower, Varies: WithLoad,
+		ID: "jobs", Unit: "jobs", Better: Lower, Varies: WithLoad, Worsens: true, Reads: ReadsNothing,
 		Measure: func(_ *Ask, s *Site) Fact { return Known(s.Running() + s.WaitingTasks) },
 	}},
 }
@@ -52,7 +52,7 @@ var compact = Policy{
 	ID: "compact", Title: "Compact", TitleZH: "紧凑优先",
 	Doc: "prefers the candidate that is left with the smallest idle share",
 	Factors: []Factor{{
-		ID: "idle_share", Unit: "bp", Better: Lower, Varies: WithLoad,
+		ID: "idle_share", Unit: "bp", Better: Lower, Varies: WithLoad, Reads: ReadsSpec | ReadsRequest,
 		Measure: idleSpec.Factors[0].Measure,
 	}},
 }

@@ -11,13 +11,13 @@ var network = Policy{
 	ID: "network", Title: "Better network first", TitleZH: "网络感知",
 	Doc: "prefers higher bandwidth and lower latency, jitter and loss",
 	Factors: []Factor{
-		{ID: "bandwidth", Unit: "kbit/s", Better: Higher, Unknown: unmeasured,
+		{ID: "bandwidth", Unit: "kbit/s", Better: Higher, Unknown: unmeasured, Reads: ReadsOrigin,
 			Measure: func(a *Ask, s *Site) Fact { return s.path(a).BandwidthKbps }},
-		{ID: "latency", Unit: "us", Better: Lower, Unknown: unmeasured,
+		{ID: "latency", Unit: "us", Better: Lower, Unknown: unmeasured, Reads: ReadsOrigin,
 			Measure: func(a *Ask, s *Site) Fact { return s.path(a).LatencyMicros }},
-		{ID: "jitter", Unit: "us", Better: Lower, Unknown: unmeasured,
+		{ID: "jitter", Unit: "us", Better: Lower, Unknown: unmeasured, Reads: ReadsOrigin,
 			Measure: func(a *Ask, s *Site) Fact { return s.path(a).JitterMicros }},
-		{ID: "loss", Unit: "ppm", Better: Lower, Unknown: unmeasured,
+		{ID: "loss", Unit: "ppm", Better: Lower, Unknown: unmeasured, Reads: ReadsOrigin,
 			Measure: func(a *Ask, s *Site) Fact { return s.path(a).LossPPM }},
 	},
 }
@@ -28,7 +28,7 @@ var nearest = Policy{
 	ID: "nearest", Title: "Nearest first", TitleZH: "就近优先",
 	Doc: "prefers the candidate closer to the work's users",
 	Factors: []Factor{{
-		ID: "distance", Unit: "m", Better: Lower, Unknown: unmeasured,
+		ID: "distance", Unit: "m", Better: Lower, Unknown: unmeasured, Reads: ReadsOrigin,
 		Measure: func(a *Ask, s *Site) Fact {
 			if a.Origin.Position == nil || s.Position == nil {
 				return Fact{}
@@ -47,6 +47,7 @@ var qos = Policy{
 	Doc: "prefers the candidate that meets more of the work's quality targets",
 	Factors: []Factor{{
 		ID: "targets_met", Unit: "permille", Better: Higher, Unknown: unmeasured,
+		Reads:   ReadsQoS | ReadsOrigin | ReadsRun | ReadsData | ReadsKind,
 		Measure: targetsMet,
 	}},
 }
@@ -140,12 +141,8 @@ func (p Position) point() point {
 // square returns the square of the chord between two places, which grows with
 // their distance and is cheaper to compare.
 func (p point) square(q point) float64 {
-	var sum float64
-	for i := range p {
-		d := p[i] - q[i]
-		sum += float64(d * d)
-	}
-	return sum
+	x, y, z := p[0]-q[0], p[1]-q[1], p[2]-q[2]
+	return float64(float64(x*x)+float64(y*y)) + float64(z*z)
 }
 
 // meters returns the distance along the surface for the square of a chord.

@@ -137,7 +137,7 @@ func Score(s *Snapshot, w *Work, task int, set *Set, opts Options) (*Decision, e
 	opts.NoTables = false
 	p := newPlanner(s, works, &opts)
 	h := p.newJob(works[0], set).parts[task].shape
-	return p.decision(h, p.decide(h)), nil
+	return p.decision(h, p.decide(h, nil)), nil
 }
 
 // checked checks everything and returns the works in canonical order.
@@ -232,7 +232,7 @@ func (p *planner) placeJob(j *job, res *Result) {
 func (p *planner) placePart(j *job, t *part, res *Result) {
 	indices := t.task.indices()
 	for n, replica := range indices {
-		best := p.decide(t.shape)
+		best := p.decide(t.shape, nil)
 		d := p.decision(t.shape, best)
 		if best >= 0 {
 			res.Placements = append(res.Placements, p.settleAt(j, t, replica, best, d))
@@ -280,7 +280,7 @@ func (p *planner) placeGang(j *job, res *Result) {
 		if short, ok := p.roomFor(&j.parts[i]); !ok {
 			t := &j.parts[i]
 			why := p.gangShort(t, total, short)
-			p.leaveGang(j, res, i, p.decision(t.shape, p.decide(t.shape)), why)
+			p.leaveGang(j, res, i, p.decision(t.shape, p.decide(t.shape, nil)), why)
 			return
 		}
 	}
@@ -313,7 +313,7 @@ func (p *planner) tryGang(j *job, order []int, res *Result) (failed int, d *Deci
 	for _, i := range order {
 		t := &j.parts[i]
 		for _, replica := range t.task.indices() {
-			best := p.decide(t.shape)
+			best := p.decide(t.shape, nil)
 			d := p.decision(t.shape, best)
 			if best < 0 {
 				return i, d
@@ -357,7 +357,7 @@ func (p *planner) leaveGang(j *job, res *Result, failed int, d *Decision, why st
 		if !p.opts.NoTables {
 			own = d
 			if i != failed {
-				own = p.decision(t.shape, p.decide(t.shape))
+				own = p.decision(t.shape, p.decide(t.shape, nil))
 			}
 			own = own.withdrawn(why)
 		}

@@ -23,6 +23,13 @@ type Factor struct {
 	// Values outside are cut. Better is not used.
 	Absolute bool
 	Varies   Varies
+	// Worsens says of a factor that varies with load that work placed at a
+	// candidate never makes its score there better. The engine then looks at
+	// such a candidate again only when it might be chosen.
+	Worsens bool
+	// Reads is what of the ask Measure reads, so that asks that agree in it
+	// share what is measured; 0: anything.
+	Reads Reads
 	// Measure MUST depend on nothing but its arguments, and MUST NOT change
 	// them. Values beyond ±2^61 are cut there.
 	Measure func(a *Ask, s *Site) Fact
@@ -88,7 +95,7 @@ var lowestPrice = Policy{
 	ID: "lowest-price", Title: "Lowest price first", TitleZH: "最低价格优先",
 	Doc: "prefers the lower price of the requested specification",
 	Factors: []Factor{{
-		ID: "price", Unit: "fen/h", Better: Lower,
+		ID: "price", Unit: "fen/h", Better: Lower, Reads: ReadsSpec,
 		Measure: func(a *Ask, s *Site) Fact {
 			if o := a.Offer(s); o != nil {
 				return o.PriceFenPerHour
@@ -104,7 +111,7 @@ var highestPerformance = Policy{
 	ID: "highest-performance", Title: "Highest compute performance first", TitleZH: "最高算力性能优先",
 	Doc: "prefers the faster candidate for the task's compute kind and precision",
 	Factors: []Factor{{
-		ID: "speed", Unit: "milli", Better: Higher,
+		ID: "speed", Unit: "milli", Better: Higher, Reads: ReadsKind,
 		Measure: func(a *Ask, s *Site) Fact { return s.speed(a) },
 	}},
 }
@@ -115,7 +122,7 @@ var highestSecurity = Policy{
 	ID: "highest-security", Title: "Highest security grade first", TitleZH: "最高安全等级优先",
 	Doc: "prefers the higher security grade",
 	Factors: []Factor{{
-		ID: "security_grade", Better: Higher,
+		ID: "security_grade", Better: Higher, Reads: ReadsNothing,
 		Measure: func(_ *Ask, s *Site) Fact { return Known(s.SecurityGrade) },
 	}},
 }

@@ -1,27 +1,29 @@
 package place
 
-import (
-	"math"
-	"slices"
-	"strconv"
-)
+import "slices"
 
 // The score tables. All replicas with the same ask and policy set share one
-// shape and its table. The planner logs which sites change; a table that is
-// used again looks only at those:
+// shape and its table, and tables share what asks have in common; see class.go.
 //
-//	changed site ──▶ still fits? new facts? ──▶ range of the factor moved? ──▶ yes: score all again
-//	                                                                      └▶ no: score this site
+// A choice is the highest total, exactly, and finds it without looking at every
+// site again. Each table keeps a key for each site in a tournament tree: its
+// total when it was last scored, under the ranges of that time (the reference).
+// What raises a total is put into the tree at once (a site that got room back,
+// or whose facts a placement improves); what lowers it (work was placed there)
+// is left until the site comes first. Then:
 //
-// so a decision costs one scan of the totals (a nanosecond per site) plus what
-// changed. Tables are dropped after the last task that needs them, and the
-// oldest ones when they grow past maxCells.
+//	ranges as at the reference ──▶ first of the tree, scored now ──▶ key was right: chosen
+//	                                        ▲                    └▶ too high: put right, again
+//	ranges moved ──▶ no total rose by more than the slack: take from the tree
+//	                 while key + slack can beat the best found so far
+//	             └▶ and when that has cost as much as scoring all: new reference
+//
+// so a decision costs what changed and what is nearly as good, not what there
+// is. Sets that this does not suit, and decisions that are recorded with all
+// scores, use a sheet; see sheet.go.
 
-// maxCells bounds sites × live tables: with 12 policies about 200 MB.
-const maxCells = 1 << 20
-
-// noFact is an unknown fact in a column.
-const noFact = math.MinInt64
+// maxCells bounds sites × live tables: about 100 MB.
+const maxCells = 1 << 22
 
 // shape is what equal replicas share.
 type shape struct {
@@ -34,35 +36,40 @@ type shape struct {
 
 // table holds the scores of one shape.
 type table struct {
-	weights []int64
+	*class
+	columns []*column
+	first   []int   // by policy: its first column; one more at the end
+	weights []int64 // of the set
 	sum     int64
-	compare func(weights []int64, a, b []uint8) int // nil: by final
-	reasons [][]Reason                              // static, by site; nil: passes every filter
-	fits    []bool                                  // passes, and has room
-	nfit    int
-	columns []column
-	first   []int    // by policy: its first column; one more at the end
-	scores  []uint8  // by site, then policy
-	final   []int64  // by site: Σ w·s
-	moved   []int32  // sites with new load to score again
-	entered []int32  // sites that fit again, to score from scratch
-	seen    int      // changes looked at
-	peers   int64    // version of the peers looked at
-	used    int      // when it was last used
+	used    int   // when it was last used
+	peers   int64 // version of the peers looked at
+	compare func(weights []int64, a, b []uint8) int
+	sheet   *sheet   // all scores; nil until needed
 	show    *explain // nil until the first explanation
 	miss    string   // why nothing fits, if missAt is seen
 	missAt  int
+
+	keys     *tree   // nil: chosen by the sheet
+	rank     []int64 // weights that order candidates
+	loaded   []int   // policies with a factor that varies with load
+	settled  []int   // the others
+	worsens  bool    // placing work never raises a total within the ranges
+	fixed    []int64 // by site: Σ rank·score of the settled policies at the reference
+	ref      []span  // by column: the reference
+	versions []int   // of the columns looked at
+	moved    bool    // ranges differ from the reference
+	fixMoved bool    // those of settled policies do
+	slack    int64   // how much a total may have risen since the reference
+	spent    int     // sites scored because ranges moved
+	rises    int     // rises looked at
+	changed  int     // changes looked at
+	aside    []aside
 }
 
-// column holds one factor.
-type column struct {
-	f        *Factor
-	value    []int64
-	score    []uint8
-	min, max int64
-	counted  int  // sites that fit and whose fact is known
-	dirty    bool // min or max may be gone
-	all      bool // the range moved: score every site again
+// aside is a site taken out of the tree while another is looked for.
+type aside struct {
+	site int32
+	key  int64
 }
 
 // shapeOf returns the shape of a task. Works whose replicas talk to each other
@@ -85,7 +92,7 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 		return h
 	}
 	h := &shape{set: set, filters: append(slices.Clip(p.filters), set.Filters...), ask: Ask{Task: *t, Origin: w.Origin, peers: mates}}
-	h.ask.Task.ID, h.ask.Task.Replicas, h.ask.Task.Indices = "", 0, nil
+	h.ask.Task.ID, h.ask.Task.Replicas, h.ask.Task.Indices, h.ask.Task.Rules = "", 0, nil, nil
 	var buf [16]string
 	for _, name := range sortedKeys(buf[:0], t.Request) {
 		if t.Request[name] == 0 {
@@ -109,31 +116,17 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 	return h
 }
 
-// decide returns the best site for one replica of h, -1 if none fits.
-func (p *planner) decide(h *shape) int32 {
+// decide returns the best site for one replica of h that allow lets through
+// (nil: any), -1 if there is none.
+func (p *planner) decide(h *shape, allow func(i int32) bool) int32 {
 	p.refresh(h)
-	best := int32(-1)
-	if h.nfit == 0 {
-		return best
+	switch {
+	case h.nfit == 0:
+		return -1
+	case h.keys == nil:
+		return h.sheet.best(h.table, allow)
 	}
-	if compare := h.table.compare; compare != nil {
-		n := len(h.weights)
-		for i := range h.fits {
-			if h.fits[i] && (best < 0 ||
-				compare(h.weights, h.scores[i*n:(i+1)*n], h.scores[int(best)*n:(int(best)+1)*n]) > 0) {
-				best = int32(i)
-			}
-		}
-		return best
-	}
-	most := int64(-1)
-	final := h.final
-	for i, ok := range h.fits {
-		if ok && final[i] > most {
-			best, most = int32(i), final[i]
-		}
-	}
-	return best
+	return p.search(h.table, allow)
 }
 
 // refresh brings the table of h up to date.
@@ -144,77 +137,70 @@ func (p *planner) refresh(h *shape) {
 	}
 	t := h.table
 	t.used = p.clock
-	if changed := p.changes[t.seen:]; 4*len(changed) < len(p.sites) {
-		for _, i := range changed {
-			p.touch(h, i)
-		}
-	} else {
-		for i := range p.sites {
-			if p.sites[i].changed > t.seen {
-				p.touch(h, int32(i))
-			}
+	t.class.follow(p)
+	same := true
+	for k, c := range t.columns {
+		c.follow(p)
+		if c.version != t.versions[k] {
+			t.versions[k], same = c.version, false
 		}
 	}
-	t.seen = len(p.changes)
-	if h.ask.peers != nil && h.ask.peers.version != t.peers {
+	met := h.ask.peers != nil && h.ask.peers.version != t.peers
+	if met {
 		t.peers = h.ask.peers.version
-		for c := range t.columns {
-			if t.columns[c].f.Varies == WithPeers {
-				t.columns[c].measure(h, p.sites)
-			}
-		}
-		t.show.staleAll()
 	}
-	t.rescore()
+	switch {
+	case t.keys == nil:
+		t.sheet.follow(p, h)
+	case met || !same && !t.compareRanges():
+		t.refer(p)
+	default:
+		t.raise(p)
+	}
 }
 
-// build makes the table of h: every filter and every factor for every site.
+// build makes the table of h.
 func (p *planner) build(h *shape) {
 	p.evict(len(p.sites))
-	n := len(p.sites)
-	t := &table{
-		weights: h.set.Weights(), compare: h.set.Evaluator.Compare, reasons: make([][]Reason, n), fits: make([]bool, n),
-		final: make([]int64, n), scores: make([]uint8, n*len(h.set.Uses)), seen: len(p.changes),
-	}
+	t := &table{weights: h.set.Weights(), compare: h.set.Evaluator.Compare}
 	h.table = t
 	p.live = append(p.live, h)
-	p.cells += n
+	p.cells += len(p.sites)
 	h.ask.prepare(p)
-	if h.ask.peers != nil {
-		t.peers = h.ask.peers.version
-	}
-	for i := range p.sites {
-		t.reasons[i] = p.reasons(h, &p.sites[i])
-		if t.fits[i] = t.reasons[i] == nil && p.fits(int32(i), h); t.fits[i] {
-			t.nfit++
-		}
-	}
+	t.class = p.classOf(h)
+	t.class.follow(p)
+	t.worsens = true
 	for u := range h.set.Uses {
 		t.sum += t.weights[u]
 		t.first = append(t.first, len(t.columns))
+		load := false
 		factors := h.set.Uses[u].Policy.Factors
 		for f := range factors {
-			t.columns = append(t.columns, column{f: &factors[f], value: make([]int64, n), score: make([]uint8, n)})
+			t.columns = append(t.columns, p.columnOf(h, &factors[f]))
+			if factors[f].Varies == WithLoad {
+				load = true
+				t.worsens = t.worsens && (factors[f].Worsens || t.weights[u] == 0)
+			}
+		}
+		if load {
+			t.loaded = append(t.loaded, u)
+		} else {
+			t.settled = append(t.settled, u)
 		}
 	}
 	t.first = append(t.first, len(t.columns))
-	for c := range t.columns {
-		t.columns[c].measure(h, p.sites)
+	t.versions = make([]int, len(t.columns))
+	for k, c := range t.columns {
+		t.versions[k] = c.version
 	}
-}
-
-// reasons returns why s cannot run h whatever is free, nil if it can. Without
-// tables the first reason is enough.
-func (p *planner) reasons(h *shape, s *Site) (out []Reason) {
-	for f := range h.filters {
-		if text := h.filters[f].Check(&h.ask, s); text != "" {
-			out = append(out, Reason{Filter: h.filters[f].ID, Text: text})
-			if p.opts.NoTables {
-				break
-			}
-		}
+	if h.ask.peers != nil {
+		t.peers = h.ask.peers.version
 	}
-	return out
+	if t.rank = h.set.ranks(); t.rank != nil && p.opts.NoTables {
+		t.refer(p)
+	} else {
+		t.sheet = newSheet(p, h)
+	}
 }
 
 // evict makes room for n more cells by dropping the tables used longest ago.
@@ -243,268 +229,212 @@ func (p *planner) drop(h *shape) {
 	}
 }
 
-// measure fills the whole column and has its range found again. Sites that
-// fail a filter are never scored.
-func (c *column) measure(h *shape, sites []Site) {
-	c.counted = 0
-	for i := range sites {
-		if h.reasons[i] != nil {
-			continue
-		}
-		c.value[i] = noFact
-		if f := c.f.Measure(&h.ask, &sites[i]); f.Known {
-			c.value[i] = clamp(f.Value)
-			if h.fits[i] {
-				c.counted++
-			}
+// refer makes the present ranges the reference and scores every site.
+func (t *table) refer(p *planner) {
+	n := len(t.fits)
+	if t.keys == nil {
+		t.fixed, t.ref = make([]int64, n), make([]span, len(t.columns))
+		t.keys = newTree(make([]int64, n))
+	}
+	for k, c := range t.columns {
+		t.ref[k] = c.now
+	}
+	t.moved, t.fixMoved, t.slack, t.spent = false, false, 0, 0
+	t.rises, t.changed = len(p.rises), len(p.changes)
+	clear(t.fixed)
+	for _, u := range t.settled {
+		t.add(p, u, t.fixed)
+	}
+	copy(t.keys.key, t.fixed)
+	for _, u := range t.loaded {
+		t.add(p, u, t.keys.key)
+	}
+	for i, ok := range t.fits {
+		if !ok {
+			t.keys.key[i] = never
 		}
 	}
-	c.dirty, c.all = true, true
+	t.keys.build()
 }
 
-// touch looks at site i after its state changed.
-func (p *planner) touch(h *shape, i int32) {
-	t := h.table
-	t.show.stale(i)
-	if t.reasons[i] != nil {
+// add adds what policy u gives to the total of every site.
+func (t *table) add(p *planner, u int, totals []int64) {
+	w := t.rank[u]
+	if w == 0 {
 		return
 	}
-	was, now := t.fits[i], p.fits(i, h)
-	if !was && !now {
+	columns := t.columns[t.first[u]:t.first[u+1]]
+	if len(columns) == 1 {
+		for i, s := range columns[0].scores(p) {
+			totals[i] += w * int64(s)
+		}
 		return
 	}
-	for k := range t.columns {
-		c := &t.columns[k]
-		if was && now && c.f.Varies != WithLoad {
-			continue
+	sums := p.sums(len(totals))
+	for _, c := range columns {
+		for i, s := range c.scores(p) {
+			sums[i] += int32(s)
 		}
-		old := c.value[i]
-		if now && c.f.Varies == WithLoad {
-			c.value[i] = noFact
-			if f := c.f.Measure(&h.ask, &p.sites[i]); f.Known {
-				c.value[i] = clamp(f.Value)
-			}
-		}
-		c.move(old, c.value[i], was, now)
 	}
-	t.fits[i] = now
-	switch {
-	case was && now:
-		t.moved = append(t.moved, i)
-	case now:
-		t.entered = append(t.entered, i)
-		t.nfit++
-	default:
-		t.nfit--
+	n := int32(len(columns))
+	for i, s := range sums {
+		totals[i] += w * int64((2*s+n)/(2*n))
 	}
 }
 
-// move keeps the range of c while one site goes from a value to another, or in
-// or out of those that fit.
-func (c *column) move(from, to int64, was, now bool) {
-	was, now = was && from != noFact, now && to != noFact
-	if was == now && from == to {
-		return
+// sums returns n times 0.
+func (p *planner) sums(n int) []int32 {
+	if cap(p.sumBuf) < n {
+		p.sumBuf = make([]int32, n)
 	}
-	if was {
-		c.counted--
-		if from == c.min || from == c.max {
-			c.dirty = true
+	clear(p.sumBuf[:n])
+	return p.sumBuf[:n]
+}
+
+// raise puts into the tree what may have raised a total.
+func (t *table) raise(p *planner) {
+	up := func(i int32) { t.keys.set(i, t.total(i, t.ref, false)) }
+	if !t.worsens {
+		p.since(t.changed, up)
+	} else {
+		for _, i := range p.rises[t.rises:] { // a site that fits again is one of them
+			up(i)
 		}
 	}
-	if !now {
-		return
-	}
-	if c.counted++; c.counted == 1 {
-		c.dirty = true
-	}
-	if to < c.min {
-		c.min, c.all = to, true
-	}
-	if to > c.max {
-		c.max, c.all = to, true
-	}
+	t.rises, t.changed = len(p.rises), len(p.changes)
 }
 
-// span finds the range of c among the sites that fit.
-func (c *column) span(fits []bool) {
-	c.dirty = false
-	low, high := int64(math.MaxInt64), int64(math.MinInt64)
-	for i, ok := range fits {
-		if v := c.value[i]; ok && v != noFact {
-			low, high = min(low, v), max(high, v)
-		}
-	}
-	if low != c.min || high != c.max {
-		c.min, c.max, c.all = low, high, true
-	}
-}
-
-// rate scores one fact within the range of c.
-func (c *column) rate(v int64) uint8 {
-	switch {
-	case v == noFact:
-		return uint8(c.f.Unknown)
-	case c.f.Absolute:
-		return uint8(min(max(v, 0), MaxScore))
-	case c.min == c.max:
-		return MaxScore
-	case c.f.Better == Lower:
-		return spread(c.max-v, c.max-c.min)
-	}
-	return spread(v-c.min, c.max-c.min)
-}
-
-// rescore turns facts into scores and totals: of all sites where the range of
-// a factor moved, of the changed ones elsewhere.
-func (t *table) rescore() {
+// compareRanges finds the slack; false: the reference is of no use.
+func (t *table) compareRanges() bool {
+	t.moved, t.fixMoved, t.slack = false, false, 0
 	for u := range t.weights {
-		columns := t.columns[t.first[u]:t.first[u+1]]
-		all, load := false, false
-		for k := range columns {
-			c := &columns[k]
-			if c.dirty {
-				c.span(t.fits)
-			}
-			if !c.all {
-				c.rateSites(t, t.entered)
-				if c.f.Varies == WithLoad {
-					load = true
-					c.rateSites(t, t.moved)
-				}
+		var rise int64
+		moved := false
+		for k := t.first[u]; k < t.first[u+1]; k++ {
+			c := t.columns[k]
+			if c.now == t.ref[k] {
 				continue
 			}
-			all, c.all = true, false
-			for i, ok := range t.fits {
-				if ok {
-					c.score[i] = c.rate(c.value[i])
-				}
+			if c.now.none != t.ref[k].none {
+				return false
 			}
+			moved = true
+			rise += c.f.mostRise(&t.ref[k], &c.now)
 		}
-		if all {
-			for i, ok := range t.fits {
-				if ok {
-					t.settle(int32(i), u, columns)
-				}
+		if moved && t.rank[u] > 0 {
+			n := int64(t.first[u+1] - t.first[u])
+			t.moved = true
+			t.fixMoved = t.fixMoved || slices.Contains(t.settled, u)
+			t.slack += t.rank[u] * ((rise + n - 1) / n)
+		}
+	}
+	return true
+}
+
+// mostRise bounds how much the score of a fact in range now may be higher than
+// it was in range ref. Both are linear in the fact but for the ends of ref, so
+// the difference is largest at an end of either; rounding adds less than 1.
+func (f *Factor) mostRise(ref, now *span) int64 {
+	if f.Absolute {
+		return 0
+	}
+	most := int64(-1)
+	for _, v := range [...]int64{now.min, now.max, ref.min - 1, ref.min, ref.min + 1, ref.max - 1, ref.max, ref.max + 1} {
+		if v >= now.min && v <= now.max {
+			most = max(most, int64(f.rate(v, now))-int64(f.rate(v, ref)))
+		}
+	}
+	return max(most+1, 0)
+}
+
+// total returns Σ rank·score of site i in the given ranges (nil: the present
+// ones), never if nothing fits there. All says that what was kept of settled
+// policies is of other ranges.
+func (t *table) total(i int32, ranges []span, all bool) int64 {
+	if !t.fits[i] {
+		return never
+	}
+	var sum int64
+	if all {
+		for _, u := range t.settled {
+			sum += t.rank[u] * t.scoreAt(u, i, ranges)
+		}
+	} else {
+		sum = t.fixed[i]
+	}
+	for _, u := range t.loaded {
+		sum += t.rank[u] * t.scoreAt(u, i, ranges)
+	}
+	return sum
+}
+
+// scoreAt returns the score of policy u at site i.
+func (t *table) scoreAt(u int, i int32, ranges []span) int64 {
+	from, to := t.first[u], t.first[u+1]
+	var sum int64
+	for k := from; k < to; k++ {
+		c := t.columns[k]
+		r := &c.now
+		if ranges != nil {
+			r = &ranges[k]
+		}
+		sum += int64(c.f.rate(c.value[i], r))
+	}
+	n := int64(to - from)
+	if n == 1 {
+		return sum
+	}
+	return (2*sum + n) / (2 * n)
+}
+
+// search finds the site with the highest total that allow lets through.
+func (p *planner) search(t *table, allow func(i int32) bool) int32 {
+	for {
+		best, ok := t.look(allow)
+		for _, a := range t.aside {
+			t.keys.set(a.site, a.key)
+		}
+		t.aside = t.aside[:0]
+		if ok {
+			return best
+		}
+		t.refer(p)
+	}
+}
+
+// look searches the tree; not ok: scoring all anew costs less.
+func (t *table) look(allow func(i int32) bool) (best int32, ok bool) {
+	best, most := int32(-1), int64(never)
+	for {
+		i := t.keys.first()
+		if i < 0 {
+			return best, true
+		}
+		key := t.keys.key[i]
+		if best >= 0 && (key+t.slack < most || key+t.slack == most && i > best) {
+			return best, true
+		}
+		now := t.total(i, nil, t.fixMoved)
+		if !t.moved {
+			if now != key {
+				t.keys.set(i, now)
+				continue
 			}
+			if allow == nil || allow(i) {
+				return i, true
+			}
+			t.aside = append(t.aside, aside{i, key})
+			t.keys.set(i, never)
 			continue
 		}
-		t.settleSites(t.entered, u, columns)
-		if load {
-			t.settleSites(t.moved, u, columns)
+		if t.spent++; t.spent > 64+len(t.fits)/16 {
+			return -1, false
 		}
-	}
-	t.moved, t.entered = t.moved[:0], t.entered[:0]
-}
-
-func (c *column) rateSites(t *table, sites []int32) {
-	for _, i := range sites {
-		if t.fits[i] {
-			c.score[i] = c.rate(c.value[i])
+		t.aside = append(t.aside, aside{i, t.total(i, t.ref, false)})
+		t.keys.set(i, never)
+		if now != never && (now > most || now == most && i < best) && (allow == nil || allow(i)) {
+			best, most = i, now
 		}
 	}
 }
 
-func (t *table) settleSites(sites []int32, u int, columns []column) {
-	for _, i := range sites {
-		if t.fits[i] {
-			t.settle(i, u, columns)
-		}
-	}
-}
-
-// settle writes the score of policy u at site i and corrects the total.
-func (t *table) settle(i int32, u int, columns []column) {
-	score := columns[0].score[i]
-	if n := len(columns); n > 1 {
-		sum := 0
-		for k := range columns {
-			sum += int(columns[k].score[i])
-		}
-		score = uint8((2*sum + n) / (2 * n))
-	}
-	cell := &t.scores[int(i)*len(t.weights)+u]
-	if *cell == score {
-		return
-	}
-	t.final[i] += t.weights[u] * (int64(score) - int64(*cell))
-	*cell = score
-	t.show.stale(i)
-}
-
-// nearMiss says in one sentence why nothing fits h: how many sites fail which
-// filter first, and what the one that came closest lacks.
-func (p *planner) nearMiss(h *shape) string {
-	if h.miss == "" || h.missAt != h.seen {
-		h.miss, h.missAt = p.findMiss(h), h.seen
-	}
-	return h.miss
-}
-
-func (p *planner) findMiss(h *shape) string {
-	noun := p.opts.Noun
-	if noun == "" {
-		noun = "center"
-	}
-	if len(p.sites) == 0 {
-		return "there is no " + noun
-	}
-	counts := make([]int, len(h.filters)+1) // the last is capacity
-	closest, stage, share := int32(0), -1, int64(-1)
-	for i := range p.sites {
-		at, part := len(h.filters), int64(0)
-		if r := h.reasons[i]; r != nil {
-			at = h.filterIndex(r[0].Filter)
-		} else {
-			part = p.coverage(int32(i), h)
-		}
-		counts[at]++
-		if at > stage || at == stage && part > share {
-			closest, stage, share = int32(i), at, part
-		}
-	}
-	text := "none of " + strconv.Itoa(len(p.sites)) + " " + noun + "s fits"
-	if len(p.sites) == 1 {
-		text = "the only " + noun + " does not fit"
-	}
-	sep := " ("
-	for f := len(counts) - 1; f >= 0; f-- {
-		if counts[f] == 0 {
-			continue
-		}
-		id := capacityFilter
-		if f < len(h.filters) {
-			id = h.filters[f].ID
-		}
-		text += sep + id + ": " + strconv.Itoa(counts[f])
-		sep = ", "
-	}
-	why := p.shortage(closest, h)
-	if r := h.reasons[closest]; r != nil {
-		why = r[0].Text
-	}
-	return text + "); closest is " + p.sites[closest].ID + ": " + why
-}
-
-func (h *shape) filterIndex(id string) int {
-	for f := range h.filters {
-		if h.filters[f].ID == id {
-			return f
-		}
-	}
-	return len(h.filters)
-}
-
-// coverage returns how much of one replica of h site i could take, in
-// thousandths of the scarcest dimension.
-func (p *planner) coverage(i int32, h *shape) int64 {
-	part := int64(1000)
-	for j := range h.ask.need {
-		n := &h.ask.need[j]
-		part = min(part, mulDiv(1000, min(max(p.available(i, h, n), 0), n.amount), n.amount))
-	}
-	if d := h.ask.devices; d != nil {
-		part = min(part, int64(p.devicesFit(i, d))*1000/int64(d.count))
-	}
-	return part
-}

@@ -121,6 +121,7 @@ type planner struct {
 	devices    [][]device // by site, ascending by ID
 	holds      [][]hold   // by site; nil while there are none
 	changes    []int32    // sites whose state changed, in order
+	rises      []int32    // those that got something back
 	journal    []taken
 	shapes     map[string]*shape
 	cells      int // sites × live score tables
@@ -134,6 +135,16 @@ type planner struct {
 	setIndex   map[*Set]int
 	setHeaders map[*Set]*header
 	keyBuf     []byte
+
+	factorIndex map[*Factor]int
+	facts       map[string]*facts
+	verdicts    map[string]*verdicts
+	texts       int // cells of verdicts
+	masks       map[string]*mask
+	classes     map[string]*class
+	nextID      int
+	bools       []bool
+	sumBuf      []int32
 }
 
 // taken is one placement, enough to undo it.
@@ -154,6 +165,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		links:     make(map[linkKey]*Network, len(s.Links)),
 		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
+		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{},
 	}
 	if p.assumedKbps <= 0 {
 		p.assumedKbps = AssumedBandwidthKbps
@@ -459,6 +471,9 @@ func (p *planner) apply(i int32, h *shape, devs []int32, sign int64) {
 	p.load.JobSquares += after*after - before*before
 	if h.ask.peers != nil {
 		h.ask.peers.add(p, i, sign)
+	}
+	if sign < 0 {
+		p.rises = append(p.rises, i)
 	}
 	p.change(i)
 }

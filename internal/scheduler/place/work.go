@@ -1,7 +1,6 @@
 package place
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 
@@ -64,9 +63,16 @@ type Task struct {
 	MinGrade   int64  `json:"min_grade,omitempty"`
 	MaxPrice   Fact   `json:"max_price"` // fen per package and hour
 
+	// Business is the kind of business the task belongs to; see
+	// [Candidate.Business]. Empty: not stated.
+	Business string `json:"business,omitempty"`
+
 	RunSeconds Fact       `json:"run_seconds"` // expected, at reference speed
 	Data       []DataNeed `json:"data,omitempty"`
 	QoS        QoS        `json:"qos"`
+
+	// Rules say where replicas may go by where others are.
+	Rules []Rule `json:"rules,omitempty"`
 }
 
 // DeviceRequest asks for Count different devices with Each free on every one.
@@ -211,98 +217,4 @@ func (t *Task) check(work string) error {
 
 func (q *QoS) targets() [5]Fact {
 	return [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds}
-}
-
-// appendKey appends everything of t and o that an Ask shows, so that equal
-// keys mean equal asks. A test changes every field and expects another key.
-func appendKey(b []byte, t *Task, o *Origin) []byte {
-	b = appendString(b, t.Spec)
-	b = appendAmounts(b, t.Request)
-	if d := t.Devices; d != nil {
-		b = binary.AppendVarint(append(b, 1), int64(d.Count))
-		b = appendAmounts(b, d.Each)
-		b = appendString(b, d.Model)
-	} else {
-		b = append(b, 0)
-	}
-	b = appendString(b, t.Image)
-	b = appendString(b, t.Kind)
-	b = appendString(b, t.Precision)
-	b = appendStrings(b, t.Pinned)
-	b = appendStrings(b, t.Regions)
-	b = appendMap(b, t.Excluded)
-	b = appendMap(b, t.Require)
-	b = appendString(b, t.Expression)
-	b = binary.AppendVarint(b, t.MinGrade)
-	b = appendFact(b, t.MaxPrice)
-	b = appendFact(b, t.RunSeconds)
-	b = binary.AppendUvarint(b, uint64(len(t.Data)))
-	for _, n := range t.Data {
-		b = binary.AppendVarint(appendString(b, n.Dataset), n.Bytes)
-		b = appendBool(b, n.Stay)
-	}
-	for _, f := range t.QoS.targets() {
-		b = appendFact(b, f)
-	}
-	b = appendString(b, o.Name)
-	b = appendBool(b, o.Position != nil)
-	if o.Position != nil {
-		b = binary.AppendVarint(binary.AppendVarint(b, o.Position.Longitude), o.Position.Latitude)
-	}
-	return b
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func appendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-func appendFact(b []byte, f Fact) []byte {
-	if !f.Known {
-		return append(b, 0)
-	}
-	return binary.AppendVarint(append(b, 1), f.Value)
-}
-
-// appendStrings keeps order and tells nil from empty: an empty list of pinned
-// candidates allows none.
-func appendStrings(b []byte, list []string) []byte {
-	b = binary.AppendUvarint(appendBool(b, list != nil), uint64(len(list)))
-	for _, s := range list {
-		b = appendString(b, s)
-	}
-	return b
-}
-
-func appendAmounts(b []byte, m Amounts) []byte {
-	b = binary.AppendUvarint(b, uint64(len(m)))
-	var buf [16]string
-	for _, k := range sortedKeys(buf[:0], m) {
-		b = binary.AppendVarint(appendString(b, k), m[k])
-	}
-	return b
-}
-
-func appendMap(b []byte, m map[string]string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(m)))
-	var buf [16]string
-	for _, k := range sortedKeys(buf[:0], m) {
-		b = appendString(appendString(b, k), m[k])
-	}
-	return b
-}
-
-// sortedKeys appends the keys of m to buf, sorted; small maps cost no memory.
-func sortedKeys[V any](buf []string, m map[string]V) []string {
-	for k := range m {
-		buf = append(buf, k)
-	}
-	slices.Sort(buf)
-	return buf
 }

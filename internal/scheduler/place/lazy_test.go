@@ -1,0 +1,140 @@
+package place_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// crowd returns n candidates of little room whose facts are few and coarse, so
+// that they fill up, tie, and take the ends of ranges with them.
+func crowd(r *rand.Rand, n int) *place.Snapshot {
+	s := &place.Snapshot{}
+	fact := func(low, high int64) place.Fact {
+		if r.IntN(6) == 0 {
+			return place.Fact{}
+		}
+		return place.Known(low + r.Int64N(high-low+1))
+	}
+	coarse := r.Int64N(20) + 1
+	for i := range n {
+		gpus := r.Int64N(9)
+		c := place.Candidate{
+			ID: fmt.Sprintf("c%03d", i), Region: fmt.Sprintf("r%d", r.IntN(5)), Status: place.Available, SecurityGrade: r.Int64N(4), AnyImage: r.IntN(5) > 0,
+			Free: place.Amounts{"gpu": gpus, "cpu": 1000 * r.Int64N(64)}, Total: place.Amounts{"gpu": 8, "cpu": 64000},
+			RunningTasks: r.Int64N(coarse), WaitingTasks: r.Int64N(3), Carbon: fact(0, 900), PUE: fact(1000, 2000),
+			Power:   map[string]place.Power{"cpu": {Per: 1000, Busy: 100 * r.Int64N(9)}, "gpu": {Static: 9, Busy: 1000 * r.Int64N(9)}},
+			Network: place.Network{LatencyMicros: fact(0, 5000), JitterMicros: fact(0, 9), LossPPM: fact(0, 50), BandwidthKbps: fact(1, 10_000)},
+			Offers:  map[string]place.Offer{"s1": {PriceFenPerHour: fact(1, 20)}},
+			Data:    place.Amounts{fmt.Sprintf("d%d", i%7): 1 << 30},
+		}
+		if r.IntN(3) > 0 {
+			c.Speeds = []place.Speed{{Kind: "gpu", Milli: 500 + 100*r.Int64N(20)}}
+		}
+		if r.IntN(3) > 0 {
+			c.Position = &place.Position{Longitude: r.Int64N(100) * 1e6, Latitude: r.Int64N(60) * 1e6}
+		}
+		if r.IntN(2) == 0 {
+			c.Offers["s2"] = place.Offer{Idle: fact(0, 6), Total: place.Known(6)}
+		}
+		if r.IntN(20) == 0 {
+			c.Status = place.Draining
+		}
+		s.Candidates = append(s.Candidates, c)
+	}
+	return s
+}
+
+// demand returns n works for the crowd, of a few kinds of tasks.
+func demand(r *rand.Rand, n int) []place.Work {
+	var kinds []place.Task
+	for range 8 {
+		t := place.Task{Kind: "gpu", RunSeconds: place.Known(60 * (1 + r.Int64N(3))),
+			Request: place.Amounts{"gpu": 1 + r.Int64N(3), "cpu": 1000 * r.Int64N(8)}}
+		switch r.IntN(6) {
+		case 0:
+			t.Spec = "s1"
+		case 1:
+			t.Spec = "s2"
+		case 2:
+			t.MinGrade = 2
+		case 3:
+			t.Image = "i"
+		}
+		if r.IntN(3) == 0 {
+			t.Data = []place.DataNeed{{Dataset: fmt.Sprintf("d%d", r.IntN(7)), Bytes: 1 << 30}}
+		}
+		kinds = append(kinds, t)
+	}
+	var queue []place.Work
+	for i := range n {
+		w := place.Work{ID: fmt.Sprintf("w%04d", i), Arrival: int64(i), Priority: r.Int64N(3), Gang: r.IntN(4) == 0, Distributed: r.IntN(12) == 0}
+		for k := range 1 + r.IntN(2) {
+			t := kinds[r.IntN(len(kinds))]
+			t.ID, t.Replicas = fmt.Sprintf("t%d", k), 1+r.IntN(4)
+			if w.Gang && r.IntN(3) == 0 {
+				t.Replicas = 30 // more than there is room for, sometimes
+			}
+			w.Tasks = append(w.Tasks, t)
+		}
+		if r.IntN(3) == 0 {
+			w.Origin.Position = &place.Position{Longitude: 50e6, Latitude: 30e6}
+		}
+		queue = append(queue, w)
+	}
+	return queue
+}
+
+// someSet draws weights for a few policies, or for all.
+func someSet(t *testing.T, r *rand.Rand) *place.Set {
+	t.Helper()
+	all := place.Policies()
+	n := 1 + r.IntN(4)
+	if r.IntN(2) == 0 {
+		n = len(all)
+	}
+	var weights []place.Weight
+	for _, i := range r.Perm(len(all))[:n] {
+		weights = append(weights, place.Weight{Policy: all[i].ID, Weight: r.Int64N(9)})
+	}
+	weights[0].Weight++
+	evaluators := place.Evaluators()
+	set, err := place.NewSet("drawn", evaluators[max(0, r.IntN(2*len(evaluators))-len(evaluators))], weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// TestSearchFindsWhatTheSheetDoes plans for hundreds of candidates twice: with
+// records, where every score is kept up to date and all are compared, and
+// without, where the engine looks only at what might be chosen. The plan is the
+// same. TestDecisionsAreAsIfMadeAlone holds the sheet against scores made from
+// scratch.
+func TestSearchFindsWhatTheSheetDoes(t *testing.T) {
+	t.Parallel()
+	placed, left := 0, 0
+	for seed := range uint64(120) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s, queue, set := crowd(r, 1+r.IntN(200)), demand(r, 60), someSet(t, r)
+		if r.IntN(2) == 0 {
+			own := someSet(t, r)
+			for i := range queue {
+				if r.IntN(2) == 0 {
+					queue[i].Set = own
+				}
+			}
+		}
+		want := mustPlan(t, s, queue, set, place.Options{TableRows: 2})
+		got := mustPlan(t, s, queue, set, place.Options{NoTables: true})
+		if a, b := short(got), short(want); a != b {
+			t.Fatalf("seed %d: without records\n%s\nwith them\n%s", seed, a, b)
+		}
+		placed, left = placed+len(got.Placements), left+len(got.Unplaced)
+	}
+	if placed < 1000 || left < 1000 {
+		t.Errorf("the cases are too easy: %d placed, %d left", placed, left)
+	}
+}
