@@ -1,0 +1,447 @@
+package queue
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// Victim is a running work to be taken back, or to be shrunk.
+type Victim struct {
+	ID       string
+	Tenant   string
+	Priority int64
+	// Holds are what it gives back, by place: all it has, or, where it shrinks,
+	// the members above its least.
+	Holds  []Hold
+	Shrink bool
+	// Cost is what is lost: the time since its last checkpoint, in milliseconds
+	// times its devices; with a grace, at most the grace.
+	Cost  int64
+	Grace int64
+	Why   Claim
+}
+
+// Claim is why a work may have what another holds.
+type Claim string
+
+// The claims.
+const (
+	ClaimPriority  Claim = "priority"  // of the same tenant, or classes are strict
+	ClaimGuarantee Claim = "guarantee" // within its tenant's guarantee; the other's tenant is beyond its own
+	ClaimElastic   Claim = "elastic"   // members above the least
+)
+
+// Plan is what would give a waiting work its room.
+type Plan struct {
+	Victims []Victim
+	Places  []string // where the room is then
+	Cost    int64    // of all victims
+	// Exact says that no cheaper set was left untried.
+	Exact bool
+}
+
+// VictimsOptions narrow a search for victims.
+type VictimsOptions struct {
+	// Places are where the work can go; nil: anywhere. All members go to one of
+	// them unless Spread is set.
+	Places []string
+	Spread bool
+	// Fits says whether the work has its room at the places when these are gone;
+	// with more victims it must not turn false. Nil: amounts at each place decide.
+	Fits func(places []string, gone []Victim) bool
+}
+
+// maxSteps bounds the search for the cheapest set; beyond it the best that was
+// found is taken.
+const maxSteps = 50_000
+
+// candidate is a victim with what the search needs to know.
+type candidate struct {
+	Victim
+	e     *entry
+	holds []hold
+	start int64
+}
+
+// hunt is the search for victims at some places.
+type hunt struct {
+	q      *Queue
+	e      *entry
+	o      *VictimsOptions
+	path   []*node // from its tenant up
+	places []*place
+	names  []string
+	held   [][]int64         // by place, without what was taken
+	taken  map[*node][]int64 // by tenant
+	all    []*candidate
+	chosen []*candidate
+	cost   int64
+
+	best     []*candidate
+	bestCost int64
+	steps    int
+}
+
+// Victims finds the cheapest running works whose end, or whose shrinking, gives
+// a waiting one room at one place, within its tenants' limits; false: there is no
+// such set, it would need too many, or it is not allowed. A plan counts against
+// the limit of the round; nothing is ended by it.
+//
+// A work may have what another holds if both are of one tenant and it has a
+// higher priority; or if the other's tenant, and every tenant above that up to
+// where the two part, holds more than its guarantee of something it needs, and
+// either it stays itself within a guarantee, or classes are strict and it has a higher
+// priority. Members above the least of an elastic work are given for equal
+// priorities too. Priorities are those given, without age. Works are taken
+// cheapest first, and each only while its tenant still holds more than its guarantee.
+func (q *Queue) Victims(id string, now int64, o VictimsOptions) (Plan, bool) {
+	q.now = max(q.now, now)
+	e := q.works[id]
+	most := min(q.cfg.VictimsPerWork, q.cfg.VictimsPerRound-q.taken)
+	if !q.cfg.Preempt || e == nil || e.state == running || most <= 0 {
+		return Plan{}, false
+	}
+	places := q.sorted
+	if o.Places != nil {
+		places = nil
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(o.Places))) {
+			if p := q.places[name]; p != nil {
+				places = append(places, p)
+			}
+		}
+	}
+	var best *hunt
+	steps := 0
+	try := func(at []*place) {
+		h := q.hunt(e, &o, at)
+		h.steps, h.bestCost = steps, math.MaxInt64
+		if best != nil {
+			h.bestCost = best.bestCost
+		}
+		h.greedy(most)
+		h.search(0, most)
+		if steps = h.steps; h.best != nil {
+			best = h
+		}
+	}
+	if o.Spread && !e.shape.onePlace {
+		try(places)
+	} else {
+		for i := range places {
+			try(places[i : i+1])
+		}
+	}
+	if best == nil || len(best.best) == 0 {
+		return Plan{}, false
+	}
+	p := Plan{Exact: steps < maxSteps, Places: best.names}
+	for _, c := range best.prune(best.best) {
+		p.Victims = append(p.Victims, c.Victim)
+		p.Cost += c.Cost
+	}
+	q.taken += len(p.Victims)
+	return p, true
+}
+
+func (q *Queue) hunt(e *entry, o *VictimsOptions, places []*place) *hunt {
+	h := &hunt{q: q, e: e, o: o, places: places, taken: map[*node][]int64{}}
+	for n := e.leaf; n != nil; n = n.parent {
+		h.path = append(h.path, n)
+	}
+	seen := map[*entry]bool{}
+	for _, p := range places {
+		h.names = append(h.names, p.name)
+		h.held = append(h.held, slices.Clone(p.held))
+		for _, x := range p.runs {
+			if seen[x.e] || x.e.work.Keep || x.e == e {
+				continue
+			}
+			seen[x.e] = true
+			h.consider(x.e)
+		}
+	}
+	slices.SortFunc(h.all, func(a, b *candidate) int {
+		s := 0
+		if a.Shrink != b.Shrink {
+			if s = 1; a.Shrink {
+				s = -1
+			}
+		}
+		return cmp.Or(cmp.Compare(a.Cost, b.Cost), s, cmp.Compare(b.start, a.start), cmp.Compare(a.ID, b.ID), cmp.Compare(len(a.Holds), len(b.Holds)))
+	})
+	return h
+}
+
+// consider adds what may be taken of v.
+func (h *hunt) consider(v *entry) {
+	l := v.live
+	base := candidate{e: v, start: l.start, Victim: Victim{ID: v.work.ID, Tenant: v.work.Tenant, Priority: v.work.Priority, Grace: v.work.Grace}}
+	if extra := l.members - int64(v.shape.min); extra > 0 {
+		c := base
+		c.Shrink = true
+		for i := len(l.holds) - 1; i >= 0 && extra > 0; i-- {
+			x := l.holds[i]
+			if x.other != nil || x.members == 0 {
+				continue
+			}
+			x.members = int32(min(int64(x.members), extra))
+			extra -= int64(x.members)
+			c.holds = append(c.holds, x)
+		}
+		h.add(c)
+	}
+	base.holds = l.holds
+	h.add(base)
+}
+
+func (h *hunt) add(c candidate) {
+	members := int64(0)
+	for i := range c.holds {
+		x := &c.holds[i]
+		c.Holds = append(c.Holds, Hold{Place: x.place.name, Members: int(x.members)})
+		members += int64(x.members)
+	}
+	if c.Why = h.claim(&c); c.Why == "" || members == 0 && len(c.holds) == 0 {
+		return
+	}
+	c.Cost = h.q.lost(c.e, c.holds)
+	h.all = append(h.all, &c)
+}
+
+// lost is what ending these parts of a running work costs.
+func (q *Queue) lost(v *entry, holds []hold) int64 {
+	d := max(0, q.now-v.live.saved)
+	if v.work.Grace > 0 {
+		d = min(d, v.work.Grace)
+	}
+	n := uint64(0)
+	if len(q.cfg.Devices) == 0 {
+		n = 1
+	}
+	for i := range holds {
+		for _, t := range holds[i].terms(v) {
+			if q.devices[t.r] {
+				n += uint64(t.n * holds[i].times())
+			}
+		}
+	}
+	hi, lo := bits.Mul64(uint64(d), n)
+	if hi >= 1000 {
+		return math.MaxInt64 / MaxMembers
+	}
+	ms, _ := bits.Div64(hi, lo, 1000)
+	return int64(min(ms, math.MaxInt64/MaxMembers))
+}
+
+// claim is why the work may have c, as things are without what was taken; empty:
+// it may not.
+func (h *hunt) claim(c *candidate) Claim {
+	w, v := h.e, c.e
+	lower := v.work.Priority < w.work.Priority
+	elastic := c.Shrink && v.work.Priority <= w.work.Priority
+	if v.leaf == w.leaf {
+		switch {
+		case elastic:
+			return ClaimElastic
+		case lower:
+			return ClaimPriority
+		}
+		return ""
+	}
+	// b is the tenant on the way up from v below the one that has both; every one
+	// up to it must hold more than its guarantee. a is its sibling above w.
+	b := v.leaf
+	for n := b; !slices.Contains(h.path, n); n = n.parent {
+		if !h.beyond(n) {
+			return ""
+		}
+		b = n
+	}
+	a := h.path[slices.Index(h.path, b.parent)-1]
+	switch {
+	case elastic:
+		return ClaimElastic
+	case lower && h.q.cfg.StrictClasses:
+		return ClaimPriority
+	case a.within(w.shape.ask, int64(w.shape.min)):
+		return ClaimGuarantee
+	}
+	return ""
+}
+
+// beyond says whether n, without what was taken, holds more than its guarantee
+// of something the work asks for.
+func (h *hunt) beyond(n *node) bool {
+	taken := h.taken[n]
+	for _, t := range h.e.shape.ask {
+		u := n.used[t.r]
+		if taken != nil {
+			u -= taken[t.r]
+		}
+		if u > n.guaranteed[t.r] {
+			return true
+		}
+	}
+	return false
+}
+
+// take takes c (1), or puts it back (-1).
+func (h *hunt) take(c *candidate, sign int64) {
+	members := int64(0)
+	for i := range c.holds {
+		x := &c.holds[i]
+		members += int64(x.members)
+		if k := slices.Index(h.places, x.place); k >= 0 {
+			for _, t := range x.terms(c.e) {
+				h.held[k][t.r] -= sign * t.n * x.times()
+			}
+		}
+	}
+	for n := c.e.leaf; n != nil; n = n.parent {
+		v := h.taken[n]
+		if v == nil {
+			v = make([]int64, len(h.q.names))
+			h.taken[n] = v
+		}
+		for _, t := range c.e.shape.ask {
+			v[t.r] += sign * t.n * members
+		}
+	}
+	h.cost += sign * c.Cost
+	if sign > 0 {
+		h.chosen = append(h.chosen, c)
+	} else {
+		h.chosen = h.chosen[:len(h.chosen)-1]
+	}
+}
+
+// legal says whether c may be taken after those chosen already.
+func (h *hunt) legal(c *candidate) bool {
+	for _, x := range h.chosen {
+		if x.e == c.e {
+			return false
+		}
+	}
+	return h.claim(c) != ""
+}
+
+// enough says whether the work has its room, and its tenants may have it.
+func (h *hunt) enough() bool {
+	e := h.e
+	least := int64(e.shape.min)
+	for _, n := range h.path {
+		taken := h.taken[n]
+		for _, t := range e.shape.ask {
+			u := n.used[t.r] + t.n*least
+			if taken != nil {
+				u -= taken[t.r]
+			}
+			if u > n.limit[t.r] {
+				return false
+			}
+		}
+	}
+	if h.o.Fits != nil {
+		gone := make([]Victim, len(h.chosen))
+		for i, c := range h.chosen {
+			gone[i] = c.Victim
+		}
+		return h.o.Fits(h.names, gone)
+	}
+	sum := int64(0)
+	for k, p := range h.places {
+		if sum += h.q.may(e, p, least-sum, h.q.now, h.held[k]); sum >= least {
+			return true
+		}
+	}
+	return false
+}
+
+// better says whether what is chosen is better than the best.
+func (h *hunt) better() bool {
+	return h.cost < h.bestCost || h.cost == h.bestCost && h.best != nil && len(h.chosen) < len(h.best)
+}
+
+func (h *hunt) keep() {
+	if h.better() {
+		h.best, h.bestCost = slices.Clone(h.chosen), h.cost
+	}
+}
+
+// greedy takes the cheapest until that is enough, and then gives back what was
+// not needed; once with, once without works that would only shrink.
+func (h *hunt) greedy(most int) {
+	for _, shrink := range []bool{true, false} {
+		for _, c := range h.all {
+			if h.enough() {
+				break
+			}
+			if (shrink || !c.Shrink) && h.legal(c) {
+				h.take(c, 1)
+			}
+		}
+		if h.enough() {
+			pruned := h.prune(slices.Clone(h.chosen))
+			h.clear()
+			for _, c := range pruned {
+				h.take(c, 1)
+			}
+			if len(pruned) <= most {
+				h.keep()
+			}
+		}
+		h.clear()
+	}
+}
+
+func (h *hunt) clear() {
+	for len(h.chosen) > 0 {
+		h.take(h.chosen[len(h.chosen)-1], -1)
+	}
+}
+
+// prune leaves out victims that are not needed, the most costly first.
+func (h *hunt) prune(set []*candidate) []*candidate {
+	for i := len(set) - 1; i >= 0; i-- {
+		h.clear()
+		for k, c := range set {
+			if k != i {
+				h.take(c, 1)
+			}
+		}
+		if h.enough() {
+			set = slices.Delete(set, i, i+1)
+		}
+	}
+	h.clear()
+	return set
+}
+
+// search tries all sets that could be cheaper than the best, until it has taken
+// too many steps.
+func (h *hunt) search(from, most int) {
+	if h.steps++; h.steps >= maxSteps {
+		return
+	}
+	if h.enough() {
+		h.keep()
+		return // a larger set only costs more
+	}
+	if len(h.chosen) == most {
+		return
+	}
+	for i := from; i < len(h.all); i++ {
+		c := h.all[i]
+		if h.cost+c.Cost > h.bestCost {
+			return // those after it cost as much
+		}
+		if !h.legal(c) {
+			continue
+		}
+		h.take(c, 1)
+		h.search(i+1, most)
+		h.take(c, -1)
+	}
+}
