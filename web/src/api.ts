@@ -11,7 +11,9 @@ import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
+import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
+import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
 import { EXEC_PROTOCOL, keyProtocol } from "./lib/exec";
 
@@ -61,6 +63,8 @@ export interface Clients {
   adapters: Client<typeof AdapterService>;
   alarms: Client<typeof AlarmService>;
   control: Client<typeof ControlService>;
+  resources: Client<typeof ResourceService>;
+  tags: Client<typeof TagService>;
   topology: Client<typeof TopologyService>;
 }
 
@@ -78,6 +82,8 @@ export function createClients(transport: Transport): Clients {
     adapters: createClient(AdapterService, transport),
     alarms: createClient(AlarmService, transport),
     control: createClient(ControlService, transport),
+    resources: createClient(ResourceService, transport),
+    tags: createClient(TagService, transport),
     topology: createClient(TopologyService, transport),
   };
 }
@@ -95,6 +101,11 @@ const CALL_TIMEOUT_MS = 30_000;
 /** Options of a unary call that ends with signal or at the time limit. */
 export function call(signal?: AbortSignal): { signal?: AbortSignal; timeoutMs: number } {
   return signal ? { signal, timeoutMs: CALL_TIMEOUT_MS } : { timeoutMs: CALL_TIMEOUT_MS };
+}
+
+/** An ID that makes a request safe to repeat. Browsers offer randomUUID on pages served with TLS only. */
+export function newRequestId(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
 }
 
 /** All items of a paged list. */
@@ -130,7 +141,12 @@ export async function problemAt(path: string): Promise<string> {
 export async function download(path: string, fileName: string): Promise<void> {
   const response = await fetch(path, { headers: { Authorization: authorization() } });
   if (!response.ok) throw new Error(await problemOf(response));
-  const url = URL.createObjectURL(await response.blob());
+  saveFile(await response.blob(), fileName);
+}
+
+/** Hands a file to the browser. */
+export function saveFile(blob: Blob, fileName: string): void {
+  const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
   link.download = fileName;

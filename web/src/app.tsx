@@ -128,6 +128,13 @@ function consoleRouter() {
         { path: "compare", lazy: async () => ({ Component: (await import("./pages/Compare")).Compare }) },
         { path: "alarms", lazy: async () => ({ Component: (await import("./pages/Alarms")).Alarms }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },
+        { path: "resources", lazy: async () => ({ Component: (await import("./pages/Resources")).Resources }) },
+        {
+          path: "resources/:resourceId",
+          lazy: async () => ({ Component: (await import("./pages/ResourceDetail")).ResourceDetail }),
+        },
+        { path: "tags", lazy: async () => ({ Component: (await import("./pages/Tags")).Tags }) },
+        { path: "allocations", lazy: async () => ({ Component: (await import("./pages/Allocations")).Allocations }) },
         { path: "connect", lazy: async () => ({ Component: (await import("./pages/Connect")).Connect }) },
         { path: "access", lazy: async () => ({ Component: (await import("./pages/Access")).Access }) },
         { path: "plugins", lazy: async () => ({ Component: (await import("./pages/Plugins")).Plugins }) },

@@ -3,7 +3,7 @@ import { Alert, App, Button, Popconfirm, Segmented, Table, Tooltip } from "antd"
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
-import { call } from "../api";
+import { call, newRequestId } from "../api";
 import {
   type Indicator,
   IndicatorKind,
@@ -82,7 +82,7 @@ function RunButtons({ m }: { m: Measurement }) {
   const open = m.runs.some(isOpen);
   const start = useMutation({
     mutationFn: (scope: Scope) =>
-      measurement.runMeasurement({ aiCenterId: m.aiCenterId, scope, requestId: crypto.randomUUID() }, call()),
+      measurement.runMeasurement({ aiCenterId: m.aiCenterId, scope, requestId: newRequestId() }, call()),
     onSuccess: () => client.invalidateQueries({ queryKey: ["measurement", m.aiCenterId] }),
     onError: (error) => void message.error(messageOf(error)),
   });

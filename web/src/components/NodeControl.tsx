@@ -4,7 +4,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Alert, App, Button, Checkbox, Input, InputNumber, Modal } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { call } from "../api";
+import { call, newRequestId } from "../api";
 import type { NodeControl as Control } from "../gen/yunhe/control/v1/control_pb";
 import type { Node } from "../gen/yunhe/registry/v1/registry_pb";
 import { messageOf } from "../lib/errors";
@@ -14,33 +14,52 @@ import { useClients, useSession } from "../session";
 type Action = "isolate" | "restore" | "reclaim";
 
 export function NodeControl({ node }: { node: Node }) {
-  const { t } = useTranslation();
   const { can } = useSession();
   const control = useNodeControl(node.aiCenterId, node.name).data;
-  const [action, setAction] = useState<Action>();
   return (
     <>
       {control && <Wanted control={control} />}
       {can("registry.write") && (
-        <div className="yh-row" data-testid="node-control">
-          {control?.isolated ? (
-            <Button onClick={() => setAction("restore")}>{t("control.restore")}</Button>
-          ) : (
-            <Button onClick={() => setAction("isolate")}>{t("control.isolate")}</Button>
-          )}
-          <Button danger onClick={() => setAction("reclaim")}>
-            {t("control.reclaim")}
-          </Button>
-        </div>
+        <NodeActions aiCenterId={node.aiCenterId} node={node.name} isolated={control?.isolated ?? false} />
       )}
+    </>
+  );
+}
+
+interface Target {
+  aiCenterId: string;
+  node: string;
+}
+
+/** What can be done with a node, each after a question. */
+export function NodeActions(props: Target & { isolated: boolean; small?: boolean }) {
+  const { t } = useTranslation();
+  const [action, setAction] = useState<Action>();
+  const size = props.small ? "small" : undefined;
+  return (
+    <>
+      <div className={props.small ? "yh-row yh-row-end" : "yh-row"} data-testid="node-control">
+        {props.isolated ? (
+          <Button size={size} onClick={() => setAction("restore")}>
+            {t("control.restore")}
+          </Button>
+        ) : (
+          <Button size={size} onClick={() => setAction("isolate")}>
+            {t("control.isolate")}
+          </Button>
+        )}
+        <Button size={size} danger onClick={() => setAction("reclaim")}>
+          {t("control.reclaim")}
+        </Button>
+      </div>
       <Modal
         open={action !== undefined}
         onCancel={() => setAction(undefined)}
         footer={null}
-        title={action && t(`control.${action}Title`, { node: node.name })}
+        title={action && t(`control.${action}Title`, { node: props.node })}
         destroyOnHidden
       >
-        {action && <Ask action={action} node={node} onClose={() => setAction(undefined)} />}
+        {action && <Ask action={action} target={props} onClose={() => setAction(undefined)} />}
       </Modal>
     </>
   );
@@ -60,7 +79,7 @@ function Wanted({ control: c }: { control: Control }) {
   );
 }
 
-function Ask({ action, node, onClose }: { action: Action; node: Node; onClose: () => void }) {
+function Ask({ action, target, onClose }: { action: Action; target: Target; onClose: () => void }) {
   const { t } = useTranslation();
   const { message } = App.useApp();
   const { control } = useClients();
@@ -70,7 +89,7 @@ function Ask({ action, node, onClose }: { action: Action; node: Node; onClose: (
   const [thenFree, setThenFree] = useState(false);
   const write = useMutation({
     mutationFn: () => {
-      const at = { aiCenterId: node.aiCenterId, node: node.name, requestId: crypto.randomUUID() };
+      const at = { aiCenterId: target.aiCenterId, node: target.node, requestId: newRequestId() };
       switch (action) {
         case "isolate":
           return control.isolateResource({ ...at, reason: reason.trim() }, call());
@@ -89,6 +108,7 @@ function Ask({ action, node, onClose }: { action: Action; node: Node; onClose: (
       await Promise.all([
         client.invalidateQueries({ queryKey: ["nodes"] }),
         client.invalidateQueries({ queryKey: ["node-controls"] }),
+        client.invalidateQueries({ queryKey: ["operations"] }),
       ]);
     },
     onError: (e) => void message.error(messageOf(e)),

@@ -7,14 +7,17 @@ import {
   ClusterOutlined,
   CodeSandboxOutlined,
   DashboardOutlined,
+  DatabaseOutlined,
   DeploymentUnitOutlined,
   KeyOutlined,
+  LockOutlined,
   LogoutOutlined,
   MoonOutlined,
   ProfileOutlined,
   SafetyCertificateOutlined,
   SlidersOutlined,
   SunOutlined,
+  TagsOutlined,
   TeamOutlined,
   UserOutlined,
   WalletOutlined,
@@ -103,6 +106,8 @@ function Navigation() {
         item("/topology", <DeploymentUnitOutlined aria-hidden />, t("nav.topology")),
         item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
         item("/nodes", <ClusterOutlined aria-hidden />, t("nav.nodes")),
+        item("/resources", <DatabaseOutlined aria-hidden />, t("nav.registry")),
+        item("/tags", <TagsOutlined aria-hidden />, t("nav.tags")),
         ...(can("adapters.read")
           ? [
               item("/plugins", <ApiOutlined aria-hidden />, t("nav.plugins")),
@@ -118,6 +123,7 @@ function Navigation() {
       key: "operation",
       label: t("nav.operation"),
       children: [
+        ...(can("jobs.read") ? [item("/allocations", <LockOutlined aria-hidden />, t("nav.allocations"))] : []),
         ...(can("scheduler.read") ? [item("/policies", <SlidersOutlined aria-hidden />, t("nav.policies"))] : []),
         ...(can("metering.read") ? [item("/usage", <WalletOutlined aria-hidden />, t("nav.usage"))] : []),
         item(
