@@ -79,12 +79,13 @@ type column struct {
 	scoreSeen    int
 }
 
-// since calls visit for every site that changed after the first n changes, once
-// for each change or once in all.
+// since calls visit once for every site that changed after the first n changes.
 func (p *planner) since(n int, visit func(i int32)) {
 	if changed := p.changes[n:]; 4*len(changed) < len(p.sites) {
-		for _, i := range changed {
-			visit(i)
+		for k, i := range changed {
+			if p.sites[i].changed == n+k+1 { // its last change
+				visit(i)
+			}
 		}
 		return
 	}

@@ -72,21 +72,43 @@ func (a *Ask) Transfer(s *Site) (ms int64, assumed bool) {
 func (a *Ask) prepare(p *planner) {
 	a.p = p
 	a.offers = p.offersOf(a.Task.Spec)
+	a.speeds = p.speedsOf(a.Task.Kind, a.Task.Precision)
+	a.whole = p.wholeOf(a)
 	a.unmet = p.unmetOf(a.Task.Expression)
 	if len(a.Task.Data) == 0 {
 		return
 	}
-	a.data = make([]*copies, len(a.Task.Data))
-	a.transfer = make([]int64, len(p.sites))
-	a.assumed = make([]bool, len(p.sites))
-	for j := range a.Task.Data {
-		d := p.copiesOf(&a.Task.Data[j])
-		a.data[j] = d
-		for i := range p.sites {
-			a.transfer[i] = addSat(a.transfer[i], d.time[i])
-			a.assumed[i] = a.assumed[i] || d.assumed[i]
+	key := string(appendReads(nil, ReadsData, &a.Task, &a.Origin))
+	b, ok := p.brought[key]
+	if !ok {
+		b = p.bring(a.Task.Data)
+		if len(p.brought)*len(p.sites) > maxCopies {
+			clear(p.brought)
+		}
+		p.brought[key] = b
+	}
+	a.data, a.transfer, a.assumed = b.data, b.time, b.assumed
+}
+
+// brought is what it takes to bring a list of datasets to every site.
+type brought struct {
+	data    []*copies
+	time    []int64 // ms
+	assumed []bool
+}
+
+func (p *planner) bring(needs []DataNeed) *brought {
+	n := len(p.sites)
+	b := &brought{make([]*copies, len(needs)), make([]int64, n), make([]bool, n)}
+	for j := range needs {
+		d := p.copiesOf(&needs[j])
+		b.data[j] = d
+		for i, t := range d.time {
+			b.time[i] = addSat(b.time[i], t)
+			b.assumed[i] = b.assumed[i] || d.assumed[i]
 		}
 	}
+	return b
 }
 
 // copies is what every site is to one dataset.

@@ -10,6 +10,9 @@ import (
 // without overflow in between; what exceeds an int64 becomes its maximum.
 func mulDiv(a, b, d int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi == 0 {
+		return int64(min(lo/uint64(d), math.MaxInt64))
+	}
 	if hi >= uint64(d) {
 		return math.MaxInt64
 	}

@@ -46,7 +46,6 @@ package place
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -255,16 +254,13 @@ func (c *Candidate) check() error {
 		what    string
 		amounts Amounts
 	}{{"free", c.Free}, {"total", c.Total}} {
-		for _, name := range slices.Sorted(maps.Keys(v.amounts)) {
-			if n := v.amounts[name]; n < -maxAmount || n > maxAmount {
-				return bad("%s %s must be within ±%d, got %d", v.what, name, maxAmount, n)
-			}
+		if name, found := firstBad(v.amounts, func(n int64) bool { return n < -maxAmount || n > maxAmount }); found {
+			return bad("%s %s must be within ±%d, got %d", v.what, name, maxAmount, v.amounts[name])
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Power)) {
-		if p := c.Power[name]; p.Per < 0 || p.Static < 0 || p.Busy < 0 {
-			return bad("power of %s must be at least 0, got static %d and busy %d mW per %d", name, p.Static, p.Busy, p.Per)
-		}
+	if name, found := firstBad(c.Power, func(p Power) bool { return p.Per < 0 || p.Static < 0 || p.Busy < 0 }); found {
+		p := c.Power[name]
+		return bad("power of %s must be at least 0, got static %d and busy %d mW per %d", name, p.Static, p.Busy, p.Per)
 	}
 	for i, sp := range c.Speeds {
 		if sp.Milli <= 0 {
@@ -274,14 +270,14 @@ func (c *Candidate) check() error {
 			return bad("speed of %s is given twice", sp.name())
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.Offers)) {
+	if id, found := firstBad(c.Offers, func(o Offer) bool { return o.PriceFenPerHour.Known && o.PriceFenPerHour.Value < 0 }); found {
+		return bad("price of specification %s must be at least 0, got %d fen per hour", id, c.Offers[id].PriceFenPerHour.Value)
+	}
+	if id, found := firstBad(c.Offers, func(o Offer) bool {
+		return min(o.Idle.Value, o.Total.Value) < -maxAmount || max(o.Idle.Value, o.Total.Value) > maxAmount
+	}); found {
 		o := c.Offers[id]
-		if o.PriceFenPerHour.Known && o.PriceFenPerHour.Value < 0 {
-			return bad("price of specification %s must be at least 0, got %d fen per hour", id, o.PriceFenPerHour.Value)
-		}
-		if i, t := o.Idle.Value, o.Total.Value; min(i, t) < -maxAmount || max(i, t) > maxAmount {
-			return bad("packages of specification %s must be within ±%d, got %d idle of %d", id, maxAmount, i, t)
-		}
+		return bad("packages of specification %s must be within ±%d, got %d idle of %d", id, maxAmount, o.Idle.Value, o.Total.Value)
 	}
 	if p := c.Position; p != nil && (p.Longitude < -180e6 || p.Longitude > 180e6 || p.Latitude < -90e6 || p.Latitude > 90e6) {
 		return bad("position must be within ±180 and ±90 degrees, got %d and %d millionths", p.Longitude, p.Latitude)
@@ -300,6 +296,16 @@ func (c *Candidate) check() error {
 	return c.Network.check("candidate " + c.ID)
 }
 
+// firstBad returns the lowest key whose value is bad.
+func firstBad[V any](m map[string]V, bad func(V) bool) (key string, found bool) {
+	for k, v := range m {
+		if bad(v) && (!found || k < key) {
+			key, found = k, true
+		}
+	}
+	return key, found
+}
+
 func (c *Candidate) checkDevices() error {
 	seen := make(map[string]bool, len(c.Devices))
 	for _, d := range c.Devices {
@@ -307,10 +313,8 @@ func (c *Candidate) checkDevices() error {
 			return fault.New(fault.Invalid, "candidate %s: device id %q is empty or given twice", c.ID, d.ID)
 		}
 		seen[d.ID] = true
-		for _, name := range slices.Sorted(maps.Keys(d.Free)) {
-			if n := d.Free[name]; n < -maxAmount || n > maxAmount {
-				return fault.New(fault.Invalid, "candidate %s device %s: free %s must be within ±%d, got %d", c.ID, d.ID, name, maxAmount, n)
-			}
+		if name, found := firstBad(d.Free, func(n int64) bool { return n < -maxAmount || n > maxAmount }); found {
+			return fault.New(fault.Invalid, "candidate %s device %s: free %s must be within ±%d, got %d", c.ID, d.ID, name, maxAmount, d.Free[name])
 		}
 	}
 	return nil

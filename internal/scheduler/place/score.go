@@ -437,4 +437,3 @@ func (t *table) look(allow func(i int32) bool) (best int32, ok bool) {
 		}
 	}
 }
-

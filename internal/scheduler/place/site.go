@@ -17,6 +17,7 @@ type Site struct {
 	index   int32
 	changed int // position of its last change in the planner's log, from 1
 	placed  int64
+	counted bool // reports what is free
 }
 
 // Running returns the jobs running at s, those placed in this plan included.
@@ -39,30 +40,68 @@ func (s *Site) Left(resource string) (n int64, unlimited bool) {
 // many there are: what the offer states or, where it does not, what fits into
 // the capacities and devices.
 func (s *Site) packages(a *Ask) (idle, total Fact) {
-	base := int(s.index) * len(s.p.dims)
-	o := a.Offer(s)
-	stated := o != nil && o.Idle.Known && o.Total.Known
-	if s.Candidate.Free == nil && !stated {
+	w := &a.whole[s.index]
+	if !w.total.Known {
 		return Fact{}, Fact{}
 	}
-	i, t := int64(math.MaxInt64), int64(math.MaxInt64)
+	free := s.p.free[int(s.index)*len(s.p.dims):]
+	i := int64(math.MaxInt64)
 	for _, n := range a.need {
-		if n.spec && stated {
-			return Known(max(s.p.free[base+n.dim], 0)), o.Total
+		if n.spec != w.stated {
+			continue
 		}
-		if !n.spec {
-			i = min(i, max(s.p.free[base+n.dim], 0)/n.amount)
-			t = min(t, max(s.p.total[base+n.dim], 0)/n.amount)
+		if f := max(free[n.dim], 0); f < math.MaxInt64 {
+			i = min(i, f/n.amount)
 		}
 	}
-	if n := a.devices; n != nil {
-		idle, total := s.p.slices(s.index, n)
-		i, t = min(i, idle/int64(n.count)), min(t, total/int64(n.count))
+	if n := a.devices; n != nil && !w.stated {
+		idle, _ := s.p.slices(s.index, n)
+		i = min(i, idle/int64(n.count))
 	}
-	if t == math.MaxInt64 {
-		return Fact{}, Fact{}
+	return Known(i), w.total
+}
+
+// whole is how many packages a site has in all.
+type whole struct {
+	total  Fact
+	stated bool // by the offer
+}
+
+// wholeOf returns them for an ask.
+func (p *planner) wholeOf(a *Ask) []whole {
+	key := string(appendReads(nil, ReadsSpec|ReadsRequest, &a.Task, &a.Origin))
+	if list, ok := p.whole[key]; ok {
+		return list
 	}
-	return Known(i), Known(t)
+	if len(p.whole)*len(p.sites) > maxCopies {
+		clear(p.whole)
+	}
+	list := make([]whole, len(p.sites))
+	for i := range p.sites {
+		s := &p.sites[i]
+		if o := a.Offer(s); o != nil && o.Idle.Known && o.Total.Known {
+			list[i] = whole{o.Total, true}
+			continue
+		}
+		if !s.counted {
+			continue
+		}
+		t := int64(math.MaxInt64)
+		for _, n := range a.need {
+			if !n.spec {
+				t = min(t, max(p.total[i*len(p.dims)+n.dim], 0)/n.amount)
+			}
+		}
+		if n := a.devices; n != nil {
+			_, total := p.slices(int32(i), n)
+			t = min(t, total/int64(n.count))
+		}
+		if t < math.MaxInt64 {
+			list[i].total = Known(t)
+		}
+	}
+	p.whole[key] = list
+	return list
 }
 
 const (
@@ -116,6 +155,8 @@ type planner struct {
 	total      []int64
 	power      []Power // Per 0: not stated
 	offers     map[string][]*Offer
+	speeds     map[[2]string][]Fact
+	whole      map[string][]whole
 	devDims    []string
 	devDim     map[string]int
 	devices    [][]device // by site, ascending by ID
@@ -129,6 +170,7 @@ type planner struct {
 	clock      int // counts decisions, for the oldest table
 	live       []*shape
 	copies     map[dataKey]*copies
+	brought    map[string]*brought
 	said       map[string]map[string]string // Snapshot.Unmet
 	unmet      map[string][]string          // the same by site
 	trips      map[int32][]int64
@@ -163,7 +205,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		assumedKbps: opts.AssumedBandwidthKbps, maxCells: maxCells,
 		siteIndex: make(map[string]int32, len(s.Candidates)),
 		links:     make(map[linkKey]*Network, len(s.Links)),
-		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, offers: map[string][]*Offer{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
+		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string][]whole{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{},
 	}
@@ -178,7 +220,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 	p.load.Candidates = int64(len(p.sites))
 	for i := range p.sites {
 		t := &p.sites[i]
-		t.p, t.index = p, int32(i)
+		t.p, t.index, t.counted = p, int32(i), t.Candidate.Free != nil
 		p.siteIndex[t.ID] = int32(i)
 		jobs := t.RunningTasks + t.WaitingTasks
 		p.load.Jobs += jobs
@@ -274,12 +316,35 @@ func (p *planner) offersOf(spec string) []*Offer {
 		return list
 	}
 	list := make([]*Offer, len(p.sites))
+	p.offers[spec] = list
+	if spec == "" {
+		return list
+	}
+	flat := make([]Offer, 0, len(p.sites))
 	for i := range p.sites {
-		if o, ok := p.sites[i].Offers[spec]; ok && spec != "" {
-			list[i] = &o
+		if o, ok := p.sites[i].Offers[spec]; ok {
+			flat = append(flat, o)
+			list[i] = &flat[len(flat)-1]
 		}
 	}
-	p.offers[spec] = list
+	return list
+}
+
+// speedsOf returns how fast sites are at a kind of computing.
+func (p *planner) speedsOf(kind, precision string) []Fact {
+	key := [2]string{kind, precision}
+	if list, ok := p.speeds[key]; ok {
+		return list
+	}
+	list := make([]Fact, len(p.sites))
+	for i := range p.sites {
+		for _, sp := range p.sites[i].Speeds {
+			if sp.Kind == kind && sp.Precision == precision {
+				list[i] = Known(sp.Milli)
+			}
+		}
+	}
+	p.speeds[key] = list
 	return list
 }
 
@@ -358,7 +423,7 @@ func (p *planner) available(i int32, h *shape, n *need) int64 {
 
 // fits tells whether one replica of h fits into what site i has left.
 func (p *planner) fits(i int32, h *shape) bool {
-	counted := p.sites[i].Candidate.Free != nil
+	counted := p.sites[i].counted
 	for j := range h.ask.need {
 		n := &h.ask.need[j]
 		free := p.available(i, h, n)

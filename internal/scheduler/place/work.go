@@ -112,6 +112,8 @@ type Ask struct {
 	devices  *deviceNeed
 	peers    *peers // where the work's replicas are; nil unless it is distributed
 	offers   []*Offer
+	speeds   []Fact // by site
+	whole    []whole
 	data     []*copies
 	transfer []int64  // ms to bring the data, by site; nil if there is none
 	assumed  []bool   // transfer rests on the assumed bandwidth
