@@ -17,6 +17,9 @@ type place struct {
 	held     []int64 // by what runs there
 	runs     []ref   // in no order
 	spans    []*span // by begin, then ID
+
+	mark int64 // of the forecast that looks at it
+	slot int   // there
 }
 
 // ref is one hold of a running work.

@@ -175,7 +175,7 @@ func (q *Queue) estimate(e *entry, x *Explanation) {
 	case e.state == reserved && e.spans[0].from > q.now:
 		x.Start, x.Basis = e.spans[0].from, BasisReservation
 	case x.Ahead == 0 && x.Cause == CauseRoom:
-		if s, ok := q.shadow(e, q.sorted); ok && s.At != Never && s.At > q.now {
+		if s, ok := q.shadow(e, q.where(e, nil)); ok && s.At != Never && s.At > q.now {
 			x.Start, x.Basis = s.At, BasisEnds
 		}
 	}

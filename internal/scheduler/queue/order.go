@@ -9,6 +9,7 @@ type bucket struct {
 	key  bucketKey
 	list list
 	pos  int    // in the leaf's heap; notReady or inParked
+	same int    // in the shape's buckets
 	next *entry // the first that may be tried
 
 	priority int64 // of next, with its age
@@ -39,10 +40,12 @@ func (q *Queue) wait(e *entry) {
 	if b == nil {
 		b = &bucket{leaf: n, key: k, pos: notReady}
 		n.byKey[k] = b
+		b.same = len(e.shape.buckets)
+		e.shape.buckets = append(e.shape.buckets, b)
 	}
 	e.bucket = b
 	b.list.insert(e)
-	if b.pos == notReady || b.pos >= 0 && e.before(b.next) && e.run < q.blocked(e.shape) {
+	if b.pos == notReady || b.pos >= 0 && e.before(b.next) {
 		q.aim(b, e)
 		q.ready(b)
 	}
@@ -55,6 +58,11 @@ func (q *Queue) take(e *entry) {
 	b.list.remove(e)
 	if b.list.n == 0 {
 		delete(b.leaf.byKey, b.key)
+		s := b.key.shape
+		last := s.buckets[len(s.buckets)-1]
+		s.buckets[b.same], last.same = last, b.same
+		s.buckets[len(s.buckets)-1] = nil
+		s.buckets = s.buckets[:len(s.buckets)-1]
 	}
 	if b.pos >= 0 && b.next == e {
 		q.seek(b)
@@ -67,7 +75,9 @@ func (q *Queue) seek(b *bucket) {
 	if limit := q.blocked(b.key.shape); b.list.n > 0 && limit == Never {
 		e = b.list.chunks[0].items[0]
 	} else if b.list.n > 0 {
-		e = b.list.first(limit)
+		if e = b.list.first(limit); e != nil {
+			q.passing = append(q.passing, b)
+		}
 	}
 	switch {
 	case e != nil:

@@ -97,6 +97,9 @@ type Work struct {
 	// Min and Max are how many members start together. 0 means 1 and Min.
 	// With Max above Min the work is elastic: it starts with what there is.
 	Min, Max int
+	// Places are where it can go, for reservations and victims; nil: anywhere.
+	// Must not change after Put.
+	Places []string
 	// OnePlace says that all members go to the same place.
 	OnePlace bool
 	// Run is how long it is expected to run; 0: not known.
@@ -290,9 +293,11 @@ type shape struct {
 	key      string
 	amounts  Amounts
 	ask      []term // of one member
+	places   []string
 	min, max int
 	onePlace bool
 	works    int
+	buckets  []*bucket // in no order
 
 	// In a round: works that run as long as this, or longer, are not tried.
 	round   int64
@@ -325,6 +330,7 @@ type Queue struct {
 	ends  timeHeap // running, by expected end
 
 	parked   []*bucket // in this round
+	passing  []*bucket // whose first works are passed over in this round
 	reserved []*entry
 	elastic  map[*entry]bool // running with fewer members than they could have
 
@@ -337,6 +343,7 @@ type Queue struct {
 	room    []int64  // by resource: free at all places together
 	stale   bool     // shares changed for another reason than a start or an end
 
+	marks   int64 // forecasts made
 	waiting int
 	taken   int // victims in this round
 	free    []*entry
@@ -424,7 +431,7 @@ func (q *Queue) entry(w Work) *entry {
 	e := q.blank()
 	e.work = w
 	e.shape = q.shape(&w)
-	e.work.Amounts, e.work.Shape = e.shape.amounts, e.shape.key // one for all
+	e.work.Amounts, e.work.Shape, e.work.Places = e.shape.amounts, e.shape.key, e.shape.places // one for all
 	e.leaf = q.leaf(w.Tenant)
 	e.work.Tenant = e.leaf.name
 	q.expect(e)
@@ -463,12 +470,12 @@ func (q *Queue) expect(e *entry) {
 // shape finds the one of w, or makes it.
 func (q *Queue) shape(w *Work) *shape {
 	for _, s := range q.shapes[w.Shape] {
-		if s.min == w.Min && s.max == w.Max && s.onePlace == w.OnePlace && equal(s.amounts, w.Amounts) {
+		if s.min == w.Min && s.max == w.Max && s.onePlace == w.OnePlace && slices.Equal(s.places, w.Places) && equal(s.amounts, w.Amounts) {
 			s.works++
 			return s
 		}
 	}
-	s := &shape{key: w.Shape, amounts: w.Amounts, min: w.Min, max: w.Max, onePlace: w.OnePlace, works: 1}
+	s := &shape{key: w.Shape, amounts: w.Amounts, places: w.Places, min: w.Min, max: w.Max, onePlace: w.OnePlace, works: 1}
 	s.ask = q.terms(w.Amounts)
 	q.shapes[w.Shape] = append(q.shapes[w.Shape], s)
 	return s

@@ -61,6 +61,13 @@ func (q *Queue) Round(now int64) *Round {
 			q.seek(b)
 		}
 	}
+	for _, b := range q.passing {
+		if b.pos >= 0 {
+			q.seek(b)
+		}
+	}
+	clear(q.passing)
+	q.passing = q.passing[:0]
 	clear(parked)
 	if q.parked == nil {
 		q.parked = parked[:0]
@@ -78,6 +85,33 @@ func (q *Queue) Round(now int64) *Round {
 	}
 	r := &Round{q: q, round: q.round, first: slices.Clone(q.reserved)}
 	return r
+}
+
+// Wake is the next time at which a round could start more, though nothing was
+// put and nothing ended: a work's time comes, a window ends, what is kept for a
+// work falls to it, or age or deadlines change the order. Never: none is known.
+func (q *Queue) Wake() int64 {
+	at := Never
+	soon := func(t int64) {
+		if t > q.now {
+			at = min(at, t)
+		}
+	}
+	if len(q.later) > 0 {
+		soon(q.later[0].at)
+	}
+	for _, w := range q.windows {
+		if w.owner != nil {
+			soon(w.from)
+		}
+		soon(w.to)
+	}
+	for _, n := range q.leaves {
+		if len(n.buckets) > 0 {
+			soon(n.change)
+		}
+	}
+	return at
 }
 
 // Next is the next work to try; false: there is none left. An offer that was
@@ -293,9 +327,6 @@ func (r *Round) refuse(why string, shadow func(*Work) (Shadow, bool)) {
 			r.stop[t.r] = true
 		}
 	}
-	if e.state == waiting && e.bucket.pos >= 0 && e.bucket.next == e {
-		q.seek(e.bucket)
-	}
 }
 
 // block keeps works of a shape that run as long from being tried in this round.
@@ -305,6 +336,11 @@ func (q *Queue) block(s *shape, run int64, why *refusal) {
 	}
 	s.blocked = min(s.blocked, run)
 	s.refusal = why
+	for _, b := range s.buckets {
+		if b.pos >= 0 && b.next.run >= s.blocked {
+			q.seek(b)
+		}
+	}
 }
 
 // reserve keeps room for a refused work, if it is its turn for that.
@@ -335,7 +371,7 @@ func (q *Queue) reserve(e *entry, shadow func(*Work) (Shadow, bool)) {
 	if shadow != nil {
 		s, ok = shadow(&e.work)
 	} else {
-		s, ok = q.shadow(e, q.sorted)
+		s, ok = q.shadow(e, q.where(e, nil))
 		ok = ok && s.At > q.now
 	}
 	from := max(s.At, q.now)
@@ -379,132 +415,6 @@ func (q *Queue) unreserve(e *entry) {
 	e.spans = nil
 	e.state = gone
 	q.reserved = slices.DeleteFunc(q.reserved, func(f *entry) bool { return f == e })
-}
-
-// Shadow computes when and where a waiting work can start: the first time at
-// which enough of what runs is expected to have ended, with what is kept for
-// others left alone, by amounts at each place. Only the places named are
-// looked at; nil: all. At is Never where ends are not known but the places are
-// large enough; Holds are then the places with most room now. False: they are
-// too small.
-func (q *Queue) Shadow(id string, only []string) (Shadow, bool) {
-	e := q.works[id]
-	if e == nil || e.state == running {
-		return Shadow{}, false
-	}
-	places := q.sorted
-	if only != nil {
-		places = nil
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(only))) {
-			if p := q.places[name]; p != nil {
-				places = append(places, p)
-			}
-		}
-	}
-	return q.shadow(e, places)
-}
-
-func (q *Queue) shadow(e *entry, places []*place) (Shadow, bool) {
-	type at struct {
-		p      *place
-		held   []int64
-		n      int64 // members that may start
-		events []int // of ends, ascending
-	}
-	type event struct {
-		at    int64
-		place int
-		e     *entry
-		h     *hold // nil: a window ends
-	}
-	least := int64(e.shape.min)
-	var here []at
-	var events []event
-	ceiling, biggest := int64(0), int64(0)
-	for _, p := range places {
-		if !p.declared {
-			continue
-		}
-		n := q.fit(e, p, least, Never-1, make([]int64, len(q.names)))
-		if n == 0 {
-			continue
-		}
-		ceiling, biggest = ceiling+n, max(biggest, n)
-		k := len(here)
-		here = append(here, at{p: p, held: slices.Clone(p.held)})
-		for _, x := range p.runs {
-			if end := x.e.live.end; end != Never {
-				events = append(events, event{end, k, x.e, &x.e.live.holds[x.i]})
-			}
-		}
-		for _, w := range p.spans {
-			if w.to != Never && w.owner != e {
-				events = append(events, event{at: w.to, place: k})
-			}
-		}
-	}
-	if ceiling < least || e.shape.onePlace && biggest < least {
-		return Shadow{}, false
-	}
-	slices.SortFunc(events, func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.place, b.place))
-	})
-	now, sum := q.now, int64(0)
-	look := func(k int) bool {
-		h := &here[k]
-		n := q.may(e, h.p, least, now, h.held)
-		sum += n - h.n
-		h.n = n
-		return n >= least
-	}
-	pick := func() []Hold {
-		order := make([]int, len(here))
-		for k := range order {
-			order[k] = k
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(here[b].n, here[a].n) })
-		var out []Hold
-		left := least
-		for _, k := range order {
-			if n := min(left, here[k].n); n > 0 {
-				out = append(out, Hold{Place: here[k].p.name, Members: int(n)})
-				left -= n
-			}
-		}
-		return out
-	}
-	enough := false
-	for k := range here {
-		enough = look(k) || enough
-	}
-	for i := 0; ; {
-		if enough || !e.shape.onePlace && sum >= least {
-			return Shadow{At: now, Holds: pick()}, true
-		}
-		if i == len(events) {
-			break
-		}
-		now = max(events[i].at, now)
-		from := i
-		for ; i < len(events) && events[i].at <= now; i++ {
-			if x := &events[i]; x.h != nil {
-				for _, t := range x.h.terms(x.e) {
-					here[x.place].held[t.r] -= t.n * x.h.times()
-				}
-			}
-		}
-		for ; from < i; from++ {
-			enough = look(events[from].place) || enough
-		}
-	}
-	// Not by what is known. As much as fits when all is empty, where most is free.
-	for k := range here {
-		here[k].n = q.fit(e, here[k].p, least, Never-1, make([]int64, len(q.names)))
-	}
-	slices.SortStableFunc(here, func(a, b at) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(q.fit(e, b.p, least, q.now, nil), q.fit(e, a.p, least, q.now, nil)))
-	})
-	return Shadow{At: Never, Holds: pick()}, true
 }
 
 // Grow offers running works that could have more members, after Next found

@@ -175,7 +175,7 @@ func (q *Queue) leaf(tenant string) *node {
 // plant builds the tree and moves everything into it.
 func (q *Queue) plant() {
 	old := q.leaves
-	q.parked = nil
+	q.parked, q.passing = nil, nil
 	for _, t := range q.cfg.Tenants { // so that vectors have their full length at once
 		for _, a := range []Amounts{t.Guaranteed, t.Borrowable, t.Limit} {
 			for _, name := range sorted(a) {
@@ -271,6 +271,7 @@ func (q *Queue) move(old map[string]*node) {
 		}
 	}
 	for _, e := range q.works {
+		e.shape.buckets = nil
 		e.leaf = q.leaf(e.work.Tenant)
 		q.expect(e)
 		e.bucket = nil

@@ -44,18 +44,17 @@ type Plan struct {
 
 // VictimsOptions narrow a search for victims.
 type VictimsOptions struct {
-	// Places are where the work can go; nil: anywhere. All members go to one of
+	// Places are those of the work to look at; nil: all. All members go to one of
 	// them unless Spread is set.
 	Places []string
 	Spread bool
+	// Steps bounds the search for the cheapest set, beyond which the best that was
+	// found is taken; 0 means 20,000. One step asks Fits once.
+	Steps int
 	// Fits says whether the work has its room at the places when these are gone;
 	// with more victims it must not turn false. Nil: amounts at each place decide.
 	Fits func(places []string, gone []Victim) bool
 }
-
-// maxSteps bounds the search for the cheapest set; beyond it the best that was
-// found is taken.
-const maxSteps = 50_000
 
 // candidate is a victim with what the search needs to know.
 type candidate struct {
@@ -103,15 +102,10 @@ func (q *Queue) Victims(id string, now int64, o VictimsOptions) (Plan, bool) {
 	if !q.cfg.Preempt || e == nil || e.state == running || most <= 0 {
 		return Plan{}, false
 	}
-	places := q.sorted
-	if o.Places != nil {
-		places = nil
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(o.Places))) {
-			if p := q.places[name]; p != nil {
-				places = append(places, p)
-			}
-		}
+	if o.Steps == 0 {
+		o.Steps = 20_000
 	}
+	places := q.where(e, o.Places)
 	var best *hunt
 	steps := 0
 	try := func(at []*place) {
@@ -136,7 +130,7 @@ func (q *Queue) Victims(id string, now int64, o VictimsOptions) (Plan, bool) {
 	if best == nil || len(best.best) == 0 {
 		return Plan{}, false
 	}
-	p := Plan{Exact: steps < maxSteps, Places: best.names}
+	p := Plan{Exact: steps < o.Steps, Places: best.names}
 	for _, c := range best.prune(best.best) {
 		p.Victims = append(p.Victims, c.Victim)
 		p.Cost += c.Cost
@@ -422,7 +416,7 @@ func (h *hunt) prune(set []*candidate) []*candidate {
 // search tries all sets that could be cheaper than the best, until it has taken
 // too many steps.
 func (h *hunt) search(from, most int) {
-	if h.steps++; h.steps >= maxSteps {
+	if h.steps++; h.steps >= h.o.Steps {
 		return
 	}
 	if h.enough() {
