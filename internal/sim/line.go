@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/scheduler/pack"
+	"yunhe.dev/yunhe/internal/scheduler/queue"
+)
+
+// line is the queue of a simulation: the platform's own, which knows jobs by
+// their ID.
+type line struct {
+	*queue.Queue
+	s      *sim
+	byID   map[string]int32
+	shapes map[askKey]*lineShape
+	of     []*lineShape // by job
+	places map[string]int32
+}
+
+// lineShape is what jobs that ask for the same share.
+type lineShape struct {
+	name    string
+	amounts queue.Amounts // of a replica
+	single  queue.Amounts // of one card, where it may be split
+	only    []string      // places that could take it; nil: all
+	asked   bool          // only is known
+}
+
+func (s *sim) newLine() (*line, error) {
+	cfg := s.cfg.Queue.Config
+	for _, t := range s.in.Tenants {
+		cfg.Tenants = append(cfg.Tenants, queue.Tenant{Name: t.ID, Parent: t.Parent, Weight: t.Weight, Guaranteed: t.Guaranteed, Borrowable: t.Borrowable, Limit: t.Limit})
+	}
+	q, err := queue.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &line{Queue: q, s: s, byID: make(map[string]int32, len(s.jobs)), shapes: map[askKey]*lineShape{}, of: make([]*lineShape, len(s.jobs)), places: map[string]int32{}}
+	for i := range s.in.Nodes {
+		n := &s.in.Nodes[i]
+		l.places[n.ID] = int32(i)
+		if err := q.SetPlace(n.ID, amounts(n.CPU, n.Memory, int64(n.Cards)*pack.Whole, nil)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.in.Centers {
+		c := &s.in.Centers[i]
+		l.places[c.ID] = int32(i)
+		if err := q.SetPlace(c.ID, amounts(c.CPU, c.Memory, c.Cards*pack.Whole, c.Resources)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.jobs {
+		l.byID[s.jobs[i].ID] = int32(i)
+	}
+	return l, nil
+}
+
+// amounts in the units in which tenants' shares are stated.
+func amounts(cpu, memory, cards int64, more map[string]int64) queue.Amounts {
+	a := queue.Amounts{}
+	for name, n := range more {
+		a[name] = n
+	}
+	for _, x := range []struct {
+		name string
+		n    int64
+	}{{core.CPU, cpu}, {core.Memory, memory}, {cardName, cards}} {
+		if x.n > 0 {
+			a[x.name] += x.n
+		}
+	}
+	return a
+}
+
+func (l *line) shape(i int32) *lineShape {
+	if l.of[i] != nil {
+		return l.of[i]
+	}
+	j := &l.s.jobs[i]
+	k := askKey{j.Ask.CPU, j.Ask.Memory, j.Ask.Cards, j.Ask.Share, strings.Join(j.Ask.Models, "|"), j.Kind + "\x00" + j.Spec, j.Split, len(j.Resources) > 0}
+	if len(j.Resources) > 0 {
+		k.kind += fmt.Sprint(j.Resources) // in the order of names
+	}
+	s := l.shapes[k]
+	if s == nil {
+		s = &lineShape{name: strconv.Itoa(len(l.shapes)), amounts: amounts(j.Ask.CPU, j.Ask.Memory, j.Ask.Demand(), j.Resources)}
+		if n := int64(j.Ask.Cards); n > 1 && j.Split {
+			s.single = amounts(j.Ask.CPU/n, j.Ask.Memory/n, int64(j.Ask.Share), nil)
+		}
+		l.shapes[k] = s
+	}
+	l.of[i] = s
+	return s
+}
+
+// put lets a job wait.
+func (l *line) put(i int32) error {
+	j, life := &l.s.jobs[i], &l.s.lives[i]
+	run := j.Expected
+	if run > 0 && life.left != Forever {
+		run = max(run-(j.Run-life.left), Second)
+	}
+	shape := l.shape(i)
+	tenant := j.Tenant
+	if tenant == "" {
+		tenant = "-" // the queue wants a name
+	}
+	return l.Put(queue.Work{ID: j.ID, Tenant: tenant, Priority: j.Priority, Arrival: j.Arrival, Shape: shape.name, Amounts: shape.amounts,
+		Min: j.Replicas, Max: j.Replicas, Run: run, Deadline: j.Deadline, Keep: !j.Preemptible})
+}
+
+func (l *line) ended(i int32) { l.Ended(l.s.jobs[i].ID, l.s.m.now) }
+
+// round tries what waits, in the order of the queue.
+func (s *sim) round() error {
+	if s.line.Len() == 0 {
+		return nil
+	}
+	r := s.line.Round(s.m.now)
+	s.hunted = 0
+	for o, ok := r.Next(); ok; o, ok = r.Next() {
+		i, known := s.line.byID[o.ID]
+		if !known || s.lives[i].phase != waiting {
+			return fmt.Errorf("%w: %s", errNoTurn, o.ID)
+		}
+		at, ok, err := s.try(i, r)
+		if err != nil {
+			return err
+		}
+		if !ok && s.cfg.Queue.Config.Preempt {
+			if at, ok, err = s.makeRoom(i, r); err != nil {
+				return err
+			}
+		}
+		if !ok {
+			r.Refuse("nothing has room for it", func(w *queue.Work) (queue.Shadow, bool) { return s.shadow(i, w) })
+			continue
+		}
+		holds := s.holdsOf(i, at)
+		s.counts.Waiting--
+		s.begin(i, at)
+		if err := r.Start(holds); err != nil {
+			return fmt.Errorf("start job %s: %w", s.jobs[i].ID, err)
+		}
+	}
+	return nil
+}
+
+// try looks for places that the queue does not keep for others.
+func (s *sim) try(i int32, r *queue.Round) (at seat, ok bool, err error) {
+	var shut []int32
+	defer func() { s.room.shut(shut, false) }()
+	for {
+		s.res.Decisions++
+		if at, ok, err = s.room.place(i); err != nil || !ok || !r.Constrained() {
+			return at, ok, err
+		}
+		full := len(shut)
+		for k, x := range at.spots {
+			n := 0
+			for _, y := range at.spots { // replicas there
+				if y.at == x.at {
+					n += int(y.n)
+				}
+			}
+			if len(at.spots) > s.jobs[i].Replicas && len(s.in.Nodes) > 0 {
+				n = 1 // cards one by one
+			}
+			if first := at.first(k); first == k && r.Allows(s.name(int(x.at)), n) < n {
+				shut = append(shut, x.at)
+			}
+		}
+		if len(shut) == full {
+			return at, true, nil
+		}
+		s.room.release(i, at)
+		s.room.shut(shut[full:], true)
+	}
+}
+
+// first is the first spot at the place of spot k.
+func (s *seat) first(k int) int {
+	for i := range s.spots {
+		if s.spots[i].at == s.spots[k].at {
+			return i
+		}
+	}
+	return k
+}
+
+func (s *sim) name(at int) string {
+	if len(s.in.Nodes) > 0 {
+		return s.in.Nodes[at].ID
+	}
+	return s.in.Centers[at].ID
+}
+
+// holdsOf says to the queue what a job has where.
+func (s *sim) holdsOf(i int32, at seat) []queue.Hold {
+	j := &s.jobs[i]
+	split := len(s.in.Nodes) > 0 && len(at.spots) > j.Replicas
+	var out []queue.Hold
+	for k, x := range at.spots {
+		h := queue.Hold{Place: s.name(int(x.at)), Members: int(x.n)}
+		if split {
+			h.Amounts, h.Members = s.line.shape(i).single, 0
+			if k < j.Replicas {
+				h.Members = 1
+			}
+		} else if f := at.first(k); f != k {
+			continue
+		} else {
+			for _, y := range at.spots[k+1:] {
+				if y.at == x.at {
+					h.Members += int(y.n)
+				}
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// shadow is when and where a job can start, by amounts, among the places that
+// could take it.
+func (s *sim) shadow(i int32, w *queue.Work) (queue.Shadow, bool) {
+	return s.line.Shadow(w.ID, s.able(i))
+}
+
+// why says what holds a job back.
+func (l *line) why(i int32) string {
+	x, ok := l.Explain(l.s.jobs[i].ID, l.s.m.now)
+	if !ok {
+		return ""
+	}
+	return x.Text
+}
+
+// makeRoom takes back the cheapest running work that gives a job its room, and
+// places it; at most tries times in a round.
+func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
+	if s.hunted++; s.hunted > tries {
+		return seat{}, false, nil
+	}
+	j := &s.jobs[i]
+	o := queue.VictimsOptions{Places: s.able(i), Spread: j.Replicas > 1}
+	if p, ok := s.room.(*pool); ok {
+		budget := searches
+		o.Fits = func(places []string, gone []queue.Victim) bool {
+			if budget--; budget < 0 {
+				return false // what was found until then is taken
+			}
+			nodes, jobs := make([]int32, len(places)), make([]int32, len(gone))
+			for k, name := range places {
+				nodes[k] = s.line.places[name]
+			}
+			for k := range gone {
+				jobs[k] = s.line.byID[gone[k].ID]
+			}
+			return p.room(i, nodes, jobs, func(g int32) seat { return s.lives[g].seat })
+		}
+	}
+	plan, ok := s.line.Victims(j.ID, s.m.now, o)
+	if !ok {
+		return seat{}, false, nil
+	}
+	for _, v := range plan.Victims {
+		if err := s.takeBack(s.line.byID[v.ID]); err != nil {
+			return seat{}, false, err
+		}
+	}
+	return s.try(i, r)
+}
+
+// Searches for victims in a round, and what one of them looks at.
+const (
+	tries    = 4
+	searches = 1000
+)
+
+// able are the places that could take a replica of a job if they were empty.
+func (s *sim) able(i int32) []string {
+	sh := s.line.shape(i)
+	if !sh.asked {
+		sh.only, sh.asked = s.room.able(i), true
+	}
+	return sh.only
+}

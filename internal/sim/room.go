@@ -1,0 +1,537 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/scheduler/pack"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// room is where work runs: a pool of nodes, or a network of centers.
+type room interface {
+	// place gives all replicas of a job their places, or none.
+	place(j int32) (seat, bool, error)
+	release(j int32, s seat)
+	// shut keeps places from getting work, or opens them again.
+	shut(places []int32, yes bool)
+	// able are the places that could take a replica if they were empty; nil: all.
+	able(j int32) []string
+	// check says why a job fits nowhere even if all is empty, "" if it does.
+	check(j int32) string
+	// fragmentation is in per cent of all cards; nil: not measured.
+	fragmentation() func() float64
+}
+
+// seat is what a running job has.
+type seat struct {
+	spots []spot
+	// speed of the slowest spot, in thousandths.
+	speed  int64
+	spread bool // its cards are on several nodes, where they might be on one
+}
+
+// spot is replicas of a job on a node or in a center.
+type spot struct {
+	at    int32
+	n     int32
+	cards []int // on a node: which
+}
+
+// pool places work on nodes.
+type pool struct {
+	fleet   *Fleet
+	jobs    []Job
+	cluster *pack.Cluster
+	whole   int64
+	asks    []ask // that differ
+	of      []int32
+	by      map[string]*Supply // by model
+	models  []string
+	likely  []pack.Task
+	free    []nodeRoom
+}
+
+// nodeRoom is what is free on a node, as the simulation itself counts it.
+type nodeRoom struct {
+	cpu, memory int64
+	cards       []int16
+}
+
+// take gives, or takes back with sign -1, what one task has at cards.
+func (r *nodeRoom) take(t *pack.Task, cards []int, sign int64) {
+	r.cpu -= sign * t.CPU
+	r.memory -= sign * t.Memory
+	for _, c := range cards {
+		r.cards[c] -= int16(sign) * int16(t.Share)
+	}
+}
+
+// fits is how many equal tasks, at most up to, have room beside each other.
+func (r *nodeRoom) fits(t *pack.Task, up int) int {
+	if t.CPU > 0 {
+		up = int(min(int64(up), r.cpu/t.CPU))
+	}
+	if t.Memory > 0 {
+		up = int(min(int64(up), r.memory/t.Memory))
+	}
+	if t.Cards == 0 || up <= 0 {
+		return max(up, 0)
+	}
+	slots := 0
+	for _, f := range r.cards {
+		if t.Cards > 1 {
+			slots += int(f) / pack.Whole
+		} else {
+			slots += int(f) / t.Share
+		}
+	}
+	return min(up, slots/t.Cards)
+}
+
+// ask is what equal replicas ask for.
+type ask struct {
+	task, single   pack.Task // single: one card, of a job that may be split
+	whole, spread  *pack.Ask
+	never          string
+	known, isSplit bool
+}
+
+// askKey tells asks apart.
+type askKey struct {
+	cpu, memory   int64
+	cards, share  int
+	models, kind  string
+	split, amount bool
+}
+
+// samples of asks that policies look ahead with.
+const samples = 10_000
+
+func newPool(f *Fleet, w *Workload, policy pack.Policy, seed uint64) (*pool, error) {
+	p := &pool{fleet: f, jobs: w.Jobs, by: map[string]*Supply{}, of: make([]int32, len(w.Jobs))}
+	nodes := make([]pack.Node, len(f.Nodes))
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		nodes[i] = n.Node
+		free := nodeRoom{n.CPU, n.Memory, make([]int16, n.Cards)}
+		for k := range free.cards {
+			free.cards[k] = pack.Whole
+		}
+		p.free = append(p.free, free)
+		p.whole += int64(n.Cards) * pack.Whole
+		if p.by[n.Model] == nil {
+			p.by[n.Model] = &n.Supply
+		}
+	}
+	p.models = slices.Sorted(maps.Keys(p.by))
+	seen := map[askKey]int32{}
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		k := askKey{j.Ask.CPU, j.Ask.Memory, j.Ask.Cards, j.Ask.Share, strings.Join(j.Ask.Models, "|"), j.Kind, j.Split, len(j.Resources) > 0}
+		at, ok := seen[k]
+		if !ok {
+			at = int32(len(p.asks))
+			seen[k] = at
+			p.asks = append(p.asks, p.ask(j))
+		}
+		p.of[i] = at
+	}
+	step := max((len(w.Jobs)+samples-1)/samples, 1)
+	for i := 0; i < len(w.Jobs); i += step {
+		p.likely = append(p.likely, p.asks[p.of[i]].task)
+	}
+	var err error
+	if p.cluster, err = pack.New(nodes, policy, p.likely, seed); err != nil {
+		return nil, err
+	}
+	for i := range p.asks {
+		a := &p.asks[i]
+		if a.whole, err = p.cluster.Prepare(a.task); err != nil {
+			return nil, err
+		}
+		if a.isSplit {
+			if a.spread, err = p.cluster.Prepare(a.single); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+// ask is what a replica of j asks for; models that its kind does not run on are
+// not among those it can use.
+func (p *pool) ask(j *Job) ask {
+	t := pack.Task{CPU: j.Ask.CPU, Memory: j.Ask.Memory, Cards: j.Ask.Cards, Share: j.Ask.Share, Models: j.Ask.Models}
+	if j.Kind != "" && t.Cards > 0 {
+		var can []string
+		for _, m := range p.models {
+			if (len(t.Models) == 0 || slices.Contains(t.Models, m)) && p.by[m].speed(j.Kind, false) > 0 {
+				can = append(can, m)
+			}
+		}
+		switch {
+		case len(can) == 0:
+			t.Models = []string{"none that it runs on"}
+		case len(can) < len(p.models):
+			t.Models = can
+		}
+	}
+	a := ask{task: t, isSplit: j.Split && t.Cards > 1}
+	if a.isSplit {
+		a.single = pack.Task{CPU: t.CPU / int64(t.Cards), Memory: t.Memory / int64(t.Cards), Cards: 1, Share: t.Share, Models: t.Models}
+	}
+	return a
+}
+
+func (p *pool) place(i int32) (seat, bool, error) {
+	j, a := &p.jobs[i], &p.asks[p.of[i]]
+	s, ok := p.put(j, a.whole, a.task, j.Replicas, false)
+	if !ok && a.isSplit {
+		s, ok = p.put(j, a.spread, a.single, j.Replicas*a.task.Cards, true)
+	}
+	return s, ok, nil
+}
+
+func (p *pool) put(j *Job, a *pack.Ask, t pack.Task, n int, split bool) (seat, bool) {
+	s := seat{spots: make([]spot, 0, n), speed: math.MaxInt64}
+	for range n {
+		x, ok := p.cluster.Put(a)
+		if !ok {
+			p.back(t, s.spots)
+			return seat{}, false
+		}
+		p.free[x.Node].take(&t, x.Cards, 1)
+		s.spots = append(s.spots, spot{int32(x.Node), 1, x.Cards})
+	}
+	for _, x := range s.spots {
+		s.spread = s.spread || split && x.at != s.spots[0].at
+	}
+	for _, x := range s.spots {
+		s.speed = min(s.speed, p.fleet.Nodes[x.at].speed(j.Kind, s.spread))
+	}
+	if s.speed == 0 { // it runs here, but not spread
+		p.back(t, s.spots)
+		return seat{}, false
+	}
+	return s, true
+}
+
+func (p *pool) back(t pack.Task, spots []spot) {
+	for _, x := range slices.Backward(spots) {
+		p.free[x.at].take(&t, x.cards, -1)
+		p.cluster.Release(t, pack.Placement{Node: int(x.at), Cards: x.cards})
+	}
+}
+
+func (p *pool) release(i int32, s seat) {
+	a := &p.asks[p.of[i]]
+	if len(s.spots) > p.jobs[i].Replicas {
+		p.back(a.single, s.spots)
+		return
+	}
+	p.back(a.task, s.spots)
+}
+
+// room reports whether a job has its room on these nodes when other jobs, which
+// are where their seats say, are gone.
+func (p *pool) room(i int32, nodes []int32, gone []int32, seats func(int32) seat) bool {
+	j, a := &p.jobs[i], &p.asks[p.of[i]]
+	changed := map[int32]*nodeRoom{}
+	at := func(n int32) *nodeRoom {
+		r := changed[n]
+		if r == nil {
+			r = &nodeRoom{p.free[n].cpu, p.free[n].memory, slices.Clone(p.free[n].cards)}
+			changed[n] = r
+		}
+		return r
+	}
+	for _, g := range gone {
+		s := seats(g)
+		t := &p.asks[p.of[g]].task
+		if len(s.spots) > p.jobs[g].Replicas {
+			t = &p.asks[p.of[g]].single
+		}
+		for _, x := range s.spots {
+			at(x.at).take(t, x.cards, -1)
+		}
+	}
+	need := j.Replicas
+	for _, n := range nodes {
+		r := &p.free[n]
+		if c := changed[n]; c != nil {
+			r = c
+		}
+		if m := p.fleet.Nodes[n].Model; len(a.task.Models) > 0 && !slices.Contains(a.task.Models, m) {
+			continue
+		}
+		if need -= r.fits(&a.task, need); need <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pool) shut(nodes []int32, yes bool) {
+	for _, n := range nodes {
+		p.cluster.Drain(int(n), yes)
+	}
+}
+
+func (p *pool) able(i int32) []string {
+	a := &p.asks[p.of[i]]
+	if len(a.task.Models) == 0 {
+		return nil
+	}
+	out := []string{}
+	for k := range p.fleet.Nodes {
+		if n := &p.fleet.Nodes[k]; slices.Contains(a.task.Models, n.Model) {
+			out = append(out, n.ID)
+		}
+	}
+	return out
+}
+
+func (p *pool) fragmentation() func() float64 {
+	if p.whole == 0 {
+		return nil
+	}
+	m := p.cluster.Measure(p.likely)
+	return func() float64 { return 100 * m.Amount() / float64(p.whole) }
+}
+
+// check looks at single nodes, and at all together: not at how the replicas of
+// a job fit beside each other.
+func (p *pool) check(i int32) string {
+	j, a := &p.jobs[i], &p.asks[p.of[i]]
+	if !a.known {
+		t := a.task
+		switch a.known = true; {
+		case len(j.Resources) > 0 || j.Spec != "":
+			a.never = "it asks for what only centers have: resources or a specification"
+		case !p.fits(t) && !(a.isSplit && p.fits(a.single)):
+			a.never = fmt.Sprintf("no node has %s cores, %d MiB and %d cards%s", core.FormatQuantity(core.CPU, t.CPU), t.Memory, t.Cards, of(t.Models))
+		}
+	}
+	if need := j.Demand(); a.never == "" && need > p.whole {
+		return fmt.Sprintf("it asks for %d cards in all, there are %d", need/pack.Whole, p.whole/pack.Whole)
+	}
+	return a.never
+}
+
+func of(models []string) string {
+	if len(models) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %v", models)
+}
+
+// fits reports whether a task fits on an empty node.
+func (p *pool) fits(t pack.Task) bool {
+	for i := range p.fleet.Nodes {
+		n := &p.fleet.Nodes[i]
+		if n.CPU >= t.CPU && n.Memory >= t.Memory && n.Cards >= t.Cards && (t.Cards == 0 || len(t.Models) == 0 || slices.Contains(t.Models, n.Model)) {
+			return true
+		}
+	}
+	return false
+}
+
+// network places work in centers.
+type network struct {
+	fleet *Fleet
+	jobs  []Job
+	set   *place.Set
+	snap  place.Snapshot
+	index map[string]int32
+	pins  map[string][]string // centers that have one of the models, by models
+}
+
+// The resource that counts cards of centers, in thousandths, and the
+// specifications under which centers sell cards and cores.
+const (
+	cardName = "card"
+	cardSpec = "card"
+	coreSpec = "core"
+)
+
+func newNetwork(f *Fleet, w *Workload, set *place.Set) (*network, error) {
+	n := &network{fleet: f, jobs: w.Jobs, set: set, index: map[string]int32{}, pins: map[string][]string{}}
+	n.snap.Links = f.Links
+	for i := range f.Centers {
+		c := &f.Centers[i]
+		n.index[c.ID] = int32(i)
+		total := place.Amounts{core.CPU: c.CPU, core.Memory: c.Memory << 20, cardName: c.Cards * pack.Whole}
+		maps.Copy(total, c.Resources)
+		k := place.Candidate{ID: c.ID, Region: c.Region, Status: place.Available, Position: c.Position, SecurityGrade: c.Grade, Total: total, Free: maps.Clone(total),
+			AnyImage: true, PUE: c.PUE, Carbon: c.Carbon, Network: c.Network, Offers: maps.Clone(c.Offers)}
+		if k.Offers == nil {
+			k.Offers = map[string]place.Offer{}
+		}
+		if c.Cards > 0 {
+			k.Offers[cardSpec] = place.Offer{PriceFenPerHour: c.Price}
+			if c.Busy > 0 {
+				k.Power = map[string]place.Power{cardName: {Per: pack.Whole, Static: c.Idle, Busy: c.Busy}}
+			}
+		}
+		if k.Offers[coreSpec] = (place.Offer{PriceFenPerHour: c.CorePrice}); c.CoreBusy > 0 || c.Busy > 0 {
+			if k.Power == nil {
+				k.Power = map[string]place.Power{}
+			}
+			// Memory draws nothing of its own here, so that energy is known.
+			k.Power[core.CPU], k.Power[core.Memory] = place.Power{Per: 1000, Busy: c.CoreBusy}, place.Power{Per: 1 << 30}
+		}
+		for kind := range c.Speeds {
+			if v := c.Speeds[kind]; v > 0 {
+				k.Speeds = append(k.Speeds, place.Speed{Kind: kind, Milli: v})
+			}
+		}
+		slices.SortFunc(k.Speeds, func(a, b place.Speed) int { return strings.Compare(a.Kind, b.Kind) })
+		k.Speeds = append(k.Speeds, place.Speed{Milli: c.speed("", false)})
+		n.snap.Candidates = append(n.snap.Candidates, k)
+	}
+	if set == nil {
+		return nil, fault.New(fault.Invalid, "a simulation of centers needs a set of policies")
+	}
+	return n, set.Check()
+}
+
+// work is a job as the engine takes it.
+func (n *network) work(i int32) place.Work {
+	j := &n.jobs[i]
+	t := place.Task{ID: "t", Replicas: j.Replicas, Spec: j.Spec, Kind: j.Kind, Request: n.request(j)}
+	if j.Run != Forever {
+		t.RunSeconds = place.Known(max(j.Run/Second, 1))
+	}
+	switch {
+	case t.Spec != "":
+	case j.Ask.Cards > 0:
+		t.Spec = cardSpec
+	default:
+		t.Spec = coreSpec
+	}
+	if len(j.Ask.Models) > 0 || j.Kind != "" {
+		t.Pinned = n.usable(j)
+	}
+	return place.Work{ID: j.ID, Tenant: j.Tenant, Priority: j.Priority, Arrival: j.Arrival, Gang: true, Tasks: []place.Task{t}}
+}
+
+func (n *network) request(j *Job) place.Amounts {
+	out := place.Amounts{}
+	for name, v := range j.Resources {
+		out[name] = v
+	}
+	for _, r := range []struct {
+		name string
+		n    int64
+	}{{core.CPU, j.Ask.CPU}, {core.Memory, j.Ask.Memory << 20}, {cardName, j.Ask.Demand()}} {
+		if r.n > 0 {
+			out[r.name] += r.n
+		}
+	}
+	return out
+}
+
+// usable are the centers with cards of one of its models, on which its kind
+// runs.
+func (n *network) usable(j *Job) []string {
+	key := j.Kind + "\x00" + fmt.Sprint(j.Ask.Models)
+	if ids, ok := n.pins[key]; ok {
+		return ids
+	}
+	ids := []string{}
+	for i := range n.fleet.Centers {
+		c := &n.fleet.Centers[i]
+		if (len(j.Ask.Models) == 0 || slices.Contains(j.Ask.Models, c.Model)) && c.speed(j.Kind, false) > 0 {
+			ids = append(ids, c.ID)
+		}
+	}
+	n.pins[key] = ids
+	return ids
+}
+
+func (n *network) place(i int32) (seat, bool, error) {
+	res, err := place.Plan(&n.snap, []place.Work{n.work(i)}, n.set, place.Options{NoTables: true})
+	if err != nil {
+		return seat{}, false, fmt.Errorf("job %s: %w", n.jobs[i].ID, err)
+	}
+	if len(res.Unplaced) > 0 {
+		return seat{}, false, nil
+	}
+	s := seat{speed: math.MaxInt64}
+	for _, p := range res.Placements {
+		at := n.index[p.Candidate]
+		if k := slices.IndexFunc(s.spots, func(x spot) bool { return x.at == at }); k >= 0 {
+			s.spots[k].n++
+			continue
+		}
+		s.spots = append(s.spots, spot{at: at, n: 1})
+		s.speed = min(s.speed, n.fleet.Centers[at].speed(n.jobs[i].Kind, false))
+	}
+	n.take(i, s, 1)
+	return s, true, nil
+}
+
+func (n *network) take(i int32, s seat, sign int64) {
+	ask := n.request(&n.jobs[i])
+	for _, x := range s.spots {
+		c := &n.snap.Candidates[x.at]
+		c.RunningTasks += sign * int64(x.n)
+		for name, v := range ask {
+			c.Free[name] -= sign * v * int64(x.n)
+		}
+	}
+}
+
+func (n *network) release(i int32, s seat) { n.take(i, s, -1) }
+
+func (n *network) shut(centers []int32, yes bool) {
+	for _, c := range centers {
+		n.snap.Candidates[c].Status = place.Available
+		if yes {
+			n.snap.Candidates[c].Status = place.Draining
+		}
+	}
+}
+
+func (n *network) able(i int32) []string {
+	j := &n.jobs[i]
+	if len(j.Ask.Models) == 0 && j.Kind == "" && j.Spec == "" {
+		return nil
+	}
+	out := []string{}
+	for _, id := range n.usable(j) {
+		if _, sold := n.snap.Candidates[n.index[id]].Offers[j.Spec]; j.Spec == "" || sold {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func (n *network) fragmentation() func() float64 { return nil }
+
+// check looks at single replicas.
+func (n *network) check(i int32) string {
+	j := &n.jobs[i]
+	ask, names := n.request(j), n.usable(j)
+	room := int64(0)
+	for _, id := range names {
+		c := &n.snap.Candidates[n.index[id]]
+		if _, sold := c.Offers[j.Spec]; j.Spec != "" && !sold {
+			continue
+		}
+		most := int64(math.MaxInt64)
+		for name, v := range ask {
+			most = min(most, c.Total[name]/v)
+		}
+		if room += min(most, MaxReplicas); room >= int64(j.Replicas) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("all centers together have room for %d of its %d replicas when they are empty", room, j.Replicas)
+}

@@ -1,0 +1,479 @@
+package sim
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/scheduler/pack"
+)
+
+// Config says how a workload is played.
+type Config struct {
+	Policy Policy
+	Queue  Queue
+	Seed   uint64
+	// Fill, if above 0, is the measure of Weng et al.: jobs are drawn at random
+	// with replacement until they have asked for that many times the cards there
+	// are; they do not end, and what does not fit when it comes is dropped.
+	Fill float64
+	// Watch is called with the time before it goes on; it may wait, so that
+	// people can follow. An error ends the run, whose result is then Partial.
+	Watch func(now int64, r *Result) error
+	// Log is called for every event; it must not keep what it is given.
+	Log func(Event)
+}
+
+// What happens to jobs.
+type Happening uint8
+
+// The events.
+const (
+	Arrives Happening = iota
+	Starts
+	Ends
+	TakenBack
+	Drops
+	NeverFits
+)
+
+func (h Happening) String() string {
+	return [...]string{"arrives", "starts", "ends", "taken back", "is dropped", "never fits"}[h]
+}
+
+// Event is one thing that happened.
+type Event struct {
+	At    int64
+	What  Happening
+	Job   int // its number
+	Spots []Spot
+}
+
+// Spot is where replicas of a job are: the number of the node or center, and on
+// a node which cards.
+type Spot struct {
+	At, Replicas int
+	Cards        []int
+}
+
+// phase of a job.
+type phase uint8
+
+const (
+	later phase = iota
+	waiting
+	running
+	done
+	dropped
+	never
+)
+
+// life of a job.
+type life struct {
+	phase  phase
+	tenant int32
+	runs   int32 // how often it started
+	first  int64 // when it started first
+	start  int64 // when it started last
+	left   int64 // run time to go, at reference speed
+	useful int64 // time it ran that was not lost
+	seat   seat
+}
+
+type end struct {
+	at   int64
+	job  int32
+	runs int32 // of the job when this was foreseen; another one means it was taken back
+}
+
+type ends []end
+
+func (h ends) Len() int { return len(h) }
+func (h ends) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].job < h[j].job
+}
+func (h ends) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *ends) Push(x any)   { *h = append(*h, x.(end)) }
+func (h *ends) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// sim is a simulation in progress.
+type sim struct {
+	in     *Input
+	cfg    *Config
+	jobs   []Job
+	order  []int32 // of arrival
+	next   int     // in order
+	lives  []life
+	room   room
+	line   *line
+	m      meter
+	ends   ends
+	names  []string // of tenants
+	counts Jobs
+	hunted int // searches for victims in this round
+	res    Result
+}
+
+// Run plays a workload on a fleet. The input is not changed and may be shared
+// by runs at the same time. It returns fault.Invalid for what cannot be played.
+func Run(in *Input, cfg Config) (*Result, error) {
+	s, err := start(in, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Fill > 0 {
+		err = s.fill()
+	} else {
+		err = s.play()
+	}
+	var stopped stop
+	if errors.As(err, &stopped) {
+		s.res.Partial = true
+	} else if err != nil {
+		return nil, err
+	}
+	s.finish()
+	return &s.res, nil
+}
+
+// stop is what ended a run early.
+type stop struct{ error }
+
+func start(in *Input, cfg *Config) (*sim, error) {
+	s := &sim{in: in, cfg: cfg, jobs: in.Jobs, lives: make([]life, len(in.Jobs)), order: make([]int32, len(in.Jobs))}
+	s.res = Result{Policy: cfg.Policy.Name, Queue: cfg.Queue.Name, Seed: cfg.Seed}
+	s.counts.Total = int64(len(in.Jobs))
+	tenants := map[string]int32{}
+	for i := range in.Jobs {
+		s.order[i] = int32(i)
+		tenants[in.Jobs[i].Tenant] = 0
+	}
+	s.names = slices.Sorted(maps.Keys(tenants))
+	for i, name := range s.names {
+		tenants[name] = int32(i)
+	}
+	for i := range s.lives {
+		s.lives[i] = life{tenant: tenants[in.Jobs[i].Tenant], first: -1, left: in.Jobs[i].Run}
+	}
+	slices.SortStableFunc(s.order, func(a, b int32) int {
+		return int(min(max(s.jobs[a].Arrival-s.jobs[b].Arrival, -1), 1))
+	})
+	var err error
+	if len(in.Nodes) > 0 {
+		if cfg.Policy.Pack == "" {
+			return nil, fault.New(fault.Invalid, "policy %q is not for nodes", cfg.Policy.Name)
+		}
+		s.room, err = newPool(&in.Fleet, &in.Workload, cfg.Policy.Pack, cfg.Seed)
+	} else {
+		s.room, err = newNetwork(&in.Fleet, &in.Workload, cfg.Policy.Set)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.m = meter{width: Second, tenant: make([]tally, len(s.names)), frag: s.room.fragmentation()}
+	cpu := int64(0)
+	for _, cards := range in.supplies() {
+		s.m.whole += cards * pack.Whole
+	}
+	if s.m.whole > 0 {
+		return s, nil
+	}
+	for i := range in.Nodes {
+		cpu += in.Nodes[i].CPU
+	}
+	for i := range in.Centers {
+		cpu += in.Centers[i].CPU
+	}
+	s.m.whole, s.m.cores = cpu, true
+	return s, nil
+}
+
+// holds is what a job takes of what the meter counts.
+func (s *sim) holds(j *Job) int64 {
+	if s.m.cores {
+		return int64(j.Replicas) * j.Ask.CPU
+	}
+	return j.Demand()
+}
+
+// play goes from event to event.
+func (s *sim) play() error {
+	var err error
+	if s.line, err = s.newLine(); err != nil {
+		return err
+	}
+	if len(s.order) > 0 {
+		// Time begins with the first arrival: what was before is no part of it.
+		s.m.now, s.m.from = s.jobs[s.order[0]].Arrival, s.jobs[s.order[0]].Arrival
+	}
+	for {
+		at := int64(math.MaxInt64)
+		if s.next < len(s.order) {
+			at = s.jobs[s.order[s.next]].Arrival
+		}
+		if len(s.ends) > 0 {
+			at = min(at, s.ends[0].at)
+		}
+		if at == math.MaxInt64 {
+			return nil
+		}
+		if s.cfg.Watch != nil {
+			if err := s.cfg.Watch(at, &s.res); err != nil {
+				return stop{err}
+			}
+		}
+		s.m.advance(at, s.next < len(s.order), s.counts.Running, s.counts.Waiting)
+		for len(s.ends) > 0 && s.ends[0].at == at {
+			if e := heap.Pop(&s.ends).(end); s.lives[e.job].phase == running && s.lives[e.job].runs == e.runs {
+				s.end(e.job)
+			}
+		}
+		for s.next < len(s.order) && s.jobs[s.order[s.next]].Arrival == at {
+			if err := s.arrive(s.order[s.next]); err != nil {
+				return err
+			}
+			s.next++
+		}
+		if err := s.round(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *sim) tell(what Happening, i int32, at seat) {
+	s.res.Events++
+	if s.cfg.Log == nil {
+		return
+	}
+	e := Event{At: s.m.now, What: what, Job: int(i)}
+	for _, x := range at.spots {
+		e.Spots = append(e.Spots, Spot{int(x.at), int(x.n), x.cards})
+	}
+	s.cfg.Log(e)
+}
+
+func (s *sim) arrive(i int32) error {
+	l := &s.lives[i]
+	s.m.tenant[l.tenant].jobs++
+	s.tell(Arrives, i, seat{})
+	if why := s.room.check(i); why != "" {
+		l.phase = never
+		s.counts.Never++
+		s.tell(NeverFits, i, seat{})
+		if len(s.res.NeverFits) < maxLeft {
+			s.res.NeverFits = append(s.res.NeverFits, Left{s.jobs[i].ID, "never", why})
+		}
+		return nil
+	}
+	l.phase = waiting
+	s.counts.Waiting++
+	return s.line.put(i)
+}
+
+// begin starts a job that has its places.
+func (s *sim) begin(i int32, at seat) {
+	j, l := &s.jobs[i], &s.lives[i]
+	l.phase, l.start, l.seat = running, s.m.now, at
+	l.runs++
+	s.counts.Running++
+	if l.first < 0 {
+		l.first = s.m.now
+		wait := l.first - j.Arrival
+		s.m.waits = append(s.m.waits, wait)
+		s.m.tenant[l.tenant].wait.add(wait, 1)
+		s.m.tenant[l.tenant].started++
+	}
+	s.m.hold(s.holds(j))
+	s.tell(Starts, i, at)
+	if l.left != Forever {
+		// Rounded up: nothing ends before it is done.
+		run := int64(math.Ceil(float64(l.left) * 1000 / float64(at.speed)))
+		heap.Push(&s.ends, end{s.m.now + max(run, 1), i, l.runs})
+	}
+}
+
+// leave counts what a job used since it started, and frees its places. What it
+// kept is the part of it that need not be done again.
+func (s *sim) leave(i int32, kept int64) {
+	j, l := &s.jobs[i], &s.lives[i]
+	s.used(i)
+	l.useful += kept
+	s.m.tenant[l.tenant].run.add(kept, 1)
+	s.m.lost.add(j.Demand(), s.m.now-l.start-kept)
+	s.m.hold(-s.holds(j))
+	s.counts.Running--
+	s.room.release(i, l.seat)
+}
+
+// used counts cost and energy of the run that ends now.
+func (s *sim) used(i int32) {
+	j, l := &s.jobs[i], &s.lives[i]
+	dt := s.m.now - l.start
+	s.m.tenant[l.tenant].card.add(j.Demand(), dt)
+	total := int64(j.Replicas)
+	for _, x := range l.seat.spots {
+		supply, perHour := s.supply(int(x.at)), int64(-1)
+		if len(s.in.Centers) > 0 && j.Spec != "" {
+			if o := s.in.Centers[x.at].Offers[j.Spec]; o.PriceFenPerHour.Known {
+				perHour = o.PriceFenPerHour.Value * int64(x.n)
+			}
+		}
+		n, parts := int64(x.n), int64(1)
+		if spots := int64(len(l.seat.spots)); len(s.in.Nodes) > 0 && spots > total {
+			parts = spots / total // a replica's cards, one by one
+		}
+		s.m.used(supply, j.Ask.Demand()/parts*n, j.Ask.CPU/parts*n, perHour, dt)
+	}
+}
+
+func (s *sim) supply(at int) *Supply {
+	if len(s.in.Nodes) > 0 {
+		return &s.in.Nodes[at].Supply
+	}
+	return &s.in.Centers[at].Supply
+}
+
+func (s *sim) end(i int32) {
+	j, l := &s.jobs[i], &s.lives[i]
+	s.leave(i, s.m.now-l.start)
+	s.tell(Ends, i, l.seat)
+	l.phase, l.seat = done, seat{}
+	s.counts.Done++
+	t := &s.m.tenant[l.tenant]
+	t.done++
+	stay := s.m.now - j.Arrival
+	t.stay.add(stay, 1)
+	s.m.ends = append(s.m.ends, stay)
+	s.m.slow = append(s.m.slow, max(float64(stay)/float64(max(l.useful, floor)), 1))
+	if j.Deadline > 0 {
+		if s.m.now <= j.Deadline {
+			s.res.Deadlines.Met++
+		} else {
+			s.res.Deadlines.Missed++
+		}
+	}
+	s.line.ended(i)
+}
+
+// takeBack ends a run so that another work has its room; the job waits again.
+func (s *sim) takeBack(i int32) error {
+	j, l := &s.jobs[i], &s.lives[i]
+	ran, kept := s.m.now-l.start, int64(0)
+	if j.Checkpoint > 0 {
+		kept = ran / j.Checkpoint * j.Checkpoint
+	}
+	s.leave(i, kept)
+	s.tell(TakenBack, i, l.seat)
+	if l.left != Forever {
+		l.left = max(l.left-int64(float64(kept)*float64(l.seat.speed)/1000), 1)
+	}
+	l.phase, l.seat = waiting, seat{}
+	s.counts.Waiting++
+	s.res.Preemptions++
+	s.m.tenant[l.tenant].preempted++
+	s.line.ended(i)
+	return s.line.put(i)
+}
+
+// fill draws jobs until they have asked for so much.
+func (s *sim) fill() error {
+	asks := slices.ContainsFunc(s.jobs, func(j Job) bool { return j.Ask.Cards > 0 })
+	if !(s.cfg.Fill <= 100) || !asks || s.m.cores {
+		return fault.New(fault.Invalid, "to fill, there must be cards, jobs that ask for some, and a load of at most 100, got %v", s.cfg.Fill)
+	}
+	dice := rand.New(rand.NewPCG(s.cfg.Seed, 7)) // draws as pack.Fill does
+	whole, arrived, next := float64(s.m.whole), int64(0), 0.0
+	note := func() {
+		for ; next <= 100*float64(arrived)/whole; next++ {
+			l := Load{Arrived: next, Allocation: per(float64(s.m.held), whole)}
+			if s.m.frag != nil {
+				l.Fragmentation = s.m.frag()
+			}
+			s.res.Loads = append(s.res.Loads, l)
+		}
+	}
+	s.counts.Total = 0
+	for note(); float64(arrived) < s.cfg.Fill*whole; note() {
+		i := int32(dice.IntN(len(s.jobs)))
+		j := &s.jobs[i]
+		if s.cfg.Watch != nil {
+			if err := s.cfg.Watch(s.m.now+Second, &s.res); err != nil {
+				return stop{err}
+			}
+		}
+		arrived += j.Demand()
+		s.m.now += Second
+		s.m.span += Second
+		s.m.total.add(s.m.held, Second)
+		s.counts.Total++
+		s.res.Decisions++
+		s.m.tenant[s.lives[i].tenant].jobs++
+		s.tell(Arrives, i, seat{})
+		at, ok, err := s.room.place(i)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			s.counts.Dropped++
+			s.tell(Drops, i, seat{})
+			continue
+		}
+		s.counts.Running++
+		s.m.waits = append(s.m.waits, 0)
+		s.m.hold(j.Demand())
+		s.tell(Starts, i, at)
+	}
+	return nil
+}
+
+// finish counts what is left when the time is over.
+func (s *sim) finish() {
+	s.res.Name = s.res.Policy
+	for i := range s.lives {
+		l, j := &s.lives[i], &s.jobs[i]
+		state := ""
+		switch t := &s.m.tenant[l.tenant]; l.phase {
+		case running:
+			s.used(int32(i))
+			t.run.add(s.m.now-l.start, 1)
+			t.stay.add(s.m.now-j.Arrival, 1)
+			state = "running"
+		case waiting:
+			t.stay.add(s.m.now-j.Arrival, 1)
+			state = "waiting"
+		case later:
+			if s.cfg.Fill == 0 {
+				s.counts.Later++
+				state = "later"
+			}
+		}
+		if state != "" && j.Deadline > 0 && s.m.now > j.Deadline {
+			s.res.Deadlines.Missed++
+		}
+		if state != "" && len(s.res.NotDone) < maxLeft {
+			s.res.NotDone = append(s.res.NotDone, Left{ID: j.ID, State: state, Why: s.why(int32(i))})
+		}
+	}
+	s.res.Jobs = s.counts
+	s.m.fill(&s.res, &s.in.Fleet, s.names)
+}
+
+// why says what a job waits for.
+func (s *sim) why(i int32) string {
+	if s.lives[i].phase != waiting || s.line == nil {
+		return ""
+	}
+	return s.line.why(i)
+}
+
+var errNoTurn = fmt.Errorf("the queue names a job that does not wait")
