@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-submit clean
+.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-place bench-submit clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +76,11 @@ bench: ## all benchmarks; figures go to docs/benchmarks.md by hand
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
 	$(GO) test -run xxx -bench . -benchtime 1s ./internal/... ./adapters/...
+	@$(MAKE) --no-print-directory bench-place
 	@$(MAKE) --no-print-directory bench-submit
+
+bench-place: build ## decisions per second of the scheduler's engines, beside goals and others' figures
+	@bin/yunhe sim bench
 
 bench-submit: ## submissions per second beside Slurm and Kubernetes, and time to start
 	@scripts/deps.sh bench

@@ -37,6 +37,8 @@ var ranks = map[string]int{
 	// What the benchmark prints, what it is worth, and how it works.
 	"internal/measurement/report": 1, "internal/measurement/score": 2, "internal/measurement/bench": 3,
 
+	"internal/scheduler/bench": 3, // measures place, pack and queue; reads the clock
+
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package
 	"internal/seal": 3,
 	"internal/sim":  3, // plays place, pack and queue on work of the past; reads what it is given
@@ -53,6 +55,7 @@ var ranks = map[string]int{
 	"internal/jobs":        8,
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
+	"internal/policies":    9, // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
 }
