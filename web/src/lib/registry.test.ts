@@ -42,8 +42,33 @@ test("attributes are read line by line", () => {
     "storage_type: file",
     "capacity_bytes: 1.5 KiB",
     "iops: 120,000",
-    "chips[0].chip_model: 4090",
+    "chips: chip_model: 4090",
     'extra: {"a":1}',
+  ]);
+  const offer = [
+    { kind: "cpu", scale: 20000, unit: "cores" },
+    { kind: "memory", scale: 2 ** 30, unit: "bytes" },
+  ];
+  const schemaOfCenter = attributesOf(
+    [
+      create(ResourceTypeSchema, {
+        type: "center",
+        schema: JSON.stringify({
+          type: "object",
+          properties: {
+            available_resources: {
+              type: "array",
+              items: { type: "object", properties: { kind: { type: "string" }, scale: { type: "number" } } },
+            },
+          },
+        }),
+      }),
+    ],
+    "center",
+  );
+  expect(attributeLines(schemaOfCenter, { available_resources: offer }).map((l) => l.text)).toEqual([
+    "cpu 20,000 cores",
+    "memory 1 GiB",
   ]);
   expect(attributesOf(types, "nothing")).toBeUndefined();
   expect(attributeLines(undefined, { a: "b" })).toEqual([{ path: "a", text: "b" }]);

@@ -2,7 +2,7 @@
 import { ResourceState, type ResourceType } from "../gen/yunhe/registry/v1/resource_pb";
 import type { FieldPath } from "./errors";
 import { formatBytes, formatCount } from "./format";
-import { type Field, linesOf, parseSchema } from "./schema";
+import { type Field, isObject, linesOf, parseSchema } from "./schema";
 import type { Tone } from "./states";
 
 const TYPES = ["platform", "cloud", "center", "node", "compute", "network", "storage", "security"] as const;
@@ -50,14 +50,37 @@ export interface AttributeLine {
 /** Attributes line by line, known ones in the order of their schema, each as people read it. */
 export function attributeLines(schema: Field | undefined, attributes: Record<string, unknown>): AttributeLine[] {
   const known = new Set(schema?.fields.map((f) => f.key));
-  const lines: AttributeLine[] = schema
-    ? linesOf(schema, attributes).map((l) => ({ path: l.path, field: l.field, text: amountText(l.path, l.value) }))
-    : [];
+  const lines: AttributeLine[] = [];
+  for (const field of schema?.fields ?? []) {
+    const value = attributes[field.key];
+    const items = field.kind === "list" && Array.isArray(value) ? value : undefined;
+    if (items)
+      items.forEach((item, i) => {
+        const path = items.length > 1 ? `${field.key}[${i}]` : field.key;
+        lines.push({ path, field, text: itemText(field.item, item) });
+      });
+    else
+      for (const l of linesOf(field, value, field.key))
+        lines.push({ path: l.path, field: l.field, text: amountText(l.path, l.value) });
+  }
   for (const [name, value] of Object.entries(attributes)) {
     if (!known.has(name)) lines.push({ path: name, text: typeof value === "string" ? value : JSON.stringify(value) });
   }
   return lines;
 }
+
+// One item of a list in one line: "cpu 2 cores", else name and value of each member.
+function itemText(item: Field | undefined, value: unknown): string {
+  if (!isObject(value)) return String(value);
+  const { kind, scale, unit, ...rest } = value;
+  if (typeof kind === "string" && typeof scale === "number" && Object.keys(rest).length === 0)
+    return unit === "bytes" ? `${kind} ${formatBytes(scale)}` : `${kind} ${formatCount(scale)} ${unit ?? ""}`.trim();
+  return linesOf(item ?? NO_FIELD, value)
+    .map((l) => `${l.path}: ${amountText(l.path, l.value)}`)
+    .join(" · ");
+}
+
+const NO_FIELD = { kind: "json" } as Field;
 
 function amountText(path: string, text: string): string {
   if (!/^\d+(\.\d+)?$/.test(text)) return text;

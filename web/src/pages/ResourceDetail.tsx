@@ -149,7 +149,7 @@ function Attributes({ resource: r }: { resource: Resource }) {
         <dl className="yh-review yh-flat" data-testid="attributes">
           {lines.map((l) => (
             <div key={l.path} className="yh-review-line">
-              <dt>{l.field && !/[.[]/.test(l.path) ? <FieldLabel field={l.field} /> : <code>{l.path}</code>}</dt>
+              <dt>{l.field && !l.path.includes(".") ? <FieldLabel field={l.field} /> : <code>{l.path}</code>}</dt>
               <dd>{l.text}</dd>
             </div>
           ))}

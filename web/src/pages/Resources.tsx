@@ -288,6 +288,8 @@ export function ResourceTable(props: { rows: Resource[]; loading?: boolean; empt
       rowKey="resourceId"
       columns={columns}
       dataSource={props.rows}
+      // A resource's "children" is a number, not rows.
+      expandable={{ childrenColumnName: "rows" }}
       loading={props.loading}
       tableLayout="fixed"
       scroll={{ x: 1360 }}
