@@ -73,6 +73,10 @@ type hunt struct {
 	places []*place
 	names  []string
 	held   [][]int64         // by place, without what was taken
+	room   []int64           // by place: members that may start
+	sum    int64             // of room
+	mark   int64             // of the places
+	lacks  []bool            // by resource: giving it back can help
 	taken  map[*node][]int64 // by tenant
 	all    []*candidate
 	chosen []*candidate
@@ -107,16 +111,18 @@ func (q *Queue) Victims(id string, now int64, o VictimsOptions) (Plan, bool) {
 	}
 	places := q.where(e, o.Places)
 	var best *hunt
-	steps := 0
+	steps, roomy := 0, false
 	try := func(at []*place) {
 		h := q.hunt(e, &o, at)
 		h.steps, h.bestCost = steps, math.MaxInt64
+		roomy = roomy || h.enough()
 		if best != nil {
 			h.bestCost = best.bestCost
 		}
 		h.greedy(most)
 		h.search(0, most)
 		if steps = h.steps; h.best != nil {
+			h.best = h.prune(h.best)
 			best = h
 		}
 	}
@@ -127,11 +133,11 @@ func (q *Queue) Victims(id string, now int64, o VictimsOptions) (Plan, bool) {
 			try(places[i : i+1])
 		}
 	}
-	if best == nil || len(best.best) == 0 {
+	if roomy || best == nil {
 		return Plan{}, false
 	}
 	p := Plan{Exact: steps < o.Steps, Places: best.names}
-	for _, c := range best.prune(best.best) {
+	for _, c := range best.best {
 		p.Victims = append(p.Victims, c.Victim)
 		p.Cost += c.Cost
 	}
@@ -145,9 +151,24 @@ func (q *Queue) hunt(e *entry, o *VictimsOptions, places []*place) *hunt {
 		h.path = append(h.path, n)
 	}
 	seen := map[*entry]bool{}
-	for _, p := range places {
+	h.lacks = make([]bool, len(q.names))
+	q.marks++
+	h.mark = q.marks
+	for k, p := range places {
 		h.names = append(h.names, p.name)
 		h.held = append(h.held, slices.Clone(p.held))
+		h.room = append(h.room, 0)
+		p.mark, p.slot = q.marks, k
+		h.count(k)
+	}
+	least := int64(e.shape.min)
+	for _, t := range e.shape.ask {
+		h.lacks[t.r] = o.Fits != nil || len(places) > 1 || !places[0].declared || places[0].capacity[t.r]-places[0].held[t.r] < t.n*least || len(places[0].spans) > 0
+		for _, n := range h.path {
+			h.lacks[t.r] = h.lacks[t.r] || n.used[t.r]+t.n*least > n.limit[t.r]
+		}
+	}
+	for _, p := range places {
 		for _, x := range p.runs {
 			if seen[x.e] || x.e.work.Keep || x.e == e {
 				continue
@@ -191,13 +212,17 @@ func (h *hunt) consider(v *entry) {
 }
 
 func (h *hunt) add(c candidate) {
-	members := int64(0)
+	helps := false
 	for i := range c.holds {
 		x := &c.holds[i]
+		if x.place.mark == h.mark {
+			for _, t := range x.terms(c.e) {
+				helps = helps || h.lacks[t.r]
+			}
+		}
 		c.Holds = append(c.Holds, Hold{Place: x.place.name, Members: int(x.members)})
-		members += int64(x.members)
 	}
-	if c.Why = h.claim(&c); c.Why == "" || members == 0 && len(c.holds) == 0 {
+	if c.Why = h.claim(&c); c.Why == "" || !helps {
 		return
 	}
 	c.Cost = h.q.lost(c.e, c.holds)
@@ -287,10 +312,11 @@ func (h *hunt) take(c *candidate, sign int64) {
 	for i := range c.holds {
 		x := &c.holds[i]
 		members += int64(x.members)
-		if k := slices.Index(h.places, x.place); k >= 0 {
+		if k := x.place.slot; x.place.mark == h.mark {
 			for _, t := range x.terms(c.e) {
 				h.held[k][t.r] -= sign * t.n * x.times()
 			}
+			h.count(k)
 		}
 	}
 	for n := c.e.leaf; n != nil; n = n.parent {
@@ -344,13 +370,14 @@ func (h *hunt) enough() bool {
 		}
 		return h.o.Fits(h.names, gone)
 	}
-	sum := int64(0)
-	for k, p := range h.places {
-		if sum += h.q.may(e, p, least-sum, h.q.now, h.held[k]); sum >= least {
-			return true
-		}
-	}
-	return false
+	return h.sum >= least
+}
+
+// count counts anew what may start at a place.
+func (h *hunt) count(k int) {
+	n := h.q.may(h.e, h.places[k], int64(h.e.shape.min), h.q.now, h.held[k])
+	h.sum += n - h.room[k]
+	h.room[k] = n
 }
 
 // better says whether what is chosen is better than the best.
@@ -365,16 +392,22 @@ func (h *hunt) keep() {
 }
 
 // greedy takes the cheapest until that is enough, and then gives back what was
-// not needed; once with, once without works that would only shrink.
+// not needed; once with, once without works that would only shrink. At several
+// places it does so place by place, that with the lowest cost of another
+// member first.
 func (h *hunt) greedy(most int) {
 	for _, shrink := range []bool{true, false} {
-		for _, c := range h.all {
-			if h.enough() {
-				break
+		if len(h.places) == 1 {
+			for _, c := range h.all {
+				if h.enough() || len(h.chosen) > 4*most {
+					break
+				}
+				if (shrink || !c.Shrink) && h.legal(c) {
+					h.take(c, 1)
+				}
 			}
-			if (shrink || !c.Shrink) && h.legal(c) {
-				h.take(c, 1)
-			}
+		} else {
+			h.spread(most, shrink)
 		}
 		if h.enough() {
 			pruned := h.prune(slices.Clone(h.chosen))
@@ -387,6 +420,68 @@ func (h *hunt) greedy(most int) {
 			}
 		}
 		h.clear()
+	}
+}
+
+// spread takes victims place by place.
+func (h *hunt) spread(most int, shrink bool) {
+	at := make([][]*candidate, len(h.places))
+	for _, c := range h.all {
+		for i := range c.holds {
+			if p := c.holds[i].place; p.mark == h.mark && (shrink || !c.Shrink) && (len(at[p.slot]) == 0 || at[p.slot][len(at[p.slot])-1] != c) {
+				at[p.slot] = append(at[p.slot], c)
+			}
+		}
+	}
+	// price is what the next members at a place cost, each; victims those to take.
+	price := func(k int) (per int64, set []*candidate) {
+		had, before := h.room[k], len(h.chosen)
+		cost := h.cost
+		for _, c := range at[k] {
+			if h.room[k] > had || len(h.chosen) > 4*most {
+				break
+			}
+			if h.legal(c) {
+				h.take(c, 1)
+			}
+		}
+		if gain := h.room[k] - had; gain > 0 {
+			per, set = (h.cost-cost)/gain, slices.Clone(h.chosen[before:])
+		}
+		for len(h.chosen) > before {
+			h.take(h.chosen[len(h.chosen)-1], -1)
+		}
+		return per, set
+	}
+	type offer struct {
+		per int64
+		k   int
+		set []*candidate
+	}
+	offers := make([]offer, 0, len(at))
+	for k := range at {
+		if per, set := price(k); set != nil {
+			offers = append(offers, offer{per, k, set})
+		}
+	}
+	for len(offers) > 0 && !h.enough() && len(h.chosen) <= 4*most {
+		i := 0
+		for j := range offers {
+			if offers[j].per < offers[i].per {
+				i = j
+			}
+		}
+		for _, c := range offers[i].set {
+			if h.legal(c) {
+				h.take(c, 1)
+			}
+		}
+		k := offers[i].k
+		if per, set := price(k); set != nil {
+			offers[i] = offer{per, k, set}
+		} else {
+			offers = slices.Delete(offers, i, i+1)
+		}
 	}
 }
 
