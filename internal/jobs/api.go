@@ -20,14 +20,11 @@ import (
 	"yunhe.dev/yunhe/internal/rpc"
 )
 
-type handler struct {
-	jobsv1connect.UnimplementedJobServiceHandler
-	s *Service
-}
+type handler struct{ s *Service }
 
 // Register mounts the component's API.
 func (s *Service) Register(srv *rpc.Server) {
-	h := handler{s: s}
+	h := handler{s}
 	srv.Service(jobsv1connect.NewJobServiceHandler(h, srv.Options()...))
 	srv.Raw("GET /v1/jobs/{id}/events", "jobs.read", h.events)
 	srv.Raw("GET /v1/jobs/{id}/tasks/{task}/replicas/{replica}/log", "jobs.read", h.download)
@@ -118,7 +115,7 @@ func jobOut(r *record, costMicros int64) *jobsv1.Job {
 		ReplicasTotal: int32(r.total), ReplicasRunning: int32(r.running), ReplicasSucceeded: int32(r.succeeded), ReplicasFailed: int32(r.failed),
 		ReplicasStopped: int32(r.stopped), CostFen: (costMicros + 5000) / 10000, Version: r.version,
 		PauseAsked: r.pauseAsked, ReplicasPaused: int32(r.paused)}
-	if r.issued == r.total {
+	if r.issued >= r.total {
 		j.SchedulingMicroseconds = r.schedulingUS
 	}
 	return j
@@ -131,6 +128,10 @@ func replicasOut(r *record, as []*attempt, now int64, name func(center string) s
 		latest[[2]int64{a.task, a.replica}] = a
 	}
 	out := make([]*jobsv1.Replica, 0, min(r.total, maxTotal))
+	var waits []verdict
+	if depends(r.spec) {
+		waits = verdicts(r.spec, r.skippedTasks(), as)
+	}
 	for i, t := range r.spec.Tasks {
 		for n := range t.ReplicaNumber {
 			a := latest[[2]int64{int64(i), int64(n)}]
@@ -140,8 +141,14 @@ func replicasOut(r *record, as []*attempt, now int64, name func(center string) s
 					st = stopped
 				}
 				o := &jobsv1.Replica{TaskIndex: int32(i), ReplicaIndex: n, State: st}
+				if waits != nil && st == queued {
+					o.Message = waits[i].waits
+				}
 				if r.pauseAsked {
 					o.Message = "is not placed while the job is paused"
+				}
+				if waits != nil && waits[i].never {
+					o.State, o.Message = stopped, "never runs: "+waits[i].waits
 				}
 				out = append(out, o)
 				continue
@@ -247,6 +254,18 @@ func (h handler) UpdateJob(ctx context.Context, r *jobsv1.UpdateJobRequest) (*jo
 
 func (h handler) StopJob(ctx context.Context, r *jobsv1.StopJobRequest) (*jobsv1.Job, error) {
 	return h.s.Stop(ctx, r.JobId, r.Reason)
+}
+
+func (h handler) PlanJob(ctx context.Context, r *jobsv1.PlanJobRequest) (*jobsv1.PlanJobResponse, error) {
+	return h.s.Plan(ctx, r.Job)
+}
+
+func (h handler) ScaleJob(ctx context.Context, r *jobsv1.ScaleJobRequest) (*jobsv1.Job, error) {
+	return h.s.Scale(ctx, r.JobId, r.Task, r.ReplicaNumber)
+}
+
+func (h handler) PreemptJob(ctx context.Context, r *jobsv1.PreemptJobRequest) (*jobsv1.Job, error) {
+	return h.s.PreemptJob(ctx, r.JobId, r.Reason, r.AiCenterId)
 }
 
 func (h handler) PauseJob(ctx context.Context, r *jobsv1.PauseJobRequest) (*jobsv1.Job, error) {

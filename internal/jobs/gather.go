@@ -160,6 +160,9 @@ func (s *Service) storeSubmissions(ctx context.Context, group []*submission) err
 			return nil
 		}
 		made = true
+		if err := s.holdVolumes(ctx, tx, records); err != nil {
+			return err
+		}
 		if err := insertJobs(ctx, tx, records); err != nil {
 			return fmt.Errorf("store jobs: %w", err)
 		}

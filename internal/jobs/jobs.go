@@ -76,6 +76,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/registry"
@@ -203,6 +205,9 @@ func validate(c *core.Check, prefix string, j *jobsv1.JobSpec, cat *registry.Cat
 		}
 		validateTask(c, p, t, cat)
 	}
+	checkAfter(c, prefix, j)
+	checkRetries(c, prefix, j)
+	checkTimes(c, prefix, j)
 	if total > maxTotal {
 		c.Add(prefix+"tasks", "must have at most %d replicas in all, got %d", maxTotal, total)
 	}
@@ -241,8 +246,10 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 			c.Add(p+"scratch_mib", "is kept in memory and must be at most the specification's %d MiB, got %d", mem>>20, scratch(t)>>20)
 		}
 	}
+	checkScale(c, p, t)
 	validateEnv(c, p, t.Env)
 	validateFiles(c, p, t.Files)
+	checkMounts(c, p, t.Volumes)
 	if k := t.Constraints; k != nil {
 		c.Range(p+"constraints.min_security_grade", k.MinSecurityGrade, 0, 5)
 		c.Range(p+"constraints.max_price", k.MaxPrice, 0, 1e12)
@@ -259,6 +266,24 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 				c.Add(fmt.Sprintf("%sconstraints.centers[%d]", p, i), "there is no center %q; see yunhe center list", clip(id))
 			}
 		}
+	}
+}
+
+// checkTimes checks the times of a job that are not of its tasks.
+func checkTimes(c *core.Check, prefix string, j *jobsv1.JobSpec) {
+	for _, f := range []struct {
+		name string
+		at   *timestamppb.Timestamp
+	}{{"not_before", j.NotBefore}, {"deadline", j.Deadline}} {
+		if f.at != nil && (f.at.CheckValid() != nil || f.at.Seconds < 0) {
+			c.Add(prefix+f.name, "must be a time between 1970 and 9999")
+		}
+	}
+	if j.NotBefore != nil && j.Deadline != nil && !j.Deadline.AsTime().After(j.NotBefore.AsTime()) {
+		c.Add(prefix+"deadline", "must be after not_before")
+	}
+	if j.NearJob != "" {
+		c.ID(prefix+"near_job", j.NearJob)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/adapters"
@@ -21,17 +23,18 @@ import (
 )
 
 // Waiting returns the jobs with replicas in the queue, put there at or after
-// since (microseconds; 0: all), but for those known says it knows.
-func (s *Service) Waiting(ctx context.Context, since int64, known func(id string, since int64) bool) ([]scheduler.Item, error) {
+// since (microseconds; 0: all), but for those known says it knows, and those
+// of again.
+func (s *Service) Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]scheduler.Item, error) {
 	var items []scheduler.Item
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		items = nil
-		var ids []string
+		ids := slices.Clone(again)
 		err := tx.Query(ctx, `SELECT job_id, waiting_since FROM jobs WHERE unplaced > 0 AND NOT pause_asked AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
 			var id string
 			var at int64
 			err := row.Scan(&id, &at)
-			if !known(id, at) {
+			if !known(id, at) && !slices.Contains(again, id) {
 				ids = append(ids, id)
 			}
 			return err
@@ -46,6 +49,9 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 		// The order the queue keeps, so that it need not sort.
 		slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
 		for _, r := range rs {
+			if r.unplaced == 0 || r.pauseAsked {
+				continue // one of again that waits no more
+			}
 			it, err := item(ctx, tx, r)
 			if err != nil {
 				return err
@@ -101,21 +107,47 @@ func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit in
 
 // item describes what of a job waits, for the scheduler.
 func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
-	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels}
+	var as []*attempt
+	if r.touched() {
+		var err error
+		if as, err = jobAttempts(ctx, tx, r.id); err != nil {
+			return scheduler.Item{}, err
+		}
+	}
+	it := itemOf(r, as)
+	if r.spec.NearJob == "" {
+		return it, nil
+	}
+	near, err := placesOf(ctx, tx, r.spec.NearJob, r.tenant)
+	if err != nil {
+		return it, err
+	}
+	it.KeepNear(r.spec.NearJob, near)
+	return it, nil
+}
+
+// itemOf is item, but for what other jobs decide.
+func itemOf(r *record, as []*attempt) scheduler.Item {
+	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
+		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
 	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
 	placed := map[[2]int64]bool{}
-	if r.touched() {
-		as, err := jobAttempts(ctx, tx, r.id)
-		if err != nil {
-			return it, err
-		}
+	restarting := 0
+	if as != nil {
 		it.Work.Placed = map[string]int{}
-		for _, a := range as { // by number: the last attempt decides
-			placed[[2]int64{a.task, a.replica}] = !a.retry
-			if a.ended == 0 {
-				it.Work.Placed[a.center]++
+	}
+	for _, a := range as { // by number: the last attempt decides
+		placed[[2]int64{a.task, a.replica}] = !follows(a)
+		if a.ended == 0 {
+			it.Work.Placed[a.center]++
+			if a.takenAs == takenRestarted {
+				restarting++
 			}
 		}
+	}
+	var waits []verdict
+	if depends(r.spec) {
+		waits = verdicts(r.spec, r.skippedTasks(), as)
 	}
 	for i, t := range r.spec.Tasks {
 		pt := task(i, t)
@@ -124,11 +156,57 @@ func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
 				pt.Indices = append(pt.Indices, n)
 			}
 		}
-		if pt.Replicas = len(pt.Indices); pt.Replicas > 0 {
+		pt.Replicas = len(pt.Indices)
+		switch {
+		case pt.Replicas == 0:
+		case restarting > 0:
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d other runs of its gang have ended", restarting)})
+		case waits != nil && waits[i].never: // counted as stopped, or about to be
+		case waits != nil && waits[i].waits != "":
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Dependency, Task: i, Replicas: pt.Replicas, Text: waits[i].waits})
+		default:
 			it.Work.Tasks = append(it.Work.Tasks, pt)
 		}
 	}
-	return it, nil
+	return it
+}
+
+func micros(t *timestamppb.Timestamp) int64 {
+	if t == nil {
+		return 0
+	}
+	return db.Micros(t.AsTime())
+}
+
+// placesOf returns where the replicas of a job run or, if none does, ran last;
+// nil if it has no place yet, or there is no such job of the tenant.
+func placesOf(ctx context.Context, tx *db.Tx, id, tenant string) ([]string, error) {
+	r, err := loadJob(ctx, tx, id)
+	if err != nil || r == nil || r.tenant != tenant {
+		return nil, err
+	}
+	as, err := jobAttempts(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	open, last := map[string]bool{}, map[[2]int64]string{}
+	for _, a := range as {
+		if a.ended == 0 {
+			open[a.center] = true
+		}
+		if a.started > 0 {
+			last[[2]int64{a.task, a.replica}] = a.center
+		}
+	}
+	if len(open) == 0 {
+		for _, c := range last {
+			open[c] = true
+		}
+	}
+	if len(open) == 0 {
+		return nil, nil
+	}
+	return slices.Sorted(maps.Keys(open)), nil
 }
 
 // task translates a task for the engine; what the specification amounts to is
@@ -159,7 +237,7 @@ func task(i int, t *jobsv1.Task) place.Task {
 func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placement) ([]scheduler.Placement, error) {
 	records := map[string]*record{}
 	var order []string
-	next := map[string]map[[2]int64]int64{} // the next attempt number of replicas that ran before
+	next := map[string]map[[2]int64]nextRun{} // of replicas that ran before
 	var taken []scheduler.Placement
 	var as []*attempt
 	sends := map[string][]*adapterv1.Attempt{}
@@ -178,17 +256,17 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 				}
 			}
 		}
-		if r == nil || r.unplaced == 0 || r.outcome != 0 || r.pauseAsked {
+		if r == nil || r.unplaced == 0 || r.outcome != 0 || r.pauseAsked || p.Replica >= int(r.spec.Tasks[p.Task].ReplicaNumber) {
 			continue
 		}
-		number := int64(1)
+		run := nextRun{number: 1}
 		if n, ok := next[p.JobID][[2]int64{int64(p.Task), int64(p.Replica)}]; ok {
-			if n == 0 {
+			if n.number == 0 {
 				continue // runs already
 			}
-			number = n
+			run = n
 		}
-		a := &attempt{id: core.NewID("att"), job: p.JobID, task: int64(p.Task), replica: int64(p.Replica), number: number, center: p.Center,
+		a := &attempt{id: core.NewID("att"), job: p.JobID, task: int64(p.Task), replica: int64(p.Replica), number: run.number, spared: run.spared, center: p.Center,
 			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now),
 			allocation: p.AllocationID, onNodes: p.OnNodes}
 		as = append(as, a)
@@ -228,16 +306,22 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 	return taken, nil
 }
 
-// nextNumbers returns for each replica that has an attempt the number of its
-// next one, 0 if it must not get one.
-func nextNumbers(ctx context.Context, tx *db.Tx, jobID string) (map[[2]int64]int64, error) {
+// nextRun is the number of a replica's next attempt, 0 if it must not get one,
+// and how many of those before used up no retry.
+type nextRun struct{ number, spared int64 }
+
+// nextNumbers returns the next run of each replica that has an attempt.
+func nextNumbers(ctx context.Context, tx *db.Tx, jobID string) (map[[2]int64]nextRun, error) {
 	as, err := jobAttempts(ctx, tx, jobID)
-	out := map[[2]int64]int64{}
+	out := map[[2]int64]nextRun{}
 	for _, a := range as {
 		key := [2]int64{a.task, a.replica}
-		out[key] = 0
-		if a.retry {
-			out[key] = a.number + 1
+		out[key] = nextRun{}
+		if follows(a) {
+			out[key] = nextRun{number: a.number + 1, spared: a.spared}
+			if spares(a) || a.takenAs == takenScaled {
+				out[key] = nextRun{number: a.number + 1, spared: a.spared + 1}
+			}
 		}
 	}
 	return out, err

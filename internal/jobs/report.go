@@ -29,6 +29,7 @@ type batch struct {
 	final    bool // what fails now is not tried again
 	recorded []string
 	unwanted []string
+	began    []*record // whose tasks may wait for the start of a run
 }
 
 // Report records what a center says, in one transaction. See adapters.Work.
@@ -101,6 +102,7 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	if err != nil {
 		return err
 	}
+	begun := a.started > 0
 	if a.started == 0 && st.StartedAt > 0 {
 		a.started = b.believed(a, st.StartedAt, a.placed)
 		if r.started == 0 || a.started < r.started { // centers report in any order
@@ -109,6 +111,9 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	}
 	if a.state == dispatching && a.number == 1 {
 		b.issued(r, a)
+	}
+	if begins := a.started > 0 && !begun; begins && !over && depends(r.spec) {
+		b.began = append(b.began, r)
 	}
 	moved := st.Node != "" && st.Node != a.node
 	if moved {
@@ -241,27 +246,8 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			a.logInline = []byte{}
 		}
 	}
-	switch st.Reason {
-	case "completed":
-		a.state, a.reason = succeeded, ""
-		r.succeeded++
-	case "stopped":
-		if a.taken == "" || r.outcome != 0 {
-			a.state = stopped
-			r.stopped++
-			break
-		}
-		a.reason, a.message = "reclaimed", a.taken
-		fallthrough
-	default:
-		a.state = failed
-		if r.outcome == 0 && !b.final && a.number <= int64(r.spec.MaxRetries) {
-			a.retry = true
-			r.unplaced++
-			r.waitingSince = db.Micros(b.tx.Now)
-		} else {
-			r.failed++
-		}
+	if err := b.outcome(ctx, r, a, st.Reason); err != nil {
+		return err
 	}
 	if a.started > 0 {
 		b.usage = append(b.usage, metering.Record{AttemptID: a.id, JobID: r.id, TenantID: r.tenant, UserName: r.user, TaskName: r.spec.Tasks[a.task].Name,
@@ -276,6 +262,11 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 	if r.outcome != 0 {
 		return nil
 	}
+	if depends(r.spec) {
+		if _, err := follow(ctx, b.tx, r); err != nil {
+			return err
+		}
+	}
 	outcome := decide(r.counts, r.spec.SuccessPolicy, r.spec.FailurePolicy)
 	switch {
 	case outcome == failed && a.state == failed:
@@ -286,6 +277,56 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		return b.s.conclude(ctx, b.tx, r, succeeded, "", "", a.ended)
 	}
 	return nil
+}
+
+// outcome says what the end of a run means for its replica, and counts it.
+func (b *batch) outcome(ctx context.Context, r *record, a *attempt, reason string) error {
+	if a.takenAs == takenScaled && a.replica >= int64(r.spec.Tasks[a.task].ReplicaNumber) {
+		// However it ended, there is no such replica any more.
+		if a.state = failed; reason == "completed" {
+			a.state, a.reason = succeeded, ""
+		} else if reason == "stopped" {
+			a.state, a.reason, a.message = stopped, takenScaled, a.taken
+		}
+		r.total--
+		r.issued = min(r.issued, r.total)
+		return nil
+	}
+	switch {
+	case reason == "completed":
+		a.state, a.reason = succeeded, ""
+		r.succeeded++
+		return nil
+	case reason == "stopped" && (a.taken == "" || r.outcome != 0):
+		a.state = stopped
+		r.stopped++
+		return nil
+	case reason == "stopped":
+		if a.reason, a.message = takenReclaimed, a.taken; a.takenAs != "" {
+			a.reason = a.takenAs
+		}
+	}
+	a.state = failed
+	if r.outcome != 0 || b.final {
+		r.failed++
+		return nil
+	}
+	earlier, err := b.earlierRuns(ctx, r, a)
+	if err != nil {
+		return err
+	}
+	yes, pause := again(r.spec, a, earlier)
+	if !yes {
+		r.failed++
+		return nil
+	}
+	a.retry = true
+	r.unplaced++
+	r.waitingSince = db.Micros(b.tx.Now)
+	if pause > 0 {
+		r.notBefore = max(r.notBefore, db.Micros(b.tx.Now.Add(pause)))
+	}
+	return b.restartOthers(ctx, r, a)
 }
 
 // free counts what an attempt held: its center's, or an allocation's.
@@ -339,6 +380,15 @@ func (b *batch) finish(ctx context.Context) error {
 	}
 	if err := b.book(ctx); err != nil {
 		return err
+	}
+	for _, r := range b.began { // after the runs are stored
+		if r.outcome != 0 {
+			continue
+		}
+		if _, err := follow(ctx, b.tx, r); err != nil {
+			return err
+		}
+		b.wake = true
 	}
 	for _, r := range b.order {
 		if err := saveJob(ctx, b.tx, r); err != nil {

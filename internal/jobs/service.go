@@ -26,6 +26,7 @@ import (
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler"
+	"yunhe.dev/yunhe/internal/volumes"
 )
 
 //go:embed migrations/*.sql
@@ -41,7 +42,8 @@ type Service struct {
 	sched  *scheduler.Service
 	meter  *metering.Service
 	logs   *objects.Chunks
-	allocs Allocations // nil: there are none
+	allocs Allocations      // nil: there are none
+	vols   *volumes.Service // nil: there are none
 	log    *slog.Logger
 	hub    *hub
 	key    []byte // signs links to logs
@@ -127,7 +129,13 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 			continue
 		}
 		validate(&c, prefix, j, cat)
+		if err := s.placeVolumes(ctx, &c, prefix, j); err != nil {
+			return err
+		}
 		if err := s.checkAllocation(ctx, &c, prefix, j, cat); err != nil {
+			return err
+		}
+		if err := s.checkNear(ctx, &c, prefix, j); err != nil {
 			return err
 		}
 		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
@@ -135,6 +143,20 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		}
 	}
 	return c.Err()
+}
+
+// checkNear checks that there is the job that another shall be near to.
+func (s *Service) checkNear(ctx context.Context, c *core.Check, prefix string, j *jobsv1.JobSpec) error {
+	if j.NearJob == "" {
+		return nil
+	}
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		r, err := loadJob(ctx, tx, j.NearJob)
+		if err == nil && (r == nil || r.tenant != core.CallerFrom(ctx).TenantID) {
+			c.Add(prefix+"near_job", "there is no job %q of this tenant", clip(j.NearJob))
+		}
+		return err
+	})
 }
 
 // newRecord makes the record of a valid specification.
@@ -335,7 +357,7 @@ func (s *Service) JobTenant(ctx context.Context, id string) (tenant string, ok b
 }
 
 // InUse reports whether a job that has not ended names the specification or
-// image (kind "spec" or "image").
+// image or volume (kind "spec", "image" or "volume").
 func (s *Service) InUse(ctx context.Context, tx *db.Tx, kind, id string) (bool, error) {
 	used := false
 	err := tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs WHERE ended_at = 0`, nil, func(row db.Row) error {
@@ -344,7 +366,7 @@ func (s *Service) InUse(ctx context.Context, tx *db.Tx, kind, id string) (bool, 
 			return err
 		}
 		for _, t := range r.spec.Tasks {
-			used = used || kind == "spec" && t.ResourceSpecId == id || kind == "image" && t.ImageId == id
+			used = used || kind == "spec" && t.ResourceSpecId == id || kind == "image" && t.ImageId == id || kind == "volume" && namesVolume(t, id)
 		}
 		return nil
 	})
@@ -389,6 +411,7 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 	if m.StopGraceSeconds == 0 {
 		m.StopGraceSeconds = defaultGrace
 	}
+	m.Volumes = mounts(t)
 	if a.onNodes {
 		m.AllocationId = a.allocation
 	}

@@ -29,6 +29,8 @@ type record struct {
 	counts
 	issued, version int64
 	pauseAsked      bool
+	notBefore       int64  // the pause before another run ends then
+	skipped         string // indices of tasks that never run
 }
 
 // touched reports whether the job may have attempts. Counters do not tell: a
@@ -37,7 +39,7 @@ func (r *record) touched() bool { return r.version > 1 }
 
 const jobColumns = `job_id, tenant_id, user_id, user_name, name, spec, priority, state, outcome, reason, message, created_at, started_at,
 	ended_at, last_end, placed_at, scheduling_us, waiting_since, total, unplaced, active, running, succeeded, failed, stopped, issued, version,
-	pause_asked, paused`
+	pause_asked, paused, not_before, skipped`
 
 var jobColumnList = func() []string {
 	parts := strings.Split(jobColumns, ",")
@@ -50,14 +52,14 @@ var jobColumnList = func() []string {
 func (r *record) values() []any {
 	return []any{r.id, r.tenant, r.user, r.userName, r.name, r.rawSpec, r.priority, int64(r.state), int64(r.outcome), r.reason, r.message, r.created, r.started,
 		r.ended, r.lastEnd, r.placed, r.schedulingUS, r.waitingSince, r.total, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version,
-		r.pauseAsked, r.paused}
+		r.pauseAsked, r.paused, r.notBefore, r.skipped}
 }
 
 func scanJob(row db.Row) (*record, error) {
 	r := &record{spec: &jobsv1.JobSpec{}}
 	err := row.Scan(&r.id, &r.tenant, &r.user, &r.userName, &r.name, &r.rawSpec, &r.priority, &r.state, &r.outcome, &r.reason, &r.message, &r.created, &r.started,
 		&r.ended, &r.lastEnd, &r.placed, &r.schedulingUS, &r.waitingSince, &r.total, &r.unplaced, &r.active, &r.running, &r.succeeded, &r.failed, &r.stopped, &r.issued, &r.version,
-		&r.pauseAsked, &r.paused)
+		&r.pauseAsked, &r.paused, &r.notBefore, &r.skipped)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +131,10 @@ func saveJob(ctx context.Context, tx *db.Tx, r *record) error {
 	r.version++
 	_, err := tx.Exec(ctx, `UPDATE jobs SET priority = $2, state = $3, outcome = $4, reason = $5, message = $6, started_at = $7, ended_at = $8, placed_at = $9,
 		scheduling_us = $10, waiting_since = $11, unplaced = $12, active = $13, running = $14, succeeded = $15, failed = $16, stopped = $17, issued = $18, version = $19, last_end = $20,
-		pause_asked = $21, paused = $22
+		pause_asked = $21, paused = $22, total = $23, not_before = $24, skipped = $25
 		WHERE job_id = $1`, r.id, r.priority, int64(r.state), int64(r.outcome), r.reason, r.message, r.started, r.ended, r.placed,
 		r.schedulingUS, r.waitingSince, r.unplaced, r.active, r.running, r.succeeded, r.failed, r.stopped, r.issued, r.version, r.lastEnd,
-		r.pauseAsked, r.paused)
+		r.pauseAsked, r.paused, r.total, r.notBefore, r.skipped)
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", r.id, err)
 	}
@@ -154,13 +156,15 @@ type attempt struct {
 	exitCode, cpuUS, peak  int64
 	node                   string // where it runs, "": not known
 	taken                  string // why it is taken away from there; "": it is not
+	takenAs                string // as what, see takenReclaimed; "" too: reclaimed
+	spared                 int64  // earlier runs of the replica that used up no retry
 	allocation             string // that it draws on
 	onNodes                bool   // kept to the nodes of the allocation
 	logInline              []byte // nil: not inline
 }
 
 const attemptColumns = `attempt_id, job_id, task_index, replica_index, attempt, ai_center_id, spec_id, resources, price, decision_id, state, stop_asked, retry,
-	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak, node, taken, allocation_id, on_nodes, pause_asked`
+	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak, node, taken, allocation_id, on_nodes, pause_asked, taken_as, spared`
 
 var attemptColumnList = func() []string {
 	parts := strings.Split(attemptColumns, ",")
@@ -174,7 +178,7 @@ func scanAttempt(row db.Row) (*attempt, error) {
 	a := &attempt{}
 	var res string
 	err := row.Scan(&a.id, &a.job, &a.task, &a.replica, &a.number, &a.center, &a.spec, &res, &a.price, &a.decision, &a.state, &a.stopAsked, &a.retry,
-		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak, &a.node, &a.taken, &a.allocation, &a.onNodes, &a.pauseAsked)
+		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak, &a.node, &a.taken, &a.allocation, &a.onNodes, &a.pauseAsked, &a.takenAs, &a.spared)
 	if err != nil {
 		return nil, err
 	}
@@ -192,15 +196,15 @@ func insertAttempts(ctx context.Context, tx *db.Tx, as []*attempt) error {
 			return fmt.Errorf("resources of %s: %w", a.id, err)
 		}
 		rows[i] = []any{a.id, a.job, a.task, a.replica, a.number, a.center, a.spec, string(res), a.price, a.decision, int64(a.state), a.stopAsked, a.retry,
-			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked}
+			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked, a.takenAs, a.spared}
 	}
 	return tx.Insert(ctx, "attempts", attemptColumnList, rows)
 }
 
 func saveAttempt(ctx context.Context, tx *db.Tx, a *attempt) error {
 	_, err := tx.Exec(ctx, `UPDATE attempts SET state = $2, retry = $3, reason = $4, message = $5, started_at = $6, ended_at = $7, exit_code = $8,
-		cpu_us = $9, memory_peak = $10, log_inline = $11, stop_asked = $12, lost = $13, node = $14, pause_asked = $15 WHERE attempt_id = $1`,
-		a.id, int64(a.state), a.retry, a.reason, a.message, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.logInline, a.stopAsked, a.lost, a.node, a.pauseAsked)
+		cpu_us = $9, memory_peak = $10, log_inline = $11, stop_asked = $12, lost = $13, node = $14, pause_asked = $15, taken = $16, taken_as = $17 WHERE attempt_id = $1`,
+		a.id, int64(a.state), a.retry, a.reason, a.message, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.logInline, a.stopAsked, a.lost, a.node, a.pauseAsked, a.taken, a.takenAs)
 	if err != nil {
 		return fmt.Errorf("save attempt %s: %w", a.id, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -112,50 +111,6 @@ func (h handler) GetSchedulingStats(ctx context.Context, r *schedulerv1.GetSched
 	return res, nil
 }
 
-func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobRequest) (*schedulerv1.ExplainJobResponse, error) {
-	ex, err := h.s.src.Explained(ctx, r.JobId)
-	if err != nil {
-		return nil, err
-	}
-	res := &schedulerv1.ExplainJobResponse{JobId: ex.JobID}
-	records, err := h.s.decisions(ctx, ex.JobID)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range ex.Placed {
-		d := records[p.DecisionID]
-		if d == nil {
-			return nil, fmt.Errorf("decision %s of %s is missing", p.DecisionID, ex.JobID)
-		}
-		out := decisionOut(d)
-		out.TaskIndex, out.ReplicaIndex, out.Attempt = int32(p.Task), int32(p.Replica), int32(p.Attempt)
-		out.DecidedAt = timestamppb.New(p.At)
-		res.Decisions = append(res.Decisions, out)
-	}
-	if ex.Waiting != nil {
-		waiting, err := h.s.explainWaiting(ctx, ex.Waiting)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range waiting {
-			if ex.Paused {
-				d.Summary = "is not placed while the job is paused"
-			}
-		}
-		res.Decisions = append(res.Decisions, waiting...)
-	}
-	for _, d := range res.Decisions {
-		if int(d.TaskIndex) < len(ex.TaskNames) {
-			d.TaskName = ex.TaskNames[d.TaskIndex]
-		}
-	}
-	sort.SliceStable(res.Decisions, func(i, j int) bool {
-		a, b := res.Decisions[i], res.Decisions[j]
-		return a.TaskIndex < b.TaskIndex || a.TaskIndex == b.TaskIndex && a.ReplicaIndex < b.ReplicaIndex
-	})
-	return res, nil
-}
-
 // decisions returns the stored decisions of a job by ID.
 func (s *Service) decisions(ctx context.Context, jobID string) (map[string]*place.Decision, error) {
 	out := map[string]*place.Decision{}
@@ -174,48 +129,8 @@ func (s *Service) decisions(ctx context.Context, jobID string) (map[string]*plac
 	return out, err
 }
 
-// explainWaiting says what a decision would be now for what waits, without
-// making it. What would be placed now waits for its turn in the queue.
-func (s *Service) explainWaiting(ctx context.Context, it *Item) ([]*schedulerv1.Decision, error) {
-	snap, err := s.reg.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	set, err := s.policySet(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []*schedulerv1.Decision
-	w, ok := fill(&entry{Item: *it}, snap)
-	if !ok {
-		for _, t := range it.Work.Tasks {
-			for _, i := range t.Indices {
-				n, _ := strconv.Atoi(t.ID) // made by strconv.Itoa
-				out = append(out, &schedulerv1.Decision{TaskIndex: int32(n), ReplicaIndex: int32(i), Summary: "its resource specification no longer exists"})
-			}
-		}
-		return out, nil
-	}
-	res, err := s.plan(ctx, snap, []place.Work{w}, []*Item{it}, set)
-	if err != nil {
-		return nil, err
-	}
-	add := func(task string, replica int, d *place.Decision, summary string) {
-		o := decisionOut(d)
-		n, _ := strconv.Atoi(task) // made by strconv.Itoa
-		o.TaskIndex, o.ReplicaIndex, o.AiCenterId, o.Summary = int32(n), int32(replica), "", summary
-		out = append(out, o)
-	}
-	for _, u := range res.Unplaced {
-		add(u.Task, u.Replica, u.Decision, "waits: "+u.Reason)
-	}
-	for _, p := range res.Placements {
-		add(p.Task, p.Replica, p.Decision, "waits for its turn in the queue; center "+p.Candidate+" would be chosen now")
-	}
-	return out, nil
-}
-
-func decisionOut(d *place.Decision) *schedulerv1.Decision {
+// DecisionProto is a decision as the API shows it.
+func DecisionProto(d *place.Decision) *schedulerv1.Decision {
 	out := &schedulerv1.Decision{AiCenterId: d.Chosen, Summary: summary(d), Policy: d.Set}
 	for _, row := range d.Table {
 		c := &schedulerv1.CandidateScore{AiCenterId: row.Candidate, CenterName: row.Name, Rank: int32(row.Rank), Chosen: row.Chosen, FinalScoreRounded: int32(row.Final)}

@@ -170,7 +170,7 @@ func (s *Service) Score(ctx context.Context, policyID, centerID, jobID string) (
 		return 0, fault.New(fault.NotFound, "there is no resource specification to score with")
 	}
 	t.Replicas, t.Indices = 1, nil
-	w, ok := fill(&entry{Item: Item{Work: place.Work{ID: "score", Tasks: []place.Task{t}}}}, snap)
+	w, ok := fill(&Item{Work: place.Work{ID: "score", Tasks: []place.Task{t}}}, snap)
 	if !ok {
 		return 0, fault.New(fault.NotFound, "there is no resource specification %q", t.Spec)
 	}

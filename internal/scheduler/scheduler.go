@@ -40,6 +40,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -60,6 +61,60 @@ type Item struct {
 	Since   int64 // when it was last put in the queue, microseconds
 	// AllocationID is what it draws on; "": what centers have free.
 	AllocationID string
+	NotBefore    int64 // not placed before then, microseconds; 0: at once
+	Deadline     int64 // when it should have ended, microseconds; 0: none
+	NoPreemption bool  // its runs are never taken back
+	// Held is what of the job waits for something else than room; it is not in
+	// Work.
+	Held []Held
+}
+
+// Cause is what holds work back.
+type Cause = schedulerv1.Wait_Cause
+
+// Causes that the owner of jobs knows.
+const (
+	Dependency = schedulerv1.Wait_CAUSE_DEPENDENCY
+	Restart    = schedulerv1.Wait_CAUSE_RESTART
+	NearJob    = schedulerv1.Wait_CAUSE_NEAR_JOB
+)
+
+// Held are replicas of a task that wait for something else than room.
+type Held struct {
+	Cause    Cause
+	Task     int // its index; -1: the whole job
+	Replicas int
+	Text     string // for people
+}
+
+// KeepNear keeps the work to the places of another job, and holds it while
+// there are none.
+func (it *Item) KeepNear(job string, places []string) {
+	if places != nil {
+		for i := range it.Work.Tasks {
+			t := &it.Work.Tasks[i]
+			if t.Pinned == nil {
+				t.Pinned = places
+				continue
+			}
+			both := []string{}
+			for _, c := range t.Pinned {
+				if slices.Contains(places, c) {
+					both = append(both, c)
+				}
+			}
+			t.Pinned = both
+		}
+		return
+	}
+	n := 0
+	for _, t := range it.Work.Tasks {
+		n += t.Replicas
+	}
+	if n > 0 {
+		it.Held = append(it.Held, Held{Cause: NearJob, Task: -1, Replicas: n, Text: fmt.Sprintf("waits until job %s, which it shall be near to, has a place", job)})
+		it.Work.Tasks = nil
+	}
 }
 
 // Placement gives a replica its place.
@@ -94,8 +149,12 @@ type Explained struct {
 // Source owns what waits; implemented by jobs.
 type Source interface {
 	// Waiting returns the jobs put in the queue at or after since (0: all) that
-	// known does not know.
-	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool) ([]Item, error)
+	// known does not know, and those of again that wait.
+	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]Item, error)
+	// Preempt takes runs back for other work: they are stopped and wait again,
+	// which uses up no retry. It returns how many; runs that have ended or are
+	// not to be preempted stay as they are.
+	Preempt(ctx context.Context, attemptIDs []string, why string) (int, error)
 	// WaitingByTenant returns what waits of each tenant, the longest queue first.
 	WaitingByTenant(ctx context.Context) ([]TenantQueue, error)
 	// SchedulingTimes returns the scheduling time (equation 3) in microseconds of
@@ -423,7 +482,7 @@ func (s *Service) update(ctx context.Context, q *queue, full bool) error {
 		}
 		old := q.items[id]
 		return old != nil && old.Since == at
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}
@@ -462,7 +521,7 @@ func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, er
 	}
 	works, items := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked))
 	for _, e := range picked {
-		if w, ok := fill(e, snap); ok {
+		if w, ok := fill(&e.Item, snap); ok {
 			works, items = append(works, w), append(items, &e.Item)
 		}
 	}
@@ -537,8 +596,8 @@ func rest(w place.Work, ps []place.Placement) place.Work {
 
 // fill completes a work with what its specifications amount to. It reports
 // false if one no longer exists: the job waits, and explain says why.
-func fill(e *entry, snap *registry.Snapshot) (place.Work, bool) {
-	w := e.Work
+func fill(it *Item, snap *registry.Snapshot) (place.Work, bool) {
+	w := it.Work
 	w.Tasks = slices.Clone(w.Tasks)
 	for i := range w.Tasks {
 		spec := snap.Specs[w.Tasks[i].Spec]
@@ -548,7 +607,7 @@ func fill(e *entry, snap *registry.Snapshot) (place.Work, bool) {
 		w.Tasks[i].Request = place.Amounts(spec.Quantity)
 		w.Tasks[i].Kind = kindOf(spec.Quantity)
 	}
-	if set := ownSet(e.Weights); set != nil {
+	if set := ownSet(it.Weights); set != nil {
 		w.Set = set
 	}
 	return w, true

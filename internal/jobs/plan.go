@@ -1,0 +1,64 @@
+package jobs
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+// shownPlans are how many decisions a plan shows.
+const shownPlans = 1000
+
+// planned is a job as the scheduler would get it if it were submitted now.
+func (s *Service) planned(ctx context.Context, spec *jobsv1.JobSpec) (*record, scheduler.Item, error) {
+	if err := s.checkSpecs(ctx, "", []*jobsv1.JobSpec{spec}, false); err != nil {
+		return nil, scheduler.Item{}, err
+	}
+	r, err := newRecord(core.CallerFrom(ctx), spec)
+	if err != nil {
+		return nil, scheduler.Item{}, err
+	}
+	r.created = db.Micros(s.db.Now())
+	r.waitingSince = r.created
+	var it scheduler.Item
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		it, err = item(ctx, tx, r)
+		return err
+	})
+	return r, it, err
+}
+
+// Plan says what would become of a job if it were submitted now; nothing is
+// stored. It returns what Submit would of a job that is refused.
+func (s *Service) Plan(ctx context.Context, spec *jobsv1.JobSpec) (*jobsv1.PlanJobResponse, error) {
+	r, it, err := s.planned(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.sched.Preview(ctx, &it)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(p.Decisions, func(a, b *schedulerv1.Decision) int {
+		if a.TaskIndex != b.TaskIndex {
+			return int(a.TaskIndex - b.TaskIndex)
+		}
+		return int(a.ReplicaIndex - b.ReplicaIndex)
+	})
+	for _, d := range p.Decisions {
+		d.TaskName = spec.Tasks[d.TaskIndex].Name
+	}
+	res := &jobsv1.PlanJobResponse{Decisions: p.Decisions[:min(len(p.Decisions), shownPlans)], Waits: p.Waits, EstimateBasis: p.Basis,
+		ReplicasPlaced: int32(p.Placed), ReplicasTotal: int32(r.total)}
+	if !p.Start.IsZero() {
+		res.EstimatedStart = timestamppb.New(p.Start)
+	}
+	return res, nil
+}
