@@ -85,9 +85,12 @@ func (s *Service) Round(ctx context.Context) {
 			if err == nil {
 				continue
 			}
-			s.log.Debug("volume not as it is to be, will try again", "volume_id", v.ID, "ai_center_id", v.CenterID, "error", err)
-			if fault.KindOf(err) == fault.Unavailable {
+			switch fault.KindOf(err) {
+			case fault.Unavailable:
+				s.log.Debug("volume not as it is to be, will try again", "volume_id", v.ID, "ai_center_id", v.CenterID, "error", err)
 				return // the others of this center would wait as long
+			case fault.Internal:
+				s.warn(ctx, "volume not recorded", err, "volume_id", v.ID)
 			}
 		}
 	})
@@ -121,8 +124,8 @@ func (s *Service) carry(ctx context.Context, v *Volume) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		used, at := usedOf(got, tx.Now)
 		// Who asked for more meanwhile is asked for again.
-		_, err := tx.Exec(ctx, `UPDATE volumes SET state = CASE WHEN wanted > $2 THEN $3 ELSE $4 END, bytes = $2, enforced = $5, used = $6, used_at = $7, message = '', tries = 0, next_at = 0, changed_at = $8
-			WHERE volume_id = $1 AND state IN (1, 3)`, v.ID, got.Bytes, int64(Growing), int64(Ready), got.Enforced, used, at, db.Micros(tx.Now))
+		_, err := tx.Exec(ctx, `UPDATE volumes SET state = CASE WHEN wanted > $2 THEN 3 ELSE 2 END, bytes = $2, enforced = $3, used = $4, used_at = $5, message = '', tries = 0, next_at = 0, changed_at = $6
+			WHERE volume_id = $1 AND state IN (1, 3)`, v.ID, got.Bytes, got.Enforced, used, at, db.Micros(tx.Now))
 		if err != nil {
 			return fmt.Errorf("record volume %s: %w", v.ID, err)
 		}

@@ -15,6 +15,9 @@
 //     ended, whichever gateway sees the end.
 //   - An isolated machine starts nothing new and declares that it has nothing
 //     for new work, after a restart too; what runs goes on.
+//   - Volumes outlive runs and gateways. One that a run has, or is being started
+//     with, is not deleted. Where the kernel or the file system cannot map owners,
+//     none are offered.
 //   - The platform is told which images are here whenever that changes; an
 //     image stays while an attempt is being started or runs in it.
 //
@@ -47,6 +50,7 @@ import (
 
 	"yunhe.dev/yunhe/adapters/gateway/images"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	"yunhe.dev/yunhe/adapters/gateway/volumes"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/bus"
@@ -124,6 +128,8 @@ type Agent struct {
 	ledger *ledger
 	resync chan struct{}
 	images *images.Store
+	// volumes is nil where this machine can keep none.
+	volumes *volumes.Store
 	// declare says that what the gateway declares has changed.
 	declare chan struct{}
 	devices *devices
@@ -202,6 +208,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	defer a.sb.Close()
+	if err := a.openVolumes(); err != nil {
+		return err
+	}
 	runs, err := a.sb.Adopt(ctx)
 	if err != nil {
 		return err
@@ -401,6 +410,12 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		return serve(data, &adapterv1.OpenExecRequest{}, func(r *adapterv1.OpenExecRequest) (proto.Message, error) { return a.exec(ctx, r) })
 	case "setnode":
 		return serve(data, &adapterv1.SetNodeRequest{}, func(r *adapterv1.SetNodeRequest) (proto.Message, error) { return a.setNode(r) })
+	case "listvolumes":
+		return serve(data, &adapterv1.ListVolumesRequest{}, func(*adapterv1.ListVolumesRequest) (proto.Message, error) { return a.listVolumes(ctx) })
+	case "ensurevolume":
+		return serve(data, &adapterv1.EnsureVolumeRequest{}, func(r *adapterv1.EnsureVolumeRequest) (proto.Message, error) { return a.ensureVolume(r) })
+	case "removevolume":
+		return serve(data, &adapterv1.RemoveVolumeRequest{}, func(r *adapterv1.RemoveVolumeRequest) (proto.Message, error) { return a.removeVolume(r) })
 	case "discover":
 		return serve(data, &adapterv1.DiscoverRequest{}, func(*adapterv1.DiscoverRequest) (proto.Message, error) {
 			inv, _ := a.settled(a.inventory())
@@ -408,7 +423,7 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		})
 	case "describe":
 		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
-			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB, adapterv1.Part_PART_RESOURCE}, Features: features}, nil
+			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: a.parts(), Features: features}, nil
 		})
 	default:
 		return nil, fault.New(fault.Unimplemented, "the gateway does not know the request %q", what)
@@ -504,6 +519,12 @@ func (a *Agent) launch(ctx context.Context, at *adapterv1.Attempt) (_ *sandbox.R
 		spec.RootFS, spec.Env = image.Rootfs, image.Environ()
 	}
 	maps.Copy(spec.Env, at.Env)
+	done, err := a.mount(&spec, at.Volumes)
+	if err != nil {
+		return nil, err
+	}
+	// Once the attempt has started its folder says that it uses them.
+	defer done()
 	given, err := a.devices.take(at.AttemptId, at.Resources)
 	if err != nil {
 		return nil, err

@@ -299,7 +299,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
-			req.Features = features
+			req.Features, req.Parts = features, a.parts()
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)

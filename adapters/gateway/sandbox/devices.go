@@ -97,6 +97,9 @@ func sources(list []runner.Device) []string {
 	return out
 }
 
+// below reports whether p is the folder dir or lies in it.
+func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
 // Using returns the IDs of the runs kept in dir that have not ended and are
 // shown something at or below path. It needs no Sandbox on dir, and is right about
 // every run whose Start has returned.
@@ -118,7 +121,8 @@ func Using(dir, path string) ([]string, error) {
 		if err != nil {
 			continue // cut short: it never ran; or gone meanwhile
 		}
-		if slices.ContainsFunc(spec.Root, func(n runner.Node) bool { return n.Bind == path || strings.HasPrefix(n.Bind, path+"/") }) {
+		if slices.ContainsFunc(spec.Root, func(n runner.Node) bool { return below(n.Bind, path) }) ||
+			slices.ContainsFunc(spec.Volumes, func(v runner.Volume) bool { return below(v.Source, path) }) {
 			ids = append(ids, e.Name())
 		}
 	}

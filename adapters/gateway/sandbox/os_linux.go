@@ -54,13 +54,17 @@ func deviceNumber(st os.FileInfo) (major, minor uint32) {
 }
 
 // spawn starts a runner as the first process of a process namespace and in a
-// session of its own: it outlives us. ready is handed over.
-func spawn(argv []string, env []string, null, errs, ready *os.File) (*process, error) {
-	fd := -1
+// session of its own: it outlives us. ready is handed over, and owners, unless it
+// is nil, shared.
+func spawn(argv []string, env []string, null, errs, ready, owners *os.File) (*process, error) {
+	fd, files := -1, []uintptr{null.Fd(), null.Fd(), errs.Fd(), ready.Fd()}
+	if owners != nil {
+		files = append(files, owners.Fd())
+	}
 	_, _, err := syscall.StartProcess(argv[0], argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   env,
-		Files: []uintptr{null.Fd(), null.Fd(), errs.Fd(), ready.Fd()},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID, PidFD: &fd},
 	})
 	if err != nil {

@@ -23,12 +23,12 @@ func checkHost() error {
 
 func deviceNumber(os.FileInfo) (major, minor uint32) { return 0, 0 }
 
-func spawn(_, _ []string, _, _, _ *os.File) (*process, error) { return nil, errNotLinux }
-func find(runner.Started) (*process, error)                   { return nil, errNotLinux }
-func (p *process) wait() error                                { return errNotLinux }
-func (p *process) terminate() error                           { return errNotLinux }
-func (p *process) close()                                     {}
-func tryLock(*os.File) (bool, error)                          { return false, errNotLinux }
+func spawn(_, _ []string, _, _, _, _ *os.File) (*process, error) { return nil, errNotLinux }
+func find(runner.Started) (*process, error)                      { return nil, errNotLinux }
+func (p *process) wait() error                                   { return errNotLinux }
+func (p *process) terminate() error                              { return errNotLinux }
+func (p *process) close()                                        {}
+func tryLock(*os.File) (bool, error)                             { return false, errNotLinux }
 
 func monotonic() time.Duration                           { return 0 }
 func openTerminal(uint32) (ours, side *os.File, _ error) { return nil, nil, errNotLinux }

@@ -282,12 +282,16 @@ func (s *Sandbox) launch(r *Run, spec Spec) (ready *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	volumes, err := runnerVolumes(spec.Volumes)
+	if err != nil {
+		return nil, err
+	}
 	groups := s.groups.plan(r.id, spec)
 	if len(devices) > 0 && s.groups.devices != "" {
 		groups.All = append(groups.All, s.groups.deviceGroup(r.id, devices))
 	}
 	r.devices = sources(devices)
-	b, err := json.Marshal(spec.plan(r.uid, root, devices, groups))
+	b, err := json.Marshal(spec.plan(r.uid, root, devices, volumes, groups))
 	if err != nil {
 		return nil, fmt.Errorf("encode spec of run %s: %w", r.id, err)
 	}
@@ -307,8 +311,16 @@ func (s *Sandbox) launch(r *Run, spec Spec) (ready *os.File, err error) {
 	if err != nil {
 		return refused(err)
 	}
+	var owners *os.File
+	if len(volumes) > 0 {
+		if owners, err = mapUser(s.runner, s.VolumeUID(), int(r.uid)); err != nil {
+			closeAll(ready, w)
+			return refused(err)
+		}
+		defer owners.Close()
+	}
 	argv := append(s.runner[:len(s.runner):len(s.runner)], r.dir)
-	proc, err := spawn(argv, runnerEnv, s.null, s.errs, w)
+	proc, err := spawn(argv, runnerEnv, s.null, s.errs, w, owners)
 	w.Close()
 	if err != nil {
 		ready.Close()

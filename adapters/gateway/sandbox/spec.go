@@ -23,6 +23,7 @@ type Spec struct {
 	Files   []File            // inputs below the working folder, [runner.Dir]; they use up DiskBytes
 	RootFS  string            // folder of an unpacked image, shown read-only; "": the host's own programs
 	Devices []Device          // of the machine, besides those every run has
+	Volumes []Volume          // folders of the machine it can write to
 
 	CPUMilli    int64 // thousandths of one CPU, at least 10
 	MemoryBytes int64 // at least 4 MiB; includes what lies in the scratch space
@@ -92,6 +93,7 @@ func (s Spec) Validate() error {
 	s.validateCommand(&v)
 	s.validateFiles(&v)
 	s.validateDevices(&v)
+	s.validateVolumes(&v)
 	if s.RootFS != "" && (!filepath.IsAbs(s.RootFS) || filepath.Clean(s.RootFS) != s.RootFS || s.RootFS == "/" || strings.ContainsRune(s.RootFS, 0)) {
 		v.add("rootfs", "must be a clean absolute path below /, got %q", s.RootFS)
 	}
@@ -216,7 +218,7 @@ func validEnvName(s string) bool {
 }
 
 // plan turns a valid Spec into what the runner is told.
-func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, groups runner.Groups) *runner.Spec {
+func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, volumes []runner.Volume, groups runner.Groups) *runner.Spec {
 	s = s.withDefaults()
 	argv := s.Args
 	if s.Command != "" {
@@ -229,7 +231,7 @@ func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, grou
 		Version: runner.Version, ID: s.ID, Argv: argv, Env: s.environment(), Hostname: host, UID: uid,
 		Root:      append(root[:len(root):len(root)], accounts(uid, host, s.RootFS == "")...),
 		DiskBytes: s.DiskBytes + skeletonBytes, DiskInodes: s.DiskBytes/4096 + 1024 + int64(len(s.Files)),
-		Devices: devices, HostNetwork: s.Network, Groups: groups, OpenFiles: 65536,
+		Devices: devices, Volumes: volumes, HostNetwork: s.Network, Groups: groups, OpenFiles: 65536,
 		WallTimeUsec: s.WallTime.Microseconds(), GraceUsec: s.StopGrace.Microseconds(),
 		LogFileBytes: s.LogFileBytes, LogFiles: s.LogFiles,
 	}

@@ -36,6 +36,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -188,6 +189,7 @@ type Client struct {
 	Metering  meteringv1connect.MeteringServiceClient
 	Registry  registryv1connect.RegistryServiceClient
 	Scheduler schedulerv1connect.SchedulerServiceClient
+	Volumes   volumesv1connect.VolumeServiceClient
 
 	http *http.Client
 }
@@ -205,6 +207,7 @@ func NewClient(url, key string) *Client {
 		Metering:  meteringv1connect.NewMeteringServiceClient(auth, url),
 		Registry:  registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler: schedulerv1connect.NewSchedulerServiceClient(auth, url),
+		Volumes:   volumesv1connect.NewVolumeServiceClient(auth, url),
 	}
 }
 

@@ -134,7 +134,57 @@ func populate(s *Spec) error {
 	if err := populateProc(); err != nil {
 		return err
 	}
+	for _, v := range s.Volumes {
+		if err := v.mount(); err != nil {
+			return err
+		}
+	}
 	return writeInputs(s)
+}
+
+// makeFolder makes a folder and those above it below the new root, as far as
+// they are missing, and returns a handle on it. It follows no link: the image's
+// folders are there already, and the host is not yet out of reach of a link in one.
+func makeFolder(p string) (fd int, err error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err = unix.Open(".", flags, 0)
+	for _, name := range strings.Split(p, "/") {
+		if err != nil {
+			return -1, err
+		}
+		above := fd
+		if err = unix.Mkdirat(above, name, 0o755); err == nil || errors.Is(err, fs.ErrExist) || err == unix.EROFS {
+			fd, err = unix.Openat(above, name, flags, 0)
+		}
+		unix.Close(above)
+	}
+	return fd, err
+}
+
+// mount shows the folder of a volume, with its owners mapped, without what is
+// mounted below it. No link of it is followed: what is in it was written by commands.
+func (v Volume) mount() error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, v.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("open volume for %s: %w", v.Path, err)
+	}
+	defer unix.Close(fd)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Userns_fd: OwnersFD}
+	if v.ReadOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("map owners of the volume at %s: %w", v.Path, err)
+	}
+	at, err := makeFolder(strings.TrimPrefix(v.Path, "/"))
+	if err != nil {
+		return fmt.Errorf("make %s for a volume: %w", v.Path, err)
+	}
+	defer unix.Close(at)
+	if err := unix.MoveMount(fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount volume at %s: %w", v.Path, err)
+	}
+	return nil
 }
 
 // make creates one entry. Sources are bound without what is mounted below

@@ -13,7 +13,8 @@ import (
 // Version 2 brought devices, which a runner of version 1 would leave out.
 // Version 3 brought pauses that the wall time does not count, and commands
 // beside the attempt's own, which a runner ends with it.
-const Version = 3
+// Version 4 brought volumes.
+const Version = 4
 
 // execVersion is the first whose runs take commands beside their own.
 const execVersion = 3
@@ -48,6 +49,7 @@ type Spec struct {
 	DiskBytes    int64    `json:"disk_bytes"`      // size of the root tmpfs
 	DiskInodes   int64    `json:"disk_inodes"`
 	Devices      []Device `json:"devices,omitempty"`
+	Volumes      []Volume `json:"volumes,omitempty"`
 	HostNetwork  bool     `json:"host_network,omitempty"`
 	Groups       Groups   `json:"groups"`
 	OpenFiles    uint64   `json:"open_files"`              // upper bound; never above the host's
@@ -73,6 +75,14 @@ type Device struct {
 	Source string `json:"source"` // on the host, for who wants to know
 	Major  uint32 `json:"major"`
 	Minor  uint32 `json:"minor"`
+}
+
+// Volume is a folder of the host the command finds in its root. Its owners are
+// mapped by the user namespace the runner is given as OwnersFD.
+type Volume struct {
+	Path     string `json:"path"`
+	Source   string `json:"source"`
+	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
 // File is an input the command finds below Dir.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -21,6 +22,10 @@ import (
 // runner ends.
 const ReadyFD = 3
 
+// OwnersFD is the user namespace that maps the owners of files in volumes to
+// the command's user. It is there if the spec has volumes.
+const OwnersFD = 4
+
 // Main is the runner's program: it runs the attempt in the folder args[0]
 // and returns the process's exit status. It MUST be the first process of a
 // process namespace of its own; otherwise it refuses.
@@ -33,11 +38,15 @@ func Main(args []string) int {
 		fmt.Println("yunhe-runner", Version)
 		return 0
 	}
+	if len(args) == 1 && args[0] == "hold" { // keeps a namespace until our input ends
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return 0
+	}
 	if len(args) == 2 && args[0] == "exec" {
 		return execMain(args[1])
 	}
 	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: runner FOLDER | runner exec FOLDER | runner version")
+		fmt.Fprintln(os.Stderr, "usage: runner FOLDER | runner exec FOLDER | runner hold | runner version")
 		return 2
 	}
 	// The command gets descriptors 0 to 2 and no other. CloseRange does it
