@@ -42,7 +42,9 @@ import (
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/policies"
 	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/routing"
 	"yunhe.dev/yunhe/internal/rpc"
 	"yunhe.dev/yunhe/internal/run"
 	"yunhe.dev/yunhe/internal/samples"
@@ -63,11 +65,13 @@ type App struct {
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
+	Policies  *policies.Service
 	Metering  *metering.Service
 	Monitor   *monitor.Service
 	Access    *access.Service
 	Control   *control.Service
 	Alarms    *alarms.Service
+	Routing   *routing.Router
 	Volumes   *volumes.Service
 
 	Measurement *measurement.Service
@@ -203,7 +207,13 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Volumes, err = volumes.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, log); err != nil {
 		return err
 	}
+	if a.Policies, err = policies.New(ctx, d, policies.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs}, reg, log); err != nil {
+		return err
+	}
 	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, log); err != nil {
+		return err
+	}
+	if a.Routing, err = routing.New(ctx, d, a.Identity, a.Registry, a.Jobs, log); err != nil {
 		return err
 	}
 	deps := measurement.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: monitor.New(a.samples, log), Jobs: a.Jobs}
@@ -226,6 +236,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Adapters.SetMeasured(a.intake.TakeMessage)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
+	a.Scheduler.SetPolicies(a.Policies)
 	a.Registry.InUse = a.Jobs.InUse
 	a.Volumes.InUse = a.Jobs.InUse
 	a.Jobs.SetVolumes(a.Volumes)
@@ -265,6 +276,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
 		a.group.Add("alarms.sweep", func(ctx context.Context) error { return a.lead(ctx, "alarms.sweep", a.Alarms.Run) })
 		a.group.Add("access.judge", func(ctx context.Context) error { return a.lead(ctx, "access.judge", a.Access.Run) })
+		a.group.Add("routing.run", func(ctx context.Context) error { return a.lead(ctx, "routing.run", a.Routing.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(API) {
@@ -342,10 +354,12 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)
 		a.Jobs.Register(srv)
+		a.Policies.Register(srv)
 		a.Measurement.Register(srv)
 		a.Control.Register(srv)
 		a.Volumes.Register(srv)
 		a.Alarms.Register(srv)
+		a.Routing.Register(srv)
 		a.Monitor.Register(srv)
 		a.Access.Register(srv)
 		srv.Handle("GET /openapi.json", rpc.OpenAPI())
@@ -428,6 +442,9 @@ func (a *App) Close() {
 	}
 	if a.bus != nil {
 		a.bus.Close()
+	}
+	if a.Policies != nil {
+		a.Policies.Close()
 	}
 	if a.tsdb != nil {
 		if err := a.tsdb.Close(); err != nil {

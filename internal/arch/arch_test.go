@@ -29,7 +29,7 @@ var ranks = map[string]int{
 	"internal/fault": 0, // core reports its faults, so it is below core
 	"internal/core":  1,
 
-	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/queue": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
+	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/route": 2, "internal/scheduler/queue": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
 	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
@@ -55,7 +55,8 @@ var ranks = map[string]int{
 	"internal/jobs":        8,
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
-	"internal/policies":    9, // chooses for the scheduler, through its interface; reads what became of jobs
+	"internal/routing":     9, // counts the replicas of jobs
+	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
 }
@@ -74,7 +75,7 @@ func free(pkg string) bool {
 func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") || pkg == "internal/arch" }
 
 // pure packages decide and do nothing: same input, same answer.
-var pure = []string{"internal/scheduler/place", "internal/scheduler/queue", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr", "internal/measurement/report", "internal/measurement/score"}
+var pure = []string{"internal/scheduler/place", "internal/scheduler/route", "internal/scheduler/queue", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr", "internal/measurement/report", "internal/measurement/score"}
 
 // contractUsers may import generated code in files other than api.go, each for
 // the reason given. The list is reviewed: shorten it, do not grow it.

@@ -34,7 +34,9 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/internal/app"
@@ -183,10 +185,12 @@ type Client struct {
 
 	Adapters  adaptersv1connect.AdapterServiceClient
 	Alarms    alarmsv1connect.AlarmServiceClient
+	Routing   routingv1connect.RoutingServiceClient
 	Control   controlv1connect.ControlServiceClient
 	Identity  identityv1connect.IdentityServiceClient
 	Jobs      jobsv1connect.JobServiceClient
 	Metering  meteringv1connect.MeteringServiceClient
+	Policies  policiesv1connect.PolicyServiceClient
 	Registry  registryv1connect.RegistryServiceClient
 	Scheduler schedulerv1connect.SchedulerServiceClient
 	Volumes   volumesv1connect.VolumeServiceClient
@@ -201,10 +205,12 @@ func NewClient(url, key string) *Client {
 	return &Client{URL: url, Key: key, http: h,
 		Adapters:  adaptersv1connect.NewAdapterServiceClient(auth, url),
 		Alarms:    alarmsv1connect.NewAlarmServiceClient(auth, url),
+		Routing:   routingv1connect.NewRoutingServiceClient(auth, url),
 		Control:   controlv1connect.NewControlServiceClient(auth, url),
 		Identity:  identityv1connect.NewIdentityServiceClient(auth, url),
 		Jobs:      jobsv1connect.NewJobServiceClient(auth, url),
 		Metering:  meteringv1connect.NewMeteringServiceClient(auth, url),
+		Policies:  policiesv1connect.NewPolicyServiceClient(auth, url),
 		Registry:  registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler: schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Volumes:   volumesv1connect.NewVolumeServiceClient(auth, url),
