@@ -21,7 +21,9 @@ type Decision struct {
 	Margin     *Margin `json:"margin,omitempty"` // nil unless two or more were feasible
 	Load       Load    `json:"load"`             // before the decision; load-fairness judges by it
 
-	// Table has the feasible candidates, best first, then the others by ID.
+	// Table has the feasible candidates, best first (where preferred rules hold,
+	// before where they do not), then those a rule keeps out, then the others by
+	// ID.
 	// Omitted counts rows left out by [Options].TableRows.
 	Table   []Entry `json:"table"`
 	Omitted int     `json:"omitted,omitempty"`
@@ -42,8 +44,11 @@ type FactorInUse struct {
 
 // Entry is a candidate's place in a decision's table.
 type Entry struct {
-	Rank   int  `json:"rank,omitempty"` // from 1; 0: filtered
+	Rank   int  `json:"rank,omitempty"` // from 1; 0: filtered, or kept out by a rule
 	Chosen bool `json:"chosen,omitempty"`
+	// Rules are those of the task that do not hold there: first what keeps the
+	// candidate out, then what makes others come before it.
+	Rules []Reason `json:"rules,omitempty"`
 	*Row
 }
 
@@ -72,6 +77,8 @@ type Margin struct {
 	// negative under an evaluator other than the weighted sum.
 	Gap  Exact `json:"gap"`
 	ByID bool  `json:"by_id,omitempty"` // scores were equal: the lower ID won
+	// ByRule says that a preferred rule decided, whatever the scores.
+	ByRule bool `json:"by_rule,omitempty"`
 	// DecidedBy is the policy that put the chosen one ahead most; under another
 	// evaluator than the weighted sum, the heaviest one in which the two
 	// differ. Empty: there is none.
@@ -137,12 +144,13 @@ func (e *explain) staleAll() {
 	}
 }
 
-// decision explains the choice of best for h, whose table is up to date. It
+// decision explains the choice of best for a part whose table is up to date. It
 // must come before best is taken.
-func (p *planner) decision(h *shape, best int32) *Decision {
+func (p *planner) decision(of *part, best int32) *Decision {
 	if p.opts.NoTables {
 		return nil
 	}
+	h := of.shape
 	t := h.table
 	n := len(p.sites)
 	if t.show == nil {
@@ -152,7 +160,7 @@ func (p *planner) decision(h *shape, best int32) *Decision {
 		}
 	}
 	e := t.show
-	if e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
+	if len(of.rules) == 0 && e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
 		return e.last
 	}
 	shown := n
@@ -160,32 +168,84 @@ func (p *planner) decision(h *shape, best int32) *Decision {
 		shown = r
 	}
 	p.rank(t)
-	p.writeRows(h, e.order[:shown])
+	order, out := e.order, []Entry(nil)
+	if len(of.rules) > 0 {
+		order, out = p.ruled(of)
+	}
+	p.writeRows(h, order[:shown])
 	head := p.header(h.set)
 	d := &Decision{
 		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Policies: head.policies, WeightSum: head.sum,
-		Candidates: n, Feasible: t.nfit, Load: p.load,
+		Candidates: n, Feasible: t.nfit, Load: p.load, Omitted: n - shown, Table: make([]Entry, shown),
 	}
-	d.Omitted = n - shown
-	d.Table = make([]Entry, shown)
-	for k := range d.Table {
-		i := e.order[k]
-		d.Table[k] = Entry{Row: e.rows[i]}
-		if t.fits[i] {
-			d.Table[k].Rank = k + 1
-			d.Table[k].Chosen = i == best
+	for k, i := range order[:shown] {
+		if out != nil {
+			d.Table[k].Rules = out[k].Rules
+		}
+		d.Table[k].Row = e.rows[i]
+	}
+	if out != nil {
+		d.Feasible = 0
+		for k, i := range order {
+			if t.fits[i] && tier(of.rules[:hard(of.rules)], i) == hard(of.rules) {
+				d.Feasible = k + 1
+			}
 		}
 	}
-	if best >= 0 {
+	for k := range d.Table[:min(shown, d.Feasible)] {
+		d.Table[k].Rank = k + 1
+		d.Table[k].Chosen = order[k] == best
+	}
+	switch {
+	case best >= 0:
 		d.Chosen = p.sites[best].ID
-	} else {
+	case t.nfit > 0:
+		d.Reason = p.ruledOut(of)
+	default:
 		d.Reason = p.nearMiss(h)
 	}
-	if best >= 0 && t.nfit > 1 {
-		d.Margin = p.margin(h, best, e.order[1])
+	if best >= 0 && d.Feasible > 1 {
+		d.Margin = p.margin(h, best, order[1])
+		if out != nil && tier(of.rules, best) != tier(of.rules, order[1]) {
+			d.Margin.ByRule, d.Margin.ByID, d.Margin.DecidedBy, d.Margin.Flip = true, false, "", nil
+		}
+	}
+	if out != nil {
+		return d
 	}
 	e.last, e.seen, e.peers = d, len(p.changes), t.peers
 	return d
+}
+
+// ruled returns the sites in the order of the rules of a part and, among those
+// alike, of the table; and which rules do not hold at each.
+func (p *planner) ruled(of *part) ([]int32, []Entry) {
+	t := of.shape.table
+	order := slices.Clone(t.show.order)
+	must := hard(of.rules)
+	class := func(i int32) int {
+		switch n := tier(of.rules, i); {
+		case !t.fits[i]:
+			return -2
+		case n < must:
+			return -1
+		default:
+			return n
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(class(b), class(a)) })
+	out := make([]Entry, len(order))
+	for k, i := range order {
+		if !t.fits[i] {
+			continue
+		}
+		for _, r := range of.rules {
+			if why := r.why(i); why != "" {
+				out[k].Rules = append(out[k].Rules, Reason{string(r.Kind), why})
+			}
+		}
+	}
+	return order, out
 }
 
 // withdrawn returns d as it stands when the choice is given up: a gang as a

@@ -83,6 +83,9 @@ func genCandidate(t *rapid.T, id string) place.Candidate {
 			c.Data[d] = rapid.Int64Range(1, 2).Draw(t, "bytes") << 30
 		}
 	}
+	if rapid.IntRange(0, 3).Draw(t, "in a rack") > 0 {
+		c.Attributes = map[string]string{"rack": rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "rack")}
+	}
 	if rapid.Bool().Draw(t, "speed known") {
 		c.Speeds = []place.Speed{{Kind: "gpu", Milli: rapid.Int64Range(1, 4).Draw(t, "speed") * 500}}
 	}
@@ -102,7 +105,7 @@ func genCandidate(t *rapid.T, id string) place.Candidate {
 }
 
 func genSnapshot(t *rapid.T) *place.Snapshot {
-	s := &place.Snapshot{}
+	s := &place.Snapshot{Groups: map[string]map[string]int{"g1": {"c0": 1, "c3": 2, "gone": 1}, "gone": {"c1": 1}}}
 	n := rapid.IntRange(0, 6).Draw(t, "candidates")
 	for i := range n {
 		s.Candidates = append(s.Candidates, genCandidate(t, fmt.Sprintf("c%d", i)))
@@ -149,6 +152,17 @@ func genTask(t *rapid.T, id string) place.Task {
 	case 5:
 		k.QoS = place.QoS{MaxLatencyMicros: genFact(t, "max latency", 0, 5000), FinishSeconds: genFact(t, "finish", 0, 100)}
 	}
+	for range max(0, rapid.IntRange(-2, 2).Draw(t, "rules")) {
+		r := place.Rule{
+			Kind: rapid.SampledFrom([]place.RuleKind{place.Spread, place.With, place.Apart}).Draw(t, "rule"),
+			Over: rapid.SampledFrom([]string{"", "region", "rack"}).Draw(t, "over"), Preferred: rapid.Bool().Draw(t, "preferred"),
+			Of: rapid.SampledFrom([]string{"", "", "g1", "g2", "w0", "w1", "gone"}).Draw(t, "of"),
+		}
+		if r.Kind == place.Spread {
+			r.MaxSkew = rapid.IntRange(1, 2).Draw(t, "max skew")
+		}
+		k.Rules = append(k.Rules, r)
+	}
 	for range rapid.IntRange(0, 2).Draw(t, "data") {
 		k.Data = append(k.Data, place.DataNeed{Dataset: genDataset().Draw(t, "dataset"), Bytes: 1 << 30,
 			Stay: rapid.IntRange(0, 4).Draw(t, "stay") == 0})
@@ -165,7 +179,10 @@ func genWork(t *rapid.T, id string) place.Work {
 	if rapid.Bool().Draw(t, "has origin") {
 		w.Origin = place.Origin{Name: "beijing", Position: &place.Position{Longitude: 116e6, Latitude: 40e6}}
 	}
-	if w.Distributed && rapid.Bool().Draw(t, "runs already") {
+	if rapid.Bool().Draw(t, "in a group") {
+		w.Groups = []string{rapid.SampledFrom([]string{"g1", "g2"}).Draw(t, "group")}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "runs already") == 0 {
 		w.Placed = map[string]int{"c2": 2, "gone": 1}
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "tasks") {
@@ -207,7 +224,7 @@ func genSet(t *rapid.T) *place.Set {
 
 // shuffled returns copies of s and queue in another order, maps rebuilt too.
 func shuffled(r *rand.Rand, s *place.Snapshot, queue []place.Work) (*place.Snapshot, []place.Work) {
-	c := &place.Snapshot{Candidates: slices.Clone(s.Candidates), Links: slices.Clone(s.Links)}
+	c := &place.Snapshot{Candidates: slices.Clone(s.Candidates), Links: slices.Clone(s.Links), Groups: maps.Clone(s.Groups)}
 	r.Shuffle(len(c.Candidates), func(i, j int) { c.Candidates[i], c.Candidates[j] = c.Candidates[j], c.Candidates[i] })
 	r.Shuffle(len(c.Links), func(i, j int) { c.Links[i], c.Links[j] = c.Links[j], c.Links[i] })
 	for i := range c.Candidates {
@@ -253,6 +270,9 @@ func roomy(t *rapid.T, s *place.Snapshot, queue []place.Work) {
 		for j := range queue[i].Tasks {
 			k := &queue[i].Tasks[j]
 			k.Pinned, k.Regions, k.Excluded, k.MinGrade, k.MaxPrice = nil, nil, nil, 0, place.Fact{}
+			if rapid.Bool().Draw(t, "no rules") {
+				k.Rules = nil
+			}
 			for d := range k.Data {
 				k.Data = slices.Clone(k.Data)
 				k.Data[d].Stay = false

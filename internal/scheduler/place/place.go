@@ -46,6 +46,7 @@ package place
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -92,6 +93,11 @@ type Snapshot struct {
 	// meet it, by ID, and why, for the owner. Whoever makes the snapshot
 	// evaluates; candidates that are not listed meet it.
 	Unmet map[string]map[string]string `json:"unmet,omitempty"`
+	// Groups counts replicas that have a place already, for rules: by the name
+	// of a group or the ID of a work that is not in the queue, then by
+	// candidate. Those of works in the queue are in [Work.Placed]; a group does
+	// count them here.
+	Groups map[string]map[string]int `json:"groups,omitempty"`
 }
 
 // Status says whether a candidate takes new work.
@@ -218,6 +224,11 @@ func (s *Snapshot) check() error {
 		seen[c.ID] = true
 		if err := c.check(); err != nil {
 			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Groups)) {
+		if id, found := firstBad(s.Groups[name], func(n int) bool { return n < 0 || n > maxCount }); found {
+			return fault.New(fault.Invalid, "groups[%q]: replicas at %s must be 0 to %d, got %d", name, id, maxCount, s.Groups[name][id])
 		}
 	}
 	paths := make(map[[2]string]bool, len(s.Links))

@@ -136,8 +136,8 @@ func Score(s *Snapshot, w *Work, task int, set *Set, opts Options) (*Decision, e
 	}
 	opts.NoTables = false
 	p := newPlanner(s, works, &opts)
-	h := p.newJob(works[0], set).parts[task].shape
-	return p.decision(h, p.decide(h, nil)), nil
+	t := &p.newJob(works[0], set).parts[task]
+	return p.decision(t, p.choose(t)), nil
 }
 
 // checked checks everything and returns the works in canonical order.
@@ -175,13 +175,15 @@ func checked(s *Snapshot, queue []Work, set *Set) ([]*Work, error) {
 // job is a work during a plan.
 type job struct {
 	*Work
-	parts []part
+	parts  []part
+	groups []*group
 }
 
 // part is one of its tasks.
 type part struct {
 	task  *Task
 	shape *shape
+	rules []*ruling
 }
 
 func (p *planner) newJob(w *Work, set *Set) *job {
@@ -198,10 +200,16 @@ func (p *planner) newJob(w *Work, set *Set) *job {
 		}
 	}
 	j := &job{Work: w, parts: make([]part, len(w.Tasks))}
+	if p.groups != nil {
+		j.groups = p.groupsOf(w)
+	}
 	for i := range w.Tasks {
 		h := p.shapeOf(w, &w.Tasks[i], set, mates)
 		h.uses++
-		j.parts[i] = part{&w.Tasks[i], h}
+		j.parts[i] = part{&w.Tasks[i], h, nil}
+		if len(w.Tasks[i].Rules) > 0 {
+			j.parts[i].rules = p.rulingsOf(w, &w.Tasks[i])
+		}
 	}
 	return j
 }
@@ -232,13 +240,13 @@ func (p *planner) placeJob(j *job, res *Result) {
 func (p *planner) placePart(j *job, t *part, res *Result) {
 	indices := t.task.indices()
 	for n, replica := range indices {
-		best := p.decide(t.shape, nil)
-		d := p.decision(t.shape, best)
+		best := p.choose(t)
+		d := p.decision(t, best)
 		if best >= 0 {
 			res.Placements = append(res.Placements, p.settleAt(j, t, replica, best, d))
 			continue
 		}
-		why := p.why(t.shape, d)
+		why := p.why(t, d)
 		for _, r := range indices[n:] {
 			res.Unplaced = append(res.Unplaced, Unplaced{j.ID, t.task.ID, r, why, d})
 		}
@@ -246,18 +254,21 @@ func (p *planner) placePart(j *job, t *part, res *Result) {
 	}
 }
 
-// why says why nothing fits h.
-func (p *planner) why(h *shape, d *Decision) string {
-	if d != nil {
+// why says why t has no place.
+func (p *planner) why(t *part, d *Decision) string {
+	switch {
+	case d != nil:
 		return d.Reason
+	case t.shape.nfit > 0:
+		return p.ruledOut(t)
 	}
-	return p.nearMiss(h)
+	return p.nearMiss(t.shape)
 }
 
 // settleAt takes the site for one replica.
 func (p *planner) settleAt(j *job, t *part, replica int, best int32, d *Decision) Placement {
 	out := Placement{Work: j.ID, Task: t.task.ID, Replica: replica, Candidate: p.sites[best].ID, Decision: d}
-	for _, k := range p.take(best, t.shape) {
+	for _, k := range p.take(best, t.shape, j.groups) {
 		out.Devices = append(out.Devices, p.devices[best][k].ID)
 	}
 	return out
@@ -280,7 +291,7 @@ func (p *planner) placeGang(j *job, res *Result) {
 		if short, ok := p.roomFor(&j.parts[i]); !ok {
 			t := &j.parts[i]
 			why := p.gangShort(t, total, short)
-			p.leaveGang(j, res, i, p.decision(t.shape, p.decide(t.shape, nil)), why)
+			p.leaveGang(j, res, i, p.decision(t, p.choose(t)), why)
 			return
 		}
 	}
@@ -291,7 +302,7 @@ func (p *planner) placeGang(j *job, res *Result) {
 		if failed < 0 {
 			return
 		}
-		why := p.why(j.parts[failed].shape, d)
+		why := p.why(&j.parts[failed], d)
 		done := len(res.Placements) - placed
 		p.rollBack(mark)
 		res.Placements = res.Placements[:placed]
@@ -313,8 +324,8 @@ func (p *planner) tryGang(j *job, order []int, res *Result) (failed int, d *Deci
 	for _, i := range order {
 		t := &j.parts[i]
 		for _, replica := range t.task.indices() {
-			best := p.decide(t.shape, nil)
-			d := p.decision(t.shape, best)
+			best := p.choose(t)
+			d := p.decision(t, best)
 			if best < 0 {
 				return i, d
 			}
@@ -357,7 +368,7 @@ func (p *planner) leaveGang(j *job, res *Result, failed int, d *Decision, why st
 		if !p.opts.NoTables {
 			own = d
 			if i != failed {
-				own = p.decision(t.shape, p.decide(t.shape, nil))
+				own = p.decision(t, p.choose(t))
 			}
 			own = own.withdrawn(why)
 		}

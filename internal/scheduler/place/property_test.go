@@ -185,7 +185,13 @@ func TestDecisionsAreAsIfMadeAlone(t *testing.T) {
 		for i := range q {
 			works[q[i].ID] = &q[i]
 		}
-		now := &place.Snapshot{Links: s.Links}
+		now := &place.Snapshot{Links: s.Links, Groups: map[string]map[string]int{}}
+		for name, at := range s.Groups {
+			now.Groups[name] = maps.Clone(at)
+		}
+		for i := range q {
+			now.Groups[q[i].ID] = maps.Clone(q[i].Placed)
+		}
 		at := map[string]*place.Candidate{}
 		for _, c := range s.Candidates {
 			c.Free, c.Offers, c.Devices = maps.Clone(c.Free), maps.Clone(c.Offers), slices.Clone(c.Devices)
@@ -228,13 +234,17 @@ func TestDecisionsAreAsIfMadeAlone(t *testing.T) {
 					c.Devices[d].Free[name] -= n
 				}
 			}
-			if w.Distributed {
-				placed := maps.Clone(works[p.Work].Placed)
-				if placed == nil {
-					placed = map[string]int{}
+			placed := maps.Clone(works[p.Work].Placed)
+			if placed == nil {
+				placed = map[string]int{}
+			}
+			placed[p.Candidate]++
+			works[p.Work].Placed = placed
+			for _, name := range append([]string{w.ID}, w.Groups...) {
+				if now.Groups[name] == nil {
+					now.Groups[name] = map[string]int{}
 				}
-				placed[p.Candidate]++
-				works[p.Work].Placed = placed
+				now.Groups[name][p.Candidate]++
 			}
 		}
 	})
@@ -262,6 +272,7 @@ func TestScoresAndTotals(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s, w, set := genSnapshot(t), genWork(t, "w"), genSet(t)
+		w.Tasks[0].Rules = nil // they do not change scores
 		d, err := place.Score(s, &w, 0, set, place.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -425,6 +436,7 @@ func TestLoadFairnessIsTheVariance(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s, w := genSnapshot(t), genWork(t, "w")
+		w.Tasks[0].Rules = nil
 		d, err := place.Score(s, &w, 0, set, place.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -560,6 +572,11 @@ func TestWorkThatStaysLeavesNoTrace(t *testing.T) {
 		placed := map[string]bool{}
 		for _, p := range res.Placements {
 			placed[p.Work] = true
+		}
+		for _, w := range q { // rules may name it all the same
+			if !placed[w.ID] {
+				s.Groups[w.ID] = w.Placed
+			}
 		}
 		q = slices.DeleteFunc(q, func(w place.Work) bool { return !placed[w.ID] })
 		res.Unplaced = slices.DeleteFunc(res.Unplaced, func(u place.Unplaced) bool { return !placed[u.Work] })

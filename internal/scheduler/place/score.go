@@ -63,6 +63,7 @@ type table struct {
 	spent    int     // sites scored because ranges moved
 	rises    int     // rises looked at
 	changed  int     // changes looked at
+	groves   []*grove
 	aside    []aside
 }
 
@@ -114,19 +115,6 @@ func (p *planner) shapeOf(w *Work, t *Task, set *Set, mates *peers) *shape {
 	}
 	p.shapes[string(key)] = h
 	return h
-}
-
-// decide returns the best site for one replica of h that allow lets through
-// (nil: any), -1 if there is none.
-func (p *planner) decide(h *shape, allow func(i int32) bool) int32 {
-	p.refresh(h)
-	switch {
-	case h.nfit == 0:
-		return -1
-	case h.keys == nil:
-		return h.sheet.best(h.table, allow)
-	}
-	return p.search(h.table, allow)
 }
 
 // refresh brings the table of h up to date.
@@ -255,6 +243,9 @@ func (t *table) refer(p *planner) {
 		}
 	}
 	t.keys.build()
+	for _, g := range t.groves {
+		g.copy(t.keys.key)
+	}
 }
 
 // add adds what policy u gives to the total of every site.
@@ -293,7 +284,7 @@ func (p *planner) sums(n int) []int32 {
 
 // raise puts into the tree what may have raised a total.
 func (t *table) raise(p *planner) {
-	up := func(i int32) { t.keys.set(i, t.total(i, t.ref, false)) }
+	up := func(i int32) { t.set(i, t.total(i, t.ref, false)) }
 	if !t.worsens {
 		p.since(t.changed, up)
 	} else {
@@ -387,12 +378,27 @@ func (t *table) scoreAt(u int, i int32, ranges []span) int64 {
 	return (2*sum + n) / (2 * n)
 }
 
-// search finds the site with the highest total that allow lets through.
-func (p *planner) search(t *table, allow func(i int32) bool) int32 {
+// selection is among which sites to search.
+type selection struct {
+	first func() int32       // the one with the highest key
+	allow func(i int32) bool // nil: any
+}
+
+// set changes the key of a site.
+func (t *table) set(i int32, key int64) {
+	t.keys.set(i, key)
+	for _, g := range t.groves {
+		g.set(i, key)
+	}
+}
+
+// search finds the site with the highest total in a selection, -1 if there is
+// none.
+func (p *planner) search(t *table, sel *selection) int32 {
 	for {
-		best, ok := t.look(allow)
+		best, ok := t.look(sel)
 		for _, a := range t.aside {
-			t.keys.set(a.site, a.key)
+			t.set(a.site, a.key)
 		}
 		t.aside = t.aside[:0]
 		if ok {
@@ -403,10 +409,10 @@ func (p *planner) search(t *table, allow func(i int32) bool) int32 {
 }
 
 // look searches the tree; not ok: scoring all anew costs less.
-func (t *table) look(allow func(i int32) bool) (best int32, ok bool) {
+func (t *table) look(sel *selection) (best int32, ok bool) {
 	best, most := int32(-1), int64(never)
 	for {
-		i := t.keys.first()
+		i := sel.first()
 		if i < 0 {
 			return best, true
 		}
@@ -417,22 +423,22 @@ func (t *table) look(allow func(i int32) bool) (best int32, ok bool) {
 		now := t.total(i, nil, t.fixMoved)
 		if !t.moved {
 			if now != key {
-				t.keys.set(i, now)
+				t.set(i, now)
 				continue
 			}
-			if allow == nil || allow(i) {
+			if sel.allow == nil || sel.allow(i) {
 				return i, true
 			}
 			t.aside = append(t.aside, aside{i, key})
-			t.keys.set(i, never)
+			t.set(i, never)
 			continue
 		}
 		if t.spent++; t.spent > 64+len(t.fits)/16 {
 			return -1, false
 		}
 		t.aside = append(t.aside, aside{i, t.total(i, t.ref, false)})
-		t.keys.set(i, never)
-		if now != never && (now > most || now == most && i < best) && (allow == nil || allow(i)) {
+		t.set(i, never)
+		if now != never && (now > most || now == most && i < best) && (sel.allow == nil || sel.allow(i)) {
 			best, most = i, now
 		}
 	}

@@ -123,6 +123,16 @@ func parse(t *testing.T, input string) *script {
 				}
 			}
 			sc.snapshot.Links = append(sc.snapshot.Links, l)
+		case "group":
+			if sc.snapshot.Groups == nil {
+				sc.snapshot.Groups = map[string]map[string]int{}
+			}
+			at := map[string]int{}
+			for _, a := range args[1:] {
+				id, n, _ := strings.Cut(a, "=")
+				at[id] = int(sc.number(n))
+			}
+			sc.snapshot.Groups[args[0]] = at
 		case "job":
 			sc.job(args)
 		case "task":
@@ -221,6 +231,8 @@ func (sc *script) job(args []string) {
 			w.Gang = true
 		case "distributed":
 			w.Distributed = true
+		case "groups":
+			w.Groups = strings.Split(v, ",")
 		case "from":
 			w.Origin.Name = v
 		case "from-at":
@@ -247,6 +259,12 @@ func (sc *script) task(args []string) {
 		switch kind {
 		case "replicas":
 			k.Replicas = int(sc.number(v))
+		case "spread", "prefer-spread":
+			k.Rules = append(k.Rules, place.Rule{Kind: place.Spread, Over: name, MaxSkew: int(sc.number(v)), Preferred: kind != "spread"})
+		case "with", "prefer-with":
+			k.Rules = append(k.Rules, place.Rule{Kind: place.With, Over: name, Of: v, Preferred: kind != "with"})
+		case "apart", "prefer-apart":
+			k.Rules = append(k.Rules, place.Rule{Kind: place.Apart, Over: name, Of: v, Preferred: kind != "apart"})
 		case "spec":
 			k.Spec = v
 		case "image":
@@ -410,6 +428,9 @@ func write(res *place.Result, bare bool) string {
 		}
 		if m := d.Margin; m != nil {
 			fmt.Fprintf(&b, "    %s is behind by %s", m.RunnerUp, ratio(m.Gap))
+			if m.ByRule {
+				b.WriteString(", a preferred rule decides")
+			}
 			if m.ByID {
 				b.WriteString(", the lower name decides")
 			}
@@ -445,6 +466,7 @@ func writeRow(b *strings.Builder, d *place.Decision, e place.Entry) {
 		for _, r := range e.Filtered {
 			fmt.Fprintf(b, "    -  %s %s [%s]\n", e.Candidate, r.Text, r.Filter)
 		}
+		writeRules(b, e)
 		return
 	}
 	fmt.Fprintf(b, "    %d. %s %d:", e.Rank, e.Candidate, e.Final)
@@ -456,6 +478,13 @@ func writeRow(b *strings.Builder, d *place.Decision, e place.Entry) {
 		fmt.Fprintf(b, " %s %d (%s)", p.ID, e.Scores[u], strings.Join(facts, ", "))
 	}
 	b.WriteString("\n")
+	writeRules(b, e)
+}
+
+func writeRules(b *strings.Builder, e place.Entry) {
+	for _, r := range e.Rules {
+		fmt.Fprintf(b, "    -  %s %s [%s]\n", e.Candidate, r.Text, r.Filter)
+	}
 }
 
 // ratio writes a fraction with two decimals.

@@ -185,6 +185,8 @@ type planner struct {
 	masks       map[string]*mask
 	classes     map[string]*class
 	nextID      int
+	domains     map[string]*domains
+	groups      map[string]*group // those that rules name
 	bools       []bool
 	sumBuf      []int32
 }
@@ -194,6 +196,7 @@ type taken struct {
 	site    int32
 	shape   *shape
 	devices []int32
+	groups  []*group // that count it
 }
 
 type linkKey struct{ from, to string }
@@ -207,7 +210,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		links:     make(map[linkKey]*Network, len(s.Links)),
 		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string][]whole{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
-		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{},
+		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{}, domains: map[string]*domains{},
 	}
 	if p.assumedKbps <= 0 {
 		p.assumedKbps = AssumedBandwidthKbps
@@ -231,6 +234,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		p.links[linkKey{l.From, l.To}] = &l.Network
 	}
 	p.layOut(queue)
+	p.setGroups(s, queue)
 	return p
 }
 
@@ -496,14 +500,17 @@ func (p *planner) chooseDevices(i int32, n *deviceNeed) []int32 {
 	return fit
 }
 
-// take gives site i to one replica of h.
-func (p *planner) take(i int32, h *shape) []int32 {
+// take gives site i to one replica of h, of a work in the given groups.
+func (p *planner) take(i int32, h *shape, groups []*group) []int32 {
 	var devs []int32
 	if h.ask.devices != nil {
 		devs = p.chooseDevices(i, h.ask.devices)
 	}
 	p.apply(i, h, devs, 1)
-	p.journal = append(p.journal, taken{i, h, devs})
+	for _, g := range groups {
+		g.add(i, 1)
+	}
+	p.journal = append(p.journal, taken{i, h, devs, groups})
 	return devs
 }
 
@@ -513,6 +520,9 @@ func (p *planner) rollBack(n int) {
 		t := p.journal[len(p.journal)-1]
 		p.journal = p.journal[:len(p.journal)-1]
 		p.apply(t.site, t.shape, t.devices, -1)
+		for _, g := range t.groups {
+			g.add(t.site, -1)
+		}
 	}
 }
 

@@ -19,12 +19,16 @@ type Work struct {
 
 	// Distributed says that the replicas talk to each other while they run, so
 	// that data-topology keeps them close. Placed counts those that run
-	// already, by candidate.
+	// already, by candidate; rules count them too.
 	Distributed bool           `json:"distributed,omitempty"`
 	Placed      map[string]int `json:"placed,omitempty"`
 
 	Origin Origin `json:"origin"` // where its users are
 	Tasks  []Task `json:"tasks"`
+
+	// Groups are names under which rules of other works count the replicas of
+	// this one.
+	Groups []string `json:"groups,omitempty"`
 
 	// Set overrides the plan's policy set for this work; nil keeps it.
 	Set *Set `json:"-"`
@@ -148,6 +152,12 @@ func (w *Work) check() error {
 			return fault.New(fault.Invalid, "work %s: replicas placed at %s must be 0 to %d, got %d", w.ID, id, maxCount, n)
 		}
 	}
+	if len(w.Groups) > MaxGroups {
+		return fault.New(fault.Invalid, "work %s: groups must be at most %d, got %d", w.ID, MaxGroups, len(w.Groups))
+	}
+	if i := slices.Index(w.Groups, ""); i >= 0 {
+		return fault.New(fault.Invalid, "work %s: groups[%d] is empty", w.ID, i)
+	}
 	ids := make(map[string]bool, len(w.Tasks))
 	numbered := false
 	for i := range w.Tasks {
@@ -208,6 +218,14 @@ func (t *Task) check(work string) error {
 	}
 	if t.RunSeconds.Known && t.RunSeconds.Value < 0 {
 		return bad("run_seconds must be at least 0, got %d", t.RunSeconds.Value)
+	}
+	if len(t.Rules) > MaxRules {
+		return bad("rules must be at most %d, got %d", MaxRules, len(t.Rules))
+	}
+	for i := range t.Rules {
+		if err := t.Rules[i].check(); err != nil {
+			return bad("rules[%d]: %v", i, err)
+		}
 	}
 	for _, f := range t.QoS.targets() {
 		if f.Known && f.Value < 0 {
