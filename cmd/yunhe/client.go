@@ -18,6 +18,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
@@ -36,6 +37,7 @@ type api struct {
 	tags      tagsv1connect.TagServiceClient
 	control   controlv1connect.ControlServiceClient
 	alarms    alarmsv1connect.AlarmServiceClient
+	routing   routingv1connect.RoutingServiceClient
 	topology  topologyv1connect.TopologyServiceClient
 
 	measurement measurementv1connect.MeasurementServiceClient
@@ -79,6 +81,7 @@ func (c *cli) api() (*api, error) {
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
 		control:   controlv1connect.NewControlServiceClient(hc, t.server, opts),
 		alarms:    alarmsv1connect.NewAlarmServiceClient(hc, t.server, opts),
+		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
 		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),

@@ -33,6 +33,7 @@ func commands(c *cli) []*cobra.Command {
 		centerCommand(c),
 		nodeCommand(c),
 		allocationCommand(c),
+		serviceCommand(c),
 		operationCommand(c),
 		alarmCommand(c),
 		resourceCommand(c),

@@ -129,6 +129,10 @@ func (p *platform) example(m method) object {
 		tagExample(m.name(), o)
 	case "yunhe.access.v1.AccessService":
 		accessExample(m.name(), o)
+	case "yunhe.routing.v1.RoutingService":
+		put(o, object{"service_id": p.service, "reports": []any{object{"origin_id": "o", "requests_per_second": 1.5, "at": time.Now().UTC().Format(time.RFC3339), "latency_microseconds": object{"c1": 1000}}},
+			"service": object{"service_id": p.service, "name": "svc-" + m.name(), "tenant_id": "", "job_ids": []any{p.job}, "origins": []any{object{"origin_id": "o", "name": "One", "longitude": 1, "latitude": 1}},
+				"replica_rate": 1.5, "max_latency_microseconds": 1000, "max_use_percent": 80, "move_percent": 10, "endpoints": object{"c1": "host:1"}, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"}})
 	case "yunhe.monitor.v1.MonitorService":
 		put(o, object{"node": "", "ai_center_id": "c1"})
 	}

@@ -43,6 +43,7 @@ type platform struct {
 	admin, alice, bob, auditor string // secrets
 	job, bobsJob, key          string // IDs
 	allocation, operation      string
+	service                    string
 }
 
 // trouble keeps what the platform logs about itself being broken.
@@ -362,6 +363,11 @@ func (p *platform) seed(tb testing.TB) {
 	var al struct{ AllocationID, OperationID string }
 	p.must(tb, "POST", "/v1/allocations", p.alice, `{"resourceSpecId":"s1","count":1}`, &al)
 	p.allocation, p.operation = al.AllocationID, al.OperationID
+	var svc struct {
+		ServiceID string `json:"serviceId"`
+	}
+	p.must(tb, "POST", "/v1/services", p.alice, `{"service":{"name":"svc","jobIds":["`+p.job+`"],"replicaRate":1,"origins":[{"originId":"o"}]}}`, &svc)
+	p.service = svc.ServiceID
 	p.settle(tb)
 }
 
