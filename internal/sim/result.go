@@ -22,6 +22,9 @@ type Result struct {
 	Allocation Share `json:"allocation_percent"`
 	// LeftOver is how much of the cards nobody had at the end, in per cent.
 	LeftOver float64 `json:"left_over_percent"`
+	// BySeed is the same by seed, where there are several; LeftOver is then
+	// their mean, and Loads are means; all else is of the first seed.
+	BySeed []float64 `json:"left_over_by_seed,omitempty"`
 	// Fragmentation is how much of all cards was free and of no use to work like
 	// that which came (Weng et al., ATC 2023), in per cent; only of nodes.
 	Fragmentation *Share `json:"fragmentation_percent,omitempty"`
