@@ -645,6 +645,10 @@ export const en = {
     made: "Join token created",
     once: "It is shown only now.",
     validUntil: "Valid until",
+    run: "Run this on the machine, as root.",
+    waits: "This page follows the gateway; it may be left.",
+    toRecord: "Its record of access",
+    stage: { joined: "The gateway has joined with the token", connected: "The gateway is connected" },
   },
   spec: {
     sub: "Packages of resources with a price. Jobs ask for them, centers offer them.",

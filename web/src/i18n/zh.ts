@@ -622,6 +622,10 @@ export const zh: Texts = {
     made: "接入令牌已创建",
     once: "仅在此时显示。",
     validUntil: "有效期至",
+    run: "在机器上以 root 运行。",
+    waits: "本页会跟踪网关的接入，可随时离开。",
+    toRecord: "其接入记录",
+    stage: { joined: "网关已凭令牌接入", connected: "网关已连接" },
   },
   spec: {
     sub: "带价格的资源组合：作业按规格申请，计算中心按规格提供。",

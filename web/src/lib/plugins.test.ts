@@ -7,7 +7,7 @@ import { CenterSchema, CenterStatus, NodeState } from "../gen/yunhe/registry/v1/
 import { fieldHelp, fieldTitle } from "../i18n/schemadocs";
 import { isGone, lostRuns } from "./lost";
 import { acceleratorName, countOf, nodeStateName, nodeStateOf, resourceNames, totalsOf } from "./nodes";
-import { connectStages, isAddress, isConnectable, pluginTone, servingOf } from "./plugins";
+import { connectStages, isAddress, isConnectable, joinedKey, joinedWith, pluginTone, servingOf } from "./plugins";
 
 const NOW = 1_800_000_000_000;
 const seen = (msAgo: number) => timestampFromMs(NOW - msAgo);
@@ -171,4 +171,17 @@ test("fields have words in Chinese where there are some, and the plug-in's own o
   expect(fieldHelp({ help: "degrees" }, "zh")).toBe("度");
   expect(fieldHelp({ help: "degrees, changed" }, "zh")).toBe("Degrees, changed");
   expect(fieldHelp({ help: "slurmrestd: http://h" }, "en")).toBe("slurmrestd: http://h");
+});
+
+test("the gateway that joined with a token is found among those there were", () => {
+  const gateway = (aiCenterId: string, publicKey: string, connected: boolean) =>
+    create(GatewaySchema, { aiCenterId, publicKey, connected });
+  const old = gateway("a", "UA", true);
+  const before = new Map([["a", joinedKey(old)]]);
+  expect(joinedWith([old], before, "")).toBeUndefined();
+  expect(joinedWith([old, gateway("b", "UB", false)], before, "")?.aiCenterId).toBe("b");
+  expect(joinedWith([old, gateway("b", "UB", false), gateway("c", "UC", true)], before, "")?.aiCenterId).toBe("c");
+  expect(joinedWith([old, gateway("c", "UC", true)], before, "b")).toBeUndefined();
+  // A new gateway took over the center.
+  expect(joinedWith([gateway("a", "UZ", true)], before, "a")?.publicKey).toBe("UZ");
 });

@@ -1,5 +1,5 @@
 // Plug-ins, their instances, and what their states look like.
-import type { Instance, Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
+import type { Gateway, Instance, Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
 import { PluginSource } from "../gen/yunhe/adapters/v1/adapters_pb";
 import type { Tone } from "./states";
 
@@ -85,6 +85,27 @@ export function connectStages(instance: Instance | undefined): [plugin: Stage, c
     default:
       return instance?.version ? ["done", "going", "pending"] : ["going", "pending", "pending"];
   }
+}
+
+/**
+ * The gateway that joined with a token: of those that were not there before,
+ * or joined anew since, the one that is connected; that of the center the token
+ * is for, if it names one. joinedBefore has joining times by center.
+ */
+export function joinedWith(
+  gateways: readonly Gateway[],
+  joinedBefore: ReadonlyMap<string, string>,
+  centerId: string,
+): Gateway | undefined {
+  const fresh = gateways.filter(
+    (g) => (centerId === "" || g.aiCenterId === centerId) && joinedBefore.get(g.aiCenterId) !== joinedKey(g),
+  );
+  return fresh.find((g) => g.connected) ?? fresh[0];
+}
+
+/** Tells one joining from the next. */
+export function joinedKey(g: Gateway): string {
+  return `${g.publicKey} ${g.joinedAt?.seconds ?? 0n}.${g.joinedAt?.nanos ?? 0}`;
 }
 
 /** What is wrong with an address of a plug-in, as the platform would refuse it. */

@@ -2,15 +2,15 @@
 // what comes of it. With a center in the address it changes the configuration
 // of that center's instance.
 
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Alert, App, Button, Form, Input, Steps } from "antd";
 import { type ReactNode, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useSearchParams } from "react-router";
 import { call } from "../api";
 import { AccessReportView } from "../components/AccessBits";
-import { Loaded, Moment, Nothing, PageHead, Panel, PluginTag } from "../components/bits";
-import { JoinForm } from "../components/JoinToken";
+import { Copyable, Loaded, Moment, Nothing, PageHead, Panel, PluginTag } from "../components/bits";
+import { JoinForm, type JoinToken } from "../components/JoinToken";
 import { Parts } from "../components/Parts";
 import { FieldLabel, SchemaFields } from "../components/SchemaForm";
 import { usePluginActions } from "../components/usePluginActions";
@@ -18,7 +18,7 @@ import { useServerErrors } from "../components/useServerErrors";
 import type { Instance, Plugin } from "../gen/yunhe/adapters/v1/adapters_pb";
 import { messageOf } from "../lib/errors";
 import { formatCount, NONE } from "../lib/format";
-import { connectStages, GATEWAY, isConnectable, type Stage } from "../lib/plugins";
+import { connectStages, GATEWAY, isConnectable, joinedKey, joinedWith, type Stage } from "../lib/plugins";
 import { type Field, linesOf, parseSchema, toConfig, toForm } from "../lib/schema";
 import { useCenter, usePlugin, usePlugins } from "../queries";
 import { useClients, useSession } from "../session";
@@ -115,16 +115,85 @@ function Choose({ title }: { title: string }) {
   );
 }
 
-// A gateway needs no configuration here: it brings its own.
+// A gateway needs no configuration here: it brings its own. What the token is
+// for is followed until the center is in the network.
 function Gateway({ title }: { title: string }) {
   const { t } = useTranslation();
-  const navigate = useNavigate();
+  const { adapters } = useClients();
+  const [made, setMade] = useState<JoinToken>();
+  const [before, setBefore] = useState<ReadonlyMap<string, string>>(new Map());
+  const remember = async () => {
+    const { gateways } = await adapters.listGateways({}, call());
+    setBefore(new Map(gateways.map((g) => [g.aiCenterId, joinedKey(g)])));
+  };
   return (
-    <Frame title={title} step={1} of={2} back={{ to: "/connect", label: t("connect.step.choose") }}>
-      <Panel title={t("center.gateway")} className="yh-narrow">
-        <JoinForm onClose={() => void navigate("/plugins/gateway")} />
-      </Panel>
+    <Frame title={title} step={made ? 3 : 1} back={{ to: "/connect", label: t("connect.step.choose") }}>
+      {made ? (
+        <Joining made={made} before={before} />
+      ) : (
+        <Panel title={t("center.gateway")} className="yh-narrow">
+          <JoinForm before={remember} onMade={setMade} />
+        </Panel>
+      )}
     </Frame>
+  );
+}
+
+const JOIN_MS = 1500;
+
+function Joining({ made, before }: { made: JoinToken; before: ReadonlyMap<string, string> }) {
+  const { t } = useTranslation();
+  const { adapters } = useClients();
+  const gateways = useQuery({
+    queryKey: ["gateways", "joining", made.token.token],
+    queryFn: async ({ signal }) => (await adapters.listGateways({}, call(signal))).gateways,
+    refetchInterval: JOIN_MS,
+  });
+  const gateway = joinedWith(gateways.data ?? [], before, made.centerId);
+  const center = gateway?.aiCenterId ?? "";
+  const stages: Stage[] = !gateway ? ["going", "pending"] : gateway.connected ? ["done", "done"] : ["done", "going"];
+  const command = `YUNHE_JOIN_TOKEN=${made.token.token} yunhe gateway --server ${window.location.origin} --data /var/lib/yunhe-gateway`;
+  return (
+    <Panel title={center ? <code>{center}</code> : t("join.made")} className="yh-narrow">
+      {!gateway && (
+        <>
+          <p>
+            {t("join.run")} {t("join.once")} {t("join.validUntil")} <Moment at={made.token.expiresAt} long />
+          </p>
+          <div className="yh-secret">
+            <Copyable text={command} />
+          </div>
+        </>
+      )}
+      {gateways.error && <Alert type="error" showIcon className="yh-problem" title={messageOf(gateways.error)} />}
+      <ol className="yh-stages" aria-live="polite" data-testid="join-stages">
+        {(["joined", "connected"] as const).map((name, i) => (
+          <li key={name} className={`yh-stage-${stages[i]} ${TONE[stages[i] ?? "pending"]}`}>
+            <i aria-hidden />
+            <span>
+              {t(`join.stage.${name}`)}
+              <small>{t(`connect.stageState.${stages[i] ?? "pending"}`)}</small>
+            </span>
+          </li>
+        ))}
+      </ol>
+      {gateway?.connected ? (
+        <>
+          <Reached id={center} />
+          <AccessReportView resourceId={`center:${center}`} />
+          <div className="yh-row">
+            <Link to={`/centers/${encodeURIComponent(center)}`}>
+              <Button type="primary">{t("connect.toCenter")}</Button>
+            </Link>
+            <Link to={`/access?resource=${encodeURIComponent(`center:${center}`)}`}>
+              <Button>{t("join.toRecord")}</Button>
+            </Link>
+          </div>
+        </>
+      ) : (
+        <p className="yh-muted">{t("join.waits")}</p>
+      )}
+    </Panel>
   );
 }
 
