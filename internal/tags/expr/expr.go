@@ -110,7 +110,7 @@ func compile(s Scope, text string, want *cel.Type) (*Expr, []Problem) {
 	}
 	checked, issues := env.Compile(text)
 	if issues != nil && issues.Err() != nil {
-		return nil, problems(issues)
+		return nil, s.spell(text, problems(issues))
 	}
 	if got := checked.OutputType(); !got.IsExactType(want) && !got.IsExactType(cel.DynType) && (want != cel.DoubleType || !got.IsExactType(cel.IntType) && !got.IsExactType(cel.UintType)) {
 		return one("must be %s, is of type %s", article(want), got)
@@ -175,6 +175,30 @@ func problems(issues *cel.Issues) []Problem {
 		out = []Problem{{1, 1, issues.Err().Error()}}
 	}
 	return out
+}
+
+// spell names what is not declared in full where names have dots: of
+// "job.tenat" the library says "job" only.
+func (s Scope) spell(text string, list []Problem) []Problem {
+	lines := strings.Split(text, "\n")
+	for i := range list {
+		p := &list[i]
+		root, _, found := strings.Cut(strings.TrimPrefix(p.Message, "undeclared reference to '"), "'")
+		if !found || !strings.HasPrefix(p.Message, "undeclared") || p.Line > len(lines) || !slices.ContainsFunc(declared[s], func(v variable) bool { return strings.HasPrefix(v.name, root+".") }) {
+			continue
+		}
+		line := []rune(lines[p.Line-1]) // columns count characters
+		if p.Column-1 >= len(line) {
+			continue
+		}
+		rest := line[p.Column-1:]
+		end := 0
+		for end < len(rest) && (rest[end] == '.' || rest[end] == '_' || rest[end] >= 'a' && rest[end] <= 'z' || rest[end] >= 'A' && rest[end] <= 'Z' || rest[end] >= '0' && rest[end] <= '9') {
+			end++
+		}
+		p.Message = "undeclared reference to '" + clip(string(rest[:end]), 64) + "'"
+	}
+	return list
 }
 
 func conjuncts(e ast.Expr, out []ast.Expr) []ast.Expr {

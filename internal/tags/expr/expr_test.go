@@ -2,6 +2,7 @@ package expr_test
 
 import (
 	"strconv"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -221,5 +222,33 @@ func BenchmarkHolds(b *testing.B) {
 		if ok, _ := e.Holds(f); !ok {
 			b.Fatal("does not hold")
 		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	f := expr.PolicyCenter.Facts()
+	f["free"] = map[string]int64{"gpu": 3}
+	f["job.labels"] = map[string]string{"tier": "gold"}
+	for text, want := range map[string]string{
+		`7`: "7 true", `free.gpu * 10`: "30 true", `0.5 + 1.0`: "1.5 true", `free.npu`: "0 false", `0.0 / 0.0`: "NaN false", `job.labels.tier == "gold" ? 80 : 20`: "80 true",
+	} {
+		e, problems := expr.CompileNumber(expr.PolicyCenter, text)
+		if e == nil {
+			t.Errorf("%s: %v", text, problems)
+			continue
+		}
+		n, known, err := e.Number(f)
+		if got := fmt.Sprint(n, " ", known); err != nil || got != want {
+			t.Errorf("%s: %s %v, want %s", text, got, err, want)
+		}
+	}
+	e, _ := expr.CompileNumber(expr.PolicyCenter, `job.labels.tier == "gold" ? 1 : 0`)
+	if !e.ReadsAny("job.") || e.ReadsAny("time.") || e.Live() {
+		t.Error("it reads a label of the job and nothing else")
+	}
+	_, problems := expr.Compile(expr.PolicyJob, "true && job.tenat == 'x'")
+	if len(problems) != 1 || problems[0].String() != "line 1, column 9: undeclared reference to 'job.tenat'" {
+		t.Errorf("problems %v", problems)
 	}
 }
