@@ -179,3 +179,33 @@ func BenchmarkPlanLarge(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPlanSpread places jobs of ten replicas by rules: over regions, over
+// centers, and beside those of the job before.
+func BenchmarkPlanSpread(b *testing.B) {
+	set := eight(b)
+	for _, c := range []struct {
+		centers, jobs, kinds int
+		name                 string
+		rules                []place.Rule
+	}{
+		{1000, 1000, 10, "region", []place.Rule{{Kind: place.Spread, Over: "region", MaxSkew: 1}}},
+		{10_000, 10_000, 1, "region", []place.Rule{{Kind: place.Spread, Over: "region", MaxSkew: 1}}},
+		{10_000, 10_000, 10, "region", []place.Rule{{Kind: place.Spread, Over: "region", MaxSkew: 1}}},
+		{10_000, 10_000, 10, "center", []place.Rule{{Kind: place.Spread, MaxSkew: 1}}},
+		{10_000, 10_000, 10, "with", []place.Rule{{Kind: place.With, Over: "region", Preferred: true}, {Kind: place.Apart, Preferred: true}}},
+	} {
+		s, queue := fleet(c.centers), backlog(c.jobs, c.kinds)
+		for i := range queue {
+			queue[i].Tasks[0].Replicas, queue[i].Tasks[0].Rules = 10, c.rules
+		}
+		b.Run(fmt.Sprintf("centers=%d/replicas=%d/kinds=%d/%s", c.centers, 10*c.jobs, c.kinds, c.name), func(b *testing.B) {
+			measure(b, 10*c.jobs, func() {
+				res, err := place.Plan(s, queue, set, place.Options{NoTables: true})
+				if err != nil || len(res.Placements) != 10*c.jobs {
+					b.Fatalf("placed %d of %d: %v", len(res.Placements), 10*c.jobs, err)
+				}
+			})
+		})
+	}
+}

@@ -35,6 +35,7 @@ type mask struct {
 	pass    []bool
 	filters []int // that keep sites out, ascending
 	says    []*verdicts
+	reaches map[*domains]*reach // made when first needed
 }
 
 // class is which sites fit asks of one mask and one request.

@@ -28,6 +28,9 @@ type Options struct {
 	// ended when it starts: with it a caller backfills without starving wide
 	// work. nil holds nothing.
 	Hold func(w *Work, sites []*Site) []Hold
+	// Placed, if set, is told of each work when it was tried, before Hold is
+	// asked: what was placed of it and what was not.
+	Placed func(w *Work, placed []Placement, unplaced []Unplaced)
 	// Noun is what users call a candidate; empty means "center".
 	Noun string
 }
@@ -216,13 +219,16 @@ func (p *planner) newJob(w *Work, set *Set) *job {
 
 // placeJob places what it can of j and notes the rest.
 func (p *planner) placeJob(j *job, res *Result) {
-	left := len(res.Unplaced)
+	done, left := len(res.Placements), len(res.Unplaced)
 	if j.Gang {
 		p.placeGang(j, res)
 	} else {
 		for i := range j.parts {
 			p.placePart(j, &j.parts[i], res)
 		}
+	}
+	if p.opts.Placed != nil {
+		p.opts.Placed(j.Work, res.Placements[done:], res.Unplaced[left:])
 	}
 	if p.opts.Hold != nil && len(res.Unplaced) > left {
 		p.hold(j.Work, res)

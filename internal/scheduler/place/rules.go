@@ -114,8 +114,16 @@ type group struct {
 type tally struct {
 	*domains
 	group  *group
-	counts []int64
+	counts []int64 // nil: each site is a domain
 	skews  []*skew
+}
+
+// count returns how many replicas domain k has.
+func (t *tally) count(k int32) int64 {
+	if t.counts == nil {
+		return t.group.sites[k]
+	}
+	return t.counts[k]
 }
 
 // skew knows the fewest replicas in a domain that counts.
@@ -184,10 +192,13 @@ func (g *group) tallyOf(d *domains) *tally {
 			return t
 		}
 	}
-	t := &tally{domains: d, group: g, counts: make([]int64, len(d.names))}
-	for i, n := range g.sites {
-		if k := d.of[i]; k >= 0 {
-			t.counts[k] += n
+	t := &tally{domains: d, group: g}
+	if d.over != "" {
+		t.counts = make([]int64, len(d.names))
+		for i, n := range g.sites {
+			if k := d.of[i]; k >= 0 {
+				t.counts[k] += n
+			}
 		}
 	}
 	g.tallies = append(g.tallies, t)
@@ -196,21 +207,24 @@ func (g *group) tallyOf(d *domains) *tally {
 
 // add puts one replica more (or, negative, less) at site i.
 func (g *group) add(i int32, n int64) {
-	g.total += n
-	if g.sites[i] += n; g.sites[i] == 0 {
-		delete(g.sites, i)
-	}
 	for _, t := range g.tallies {
 		k := t.of[i]
 		if k < 0 {
 			continue
 		}
+		had := t.count(k)
 		for _, s := range t.skews {
 			if s.in[k] {
-				s.move(t.counts[k], t.counts[k]+n)
+				s.move(had, had+n)
 			}
 		}
-		t.counts[k] += n
+		if t.counts != nil {
+			t.counts[k] += n
+		}
+	}
+	g.total += n
+	if g.sites[i] += n; g.sites[i] == 0 {
+		delete(g.sites, i)
 	}
 }
 
@@ -226,6 +240,30 @@ func (s *skew) move(from, to int64) {
 	s.least = min(s.least, to)
 }
 
+// reach is the domains in which some candidate passes the filters.
+type reach struct {
+	in []bool
+	n  int64
+}
+
+func (m *mask) reach(d *domains) *reach {
+	if r, ok := m.reaches[d]; ok {
+		return r
+	}
+	r := &reach{in: make([]bool, len(d.names))}
+	for i, ok := range m.pass {
+		if k := d.of[i]; ok && k >= 0 && !r.in[k] {
+			r.in[k] = true
+			r.n++
+		}
+	}
+	if m.reaches == nil {
+		m.reaches = map[*domains]*reach{}
+	}
+	m.reaches[d] = r
+	return r
+}
+
 // skewOf returns the fewest replicas in domains where something passes m.
 func (t *tally) skewOf(m *mask) *skew {
 	for _, s := range t.skews {
@@ -233,15 +271,29 @@ func (t *tally) skewOf(m *mask) *skew {
 			return s
 		}
 	}
-	s := &skew{mask: m, in: make([]bool, len(t.names)), level: map[int64]int64{}}
-	for i, ok := range m.pass {
-		if k := t.of[i]; ok && k >= 0 && !s.in[k] {
-			s.in[k] = true
-			if len(s.level) == 0 || t.counts[k] < s.least {
-				s.least = t.counts[k]
+	r := m.reach(t.domains)
+	s := &skew{mask: m, in: r.in, level: map[int64]int64{}}
+	some := int64(0)
+	count := func(k int32, n int64) {
+		if n > 0 && r.in[k] {
+			s.level[n]++
+			some++
+			if some == 1 || n < s.least {
+				s.least = n
 			}
-			s.level[t.counts[k]]++
 		}
+	}
+	if t.counts == nil {
+		for k, n := range t.group.sites {
+			count(k, n)
+		}
+	} else {
+		for k, n := range t.counts {
+			count(int32(k), n)
+		}
+	}
+	if some < r.n {
+		s.least, s.level[0] = 0, r.n-some
 	}
 	t.skews = append(t.skews, s)
 	return s
@@ -300,11 +352,11 @@ func (r *ruling) open(k int32) bool {
 	}
 	switch r.Kind {
 	case Spread:
-		return r.counts[k]+1-r.skew.least <= int64(r.MaxSkew)
+		return r.count(k)+1-r.skew.least <= int64(r.MaxSkew)
 	case With:
-		return r.counts[k] > 0 || r.member && r.group.total == 0
+		return r.count(k) > 0 || r.member && r.group.total == 0
 	}
-	return r.counts[k] == 0
+	return r.count(k) == 0
 }
 
 // why says why a replica may not go to site i, "" if it may.
@@ -320,8 +372,8 @@ func (r *ruling) why(i int32) string {
 	if r.over != "" {
 		place = r.over + " " + r.names[k] + " "
 	}
-	n := strconv.FormatInt(r.counts[k], 10) + " replicas of " + r.whose
-	if r.counts[k] == 1 {
+	n := strconv.FormatInt(r.count(k), 10) + " replicas of " + r.whose
+	if r.count(k) == 1 {
 		n = "1 replica of " + r.whose
 	}
 	switch {
