@@ -15,7 +15,7 @@ import (
 )
 
 func simCommand(c *cli) *cobra.Command {
-	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simPackingCommand(c), simBenchCommand(c), simRoutesCommand(c))
+	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simRunCommand(c), simPackingCommand(c), simBenchCommand(c), simRoutesCommand(c))
 }
 
 // packingOut is what a policy left over.
@@ -25,12 +25,15 @@ type packingOut struct {
 		Mean   float64   `json:"mean"`
 		BySeed []float64 `json:"by_seed"`
 	} `json:"unallocated_percent"`
+	// Bound is what no policy can leave less of, mean of the seeds.
+	Bound *float64 `json:"bound_percent,omitempty"`
 }
 
 func simPackingCommand(c *cli) *cobra.Command {
 	var nodesFile, tasksFile, policies string
 	var seeds int
 	var load float64
+	var bound bool
 	names := make([]string, len(pack.Policies()))
 	for i, p := range pack.Policies() {
 		names[i] = string(p)
@@ -46,7 +49,9 @@ model. Tasks: cpu_milli, memory_mib, num_gpu, gpu_milli (thousandths of each
 card) and gpu_spec (models, separated by bars; may be missing).
 
 Policies: ` + strings.Join(names, ", ") + `. The first is
-Yunhe's; the others are here to be compared with (docs/scheduling.md).`,
+Yunhe's; the others are here to be compared with (docs/scheduling.md). With
+--bound it also prints what is left over at least, whatever the policy: one that
+knew all tasks beforehand and was free to drop any could not leave less.`,
 		Example: `  yunhe sim packing --nodes nodes.csv --tasks tasks.csv --policy waste,fgd`,
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,12 +69,26 @@ Yunhe's; the others are here to be compared with (docs/scheduling.md).`,
 			if err != nil {
 				return err
 			}
+			var least *float64
+			if bound {
+				sum := 0.0
+				for i := range seeds {
+					x, err := pack.Bound(nodes, tasks, load, uint64(i)+1)
+					if err != nil {
+						return err
+					}
+					sum += x
+				}
+				sum /= float64(seeds)
+				least = &sum
+			}
 			var out []packingOut
 			for _, p := range strings.Split(policies, ",") {
 				x, err := c.simulatePacking(nodes, tasks, pack.Policy(p), load, seeds)
 				if err != nil {
 					return err
 				}
+				x.Bound = least
 				out = append(out, x)
 			}
 			var msg any = out
@@ -85,6 +104,9 @@ Yunhe's; the others are here to be compared with (docs/scheduling.md).`,
 					}
 					t.Row(string(x.Policy), fmt.Sprintf("%.2f", x.Unallocated.Mean), fmt.Sprintf("%.2f", least), fmt.Sprintf("%.2f", most))
 				}
+				if least != nil {
+					t.Row("(no policy can leave less)", fmt.Sprintf("%.2f", *least))
+				}
 				return t.Write(w, color)
 			}})
 		},
@@ -92,6 +114,7 @@ Yunhe's; the others are here to be compared with (docs/scheduling.md).`,
 	cmd.Flags().StringVar(&nodesFile, "nodes", "", "CSV file with the nodes")
 	cmd.Flags().StringVar(&tasksFile, "tasks", "", "CSV file with the tasks")
 	cmd.Flags().StringVar(&policies, "policy", string(pack.Waste), "policy, or several separated by commas")
+	cmd.Flags().BoolVar(&bound, "bound", false, "also print what no policy can leave less of")
 	cmd.Flags().IntVar(&seeds, "seeds", 10, "how many random orders to try")
 	cmd.Flags().Float64Var(&load, "load", 1.3, "cards asked for, as a multiple of those there are")
 	return cmd

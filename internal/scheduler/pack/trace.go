@@ -122,24 +122,36 @@ func read(r io.Reader, columns []string, row func(*line)) error {
 // asked for load times the cards of the nodes; what does not fit is dropped. It
 // answers the share of all cards that nobody has then, in per cent.
 func Fill(nodes []Node, tasks []Task, policy Policy, load float64, seed uint64) (unallocated float64, err error) {
-	if !slices.ContainsFunc(tasks, func(t Task) bool { return t.Cards > 0 }) {
-		return 0, fault.New(fault.Invalid, "no task asks for a card")
-	}
-	if !(load > 0 && load <= 100) {
-		return 0, fault.New(fault.Invalid, "the load must be above 0 and at most 100, got %v", load)
-	}
 	c, err := New(nodes, policy, tasks, seed)
 	if err != nil {
 		return 0, err
 	}
-	if c.Whole() == 0 {
-		return 0, fault.New(fault.Invalid, "no node has a card")
-	}
-	dice := rand.New(rand.NewPCG(seed, 7))
-	for arrived := int64(0); float64(arrived) < load*float64(c.Whole()); {
-		t := tasks[dice.IntN(len(tasks))]
-		arrived += t.Demand()
-		c.Place(t)
+	if err := arrive(nodes, tasks, load, seed, func(t *Task) { c.Place(*t) }); err != nil {
+		return 0, err
 	}
 	return 100 * float64(c.Left()) / float64(c.Whole()), nil
+}
+
+// arrive tells each task of Fill in its turn.
+func arrive(nodes []Node, tasks []Task, load float64, seed uint64, each func(*Task)) error {
+	if !slices.ContainsFunc(tasks, func(t Task) bool { return t.Cards > 0 }) {
+		return fault.New(fault.Invalid, "no task asks for a card")
+	}
+	if !(load > 0 && load <= 100) {
+		return fault.New(fault.Invalid, "the load must be above 0 and at most 100, got %v", load)
+	}
+	whole := int64(0)
+	for i := range nodes {
+		whole += int64(nodes[i].Cards) * Whole
+	}
+	if whole == 0 {
+		return fault.New(fault.Invalid, "no node has a card")
+	}
+	dice := rand.New(rand.NewPCG(seed, 7))
+	for arrived := int64(0); float64(arrived) < load*float64(whole); {
+		t := &tasks[dice.IntN(len(tasks))]
+		arrived += t.Demand()
+		each(t)
+	}
+	return nil
 }
