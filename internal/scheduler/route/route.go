@@ -25,7 +25,7 @@
 // the latency limit, the limit before time: a place beyond the latency limit
 // is used only if those within it are full.
 //
-// Everything here is pure: no I/O, no clock, and randomness from a given seed.
+// Everything here is pure: no I/O, no clock, and randomness from dice that are given.
 package route
 
 import (

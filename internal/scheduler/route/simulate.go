@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -38,7 +37,13 @@ type Traffic struct {
 	// Work are service times to draw from, relative to their mean; empty:
 	// exponential.
 	Work []float64
-	Seed uint64
+}
+
+// Dice are thrown; math/rand/v2 has them.
+type Dice interface {
+	Float64() float64
+	ExpFloat64() float64
+	IntN(n int) int
 }
 
 // TrafficOrigin is a region with its mean demand; at Hour its day is busiest.
@@ -119,12 +124,12 @@ func (s *servers) Pop() any          { return nil }
 
 // Simulate plays the traffic request by request: each waits in the queue of
 // the place it is sent to, first come, first served. Shares are made from what
-// was observed in the period before, never from what is to come.
-func Simulate(t *Traffic, s Strategy) (*Outcome, error) {
+// was observed in the period before, never from what is to come. Dice from the
+// same seed play the same day.
+func Simulate(t *Traffic, s Strategy, dice Dice) (*Outcome, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
-	dice := rand.New(rand.NewPCG(t.Seed, 1))
 	free := make([]servers, len(t.Places))
 	for q := range t.Places {
 		free[q] = make(servers, t.Places[q].Replicas)
@@ -307,7 +312,7 @@ func movedShare(p *Problem, old, now [][]float64) float64 {
 }
 
 // draw a place by shares, -1 where there is none.
-func draw(dice *rand.Rand, shares []float64) int {
+func draw(dice Dice, shares []float64) int {
 	x, last := dice.Float64(), -1
 	for q, s := range shares {
 		if s <= 0 {

@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 
@@ -18,8 +19,8 @@ func TestQueueFormula(t *testing.T) {
 		p := route.Place{ID: "p", Replicas: c.replicas, Rate: 1}
 		out, err := route.Simulate(&route.Traffic{
 			Origins: []route.TrafficOrigin{{ID: "o", Mean: c.use * float64(c.replicas)}}, Places: []route.Place{p},
-			Latency: [][]int64{{0}}, Hours: 40, Seed: 3,
-		}, route.Nearest)
+			Latency: [][]int64{{0}}, Hours: 40,
+		}, route.Nearest, rand.New(rand.NewPCG(3, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,11 +37,11 @@ func TestStrategies(t *testing.T) {
 		Origins: []route.TrafficOrigin{{ID: "east", Mean: 3, Peak: 2}, {ID: "west", Mean: 3, Peak: 14}},
 		Places:  []route.Place{{ID: "e", Replicas: 9, Rate: 0.5}, {ID: "w", Replicas: 9, Rate: 0.5}},
 		Latency: [][]int64{{10_000, 150_000}, {150_000, 10_000}},
-		Swing:   0.8, Seed: 1,
+		Swing:   0.8,
 	}
 	got := map[route.Strategy]*route.Outcome{}
 	for _, s := range route.Strategies() {
-		out, err := route.Simulate(traffic, s)
+		out, err := route.Simulate(traffic, s, rand.New(rand.NewPCG(1, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,11 +57,11 @@ func TestStrategies(t *testing.T) {
 	if ours.Late > 0.001 {
 		t.Errorf("%v of the requests wait long though there is room", ours.Late)
 	}
-	again, err := route.Simulate(traffic, route.MeanTime)
+	again, err := route.Simulate(traffic, route.MeanTime, rand.New(rand.NewPCG(1, 1)))
 	if err != nil || !reflect.DeepEqual(again, ours) {
 		t.Errorf("the same seed, another day: %+v %v", again, err)
 	}
-	if _, err := route.Simulate(traffic, "best"); fault.KindOf(err) != fault.Invalid {
+	if _, err := route.Simulate(traffic, "best", rand.New(rand.NewPCG(1, 1))); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("an unknown strategy: %v", err)
 	}
 }
