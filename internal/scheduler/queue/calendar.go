@@ -37,6 +37,7 @@ type span struct {
 	amounts  []int64 // by resource; nil: everything
 	tenant   string  // may use it, and those below it; empty: nobody
 	owner    *entry  // has the reservation; nil: it is a window
+	block    bool    // of a reservation whose time cannot be computed
 	held     []int64 // at the place, by works that still run at from
 	own      []int64 // the part of held that is the tenant's
 }
@@ -185,6 +186,12 @@ func (q *Queue) addSpan(w *span) {
 	i, _ := slices.BinarySearchFunc(w.at.spans, w, (*span).compare)
 	w.at.spans = slices.Insert(w.at.spans, i, w)
 	q.windows = append(q.windows, w)
+	if w.tenant == "" {
+		// Everything, but what has ended by then: the top of the heap of ends.
+		copy(w.held, w.at.held)
+		q.endedBy(w, 0)
+		return
+	}
 	places := []*place{w.at}
 	if w.at == &q.all {
 		places = q.sorted
@@ -194,6 +201,26 @@ func (q *Queue) addSpan(w *span) {
 			w.count(x.e, &x.e.live.holds[x.i], 1)
 		}
 	}
+}
+
+// endedBy takes from what w counts the works of the heap of ends, from i down,
+// that have ended when it begins.
+func (q *Queue) endedBy(w *span, i int) {
+	if i >= len(q.ends) || q.ends[i].at > w.from {
+		return
+	}
+	e := q.ends[i].e
+	for k := range e.live.holds {
+		h := &e.live.holds[k]
+		if h.place != w.at && w.at != &q.all {
+			continue
+		}
+		for _, t := range h.terms(e) {
+			w.held[t.r] -= t.n * h.times()
+		}
+	}
+	q.endedBy(w, 2*i+1)
+	q.endedBy(w, 2*i+2)
 }
 
 func (q *Queue) removeSpan(w *span) {
@@ -230,6 +257,12 @@ func (w *span) serves(e *entry) bool {
 	return false
 }
 
+// passes says whether w keeps nothing from e: it is there for it, or it has an
+// earlier turn than a work that only waits until there is room.
+func (w *span) passes(e *entry) bool {
+	return w.owner == e || w.block && e.state == reserved && e.turn < w.owner.turn || w.serves(e)
+}
+
 // withheld is what w keeps from e of a resource.
 func (w *span) withheld(r int) int64 { return max(0, w.amounts[r]-w.own[r]) }
 
@@ -249,7 +282,7 @@ func (q *Queue) may(e *entry, p *place, up, from int64, held []int64) int64 {
 		if w.from >= end || up == 0 {
 			break
 		}
-		if w.to <= from || w.owner == e || w.serves(e) {
+		if w.to <= from || w.passes(e) {
 			continue
 		}
 		if w.amounts == nil {
@@ -276,11 +309,31 @@ func (q *Queue) fit(e *entry, p *place, up, at int64, held []int64) int64 {
 			if w.from > at {
 				break
 			}
-			if w.to > at && w.owner != e && w.amounts != nil && !w.serves(e) {
+			if w.to > at && w.amounts != nil && !w.passes(e) {
 				left -= w.withheld(t.r)
 			}
 		}
 		up = min(up, max(0, left)/t.n)
+	}
+	return up
+}
+
+// empty is how many members, at most up to, have room at p when nothing runs
+// there and nothing is reserved.
+func (q *Queue) empty(e *entry, p *place, up int64) int64 {
+	for _, t := range e.shape.ask {
+		if q.known[t.r] > 0 {
+			left := p.capacity[t.r]
+			for _, w := range p.spans {
+				if w.owner == nil && w.to == Never && !w.serves(e) {
+					if w.amounts == nil {
+						return 0
+					}
+					left -= w.amounts[t.r]
+				}
+			}
+			up = min(up, max(0, left)/t.n)
+		}
 	}
 	return up
 }
@@ -403,6 +456,9 @@ func (q *Queue) Ended(id string, now int64) bool {
 	}
 	q.now = max(q.now, now)
 	members := e.live.members
+	if e.live.end > now {
+		q.early++
+	}
 	for i := range e.live.holds {
 		q.vacate(e, i)
 	}

@@ -286,6 +286,8 @@ type entry struct {
 	heap   int32   // position in q.later or q.ends
 	live   *live   // while it runs
 	spans  []*span // while it has a reservation
+	turn   int64   // of its reservation
+	early  int64   // q.early when it was computed
 }
 
 // shape is what equal works ask for.
@@ -344,6 +346,8 @@ type Queue struct {
 	stale   bool     // shares changed for another reason than a start or an end
 
 	marks   int64 // forecasts made
+	turns   int64 // reservations made
+	early   int64 // works that ended, or started, before they were expected to
 	waiting int
 	taken   int // victims in this round
 	free    []*entry
@@ -351,7 +355,7 @@ type Queue struct {
 
 // New makes an empty queue.
 func New(c Config) (*Queue, error) {
-	q := &Queue{index: map[string]int{}, works: map[string]*entry{}, shapes: map[string][]*shape{}, places: map[string]*place{}, elastic: map[*entry]bool{}, round: 1}
+	q := &Queue{index: map[string]int{}, works: map[string]*entry{}, shapes: map[string][]*shape{}, places: map[string]*place{}, elastic: map[*entry]bool{}, round: 1, all: place{declared: true}}
 	return q, q.Configure(c)
 }
 
@@ -565,7 +569,8 @@ func (q *Queue) Holds(id string) []Hold {
 	return out
 }
 
-// timed is an entry at a time, in a heap.
+// timed is an entry at a time, in a heap. What is due at the same time is
+// handled together, so its order does not matter.
 type timed struct {
 	at int64
 	e  *entry
@@ -573,13 +578,8 @@ type timed struct {
 
 type timeHeap []timed
 
-func (h timeHeap) Len() int { return len(h) }
-func (h timeHeap) Less(i, j int) bool {
-	if h[i].at != h[j].at {
-		return h[i].at < h[j].at
-	}
-	return h[i].e.work.ID < h[j].e.work.ID
-}
+func (h timeHeap) Len() int           { return len(h) }
+func (h timeHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 func (h timeHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].e.heap, h[j].e.heap = int32(i), int32(j)

@@ -345,16 +345,14 @@ func (q *Queue) block(s *shape, run int64, why *refusal) {
 
 // reserve keeps room for a refused work, if it is its turn for that.
 func (q *Queue) reserve(e *entry, shadow func(*Work) (Shadow, bool)) {
+	promised := Never
 	if e.state == reserved {
-		if len(e.spans) > 0 && e.spans[0].from > q.now {
-			return // not yet
-		}
-		q.unreserve(e)
-		defer func() {
-			if e.state != reserved {
-				q.wait(e)
+		if w := e.spans[0]; !w.block && w.from > q.now {
+			if e.early == q.early {
+				return // not yet
 			}
-		}()
+			promised = w.from // something ended early: perhaps sooner
+		}
 	} else if len(q.reserved) >= q.cfg.Reservations {
 		starved := 0
 		for _, f := range q.reserved {
@@ -366,6 +364,7 @@ func (q *Queue) reserve(e *entry, shadow func(*Work) (Shadow, bool)) {
 			return
 		}
 	}
+	e.early = q.early
 	var s Shadow
 	var ok bool
 	if shadow != nil {
@@ -374,22 +373,32 @@ func (q *Queue) reserve(e *entry, shadow func(*Work) (Shadow, bool)) {
 		s, ok = q.shadow(e, q.where(e, nil))
 		ok = ok && s.At > q.now
 	}
-	from := max(s.At, q.now)
-	if s.At == Never {
-		if from = q.now; q.now-e.work.Arrival < q.cfg.BlockAfter {
-			ok = false
-		}
+	if promised < Never && (!ok || s.At >= promised) {
+		return
+	}
+	block := s.At == Never
+	if block && q.now-e.work.Arrival < q.cfg.BlockAfter {
+		ok = false
 	}
 	if !ok || len(s.Holds) == 0 {
+		if e.state == reserved {
+			q.unreserve(e)
+			q.wait(e)
+		}
 		return
 	}
 	if e.state == waiting {
 		q.take(e)
+		e.state = reserved
+		q.reserved = append(q.reserved, e)
+		q.turns++
+		e.turn = q.turns
 	}
-	e.state = reserved
-	q.reserved = append(q.reserved, e)
-	to := Never
-	if e.run < unknownRun {
+	q.unspan(e)
+	from, to := max(s.At, q.now), Never
+	if block {
+		from = q.now
+	} else if e.run < unknownRun {
 		to = from + e.run
 	}
 	for _, h := range s.Holds {
@@ -401,17 +410,25 @@ func (q *Queue) reserve(e *entry, shadow func(*Work) (Shadow, bool)) {
 				a[t.r] = t.n * int64(h.Members)
 			}
 		}
-		w := &span{id: "work " + e.work.ID, at: q.place(h.Place), from: from, to: to, amounts: a, owner: e}
+		w := &span{id: "work " + e.work.ID, at: q.place(h.Place), from: from, to: to, amounts: a, owner: e, block: block}
 		e.spans = append(e.spans, w)
 		q.addSpan(w)
 	}
 }
 
-// unreserve gives up what is kept for e.
-func (q *Queue) unreserve(e *entry) {
+func (q *Queue) unspan(e *entry) {
 	for _, w := range e.spans {
 		q.removeSpan(w)
 	}
+	e.spans = e.spans[:0]
+}
+
+// unreserve gives up what is kept for e.
+func (q *Queue) unreserve(e *entry) {
+	if len(e.spans) > 0 && e.spans[0].from > q.now {
+		q.early++ // others may do so too
+	}
+	q.unspan(e)
 	e.spans = nil
 	e.state = gone
 	q.reserved = slices.DeleteFunc(q.reserved, func(f *entry) bool { return f == e })

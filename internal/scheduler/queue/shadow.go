@@ -44,12 +44,12 @@ func (q *Queue) shadow(e *entry, places []*place) (Shadow, bool) {
 	least := int64(e.shape.min)
 	f := forecast{q: q, e: e, least: least}
 	q.marks++
-	ceiling, empty := int64(0), make([]int64, len(q.names))
+	ceiling := int64(0)
 	for _, p := range places {
 		if !p.declared {
 			continue
 		}
-		n := q.fit(e, p, least, Never-1, empty)
+		n := q.empty(e, p, least)
 		if n == 0 || e.shape.onePlace && n < least {
 			continue
 		}
@@ -67,7 +67,7 @@ func (q *Queue) shadow(e *entry, places []*place) (Shadow, bool) {
 	free := make([]int64, len(f.here))
 	for k := range f.here {
 		h := &f.here[k]
-		h.n = q.fit(e, h.p, least, Never-1, empty)
+		h.n = q.empty(e, h.p, least)
 		free[k] = q.fit(e, h.p, least, q.now, h.p.held)
 	}
 	f.order = func(a, b int) int {
