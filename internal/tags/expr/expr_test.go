@@ -1,8 +1,8 @@
 package expr_test
 
 import (
-	"strconv"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
