@@ -53,6 +53,28 @@ var dataAware = Policy{
 	}},
 }
 
+// Lowest transfer cost: what it costs to bring the data, each dataset from the
+// whole copy from which that is cheapest (data-aware takes the fastest one; the
+// two may differ). What is there already costs nothing. A path whose fee nobody
+// states is unknown: free carriage is said, not assumed.
+var lowestTransferCost = Policy{
+	ID: "lowest-transfer-cost", Title: "Lowest transfer cost first", TitleZH: "最低传输成本优先",
+	Doc: "prefers candidates to which bringing the work's data costs less",
+	Factors: []Factor{{
+		ID: "transfer_cost", Unit: "fen", Better: Lower, Reads: ReadsData,
+		Measure: func(a *Ask, s *Site) Fact {
+			var sum int64
+			for _, d := range a.data {
+				if d.fee[s.index] < 0 {
+					return Fact{}
+				}
+				sum = addSat(sum, d.fee[s.index])
+			}
+			return Known(sum)
+		},
+	}},
+}
+
 // AssumedBandwidthKbps is the bandwidth of a path nobody measured, unless
 // [Options] names another: 1 Gbit/s.
 const AssumedBandwidthKbps = 1_000_000
@@ -116,6 +138,7 @@ type copies struct {
 	trips   []int64 // round trip to the nearest whole copy in µs, -1 unknown
 	time    []int64 // ms to bring what is missing
 	assumed []bool  // time rests on the assumed bandwidth
+	fee     []int64 // fen to bring what is missing, -1 unknown
 }
 
 type dataKey struct {
@@ -142,7 +165,7 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 			holders = append(holders, int32(i))
 		}
 	}
-	d := &copies{make([]int64, n), make([]int64, n), make([]bool, n)}
+	d := &copies{make([]int64, n), make([]int64, n), make([]bool, n), make([]int64, n)}
 	from := p.sources(holders)
 	for i := range p.sites {
 		s := &p.sites[i]
@@ -156,6 +179,10 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 			rate, d.assumed[i] = p.assumedKbps, true
 		}
 		d.time[i] = mulDiv(missing, 8, rate)
+		d.fee[i] = -1
+		if f := from.fee(s); f.Known {
+			d.fee[i] = mulDiv(missing, f.Value, 1<<30)
+		}
 	}
 	p.copies[key] = d
 	return d
@@ -167,6 +194,7 @@ type sources struct {
 	sites  []int32
 	points []point // of those with a position
 	widest int64   // best bandwidth of one, as far as known
+	cheap  Fact    // lowest fee of one's own path
 }
 
 func (p *planner) sources(holders []int32) *sources {
@@ -176,6 +204,7 @@ func (p *planner) sources(holders []int32) *sources {
 			out.points = append(out.points, p.point(i))
 		}
 		out.widest = max(out.widest, p.sites[i].Network.BandwidthKbps.Value)
+		out.cheap = cheaper(out.cheap, p.sites[i].Network.FeeFenPerGiB)
 	}
 	return out
 }
@@ -195,6 +224,40 @@ func (o *sources) reach(s *Site) (trip, kbps int64) {
 		trip = fiberTrip(square)
 	}
 	return trip, min(o.widest, s.Network.BandwidthKbps.Value) // 0 where unknown
+}
+
+// fee returns the lowest fee per GiB from one of the sources to s or, if there
+// is none, from outside.
+func (o *sources) fee(s *Site) Fact {
+	own := s.Network.FeeFenPerGiB
+	if len(o.sites) == 0 {
+		return own
+	}
+	var best Fact
+	if own.Known && o.cheap.Known {
+		best = Known(own.Value + o.cheap.Value)
+	}
+	if len(o.p.links) == 0 {
+		return best
+	}
+	best = Fact{}
+	for _, i := range o.sites {
+		from := &o.p.sites[i]
+		if l, ok := o.p.link(from.ID, s.ID); ok && l.FeeFenPerGiB.Known {
+			best = cheaper(best, l.FeeFenPerGiB)
+		} else if f := from.Network.FeeFenPerGiB; f.Known && own.Known {
+			best = cheaper(best, Known(f.Value+own.Value))
+		}
+	}
+	return best
+}
+
+// cheaper returns the lower of two facts, or the one that is known.
+func cheaper(a, b Fact) Fact {
+	if !a.Known || b.Known && b.Value < a.Value {
+		return b
+	}
+	return a
 }
 
 // bandwidth returns the best measured bandwidth from one of the holders to s,

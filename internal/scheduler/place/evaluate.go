@@ -36,12 +36,18 @@ type Set struct {
 type Use struct {
 	Policy Policy
 	Weight int64
+	// Min is a veto: candidates that score less by the policy are not chosen,
+	// whatever their total and the weight. 0: there is none. Scores are relative
+	// to what is on offer, so the best on offer passes the veto of one policy;
+	// several may leave nobody, and the replica waits.
+	Min int
 }
 
-// Weight names a policy and its weight.
+// Weight names a policy, its weight and its veto.
 type Weight struct {
 	Policy string `json:"policy"`
 	Weight int64  `json:"weight"`
+	Min    int    `json:"min,omitempty"`
 }
 
 // NewSet returns a checked set of the named policies, built in or among extra.
@@ -57,7 +63,7 @@ func NewSet(id string, e Evaluator, weights []Weight, extra ...Policy) (*Set, er
 		if !ok {
 			return nil, fault.New(fault.Invalid, "policy %q is unknown", w.Policy)
 		}
-		s.Uses = append(s.Uses, Use{p, w.Weight})
+		s.Uses = append(s.Uses, Use{p, w.Weight, w.Min})
 	}
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -80,6 +86,8 @@ func (s *Set) Check() error {
 			return fault.New(fault.Invalid, "policy id %q must have 1 to 32 bytes", p.ID)
 		case seen[p.ID]:
 			return fault.New(fault.Invalid, "policy %q is in set %q twice", p.ID, s.ID)
+		case s.Uses[i].Min < 0 || s.Uses[i].Min > MaxScore:
+			return fault.New(fault.Invalid, "min of policy %q must be 0 to %d, got %d", p.ID, MaxScore, s.Uses[i].Min)
 		case len(p.Factors) == 0:
 			return fault.New(fault.Invalid, "policy %q must have at least 1 factor", p.ID)
 		}
@@ -274,10 +282,13 @@ type Evaluator struct {
 	// need not compare candidates one by one. Their sum times 200 MUST fit an
 	// int64. nil: there are none.
 	Ranks func(weights []int64) []int64
+	// Decides returns the policy that put a before b, for records; nil: the
+	// heaviest one in which they differ.
+	Decides func(weights []int64, a, b []uint8) int
 }
 
 // Evaluators returns the built-in evaluation models.
-func Evaluators() []Evaluator { return []Evaluator{Weighted, Lexicographic} }
+func Evaluators() []Evaluator { return []Evaluator{Weighted, Lexicographic, Pareto} }
 
 // Weighted is eq. (2), the default. It has no Compare: the engine keeps its
 // sums up to date instead.
@@ -330,11 +341,77 @@ var Lexicographic = Evaluator{
 	},
 }
 
+// Pareto chooses a candidate that no other beats everywhere, and of those the
+// most even one: the worst score counts first, then the second worst, and so on
+// (leximin). If a is at least as good as b by every policy and better by one, a
+// comes before b, so what is chosen is never dominated; weights decide only
+// between candidates with the same scores in another order, and by being 0 or
+// not. (Dominance first and the weighted sum among the best would be no model of
+// its own: the weighted sum never chooses what is dominated.)
+var Pareto = Evaluator{
+	ID: "pareto", Title: "Pareto, most even", TitleZH: "帕累托最优",
+	Doc: "none better by every policy; of those, the one whose worst score is highest",
+	Compare: func(weights []int64, a, b []uint8) int {
+		var x, y [MaxUses]uint8
+		p, q := counted(x[:0], weights, a), counted(y[:0], weights, b)
+		if c := slices.Compare(p, q); c != 0 {
+			return c
+		}
+		var lead int64
+		for i, w := range weights {
+			lead += w * (int64(a[i]) - int64(b[i]))
+		}
+		return cmp.Compare(lead, 0)
+	},
+	Decides: func(weights []int64, a, b []uint8) int {
+		var x, y [MaxUses]uint8
+		p, q := counted(x[:0], weights, a), counted(y[:0], weights, b)
+		for k := range p {
+			if p[k] == q[k] {
+				continue
+			}
+			for i, w := range weights { // the one by which b is that bad
+				if w > 0 && b[i] == q[k] && a[i] > b[i] {
+					return i
+				}
+			}
+		}
+		return heaviest(weights, a, b)
+	},
+}
+
+// counted returns the scores of policies with a weight, ascending.
+func counted(out []uint8, weights []int64, scores []uint8) []uint8 {
+	for i, w := range weights {
+		if w > 0 {
+			out = append(out, scores[i])
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// heaviest returns the heaviest policy by which a is not like b, -1 if there is
+// none.
+func heaviest(weights []int64, a, b []uint8) int {
+	best, most := -1, int64(0)
+	for i, w := range weights {
+		if a[i] != b[i] && w > most {
+			best, most = i, w
+		}
+	}
+	return best
+}
+
 // Presets returns the built-in policy sets; the first is the default.
 func Presets() []*Set { return slices.Clone(presets) }
 
-// Preset returns the built-in policy set with the given ID.
+// Preset returns the built-in policy set with the given ID. "best-overall" is
+// another name of the default.
 func Preset(id string) (*Set, bool) {
+	if id == "best-overall" {
+		return presets[0], true
+	}
 	for _, s := range presets {
 		if s.ID == id {
 			return s, true
@@ -345,21 +422,23 @@ func Preset(id string) (*Set, bool) {
 
 var presets = []*Set{
 	preset("balanced", "Best overall", "综合最优", "every policy has a say; load, price and data weigh most", []Weight{
-		{"least-load", 3}, {"idle-spec", 3}, {"data-topology", 2}, {"lowest-price", 3}, {"lowest-energy", 2},
-		{"highest-performance", 2}, {"highest-security", 1}, {"load-fairness", 1}, {"network", 2}, {"data-aware", 3},
-		{"qos", 2}, {"nearest", 1}}),
+		{Policy: "least-load", Weight: 3}, {Policy: "idle-spec", Weight: 3}, {Policy: "data-topology", Weight: 2}, {Policy: "lowest-price", Weight: 3}, {Policy: "lowest-energy", Weight: 2},
+		{Policy: "highest-performance", Weight: 2}, {Policy: "highest-security", Weight: 1}, {Policy: "load-fairness", Weight: 1}, {Policy: "network", Weight: 2}, {Policy: "data-aware", Weight: 3},
+		{Policy: "qos", Weight: 2}, {Policy: "nearest", Weight: 1}}),
 	preset("lowest-cost", "Lowest cost", "成本最低", "price first; then bring little data and avoid crowds",
-		[]Weight{{"lowest-price", 8}, {"data-aware", 1}, {"least-load", 1}}),
+		[]Weight{{Policy: "lowest-price", Weight: 8}, {Policy: "data-aware", Weight: 1}, {Policy: "least-load", Weight: 1}}),
+	inOrder(preset("cheapest-first", "Cheapest first", "最低价先占", "the lowest price that has room, whatever else; the next when it is full",
+		[]Weight{{Policy: "lowest-price", Weight: 3}, {Policy: "lowest-transfer-cost", Weight: 2}, {Policy: "least-load", Weight: 1}})),
 	preset("nearest", "Nearest", "距离最近", "close to the users, over a good path",
-		[]Weight{{"nearest", 6}, {"network", 3}, {"least-load", 1}}),
+		[]Weight{{Policy: "nearest", Weight: 6}, {Policy: "network", Weight: 3}, {Policy: "least-load", Weight: 1}}),
 	preset("best-performance", "Best performance", "性能最优", "fast devices, idle ones first, close together",
-		[]Weight{{"highest-performance", 6}, {"idle-spec", 2}, {"network", 1}, {"data-topology", 1}}),
+		[]Weight{{Policy: "highest-performance", Weight: 6}, {Policy: "idle-spec", Weight: 2}, {Policy: "network", Weight: 1}, {Policy: "data-topology", Weight: 1}}),
 	preset("greenest", "Greenest", "绿色低碳", "little energy, and that of little carbon",
-		[]Weight{{"lowest-energy", 5}, {"lowest-carbon", 4}, {"least-load", 1}}),
+		[]Weight{{Policy: "lowest-energy", Weight: 5}, {Policy: "lowest-carbon", Weight: 4}, {Policy: "least-load", Weight: 1}}),
 	preset("most-secure", "Most secure", "安全优先", "the highest security grade; load only among equals",
-		[]Weight{{"highest-security", 8}, {"least-load", 1}, {"idle-spec", 1}}),
+		[]Weight{{Policy: "highest-security", Weight: 8}, {Policy: "least-load", Weight: 1}, {Policy: "idle-spec", Weight: 1}}),
 	preset("spread", "Spread", "均衡分布", "the same number of jobs everywhere",
-		[]Weight{{"load-fairness", 6}, {"least-load", 2}, {"idle-spec", 2}}),
+		[]Weight{{Policy: "load-fairness", Weight: 6}, {Policy: "least-load", Weight: 2}, {Policy: "idle-spec", Weight: 2}}),
 }
 
 // preset builds a set of built-in policies. An unknown ID is a slip in the
@@ -370,5 +449,11 @@ func preset(id, title, titleZH, doc string, weights []Weight) *Set {
 		panic("place: preset " + id + ": " + err.Error())
 	}
 	s.Title, s.TitleZH, s.Doc = title, titleZH, doc
+	return s
+}
+
+// inOrder makes a set one whose heaviest policy decides.
+func inOrder(s *Set) *Set {
+	s.Evaluator = Lexicographic
 	return s
 }

@@ -33,6 +33,7 @@ type Decision struct {
 type PolicyInUse struct {
 	ID      string        `json:"id"`
 	Weight  int64         `json:"weight"`
+	Min     int           `json:"min,omitempty"` // the least score that may be chosen
 	Factors []FactorInUse `json:"factors"`
 }
 
@@ -46,8 +47,9 @@ type FactorInUse struct {
 type Entry struct {
 	Rank   int  `json:"rank,omitempty"` // from 1; 0: filtered, or kept out by a rule
 	Chosen bool `json:"chosen,omitempty"`
-	// Rules are those of the task that do not hold there: first what keeps the
-	// candidate out, then what makes others come before it.
+	// Rules are the least scores of policies it does not reach and the rules of
+	// the task that do not hold there: first what keeps it out, then what makes
+	// others come before it.
 	Rules []Reason `json:"rules,omitempty"`
 	*Row
 }
@@ -80,8 +82,7 @@ type Margin struct {
 	// ByRule says that a preferred rule decided, whatever the scores.
 	ByRule bool `json:"by_rule,omitempty"`
 	// DecidedBy is the policy that put the chosen one ahead most; under another
-	// evaluator than the weighted sum, the heaviest one in which the two
-	// differ. Empty: there is none.
+	// evaluator than the weighted sum, the one that decided. Empty: there is none.
 	DecidedBy string `json:"decided_by,omitempty"`
 	// Flip is the policy whose weight needs the least raise, relative to the
 	// sum of weights, to make the runner-up win; nil if no raise of a single
@@ -109,7 +110,7 @@ func (p *planner) header(s *Set) *header {
 	h := &header{}
 	for i := range s.Uses {
 		u := &s.Uses[i]
-		col := PolicyInUse{ID: u.Policy.ID, Weight: u.Weight}
+		col := PolicyInUse{ID: u.Policy.ID, Weight: u.Weight, Min: u.Min}
 		for j := range u.Policy.Factors {
 			col.Factors = append(col.Factors, FactorInUse{u.Policy.Factors[j].ID, u.Policy.Factors[j].Unit})
 		}
@@ -160,7 +161,8 @@ func (p *planner) decision(of *part, best int32) *Decision {
 		}
 	}
 	e := t.show
-	if len(of.rules) == 0 && e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
+	limited := len(of.rules)+len(t.vetoes) > 0
+	if !limited && e.last != nil && e.seen == len(p.changes) && e.peers == t.peers {
 		return e.last
 	}
 	shown := n
@@ -169,7 +171,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 	}
 	p.rank(t)
 	order, out := e.order, []Entry(nil)
-	if len(of.rules) > 0 {
+	if limited {
 		order, out = p.ruled(of)
 	}
 	p.writeRows(h, order[:shown])
@@ -187,7 +189,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 	if out != nil {
 		d.Feasible = 0
 		for k, i := range order {
-			if t.fits[i] && tier(of.rules[:hard(of.rules)], i) == hard(of.rules) {
+			if of.standing(i) >= 0 {
 				d.Feasible = k + 1
 			}
 		}
@@ -222,30 +224,27 @@ func (p *planner) decision(of *part, best int32) *Decision {
 func (p *planner) ruled(of *part) ([]int32, []Entry) {
 	t := of.shape.table
 	order := slices.Clone(t.show.order)
-	must := hard(of.rules)
-	class := func(i int32) int {
-		switch n := tier(of.rules, i); {
-		case !t.fits[i]:
-			return -2
-		case n < must:
-			return -1
-		default:
-			return n
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(class(b), class(a)) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(of.standing(b), of.standing(a)) })
 	out := make([]Entry, len(order))
 	for k, i := range order {
-		if !t.fits[i] {
-			continue
-		}
-		for _, r := range of.rules {
-			if why := r.why(i); why != "" {
-				out[k].Rules = append(out[k].Rules, Reason{string(r.Kind), why})
-			}
+		if t.fits[i] {
+			out[k].Rules = of.outAt(i)
 		}
 	}
 	return order, out
+}
+
+// standing returns how many rules hold at a site, -1 if one of those that must
+// does not, or a veto stands against it, and -2 if nothing fits there.
+func (of *part) standing(i int32) int {
+	n := tier(of.rules, i)
+	switch {
+	case !of.shape.fits[i]:
+		return -2
+	case n < hard(of.rules) || of.shape.veto(i) >= 0:
+		return -1
+	}
+	return n
 }
 
 // withdrawn returns d as it stands when the choice is given up: a gang as a
@@ -351,11 +350,7 @@ func (p *planner) margin(h *shape, best, next int32) *Margin {
 	var raise Exact // the least so far
 	for u, w := range t.weights {
 		lead := int64(win[u]) - int64(lose[u])
-		says := w * lead
-		if t.compare != nil && lead != 0 {
-			says = w
-		}
-		if says > most {
+		if says := w * lead; says > most && t.compare == nil {
 			most, m.DecidedBy = says, h.set.Uses[u].Policy.ID
 		}
 		if lead >= 0 || t.compare != nil {
@@ -367,6 +362,15 @@ func (p *planner) margin(h *shape, best, next int32) *Margin {
 		if m.Flip == nil || lessFraction(r, raise) {
 			raise = r
 			m.Flip = &Flip{Policy: h.set.Uses[u].Policy.ID, Weight: w, Above: Exact{w*-lead + m.Gap.Num, -lead}}
+		}
+	}
+	if t.compare != nil {
+		decides := h.set.Evaluator.Decides
+		if decides == nil {
+			decides = heaviest
+		}
+		if u := decides(t.weights, win, lose); u >= 0 {
+			m.DecidedBy = h.set.Uses[u].Policy.ID
 		}
 	}
 	return m

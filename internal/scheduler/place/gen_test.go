@@ -25,7 +25,7 @@ func genFact(t *rapid.T, name string, low, high int64) place.Fact {
 func genNetwork(t *rapid.T) place.Network {
 	return place.Network{
 		LatencyMicros: genFact(t, "latency", 0, 5000), JitterMicros: genFact(t, "jitter", 0, 100),
-		LossPPM: genFact(t, "loss", 0, 50), BandwidthKbps: genFact(t, "bandwidth", 1, 10_000_000),
+		LossPPM: genFact(t, "loss", 0, 50), BandwidthKbps: genFact(t, "bandwidth", 1, 10_000_000), FeeFenPerGiB: genFact(t, "fee", 0, 9),
 	}
 }
 
@@ -86,6 +86,9 @@ func genCandidate(t *rapid.T, id string) place.Candidate {
 	if rapid.IntRange(0, 3).Draw(t, "in a rack") > 0 {
 		c.Attributes = map[string]string{"rack": rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "rack")}
 	}
+	if rapid.Bool().Draw(t, "says what it suits") {
+		c.Business = map[string]int64{rapid.SampledFrom([]string{"b1", ""}).Draw(t, "business"): rapid.Int64Range(0, 100).Draw(t, "fit")}
+	}
 	if rapid.Bool().Draw(t, "speed known") {
 		c.Speeds = []place.Speed{{Kind: "gpu", Milli: rapid.Int64Range(1, 4).Draw(t, "speed") * 500}}
 	}
@@ -130,6 +133,9 @@ func genTask(t *rapid.T, id string) place.Task {
 		Request: place.Amounts{"cpu": rapid.Int64Range(0, 3).Draw(t, "cpu") * 500, "gpu": rapid.Int64Range(0, 2).Draw(t, "gpu")},
 		Kind:    "gpu", MinGrade: rapid.SampledFrom([]int64{0, 0, 1}).Draw(t, "min grade"),
 		RunSeconds: genFact(t, "run", 0, 100),
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has business") == 0 {
+		k.Business = rapid.SampledFrom([]string{"b1", "b2"}).Draw(t, "of business")
 	}
 	if rapid.Bool().Draw(t, "has spec") {
 		k.Spec = genSpec().Draw(t, "spec")

@@ -100,6 +100,9 @@ func someSet(t *testing.T, r *rand.Rand) *place.Set {
 		weights = append(weights, place.Weight{Policy: all[i].ID, Weight: r.Int64N(9)})
 	}
 	weights[0].Weight++
+	if r.IntN(4) == 0 {
+		weights[len(weights)-1].Min = 1 + r.IntN(60)
+	}
 	evaluators := place.Evaluators()
 	set, err := place.NewSet("drawn", evaluators[max(0, r.IntN(2*len(evaluators))-len(evaluators))], weights)
 	if err != nil {
@@ -133,6 +136,13 @@ func TestSearchFindsWhatTheSheetDoes(t *testing.T) {
 			t.Fatalf("seed %d: without records\n%s\nwith them\n%s", seed, a, b)
 		}
 		placed, left = placed+len(got.Placements), left+len(got.Unplaced)
+		for _, p := range want.Placements {
+			for u, use := range p.Decision.Policies {
+				if e := p.Decision.Table[0]; e.Scores[u] < use.Min {
+					t.Fatalf("seed %d: %s scores %d by %s, at least %d wanted", seed, e.Candidate, e.Scores[u], use.ID, use.Min)
+				}
+			}
+		}
 	}
 	if placed < 1000 || left < 1000 {
 		t.Errorf("the cases are too easy: %d placed, %d left", placed, left)

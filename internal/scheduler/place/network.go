@@ -22,6 +22,14 @@ var network = Policy{
 	},
 }
 
+// Lowest latency: the round trip of the same path alone, for work that waits for
+// answers and moves little.
+var lowestLatency = Policy{
+	ID: "lowest-latency", Title: "Lowest latency first", TitleZH: "最低时延优先",
+	Doc:     "prefers the shorter round trip from the work's origin",
+	Factors: []Factor{network.Factors[1]},
+}
+
 // Nearest: the great-circle distance to the work's origin. Without a position
 // of both it has no opinion; the network policy knows the path better.
 var nearest = Policy{

@@ -150,6 +150,10 @@ type Candidate struct {
 	PUE    Fact             `json:"pue"`             // facility power per device power, in thousandths
 	Carbon Fact             `json:"carbon"`          // grams of CO2 per kWh of its electricity
 
+	// Business is how well it suits kinds of business, 0 to 100 by its own word;
+	// "" is all that are not named.
+	Business map[string]int64 `json:"business,omitempty"`
+
 	// Network is what the platform measures to the candidate. A Link from the
 	// work's origin comes first where there is one.
 	Network Network `json:"network"`
@@ -191,6 +195,10 @@ type Network struct {
 	JitterMicros  Fact `json:"jitter_us"`
 	LossPPM       Fact `json:"loss_ppm"`
 	BandwidthKbps Fact `json:"bandwidth_kbps"` // usable
+	// FeeFenPerGiB is what carrying data over the path costs. On a candidate's
+	// own path it is its part: two candidates with no link between them charge
+	// both.
+	FeeFenPerGiB Fact `json:"fee_fen_per_gib"`
 }
 
 // Link is a measured path between two candidates, or between an origin (by
@@ -252,6 +260,7 @@ const (
 	maxDevices = 1_000_000
 	maxMicros  = int64(1_000_000_000) // of a round trip, which is summed over replicas
 	maxCount   = 1_000_000            // replicas of a task
+	maxFee     = int64(1_000_000_000) // fen per GiB
 )
 
 func (c *Candidate) check() error {
@@ -301,6 +310,9 @@ func (c *Candidate) check() error {
 			return bad("%s must be at least 0, got %d", f.name, f.fact.Value)
 		}
 	}
+	if name, found := firstBad(c.Business, func(n int64) bool { return n < 0 || n > MaxScore }); found {
+		return bad("fit for business %q must be 0 to %d, got %d", name, MaxScore, c.Business[name])
+	}
 	if err := c.checkDevices(); err != nil {
 		return err
 	}
@@ -347,6 +359,7 @@ func (n *Network) check(path string) error {
 	}{
 		{"latency_us", n.LatencyMicros, 0, maxMicros}, {"jitter_us", n.JitterMicros, 0, maxMicros},
 		{"loss_ppm", n.LossPPM, 0, 1_000_000}, {"bandwidth_kbps", n.BandwidthKbps, 1, maxAmount},
+		{"fee_fen_per_gib", n.FeeFenPerGiB, 0, maxFee},
 	} {
 		if f.fact.Known && (f.fact.Value < f.low || f.fact.Value > f.high) {
 			return fault.New(fault.Invalid, "%s: %s must be %d to %d, got %d", path, f.name, f.low, f.high, f.fact.Value)

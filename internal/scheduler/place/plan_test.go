@@ -64,6 +64,10 @@ func TestPlanRejects(t *testing.T) {
 			"candidate a: pue must be at least 0, got -1"},
 		{"negative carbon", center(func(c *place.Candidate) { c.Carbon = place.Known(-1) }), nil,
 			"candidate a: carbon must be at least 0, got -1"},
+		{"too good a fit", center(func(c *place.Candidate) { c.Business = map[string]int64{"video": 101} }), nil,
+			`candidate a: fit for business "video" must be 0 to 100, got 101`},
+		{"a negative fee", center(func(c *place.Candidate) { c.Network.FeeFenPerGiB = place.Known(-1) }), nil,
+			"candidate a: fee_fen_per_gib must be 0 to 1000000000, got -1"},
 		{"a link twice", &place.Snapshot{Links: []place.Link{{From: "a", To: "b"}, {From: "a", To: "b"}}}, nil,
 			`links[1] from "a" to "b" is given twice`},
 		{"a negative latency", &place.Snapshot{Links: []place.Link{{Network: place.Network{LatencyMicros: place.Known(-1)}}}}, nil,
@@ -92,6 +96,8 @@ func TestPlanRejects(t *testing.T) {
 			"work w task t: qos targets must be at least 0, got -1"},
 		{"a policy set without policies", empty, []place.Work{{ID: "w", Set: &place.Set{ID: "s"}}},
 			`policy set "s" must have 1 to 64 policies, got 0`},
+		{"a least score above the best", empty, []place.Work{{ID: "w", Set: &place.Set{ID: "s", Uses: []place.Use{
+			{Policy: place.Policies()[0], Weight: 1, Min: 101}}}}}, `min of policy "least-load" must be 0 to 100, got 101`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -87,6 +87,10 @@ var policies = []Policy{
 	nearest,
 	lowestCarbon,
 	compact,
+	computeType,
+	lowestLatency,
+	lowestTransferCost,
+	businessFit,
 }
 
 // Lowest price first: the provider's price of the specification. Buys cheap
@@ -113,6 +117,57 @@ var highestPerformance = Policy{
 	Factors: []Factor{{
 		ID: "speed", Unit: "milli", Better: Higher, Reads: ReadsKind,
 		Measure: func(a *Ask, s *Site) Fact { return s.speed(a) },
+	}},
+}
+
+// Compute type: the task's kind and precision of computing as a wish. A
+// candidate that states a speed for both scores 100, for the kind alone 50,
+// another 0. A task that names no kind has no opinion. Where only some kinds can
+// run the task at all, demand it by attribute, expression or specification.
+var computeType = Policy{
+	ID: "compute-type", Title: "Compute type", TitleZH: "算力类型匹配",
+	Doc: "prefers candidates with the task's kind and precision of computing",
+	Factors: []Factor{{
+		ID: "kind_fit", Unit: "points", Absolute: true, Reads: ReadsKind,
+		Measure: func(a *Ask, s *Site) Fact {
+			if a.Task.Kind == "" {
+				return Known(MaxScore)
+			}
+			fit := int64(0)
+			for i := range s.Speeds {
+				switch sp := &s.Speeds[i]; {
+				case sp.Kind != a.Task.Kind:
+				case sp.Precision == a.Task.Precision || a.Task.Precision == "":
+					return Known(MaxScore)
+				default:
+					fit = MaxScore / 2
+				}
+			}
+			return Known(fit)
+		},
+	}},
+}
+
+// Business fit: how well a candidate says it suits the task's kind of business.
+// One that says nothing of it and nothing of others ("") scores 0: silence does
+// not pay. A task that names no business has no opinion.
+var businessFit = Policy{
+	ID: "business-fit", Title: "Business fit", TitleZH: "业务类型匹配",
+	Doc: "prefers candidates that suit the task's kind of business",
+	Factors: []Factor{{
+		ID: "business_fit", Unit: "points", Absolute: true, Reads: ReadsBusiness,
+		Measure: func(a *Ask, s *Site) Fact {
+			if a.Task.Business == "" {
+				return Known(MaxScore)
+			}
+			fit, ok := s.Business[a.Task.Business]
+			if !ok {
+				if fit, ok = s.Business[""]; !ok {
+					return Fact{}
+				}
+			}
+			return Known(fit)
+		},
 	}},
 }
 

@@ -180,6 +180,9 @@ func TestDecisionsAreAsIfMadeAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, q := genCase(t)
 		set := genSet(t)
+		if rapid.IntRange(0, 3).Draw(t, "veto") == 0 {
+			set.Uses[0].Min = rapid.IntRange(1, 100).Draw(t, "least score")
+		}
 		res := plan(t, s, q, set, place.Options{})
 		works := map[string]*place.Work{}
 		for i := range q {
@@ -323,7 +326,9 @@ func checkPolicy(t *rapid.T, p *place.Policy, u int, fit []place.Entry) {
 		}
 		for k, e := range fit {
 			score := int64(p.Factors[f].Unknown)
-			if v := e.Values[u][f]; v.Known && low.Cmp(high) == 0 {
+			if v := e.Values[u][f]; v.Known && p.Factors[f].Absolute {
+				score = v.Value
+			} else if v.Known && low.Cmp(high) == 0 {
 				score = 100
 			} else if v.Known {
 				part := new(big.Rat).Sub(big.NewRat(v.Value, 1), low)

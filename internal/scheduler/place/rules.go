@@ -383,7 +383,7 @@ func (r *ruling) why(i int32) string {
 	case r.Kind == Apart:
 		return place + "has " + n + ", from which it is to be apart"
 	case r.group.total == 0:
-		return "no replica of " + r.whose + " has a place yet, with which it is to be"
+		return "has to wait for a first replica of " + r.whose + ", with which it is to be"
 	}
 	return place + "has no replica of " + r.whose + ", with which it is to be"
 }
@@ -420,13 +420,10 @@ func (p *planner) pick(h *shape, rules []*ruling) int32 {
 	if h.nfit == 0 {
 		return -1
 	}
-	if len(rules) == 0 {
-		if t.keys == nil {
-			return t.sheet.best(t, nil)
-		}
-		return p.search(t, &selection{first: t.keys.first})
+	if len(rules) == 0 && len(t.vetoes) == 0 {
+		return p.pickAny(t)
 	}
-	allow := func(i int32) bool { return tier(rules, i) == len(rules) }
+	allow := func(i int32) bool { return tier(rules, i) == len(rules) && h.veto(i) < 0 }
 	if t.keys == nil {
 		return t.sheet.best(t, allow)
 	}
@@ -441,6 +438,36 @@ func (p *planner) pick(h *shape, rules []*ruling) int32 {
 		}
 	}
 	return p.search(t, sel)
+}
+
+// pickAny returns the best site whatever rules and vetoes say.
+func (p *planner) pickAny(t *table) int32 {
+	if t.keys == nil {
+		return t.sheet.best(t, nil)
+	}
+	return p.search(t, &selection{first: t.keys.first})
+}
+
+// veto returns the first policy whose least score site i does not reach, -1 if
+// there is none.
+func (h *shape) veto(i int32) int {
+	for _, u := range h.vetoes {
+		if h.scoreAt(u, i, nil) < int64(h.set.Uses[u].Min) {
+			return u
+		}
+	}
+	return -1
+}
+
+// vetoAt says why site i is not chosen by the policies' least scores.
+func (h *shape) vetoAt(i int32) (out []Reason) {
+	for _, u := range h.vetoes {
+		if n, use := h.scoreAt(u, i, nil), &h.set.Uses[u]; n < int64(use.Min) {
+			out = append(out, Reason{"veto", "scores " + strconv.FormatInt(n, 10) + " by " + use.Policy.ID +
+				", at least " + strconv.Itoa(use.Min) + " wanted"})
+		}
+	}
+	return out
 }
 
 // bestOf returns the best of a few sites.
@@ -511,20 +538,30 @@ func (g *grove) first(keys []int64, rules []*ruling) int32 {
 	return best
 }
 
-// ruledOut says why no rule lets h anywhere although it fits somewhere.
-func (p *planner) ruledOut(t *part) string {
-	noun := cmp.Or(p.opts.Noun, "center")
-	best := p.pick(t.shape, nil)
-	why := ""
-	for _, r := range t.rules[:hard(t.rules)] {
-		if why = r.why(best); why != "" {
-			why = string(r.Kind) + ": " + why
-			break
+// outAt returns why the rules and the policies' least scores keep site i out,
+// and which preferred rules do not hold there.
+func (t *part) outAt(i int32) []Reason {
+	out := t.shape.vetoAt(i)
+	for _, r := range t.rules {
+		if why := r.why(i); why != "" {
+			out = append(out, Reason{string(r.Kind), why})
 		}
 	}
-	fit := strconv.Itoa(t.shape.nfit) + " of " + strconv.Itoa(len(p.sites)) + " " + noun + "s fit"
+	return out
+}
+
+// ruledOut says why t goes nowhere although it fits somewhere.
+func (p *planner) ruledOut(t *part) string {
+	noun := cmp.Or(p.opts.Noun, "center")
+	best := p.pickAny(t.shape.table)
+	fit := "fit"
 	if t.shape.nfit == 1 {
-		fit = "1 of " + strconv.Itoa(len(p.sites)) + " " + noun + "s fits"
+		fit = "fits"
 	}
-	return fit + ", none by the task's rules; best is " + p.sites[best].ID + ": " + why
+	text := strconv.Itoa(t.shape.nfit) + " of " + strconv.Itoa(len(p.sites)) + " " + noun + "s " + fit +
+		", none by rules and least scores; best is " + p.sites[best].ID
+	if why := t.outAt(best); len(why) > 0 {
+		text += ", which " + why[0].Text
+	}
+	return text
 }

@@ -51,6 +51,7 @@ type table struct {
 
 	keys     *tree   // nil: chosen by the sheet
 	rank     []int64 // weights that order candidates
+	vetoes   []int   // policies with a least score
 	loaded   []int   // policies with a factor that varies with load
 	settled  []int   // the others
 	worsens  bool    // placing work never raises a total within the ranges
@@ -158,9 +159,16 @@ func (p *planner) build(h *shape) {
 	t.class = p.classOf(h)
 	t.class.follow(p)
 	t.worsens = true
+	t.rank = h.set.ranks()
+	keyed := t.rank != nil && p.opts.NoTables
 	for u := range h.set.Uses {
 		t.sum += t.weights[u]
 		t.first = append(t.first, len(t.columns))
+		if h.set.Uses[u].Min > 0 {
+			t.vetoes = append(t.vetoes, u)
+		} else if keyed && t.weights[u] == 0 {
+			continue // neither shown nor counted
+		}
 		load := false
 		factors := h.set.Uses[u].Policy.Factors
 		for f := range factors {
@@ -184,7 +192,7 @@ func (p *planner) build(h *shape) {
 	if h.ask.peers != nil {
 		t.peers = h.ask.peers.version
 	}
-	if t.rank = h.set.ranks(); t.rank != nil && p.opts.NoTables {
+	if keyed {
 		t.refer(p)
 	} else {
 		t.sheet = newSheet(p, h)

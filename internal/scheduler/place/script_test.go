@@ -76,7 +76,11 @@ func parse(t *testing.T, input string) *script {
 		case "policies":
 			for _, a := range args {
 				id, w, _ := strings.Cut(a, "=")
-				weights = append(weights, place.Weight{Policy: id, Weight: sc.number(w)})
+				w, least, ok := strings.Cut(w, ":") // weight:least score
+				if !ok {
+					least = "0"
+				}
+				weights = append(weights, place.Weight{Policy: id, Weight: sc.number(w), Min: int(sc.number(least))})
 			}
 		case "set":
 			set, ok := place.Preset(args[0])
@@ -86,6 +90,8 @@ func parse(t *testing.T, input string) *script {
 			sc.set = set
 		case "lexicographic":
 			evaluator = place.Lexicographic
+		case "pareto":
+			evaluator = place.Pareto
 		case "first-come":
 			sc.options.Order = place.FirstCome
 		case "compact-devices":
@@ -203,6 +209,11 @@ func (sc *script) center(args []string) {
 		case "power": // static/busy watts per core, GiB or piece
 			static, busy, _ := strings.Cut(strings.TrimSuffix(v, "W"), "/")
 			c.Power[name] = place.Power{Per: sc.amountUnit(name), Static: sc.decimal(static, 1000), Busy: sc.decimal(busy, 1000)}
+		case "business":
+			if c.Business == nil {
+				c.Business = map[string]int64{}
+			}
+			c.Business[name] = sc.number(v)
 		case "pue":
 			c.PUE = place.Known(sc.decimal(v, 1000))
 		case "carbon":
@@ -271,6 +282,8 @@ func (sc *script) task(args []string) {
 			k.Image = v
 		case "kind":
 			k.Kind, k.Precision, _ = strings.Cut(v, ":")
+		case "business":
+			k.Business = v
 		case "pinned":
 			k.Pinned = strings.Split(v, ",")
 		case "regions":
@@ -331,6 +344,8 @@ func (sc *script) path(n *place.Network, k, v string) bool {
 		n.LossPPM = place.Known(sc.unit(v, "%", 10_000))
 	case "bandwidth":
 		n.BandwidthKbps = place.Known(sc.unit(v, "Mbit/s", 1000))
+	case "fee":
+		n.FeeFenPerGiB = place.Known(sc.unit(v, "/GiB", 100))
 	default:
 		return false
 	}

@@ -17,6 +17,8 @@ func Text(unit string, f Fact) string {
 		return strconv.FormatInt(v, 10)
 	case "fen/h":
 		return scaled(v, 2, true) + " CNY/h"
+	case "fen":
+		return scaled(v, 2, true) + " CNY"
 	case "milli":
 		return scaled(v, 3, false)
 	case "bp":
