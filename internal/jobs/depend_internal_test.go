@@ -109,7 +109,9 @@ func TestAgain(t *testing.T) {
 		{Reasons: []string{"lost", "refused"}, MaxRetries: 100, BackoffSeconds: 86400},
 		{ExitCodes: []int32{1}},
 	}
-	fail := func(reason string, code int64) *attempt { return &attempt{state: failed, reason: reason, exitCode: code} }
+	fail := func(reason string, code int64) *attempt {
+		return &attempt{state: failed, reason: reason, exitCode: code}
+	}
 	for _, x := range []struct {
 		name    string
 		rules   []*jobsv1.RetryRule

@@ -130,6 +130,7 @@ func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
 func itemOf(r *record, as []*attempt) scheduler.Item {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
+	it.RunSeconds, it.GraceSeconds = expectations(r.spec)
 	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
 	placed := map[[2]int64]bool{}
 	restarting := 0
@@ -169,6 +170,62 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 		}
 	}
 	return it
+}
+
+// expectations are how long the longest task of a job will run, 0 if nobody
+// says, and how long its runs may take to end when they are asked to.
+func expectations(j *jobsv1.JobSpec) (run, grace int64) {
+	known := true
+	for _, t := range j.Tasks {
+		one := t.ExpectedSeconds
+		if one == 0 || t.TimeoutSeconds > 0 && t.TimeoutSeconds < one {
+			one = t.TimeoutSeconds
+		}
+		known = known && one > 0
+		run = max(run, one)
+		if t.StopGraceSeconds == 0 {
+			grace = max(grace, defaultGrace)
+		}
+		grace = max(grace, t.StopGraceSeconds)
+	}
+	if !known {
+		run = 0
+	}
+	return run, grace
+}
+
+// Running returns the open runs. See scheduler.Source.
+func (s *Service) Running(ctx context.Context) (out []scheduler.Running, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		out = nil
+		as, err := queryAttempts(ctx, tx, `ended_at = 0`)
+		if err != nil {
+			return err
+		}
+		ids := map[string]bool{}
+		for _, a := range as {
+			ids[a.job] = true
+		}
+		rs, err := loadJobs(ctx, tx, slices.Sorted(maps.Keys(ids)))
+		if err != nil {
+			return err
+		}
+		byID := make(map[string]*record, len(rs))
+		for _, r := range rs {
+			byID[r.id] = r
+		}
+		for _, a := range as {
+			r := byID[a.job]
+			if r == nil {
+				continue
+			}
+			run, grace := expectations(r.spec)
+			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: r.spec.Gang, Resources: a.resources, Priority: r.priority,
+				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation})
+		}
+		return nil
+	})
+	return out, err
 }
 
 func micros(t *timestamppb.Timestamp) int64 {
@@ -270,6 +327,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now),
 			allocation: p.AllocationID, onNodes: p.OnNodes}
 		as = append(as, a)
+		p.AttemptID = a.id
 		taken = append(taken, p)
 		r.unplaced--
 		r.active++

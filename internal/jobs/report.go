@@ -29,6 +29,7 @@ type batch struct {
 	final    bool // what fails now is not tried again
 	recorded []string
 	unwanted []string
+	over     []string  // attempts that end with this
 	began    []*record // whose tasks may wait for the start of a run
 }
 
@@ -48,6 +49,7 @@ func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapt
 		return nil, nil, err
 	}
 	s.dropIssued(b.recorded)
+	s.sched.Ended(b.over)
 	if b.wake {
 		s.sched.Wake()
 	}
@@ -216,6 +218,7 @@ func (b *batch) issued(r *record, a *attempt) {
 // end records how an attempt ended and what that means for its job.
 func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.Status) error {
 	r.active--
+	b.over = append(b.over, a.id)
 	switch a.state {
 	case running:
 		r.running--

@@ -162,6 +162,7 @@ func (s *Service) writeOff(ctx context.Context, tx *db.Tx, r *record, loss Loss,
 		if err := b.book(ctx); err != nil {
 			return 0, err
 		}
+		tx.AfterCommit(func() { s.sched.Ended(b.over) })
 	}
 	return lost, nil
 }

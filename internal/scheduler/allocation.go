@@ -41,6 +41,12 @@ type planned struct {
 // allocation, each allocation for itself in its room, and all others in what
 // centers have free.
 func (s *Service) plan(ctx context.Context, snap *registry.Snapshot, works []place.Work, items []*Item, set *place.Set) (*planned, error) {
+	return s.planWith(ctx, snap, works, items, set, func(*place.Options) func() { return func() {} })
+}
+
+// planWith is plan, with what competes for free room planned under options
+// that begin sets; what it returns is called when that is planned.
+func (s *Service) planWith(ctx context.Context, snap *registry.Snapshot, works []place.Work, items []*Item, set *place.Set, begin func(*place.Options) func()) (*planned, error) {
 	ps, err := s.snapshotFor(ctx, snap, works)
 	if err != nil {
 		return nil, err
@@ -58,7 +64,11 @@ func (s *Service) plan(ctx context.Context, snap *registry.Snapshot, works []pla
 			free = append(free, w)
 		}
 	}
-	if out.Result, err = place.Plan(ps, free, set, place.Options{}); err != nil {
+	var opts place.Options
+	end := begin(&opts)
+	out.Result, err = place.Plan(ps, free, set, opts)
+	end()
+	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	if len(byID) == 0 {

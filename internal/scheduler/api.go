@@ -24,6 +24,7 @@ type handler struct{ s *Service }
 // Register mounts the component's API.
 func (s *Service) Register(srv *rpc.Server) {
 	srv.Service(schedulerv1connect.NewSchedulerServiceHandler(handler{s}, srv.Options()...))
+	srv.Service(schedulerv1connect.NewQueueServiceHandler(queueHandler{s}, srv.Options()...))
 	srv.RawErrors("GET /scheduler/algorithm/{algorithmId}/score/{centerId}", "scheduler.read", s.scoreA5, rpc.FailEnvelope)
 	srv.RawErrors("GET /scheduler/evaluate/score/{centerId}", "scheduler.read", s.evaluateA6, rpc.FailEnvelope)
 }

@@ -26,7 +26,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -64,6 +63,8 @@ type Item struct {
 	NotBefore    int64 // not placed before then, microseconds; 0: at once
 	Deadline     int64 // when it should have ended, microseconds; 0: none
 	NoPreemption bool  // its runs are never taken back
+	RunSeconds   int64 // how long it is expected to run, as its owner says; 0: not known
+	GraceSeconds int64 // how long its runs may take to end when they are asked to
 	// Held is what of the job waits for something else than room; it is not in
 	// Work.
 	Held []Held
@@ -128,6 +129,8 @@ type Placement struct {
 	DecisionID    string
 	AllocationID  string // that it draws on; "": on what its center has free
 	OnNodes       bool   // it may run on the allocation's nodes only
+	AttemptID     string // the run made of it; set by the source
+	work          string // of the queue
 }
 
 // PlacedReplica is a placement made, for explaining.
@@ -151,6 +154,8 @@ type Source interface {
 	// Waiting returns the jobs put in the queue at or after since (0: all) that
 	// known does not know, and those of again that wait.
 	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]Item, error)
+	// Running returns the open runs, in no certain order.
+	Running(ctx context.Context) ([]Running, error)
 	// Preempt takes runs back for other work: they are stopped and wait again,
 	// which uses up no retry. It returns how many; runs that have ended or are
 	// not to be preempted stay as they are.
@@ -192,6 +197,7 @@ type Service struct {
 	set     *place.Set
 	setAt   time.Time
 	unsaved figures
+	line    *lineup // nil: another process schedules
 }
 
 // New returns the service; its loop is Run. SetSource must be called before.
@@ -258,342 +264,6 @@ func (s *Service) Wake() {
 	}
 }
 
-const (
-	// reloadEvery repairs what signals missed.
-	reloadEvery = 20 * time.Second
-	// lookEvery is how soon work that waits notices a center that came.
-	lookEvery = 500 * time.Millisecond
-	// perShape works of each shape go into a cycle.
-	perShape = 128
-	// maxCycle works in all go into a cycle.
-	maxCycle = 2048
-	// overlap is how far back a look for new work reaches on PostgreSQL, where
-	// transactions commit in another order than they began.
-	overlap = 10 * int64(time.Second/time.Microsecond)
-)
-
-// queue is the copy in memory of what waits.
-type queue struct {
-	items  map[string]*entry
-	shapes map[string]*shape
-	cursor int64
-}
-
-// entry is a job in the queue with its shape.
-type entry struct {
-	Item
-	shape string
-	gone  bool // not in the queue any more
-}
-
-// shape holds the jobs that ask for the same thing, best first when sorted.
-type shape struct {
-	list   []*entry
-	gone   int // entries of the list that are gone
-	sorted bool
-}
-
-func newQueue() *queue { return &queue{items: map[string]*entry{}, shapes: map[string]*shape{}} }
-
-func (q *queue) put(it Item) {
-	q.remove(it.Work.ID)
-	e := &entry{Item: it, shape: shapeOf(&it)}
-	q.items[it.Work.ID] = e
-	sh := q.shapes[e.shape]
-	if sh == nil {
-		sh = &shape{sorted: true}
-		q.shapes[e.shape] = sh
-	}
-	if n := len(sh.list); n > 0 && before(e, sh.list[n-1]) {
-		sh.sorted = false
-	}
-	sh.list = append(sh.list, e)
-	q.cursor = max(q.cursor, it.Since)
-}
-
-// remove forgets a job. Its entry in the shape's list is dropped when met.
-func (q *queue) remove(id string) {
-	if e := q.items[id]; e != nil {
-		e.gone = true
-		q.shapes[e.shape].gone++
-		delete(q.items, id)
-	}
-}
-
-// live drops the entries that are gone if they are in the way: at the front,
-// where they mostly are, or half of the list.
-func (sh *shape) live() []*entry {
-	for len(sh.list) > 0 && sh.list[0].gone {
-		sh.list, sh.gone = sh.list[1:], sh.gone-1
-	}
-	if sh.gone > len(sh.list)/2 {
-		sh.list, sh.gone = slices.DeleteFunc(sh.list, func(e *entry) bool { return e.gone }), 0
-	}
-	return sh.list
-}
-
-func before(a, b *entry) bool {
-	return cmp.Or(-cmp.Compare(a.Work.Priority, b.Work.Priority), cmp.Compare(a.Work.Arrival, b.Work.Arrival), strings.Compare(a.Work.ID, b.Work.ID)) < 0
-}
-
-// pick returns the first works of every shape, best first.
-func (q *queue) pick() []*entry {
-	var out []*entry
-	for name, sh := range q.shapes {
-		if len(sh.live()) == 0 {
-			delete(q.shapes, name)
-			continue
-		}
-		if !sh.sorted {
-			slices.SortFunc(sh.list, func(a, b *entry) int {
-				if before(a, b) {
-					return -1
-				}
-				return 1
-			})
-			sh.sorted = true
-		}
-		n := 0
-		for _, e := range sh.list {
-			if n == perShape {
-				break
-			}
-			if !e.gone {
-				out = append(out, e)
-				n++
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b *entry) int {
-		if before(a, b) {
-			return -1
-		}
-		return 1
-	})
-	return out[:min(len(out), maxCycle)]
-}
-
-// shapeOf names what a job asks for: two jobs with the same name compete for
-// the same room.
-func shapeOf(it *Item) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v %s|", it.Work.Gang, it.AllocationID)
-	for _, t := range it.Work.Tasks {
-		fmt.Fprintf(&b, "%s %s %d %v %v %d %d %q;", t.Spec, t.Image, t.Replicas, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value, t.Expression)
-	}
-	return b.String()
-}
-
-// Run schedules until ctx ends.
-func (s *Service) Run(ctx context.Context) error {
-	q := newQueue()
-	reload := time.NewTicker(reloadEvery)
-	defer reload.Stop()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	full, seen := true, ""
-	for {
-		more, err := s.cycle(ctx, q, full)
-		if full = err != nil; full {
-			q = newQueue() // what failed may be the copy's fault
-		}
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("scheduling cycle failed, will read the queue anew", "error", err)
-		}
-		if more && err == nil {
-			continue
-		}
-		retry := retryAfter(err)
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-look.C:
-				waiting = len(q.items) == 0 || !s.roomChanged(ctx, &seen)
-				continue
-			case <-s.wake:
-			case <-reload.C:
-				full = true
-			case <-retry:
-			}
-			waiting = false
-		}
-	}
-}
-
-// roomChanged reports whether centers came, went or changed since seen, which
-// it brings up to date: no job's event tells of that.
-func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
-	cat, err := s.reg.Catalog(ctx)
-	if err != nil {
-		return false // the next cycle says so
-	}
-	snap, err := s.reg.Snapshot(ctx)
-	if err != nil {
-		return false
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d", cat.Version)
-	if s.tags != nil {
-		version, err := s.tags.PlacementVersion(ctx)
-		if err != nil {
-			return false
-		}
-		fmt.Fprintf(&b, " %d", version)
-	}
-	if s.held != nil {
-		held, err := s.held(ctx)
-		if err != nil {
-			return false
-		}
-		fmt.Fprintf(&b, " %v", held) // in the order of their IDs
-	}
-	for _, c := range snap.Centers {
-		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
-	}
-	changed := b.String() != *seen
-	*seen = b.String()
-	return changed
-}
-
-// retryAfter is a pause after a failed cycle, none (for ever) otherwise.
-func retryAfter(err error) <-chan time.Time {
-	if err == nil {
-		return nil
-	}
-	return time.After(200 * time.Millisecond)
-}
-
-// update brings the queue up to date with what was put into it since the last
-// time or, if full, with all that waits: of that, only what the queue does not
-// know is read whole.
-func (s *Service) update(ctx context.Context, q *queue, full bool) error {
-	since := q.cursor
-	if s.db.Engine() == db.Postgres {
-		since = max(0, q.cursor-overlap)
-	}
-	if full {
-		since = 0
-	}
-	listed := map[string]bool{}
-	items, err := s.src.Waiting(ctx, since, func(id string, at int64) bool {
-		if full {
-			listed[id] = true
-		}
-		old := q.items[id]
-		return old != nil && old.Since == at
-	}, nil)
-	if err != nil {
-		return err
-	}
-	if full {
-		for id := range q.items {
-			if !listed[id] {
-				q.remove(id)
-			}
-		}
-	}
-	for _, it := range items {
-		q.put(it)
-	}
-	return nil
-}
-
-// cycle looks for new work and places what fits. It reports whether another
-// cycle may place more at once.
-func (s *Service) cycle(ctx context.Context, q *queue, full bool) (more bool, err error) {
-	if err := s.update(ctx, q, full); err != nil {
-		return false, fmt.Errorf("read the queue: %w", err)
-	}
-	s.waiting.Set(float64(len(q.items)))
-	picked := q.pick()
-	if len(picked) == 0 {
-		return false, nil
-	}
-	start := time.Now()
-	snap, err := s.reg.Snapshot(ctx)
-	if err != nil {
-		return false, fmt.Errorf("read the centers: %w", err)
-	}
-	set, err := s.policySet(ctx)
-	if err != nil {
-		return false, err
-	}
-	works, items := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked))
-	for _, e := range picked {
-		if w, ok := fill(&e.Item, snap); ok {
-			works, items = append(works, w), append(items, &e.Item)
-		}
-	}
-	res, err := s.plan(ctx, snap, works, items, set)
-	if err != nil {
-		return false, err
-	}
-	if len(res.Placements) == 0 {
-		return false, nil
-	}
-	taken, err := s.commit(ctx, snap, res, q)
-	if err != nil {
-		return false, err
-	}
-	for id := range workIDs(res.Placements) {
-		if !waits(res.Unplaced, id) {
-			q.remove(id)
-		} else if e := q.items[id]; e != nil {
-			e.Work = rest(e.Work, res.Placements)
-		}
-	}
-	s.placed.Add(float64(taken))
-	s.cycles.Observe(time.Since(start).Seconds())
-	s.count(figures{replicas: int64(taken), busy: time.Since(start)})
-	return len(q.items) > 0, nil
-}
-
-func workIDs(ps []place.Placement) map[string]bool {
-	out := map[string]bool{}
-	for _, p := range ps {
-		out[p.Work] = true
-	}
-	return out
-}
-
-func waits(us []place.Unplaced, id string) bool {
-	return slices.ContainsFunc(us, func(u place.Unplaced) bool { return u.Work == id })
-}
-
-// rest is what of a work still waits after placements.
-func rest(w place.Work, ps []place.Placement) place.Work {
-	placed := map[string]map[int]bool{}
-	counts := map[string]int{}
-	for c, n := range w.Placed {
-		counts[c] = n
-	}
-	for _, p := range ps {
-		if p.Work == w.ID {
-			if placed[p.Task] == nil {
-				placed[p.Task] = map[int]bool{}
-			}
-			placed[p.Task][p.Replica] = true
-			counts[p.Candidate]++
-		}
-	}
-	w.Placed = counts
-	var tasks []place.Task
-	for _, t := range w.Tasks {
-		var left []int
-		for _, i := range t.Indices {
-			if !placed[t.ID][i] {
-				left = append(left, i)
-			}
-		}
-		if t.Indices, t.Replicas = left, len(left); len(left) > 0 {
-			tasks = append(tasks, t)
-		}
-	}
-	w.Tasks = tasks
-	return w
-}
-
 // fill completes a work with what its specifications amount to. It reports
 // false if one no longer exists: the job waits, and explain says why.
 func fill(it *Item, snap *registry.Snapshot) (place.Work, bool) {
@@ -624,10 +294,10 @@ func kindOf(q core.Quantities) string {
 }
 
 // commit stores what was decided, all or nothing.
-func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *planned, q *queue) (taken int, err error) {
+func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *planned, entries map[string]*entry) (taken []Placement, err error) {
 	placements := res.Placements
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		taken = 0
+		taken = nil
 		ids := map[*place.Decision]map[string]string{} // one record per decision and job
 		var rows [][]any
 		list := make([]Placement, len(placements))
@@ -643,10 +313,10 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 				if err != nil {
 					return err
 				}
-				rows = append(rows, []any{id, p.Work, db.Micros(tx.Now), body})
+				rows = append(rows, []any{id, entries[p.Work].Work.ID, db.Micros(tx.Now), body})
 			}
 			var err error
-			if list[i], err = placement(snap, q, p, id); err != nil {
+			if list[i], err = placement(snap, entries[p.Work], p, id); err != nil {
 				return err
 			}
 			list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
@@ -655,7 +325,7 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 		if err != nil {
 			return err
 		}
-		taken = len(got)
+		taken = got
 		if res.verdict != nil {
 			if err := res.verdict.CommitTx(ctx, tx, got); err != nil {
 				return err
@@ -720,17 +390,16 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-func placement(snap *registry.Snapshot, q *queue, p place.Placement, decisionID string) (Placement, error) {
-	out := Placement{JobID: p.Work, Replica: p.Replica, Center: p.Candidate, DecisionID: decisionID}
+func placement(snap *registry.Snapshot, e *entry, p place.Placement, decisionID string) (Placement, error) {
+	if e == nil {
+		return Placement{}, fmt.Errorf("placed %s, which does not wait", p.Work)
+	}
+	out := Placement{JobID: e.Work.ID, work: e.id, Replica: p.Replica, Center: p.Candidate, DecisionID: decisionID}
 	if _, err := fmt.Sscanf(p.Task, "%d", &out.Task); err != nil {
 		return out, fmt.Errorf("task %q of %s: %w", p.Task, p.Work, err)
 	}
-	e := q.items[p.Work]
-	if e == nil {
-		return out, fmt.Errorf("placed %s, which does not wait", p.Work)
-	}
-	for _, t := range e.Work.Tasks {
-		if t.ID == p.Task {
+	for i := range e.Work.Tasks {
+		if t := &e.Work.Tasks[i]; t.ID == p.Task {
 			out.Spec = t.Spec
 		}
 	}

@@ -1,0 +1,427 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+	"yunhe.dev/yunhe/internal/scheduler/queue"
+)
+
+const (
+	// perShape works of each tenant and shape go into a cycle.
+	perShape = 128
+	// maxCycle works in all go into a cycle.
+	maxCycle = 2048
+)
+
+// Running is an open run, as the queue counts it.
+type Running struct {
+	AttemptID, JobID, Tenant, Center string
+	Task                             int
+	Gang                             bool
+	Resources                        core.Quantities
+	Priority, Since                  int64 // since when it holds what it does, microseconds
+	RunSeconds                       int64 // expected; 0: not known
+	GraceSeconds                     int64
+	Keep                             bool // never taken back
+	AllocationID                     string
+}
+
+// lineup is the copy in memory of what waits and of what runs. Which work goes
+// next is decided by package queue; this type keeps what that does not know:
+// the jobs behind the works, and which of equal works a cycle looks at.
+//
+// A job is one work if it is a gang or has one task, else a work per task.
+// What runs is a work per run, and one for all runs of a gang. Works that draw
+// on an allocation are not in the queue: nobody competes for their room.
+type lineup struct {
+	mu    sync.Mutex // guards the fields below; held in no I/O
+	q     *queue.Queue
+	jobs  map[string]*waitingJob
+	works map[string]*entry
+	lists map[listKey]*list
+	runs  map[string]run // by attempt ID
+	wants map[string]bool
+	ends  map[string]bool // attempts that ended while the open ones were read; nil: they are not
+	asked map[string]int64
+	specs map[string]queue.Amounts
+	// centers are the places that the queue knows, with what they have.
+	centers map[string]core.Quantities
+	// cursor is the latest time at which a job known here was put in the queue.
+	cursor int64
+	conf   settings
+}
+
+// waitingJob is a job in the queue.
+type waitingJob struct {
+	since int64
+	works []string
+	near  bool // waits for the place of another job
+	item  *Item
+}
+
+// listKey are the works that one list holds.
+type listKey struct{ tenant, shape string }
+
+// entry is a work in the queue. Its Item has the tasks of this work only; its
+// Work.ID is the job's.
+type entry struct {
+	Item
+	id      string // of the work
+	key     listKey
+	gone    bool // not in the queue any more
+	queued  bool // in q
+	members int
+	amounts queue.Amounts // of a member
+}
+
+// list holds works of one tenant that ask for the same thing, best first when
+// sorted.
+type list struct {
+	list   []*entry
+	gone   int // entries of the list that are gone
+	sorted bool
+}
+
+// run is what an attempt holds of a running work.
+type run struct {
+	id, place string // of the work, of the center
+	job       string
+	amounts   queue.Amounts
+}
+
+func newLineup(conf settings) (*lineup, error) {
+	q, err := queue.New(conf.config())
+	if err != nil {
+		return nil, fmt.Errorf("configure the queue: %w", err)
+	}
+	return &lineup{q: q, jobs: map[string]*waitingJob{}, works: map[string]*entry{}, lists: map[listKey]*list{}, runs: map[string]run{},
+		wants: map[string]bool{}, asked: map[string]int64{}, specs: map[string]queue.Amounts{}, centers: map[string]core.Quantities{}, conf: conf}, nil
+}
+
+// put adds a job that waits, or replaces what is known of it.
+func (l *lineup) put(it *Item, snap *registry.Snapshot) error {
+	l.drop(it.Work.ID)
+	w := &waitingJob{since: it.Since, item: it}
+	l.jobs[it.Work.ID] = w
+	l.cursor = max(l.cursor, it.Since)
+	for _, h := range it.Held {
+		w.near = w.near || h.Cause == NearJob
+	}
+	for _, e := range split(it) {
+		if err := l.add(e, snap); err != nil {
+			return err
+		}
+		w.works = append(w.works, e.id)
+	}
+	return nil
+}
+
+// split makes works of what waits of a job.
+func split(it *Item) []*entry {
+	switch {
+	case len(it.Work.Tasks) == 0:
+		return nil
+	case it.Work.Gang || len(it.Work.Tasks) == 1:
+		return []*entry{{Item: *it, id: it.Work.ID}}
+	}
+	out := make([]*entry, len(it.Work.Tasks))
+	for i := range it.Work.Tasks {
+		e := &entry{Item: *it, id: it.Work.ID + "/" + it.Work.Tasks[i].ID}
+		e.Work.Tasks = it.Work.Tasks[i : i+1]
+		out[i] = e
+	}
+	return out
+}
+
+func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
+	e.key = listKey{e.Work.Tenant, shapeOf(&e.Item)}
+	l.works[e.id] = e
+	li := l.lists[e.key]
+	if li == nil {
+		li = &list{sorted: true}
+		l.lists[e.key] = li
+	}
+	if n := len(li.list); n > 0 && before(e, li.list[n-1]) {
+		li.sorted = false
+	}
+	li.list = append(li.list, e)
+	if e.AllocationID != "" {
+		return nil
+	}
+	ok := l.measure(e, snap)
+	if !ok {
+		return nil // its specification is gone: it waits, and explain says why
+	}
+	if err := l.q.Put(e.queueWork()); err != nil {
+		return fmt.Errorf("queue %s: %w", e.id, err)
+	}
+	e.queued = true
+	return nil
+}
+
+// measure says what a member of a work takes; false if a specification is not
+// there. Tasks of a gang may differ: a member takes the mean of them.
+func (l *lineup) measure(e *entry, snap *registry.Snapshot) bool {
+	e.members = 0
+	var sum queue.Amounts
+	for i := range e.Work.Tasks {
+		t := &e.Work.Tasks[i]
+		spec := snap.Specs[t.Spec]
+		if spec == nil {
+			return false
+		}
+		e.members += t.Replicas
+		if len(e.Work.Tasks) == 1 {
+			e.amounts = l.shared(t.Spec, spec.Quantity)
+			return true
+		}
+		if sum == nil {
+			sum = queue.Amounts{}
+		}
+		for name, n := range spec.Quantity {
+			sum[name] += n * int64(t.Replicas)
+		}
+	}
+	for name := range sum {
+		sum[name] = (sum[name] + int64(e.members) - 1) / int64(e.members)
+	}
+	e.amounts = sum
+	return true
+}
+
+// shared returns one map for all works of a specification.
+func (l *lineup) shared(spec string, q core.Quantities) queue.Amounts {
+	if a, ok := l.specs[spec]; ok && maps.Equal(a, queue.Amounts(q)) {
+		return a
+	}
+	a := queue.Amounts(maps.Clone(q))
+	l.specs[spec] = a
+	return a
+}
+
+func (e *entry) queueWork() queue.Work {
+	w := queue.Work{ID: e.id, Tenant: e.Work.Tenant, Priority: e.Work.Priority, Arrival: e.Work.Arrival, Shape: e.key.shape, Amounts: e.amounts,
+		Min: 1, Max: e.members, Deadline: e.Deadline, NotBefore: e.NotBefore, Keep: e.NoPreemption, Run: e.RunSeconds * 1e6}
+	if e.Work.Gang {
+		w.Min = e.members
+	}
+	return w
+}
+
+// drop forgets a job that waits.
+func (l *lineup) drop(job string) {
+	w := l.jobs[job]
+	if w == nil {
+		return
+	}
+	delete(l.jobs, job)
+	for _, id := range w.works {
+		l.dropWork(id)
+	}
+}
+
+// dropWork forgets a work. Its entry in the list is dropped when met.
+func (l *lineup) dropWork(id string) {
+	e := l.works[id]
+	if e == nil {
+		return
+	}
+	if e.queued {
+		l.q.Remove(id)
+	}
+	e.gone = true
+	l.lists[e.key].gone++
+	delete(l.works, id)
+	delete(l.wants, id)
+	delete(l.asked, id)
+}
+
+// live drops the entries that are gone if they are in the way: at the front,
+// where they mostly are, or half of the list.
+func (li *list) live() []*entry {
+	for len(li.list) > 0 && li.list[0].gone {
+		li.list, li.gone = li.list[1:], li.gone-1
+	}
+	if li.gone > len(li.list)/2 {
+		li.list, li.gone = slices.DeleteFunc(li.list, func(e *entry) bool { return e.gone }), 0
+	}
+	return li.list
+}
+
+func before(a, b *entry) bool { return compare(a, b) < 0 }
+
+func compare(a, b *entry) int {
+	return cmp.Or(-cmp.Compare(a.Work.Priority, b.Work.Priority), cmp.Compare(a.Work.Arrival, b.Work.Arrival), strings.Compare(a.id, b.id))
+}
+
+// pick returns the works that the next cycle looks at: those that the last one
+// missed, and the first of every tenant and shape, best first.
+func (l *lineup) pick() []*entry {
+	var out []*entry
+	for key, li := range l.lists {
+		if len(li.live()) == 0 {
+			delete(l.lists, key)
+			continue
+		}
+		if !li.sorted {
+			slices.SortFunc(li.list, compare)
+			li.sorted = true
+		}
+		n := 0
+		for _, e := range li.list {
+			if n == perShape {
+				break
+			}
+			if !e.gone {
+				n++
+				if !l.wants[e.id] {
+					out = append(out, e)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, compare)
+	wanted := make([]*entry, 0, len(l.wants))
+	for id := range l.wants {
+		wanted = append(wanted, l.works[id])
+	}
+	slices.SortFunc(wanted, compare)
+	out = append(wanted, out...)
+	return out[:min(len(out), maxCycle)]
+}
+
+// shapeOf names what a work asks for: two works with the same name compete for
+// the same room.
+func shapeOf(it *Item) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %s|", it.Work.Gang, it.AllocationID)
+	for i := range it.Work.Tasks {
+		t := &it.Work.Tasks[i]
+		fmt.Fprintf(&b, "%s %s %v %v %d %d %q", t.Spec, t.Image, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value, t.Expression)
+		if it.Work.Gang {
+			fmt.Fprintf(&b, " %d", t.Replicas)
+		}
+		b.WriteByte(';')
+	}
+	return b.String()
+}
+
+// start adds a work that runs. Those that the queue refuses are left out: it
+// counts less then than there is, and the centers' room still bounds all.
+func (l *lineup) start(id string, r Running, members int, holds []queue.Hold) error {
+	w := queue.Work{ID: id, Tenant: r.Tenant, Priority: r.Priority, Arrival: r.Since, Amounts: queue.Amounts(r.Resources), Min: members, Max: members,
+		Keep: r.Keep, Grace: r.GraceSeconds * 1e6, Run: r.RunSeconds * 1e6}
+	return l.q.Restore(w, holds, r.Since)
+}
+
+// begin counts runs that have their place.
+func (l *lineup) begin(rs []Running) error {
+	gangs := map[string][]Running{}
+	var order []string
+	for _, r := range rs {
+		if _, known := l.runs[r.AttemptID]; known || l.ends[r.AttemptID] || r.AllocationID != "" {
+			continue
+		}
+		if r.Gang {
+			if gangs[r.JobID] == nil {
+				order = append(order, r.JobID)
+			}
+			gangs[r.JobID] = append(gangs[r.JobID], r)
+			continue
+		}
+		a := queue.Amounts(r.Resources)
+		if err := l.start(r.AttemptID, r, 1, []queue.Hold{{Place: r.Center, Members: 1}}); err != nil {
+			return fmt.Errorf("count the run %s: %w", r.AttemptID, err)
+		}
+		l.runs[r.AttemptID] = run{id: r.AttemptID, place: r.Center, job: r.JobID, amounts: a}
+	}
+	for _, job := range order {
+		rs := gangs[job]
+		id := "gang of " + job + " with " + rs[0].AttemptID
+		var holds []queue.Hold
+		sum := core.Quantities{}
+		for _, r := range rs {
+			for name, n := range r.Resources {
+				sum[name] += n
+			}
+			holds = append(holds, queue.Hold{Place: r.Center, Members: 1, Amounts: queue.Amounts(r.Resources)})
+			l.runs[r.AttemptID] = run{id: id, place: r.Center, job: job, amounts: queue.Amounts(r.Resources)}
+		}
+		for name := range sum { // members are alike to the queue
+			sum[name] = (sum[name] + int64(len(rs)) - 1) / int64(len(rs))
+		}
+		rs[0].Resources = sum
+		if err := l.start(id, rs[0], len(rs), holds); err != nil {
+			return fmt.Errorf("count the gang of %s: %w", job, err)
+		}
+	}
+	return nil
+}
+
+// end counts a run no more.
+func (l *lineup) end(attempt string, now int64) {
+	if l.ends != nil {
+		l.ends[attempt] = true
+	}
+	r, ok := l.runs[attempt]
+	if !ok {
+		return
+	}
+	delete(l.runs, attempt)
+	if r.id == attempt || l.q.Shrunk(r.id, []queue.Hold{{Place: r.place, Members: 1, Amounts: r.amounts}}, now) != nil {
+		l.q.Ended(r.id, now) // it was the last of its gang
+	}
+}
+
+// reconcile makes what is counted what is open.
+func (l *lineup) reconcile(open []Running, now int64) error {
+	there := make(map[string]bool, len(open))
+	for _, r := range open {
+		there[r.AttemptID] = true
+	}
+	for id := range l.runs {
+		if !there[id] {
+			l.end(id, now)
+		}
+	}
+	err := l.begin(open)
+	l.ends = nil
+	return err
+}
+
+// places tells the queue what the centers have, as far as that changed.
+func (l *lineup) places(snap *registry.Snapshot) error {
+	there := make(map[string]bool, len(snap.Centers))
+	for _, c := range snap.Centers {
+		there[c.ID] = true
+		if was, ok := l.centers[c.ID]; ok && maps.Equal(was, c.Total) {
+			continue
+		}
+		if err := l.q.SetPlace(c.ID, queue.Amounts(c.Total)); err != nil {
+			return fmt.Errorf("center %s: %w", c.ID, err)
+		}
+		l.centers[c.ID] = c.Total
+	}
+	for id := range l.centers {
+		if !there[id] {
+			l.q.RemovePlace(id)
+			delete(l.centers, id)
+		}
+	}
+	return nil
+}
+
+// fillWork completes the work of an entry for the engine, under the work's ID.
+func fillWork(e *entry, snap *registry.Snapshot) (place.Work, bool) {
+	w, ok := fill(&e.Item, snap)
+	w.ID = e.id
+	return w, ok
+}

@@ -1,0 +1,679 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+	"yunhe.dev/yunhe/internal/scheduler/queue"
+)
+
+const (
+	// reloadEvery repairs what signals missed.
+	reloadEvery = 20 * time.Second
+	// lookEvery is how soon work that waits notices a center that came.
+	lookEvery = 500 * time.Millisecond
+	// settingsFresh is how long the settings of the queue are used: another
+	// process may change them.
+	settingsFresh = time.Second
+	// overlap is how far back a look for new work reaches on PostgreSQL, where
+	// transactions commit in another order than they began.
+	overlap = 10 * int64(time.Second/time.Microsecond)
+	// preemptWorks are for how many works of a cycle runs are taken back at most.
+	preemptWorks = 16
+	// preemptAgain is how long after runs were asked to end for a work others are
+	// looked for, beyond their grace.
+	preemptAgain = time.Minute
+)
+
+// Run schedules until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.setLine(nil)
+	reload := time.NewTicker(reloadEvery)
+	defer reload.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	c := &cycler{Service: s}
+	full, seen := true, ""
+	for {
+		more, err := c.cycle(ctx, full)
+		if full = err != nil; full {
+			c.l = nil // what failed may be the copy's fault
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("scheduling cycle failed, will read the queue anew", "error", err)
+		}
+		if more && err == nil {
+			continue
+		}
+		retry := retryAfter(err)
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+				waiting = c.idle() || !c.due() && !s.roomChanged(ctx, &seen)
+				continue
+			case <-s.wake:
+			case <-reload.C:
+				full = true
+			case <-retry:
+			}
+			waiting = false
+		}
+	}
+}
+
+// retryAfter is a pause after a failed cycle, none (for ever) otherwise.
+func retryAfter(err error) <-chan time.Time {
+	if err == nil {
+		return nil
+	}
+	return time.After(200 * time.Millisecond)
+}
+
+func (s *Service) setLine(l *lineup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line = l
+}
+
+func (s *Service) getLine() *lineup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.line
+}
+
+// Ended tells the scheduler that a run has ended. It may be called for runs
+// that it does not know, and in any process.
+func (s *Service) Ended(attemptIDs []string) {
+	l := s.getLine()
+	if l == nil {
+		return
+	}
+	now := db.Micros(s.db.Now())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range attemptIDs {
+		l.end(id, now)
+	}
+}
+
+// roomChanged reports whether centers came, went or changed since seen, which
+// it brings up to date: no job's event tells of that.
+func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return false // the next cycle says so
+	}
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d", cat.Version)
+	if s.tags != nil {
+		version, err := s.tags.PlacementVersion(ctx)
+		if err != nil {
+			return false
+		}
+		fmt.Fprintf(&b, " %d", version)
+	}
+	if s.held != nil {
+		held, err := s.held(ctx)
+		if err != nil {
+			return false
+		}
+		fmt.Fprintf(&b, " %v", held) // in the order of their IDs
+	}
+	if n, err := s.generation(ctx); err == nil {
+		fmt.Fprintf(&b, " %d", n)
+	}
+	for _, c := range snap.Centers {
+		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
+	}
+	changed := b.String() != *seen
+	*seen = b.String()
+	return changed
+}
+
+// cycler runs cycles; it belongs to one goroutine. What it shares with others
+// is in the lineup, under its lock.
+type cycler struct {
+	*Service
+	l        *lineup
+	confAt   time.Time
+	counted  time.Time // when the open runs were last read
+	wakeAt   int64     // when something comes due by itself
+	anything bool      // something waits
+	nearHeld bool
+}
+
+func (c *cycler) idle() bool { return c.l != nil && !c.anything }
+
+// due reports whether time alone lets a cycle do more.
+func (c *cycler) due() bool {
+	return c.l == nil || c.nearHeld || db.Micros(c.db.Now()) >= c.wakeAt
+}
+
+// configure makes the lineup, or has it follow changed settings.
+func (c *cycler) configure(ctx context.Context) error {
+	if c.l != nil && time.Since(c.confAt) < settingsFresh {
+		return nil
+	}
+	n, err := c.generation(ctx)
+	if err != nil {
+		return fmt.Errorf("read the settings of the queue: %w", err)
+	}
+	if c.l != nil && n == c.l.conf.generation {
+		c.confAt = time.Now()
+		return nil
+	}
+	conf, err := c.settings(ctx)
+	if err != nil {
+		return fmt.Errorf("read the settings of the queue: %w", err)
+	}
+	c.confAt = time.Now()
+	if c.l == nil {
+		if c.l, err = newLineup(conf); err != nil {
+			return err
+		}
+		c.counted = time.Time{}
+		c.setLine(c.l)
+		return nil
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.conf = conf
+	return c.l.q.Configure(conf.config())
+}
+
+// update brings the lineup up to date with what was put into the queue since
+// the last time or, if full, with all that waits: of that, only what it does
+// not know is read whole.
+func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool) error {
+	fresh := len(c.l.jobs) == 0
+	since := c.l.cursor
+	if c.db.Engine() == db.Postgres {
+		since = max(0, c.l.cursor-overlap)
+	}
+	if full || fresh {
+		since = 0
+	}
+	var near []string
+	for id, w := range c.l.jobs { // few: they are looked at only while some wait for others
+		if !c.nearHeld {
+			break
+		}
+		if w.near {
+			near = append(near, id)
+		}
+	}
+	slices.Sort(near)
+	listed := map[string]bool{}
+	items, err := c.src.Waiting(ctx, since, func(id string, at int64) bool {
+		if full {
+			listed[id] = true
+		}
+		old := c.l.jobs[id]
+		return old != nil && old.since == at
+	}, near)
+	if err != nil {
+		return fmt.Errorf("read the queue: %w", err)
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if err := c.l.places(snap); err != nil {
+		return err
+	}
+	if full {
+		for id := range c.l.jobs {
+			if !listed[id] {
+				c.l.drop(id)
+			}
+		}
+		for _, e := range c.l.works { // a specification may be back
+			if !e.queued && e.AllocationID == "" && c.l.measure(e, snap) && c.l.q.Put(e.queueWork()) == nil {
+				e.queued = true
+			}
+		}
+	}
+	for i := range items {
+		if err := c.l.put(&items[i], snap); err != nil {
+			return err
+		}
+	}
+	c.nearHeld = false
+	for _, id := range near {
+		w := c.l.jobs[id]
+		c.nearHeld = c.nearHeld || w != nil && w.near
+	}
+	for i := range items {
+		w := c.l.jobs[items[i].Work.ID]
+		c.nearHeld = c.nearHeld || w != nil && w.near
+	}
+	return nil
+}
+
+// count makes the lineup count what runs: at the start, now and then, and
+// where limits hold and another process may have recorded ends.
+func (c *cycler) count(ctx context.Context, full bool) error {
+	if !full && !c.counted.IsZero() && (c.db.Engine() != db.Postgres || len(c.l.conf.queues) == 0 || time.Since(c.counted) < settingsFresh) {
+		return nil
+	}
+	c.l.mu.Lock()
+	c.l.ends = map[string]bool{}
+	c.l.mu.Unlock()
+	open, err := c.src.Running(ctx)
+	if err != nil {
+		return fmt.Errorf("read what runs: %w", err)
+	}
+	c.counted = time.Now()
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.l.reconcile(open, db.Micros(c.db.Now()))
+}
+
+// cycle looks for new work and places what fits. It reports whether another
+// cycle may place more at once.
+func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
+	if err := c.configure(ctx); err != nil {
+		return false, err
+	}
+	snap, err := c.reg.Snapshot(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read the centers: %w", err)
+	}
+	if err := c.count(ctx, full); err != nil {
+		return false, err
+	}
+	if err := c.update(ctx, snap, full); err != nil {
+		return false, err
+	}
+	c.waiting.Set(float64(len(c.l.jobs)))
+	c.l.mu.Lock()
+	picked := c.l.pick()
+	c.l.mu.Unlock()
+	c.anything = len(c.l.jobs) > 0
+	if len(picked) == 0 {
+		return false, nil
+	}
+	start := time.Now()
+	if snap, err = c.reg.Snapshot(ctx); err != nil {
+		return false, fmt.Errorf("read the centers: %w", err)
+	}
+	set, err := c.policySet(ctx)
+	if err != nil {
+		return false, err
+	}
+	works, items, entries := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked)), make(map[string]*entry, len(picked))
+	for _, e := range picked {
+		if w, ok := fillWork(e, snap); ok {
+			works, items, entries[e.id] = append(works, w), append(items, &e.Item), e
+		}
+	}
+	d := &driver{lineup: c.l, now: db.Micros(c.db.Now()), entries: entries, snap: snap, dropped: map[replica]bool{}}
+	res, err := c.planLive(ctx, d, works, items, set)
+	if err != nil {
+		return false, err
+	}
+	c.wakeAt = d.wake
+	if len(res.Placements) > 0 {
+		taken, err := c.commit(ctx, snap, res, entries)
+		if err != nil {
+			return false, err
+		}
+		if err := c.settle(res.Placements, taken, entries, snap); err != nil {
+			return false, err
+		}
+		c.placed.Add(float64(len(taken)))
+		c.cycles.Observe(time.Since(start).Seconds())
+		c.Service.count(figures{replicas: int64(len(taken)), busy: time.Since(start)})
+	}
+	c.anything = len(c.l.jobs) > 0
+	if err := c.preempt(ctx, d); err != nil {
+		return false, err
+	}
+	return c.anything && (len(res.Placements) > 0 || d.missed), nil
+}
+
+// planLive plans as the queue says. The plan's own goroutine is the only one
+// that asks the queue meanwhile.
+func (c *cycler) planLive(ctx context.Context, d *driver, works []place.Work, items []*Item, set *place.Set) (*planned, error) {
+	res, err := c.planWith(ctx, d.snap, works, items, set, func(o *place.Options) func() {
+		c.l.mu.Lock()
+		d.round = c.l.q.Round(d.now)
+		o.Order, o.Placed, o.Hold = d.order, d.placed, d.hold
+		return func() {
+			d.wake = c.l.q.Wake()
+			c.l.mu.Unlock()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	if len(d.dropped) > 0 {
+		res.Placements = slices.DeleteFunc(res.Placements, func(p place.Placement) bool { return d.dropped[replica{p.Work, p.Task, p.Replica}] })
+	}
+	return res, nil
+}
+
+// replica names one of a work.
+type replica struct {
+	work, task string
+	index      int
+}
+
+// driver has the engine place what the queue offers.
+type driver struct {
+	*lineup
+	now     int64
+	snap    *registry.Snapshot
+	entries map[string]*entry
+	round   *queue.Round
+	offer   queue.Offer
+	shadow  queue.Shadow
+	dropped map[replica]bool // placed beyond a limit; they go on waiting
+	refused []*entry         // for lack of room, in the order of the queue
+	missed  bool             // the queue wants one that the cycle does not look at
+	wake    int64
+	err     error
+}
+
+func (d *driver) order(works []*place.Work) place.Turn {
+	index := make(map[string]int, len(works))
+	for i, w := range works {
+		index[w.ID] = i
+	}
+	return func(place.Amounts) (int, bool) {
+		if d.err != nil {
+			return 0, false
+		}
+		o, ok := d.round.Next()
+		if !ok {
+			return 0, false
+		}
+		i, in := index[o.ID]
+		if !in {
+			if e := d.works[o.ID]; e != nil && d.entries[o.ID] == nil && specified(e, d.snap) {
+				d.wants[o.ID], d.missed = true, true
+				return 0, false
+			}
+			d.q.Remove(o.ID) // its specification is gone; the next reload looks again
+			if e := d.works[o.ID]; e != nil {
+				e.queued = false
+			}
+			d.missed = true
+			return 0, false
+		}
+		delete(d.wants, o.ID)
+		d.offer = o
+		return i, true
+	}
+}
+
+func specified(e *entry, snap *registry.Snapshot) bool {
+	return !slices.ContainsFunc(e.Work.Tasks, func(t place.Task) bool { return snap.Specs[t.Spec] == nil })
+}
+
+// placed tells the queue what came of its offer.
+func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced) {
+	d.shadow = queue.Shadow{At: queue.Never}
+	e := d.entries[w.ID]
+	if e == nil || e.AllocationID != "" || d.err != nil {
+		return
+	}
+	if len(ps) == 0 {
+		why := "there is no room"
+		if len(us) > 0 {
+			why = us[0].Reason
+		}
+		d.refused = append(d.refused, e)
+		d.round.Refuse(why, func(qw *queue.Work) (queue.Shadow, bool) {
+			sh, ok := d.q.Shadow(qw.ID, d.feasible(e))
+			if ok {
+				d.shadow = sh
+			}
+			return sh, ok
+		})
+		return
+	}
+	for _, p := range ps[min(len(ps), d.offer.Most):] {
+		d.dropped[replica{p.Work, p.Task, p.Replica}] = true
+	}
+	ps = ps[:min(len(ps), d.offer.Most)]
+	d.err = d.round.Start(holdsOf(ps, e, d.snap))
+}
+
+func holdsOf(ps []place.Placement, e *entry, snap *registry.Snapshot) []queue.Hold {
+	var holds []queue.Hold
+	for _, p := range ps {
+		i := slices.IndexFunc(holds, func(h queue.Hold) bool { return h.Place == p.Candidate })
+		if i < 0 {
+			holds = append(holds, queue.Hold{Place: p.Candidate})
+			i = len(holds) - 1
+		}
+		holds[i].Members++
+		if len(e.Work.Tasks) > 1 { // members differ
+			if holds[i].Amounts == nil {
+				holds[i].Amounts = queue.Amounts{}
+			}
+			for _, t := range e.Work.Tasks {
+				if t.ID == p.Task {
+					for name, n := range snap.Specs[t.Spec].Quantity {
+						holds[i].Amounts[name] += n
+					}
+				}
+			}
+		}
+	}
+	return holds
+}
+
+// hold keeps room for work that got a reservation from those that come after
+// it in this cycle.
+func (d *driver) hold(w *place.Work, _ []*place.Site) []place.Hold {
+	e := d.entries[w.ID]
+	if e == nil || len(d.shadow.Holds) == 0 || d.conf.config().Backfill != queue.BackfillReserve {
+		return nil
+	}
+	starts := int64(0)
+	switch {
+	case d.shadow.At != queue.Never:
+		starts = max(0, d.shadow.At-d.now) / 1e6
+	case d.now-e.Work.Arrival < blockAfter.Microseconds():
+		return nil
+	}
+	var out []place.Hold
+	for _, h := range d.shadow.Holds {
+		amounts := place.Amounts{}
+		for name, n := range e.amounts {
+			amounts[name] = n * int64(h.Members)
+		}
+		out = append(out, place.Hold{Work: w.ID, Candidate: h.Place, Amounts: amounts, StartsIn: starts})
+	}
+	return out
+}
+
+// feasible are the centers that could run a work if they had room, as far as
+// that is quickly told; nil: any.
+func (d *driver) feasible(e *entry) []string {
+	out := []string{}
+	for _, c := range d.snap.Centers {
+		ok := !c.Drained
+		for i := range e.Work.Tasks {
+			t := &e.Work.Tasks[i]
+			_, offered := c.Offers[t.Spec]
+			ok = ok && offered && (t.Pinned == nil || slices.Contains(t.Pinned, c.ID)) && (t.Regions == nil || slices.Contains(t.Regions, c.Region)) && c.SecurityGrade >= t.MinGrade &&
+				(!t.MaxPrice.Known || int64(c.Offers[t.Spec]) <= t.MaxPrice.Value)
+		}
+		if ok {
+			out = append(out, c.ID)
+		}
+	}
+	return out
+}
+
+// settle brings the lineup up to date with what was committed.
+func (c *cycler) settle(placements []place.Placement, taken []Placement, entries map[string]*entry, snap *registry.Snapshot) error {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	now := db.Micros(c.db.Now())
+	moved := map[string][]place.Placement{}
+	var order []string
+	for _, p := range placements {
+		if moved[p.Work] == nil {
+			order = append(order, p.Work)
+		}
+		moved[p.Work] = append(moved[p.Work], p)
+	}
+	for _, id := range order {
+		e := entries[id]
+		if e.queued { // it is one per run from now on
+			c.l.q.Ended(id, now)
+		}
+		e.queued = false
+		w := c.l.jobs[e.Work.ID]
+		c.l.dropWork(id)
+		left := rest(e.Work, moved[id])
+		if w != nil {
+			w.works = slices.DeleteFunc(w.works, func(x string) bool { return x == id })
+		}
+		if len(left.Tasks) > 0 && w != nil {
+			more := &entry{Item: e.Item, id: id}
+			more.Work = left
+			if err := c.l.add(more, snap); err != nil {
+				return err
+			}
+			w.works = append(w.works, id)
+		}
+		if w != nil && len(w.works) == 0 && len(w.item.Held) == 0 {
+			delete(c.l.jobs, e.Work.ID)
+		}
+	}
+	rs := make([]Running, 0, len(taken))
+	for _, p := range taken {
+		e := entries[p.work]
+		rs = append(rs, Running{AttemptID: p.AttemptID, JobID: p.JobID, Tenant: e.Work.Tenant, Center: p.Center, Task: p.Task, Gang: e.Work.Gang, Resources: p.Resources,
+			Priority: e.Work.Priority, Since: now, RunSeconds: e.RunSeconds, GraceSeconds: e.GraceSeconds, Keep: e.NoPreemption, AllocationID: p.AllocationID})
+	}
+	return c.l.begin(rs)
+}
+
+// preempt takes runs back for work that was refused, where the settings allow
+// it. A center that is not heard of just now may be back at once: as long as
+// the work could run there, nothing is taken back for it.
+func (c *cycler) preempt(ctx context.Context, d *driver) error {
+	if !c.l.conf.PreemptPriority && !c.l.conf.PreemptReclaim {
+		return nil
+	}
+	n := 0
+	for _, e := range d.refused {
+		if n == preemptWorks {
+			return nil
+		}
+		ids, why := c.victims(d, e)
+		if len(ids) == 0 {
+			continue
+		}
+		n++
+		got, err := c.src.Preempt(ctx, ids, why)
+		if err != nil {
+			return fmt.Errorf("take runs back for %s: %w", e.Work.ID, err)
+		}
+		c.log.Info("runs preempted", "job_id", e.Work.ID, "runs", got, "why", why)
+	}
+	return nil
+}
+
+// victims returns the runs to take back for a work, none if there is no need
+// or no right to.
+func (c *cycler) victims(d *driver, e *entry) (attempts []string, why string) {
+	places := d.feasible(e)
+	for _, id := range places {
+		if k := centerOf(d.snap, id); k.Status != registry.Available && d.snap.At.Sub(k.LastSeen) < lostAfter {
+			return nil, ""
+		}
+	}
+	places = slices.DeleteFunc(places, func(id string) bool { return centerOf(d.snap, id).Status != registry.Available })
+	if len(places) == 0 {
+		return nil, ""
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if d.now < c.l.asked[e.id] {
+		return nil, ""
+	}
+	p, ok := c.l.q.Victims(e.id, d.now, queue.VictimsOptions{Places: places, Spread: e.members > 1})
+	if !ok {
+		return nil, ""
+	}
+	gone, grace := map[string]bool{}, int64(0)
+	claims := map[queue.Claim]bool{}
+	for _, v := range p.Victims {
+		if v.Why == queue.ClaimPriority && !c.l.conf.PreemptPriority || v.Why == queue.ClaimGuarantee && !c.l.conf.PreemptReclaim || v.Shrink {
+			return nil, ""
+		}
+		gone[v.ID], grace, claims[v.Why] = true, max(grace, v.Grace), true
+	}
+	for id, r := range c.l.runs {
+		if gone[r.id] {
+			attempts = append(attempts, id)
+		}
+	}
+	slices.Sort(attempts)
+	c.l.asked[e.id] = d.now + grace + preemptAgain.Microseconds()
+	for id := range gone {
+		c.l.q.Expect(id, d.now+grace)
+	}
+	why = fmt.Sprintf("preempted for job %s of tenant %s", e.Work.ID, e.Work.Tenant)
+	if claims[queue.ClaimGuarantee] {
+		why += ", which is below what is guaranteed to it"
+	} else {
+		why += fmt.Sprintf(", which has priority %d", e.Work.Priority)
+	}
+	return attempts, why
+}
+
+// lostAfter is how long a center is not heard of until work that could run
+// there is served by taking runs back elsewhere.
+const lostAfter = 5 * time.Minute
+
+// rest is what of a work still waits after placements.
+func rest(w place.Work, ps []place.Placement) place.Work {
+	placed := map[string]map[int]bool{}
+	counts := map[string]int{}
+	for c, n := range w.Placed {
+		counts[c] = n
+	}
+	for _, p := range ps {
+		if placed[p.Task] == nil {
+			placed[p.Task] = map[int]bool{}
+		}
+		placed[p.Task][p.Replica] = true
+		counts[p.Candidate]++
+	}
+	w.Placed = counts
+	var tasks []place.Task
+	for _, t := range w.Tasks {
+		var left []int
+		for _, i := range t.Indices {
+			if !placed[t.ID][i] {
+				left = append(left, i)
+			}
+		}
+		if t.Indices, t.Replicas = left, len(left); len(left) > 0 {
+			tasks = append(tasks, t)
+		}
+	}
+	w.Tasks = tasks
+	return w
+}
