@@ -17,7 +17,7 @@ import (
 
 func centerCommand(c *cli) *cobra.Command {
 	return group("center", groupNetwork, "Computing centers: how full, in or out of use, joining",
-		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), isolateCommand(c, false), restoreCommand(c, false), reclaimCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerDeleteCommand(c))
+		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), isolateCommand(c, false), restoreCommand(c, false), reclaimCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerAccountCommand(c), centerDeleteCommand(c))
 }
 
 func centerListCommand(c *cli) *cobra.Command {

@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 )
 
 // api is a server as this program calls it.
@@ -39,6 +40,7 @@ type api struct {
 	alarms    alarmsv1connect.AlarmServiceClient
 	routing   routingv1connect.RoutingServiceClient
 	topology  topologyv1connect.TopologyServiceClient
+	volumes   volumesv1connect.VolumeServiceClient
 
 	measurement measurementv1connect.MeasurementServiceClient
 	access      accessv1connect.AccessServiceClient
@@ -83,6 +85,7 @@ func (c *cli) api() (*api, error) {
 		alarms:    alarmsv1connect.NewAlarmServiceClient(hc, t.server, opts),
 		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
 		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
+		volumes:   volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),
 
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
 		access:      accessv1connect.NewAccessServiceClient(hc, t.server, opts),

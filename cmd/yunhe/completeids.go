@@ -13,6 +13,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
+	volumesv1 "yunhe.dev/yunhe/gen/yunhe/volumes/v1"
 )
 
 const (
@@ -55,6 +56,13 @@ var completions = map[string]completes{
 	"job submit":          {flags: map[string]lister{"center": centerIDs, "image": imageIDs, "spec": specIDs}},
 	"usage list":          {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
 	"usage export":        {flags: map[string]lister{"center": centerIDs, "job": allJobs, "tenant": tenantIDs, "user": userIDs}},
+	"volume create":       {flags: map[string]lister{"center": centerIDs}},
+	"volume list":         {flags: map[string]lister{"center": centerIDs}},
+	"volume show":         {args: []lister{volumeNames}, once: true},
+	"volume grow":         {args: []lister{volumeNames}, once: true},
+	"volume delete":       {args: []lister{volumeNames}},
+	"center account list": {args: []lister{centerIDs}, once: true},
+	"center account set":  {args: []lister{centerIDs, tenantIDs}, once: true},
 	"center show":         {args: []lister{centerIDs}, once: true},
 	"center drain":        {args: []lister{centerIDs}},
 	"center undrain":      {args: []lister{centerIDs}},
@@ -215,6 +223,11 @@ func specIDs(ctx context.Context, a *api) ([]offer, error) {
 func imageIDs(ctx context.Context, a *api) ([]offer, error) {
 	res, err := a.registry.ListImages(ctx, &registryv1.ListImagesRequest{PageSize: completeMost})
 	return offersOf(res.GetImages(), err, func(m *registryv1.Image) offer { return offer{m.GetImageId(), m.GetName()} })
+}
+
+func volumeNames(ctx context.Context, a *api) ([]offer, error) {
+	res, err := a.volumes.ListVolumes(ctx, &volumesv1.ListVolumesRequest{PageSize: completeMost})
+	return offersOf(res.GetVolumes(), err, func(v *volumesv1.Volume) offer { return offer{v.GetName(), v.GetAiCenterId()} })
 }
 
 func gatewayIDs(ctx context.Context, a *api) ([]offer, error) {

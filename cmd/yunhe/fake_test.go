@@ -31,6 +31,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 )
 
 // fakeNow is the time of every test.
@@ -114,6 +115,7 @@ func (s *fakeServer) start() {
 	mux.Handle(meteringv1connect.NewMeteringServiceHandler(s.api, auth))
 	mux.Handle(identityv1connect.NewIdentityServiceHandler(s.api, auth))
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
+	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})

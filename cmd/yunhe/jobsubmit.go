@@ -28,6 +28,7 @@ type submission struct {
 	where                      string
 	replicas                   int32
 	env, files, centers        []string
+	volumes                    []string
 	timeout                    time.Duration
 	priority                   int32
 	network                    bool
@@ -70,6 +71,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.StringArrayVar(&s.env, "env", nil, "environment variable NAME=VALUE (repeatable)")
 	f.StringArrayVar(&s.files, "add-file", nil, "file to put into the working directory, LOCAL[:PATH] (repeatable)")
 	f.StringArrayVar(&s.centers, "center", nil, "run at this center only (repeatable)")
+	f.StringArrayVar(&s.volumes, "volume", nil, "volume the command finds, VOLUME:PATH[:ro] (repeatable)")
 	f.StringVar(&s.where, "where", "", `run only at centers for which this is true, such as 'tags["green"] == "true"'`)
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
@@ -78,7 +80,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "center", "timeout", "priority", "network"}
+var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "timeout", "priority", "network"}
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -238,6 +240,13 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 			return nil, err
 		}
 		task.Files = append(task.Files, file)
+	}
+	for _, v := range s.volumes {
+		m, err := mountFlag(v)
+		if err != nil {
+			return nil, err
+		}
+		task.Volumes = append(task.Volumes, m)
 	}
 	if len(s.centers) > 0 || s.where != "" {
 		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}

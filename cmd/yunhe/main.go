@@ -29,6 +29,7 @@ func commands(c *cli) []*cobra.Command {
 		natsConfigCommand(c),
 		driverCommand(c),
 		jobCommand(c),
+		volumeCommand(c),
 		usageCommand(c),
 		centerCommand(c),
 		nodeCommand(c),

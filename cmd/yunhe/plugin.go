@@ -21,7 +21,7 @@ import (
 
 func pluginCommand(c *cli) *cobra.Command {
 	return group("plugin", groupNetwork, "Plug-ins that reach centers of other kinds, and their instances",
-		pluginListCommand(c), pluginDescribeCommand(c), pluginConnectCommand(c), pluginConfigureCommand(c), pluginEnableCommand(c, true), pluginEnableCommand(c, false),
+		pluginListCommand(c), pluginDescribeCommand(c), pluginConnectCommand(c), pluginConfigCommand(c), pluginConfigureCommand(c), pluginEnableCommand(c, true), pluginEnableCommand(c, false),
 		pluginDisconnectCommand(c), pluginRestartCommand(c), pluginRegisterCommand(c), pluginRemoveCommand(c))
 }
 
@@ -114,9 +114,9 @@ func (c *cli) showPlugin(w io.Writer, color bool, p *adaptersv1.Plugin) error {
 		return err
 	}
 	if len(p.GetList()) > 0 {
-		t := text.NewTable("CENTER", "STATE", "SINCE", "VERSION", "ENDPOINT", "MESSAGE")
+		t := text.NewTable("CENTER", "STATE", "SINCE", "VERSION", "ORIGIN", "ENDPOINT", "MESSAGE")
 		for _, in := range p.GetList() {
-			t.Row(orDash(in.GetAiCenterId()), instanceState(in.GetState()), c.ago(in.GetChangedAt()), orDash(in.GetVersion()), orDash(in.GetEndpoint()), in.GetMessage())
+			t.Row(orDash(in.GetAiCenterId()), instanceState(in.GetState()), c.ago(in.GetChangedAt()), orDash(in.GetVersion()), instanceOrigin(in), orDash(in.GetEndpoint()), in.GetMessage())
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
@@ -275,23 +275,78 @@ hold says ` + "`yunhe plugin describe PLUGIN`" + `. The configuration is kept se
 }
 
 func pluginConfigureCommand(c *cli) *cobra.Command {
-	var config string
+	var config, patch string
 	cmd := &cobra.Command{
 		Use: "configure PLUGIN CENTER", Short: "Change the configuration of an instance; jobs run on",
-		Args: takes(2, 2, "the name of a plug-in and the ID of a center"),
+		Long: `Changes the configuration of an instance, as a whole (--config) or in part
+(--patch: a JSON merge patch, in which null takes a value away and what is not
+named stays). "(secret)" as a value keeps the secret that was there, so that what
+` + "`yunhe plugin config`" + ` shows can be edited and sent back.`,
+		Example: "  yunhe plugin configure kubernetes west --patch patch.yaml\n  echo 'requests_per_second: 50' | yunhe plugin configure kubernetes west --patch -",
+		Args:    takes(2, 2, "the name of a plug-in and the ID of a center"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if config == "" {
-				return usagef("want a file with the whole configuration: --config FILE")
+			if (config == "") == (patch == "") {
+				return usagef("want a file with the whole configuration, --config FILE, or with a part of it, --patch FILE")
 			}
-			text, err := c.configFlag(config)
+			text, err := c.configFlag(config + patch)
 			if err != nil {
 				return err
 			}
-			return c.updateInstance(cmd, args, &adaptersv1.UpdateInstanceRequest{Config: &text})
+			req := &adaptersv1.UpdateInstanceRequest{Config: &text}
+			if patch != "" {
+				req = &adaptersv1.UpdateInstanceRequest{ConfigPatch: &text}
+			}
+			return c.updateInstance(cmd, args, req)
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "file of the configuration (YAML or JSON), - for standard input")
+	cmd.Flags().StringVar(&config, "config", "", "file of the whole configuration (YAML or JSON), - for standard input")
+	cmd.Flags().StringVar(&patch, "patch", "", "file of the part that changes (YAML or JSON), - for standard input")
 	return cmd
+}
+
+func pluginConfigCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "config PLUGIN CENTER", Short: "Print the configuration of an instance, secrets hidden",
+		Args: takes(2, 2, "the name of a plug-in and the ID of a center"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			in, err := a.adapters.GetInstance(cmd.Context(), &adaptersv1.GetInstanceRequest{Plugin: args[0], AiCenterId: args[1]})
+			if err != nil {
+				return err
+			}
+			return c.print(result{msg: in, names: []string{in.GetAiCenterId()}, print: func(w io.Writer, _ bool) error {
+				if in.GetConfig() == "" {
+					c.note("its configuration is not kept here: it comes from %s", instanceOrigin(in))
+					return nil
+				}
+				var value map[string]any
+				if err := json.Unmarshal([]byte(in.GetConfig()), &value); err != nil {
+					return fmt.Errorf("configuration of the instance: %w", err)
+				}
+				e := yaml.NewEncoder(w)
+				e.SetIndent(2)
+				return cmp.Or(e.Encode(value), e.Close())
+			}})
+		},
+	}
+}
+
+// instanceOrigin says where an instance comes from.
+func instanceOrigin(in *adaptersv1.Instance) string {
+	switch in.GetOrigin() {
+	case adaptersv1.InstanceOrigin_INSTANCE_ORIGIN_API:
+		return "made here"
+	case adaptersv1.InstanceOrigin_INSTANCE_ORIGIN_CONFIGURATION:
+		return "the configuration file"
+	case adaptersv1.InstanceOrigin_INSTANCE_ORIGIN_ADDRESS:
+		return "a registered address"
+	case adaptersv1.InstanceOrigin_INSTANCE_ORIGIN_JOINED:
+		return "a gateway that joined"
+	}
+	return "-"
 }
 
 func pluginEnableCommand(c *cli, enable bool) *cobra.Command {

@@ -117,6 +117,12 @@ func (p *platform) example(m method) object {
 	case "ListJobs":
 		o["states"] = []any{"STATE_QUEUED"}
 	}
+	switch m.name() {
+	case "GetInstance", "UpdateInstance":
+		put(o, object{"plugin": "gateway", "config": "{}", "config_patch": ""})
+	case "CreateVolume", "GetVolume", "GrowVolume", "DeleteVolume":
+		put(o, object{"name": "data", "volume": "data", "bytes": 1 << 20})
+	}
 	switch m.desc.Parent().FullName() {
 	case "yunhe.measurement.v1.MeasurementService":
 		put(o, object{"node": "", "run_id": "mrn_1", "ai_center_ids": []any{"c1", "c2"}, "settings": object{"policy": 1, "on_join": false, "every_days": 0, "version": 1,
