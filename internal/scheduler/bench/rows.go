@@ -65,7 +65,7 @@ func items(parts int) []item {
 		{Row: Row{Name: "ten-times", Work: "time of a decision against that on a tenth of the nodes", Candidates: 10_000 / parts, Jobs: 200_000 / parts, Goal: "ratio at most 1.3"},
 			ratio: 1.3, run: tenTimes},
 		{Row: Row{Name: "million", Work: "1 M jobs waiting, 1,000 come and 1,000 end each second", Candidates: 10_000 / parts, Jobs: 1_000_000 / parts,
-			Goal: "p99 under 20 ms, under 1,536 MiB"}, p99: 20, mib: 1536, run: million},
+			Goal: "p99 under 20 ms, under 1,536 MiB"}, p99: 20, mib: 1536, again: 2, run: million},
 	}
 }
 

@@ -52,7 +52,7 @@ type step struct {
 // room in which it fits, lower being better, and says which cards are as good
 // as each other for a part.
 type rater interface {
-	rate(r *room, s *shape, k *kind) (cost float64, at cards)
+	rate(r *room, s *need, k *kind) (cost float64, at cards)
 }
 
 // Placement is where a task went.
@@ -246,7 +246,7 @@ func (c *Cluster) preferred(a *Ask, allowed func(int) bool) (node int32, at card
 
 // take gives the task its place; at are cards of the sorted room.
 func (c *Cluster) take(a *Ask, node int32, at cards) Placement {
-	r, s := &c.rooms[node], &a.shape
+	r, s := &c.rooms[node], &a.shape.need
 	c.undo = append(c.undo, step{node, *r, a.group})
 	p := Placement{Node: int(node)}
 	if s.cards > 0 {
@@ -276,7 +276,7 @@ func (c *Cluster) take(a *Ask, node int32, at cards) Placement {
 
 // choose is the first card in the node's own order that has as much free as one
 // of those that are as good as each other; the random policy casts the dice.
-func (c *Cluster) choose(r *room, s *shape, sorted *room, at cards) int {
+func (c *Cluster) choose(r *room, s *need, sorted *room, at cards) int {
 	n, card := 0, -1
 	for i := range int(r.cards) {
 		if r.free[i] < s.share {

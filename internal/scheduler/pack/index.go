@@ -318,8 +318,8 @@ func (c *Cluster) update(r *row, slot int32) {
 func (c *Cluster) rate(r *row, x *cell, slot int32) {
 	s := &c.states[slot]
 	x.gen, x.in, x.cost, x.at = c.gens[slot], r.kinds[s.kind], math.Inf(1), 0
-	if x.in >= 0 && s.holds(&r.shape) {
-		x.cost, x.at = c.policy.rate(&s.room, &r.shape, &c.kinds[s.kind])
+	if x.in >= 0 && s.holds(&r.shape.need) {
+		x.cost, x.at = c.policy.rate(&s.room, &r.shape.need, &c.kinds[s.kind])
 	}
 }
 

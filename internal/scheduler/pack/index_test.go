@@ -111,10 +111,10 @@ func (x *plain) place(t Task, within, value string) (Placement, bool) {
 				if v, ok := x.c.nodes[i].Labels[within]; within != "" && (!ok || v != value) {
 					continue
 				}
-				if x.drained[i] || !x.usable(&t, i) || !x.rooms[i].fits(&s) || x.rooms[i].memory < s.memory || !x.meets(&t, i, soft) {
+				if x.drained[i] || !x.usable(&t, i) || !x.rooms[i].fits(&s.need) || x.rooms[i].memory < s.memory || !x.meets(&t, i, soft) {
 					continue
 				}
-				if c, a := x.c.policy.rate(&sorted, &s, &x.c.kinds[x.c.kindOf[i]]); c < cost || c == cost && i < node {
+				if c, a := x.c.policy.rate(&sorted, &s.need, &x.c.kinds[x.c.kindOf[i]]); c < cost || c == cost && i < node {
 					node, cost, at = i, c, a
 				}
 			}
@@ -140,7 +140,7 @@ func (x *plain) place(t Task, within, value string) (Placement, bool) {
 			if len(p.Cards) > 0 {
 				card = p.Cards[0]
 			}
-			r.take(&s, card)
+			r.take(&s.need, card)
 			x.held = append(x.held, held{t, p})
 			return p, true
 		}
@@ -177,14 +177,14 @@ func (x *plain) gang(tasks []Task, within string) ([]Placement, bool) {
 		for i := range x.rooms {
 			v, ok := x.c.nodes[i].Labels[within]
 			full := x.excluded(&tasks[0], i)
-			if !ok || x.drained[i] || full || !x.usable(&tasks[0], i) || !x.rooms[i].fits(&s) || x.rooms[i].memory < s.memory {
+			if !ok || x.drained[i] || full || !x.usable(&tasks[0], i) || !x.rooms[i].fits(&s.need) || x.rooms[i].memory < s.memory {
 				continue
 			}
 			sorted := x.rooms[i].sorted()
 			if !x.c.ilks {
 				sorted.ilks = 0
 			}
-			cost, _ := x.c.policy.rate(&sorted, &s, &x.c.kinds[x.c.kindOf[i]])
+			cost, _ := x.c.policy.rate(&sorted, &s.need, &x.c.kinds[x.c.kindOf[i]])
 			if b, ok := best[v]; !ok || cost < b.cost {
 				best[v] = value{v, cost, i}
 			}

@@ -142,17 +142,23 @@ func Check(nodes []Node, tasks []Task) error {
 	return c.Err()
 }
 
-// shape is a task in the form it is compared in.
-type shape struct {
+// need is what a task asks for of a node, in few bytes: the policies go through
+// many of them.
+type need struct {
 	cpu, memory  int32
 	cards, share int16
-	models       string // names between bars; empty: all
-	labels       string // that it selects: pairs, quoted
-	over         string // labels whose values are told apart, quoted
+}
+
+// shape is a task in the form it is compared in.
+type shape struct {
+	need
+	models string // names between bars; empty: all
+	labels string // that it selects: pairs, quoted
+	over   string // labels whose values are told apart, quoted
 }
 
 func shapeOf(t *Task) shape {
-	s := shape{cpu: int32(t.CPU), memory: int32(t.Memory), cards: int16(t.Cards), share: int16(t.Share)}
+	s := shape{need: need{int32(t.CPU), int32(t.Memory), int16(t.Cards), int16(t.Share)}}
 	if len(t.Models) > 0 {
 		for _, m := range slices.Sorted(slices.Values(t.Models)) {
 			s.models += "|" + m
@@ -165,13 +171,13 @@ func shapeOf(t *Task) shape {
 	return s
 }
 
-func (s *shape) demand() int32 { return int32(s.cards) * int32(s.share) }
+func (s *need) demand() int32 { return int32(s.cards) * int32(s.share) }
 
 // partial reports whether it asks for a part of one card.
-func (s *shape) partial() bool { return s.cards == 1 && s.share < Whole }
+func (s *need) partial() bool { return s.cards == 1 && s.share < Whole }
 
 // ilk tells apart how many cards a task asks for, as a bit.
-func (s *shape) ilk() uint32 {
+func (s *need) ilk() uint32 {
 	if s.partial() {
 		return 1
 	}
@@ -197,7 +203,7 @@ func (r *room) left() int32 {
 }
 
 // fits reports whether a task fits, but for its memory and the model of the cards.
-func (r *room) fits(s *shape) bool {
+func (r *room) fits(s *need) bool {
 	if r.cpu < s.cpu {
 		return false
 	}
@@ -212,7 +218,7 @@ func (r *room) fits(s *shape) bool {
 
 // take gives a task its place: a part of the card named, or the first cards
 // that are wholly free.
-func (r *room) take(s *shape, card int) {
+func (r *room) take(s *need, card int) {
 	r.cpu -= s.cpu
 	r.memory -= s.memory
 	if s.cards > 0 {
@@ -231,25 +237,11 @@ func (r *room) take(s *shape, card int) {
 	}
 }
 
-// tightest is the fullest card that a part fits on.
-func (r *room) tightest(s *shape) int {
-	best := 0
-	if s.partial() {
-		best = -1
-		for i := range int(r.cards) {
-			if r.free[i] >= s.share && (best < 0 || r.free[i] < r.free[best]) {
-				best = i
-			}
-		}
-	}
-	return best
-}
-
 // cards are some of a node's cards, as bits.
 type cards uint16
 
 // tight is the fullest card that a part fits on, in a sorted room.
-func (r *room) tight(s *shape) cards {
+func (r *room) tight(s *need) cards {
 	if s.partial() {
 		for i := range int(r.cards) {
 			if r.free[i] >= s.share {
@@ -261,7 +253,7 @@ func (r *room) tight(s *shape) cards {
 }
 
 // holds is fits for a sorted room.
-func (r *room) holds(s *shape) bool {
+func (r *room) holds(s *need) bool {
 	return r.cpu >= s.cpu && r.memory >= s.memory && (s.cards == 0 || r.cards >= s.cards && r.free[r.cards-s.cards] >= s.share)
 }
 

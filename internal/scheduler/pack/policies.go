@@ -94,17 +94,17 @@ const (
 // waste is what is expected to be left of a node's cards.
 type waste struct {
 	memory
-	play [][rounds][]shape // by class of cards: what can use it
+	play [][rounds][]need // by class of cards: what can use it
 	// least that any task asks for, by class
-	least []shape
+	least []need
 	fine  *fragmentation
 }
 
 func newWaste(c *Cluster, likely []Task) *waste {
-	w := &waste{play: make([][rounds][]shape, len(c.models)), least: make([]shape, len(c.models)), fine: newFragmentation(c, likely)}
+	w := &waste{play: make([][rounds][]need, len(c.models)), least: make([]need, len(c.models)), fine: newFragmentation(c, likely)}
 	w.memory = memory{of: w.expected, by: map[room]float64{}}
 	for k := range w.least {
-		w.least[k] = shape{cpu: math.MaxInt32, memory: math.MaxInt32, share: Whole}
+		w.least[k] = need{cpu: math.MaxInt32, memory: math.MaxInt32, share: Whole}
 	}
 	var tasks []shape
 	for _, t := range likely {
@@ -118,7 +118,7 @@ func newWaste(c *Cluster, likely []Task) *waste {
 			s := tasks[dice.IntN(len(tasks))]
 			for k, usable := range c.usable(&s) {
 				if usable {
-					w.play[k][i] = append(w.play[k][i], s)
+					w.play[k][i] = append(w.play[k][i], s.need)
 					l := &w.least[k]
 					l.cpu, l.memory, l.share = min(l.cpu, s.cpu), min(l.memory, s.memory), min(l.share, s.share)
 				}
@@ -130,28 +130,48 @@ func newWaste(c *Cluster, likely []Task) *waste {
 
 func (w *waste) expected(r *room) float64 {
 	total := int32(0)
-	least := &w.least[r.class]
 	for i := range w.play[r.class] {
-		x := *r
-		left := x.left()
-		play := w.play[r.class][i]
-		for k := range play {
-			s := &play[k]
-			if s.demand() > left || x.memory < s.memory || !x.fits(s) {
-				continue
-			}
-			x.take(s, x.tightest(s))
-			left -= s.demand()
-			if left < int32(least.share) || x.cpu < least.cpu || x.memory < least.memory {
-				break
-			}
-		}
-		total += left
+		total += w.fill(*r, w.play[r.class][i])
 	}
 	return float64(total)/rounds + finer*w.fine.amount(r)
 }
 
-func (w *waste) rate(r *room, s *shape, _ *kind) (float64, cards) {
+// fill is what is left of a sorted room's cards after tasks have come to it. It
+// keeps the room sorted, so that the last card shows what fits no more.
+func (w *waste) fill(x room, play []need) int32 {
+	least, left, last := &w.least[x.class], x.left(), x.cards-1
+	for k := range play {
+		s := &play[k]
+		if x.cpu < s.cpu || x.memory < s.memory || x.free[last] < s.share {
+			continue
+		}
+		switch {
+		case s.cards == 1:
+			i := int16(0)
+			for x.free[i] < s.share {
+				i++
+			}
+			rest := x.free[i] - s.share
+			for ; i > 0 && x.free[i-1] > rest; i-- {
+				x.free[i] = x.free[i-1]
+			}
+			x.free[i] = rest
+		case s.cards > x.cards || x.free[x.cards-s.cards] < Whole:
+			continue
+		default: // the last cards are whole; they become the first
+			copy(x.free[s.cards:x.cards], x.free[:x.cards-s.cards])
+			clear(x.free[:s.cards])
+		}
+		x.cpu -= s.cpu
+		x.memory -= s.memory
+		if left -= s.demand(); x.free[last] < least.share || x.cpu < least.cpu || x.memory < least.memory {
+			break
+		}
+	}
+	return left
+}
+
+func (w *waste) rate(r *room, s *need, _ *kind) (float64, cards) {
 	const grain = 20 // of what is told apart, in thousandths of a card
 	before := w.value(*r)
 	cost, at := least(r, s, func(x *room) float64 { return w.value(*x) - before })
@@ -159,7 +179,7 @@ func (w *waste) rate(r *room, s *shape, _ *kind) (float64, cards) {
 }
 
 // least tries the cards that differ in what a part would leave.
-func least(r *room, s *shape, rate func(*room) float64) (cost float64, at cards) {
+func least(r *room, s *need, rate func(*room) float64) (cost float64, at cards) {
 	if !s.partial() {
 		x := *r
 		x.take(s, 0)
@@ -185,7 +205,7 @@ func least(r *room, s *shape, rate func(*room) float64) (cost float64, at cards)
 // fragmentation is what the likely tasks could not use of a node, on average.
 type fragmentation struct {
 	memory
-	tasks  []shape
+	tasks  []need
 	usable [][]bool
 	share  []float64
 }
@@ -200,7 +220,7 @@ func newFragmentation(c *Cluster, likely []Task) *fragmentation {
 	var kinds []shape
 	for _, t := range likely {
 		s := shapeOf(&t)
-		s.memory = 0
+		s.memory, s.labels = 0, ""
 		if count[s] == 0 {
 			kinds = append(kinds, s)
 		}
@@ -213,7 +233,7 @@ func newFragmentation(c *Cluster, likely []Task) *fragmentation {
 			break
 		}
 		sum += count[s]
-		f.tasks, f.usable, f.share = append(f.tasks, s), append(f.usable, c.usable(&s)), append(f.share, float64(count[s]))
+		f.tasks, f.usable, f.share = append(f.tasks, s.need), append(f.usable, c.usable(&s)), append(f.share, float64(count[s]))
 	}
 	for i := range f.share {
 		f.share[i] /= float64(sum)
@@ -238,7 +258,7 @@ func (f *fragmentation) amount(r *room) float64 {
 	return total
 }
 
-func (f *fragmentation) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (f *fragmentation) rate(r *room, s *need, _ *kind) (float64, cards) {
 	plain := *r
 	plain.memory = 0
 	before := f.value(plain)
@@ -251,7 +271,7 @@ func (f *fragmentation) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // bestFit leaves the least.
 type bestFit struct{}
 
-func (bestFit) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (bestFit) rate(r *room, s *need, _ *kind) (float64, cards) {
 	rest := float64(r.cpu-s.cpu)/largeCPU/2 + float64(r.left()-s.demand())/largeCards/2
 	return -math.Trunc(100 * (1 - rest)), r.tight(s)
 }
@@ -259,7 +279,7 @@ func (bestFit) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // dotProduct takes the node whose free amounts point least the way of the task.
 type dotProduct struct{}
 
-func (dotProduct) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (dotProduct) rate(r *room, s *need, _ *kind) (float64, cards) {
 	dot := float64(r.cpu)/largeCPU*float64(s.cpu)/largeCPU + float64(r.left())/largeCards*float64(s.demand())/largeCards
 	return -math.Trunc(100 * (1 - dot/2)), r.tight(s)
 }
@@ -267,7 +287,7 @@ func (dotProduct) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // packing prefers cards in use, then free cards of nodes in use.
 type packing struct{}
 
-func (packing) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (packing) rate(r *room, s *need, _ *kind) (float64, cards) {
 	at := r.tight(s)
 	if s.cards == 0 {
 		return 0, at
@@ -301,7 +321,7 @@ func (packing) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // clustering keeps tasks that ask for the same number of cards together.
 type clustering struct{}
 
-func (clustering) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (clustering) rate(r *room, s *need, _ *kind) (float64, cards) {
 	at := r.tight(s)
 	if s.cards == 0 {
 		return 0, at
@@ -322,7 +342,7 @@ func (clustering) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // chosen, not when it is rated.
 type random struct{}
 
-func (random) rate(r *room, s *shape, _ *kind) (float64, cards) {
+func (random) rate(r *room, s *need, _ *kind) (float64, cards) {
 	at := cards(1)
 	if s.partial() {
 		at = 0
@@ -338,7 +358,7 @@ func (random) rate(r *room, s *shape, _ *kind) (float64, cards) {
 // balanced takes the node whose fullest resource stays the least full.
 type balanced struct{}
 
-func (balanced) rate(r *room, s *shape, k *kind) (float64, cards) {
+func (balanced) rate(r *room, s *need, k *kind) (float64, cards) {
 	full := 0.0
 	for _, x := range [...][2]int32{{r.cpu - s.cpu, k.cpu}, {r.memory - s.memory, k.memory}, {r.left() - s.demand(), int32(r.cards) * Whole}} {
 		if x[1] > 0 {
