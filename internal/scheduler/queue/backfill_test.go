@@ -177,7 +177,6 @@ func TestReservationKept(t *testing.T) {
 			w.Amounts["cpu"] = rapid.Int64Range(0, 6).Draw(rt, "cpu")
 			w.Run = rapid.Int64Range(1, 30).Draw(rt, "run") * minute
 			w.OnePlace = rapid.Bool().Draw(rt, "one place")
-			w.Priority = rapid.Int64Range(0, 1).Draw(rt, "priority")
 			if w.Amounts["gpu"] <= 4 && len(capacity) > 1 {
 				w.Min = rapid.IntRange(1, 2*len(capacity)).Draw(rt, "gang")
 				w.OnePlace = w.OnePlace && w.Min <= 2

@@ -40,6 +40,10 @@ type span struct {
 	block    bool    // of a reservation whose time cannot be computed
 	held     []int64 // at the place, by works that still run at from
 	own      []int64 // the part of held that is the tenant's
+
+	asked   *entry // passes was asked for it last,
+	askedAt int64  // at this tick,
+	passed  bool   // with this answer
 }
 
 func (p *place) grow(to int) {
@@ -257,10 +261,46 @@ func (w *span) serves(e *entry) bool {
 	return false
 }
 
-// passes says whether w keeps nothing from e: it is there for it, or it has an
-// earlier turn than a work that only waits until there is room.
-func (w *span) passes(e *entry) bool {
-	return w.owner == e || w.block && e.state == reserved && e.turn < w.owner.turn || w.serves(e)
+// passes says whether w keeps nothing from e: it is there for it, or for a work
+// over which e goes first.
+func (w *span) passes(q *Queue, e *entry) bool {
+	if w.owner == e {
+		return true
+	}
+	if w.asked != e || w.askedAt != q.ticks {
+		w.asked, w.askedAt = e, q.ticks
+		w.passed = w.serves(e)
+		if o := w.owner; o != nil {
+			w.passed = w.block && e.state == reserved && e.turn < o.turn || q.overrides(e, o)
+		}
+	}
+	return w.passed
+}
+
+// overrides says whether e may take what is kept for o: it has a higher
+// priority, where that orders the two, or is within a guarantee and the other is
+// not. A lower share alone does not break a promise.
+func (q *Queue) overrides(e, o *entry) bool {
+	if q.cfg.Order == FirstCome || e.state == running {
+		return false
+	}
+	if q.cfg.Order == FairShare && e.leaf != o.leaf {
+		b := o.leaf
+		for b.parent != nil && !b.parent.has(e.leaf) {
+			b = b.parent
+		}
+		a := e.leaf
+		for a.parent != b.parent {
+			a = a.parent
+		}
+		if x, y := a.within(e.shape.ask, int64(e.shape.min)), b.within(o.shape.ask, int64(o.shape.min)); x != y {
+			return x
+		}
+		if !q.cfg.StrictClasses {
+			return false
+		}
+	}
+	return q.priority(e) > q.priority(o)
 }
 
 // withheld is what w keeps from e of a resource.
@@ -282,7 +322,7 @@ func (q *Queue) may(e *entry, p *place, up, from int64, held []int64) int64 {
 		if w.from >= end || up == 0 {
 			break
 		}
-		if w.to <= from || w.passes(e) {
+		if w.to <= from || w.passes(q, e) {
 			continue
 		}
 		if w.amounts == nil {
@@ -309,7 +349,7 @@ func (q *Queue) fit(e *entry, p *place, up, at int64, held []int64) int64 {
 			if w.from > at {
 				break
 			}
-			if w.to > at && w.amounts != nil && !w.passes(e) {
+			if w.to > at && w.amounts != nil && !w.passes(q, e) {
 				left -= w.withheld(t.r)
 			}
 		}

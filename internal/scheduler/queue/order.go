@@ -101,10 +101,9 @@ func (q *Queue) blocked(s *shape) int64 {
 // aim makes e the next of b.
 func (q *Queue) aim(b *bucket, e *entry) {
 	b.next = e
-	b.priority, b.change = b.key.priority, Never
-	if a := q.cfg.Ageing; a.Step > 0 {
-		up := min(max(q.now-e.work.Arrival, 0)/a.Step, a.Max)
-		if b.priority += up; up < a.Max {
+	b.priority, b.change = q.priority(e), Never
+	if a := q.cfg.Ageing; a.Step > 0 && e.due == Never {
+		if up := b.priority - e.work.Priority; up < a.Max {
 			b.change = e.work.Arrival + (up+1)*a.Step
 		}
 	}
@@ -119,6 +118,15 @@ func (q *Queue) aim(b *bucket, e *entry) {
 		}
 	}
 	b.leaf.change = min(b.leaf.change, b.change)
+}
+
+// priority is that of e with its age. Works that go by their deadline do not
+// age.
+func (q *Queue) priority(e *entry) int64 {
+	if a := q.cfg.Ageing; a.Step > 0 && e.due == Never {
+		return e.work.Priority + min(max(q.now-e.work.Arrival, 0)/a.Step, a.Max)
+	}
+	return e.work.Priority
 }
 
 // before is the order of buckets in a tenant.

@@ -139,7 +139,8 @@ const (
 )
 
 // Ageing raises the priority of waiting work by 1 for each Step (in
-// microseconds) it waits, by at most Max. A Step of 0: not at all.
+// microseconds) it waits, by at most Max. A Step of 0: not at all. Works that go
+// by their deadline do not age.
 type Ageing struct {
 	Step int64
 	Max  int64
@@ -346,6 +347,7 @@ type Queue struct {
 	stale   bool     // shares changed for another reason than a start or an end
 
 	marks   int64 // forecasts made
+	ticks   int64 // works looked at
 	turns   int64 // reservations made
 	early   int64 // works that ended, or started, before they were expected to
 	waiting int

@@ -84,6 +84,15 @@ func (q *Queue) Round(now int64) *Round {
 		q.stale = false
 	}
 	r := &Round{q: q, round: q.round, first: slices.Clone(q.reserved)}
+	slices.SortStableFunc(r.first, func(a, b *entry) int {
+		switch {
+		case q.overrides(a, b):
+			return -1
+		case q.overrides(b, a):
+			return 1
+		}
+		return 0
+	})
 	return r
 }
 
@@ -175,6 +184,7 @@ func (r *Round) Next() (Offer, bool) {
 // windows of all places together let too little.
 func (r *Round) look(e *entry) bool {
 	q, s := r.q, e.shape
+	q.ticks++
 	r.cur, r.grows, r.held, r.foreign = e, false, false, false
 	r.most = int64(s.min)
 	if s.max > s.min {
@@ -461,6 +471,7 @@ func (r *Round) Grow() (Offer, bool) {
 		if !q.elastic[e] {
 			continue
 		}
+		q.ticks++
 		r.cur, r.grows, r.held = e, true, false
 		r.most = e.leaf.most(e.shape.ask, int64(e.shape.max)-e.live.members)
 		for _, t := range e.shape.ask {

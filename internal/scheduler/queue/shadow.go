@@ -44,6 +44,7 @@ func (q *Queue) shadow(e *entry, places []*place) (Shadow, bool) {
 	least := int64(e.shape.min)
 	f := forecast{q: q, e: e, least: least}
 	q.marks++
+	q.ticks++
 	ceiling := int64(0)
 	for _, p := range places {
 		if !p.declared {

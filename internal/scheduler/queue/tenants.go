@@ -368,6 +368,16 @@ func (n *node) most(ask []term, up int64) int64 {
 	return up
 }
 
+// has says whether m is n, or below it.
+func (n *node) has(m *node) bool {
+	for ; m != nil; m = m.parent {
+		if m == n {
+			return true
+		}
+	}
+	return false
+}
+
 // within says whether n, with so much more, stays within its guarantee: of
 // each resource that is guaranteed to it and asked for, and at least one.
 func (n *node) within(ask []term, members int64) bool {

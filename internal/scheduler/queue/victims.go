@@ -153,6 +153,7 @@ func (q *Queue) hunt(e *entry, o *VictimsOptions, places []*place) *hunt {
 	seen := map[*entry]bool{}
 	h.lacks = make([]bool, len(q.names))
 	q.marks++
+	q.ticks++
 	h.mark = q.marks
 	for k, p := range places {
 		h.names = append(h.names, p.name)
