@@ -20,6 +20,9 @@ type Policy struct {
 	Name string
 	Pack pack.Policy
 	Set  *place.Set
+	// Choose says which set decides about a job of a network; nil, or what it
+	// answers nil for: Set.
+	Choose func(*Job) *place.Set
 }
 
 // ParsePolicies reads policies from texts such as a flag gives them: names

@@ -350,6 +350,8 @@ type network struct {
 	snap  place.Snapshot
 	index map[string]int32
 	pins  map[string][]string // centers that have one of the models, by models
+	// choose says which set decides about a job; nil: set decides about all.
+	choose func(*Job) *place.Set
 }
 
 // The resource that counts cards of centers, in thousandths, and the
@@ -360,8 +362,8 @@ const (
 	coreSpec = "core"
 )
 
-func newNetwork(f *Fleet, w *Workload, set *place.Set) (*network, error) {
-	n := &network{fleet: f, jobs: w.Jobs, set: set, index: map[string]int32{}, pins: map[string][]string{}}
+func newNetwork(f *Fleet, w *Workload, set *place.Set, choose func(*Job) *place.Set) (*network, error) {
+	n := &network{fleet: f, jobs: w.Jobs, set: set, choose: choose, index: map[string]int32{}, pins: map[string][]string{}}
 	n.snap.Links = f.Links
 	for i := range f.Centers {
 		c := &f.Centers[i]
@@ -418,7 +420,11 @@ func (n *network) work(i int32) place.Work {
 	if len(j.Ask.Models) > 0 || j.Kind != "" {
 		t.Pinned = n.usable(j)
 	}
-	return place.Work{ID: j.ID, Tenant: j.Tenant, Priority: j.Priority, Arrival: j.Arrival, Gang: true, Tasks: []place.Task{t}}
+	w := place.Work{ID: j.ID, Tenant: j.Tenant, Priority: j.Priority, Arrival: j.Arrival, Gang: true, Tasks: []place.Task{t}}
+	if n.choose != nil {
+		w.Set = n.choose(j)
+	}
+	return w
 }
 
 func (n *network) request(j *Job) place.Amounts {

@@ -175,7 +175,7 @@ func start(in *Input, cfg *Config) (*sim, error) {
 		}
 		s.room, err = newPool(&in.Fleet, &in.Workload, cfg.Policy.Pack, cfg.Seed)
 	} else {
-		s.room, err = newNetwork(&in.Fleet, &in.Workload, cfg.Policy.Set)
+		s.room, err = newNetwork(&in.Fleet, &in.Workload, cfg.Policy.Set, cfg.Policy.Choose)
 	}
 	if err != nil {
 		return nil, err
