@@ -79,6 +79,9 @@ func Run(ctx context.Context, names []string, parts int, each func(Row)) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if parts > 1 {
+			x.again = 1
+		}
 		row, err := x.best()
 		if err != nil {
 			return err
