@@ -107,6 +107,7 @@ export async function start(name, args = []) {
 
     const shot = (file) => page.screenshot({ path: join(shots, `${file}.png`), fullPage: true });
     const dialog = () => page.getByRole("dialog");
+    const at = (key) => page.locator(`.ant-table-tbody tr[data-row-key="${key}"]`);
     const row = (text) => page.locator(".ant-table-tbody tr.ant-table-row", { hasText: text });
 
     return {
@@ -124,11 +125,13 @@ export async function start(name, args = []) {
       shot,
       dialog,
       row,
+      /** The row of that key. */
+      at,
       heading: (text) => page.getByRole("heading", { level: 1, name: text, exact: true }).waitFor(),
       open: (label) => page.getByRole("navigation").getByRole("link", { name: label, exact: true }).click(),
       /** Chooses from a list that was opened by its label. */
       choose: async (within, label, option) => {
-        await within.getByRole("combobox", { name: label, exact: true }).click();
+        await within.getByLabel(label, { exact: true }).click();
         await page
           .locator(".ant-select-dropdown:not(.ant-select-dropdown-hidden) .ant-select-item-option", { hasText: option })
           .first()

@@ -10,8 +10,10 @@ import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
 import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
+import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
+import { QueueService } from "./gen/yunhe/scheduler/v1/queues_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
 import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
@@ -65,6 +67,8 @@ export interface Clients {
   control: Client<typeof ControlService>;
   resources: Client<typeof ResourceService>;
   tags: Client<typeof TagService>;
+  policies: Client<typeof PolicyService>;
+  queues: Client<typeof QueueService>;
   topology: Client<typeof TopologyService>;
 }
 
@@ -84,6 +88,8 @@ export function createClients(transport: Transport): Clients {
     control: createClient(ControlService, transport),
     resources: createClient(ResourceService, transport),
     tags: createClient(TagService, transport),
+    policies: createClient(PolicyService, transport),
+    queues: createClient(QueueService, transport),
     topology: createClient(TopologyService, transport),
   };
 }

@@ -145,6 +145,11 @@ function consoleRouter() {
         { path: "specs", lazy: async () => ({ Component: (await import("./pages/Specs")).Specs }) },
         { path: "images", lazy: async () => ({ Component: (await import("./pages/Images")).Images }) },
         { path: "policies", lazy: async () => ({ Component: (await import("./pages/Policies")).Policies }) },
+        {
+          path: "policies/:policyId",
+          lazy: async () => ({ Component: (await import("./pages/PolicyDetail")).PolicyDetail }),
+        },
+        { path: "queues", lazy: async () => ({ Component: (await import("./pages/Queues")).Queues }) },
         { path: "usage", lazy: async () => ({ Component: (await import("./pages/Usage")).Usage }) },
         { path: "identity", lazy: async () => ({ Component: (await import("./pages/Identity")).Identity }) },
         { path: "*", lazy: async () => ({ Component: (await import("./pages/NotFound")).NotFound }) },

@@ -271,9 +271,10 @@ export function useExplain(id: string) {
   const { scheduler } = useClients();
   return useQuery({
     queryKey: ["job-explain", id],
-    queryFn: async ({ signal }) => (await scheduler.explainJob({ jobId: id }, call(signal))).decisions,
+    queryFn: ({ signal }) => scheduler.explainJob({ jobId: id }, call(signal)),
     // What still waits is explained as things stand now.
-    refetchInterval: (query) => (query.state.data?.some((d) => d.attempt === 0) ? LIVE_MS : false),
+    refetchInterval: (query) =>
+      query.state.data?.waits.length || query.state.data?.decisions.some((d) => d.attempt === 0) ? LIVE_MS : false,
   });
 }
 

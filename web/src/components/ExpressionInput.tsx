@@ -35,7 +35,7 @@ export function useRested<T>(value: T, ms = REST_MS): T {
   return rested;
 }
 
-export function ExpressionInput(props: {
+interface Box {
   id?: string;
   value?: string;
   onChange?: (value: string) => void;
@@ -43,16 +43,17 @@ export function ExpressionInput(props: {
   placeholder?: string;
   rows?: number;
   disabled?: boolean;
-  /** What else the check depends on. */
-  checkKey: unknown[];
-  check: (expression: string, signal: AbortSignal) => Promise<Checked>;
-}) {
-  const { t } = useTranslation();
-  const { value = "", onChange } = props;
-  const [word, setWord] = useState("");
-  const [open, setOpen] = useState(false);
-  const box = useRef<TextAreaRef>(null);
-  const noteId = useId();
+}
+
+/** An expression with a check of its own. */
+export function ExpressionInput(
+  props: Box & {
+    /** What else the check depends on. */
+    checkKey: unknown[];
+    check: (expression: string, signal: AbortSignal) => Promise<Checked>;
+  },
+) {
+  const { value = "" } = props;
   const rested = useRested(value);
   const checked = useQuery({
     queryKey: ["expression", ...props.checkKey, rested],
@@ -60,9 +61,36 @@ export function ExpressionInput(props: {
     staleTime: 10_000,
     placeholderData: (before) => before,
   });
-  const current = rested === value && !checked.isPlaceholderData;
-  const marks = value.trim() === "" ? [] : marksOf(rested, checked.data?.problems ?? []);
-  const variables = checked.data?.variables ?? [];
+  return (
+    <ExpressionBox
+      {...props}
+      checked={checked.data}
+      of={rested}
+      current={rested === value && !checked.isPlaceholderData}
+      failed={checked.error !== null}
+    />
+  );
+}
+
+/** An expression and what the platform said of it. */
+export function ExpressionBox(
+  props: Box & {
+    checked: Checked | undefined;
+    /** The text that was checked. */
+    of: string;
+    /** It is the text that is shown. */
+    current: boolean;
+    failed?: boolean;
+  },
+) {
+  const { t } = useTranslation();
+  const { value = "", onChange, checked, current } = props;
+  const [word, setWord] = useState("");
+  const [open, setOpen] = useState(false);
+  const box = useRef<TextAreaRef>(null);
+  const noteId = useId();
+  const marks = value.trim() === "" ? [] : marksOf(props.of, checked?.problems ?? []);
+  const variables = checked?.variables ?? [];
   const offered =
     word.length > 0 ? variables.filter((v) => v.name.startsWith(word) && v.name !== word).slice(0, 8) : [];
   const look = () => {
@@ -119,14 +147,14 @@ export function ExpressionInput(props: {
             </span>
           </div>
         ))}
-        {checked.error !== null && current && value.trim() !== "" && (
+        {props.failed && current && value.trim() !== "" && (
           <div className="yh-expression-problem">
             <span>{t("expression.unchecked")}</span>
           </div>
         )}
-        {marks.length === 0 && current && value.trim() !== "" && checked.data && !checked.error && (
+        {marks.length === 0 && current && value.trim() !== "" && checked && !props.failed && (
           <div className="yh-expression-good" data-testid="expression-good">
-            {checked.data.result ?? t("expression.good")}
+            {checked.result ?? t("expression.good")}
           </div>
         )}
       </div>

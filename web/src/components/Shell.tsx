@@ -13,6 +13,7 @@ import {
   LockOutlined,
   LogoutOutlined,
   MoonOutlined,
+  OrderedListOutlined,
   ProfileOutlined,
   SafetyCertificateOutlined,
   SlidersOutlined,
@@ -124,7 +125,12 @@ function Navigation() {
       label: t("nav.operation"),
       children: [
         ...(can("jobs.read") ? [item("/allocations", <LockOutlined aria-hidden />, t("nav.allocations"))] : []),
-        ...(can("scheduler.read") ? [item("/policies", <SlidersOutlined aria-hidden />, t("nav.policies"))] : []),
+        ...(can("scheduler.read")
+          ? [
+              item("/policies", <SlidersOutlined aria-hidden />, t("nav.policies")),
+              item("/queues", <OrderedListOutlined aria-hidden />, t("nav.queues")),
+            ]
+          : []),
         ...(can("metering.read") ? [item("/usage", <WalletOutlined aria-hidden />, t("nav.usage"))] : []),
         item(
           "/identity",

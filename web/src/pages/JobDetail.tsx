@@ -16,6 +16,7 @@ import {
   PageHead,
   Panel,
   StateTag,
+  Tag,
 } from "../components/bits";
 import { StopButton } from "../components/JobTable";
 import { LogViewer, replicaKey } from "../components/LogViewer";
@@ -27,6 +28,7 @@ import { WriteOffButton } from "../components/WriteOff";
 import type { Job, Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
 import { FailurePolicy, State, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
 import type { CostLine } from "../gen/yunhe/metering/v1/metering_pb";
+import { Wait_Cause } from "../gen/yunhe/scheduler/v1/scheduler_pb";
 import { messageOf } from "../lib/errors";
 import { formatBytes, formatCount, formatDuration, formatFen, formatMillis, NONE } from "../lib/format";
 import { specToJson } from "../lib/jobform";
@@ -155,7 +157,7 @@ function Summary({ job }: { job: Job }) {
           {job.reason && <b>{reason(job.reason)}</b>} {job.message}
         </p>
       )}
-      {waits(job) && <WaitsFor jobId={job.jobId} />}
+      {waits(job) && <WaitsFor job={job} />}
       <div className="yh-facts">
         <Fact label={t("job.cost")} hint={hasEnded(job.state) ? t("job.costFinal") : t("job.costSoFar")}>
           <span className="yh-num yh-strong" data-testid="job-cost">
@@ -196,19 +198,55 @@ function Summary({ job }: { job: Job }) {
   );
 }
 
+const WAITING = new Set([State.QUEUED, State.SCHEDULING]);
+
 function waits(job: Job): boolean {
-  return job.state === State.QUEUED || job.state === State.SCHEDULING;
+  return !hasEnded(job.state) && (job.state === State.QUEUED || job.replicas.some((r) => WAITING.has(r.state)));
 }
 
-/** What the scheduler says a job waits for. */
-function WaitsFor({ jobId }: { jobId: string }) {
-  const { data } = useExplain(jobId);
-  const waiting = data?.find((d) => d.attempt === 0 && d.summary !== "");
-  if (!waiting) return null;
+const CAUSES = {
+  [Wait_Cause.UNSPECIFIED]: "other",
+  [Wait_Cause.ROOM]: "room",
+  [Wait_Cause.ORDER]: "order",
+  [Wait_Cause.QUOTA]: "quota",
+  [Wait_Cause.RESERVATION]: "reservation",
+  [Wait_Cause.WINDOW]: "window",
+  [Wait_Cause.DEPENDENCY]: "dependency",
+  [Wait_Cause.TIME]: "time",
+  [Wait_Cause.PAUSED]: "paused",
+  [Wait_Cause.RESTART]: "restart",
+  [Wait_Cause.NEAR_JOB]: "nearJob",
+} as const;
+
+/** What the scheduler says a job waits for, and when it may start. */
+function WaitsFor({ job }: { job: Job }) {
+  const { t } = useTranslation();
+  const { data } = useExplain(job.jobId);
+  if (!data || data.waits.length === 0) return null;
   return (
-    <p className="yh-job-message">
-      <b>{waiting.taskName}</b> {waiting.summary}
-    </p>
+    <div className="yh-waits" data-testid="waits">
+      <ul>
+        {data.waits.map((w) => (
+          <li key={`${w.taskIndex}/${w.cause}/${w.message}`}>
+            <Tag tone="waiting" text={t(`job.waits.${CAUSES[w.cause] ?? "other"}`)} />{" "}
+            {w.taskIndex >= 0 && <b>{job.spec?.tasks[w.taskIndex]?.name} </b>}
+            {w.message}
+            {w.replicas > 1 && <span className="yh-muted"> · {t("job.waitingReplicas", { count: w.replicas })}</span>}
+            {w.until && (
+              <span className="yh-muted">
+                {" "}
+                · {t("job.notBefore")} <Moment at={w.until} />
+              </span>
+            )}
+          </li>
+        ))}
+      </ul>
+      <p>
+        {t("job.estimatedStart")}:{" "}
+        {data.estimatedStart ? <Moment at={data.estimatedStart} /> : <span>{t("job.notKnown")}</span>}
+        {data.estimateBasis && <span className="yh-muted"> · {data.estimateBasis}</span>}
+      </p>
+    </div>
   );
 }
 
@@ -354,7 +392,7 @@ function PlacementTab({ jobId }: { jobId: string }) {
   return (
     <div className="yh-pad">
       <Loaded query={explain} rows={8}>
-        {(decisions) => <Placement decisions={decisions} />}
+        {({ decisions }) => <Placement decisions={decisions} />}
       </Loaded>
     </div>
   );

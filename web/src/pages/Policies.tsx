@@ -1,8 +1,9 @@
 import { create } from "@bufbuild/protobuf";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Popconfirm, Select } from "antd";
+import { App, Button, Popconfirm, Select, Tabs } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
+import { useSearchParams } from "react-router";
 import { call } from "../api";
 import { Loaded, Moment, PageHead, Panel, Problem } from "../components/bits";
 import { usePresetTitle } from "../components/usePresetTitle";
@@ -11,22 +12,46 @@ import { type ListPoliciesResponse, type PolicySet, PolicySetSchema } from "../g
 import { sameWeights, withoutZeros } from "../lib/weights";
 import { usePolicies, usePolicySet } from "../queries";
 import { useClients, useSession } from "../session";
+import { Modules } from "./policies/Modules";
+import { Records } from "./policies/Records";
+import { TestList } from "./policies/Tests";
 
 export function Policies() {
   const { t } = useTranslation();
-  const policies = usePolicies();
-  const set = usePolicySet();
+  const [params, setParams] = useSearchParams();
+  const tabs = [
+    { key: "weights", label: t("policy.weights"), children: <Weighting /> },
+    { key: "records", label: t("record.policies"), children: <Records /> },
+    { key: "tests", label: t("record.tests"), children: <TestList /> },
+    { key: "modules", label: t("record.modules"), children: <Modules /> },
+  ];
+  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "weights";
   return (
     <>
       <PageHead title={t("nav.policies")} sub={t("policy.sub")} />
-      <Loaded query={policies} rows={10}>
-        {(list) => (
-          <Loaded query={set} rows={10}>
-            {(current) => <Editor key={set.dataUpdatedAt} policies={list} current={current} />}
-          </Loaded>
-        )}
-      </Loaded>
+      <Panel flush className="yh-tabs">
+        <Tabs
+          activeKey={tab}
+          onChange={(key) => setParams({ tab: key }, { replace: true })}
+          items={tabs}
+          destroyOnHidden
+        />
+      </Panel>
     </>
+  );
+}
+
+function Weighting() {
+  const policies = usePolicies();
+  const set = usePolicySet();
+  return (
+    <Loaded query={policies} rows={10}>
+      {(list) => (
+        <Loaded query={set} rows={10}>
+          {(current) => <Editor key={set.dataUpdatedAt} policies={list} current={current} />}
+        </Loaded>
+      )}
+    </Loaded>
   );
 }
 
@@ -59,6 +84,7 @@ function Editor({ policies, current }: { policies: ListPoliciesResponse; current
   });
   return (
     <Panel
+      className="yh-inner"
       title={
         <>
           {t("policy.platformSet")}{" "}

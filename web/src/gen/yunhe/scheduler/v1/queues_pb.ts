@@ -37,7 +37,7 @@ export type Queue = Message<"yunhe.scheduler.v1.Queue"> & {
   parentId: string;
 
   /**
-   * Its share against the others of its group: 1 to 1000000; 0 means 1.
+   * Its share against the others of its group: 1 to 1000000.
    *
    * @generated from field: int64 weight = 3;
    */
