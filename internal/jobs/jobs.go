@@ -254,6 +254,7 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 		c.Range(p+"constraints.min_security_grade", k.MinSecurityGrade, 0, 5)
 		c.Range(p+"constraints.max_price", k.MaxPrice, 0, 1e12)
 		validateExpression(c, p+"constraints.expression", k.Expression)
+		checkRules(c, p+"constraints.rules", k.Rules)
 		validateIDs(c, p+"constraints.centers", k.Centers)
 		if len(k.Regions) > 64 {
 			c.Add(p+"constraints.regions", "must be at most 64, got %d", len(k.Regions))
@@ -285,6 +286,7 @@ func checkTimes(c *core.Check, prefix string, j *jobsv1.JobSpec) {
 	if j.NearJob != "" {
 		c.ID(prefix+"near_job", j.NearJob)
 	}
+	checkGroups(c, prefix, j.Groups)
 }
 
 func validateExpression(c *core.Check, path, text string) {

@@ -79,9 +79,9 @@ func (s *Service) Outcomes(ctx context.Context, ids []string) ([]Outcome, error)
 // whole describes a job as if none of it were placed.
 func whole(id, tenant, user string, created int64, spec *jobsv1.JobSpec) scheduler.Item {
 	it := scheduler.Item{Weights: spec.PolicyWeights, AllocationID: spec.AllocationId, User: user, Labels: spec.Labels}
-	it.Work = place.Work{ID: id, Tenant: tenant, Priority: int64(spec.Priority), Arrival: created, Gang: spec.Gang}
+	it.Work = place.Work{ID: id, Tenant: tenant, Priority: int64(spec.Priority), Arrival: created, Gang: spec.Gang, Groups: groupNames(tenant, spec.Groups)}
 	for i, t := range spec.Tasks {
-		pt := task(i, t)
+		pt := task(tenant, i, t)
 		pt.Replicas = int(t.ReplicaNumber)
 		it.Work.Tasks = append(it.Work.Tasks, pt)
 	}

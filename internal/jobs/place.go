@@ -131,7 +131,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
 	it.RunSeconds, it.GraceSeconds = expectations(r.spec)
-	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang}
+	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Groups: groupNames(r.tenant, r.spec.Groups)}
 	placed := map[[2]int64]bool{}
 	restarting := 0
 	if as != nil {
@@ -151,7 +151,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 		waits = verdicts(r.spec, r.skippedTasks(), as)
 	}
 	for i, t := range r.spec.Tasks {
-		pt := task(i, t)
+		pt := task(r.tenant, i, t)
 		for n := range int(t.ReplicaNumber) {
 			if !placed[[2]int64{int64(i), int64(n)}] {
 				pt.Indices = append(pt.Indices, n)
@@ -268,7 +268,7 @@ func placesOf(ctx context.Context, tx *db.Tx, id, tenant string) ([]string, erro
 
 // task translates a task for the engine; what the specification amounts to is
 // filled in by the scheduler from its snapshot.
-func task(i int, t *jobsv1.Task) place.Task {
+func task(tenant string, i int, t *jobsv1.Task) place.Task {
 	pt := place.Task{ID: strconv.Itoa(i), Spec: t.ResourceSpecId, Image: t.ImageId, Kind: "cpu", RunSeconds: place.Known(defaultExpected)}
 	if t.ExpectedSeconds > 0 {
 		pt.RunSeconds = place.Known(t.ExpectedSeconds)
@@ -284,6 +284,7 @@ func task(i int, t *jobsv1.Task) place.Task {
 		if k.MaxPrice > 0 {
 			pt.MaxPrice = place.Known(k.MaxPrice)
 		}
+		pt.Rules = rules(tenant, k.Rules)
 	}
 	return pt
 }
@@ -536,7 +537,7 @@ func (s *Service) FirstTask(ctx context.Context, jobID string) (place.Task, erro
 		if err != nil {
 			return err
 		}
-		t = task(0, r.spec.Tasks[0])
+		t = task(r.tenant, 0, r.spec.Tasks[0])
 		t.Replicas = 1
 		return nil
 	})

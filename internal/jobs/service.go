@@ -138,6 +138,9 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		if err := s.checkNear(ctx, &c, prefix, j); err != nil {
 			return err
 		}
+		if err := s.checkRulesOf(ctx, &c, prefix, j); err != nil {
+			return err
+		}
 		if err := s.sched.CheckWeights(j.PolicyWeights); err != nil {
 			c.Add(prefix+"policy_weights", "%s", err)
 		}
@@ -329,7 +332,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		if err := s.sched.ForgetTx(ctx, tx, id); err != nil {
 			return err
 		}
-		for _, q := range []string{`DELETE FROM attempts WHERE job_id = $1`, `DELETE FROM jobs WHERE job_id = $1`} {
+		for _, q := range []string{`DELETE FROM attempts WHERE job_id = $1`, `DELETE FROM job_groups WHERE job_id = $1`, `DELETE FROM jobs WHERE job_id = $1`} {
 			if _, err := tx.Exec(ctx, q, id); err != nil {
 				return err
 			}

@@ -74,7 +74,10 @@ func insertJobs(ctx context.Context, tx *db.Tx, rs []*record) error {
 	for i, r := range rs {
 		rows[i] = r.values()
 	}
-	return tx.Insert(ctx, "jobs", jobColumnList, rows)
+	if err := tx.Insert(ctx, "jobs", jobColumnList, rows); err != nil {
+		return err
+	}
+	return insertGroups(ctx, tx, rs)
 }
 
 // loadJob returns the job, nil if there is none.

@@ -138,6 +138,11 @@ func DecisionProto(d *place.Decision) *schedulerv1.Decision {
 		for _, f := range row.Filtered {
 			c.FilterReasons = append(c.FilterReasons, f.Text)
 		}
+		if row.Rank == 0 { // else they did not keep it out
+			for _, f := range row.Rules {
+				c.FilterReasons = append(c.FilterReasons, f.Text)
+			}
+		}
 		if row.Exact != nil && row.Exact.Den > 0 {
 			c.FinalScore = float64(row.Exact.Num) / float64(row.Exact.Den)
 		}
@@ -171,6 +176,8 @@ func summary(d *place.Decision) string {
 		return "not placed: " + d.Reason
 	case d.Margin == nil:
 		return fmt.Sprintf("%s is the only one of %d centers that can run it", d.Chosen, d.Candidates)
+	case d.Margin.ByRule:
+		return fmt.Sprintf("%s comes before %s by a preferred placement rule", d.Chosen, d.Margin.RunnerUp)
 	case d.Margin.ByID:
 		return fmt.Sprintf("%s and %s score the same; the lower ID wins", d.Chosen, d.Margin.RunnerUp)
 	}

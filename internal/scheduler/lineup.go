@@ -309,6 +309,9 @@ func shapeOf(it *Item) string {
 		if it.Work.Gang {
 			fmt.Fprintf(&b, " %d", t.Replicas)
 		}
+		if len(t.Rules) > 0 { // by which each work has its own places
+			fmt.Fprintf(&b, " %s", it.Work.ID)
+		}
 		b.WriteByte(';')
 	}
 	return b.String()

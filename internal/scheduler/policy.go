@@ -140,6 +140,9 @@ func (s *Service) policySet(ctx context.Context) (*place.Set, error) {
 	if set, err = setOf(name, ps.Weights); err != nil {
 		return nil, err
 	}
+	if preset, ok := place.Preset(ps.Preset); ok {
+		set.Evaluator = preset.Evaluator
+	}
 	s.mu.Lock()
 	s.set, s.setAt = set, time.Now()
 	s.mu.Unlock()

@@ -168,6 +168,9 @@ type Source interface {
 	SchedulingTimes(ctx context.Context, since time.Time, limit int) ([]int64, error)
 	// PlacedTx records placements and returns those it took.
 	PlacedTx(ctx context.Context, tx *db.Tx, ps []Placement) ([]Placement, error)
+	// Neighbors counts the open runs of jobs, by their IDs, and of groups, by the
+	// names in [place.Work.Groups], by center.
+	Neighbors(ctx context.Context, names []string) (map[string]map[string]int, error)
 	// Explained returns what of a job the caller may see can be explained.
 	Explained(ctx context.Context, jobID string) (*Explained, error)
 	// FirstTask returns the first task of a job the caller may see.
@@ -435,10 +438,14 @@ func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
 	return err
 }
 
-// snapshotFor is snapshotOf with what the expressions of the works say.
+// snapshotFor is snapshotOf with what the expressions and rules of the works
+// read.
 func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, works []place.Work) (*place.Snapshot, error) {
 	out := snapshotOf(snap)
 	if err := s.holdBack(ctx, out); err != nil {
+		return nil, err
+	}
+	if err := s.neighbors(ctx, out, works); err != nil {
 		return nil, err
 	}
 	var expressions []string

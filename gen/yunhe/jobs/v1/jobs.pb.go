@@ -216,6 +216,67 @@ func (FailurePolicy) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
+// What the rule asks for.
+type PlacementRule_Kind int32
+
+const (
+	// Not allowed.
+	PlacementRule_KIND_UNSPECIFIED PlacementRule_Kind = 0
+	// About as many replicas in each place: none may be ahead of the place with
+	// the fewest by more than max_skew. Places without a center that could ever
+	// run the task do not count; places that are full do.
+	PlacementRule_KIND_SPREAD PlacementRule_Kind = 1
+	// A place where replicas of others are. While there are none it waits,
+	// unless it is one of those that count itself: then the first may go
+	// anywhere.
+	PlacementRule_KIND_WITH PlacementRule_Kind = 2
+	// A place where there are none.
+	PlacementRule_KIND_APART PlacementRule_Kind = 3
+)
+
+// Enum value maps for PlacementRule_Kind.
+var (
+	PlacementRule_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_SPREAD",
+		2: "KIND_WITH",
+		3: "KIND_APART",
+	}
+	PlacementRule_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_SPREAD":      1,
+		"KIND_WITH":        2,
+		"KIND_APART":       3,
+	}
+)
+
+func (x PlacementRule_Kind) Enum() *PlacementRule_Kind {
+	p := new(PlacementRule_Kind)
+	*p = x
+	return p
+}
+
+func (x PlacementRule_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlacementRule_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_jobs_v1_jobs_proto_enumTypes[3].Descriptor()
+}
+
+func (PlacementRule_Kind) Type() protoreflect.EnumType {
+	return &file_yunhe_jobs_v1_jobs_proto_enumTypes[3]
+}
+
+func (x PlacementRule_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlacementRule_Kind.Descriptor instead.
+func (PlacementRule_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{1, 0}
+}
+
 // When a task has come far enough.
 type Dependency_Condition int32
 
@@ -257,11 +318,11 @@ func (x Dependency_Condition) String() string {
 }
 
 func (Dependency_Condition) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_jobs_v1_jobs_proto_enumTypes[3].Descriptor()
+	return file_yunhe_jobs_v1_jobs_proto_enumTypes[4].Descriptor()
 }
 
 func (Dependency_Condition) Type() protoreflect.EnumType {
-	return &file_yunhe_jobs_v1_jobs_proto_enumTypes[3]
+	return &file_yunhe_jobs_v1_jobs_proto_enumTypes[4]
 }
 
 func (x Dependency_Condition) Number() protoreflect.EnumNumber {
@@ -270,7 +331,7 @@ func (x Dependency_Condition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Dependency_Condition.Descriptor instead.
 func (Dependency_Condition) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4, 0}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5, 0}
 }
 
 // Where a task may run. Empty fields do not constrain.
@@ -288,7 +349,10 @@ type Constraints struct {
 	// the center, for example
 	// tags["green"] == "true" && region in ["guizhou", "anhui"]
 	// At most 2048 bytes. See the tag service for what it may read.
-	Expression    string `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
+	Expression string `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
+	// Where replicas may go by where others are, at most 8. Rules choose among
+	// the centers that can run a replica; they do not change scores.
+	Rules         []*PlacementRule `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +422,108 @@ func (x *Constraints) GetExpression() string {
 	return ""
 }
 
+func (x *Constraints) GetRules() []*PlacementRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// Places replicas by where others are. A rule that is not preferred keeps
+// centers out, and what finds none waits. Preferred ones come before the scores:
+// a replica goes where all of them hold, else where all but the last hold, and
+// so on.
+type PlacementRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  PlacementRule_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=yunhe.jobs.v1.PlacementRule_Kind" json:"kind,omitempty"`
+	// The kind of place that counts: "" is the center itself, "region" its region,
+	// anything else its label of that name. At most 63 bytes. A center that has
+	// none meets no rule.
+	Over string `protobuf:"bytes,2,opt,name=over,proto3" json:"over,omitempty"`
+	// Counts the replicas of this job of the same tenant. Not with of_group.
+	OfJob string `protobuf:"bytes,3,opt,name=of_job,json=ofJob,proto3" json:"of_job,omitempty"`
+	// Counts the replicas of the tenant's jobs in this group. If both are empty,
+	// those of the job itself count. Those that have ended never count.
+	OfGroup string `protobuf:"bytes,4,opt,name=of_group,json=ofGroup,proto3" json:"of_group,omitempty"`
+	// For KIND_SPREAD: 1 to 10000; 0 means 1. For others 0.
+	MaxSkew       int32 `protobuf:"varint,5,opt,name=max_skew,json=maxSkew,proto3" json:"max_skew,omitempty"`
+	Preferred     bool  `protobuf:"varint,6,opt,name=preferred,proto3" json:"preferred,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacementRule) Reset() {
+	*x = PlacementRule{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacementRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacementRule) ProtoMessage() {}
+
+func (x *PlacementRule) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacementRule.ProtoReflect.Descriptor instead.
+func (*PlacementRule) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PlacementRule) GetKind() PlacementRule_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return PlacementRule_KIND_UNSPECIFIED
+}
+
+func (x *PlacementRule) GetOver() string {
+	if x != nil {
+		return x.Over
+	}
+	return ""
+}
+
+func (x *PlacementRule) GetOfJob() string {
+	if x != nil {
+		return x.OfJob
+	}
+	return ""
+}
+
+func (x *PlacementRule) GetOfGroup() string {
+	if x != nil {
+		return x.OfGroup
+	}
+	return ""
+}
+
+func (x *PlacementRule) GetMaxSkew() int32 {
+	if x != nil {
+		return x.MaxSkew
+	}
+	return 0
+}
+
+func (x *PlacementRule) GetPreferred() bool {
+	if x != nil {
+		return x.Preferred
+	}
+	return false
+}
+
 // A file put into the working directory before the command starts.
 type File struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -373,7 +539,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[1]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +551,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[1]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +564,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{1}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *File) GetPath() string {
@@ -440,7 +606,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +618,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[2]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +631,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{2}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *VolumeMount) GetVolume() string {
@@ -537,7 +703,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +715,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[3]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +728,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{3}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Task) GetName() string {
@@ -696,7 +862,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +874,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +887,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dependency) GetTask() string {
@@ -758,7 +924,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +936,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +949,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetryRule) GetReasons() []string {
@@ -853,16 +1019,20 @@ type JobSpec struct {
 	NearJob string `protobuf:"bytes,15,opt,name=near_job,json=nearJob,proto3" json:"near_job,omitempty"`
 	// Not placed before then.
 	NotBefore *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	// When it should have ended: it is placed earlier than others of its
+	// When it should have ended: from an hour before the last moment at which it
+	// must start for that (by expected_seconds), it goes before others of its
 	// priority. Nothing is stopped when it has passed.
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Groups of the tenant's jobs it belongs to, by which placement rules count
+	// replicas. At most 16 names of 1 to 63 bytes, each once.
+	Groups        []string `protobuf:"bytes,18,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1044,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1057,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JobSpec) GetName() string {
@@ -1009,6 +1179,13 @@ func (x *JobSpec) GetDeadline() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *JobSpec) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // One run of a replica.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1049,7 +1226,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1238,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1251,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Replica) GetTaskIndex() int32 {
@@ -1254,7 +1431,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1443,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1456,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Job) GetJobId() string {
@@ -1462,7 +1639,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1651,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1664,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -1516,7 +1693,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1705,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1718,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -1568,7 +1745,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1757,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1770,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitJobsResponse) GetJobIds() []string {
@@ -1612,7 +1789,7 @@ type PlanJobRequest struct {
 
 func (x *PlanJobRequest) Reset() {
 	*x = PlanJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1801,7 @@ func (x *PlanJobRequest) String() string {
 func (*PlanJobRequest) ProtoMessage() {}
 
 func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1814,7 @@ func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobRequest.ProtoReflect.Descriptor instead.
 func (*PlanJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlanJobRequest) GetJob() *JobSpec {
@@ -1668,7 +1845,7 @@ type PlanJobResponse struct {
 
 func (x *PlanJobResponse) Reset() {
 	*x = PlanJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1857,7 @@ func (x *PlanJobResponse) String() string {
 func (*PlanJobResponse) ProtoMessage() {}
 
 func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1870,7 @@ func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobResponse.ProtoReflect.Descriptor instead.
 func (*PlanJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlanJobResponse) GetDecisions() []*v1.Decision {
@@ -1751,7 +1928,7 @@ type ScaleJobRequest struct {
 
 func (x *ScaleJobRequest) Reset() {
 	*x = ScaleJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1940,7 @@ func (x *ScaleJobRequest) String() string {
 func (*ScaleJobRequest) ProtoMessage() {}
 
 func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1953,7 @@ func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleJobRequest.ProtoReflect.Descriptor instead.
 func (*ScaleJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ScaleJobRequest) GetJobId() string {
@@ -1813,7 +1990,7 @@ type PreemptJobRequest struct {
 
 func (x *PreemptJobRequest) Reset() {
 	*x = PreemptJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2002,7 @@ func (x *PreemptJobRequest) String() string {
 func (*PreemptJobRequest) ProtoMessage() {}
 
 func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2015,7 @@ func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptJobRequest.ProtoReflect.Descriptor instead.
 func (*PreemptJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PreemptJobRequest) GetJobId() string {
@@ -1871,7 +2048,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2060,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2073,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetJobRequest) GetJobId() string {
@@ -1928,7 +2105,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2117,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2130,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -2030,7 +2207,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2219,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2232,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2083,7 +2260,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2272,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2285,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateJobRequest) GetJobId() string {
@@ -2143,7 +2320,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2332,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2345,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StopJobRequest) GetJobId() string {
@@ -2194,7 +2371,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2383,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2396,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseJobRequest) GetJobId() string {
@@ -2238,7 +2415,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2427,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2440,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeJobRequest) GetJobId() string {
@@ -2290,7 +2467,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2479,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2492,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -2355,7 +2532,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2544,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2557,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -2398,7 +2575,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2587,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2600,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 type GetJobStatsRequest struct {
@@ -2434,7 +2611,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2623,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2636,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 type GetJobStatsResponse struct {
@@ -2476,7 +2653,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2665,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2678,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -2535,7 +2712,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2724,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2737,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -2579,7 +2756,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2768,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2781,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -2631,7 +2808,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2820,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2833,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -2712,7 +2889,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2901,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2914,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2758,7 +2935,7 @@ var File_yunhe_jobs_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xac\x01\n" +
+	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xe0\x01\n" +
 	"\vConstraints\x12\x18\n" +
 	"\acenters\x18\x01 \x03(\tR\acenters\x12\x18\n" +
 	"\aregions\x18\x02 \x03(\tR\aregions\x12,\n" +
@@ -2766,7 +2943,21 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\tmax_price\x18\x04 \x01(\x03R\bmaxPrice\x12\x1e\n" +
 	"\n" +
 	"expression\x18\x05 \x01(\tR\n" +
-	"expression\"T\n" +
+	"expression\x122\n" +
+	"\x05rules\x18\x06 \x03(\v2\x1c.yunhe.jobs.v1.PlacementRuleR\x05rules\"\x93\x02\n" +
+	"\rPlacementRule\x125\n" +
+	"\x04kind\x18\x01 \x01(\x0e2!.yunhe.jobs.v1.PlacementRule.KindR\x04kind\x12\x12\n" +
+	"\x04over\x18\x02 \x01(\tR\x04over\x12\x15\n" +
+	"\x06of_job\x18\x03 \x01(\tR\x05ofJob\x12\x19\n" +
+	"\bof_group\x18\x04 \x01(\tR\aofGroup\x12\x19\n" +
+	"\bmax_skew\x18\x05 \x01(\x05R\amaxSkew\x12\x1c\n" +
+	"\tpreferred\x18\x06 \x01(\bR\tpreferred\"L\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vKIND_SPREAD\x10\x01\x12\r\n" +
+	"\tKIND_WITH\x10\x02\x12\x0e\n" +
+	"\n" +
+	"KIND_APART\x10\x03\"T\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
@@ -2815,7 +3006,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
 	"\vmax_retries\x18\x03 \x01(\x05R\n" +
 	"maxRetries\x12'\n" +
-	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xfa\x06\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\x92\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -2837,7 +3028,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\bnear_job\x18\x0f \x01(\tR\anearJob\x129\n" +
 	"\n" +
 	"not_before\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x126\n" +
-	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x1a@\n" +
+	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x16\n" +
+	"\x06groups\x18\x12 \x03(\tR\x06groups\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +
@@ -3056,128 +3248,132 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_yunhe_jobs_v1_jobs_proto_rawDescData
 }
 
-var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
 	(FailurePolicy)(0),            // 2: yunhe.jobs.v1.FailurePolicy
-	(Dependency_Condition)(0),     // 3: yunhe.jobs.v1.Dependency.Condition
-	(*Constraints)(nil),           // 4: yunhe.jobs.v1.Constraints
-	(*File)(nil),                  // 5: yunhe.jobs.v1.File
-	(*VolumeMount)(nil),           // 6: yunhe.jobs.v1.VolumeMount
-	(*Task)(nil),                  // 7: yunhe.jobs.v1.Task
-	(*Dependency)(nil),            // 8: yunhe.jobs.v1.Dependency
-	(*RetryRule)(nil),             // 9: yunhe.jobs.v1.RetryRule
-	(*JobSpec)(nil),               // 10: yunhe.jobs.v1.JobSpec
-	(*Replica)(nil),               // 11: yunhe.jobs.v1.Replica
-	(*Job)(nil),                   // 12: yunhe.jobs.v1.Job
-	(*SubmitJobRequest)(nil),      // 13: yunhe.jobs.v1.SubmitJobRequest
-	(*SubmitJobsRequest)(nil),     // 14: yunhe.jobs.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 15: yunhe.jobs.v1.SubmitJobsResponse
-	(*PlanJobRequest)(nil),        // 16: yunhe.jobs.v1.PlanJobRequest
-	(*PlanJobResponse)(nil),       // 17: yunhe.jobs.v1.PlanJobResponse
-	(*ScaleJobRequest)(nil),       // 18: yunhe.jobs.v1.ScaleJobRequest
-	(*PreemptJobRequest)(nil),     // 19: yunhe.jobs.v1.PreemptJobRequest
-	(*GetJobRequest)(nil),         // 20: yunhe.jobs.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 21: yunhe.jobs.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 22: yunhe.jobs.v1.ListJobsResponse
-	(*UpdateJobRequest)(nil),      // 23: yunhe.jobs.v1.UpdateJobRequest
-	(*StopJobRequest)(nil),        // 24: yunhe.jobs.v1.StopJobRequest
-	(*PauseJobRequest)(nil),       // 25: yunhe.jobs.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 26: yunhe.jobs.v1.ResumeJobRequest
-	(*WriteOffJobRequest)(nil),    // 27: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 28: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 29: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 30: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 31: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 32: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 33: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 34: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 35: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 36: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 37: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 38: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 39: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*v1.Decision)(nil),           // 41: yunhe.scheduler.v1.Decision
-	(*v1.Wait)(nil),               // 42: yunhe.scheduler.v1.Wait
+	(PlacementRule_Kind)(0),       // 3: yunhe.jobs.v1.PlacementRule.Kind
+	(Dependency_Condition)(0),     // 4: yunhe.jobs.v1.Dependency.Condition
+	(*Constraints)(nil),           // 5: yunhe.jobs.v1.Constraints
+	(*PlacementRule)(nil),         // 6: yunhe.jobs.v1.PlacementRule
+	(*File)(nil),                  // 7: yunhe.jobs.v1.File
+	(*VolumeMount)(nil),           // 8: yunhe.jobs.v1.VolumeMount
+	(*Task)(nil),                  // 9: yunhe.jobs.v1.Task
+	(*Dependency)(nil),            // 10: yunhe.jobs.v1.Dependency
+	(*RetryRule)(nil),             // 11: yunhe.jobs.v1.RetryRule
+	(*JobSpec)(nil),               // 12: yunhe.jobs.v1.JobSpec
+	(*Replica)(nil),               // 13: yunhe.jobs.v1.Replica
+	(*Job)(nil),                   // 14: yunhe.jobs.v1.Job
+	(*SubmitJobRequest)(nil),      // 15: yunhe.jobs.v1.SubmitJobRequest
+	(*SubmitJobsRequest)(nil),     // 16: yunhe.jobs.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 17: yunhe.jobs.v1.SubmitJobsResponse
+	(*PlanJobRequest)(nil),        // 18: yunhe.jobs.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),       // 19: yunhe.jobs.v1.PlanJobResponse
+	(*ScaleJobRequest)(nil),       // 20: yunhe.jobs.v1.ScaleJobRequest
+	(*PreemptJobRequest)(nil),     // 21: yunhe.jobs.v1.PreemptJobRequest
+	(*GetJobRequest)(nil),         // 22: yunhe.jobs.v1.GetJobRequest
+	(*ListJobsRequest)(nil),       // 23: yunhe.jobs.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 24: yunhe.jobs.v1.ListJobsResponse
+	(*UpdateJobRequest)(nil),      // 25: yunhe.jobs.v1.UpdateJobRequest
+	(*StopJobRequest)(nil),        // 26: yunhe.jobs.v1.StopJobRequest
+	(*PauseJobRequest)(nil),       // 27: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 28: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 29: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 30: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 31: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 32: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 33: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 34: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 35: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 36: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 37: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 38: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 39: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 40: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 41: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*v1.Decision)(nil),           // 43: yunhe.scheduler.v1.Decision
+	(*v1.Wait)(nil),               // 44: yunhe.scheduler.v1.Wait
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
-	36, // 0: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
-	5,  // 1: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
-	4,  // 2: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
-	6,  // 3: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
-	8,  // 4: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
-	3,  // 5: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
-	7,  // 6: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
-	1,  // 7: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
-	2,  // 8: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	37, // 9: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	38, // 10: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
-	9,  // 11: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
-	40, // 12: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
-	40, // 13: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	0,  // 14: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	40, // 15: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	40, // 16: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	40, // 17: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 18: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
-	0,  // 19: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	40, // 20: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	40, // 21: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	40, // 22: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	40, // 23: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
-	11, // 24: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
-	10, // 25: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	10, // 26: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
-	10, // 27: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	41, // 28: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	42, // 29: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	40, // 30: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	0,  // 31: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	40, // 32: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	40, // 33: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
-	12, // 34: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	39, // 35: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	12, // 36: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
-	13, // 37: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
-	14, // 38: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
-	16, // 39: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
-	20, // 40: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
-	21, // 41: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
-	23, // 42: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
-	24, // 43: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	18, // 44: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
-	19, // 45: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
-	25, // 46: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
-	26, // 47: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
-	27, // 48: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	28, // 49: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	30, // 50: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	32, // 51: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	34, // 52: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	12, // 53: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	15, // 54: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	17, // 55: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
-	12, // 56: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	22, // 57: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	12, // 58: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	12, // 59: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	12, // 60: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
-	12, // 61: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
-	12, // 62: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
-	12, // 63: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
-	12, // 64: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	29, // 65: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	31, // 66: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	33, // 67: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	35, // 68: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	53, // [53:69] is the sub-list for method output_type
-	37, // [37:53] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	6,  // 0: yunhe.jobs.v1.Constraints.rules:type_name -> yunhe.jobs.v1.PlacementRule
+	3,  // 1: yunhe.jobs.v1.PlacementRule.kind:type_name -> yunhe.jobs.v1.PlacementRule.Kind
+	38, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	7,  // 3: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
+	5,  // 4: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
+	8,  // 5: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
+	10, // 6: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
+	4,  // 7: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
+	9,  // 8: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
+	1,  // 9: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
+	2,  // 10: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
+	39, // 11: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	40, // 12: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	11, // 13: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
+	42, // 14: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
+	42, // 15: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	0,  // 16: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
+	42, // 17: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	42, // 18: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	42, // 19: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	12, // 20: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
+	0,  // 21: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
+	42, // 22: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	42, // 23: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	42, // 24: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	42, // 25: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	13, // 26: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
+	12, // 27: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	12, // 28: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
+	12, // 29: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	43, // 30: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	44, // 31: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	42, // 32: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	0,  // 33: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
+	42, // 34: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	42, // 35: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	14, // 36: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
+	41, // 37: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	14, // 38: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
+	15, // 39: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
+	16, // 40: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
+	18, // 41: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
+	22, // 42: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
+	23, // 43: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
+	25, // 44: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
+	26, // 45: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
+	20, // 46: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
+	21, // 47: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
+	27, // 48: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	28, // 49: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	29, // 50: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	30, // 51: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	32, // 52: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	34, // 53: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	36, // 54: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	14, // 55: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	17, // 56: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	19, // 57: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
+	14, // 58: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	24, // 59: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	14, // 60: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	14, // 61: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	14, // 62: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
+	14, // 63: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
+	14, // 64: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	14, // 65: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	14, // 66: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	31, // 67: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	33, // 68: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	35, // 69: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	37, // 70: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	55, // [55:71] is the sub-list for method output_type
+	39, // [39:55] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_jobs_v1_jobs_proto_init() }
@@ -3185,14 +3381,14 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 	if File_yunhe_jobs_v1_jobs_proto != nil {
 		return
 	}
-	file_yunhe_jobs_v1_jobs_proto_msgTypes[19].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   36,
+			NumEnums:      5,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
