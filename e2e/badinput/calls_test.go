@@ -118,8 +118,11 @@ func (p *platform) example(m method) object {
 		o["states"] = []any{"STATE_QUEUED"}
 	}
 	switch m.name() {
+	case "CreateInstance":
+		o["config"] = "{}"
 	case "GetInstance", "UpdateInstance":
-		put(o, object{"plugin": "gateway", "config": "{}", "config_patch": ""})
+		put(o, object{"plugin": "gateway", "config": "{}"})
+		delete(o, "config_patch") // not together with config
 	case "CreateVolume", "GetVolume", "GrowVolume", "DeleteVolume":
 		put(o, object{"name": "data", "volume": "data", "bytes": 1 << 20})
 	}

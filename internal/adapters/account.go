@@ -30,15 +30,23 @@ const maxAccount = 64
 // not. It is called before the first call, if at all.
 func (s *Service) SetTenants(f func(ctx context.Context, id string) error) { s.tenant = f }
 
-// checkAccount refuses centers and tenants there are not.
+// checkAccount refuses centers and tenants there are not, and centers without accounts.
 func (s *Service) checkAccount(ctx context.Context, centerID, tenantID string) error {
 	if _, err := s.reg.GetCenter(ctx, centerID); err != nil {
 		return err
 	}
-	if tenantID == "" || s.tenant == nil {
-		return nil
+	if tenantID != "" && s.tenant != nil {
+		if err := s.tenant(ctx, tenantID); err != nil {
+			return err
+		}
 	}
-	return s.tenant(ctx, tenantID)
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		offers, err := s.OffersTx(ctx, tx, centerID, adapterv1.Part_PART_ACCOUNT)
+		if err == nil && !offers {
+			err = fault.New(fault.Unimplemented, "what reaches center %s cannot keep accounts", centerID)
+		}
+		return err
+	})
 }
 
 // ListAccounts asks a center for its accounts. It returns fault.Unimplemented

@@ -86,7 +86,7 @@ func TestAccounts(t *testing.T) {
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
 		ctx := t.Context()
 		l := &ledger{accounts: []*adapterv1.Account{{Name: "root"}, {Name: "physics"}}}
-		f := a.Join(t, apptest.Center{ID: "c1", Play: apptest.Succeed, Other: l.answer})
+		f := a.Join(t, apptest.Center{ID: "c1", Play: apptest.Succeed, Other: l.answer, Parts: []adapterv1.Part{adapterv1.Part_PART_ACCOUNT}})
 		a.Join(t, apptest.Center{ID: "plain", Prices: map[string]int64{"small": 9999}})
 		ann := a.User(t, "acme", "ann", identityv1.Role_ROLE_USER)
 		booked := func() string {
@@ -128,6 +128,10 @@ func TestAccounts(t *testing.T) {
 		_, err = ann.Adapters.SetAccount(ctx, &adaptersv1.SetAccountRequest{AiCenterId: "c1", TenantId: "acme"})
 		wantCode(t, "by a user", err, connect.CodePermissionDenied, "")
 
+		apptest.Until(t, "the center offers accounts", func() bool {
+			_, err := a.Admin.Adapters.ListAccounts(ctx, &adaptersv1.ListAccountsRequest{AiCenterId: "c1"})
+			return err == nil
+		})
 		for range 2 {
 			if k, err := set("acme", ""); err != nil || k.Name != "of-acme" || !k.Made {
 				t.Fatalf("set: %v, %v", k, err)

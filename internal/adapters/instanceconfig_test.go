@@ -50,7 +50,10 @@ func TestInstanceConfig(t *testing.T) {
 				c.Adapters.Plugins = []plugin.Config{command("7", true), own}
 			}})
 			ctx := t.Context()
-			apptest.Until(t, "the plug-in says what it is", func() bool { return get(t, a, "made").ConfigSchema != "" })
+			apptest.Until(t, "the plug-in says what it is", func() bool {
+				p, err := a.Admin.Adapters.GetPlugin(ctx, &adaptersv1.GetPluginRequest{Name: "made"})
+				return err == nil && p.ConfigSchema != ""
+			})
 			const center = "cfg"
 			_, err := a.Admin.Adapters.CreateInstance(ctx, &adaptersv1.CreateInstanceRequest{Plugin: "made", AiCenterId: center,
 				Config: `{"nonsense":1,"longitude":"far","prices":{"small":"dear"},"labels":{"a":5}}`})

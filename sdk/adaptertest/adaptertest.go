@@ -112,8 +112,11 @@ const (
 	needsBreak
 	needsDelete
 	needsChange
-	needsSuspend // these two are claimed by Describe
+	needsSuspend // these are claimed by Describe
 	needsExec
+	needsAccount
+	needsStorage
+	needsNode
 )
 
 // missing says what c lacks for a check, "" if nothing.
@@ -154,7 +157,7 @@ func Run(t *testing.T, c Config) {
 			if why := c.skipped(k); why != "" {
 				t.Skipf("NOT CHECKED: %s", why)
 			}
-			if c.Parallel && k.needs&(needsBreak|needsDelete|needsChange) == 0 {
+			if c.Parallel && k.needs&(needsBreak|needsDelete|needsChange|needsNode) == 0 {
 				t.Parallel()
 			}
 			runCheck(t, c, k)

@@ -72,6 +72,7 @@ type world struct {
 	drained bool
 	held    map[string]*adapterv1.Status // attempts that wait for what is not there
 	n       int                          // instances started
+	far     *far
 }
 
 // proxy is the example driver behind one that may lie. By itself it is honest.
@@ -99,6 +100,7 @@ type lie struct {
 	execAsk  func(*adapterv1.ExecRequest)
 	execTell func(*adapterv1.ExecResponse) bool
 	execOpen func(ctx context.Context, start *adapterv1.ExecStart) (context.Context, error)
+	parts    partLies
 	begin    func(p *proxy) // the instance begins
 	end      func(p *proxy) // the instance ends in good order
 }
@@ -213,6 +215,9 @@ func forward[R, M any](ctx context.Context, open func(context.Context, *R) (*con
 
 func (p *proxy) Describe(ctx context.Context, r *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	res, err := p.DriverServiceHandler.Describe(ctx, r)
+	if err == nil {
+		res.Parts = append(res.Parts, adapterv1.Part_PART_ACCOUNT, adapterv1.Part_PART_STORAGE, adapterv1.Part_PART_RESOURCE)
+	}
 	if err == nil && p.lie.describe != nil {
 		p.lie.describe(res)
 	}
@@ -238,7 +243,7 @@ func (p *proxy) Watch(ctx context.Context, r *adapterv1.WatchRequest, out *conne
 		drained := p.w.drained
 		p.w.mu.Unlock()
 		if state := adapterv1.NodeState_NODE_STATE_READY; m.Trouble == "" && n > 0 {
-			if drained {
+			if drained || p.isolated() {
 				state = adapterv1.NodeState_NODE_STATE_DRAINED
 			}
 			if len(m.Nodes) == 0 {
@@ -249,7 +254,7 @@ func (p *proxy) Watch(ctx context.Context, r *adapterv1.WatchRequest, out *conne
 				}
 				m.Nodes[0].Capacity, m.Nodes[0].Allocatable = d.Inventory.Capacity, d.Inventory.Capacity
 			}
-			m.Nodes[0].State = state
+			m.Nodes[0].State, m.Nodes[0].Reason = state, "as it was set"
 		}
 		if p.lie.watch != nil {
 			if err := p.lie.watch(ctx, n, m); err != nil {
@@ -281,7 +286,7 @@ func (p *proxy) enqueue(ctx context.Context, r *adapterv1.ApplyRequest, message 
 		return false
 	})
 	p.w.mu.Unlock()
-	return p.DriverServiceHandler.Apply(ctx, r)
+	return p.applyParts(ctx, r)
 }
 
 func (p *proxy) Remove(ctx context.Context, r *adapterv1.RemoveRequest) (*adapterv1.RemoveResponse, error) {
@@ -363,7 +368,7 @@ func (p *proxy) ReadLog(ctx context.Context, r *adapterv1.ReadLogRequest) (*adap
 func (l lie) config(t testing.TB) Config {
 	t.Helper()
 	bin, dir := example(t), t.TempDir()
-	w := &world{held: map[string]*adapterv1.Status{}}
+	w := &world{held: map[string]*adapterv1.Status{}, far: newFar(filepath.Join(dir, "volumes"))}
 	runs, away, shared := filepath.Join(dir, "runs"), filepath.Join(dir, "away"), filepath.Join(dir, "shared")
 	if err := os.Mkdir(shared, 0o700); err != nil {
 		t.Fatal(err)
@@ -508,6 +513,7 @@ func TestHonest(t *testing.T) {
 // TestWrong: for each rule a driver that breaks it, and is told so.
 func TestWrong(t *testing.T) {
 	t.Parallel()
+	wrongs := slices.Concat(wrongs, partWrongs)
 	for _, w := range wrongs {
 		t.Run(w.check+" "+w.name, func(t *testing.T) {
 			t.Parallel()

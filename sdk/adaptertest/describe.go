@@ -18,7 +18,7 @@ import (
 
 // checks are all there are, in the order they are run.
 func checks() []check {
-	return slices.Concat(describeChecks, watchChecks, applyChecks, endChecks, logChecks, featureChecks, faultChecks)
+	return slices.Concat(describeChecks, watchChecks, applyChecks, endChecks, logChecks, featureChecks, partChecks, nodeChecks, faultChecks)
 }
 
 var describeChecks = []check{
@@ -117,6 +117,7 @@ func describeUnclaimed(e *env) {
 		}
 	}
 	e.featuresUnclaimed()
+	e.partsUnclaimed()
 }
 
 func discoverWhole(e *env) {

@@ -30,7 +30,13 @@ var featureChecks = []check{
 
 // unclaimed says why a check of a feature is not run, "" if it is.
 func (e *env) unclaimed(n need) string {
-	claimed := e.describe().Features
+	d := e.describe()
+	claimed := d.Features
+	for flag, part := range parts {
+		if n&flag != 0 && !slices.Contains(d.Parts, part) {
+			return "Describe does not claim " + part.String()
+		}
+	}
 	switch {
 	case n&needsSuspend != 0 && !slices.Contains(claimed, adapterv1.Feature_FEATURE_SUSPEND):
 		return "Describe does not claim FEATURE_SUSPEND"
