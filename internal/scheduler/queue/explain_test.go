@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -87,12 +88,14 @@ func TestPosition(t *testing.T) {
 			cfg.Ageing = queue.Ageing{Step: 2 * minute, Max: 2}
 		}
 		r := newRig(t, cfg, gpus(1000))
-		n := rapid.IntRange(1, 300).Draw(rt, "works")
+		// Many works, to have several chunks: from a seed, which is cheaper to draw.
+		n := rapid.SampledFrom([]int{3, 20, 400}).Draw(rt, "works")
+		d := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		for i := range n {
-			w := job(fmt.Sprintf("w%03d", i), "a", rapid.Int64Range(0, 10).Draw(rt, "arrival")*minute, rapid.Int64Range(0, 2).Draw(rt, "gpu"))
-			w.Priority, w.Run = rapid.Int64Range(0, 3).Draw(rt, "priority"), rapid.Int64Range(0, 2).Draw(rt, "run")*minute
-			if rapid.Bool().Draw(rt, "due") {
-				w.Deadline = rapid.Int64Range(1, 20).Draw(rt, "deadline") * minute
+			w := job(fmt.Sprintf("w%03d", i), "a", d.Int64N(10)*minute, d.Int64N(3))
+			w.Priority, w.Run = d.Int64N(4), d.Int64N(3)*minute
+			if d.IntN(2) == 0 {
+				w.Deadline = (1 + d.Int64N(20)) * minute
 			}
 			r.put(w)
 		}
@@ -120,7 +123,7 @@ func TestPosition(t *testing.T) {
 func TestGuaranteeReached(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		const total = 24
+		const total = 12
 		cfg := queue.Config{Preempt: true, Devices: []string{"gpu"}}
 		left := int64(total)
 		n := rapid.IntRange(1, 4).Draw(rt, "tenants")
@@ -141,7 +144,7 @@ func TestGuaranteeReached(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		for range 30 {
+		for range 12 {
 			put(rapid.SampledFrom([]string{"x", "t0"}).Draw(rt, "first"))
 		}
 		y.now = minute
@@ -151,7 +154,7 @@ func TestGuaranteeReached(t *testing.T) {
 				put(fmt.Sprint("t", i))
 			}
 		}
-		for range 60 {
+		for range 2 * total {
 			y.now += minute
 			y.round()
 			for i := range id {

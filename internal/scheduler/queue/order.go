@@ -178,7 +178,9 @@ func (q *Queue) unready(b *bucket) {
 		q.downBucket(n.buckets, i)
 	}
 	b.pos, b.next = notReady, nil
-	q.lift(n)
+	if i == 0 { // else its first is the same as before
+		q.lift(n)
+	}
 }
 
 // park sets b aside for the rest of the round.
@@ -364,14 +366,46 @@ func (q *Queue) refresh(n *node) {
 	}
 }
 
-// reorder orders the buckets of a leaf anew, after time raised some.
-func (q *Queue) reorder(n *node) {
-	n.change = Never
-	for _, b := range n.buckets {
-		q.aim(b, b.next)
+// unpark brings back what was set aside in the last round, and what was passed
+// over, and orders anew the tenants in which that or time changed the order.
+func (q *Queue) unpark() {
+	for _, b := range q.parked {
+		if b.pos != inParked || b.list.n == 0 {
+			continue
+		}
+		n := b.leaf
+		q.aim(b, b.list.chunks[0].items[0])
+		b.pos = len(n.buckets)
+		n.buckets = append(n.buckets, b)
+		n.mixed = true
 	}
-	for i := len(n.buckets)/2 - 1; i >= 0; i-- {
-		q.downBucket(n.buckets, i)
+	for _, b := range q.passing {
+		if b.pos >= 0 {
+			q.aim(b, b.list.chunks[0].items[0])
+			b.leaf.mixed = true
+		}
 	}
-	q.lift(n)
+	clear(q.parked)
+	clear(q.passing)
+	q.parked, q.passing = q.parked[:0], q.passing[:0]
+	for _, n := range q.leaves {
+		if n.change <= q.now {
+			n.change = Never
+			for _, b := range n.buckets {
+				q.aim(b, b.next)
+			}
+			n.mixed = true
+		}
+		if !n.mixed {
+			continue
+		}
+		n.mixed = false
+		for i := len(n.buckets)/2 - 1; i >= 0; i-- {
+			q.downBucket(n.buckets, i)
+		}
+		for i, b := range n.buckets {
+			b.pos = i
+		}
+		q.stale = true
+	}
 }

@@ -53,32 +53,7 @@ func (q *Queue) Round(now int64) *Round {
 	for len(q.later) > 0 && q.later[0].at <= q.now {
 		q.wait(heap.Pop(&q.later).(timed).e)
 	}
-	parked := q.parked
-	q.parked = nil
-	for _, b := range parked {
-		if b.pos == inParked && b.list.n > 0 {
-			b.pos = notReady
-			q.seek(b)
-		}
-	}
-	for _, b := range q.passing {
-		if b.pos >= 0 {
-			q.seek(b)
-		}
-	}
-	clear(q.passing)
-	q.passing = q.passing[:0]
-	clear(parked)
-	if q.parked == nil {
-		q.parked = parked[:0]
-	}
-	if q.cfg.Ageing.Step > 0 || len(q.cfg.Tenants) > 0 {
-		for _, n := range q.leaves {
-			if n.change <= q.now {
-				q.reorder(n)
-			}
-		}
-	}
+	q.unpark()
 	if q.stale || q.cfg.HalfLife > 0 {
 		q.refresh(q.root)
 		q.stale = false
@@ -164,7 +139,7 @@ func (r *Round) Next() (Offer, bool) {
 			q.seek(b)
 		case r.stop != nil && r.stopped(s):
 			q.park(b)
-		case !q.enough(s):
+		case !q.enough(s) && !q.cfg.Preempt: // else the caller asks for victims
 			r.cur, r.grows, r.held = e, false, false
 			r.refuse("nothing has room for it", nil)
 		default:

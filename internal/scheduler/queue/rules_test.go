@@ -133,7 +133,7 @@ func TestHalfLife(t *testing.T) {
 	}
 	r.Ended("a0", 1+hour)
 	// a held 4 for an hour from nothing: its mean is 4·(1 - 1/2) = 2 of 4 gpus.
-	if u := r.Usage(1 + hour)[0]; u.ShareMillionths != 250_000 && u.ShareMillionths != 500_000 {
+	if u := r.Usage(1 + hour)[0]; u.ShareMillionths != 500_000 {
 		t.Errorf("share %d after an hour", u.ShareMillionths)
 	}
 	r.put(job("a1", "a", 2, 1), job("a2", "a", 3, 1), job("a3", "a", 4, 1), job("b1", "b", 10, 1), job("b2", "b", 11, 1), job("b3", "b", 12, 1))

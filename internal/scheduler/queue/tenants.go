@@ -117,7 +117,8 @@ type node struct {
 	ready    []*node
 	buckets  []*bucket // heap
 	byKey    map[bucketKey]*bucket
-	pos      int // in the parent's ready, -1: nothing to try
+	pos      int  // in the parent's ready, -1: nothing to try
+	mixed    bool // buckets is not in order
 	head     *entry
 	entitled bool
 	class    int64
