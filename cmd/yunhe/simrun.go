@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/sim"
 )
 
@@ -28,7 +29,7 @@ type simFlags struct {
 	baseline, speed, out, events       string
 	seed                               uint64
 	seeds                              int
-	fill                               float64
+	fill, load                         float64
 	untimed                            bool
 }
 
@@ -53,6 +54,9 @@ separated by commas; weights are one policy, so give the flag again for more.
 preempt=on|off, strict=on|off, half-life=24h, ageing=1h, assumed-run=1h,
 starve-after=1h, block-after=1h, reservations=8. Give it again to compare several.
 
+--load 1.1 brings the arrivals nearer together, or further apart, until the jobs
+ask for 1.1 times the cards while they come; run times stay.
+
 --fill 1.3 plays another game, that of "Beware of Fragmentation" (ATC 2023): jobs
 are drawn at random until they have asked for 1.3 times the cards; they do not
 end, and what does not fit is dropped.
@@ -68,7 +72,15 @@ Ctrl-C ends it with what there is until then, marked as partial.`,
 			}
 			return c.checkGlobals()
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.simulate(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := c.simulate(cmd.Context(), f)
+			var bad *badFile
+			if errors.As(err, &bad) {
+				c.complain(bad.Error(), bad.fields, "")
+				return exitStatus(exitFailed)
+			}
+			return err
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&c.flags.output, "output", "o", asTable, "output: table, wide, json, yaml, name, html")
@@ -82,6 +94,7 @@ Ctrl-C ends it with what there is until then, marked as partial.`,
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of what is drawn")
 	fl.IntVar(&f.seeds, "seeds", 1, "how many seeds to fill with, from --seed on")
 	fl.Float64Var(&f.fill, "fill", 0, "draw jobs until they ask for so many times the cards")
+	fl.Float64Var(&f.load, "load", 0, "change the times of arrival so that the jobs ask for so many times the cards")
 	fl.StringVar(&f.speed, "speed", "max", "max, or how many simulated seconds pass in one")
 	fl.StringVar(&f.out, "out", "", "write the result to this file")
 	fl.StringVar(&f.events, "events", "", "write every event of a single run to this file, as CSV")
@@ -111,14 +124,23 @@ func (c *cli) simulate(ctx context.Context, f simFlags) error {
 		return usagef("--seeds goes with --fill; use --seed, or another seed of --generate, where jobs have their times")
 	case f.fill < 0 || f.fill > 100:
 		return usagef("--fill must be above 0 and at most 100, got %v", f.fill)
+	case f.load < 0 || f.load > 100:
+		return usagef("--load must be above 0 and at most 100, got %v", f.load)
+	case f.load > 0 && f.fill > 0:
+		return usagef("--load does not go with --fill: nothing has a time there")
 	case f.fill > 0 && len(f.queues) > 0:
 		return usagef("--queue does not go with --fill: nothing waits")
 	case c.flags.output == asHTML && f.out == "" && c.color(c.out):
 		return usagef("-o html needs --out FILE, or a redirection")
 	}
-	in, err := readInput(f)
+	in, err := c.readSim(f)
 	if err != nil {
 		return err
+	}
+	if f.load > 0 {
+		if err := in.Rescale(f.load); err != nil {
+			return err
+		}
 	}
 	games, err := gamesOf(f, in)
 	if err != nil {
@@ -179,8 +201,8 @@ func gamesOf(f simFlags, in *sim.Input) ([]game, error) {
 	return out, nil
 }
 
-// readInput reads or makes up what is played.
-func readInput(f simFlags) (*sim.Input, error) {
+// readSim reads or makes up what is played.
+func (c *cli) readSim(f simFlags) (*sim.Input, error) {
 	if f.generate != "" {
 		if f.nodes != "" || f.jobs != "" {
 			return nil, usagef("--generate does not go with --nodes and --jobs")
@@ -221,12 +243,15 @@ func readInput(f simFlags) (*sim.Input, error) {
 		in.Tenants = fleet.Tenants
 	}
 	if err := in.Fleet.Check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.nodes, err)
+		return nil, inFile(f.nodes, err)
 	}
 	if err := in.Workload.Check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.jobs, err)
+		return nil, inFile(f.jobs, err)
 	}
 	if speeds != nil {
+		if n := len(speeds.Assumed); n > 0 {
+			c.note("%d kinds of jobs were measured on one card only; on several they are taken to be that many times as fast", n)
+		}
 		if without := speeds.Apply(&in.Fleet); len(without) > 0 {
 			return nil, fmt.Errorf("%s has no throughputs of the models %s", f.throughputs, strings.Join(without, ", "))
 		}
@@ -241,11 +266,28 @@ func open(path string, read func(io.Reader) error) error {
 		return err
 	}
 	defer f.Close()
-	if err := read(f); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return inFile(path, read(f))
 }
+
+// inFile names the file in an error; of a file with several faults, each is
+// listed.
+func inFile(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if fields := fault.FieldsOf(err); len(fields) > 0 {
+		return &badFile{path, fields}
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// badFile is a file that is refused.
+type badFile struct {
+	path   string
+	fields []fault.Field
+}
+
+func (e *badFile) Error() string { return e.path + " is refused" }
 
 // playAll runs the games beside each other, as many as there are cores; those
 // that are paced one after the other, for someone watches.
@@ -504,5 +546,8 @@ func simNumber(m sim.Measure, v float64) string {
 
 // length is a time in seconds for people.
 func length(seconds float64) string {
+	if seconds >= 2*86400 {
+		return fmt.Sprintf("%.1f days", seconds/86400)
+	}
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

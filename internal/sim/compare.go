@@ -1,6 +1,10 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
 
 // Comparison is several runs over one input, side by side. Its JSON is stable.
 type Comparison struct {
@@ -178,4 +182,36 @@ func Merge(seeds []*Result) *Result {
 		l.Allocation, l.Fragmentation = l.Allocation/n, l.Fragmentation/n
 	}
 	return &out
+}
+
+// Rescale stretches or shrinks the time between arrivals so that the jobs ask,
+// over the time in which they come, for load times the cards there are at
+// reference speed. It returns fault.Invalid where that cannot be done.
+func (in *Input) Rescale(load float64) error {
+	var asked exact
+	first, last, cards := Forever, int64(0), int64(0)
+	for i := range in.Jobs {
+		j := &in.Jobs[i]
+		if j.Run != Forever {
+			asked.add(j.Demand(), j.Run)
+		}
+		first, last = min(first, j.Arrival), max(last, j.Arrival)
+	}
+	for _, n := range in.supplies() {
+		cards += n
+	}
+	want := asked.over(1000) / (load * float64(cards))
+	if !(load > 0) || last <= first || !(want >= 1 && want < float64(MaxTime)/2) {
+		return fault.New(fault.Invalid, "a load of %v cannot be made of these jobs: they must ask for cards, end, and come at different times", load)
+	}
+	by := want / float64(last-first)
+	for i := range in.Jobs {
+		j := &in.Jobs[i]
+		at := int64(float64(j.Arrival-first) * by)
+		if j.Deadline > 0 {
+			j.Deadline += at - j.Arrival
+		}
+		j.Arrival = at
+	}
+	return nil
 }

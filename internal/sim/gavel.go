@@ -18,6 +18,10 @@ import (
 // Throughputs are measured: how many steps a second a kind of job makes on
 // cards of a model, on one machine and spread over several.
 type Throughputs struct {
+	// Assumed are kinds that were measured on one card only. They are taken to be
+	// as many times as fast as they have cards.
+	Assumed []string
+
 	by map[string]map[string]float64 // model, with _unconsolidated for spread; then kind
 }
 
@@ -71,6 +75,19 @@ func (t *Throughputs) reference(kind string) float64 {
 		}
 	}
 	return least
+}
+
+// complete assumes figures of a job on a number of cards from those on one.
+func (t *Throughputs) complete(job string, cards int) {
+	kind, one, any := kindOf(job, cards), kindOf(job, 1), false
+	for _, kinds := range t.by {
+		if v := kinds[one]; v > 0 {
+			kinds[kind], any = v*float64(cards), true
+		}
+	}
+	if any {
+		t.Assumed = append(t.Assumed, kind)
+	}
 }
 
 // Apply gives nodes and centers the speeds of their cards: those of the model
@@ -144,14 +161,23 @@ func readSteps(in io.Reader, speeds *Throughputs) ([]Job, error) {
 		j := Job{ID: fmt.Sprintf("job-%d", n-1), Tenant: strings.Clone(strings.SplitN(cells[0], " (", 2)[0]), Replicas: 1, Split: true, Preemptible: true}
 		steps := r.number("steps", 1, 1<<50)
 		j.Arrival = r.span("arrival")
-		j.Ask.Cards, j.Ask.Share = int(r.number("cards", 1, 16)), 1000
-		if j.Ask.Cards > 1 && !slices.Contains([]int{2, 4, 8, 16}, j.Ask.Cards) {
-			r.bad("cards", "must be 1, 2, 4, 8 or 16, got %d", j.Ask.Cards)
+		cards := int(r.number("cards", 1, 1024))
+		j.Ask.Cards, j.Ask.Share = cards, 1000
+		if cards > 8 { // more than a machine has: on several, whole ones where that goes
+			j.Ask.Cards = 8
+			for cards%j.Ask.Cards != 0 {
+				j.Ask.Cards /= 2
+			}
+			j.Replicas = cards / j.Ask.Cards
 		}
-		j.Kind = kindOf(cells[0], max(j.Ask.Cards, 1))
+		j.Kind = strings.Clone(kindOf(cells[0], max(cards, 1)))
 		ref := speeds.reference(j.Kind)
+		if ref == 0 && cards > 1 {
+			speeds.complete(cells[0], cards)
+			ref = speeds.reference(j.Kind)
+		}
 		if ref == 0 {
-			check.Add(at+"type", "has no throughput on %d cards: %.60q", j.Ask.Cards, cells[0])
+			check.Add(at+"type", "has no throughput on %d cards: %.60q", cards, cells[0])
 			continue
 		}
 		run := float64(steps) / ref * float64(Second)

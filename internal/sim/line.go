@@ -111,7 +111,7 @@ func (l *line) put(i int32) error {
 		tenant = "-" // the queue wants a name
 	}
 	return l.Put(queue.Work{ID: j.ID, Tenant: tenant, Priority: j.Priority, Arrival: j.Arrival, Shape: shape.name, Amounts: shape.amounts,
-		Min: j.Replicas, Max: j.Replicas, Run: run, Deadline: j.Deadline, Keep: !j.Preemptible})
+		Min: j.Replicas, Max: j.Replicas, Run: run, Deadline: j.Deadline, Keep: !j.Preemptible, Places: l.s.able(i)})
 }
 
 func (l *line) ended(i int32) { l.Ended(l.s.jobs[i].ID, l.s.m.now) }
@@ -138,7 +138,7 @@ func (s *sim) round() error {
 			}
 		}
 		if !ok {
-			r.Refuse("nothing has room for it", func(w *queue.Work) (queue.Shadow, bool) { return s.shadow(i, w) })
+			r.Refuse("nothing has room for it", nil)
 			continue
 		}
 		holds := s.holdsOf(i, at)
@@ -226,12 +226,6 @@ func (s *sim) holdsOf(i int32, at seat) []queue.Hold {
 	return out
 }
 
-// shadow is when and where a job can start, by amounts, among the places that
-// could take it.
-func (s *sim) shadow(i int32, w *queue.Work) (queue.Shadow, bool) {
-	return s.line.Shadow(w.ID, s.able(i))
-}
-
 // why says what holds a job back.
 func (l *line) why(i int32) string {
 	x, ok := l.Explain(l.s.jobs[i].ID, l.s.m.now)
@@ -241,32 +235,37 @@ func (l *line) why(i int32) string {
 	return x.Text
 }
 
+// hunt is a search for victims as far as others are the same.
+type hunt struct {
+	shape    *lineShape
+	tenant   int32
+	replicas int
+	priority int64
+}
+
 // makeRoom takes back the cheapest running work that gives a job its room, and
-// places it; at most tries times in a round.
+// places it.
 func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
-	if s.hunted++; s.hunted > tries {
+	j := &s.jobs[i]
+	h := hunt{s.line.shape(i), s.lives[i].tenant, j.Replicas, j.Priority}
+	if at, ok := s.failed[h]; s.hunted >= tries || ok && s.m.now-at < again {
 		return seat{}, false, nil
 	}
-	j := &s.jobs[i]
-	o := queue.VictimsOptions{Places: s.able(i), Spread: j.Replicas > 1}
+	s.hunted++
+	s.saved()
+	o := queue.VictimsOptions{Spread: j.Replicas > 1, Steps: searches}
 	if p, ok := s.room.(*pool); ok {
-		budget := searches
+		room := p.withoutSome(i)
 		o.Fits = func(places []string, gone []queue.Victim) bool {
-			if budget--; budget < 0 {
-				return false // what was found until then is taken
-			}
-			nodes, jobs := make([]int32, len(places)), make([]int32, len(gone))
-			for k, name := range places {
-				nodes[k] = s.line.places[name]
-			}
-			for k := range gone {
-				jobs[k] = s.line.byID[gone[k].ID]
-			}
-			return p.room(i, nodes, jobs, func(g int32) seat { return s.lives[g].seat })
+			return room(places, s.line.places, len(gone), func(k int) (int32, seat) {
+				g := s.line.byID[gone[k].ID]
+				return g, s.lives[g].seat
+			})
 		}
 	}
 	plan, ok := s.line.Victims(j.ID, s.m.now, o)
 	if !ok {
+		s.failed[h] = s.m.now
 		return seat{}, false, nil
 	}
 	for _, v := range plan.Victims {
@@ -280,8 +279,24 @@ func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
 // Searches for victims in a round, and what one of them looks at.
 const (
 	tries    = 4
-	searches = 1000
+	searches = 500
+	// again is how long after a search that found nothing the same is not searched
+	// again.
+	again = 60 * Second
 )
+
+// saved tells the queue of the checkpoints that were written, once in a round.
+func (s *sim) saved() {
+	if s.hunted > 1 {
+		return
+	}
+	for _, e := range s.ends {
+		j, l := &s.jobs[e.job], &s.lives[e.job]
+		if l.phase == running && l.runs == e.runs && j.Checkpoint > 0 && s.m.now-l.start >= j.Checkpoint {
+			s.line.Checkpointed(j.ID, l.start+(s.m.now-l.start)/j.Checkpoint*j.Checkpoint)
+		}
+	}
+}
 
 // able are the places that could take a replica of a job if they were empty.
 func (s *sim) able(i int32) []string {

@@ -238,43 +238,59 @@ func (p *pool) release(i int32, s seat) {
 	p.back(a.task, s.spots)
 }
 
-// room reports whether a job has its room on these nodes when other jobs, which
-// are where their seats say, are gone.
-func (p *pool) room(i int32, nodes []int32, gone []int32, seats func(int32) seat) bool {
+// withoutSome answers a function that tells whether a job has its room on some
+// nodes when some jobs, which are where their seats say, are gone.
+func (p *pool) withoutSome(i int32) func(places []string, index map[string]int32, n int, gone func(k int) (int32, seat)) bool {
 	j, a := &p.jobs[i], &p.asks[p.of[i]]
-	changed := map[int32]*nodeRoom{}
-	at := func(n int32) *nodeRoom {
-		r := changed[n]
-		if r == nil {
-			r = &nodeRoom{p.free[n].cpu, p.free[n].memory, slices.Clone(p.free[n].cards)}
-			changed[n] = r
+	known := map[int32]int{} // replicas that fit on a node as it is
+	fits := func(n int32, r *nodeRoom) int {
+		if len(a.task.Models) > 0 && !slices.Contains(a.task.Models, p.fleet.Nodes[n].Model) {
+			return 0
 		}
-		return r
+		return r.fits(&a.task, j.Replicas)
 	}
-	for _, g := range gone {
-		s := seats(g)
-		t := &p.asks[p.of[g]].task
-		if len(s.spots) > p.jobs[g].Replicas {
-			t = &p.asks[p.of[g]].single
+	as := func(n int32) int {
+		v, ok := known[n]
+		if !ok {
+			v = fits(n, &p.free[n])
+			known[n] = v
 		}
-		for _, x := range s.spots {
-			at(x.at).take(t, x.cards, -1)
-		}
+		return v
 	}
-	need := j.Replicas
-	for _, n := range nodes {
-		r := &p.free[n]
-		if c := changed[n]; c != nil {
-			r = c
+	last, whole, among := []string(nil), 0, map[int32]bool{} // of all those places together
+	return func(places []string, index map[string]int32, n int, gone func(k int) (int32, seat)) bool {
+		if len(last) != len(places) || len(places) > 0 && &last[0] != &places[0] {
+			last, whole = places, 0
+			clear(among)
+			for _, name := range places {
+				whole += as(index[name])
+				among[index[name]] = true
+			}
 		}
-		if m := p.fleet.Nodes[n].Model; len(a.task.Models) > 0 && !slices.Contains(a.task.Models, m) {
-			continue
+		changed := map[int32]*nodeRoom{}
+		for k := range n {
+			g, s := gone(k)
+			t := &p.asks[p.of[g]].task
+			if len(s.spots) > p.jobs[g].Replicas {
+				t = &p.asks[p.of[g]].single
+			}
+			for _, x := range s.spots {
+				r := changed[x.at]
+				if r == nil {
+					r = &nodeRoom{p.free[x.at].cpu, p.free[x.at].memory, slices.Clone(p.free[x.at].cards)}
+					changed[x.at] = r
+				}
+				r.take(t, x.cards, -1)
+			}
 		}
-		if need -= r.fits(&a.task, need); need <= 0 {
-			return true
+		room := whole
+		for at, r := range changed {
+			if among[at] { // what else the jobs held does not help
+				room += fits(at, r) - as(at)
+			}
 		}
+		return room >= j.Replicas
 	}
-	return false
 }
 
 func (p *pool) shut(nodes []int32, yes bool) {

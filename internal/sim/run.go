@@ -118,9 +118,11 @@ type sim struct {
 	line   *line
 	m      meter
 	ends   ends
+	wake   int64    // when the queue wants to be asked next
 	names  []string // of tenants
 	counts Jobs
-	hunted int // searches for victims in this round
+	hunted int            // searches for victims in this round
+	failed map[hunt]int64 // when one found nothing
 	res    Result
 }
 
@@ -180,6 +182,7 @@ func start(in *Input, cfg *Config) (*sim, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.wake, s.failed = math.MaxInt64, map[hunt]int64{}
 	s.m = meter{width: Second, tenant: make([]tally, len(s.names)), frag: s.room.fragmentation()}
 	cpu := int64(0)
 	for _, cards := range in.supplies() {
@@ -206,6 +209,10 @@ func (s *sim) holds(j *Job) int64 {
 	return j.Demand()
 }
 
+// patience is how often the queue is asked again when nothing runs or comes any
+// more, and something waits.
+const patience = 1000
+
 // play goes from event to event.
 func (s *sim) play() error {
 	var err error
@@ -216,7 +223,7 @@ func (s *sim) play() error {
 		// Time begins with the first arrival: what was before is no part of it.
 		s.m.now, s.m.from = s.jobs[s.order[0]].Arrival, s.jobs[s.order[0]].Arrival
 	}
-	for {
+	for idle := 0; ; {
 		at := int64(math.MaxInt64)
 		if s.next < len(s.order) {
 			at = s.jobs[s.order[s.next]].Arrival
@@ -224,8 +231,12 @@ func (s *sim) play() error {
 		if len(s.ends) > 0 {
 			at = min(at, s.ends[0].at)
 		}
-		if at == math.MaxInt64 {
+		alone := at == math.MaxInt64 // only time itself can let something start
+		if at = min(at, s.wake); at == math.MaxInt64 || alone && idle >= patience {
 			return nil
+		}
+		if idle++; !alone {
+			idle = 0
 		}
 		if s.cfg.Watch != nil {
 			if err := s.cfg.Watch(at, &s.res); err != nil {
@@ -246,6 +257,9 @@ func (s *sim) play() error {
 		}
 		if err := s.round(); err != nil {
 			return err
+		}
+		if s.wake = math.MaxInt64; s.line.Len() > 0 {
+			s.wake = s.line.Wake()
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (p *Plot) Write(w io.Writer) error {
 	y0, y1 = yTicks[0], yTicks[len(yTicks)-1]
 	xTicks := ticks(x0, x1)
 	if p.Log {
-		xTicks = decades(x0, x1)
+		xTicks = decades(x0, x1, p.Seconds)
 		x0, x1 = xTicks[0], xTicks[len(xTicks)-1]
 	} else if p.Seconds {
 		xTicks = timeTicks(x0, x1)
@@ -240,14 +240,22 @@ func ticks(lo, hi float64) []float64 {
 	}
 }
 
-// decades are powers of ten.
-func decades(lo, hi float64) []float64 {
+// decades are powers of ten, or of times those that people name.
+func decades(lo, hi float64, times bool) []float64 {
 	lo = math.Max(lo, 1)
 	hi = math.Max(hi, 10*lo)
+	named := []float64{1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400, 1000 * 86400, 10_000 * 86400}
 	var out []float64
-	for k := math.Floor(math.Log10(lo)); ; k++ {
-		out = append(out, math.Pow(10, k))
-		if math.Pow(10, k) >= hi*(1-1e-9) {
+	for k := 0; ; k++ {
+		v := math.Pow(10, float64(k))
+		if times && k < len(named) {
+			v = named[k]
+		}
+		if v <= lo {
+			out = out[:0]
+		}
+		out = append(out, v)
+		if v >= hi*(1-1e-9) {
 			return out
 		}
 	}
