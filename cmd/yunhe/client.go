@@ -17,6 +17,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
@@ -38,6 +39,7 @@ type api struct {
 	tags      tagsv1connect.TagServiceClient
 	control   controlv1connect.ControlServiceClient
 	alarms    alarmsv1connect.AlarmServiceClient
+	policies  policiesv1connect.PolicyServiceClient
 	routing   routingv1connect.RoutingServiceClient
 	topology  topologyv1connect.TopologyServiceClient
 	volumes   volumesv1connect.VolumeServiceClient
@@ -83,6 +85,7 @@ func (c *cli) api() (*api, error) {
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
 		control:   controlv1connect.NewControlServiceClient(hc, t.server, opts),
 		alarms:    alarmsv1connect.NewAlarmServiceClient(hc, t.server, opts),
+		policies:  policiesv1connect.NewPolicyServiceClient(hc, t.server, opts),
 		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
 		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 		volumes:   volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),

@@ -11,6 +11,7 @@ import (
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	policiesv1 "yunhe.dev/yunhe/gen/yunhe/policies/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	volumesv1 "yunhe.dev/yunhe/gen/yunhe/volumes/v1"
@@ -82,6 +83,15 @@ var completions = map[string]completes{
 	"image show":          {args: []lister{imageIDs}, once: true},
 	"image delete":        {args: []lister{imageIDs}},
 	"image create":        {flags: map[string]lister{"center": centerIDs, "owner": centerIDs, "specs": specIDs}},
+	"policy get":          {args: []lister{policyRecordIDs}, once: true},
+	"policy issue":        {args: []lister{policyRecordIDs}, flags: map[string]lister{"tenant": tenantIDs, "center": centerIDs}, once: true},
+	"policy withdraw":     {args: []lister{policyRecordIDs}, once: true},
+	"policy rollback":     {args: []lister{policyRecordIDs}, once: true},
+	"policy delete":       {args: []lister{policyRecordIDs}},
+	"policy versions":     {args: []lister{policyRecordIDs}, once: true},
+	"policy diff":         {args: []lister{policyRecordIDs}, once: true},
+	"policy history":      {args: []lister{policyRecordIDs}, once: true},
+	"policy ab start":     {args: []lister{policyRecordIDs}, once: true},
 	"policy weights set":  {args: []lister{policyIDs}, flags: map[string]lister{"preset": presetNames}, after: "="},
 	"user create":         {flags: map[string]lister{"tenant": tenantIDs}},
 	"user list":           {flags: map[string]lister{"tenant": tenantIDs}},
@@ -233,6 +243,18 @@ func volumeNames(ctx context.Context, a *api) ([]offer, error) {
 func gatewayIDs(ctx context.Context, a *api) ([]offer, error) {
 	res, err := a.adapters.ListGateways(ctx, &adaptersv1.ListGatewaysRequest{})
 	return offersOf(res.GetGateways(), err, func(g *adaptersv1.Gateway) offer { return offer{g.GetAiCenterId(), g.GetVersion()} })
+}
+
+func policyRecordIDs(ctx context.Context, a *api) ([]offer, error) {
+	res, err := a.policies.ListPolicyRecords(ctx, &policiesv1.ListPolicyRecordsRequest{PageSize: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	var out []offer
+	for _, r := range res.GetRecords() {
+		out = append(out, offer{r.GetPolicyId(), r.GetVersion().GetDocument().GetTitle()})
+	}
+	return out, nil
 }
 
 func policyIDs(ctx context.Context, a *api) ([]offer, error) {

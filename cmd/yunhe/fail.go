@@ -257,6 +257,7 @@ func missingHint(method string) string {
 		{"Spec", "spec list", "specifications"},
 		{"Image", "image list", "images"},
 		{"Gateway", "gateway list", "gateways"},
+		{"PolicyService/", "policy records", "policies"},
 		{"Policy", "policy list", "policies"},
 		{"CreateUser", "tenant list", "tenants"},
 		{"CreateKey", "user list", "users"},

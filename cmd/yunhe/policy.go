@@ -15,7 +15,9 @@ import (
 )
 
 func policyCommand(c *cli) *cobra.Command {
-	return group("policy", groupNetwork, "Scheduling policies and their weights", policyListCommand(c), policyWeightsCommand(c))
+	cmd := group("policy", groupNetwork, "Scheduling policies, their weights and versions", policyListCommand(c), policyWeightsCommand(c))
+	cmd.AddCommand(policyRecordCommands(c)...)
+	return cmd
 }
 
 func policyListCommand(c *cli) *cobra.Command {

@@ -12,8 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 )
 
@@ -40,6 +43,14 @@ const (
 )
 
 func (d *decoder) message(v *value, at string, m protoreflect.Message) error {
+	if ts, ok := m.Interface().(*timestamppb.Timestamp); ok {
+		t, err := time.Parse(time.RFC3339Nano, v.text)
+		if v.kind != text || err != nil {
+			return &problem{v.line, at, fmt.Sprintf("want a time such as \"2030-01-31T08:00:00Z\", got %s", v.describe())}
+		}
+		proto.Merge(ts, timestamppb.New(t))
+		return nil
+	}
 	if v.kind != object {
 		return &problem{v.line, at, fmt.Sprintf("want an object, got %s", v.describe())}
 	}

@@ -40,6 +40,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -88,6 +89,46 @@ func Read(path string, stdin io.Reader) (*Jobs, error) {
 	}
 	defer root.Close()
 	return Parse(name, data, root.FS())
+}
+
+// Decode reads the file at path, or stdin if it is "-", which holds one
+// document, such as a policy, into m. The errors are those of [Read].
+func Decode(path string, stdin io.Reader, m proto.Message) error {
+	name := path
+	var data []byte
+	var err error
+	if path == "-" {
+		name = "stdin"
+		data, err = io.ReadAll(io.LimitReader(stdin, MaxBytes+1))
+	} else {
+		data, err = readFile(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.NotFound, err, "no file %s", path)
+	}
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "cannot read %s", name)
+	}
+	return DecodeBytes(name, data, m)
+}
+
+// DecodeBytes is [Decode] of a file's bytes; name is what errors call it.
+func DecodeBytes(name string, data []byte, m proto.Message) error {
+	if len(data) > MaxBytes {
+		return fault.New(fault.TooLarge, "%s: larger than %d MiB", name, MaxBytes>>20)
+	}
+	docs, err := parseDocuments(name, data)
+	if err != nil {
+		return locate(name, err)
+	}
+	if len(docs) != 1 {
+		return fault.New(fault.Invalid, "%s: holds %d documents, want one", name, len(docs))
+	}
+	d := decoder{room: MaxBytes}
+	if err := d.message(docs[0], "", m.ProtoReflect()); err != nil {
+		return locate(name, err)
+	}
+	return nil
 }
 
 func readFile(path string) ([]byte, error) {
