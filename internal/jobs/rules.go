@@ -12,12 +12,15 @@ import (
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
-// groupBytes is one more than a group's name and a label's may have.
-const groupBytes = 64
+const (
+	maxGroups = 16
+	// groupBytes is one more than a group's name and a label's may have.
+	groupBytes = 64
+)
 
 func checkGroups(c *core.Check, path string, names []string) {
-	if len(names) > place.MaxGroups {
-		c.Add(path+"groups", "must be at most %d, got %d", place.MaxGroups, len(names))
+	if len(names) > maxGroups {
+		c.Add(path+"groups", "must be at most %d, got %d", maxGroups, len(names))
 		return
 	}
 	for i, name := range names {

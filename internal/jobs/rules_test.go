@@ -43,6 +43,13 @@ func TestPlacementRules(t *testing.T) {
 			t.Errorf("spread over regions: %s", got)
 		}
 
+		two := job("two tasks", 3, &jobsv1.PlacementRule{Kind: jobsv1.PlacementRule_KIND_SPREAD})
+		two.Tasks = append(two.Tasks, apptest.Task("beside", 3))
+		two.Tasks[1].Constraints = two.Tasks[0].Constraints
+		if got := where(a.Admin.Submit(t, two)); got != "east east east west west west" {
+			t.Errorf("two tasks spread together: %s", got)
+		}
+
 		blue := job("blue", 2)
 		blue.Groups = []string{"blue"}
 		blue.Tasks[0].Constraints.Centers = []string{"c-west"}

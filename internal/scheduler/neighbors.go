@@ -1,24 +1,34 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
 // neighbors adds to a snapshot where the replicas are that placement rules of
 // the works count. Works know where their own were when they were read; runs
-// have ended since, so those of works with rules are read anew.
+// have ended since, so those of works with rules are read anew. Works that are
+// tasks of one job count as the job.
 func (s *Service) neighbors(ctx context.Context, out *place.Snapshot, works []place.Work) error {
 	names := map[string]bool{}
 	for i := range works {
-		for _, t := range works[i].Tasks {
-			for _, r := range t.Rules {
-				names[cmp.Or(r.Of, works[i].ID)] = true
+		w := &works[i]
+		for k := range w.Tasks {
+			t := &w.Tasks[k]
+			if len(t.Rules) == 0 {
+				continue
+			}
+			t.Rules = slices.Clone(t.Rules)
+			for n := range t.Rules {
+				if r := &t.Rules[n]; r.Of == "" {
+					r.Of = jobOf(w)
+				}
+				names[t.Rules[n].Of] = true
 			}
 		}
 	}
@@ -31,9 +41,19 @@ func (s *Service) neighbors(ctx context.Context, out *place.Snapshot, works []pl
 	}
 	out.Groups = at
 	for i := range works {
-		if names[works[i].ID] {
-			works[i].Placed = at[works[i].ID]
+		switch w, job := &works[i], jobOf(&works[i]); {
+		case !names[job]:
+		case job == w.ID:
+			w.Placed = at[job]
+		default:
+			w.Groups = append(slices.Clip(w.Groups), job)
 		}
 	}
 	return nil
+}
+
+// jobOf returns the ID of the job a work is of; see [split].
+func jobOf(w *place.Work) string {
+	job, _, _ := strings.Cut(w.ID, "/")
+	return job
 }

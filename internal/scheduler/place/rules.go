@@ -46,7 +46,7 @@ const (
 // Limits of rules.
 const (
 	MaxRules  = 8  // of a task
-	MaxGroups = 16 // of a work
+	MaxGroups = 64 // of a work
 )
 
 func (r *Rule) check() error {

@@ -207,7 +207,7 @@ func TestSpreadKeepsItsBound(t *testing.T) {
 
 func TestPlanRejectsRules(t *testing.T) {
 	t.Parallel()
-	many := make([]string, 17)
+	many := make([]string, 65)
 	for i := range many {
 		many[i] = fmt.Sprint("g", i)
 	}
@@ -223,7 +223,7 @@ func TestPlanRejectsRules(t *testing.T) {
 		"a skew": {work: one("w", place.Task{Rules: []place.Rule{{Kind: place.With, MaxSkew: 2}}}),
 			want: "work w task t: rules[0]: max_skew is for spread only, got 2"},
 		"too many":             {work: one("w", place.Task{Rules: make([]place.Rule, 9)}), want: "work w task t: rules must be at most 8, got 9"},
-		"too many groups":      {work: place.Work{ID: "w", Groups: many}, want: "work w: groups must be at most 16, got 17"},
+		"too many groups":      {work: place.Work{ID: "w", Groups: many}, want: "work w: groups must be at most 64, got 65"},
 		"a group without name": {work: place.Work{ID: "w", Groups: []string{"a", ""}}, want: "work w: groups[1] is empty"},
 		"a count": {s: place.Snapshot{Groups: map[string]map[string]int{"g": {"a": -1}}},
 			work: place.Work{ID: "w"}, want: `groups["g"]: replicas at a must be 0 to 1000000, got -1`},
