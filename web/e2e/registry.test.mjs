@@ -66,11 +66,11 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await page.getByRole("button", { name: "Move", exact: true }).click();
     await p.dialog().getByLabel("Part of").fill("center:nowhere");
     p.seen.expectRefusal = true;
-    await p.dialog().getByRole("button", { name: "Move", exact: true }).click();
+    await p.dialog().getByTestId("move-send").click();
     await p.dialog().locator(".ant-form-item-explain-error, .ant-alert-error").first().waitFor();
     p.seen.expectRefusal = false;
     await p.dialog().getByLabel("Part of").fill("center:wuhu");
-    await p.dialog().getByRole("button", { name: "Move", exact: true }).click();
+    await p.dialog().getByTestId("move-send").click();
     await page.getByRole("link", { name: "center:wuhu" }).first().waitFor();
     await p.dialog().waitFor({ state: "detached" });
     await page.getByTestId("delete-resource").click();
@@ -159,11 +159,11 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await p.choose(form, "Service type", "BM");
     await form.getByLabel("Chip number").fill("SN0001");
     p.seen.expectRefusal = true;
-    await form.getByRole("button", { name: "Issue", exact: true }).click();
+    await form.getByTestId("issue-send").click();
     await form.locator(".ant-form-item-explain-error", { hasText: /52/ }).waitFor();
     p.seen.expectRefusal = false;
     await form.getByLabel("City (GB/T 2260)").fill("520100");
-    await form.getByRole("button", { name: "Issue", exact: true }).click();
+    await form.getByTestId("issue-send").click();
     const panel = page.locator(".yh-panel", { hasText: "Compute identifier" });
     await panel.locator(".yh-state", { hasText: "Valid" }).waitFor();
     await panel.getByRole("button", { name: "Verify" }).click();
@@ -171,7 +171,7 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await p.shot("identifier");
     await panel.getByRole("button", { name: "Revoke" }).click();
     await p.dialog().getByLabel("Reason").fill("wrong city");
-    await p.dialog().getByRole("button", { name: "Revoke", exact: true }).click();
+    await p.dialog().getByTestId("revoke-send").click();
     await panel.locator(".yh-state", { hasText: "Revoked" }).waitFor();
   });
 

@@ -185,6 +185,7 @@ function Quota({ of: a }: { of: QueueAmount }) {
   const text = (n: number | undefined) => (n === undefined ? NONE : quantity(a.name, n));
   const over = a.limit !== undefined && a.used >= a.limit;
   const borrowing = a.guaranteed !== undefined && a.used > a.guaranteed;
+  const bounded = (a.limit ?? a.reach ?? a.guaranteed) !== undefined;
   const words = t("queue.quota", {
     used: text(a.used),
     guaranteed: text(a.guaranteed),
@@ -204,7 +205,7 @@ function Quota({ of: a }: { of: QueueAmount }) {
           aria-valuemax={a.full}
           aria-valuenow={a.used}
         >
-          <div style={{ width: part(a.used) }} />
+          {bounded && <div style={{ width: part(a.used) }} />}
           {a.guaranteed !== undefined && <i className="yh-quota-guaranteed" style={{ left: part(a.guaranteed) }} />}
           {a.limit !== undefined && <i className="yh-quota-limit" style={{ left: part(a.limit) }} />}
         </div>

@@ -211,7 +211,7 @@ function Move({ resource: r, onClose }: { resource: Resource; onClose: () => voi
         <Input autoFocus autoComplete="off" />
       </Form.Item>
       <div className="yh-row">
-        <Button type="primary" htmlType="submit" loading={move.isPending}>
+        <Button type="primary" htmlType="submit" loading={move.isPending} data-testid="move-send">
           {t("registry.move")}
         </Button>
         <Button onClick={onClose}>{t("common.cancel")}</Button>

@@ -196,7 +196,7 @@ function Issue({ resource: r, onClose }: { resource: Resource; onClose: () => vo
         {text("availabilityZone", "", [])}
       </div>
       <div className="yh-row">
-        <Button type="primary" htmlType="submit" loading={issue.isPending}>
+        <Button type="primary" htmlType="submit" loading={issue.isPending} data-testid="issue-send">
           {t("identifier.issue")}
         </Button>
         <Button onClick={onClose}>{t("common.cancel")}</Button>
@@ -231,7 +231,7 @@ function Revoke({ identifier, onClose }: { identifier: string; onClose: () => vo
         <Input autoFocus maxLength={80} />
       </Form.Item>
       <div className="yh-row">
-        <Button type="primary" danger htmlType="submit" loading={revoke.isPending}>
+        <Button type="primary" danger htmlType="submit" loading={revoke.isPending} data-testid="revoke-send">
           {t("identifier.revoke")}
         </Button>
         <Button onClick={onClose}>{t("common.cancel")}</Button>
