@@ -3,7 +3,20 @@
 // left over that nobody can use.
 //
 // It is pure: no I/O, no clock, no goroutine; the same input gives the same
-// placements. Equal nodes are told apart by their order.
+// placements. Equal nodes are told apart by their order. These things stay true:
+//
+//   - No card, and no node, gives more than it has; what fits somewhere, within
+//     its rules, is placed.
+//   - A gang is placed whole or not at all, and a refused one leaves the cluster
+//     as it was.
+//   - Every node counts in every decision: the index (see type index) finds the
+//     node that a look at all of them finds.
+//
+// A [Cluster] is made of nodes and filled by [Cluster.Place], or faster by
+// [Cluster.Prepare] once for each task that differs and [Cluster.Put] each time;
+// [Cluster.PlaceGang] places several together. [Cluster.Release] gives back,
+// [Cluster.Drain] keeps new tasks off a node. [Fill] and [Bound] measure what is
+// left over of a full cluster.
 //
 // # Policies
 //
@@ -16,10 +29,11 @@
 // tasks on the node, so that rates are comparable and repeatable, and kept by
 // the state of a node.
 //
-// The others are here to be compared with: fragmentation gradient descent
-// (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) and the five
-// baselines of that paper, with scores as coarse as theirs, since which nodes
-// count as equal matters.
+// [BestFit] fills the fullest node that has room, [Balanced] loads all alike;
+// both look at amounts alone and are fast. The others are here to be compared
+// with: fragmentation gradient descent (Weng et al., "Beware of Fragmentation",
+// USENIX ATC 2023) and the baselines of that paper, BestFit being one, with
+// scores as coarse as theirs, since which nodes count as equal matters.
 package pack
 
 import (
