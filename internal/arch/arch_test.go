@@ -41,6 +41,7 @@ var ranks = map[string]int{
 
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package
 	"internal/seal": 3,
+	"internal/sim/train": 4, // plays sim over and over
 	"internal/sim":  3, // plays place, pack and queue on work of the past; reads what it is given
 
 	"internal/execlink": 3, // what is said over a session, whatever carries it

@@ -147,14 +147,15 @@ func Run(ctx context.Context, in Inputs, opt Options) (*Report, error) {
 	if !(g.Completion >= 0 && g.Cost >= 0 && g.Energy >= 0 && g.Completion+g.Cost+g.Energy > 0) {
 		c.Add("goal", "must have weights from 0, one of them above 0, got %+v", g)
 	}
-	for name, list := range map[string][]*sim.Input{"learn": in.Learn, "choose": in.Choose, "report": in.Report} {
-		for _, x := range list {
-			if len(x.Centers) == 0 || len(x.Jobs) == 0 {
-				c.Add(name, "must be centers with jobs, got %d and %d", len(x.Centers), len(x.Jobs))
-			}
+	for _, part := range []struct {
+		name string
+		list []*sim.Input
+	}{{"learn", in.Learn}, {"choose", in.Choose}, {"report", in.Report}} {
+		if len(part.list) == 0 {
+			c.Add(part.name, "is required")
 		}
-		if len(list) == 0 {
-			c.Add(name, "is required")
+		if i := slices.IndexFunc(part.list, func(x *sim.Input) bool { return len(x.Centers) == 0 || len(x.Jobs) == 0 }); i >= 0 {
+			c.Add(part.name, "must be centers with jobs, got %d centers and %d jobs", len(part.list[i].Centers), len(part.list[i].Jobs))
 		}
 	}
 	if err := c.Err(); err != nil {

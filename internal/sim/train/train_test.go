@@ -8,6 +8,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/sim"
 	"yunhe.dev/yunhe/internal/sim/train"
+	"yunhe.dev/yunhe/internal/tags/expr"
 )
 
 func inputs(t testing.TB, recipe string, seed uint64, n int) []*sim.Input {
@@ -132,6 +133,16 @@ func TestClasses(t *testing.T) {
 		}
 		if len(seen) != len(train.Classes()) {
 			t.Errorf("only %v", seen)
+		}
+	}
+}
+
+// TestMatch: the expressions are ones that policies take.
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range train.Classes() {
+		if _, problems := expr.Compile(expr.PolicyJob, c.Match); len(problems) > 0 {
+			t.Errorf("%s: %v", c.ID, problems)
 		}
 	}
 }
