@@ -116,13 +116,27 @@ func (l *line) put(i int32) error {
 
 func (l *line) ended(i int32) { l.Ended(l.s.jobs[i].ID, l.s.m.now) }
 
-// round tries what waits, in the order of the queue.
+// round tries what waits, in the order of the queue; then once more, if work
+// was taken back, which may find room elsewhere.
 func (s *sim) round() error {
+	s.hunted = 0
+	if err := s.pass(); err != nil || len(s.evicted) == 0 {
+		return err
+	}
+	for _, i := range s.evicted {
+		if err := s.line.put(i); err != nil {
+			return err
+		}
+	}
+	s.evicted, s.hunted = s.evicted[:0], tries
+	return s.pass()
+}
+
+func (s *sim) pass() error {
 	if s.line.Len() == 0 {
 		return nil
 	}
 	r := s.line.Round(s.m.now)
-	s.hunted = 0
 	for o, ok := r.Next(); ok; o, ok = r.Next() {
 		i, known := s.line.byID[o.ID]
 		if !known || s.lives[i].phase != waiting {
@@ -264,14 +278,16 @@ func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
 		}
 	}
 	plan, ok := s.line.Victims(j.ID, s.m.now, o)
+	for _, v := range plan.Victims {
+		l := &s.lives[s.line.byID[v.ID]]
+		ok = ok && s.m.now-l.start >= protected<<min(l.runs-1, 20)
+	}
 	if !ok {
 		s.failed[h] = s.m.now
 		return seat{}, false, nil
 	}
 	for _, v := range plan.Victims {
-		if err := s.takeBack(s.line.byID[v.ID]); err != nil {
-			return seat{}, false, err
-		}
+		s.takeBack(s.line.byID[v.ID])
 	}
 	return s.try(i, r)
 }
@@ -283,6 +299,10 @@ const (
 	// again is how long after a search that found nothing the same is not searched
 	// again.
 	again = 60 * Second
+	// protected is how long a run is left alone at first; twice as long each time
+	// the job was taken back. Else two works with a claim on each other's room,
+	// one by priority, one by guarantee, could take turns for ever.
+	protected = 300 * Second
 )
 
 // saved tells the queue of the checkpoints that were written, once in a round.

@@ -108,22 +108,23 @@ func (h *ends) Pop() any {
 
 // sim is a simulation in progress.
 type sim struct {
-	in     *Input
-	cfg    *Config
-	jobs   []Job
-	order  []int32 // of arrival
-	next   int     // in order
-	lives  []life
-	room   room
-	line   *line
-	m      meter
-	ends   ends
-	wake   int64    // when the queue wants to be asked next
-	names  []string // of tenants
-	counts Jobs
-	hunted int            // searches for victims in this round
-	failed map[hunt]int64 // when one found nothing
-	res    Result
+	in      *Input
+	cfg     *Config
+	jobs    []Job
+	order   []int32 // of arrival
+	next    int     // in order
+	lives   []life
+	room    room
+	line    *line
+	m       meter
+	ends    ends
+	wake    int64    // when the queue wants to be asked next
+	names   []string // of tenants
+	counts  Jobs
+	hunted  int            // searches for victims in this round
+	evicted []int32        // taken back in this round
+	failed  map[hunt]int64 // when one found nothing
+	res     Result
 }
 
 // Run plays a workload on a fleet. The input is not changed and may be shared
@@ -379,8 +380,9 @@ func (s *sim) end(i int32) {
 	s.line.ended(i)
 }
 
-// takeBack ends a run so that another work has its room; the job waits again.
-func (s *sim) takeBack(i int32) error {
+// takeBack ends a run so that another work has its room; the job waits again
+// when the round is over, so that it takes nothing back in the same one.
+func (s *sim) takeBack(i int32) {
 	j, l := &s.jobs[i], &s.lives[i]
 	ran, kept := s.m.now-l.start, int64(0)
 	if j.Checkpoint > 0 {
@@ -396,7 +398,7 @@ func (s *sim) takeBack(i int32) error {
 	s.res.Preemptions++
 	s.m.tenant[l.tenant].preempted++
 	s.line.ended(i)
-	return s.line.put(i)
+	s.evicted = append(s.evicted, i)
 }
 
 // fill draws jobs until they have asked for so much.

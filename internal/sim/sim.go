@@ -20,6 +20,9 @@
 // node or center is given back the instant it ends or is taken back; a node
 // never has more than it has room for.
 //
+// Work is taken back as the queue says, but for runs that began less than five
+// minutes ago, twice as long each time the job was taken back.
+//
 // # What it leaves out
 //
 // Nodes do not fail. Starting and stopping take no time, and data is not copied
