@@ -127,7 +127,7 @@ func serviceListCommand(c *cli) *cobra.Command {
 
 func serviceShowCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use: "get SERVICE", Short: "Show a service", Args: takes(1, 1, "the ID of a service"),
+		Use: "show SERVICE", Short: "Show a service", Args: takes(1, 1, "the ID of a service"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := c.api()
 			if err != nil {

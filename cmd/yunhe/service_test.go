@@ -75,5 +75,5 @@ func TestService(t *testing.T) {
 	}
 	want(2, []string{`--format must be zone or nginx, got "bind"`}, "service", "routes", id, "--format", "bind")
 	want(0, []string{"deleted"}, "service", "delete", id)
-	want(1, []string{"no service"}, "service", "get", id)
+	want(1, []string{"no service"}, "service", "show", id)
 }

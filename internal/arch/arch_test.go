@@ -40,9 +40,9 @@ var ranks = map[string]int{
 	"internal/scheduler/bench": 3, // measures place, pack and queue; reads the clock
 
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package
-	"internal/seal": 3,
+	"internal/seal":      3,
 	"internal/sim/train": 4, // plays sim over and over
-	"internal/sim":  3, // plays place, pack and queue on work of the past; reads what it is given
+	"internal/sim":       3, // plays place, pack and queue on work of the past; reads what it is given
 
 	"internal/execlink": 3, // what is said over a session, whatever carries it
 
@@ -56,7 +56,7 @@ var ranks = map[string]int{
 	"internal/jobs":        8,
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
-	"internal/routing":     9, // counts the replicas of jobs
+	"internal/routing":     9,                         // counts the replicas of jobs
 	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
