@@ -46,14 +46,24 @@
 // it can start, computed from the expected ends of what runs, and what it will
 // take where. [Round.Allows] then refuses every run that would still hold at that
 // time what the reservation needs. Reservations and windows (maintenance, advance
-// reservations) are the same thing. A reserved work goes first in each round.
-// Where no time can be computed because run times are not known, a work that has
-// waited for BlockAfter keeps from others what it needs, at once.
+// reservations) are the same thing. A reserved work goes first in each round, and
+// gets an earlier time when something ends early. Works that go before it by
+// guarantee or priority take what is kept for it; those of a tenant with a lower
+// share do not. Works that did not end when expected are given as much time again
+// as they have had. Where no time can be computed because run times are not known,
+// a work that has waited for BlockAfter keeps from others what it needs, at once.
 //
 // # Taking back
 //
 // [Queue.Victims] finds the cheapest works whose end gives a waiting one its
-// room. It ends nothing by itself.
+// room. It ends nothing by itself. Where that is allowed, works for which there is
+// no room at all are offered too, so that the caller can ask for victims.
+//
+// # After a restart
+//
+// The queue is memory only. Put what waits with its old arrival and [Queue.Restore]
+// what runs; usage, limits and order are then as before. Past usage, reservations
+// and rates of starting begin anew.
 package queue
 
 import (
@@ -293,7 +303,7 @@ type entry struct {
 
 // shape is what equal works ask for.
 type shape struct {
-	key      string
+	key      shapeKey
 	amounts  Amounts
 	ask      []term // of one member
 	places   []string
@@ -327,7 +337,7 @@ type Queue struct {
 	root   *node
 	leaves map[string]*node
 	works  map[string]*entry
-	shapes map[string][]*shape
+	shapes map[shapeKey][]*shape
 
 	later timeHeap // by NotBefore
 	ends  timeHeap // running, by expected end
@@ -357,7 +367,7 @@ type Queue struct {
 
 // New makes an empty queue.
 func New(c Config) (*Queue, error) {
-	q := &Queue{index: map[string]int{}, works: map[string]*entry{}, shapes: map[string][]*shape{}, places: map[string]*place{}, elastic: map[*entry]bool{}, round: 1, all: place{declared: true}}
+	q := &Queue{index: map[string]int{}, works: map[string]*entry{}, shapes: map[shapeKey][]*shape{}, places: map[string]*place{}, elastic: map[*entry]bool{}, round: 1, all: place{declared: true}}
 	return q, q.Configure(c)
 }
 
@@ -437,7 +447,7 @@ func (q *Queue) entry(w Work) *entry {
 	e := q.blank()
 	e.work = w
 	e.shape = q.shape(&w)
-	e.work.Amounts, e.work.Shape, e.work.Places = e.shape.amounts, e.shape.key, e.shape.places // one for all
+	e.work.Amounts, e.work.Shape, e.work.Places = e.shape.amounts, e.shape.key.key, e.shape.places // one for all
 	e.leaf = q.leaf(w.Tenant)
 	e.work.Tenant = e.leaf.name
 	q.expect(e)
@@ -473,17 +483,31 @@ func (q *Queue) expect(e *entry) {
 	}
 }
 
+// shapeKey tells shapes apart, but for rare ones with the same sum.
+type shapeKey struct {
+	key      string
+	sum      uint64 // of the amounts
+	min, max int32
+}
+
 // shape finds the one of w, or makes it.
 func (q *Queue) shape(w *Work) *shape {
-	for _, s := range q.shapes[w.Shape] {
-		if s.min == w.Min && s.max == w.Max && s.onePlace == w.OnePlace && slices.Equal(s.places, w.Places) && equal(s.amounts, w.Amounts) {
+	k := shapeKey{key: w.Shape, min: int32(w.Min), max: int32(w.Max)}
+	for name, n := range w.Amounts {
+		x := (uint64(q.resource(name))+1)*0x9e3779b97f4a7c15 ^ uint64(n)
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // spreads its bits
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		k.sum += x ^ x>>31 // in whatever order they come
+	}
+	for _, s := range q.shapes[k] {
+		if s.onePlace == w.OnePlace && slices.Equal(s.places, w.Places) && equal(s.amounts, w.Amounts) {
 			s.works++
 			return s
 		}
 	}
-	s := &shape{key: w.Shape, amounts: w.Amounts, places: w.Places, min: w.Min, max: w.Max, onePlace: w.OnePlace, works: 1}
+	s := &shape{key: k, amounts: w.Amounts, places: w.Places, min: w.Min, max: w.Max, onePlace: w.OnePlace, works: 1}
 	s.ask = q.terms(w.Amounts)
-	q.shapes[w.Shape] = append(q.shapes[w.Shape], s)
+	q.shapes[k] = append(q.shapes[k], s)
 	return s
 }
 
