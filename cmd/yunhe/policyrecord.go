@@ -443,15 +443,16 @@ func policyDiffCommand(c *cli) *cobra.Command {
 func policyEventsCommand(c *cli) *cobra.Command {
 	var p paging
 	cmd := &cobra.Command{
-		Use: "history POLICY", Short: "List what was done with a policy, by whom and why",
-		Args: takes(1, 1, "the ID of a policy"),
+		Use: "history [POLICY]", Short: "List what was done with policies, by whom and why",
+		Args: takes(0, 1, "the ID of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			id := strings.Join(args, "")
 			a, err := c.api()
 			if err != nil {
 				return err
 			}
 			rows, next, err := pages(p, func(size int32, token string) ([]*policiesv1.PolicyEvent, string, error) {
-				page, err := a.policies.ListPolicyEvents(cmd.Context(), &policiesv1.ListPolicyEventsRequest{PolicyId: args[0], PageSize: size, PageToken: token})
+				page, err := a.policies.ListPolicyEvents(cmd.Context(), &policiesv1.ListPolicyEventsRequest{PolicyId: id, PageSize: size, PageToken: token})
 				return page.GetEvents(), page.GetNextPageToken(), err
 			})
 			if err != nil {
@@ -460,10 +461,10 @@ func policyEventsCommand(c *cli) *cobra.Command {
 			c.noteMore(len(rows), next)
 			res := &policiesv1.ListPolicyEventsResponse{Events: rows, NextPageToken: next}
 			var names []string
-			t := text.NewTable("WHEN", "DONE", ">VERSION", "BY", "REASON")
+			t := text.NewTable("WHEN", "POLICY", "DONE", ">VERSION", "BY", "REASON")
 			for _, e := range res.GetEvents() {
 				names = append(names, e.GetAction())
-				t.Row(c.ago(e.GetAt()), e.GetAction(), e.GetVersion(), e.GetUserId(), orDash(e.GetReason()))
+				t.Row(c.ago(e.GetAt()), e.GetPolicyId(), e.GetAction(), e.GetVersion(), e.GetUserId(), orDash(e.GetReason()))
 			}
 			return c.print(result{msg: res, names: names, print: t.Write})
 		},

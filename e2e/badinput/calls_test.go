@@ -91,6 +91,13 @@ func (p *platform) example(m method) object {
 		o["jobs"] = []any{p.jobSpec()}
 	case "SubmitJob":
 		o["job"] = p.jobSpec()
+	case "PlanJob":
+		o["job"] = p.jobSpec()
+	case "ScaleJob":
+		o["task"], o["replica_number"] = "t", 1
+	case "SetQueue":
+		o["queue_id"], o["queue"] = "q1", object{"queue_id": "q1", "parent_id": "", "weight": 1, "guaranteed": object{"cpu": "1"}, "borrowable": object{"cpu": "2"}, "limit": object{"cpu": "4"},
+			"used": object{}, "waiting_jobs": 0, "share_ppm": 0, "updated_at": "2026-01-01T00:00:00Z"}
 	case "CreateUser":
 		o["user"].(object)["role"] = "ROLE_USER"
 	case "SetPolicySet":
@@ -136,6 +143,8 @@ func (p *platform) example(m method) object {
 		resourceExample(m.name(), o)
 	case "yunhe.tags.v1.TagService":
 		tagExample(m.name(), o)
+	case "yunhe.policies.v1.PolicyService":
+		p.policyExample(m.name(), o)
 	case "yunhe.access.v1.AccessService":
 		accessExample(m.name(), o)
 	case "yunhe.routing.v1.RoutingService":
@@ -245,7 +254,9 @@ func (p *platform) jobSpec() object {
 		"tasks": []any{object{"name": "t", "command": "true", "image_id": "i1", "resource_spec_id": "s1", "replica_number": 1, "env": object{"A": "b"},
 			"files": []any{object{"path": "f", "content": "YQ==", "executable": true}}, "timeout_seconds": 9, "network": false,
 			"constraints":      object{"centers": []any{"c1"}, "regions": []any{"north"}, "min_security_grade": 0, "max_price": 1000},
-			"expected_seconds": 9, "stop_grace_seconds": 9, "scratch_mib": 64}}}
+			"expected_seconds": 9, "stop_grace_seconds": 9, "scratch_mib": 64, "after": []any{}, "min_replicas": 1, "max_replicas": 2}},
+		"retry_rules":   []any{object{"reasons": []any{"exit"}, "exit_codes": []any{75}, "max_retries": 1, "backoff_seconds": 1}},
+		"restart_whole": true, "no_preemption": false, "not_before": "2026-01-01T00:00:00Z", "deadline": "2099-01-01T00:00:00Z"}
 }
 
 // values of fields by name; others get one by their kind.

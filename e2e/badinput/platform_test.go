@@ -43,6 +43,7 @@ type platform struct {
 	admin, alice, bob, auditor string // secrets
 	job, bobsJob, key          string // IDs
 	allocation, operation      string
+	module, test               string // of policies
 	service                    string
 }
 
@@ -123,7 +124,7 @@ func start(tb testing.TB, url string) *platform {
 
 // unwatched are the tables that change by themselves: calls that are refused
 // are audited, waiting becomes an alarm, the outbox empties, leases are renewed, history goes on.
-var unwatched = map[string]bool{"access_steps": true, "audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true,
+var unwatched = map[string]bool{"scheduling_figures": true, "access_steps": true, "audit_events": true, "outbox": true, "leases": true, "topology_versions": true, "topology_revisions": true,
 	"access_state": true, "access_reports": true, "alarms": true, "operations": true}
 
 func (p *platform) watchTables(tb testing.TB, list string) {
@@ -368,6 +369,7 @@ func (p *platform) seed(tb testing.TB) {
 	}
 	p.must(tb, "POST", "/v1/services", p.alice, `{"service":{"name":"svc","jobIds":["`+p.job+`"],"replicaRate":1,"origins":[{"originId":"o"}]}}`, &svc)
 	p.service = svc.ServiceID
+	p.seedPolicies(tb)
 	p.settle(tb)
 }
 

@@ -80,7 +80,7 @@ func (a api) ListPolicyEvents(ctx context.Context, r *policiesv1.ListPolicyEvent
 		return nil, err
 	}
 	return &policiesv1.ListPolicyEventsResponse{NextPageToken: next, Events: each(rows, func(e Event) *policiesv1.PolicyEvent {
-		return &policiesv1.PolicyEvent{At: stamp(e.At), Action: e.Action, Version: e.Version, UserId: e.UserID, Reason: e.Reason}
+		return &policiesv1.PolicyEvent{PolicyId: e.PolicyID, At: stamp(e.At), Action: e.Action, Version: e.Version, UserId: e.UserID, Reason: e.Reason}
 	})}, nil
 }
 

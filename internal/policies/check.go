@@ -147,8 +147,8 @@ func (s *Scope) check(c *checker, at string) {
 		if k == "" {
 			c.Add(at+"labels", "keys must not be empty")
 		}
-		c.Text(at+"labels["+clip(k)+"]", k, false, 0, 64)
-		c.Text(at+"labels["+clip(k)+"]", s.Labels[k], false, 0, 64)
+		c.Text(at+"labels", k, false, 0, 64)
+		c.Text(at+"labels", s.Labels[k], false, 0, 64)
 	}
 }
 
@@ -241,7 +241,11 @@ func (p *compiled) weigh(c *checker, own map[string]bool) {
 	case len(r.Weights) > 0:
 		few(c, "rules.weights", len(r.Weights), place.MaxUses)
 		for _, id := range slices.Sorted(maps.Keys(r.Weights)) {
-			path := "rules.weights." + clip(id)
+			var name core.Check
+			path := "rules.weights"
+			if name.ID("", id); name.Err() == nil {
+				path += "." + id
+			}
 			if w := r.Weights[id]; w < 0 || w > maxWeight {
 				c.Add(path, "must be between 0 and %d, got %d", maxWeight, w)
 			} else if known(path, id) && w > 0 {

@@ -220,12 +220,13 @@ type Record struct {
 
 // Event is something that was done with a policy.
 type Event struct {
-	ID      string
-	At      time.Time
-	Action  string
-	Version int64
-	UserID  string
-	Reason  string
+	ID       string
+	PolicyID string
+	At       time.Time
+	Action   string
+	Version  int64
+	UserID   string
+	Reason   string
 }
 
 // Problem is what is wrong with a document. Field is a path below it.

@@ -305,11 +305,13 @@ func (s *Service) Versions(ctx context.Context, id string) (out []Version, err e
 	return out, err
 }
 
-// Events returns a page of what was done with a policy, latest first. It
-// returns fault.Invalid and fault.NotFound.
+// Events returns a page of what was done with policies, or with one if it is
+// named, latest first. It returns fault.Invalid and fault.NotFound.
 func (s *Service) Events(ctx context.Context, id string, size int32, token string) (out []Event, next string, err error) {
-	if err := checkIDs("policy_id", id, "", 0); err != nil {
-		return nil, "", err
+	if id != "" {
+		if err := checkIDs("policy_id", id, "", 0); err != nil {
+			return nil, "", err
+		}
 	}
 	n, err := core.PageSize(size, 100)
 	if err != nil {
@@ -324,11 +326,15 @@ func (s *Service) Events(ctx context.Context, id string, size int32, token strin
 		before = key[0]
 	}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		rows, err := readEvents(ctx, tx, `WHERE policy_id = $1 AND event_id < $2 ORDER BY event_id DESC LIMIT $3`, id, before, int64(n)+1)
+		rest, args := `WHERE event_id < $1 `, []any{before, int64(n) + 1}
+		if id != "" {
+			rest, args = rest+`AND policy_id = $3 `, append(args, id)
+		}
+		rows, err := readEvents(ctx, tx, rest+`ORDER BY event_id DESC LIMIT $2`, args...)
 		if err != nil {
 			return err
 		}
-		if len(rows) == 0 && key == nil {
+		if len(rows) == 0 && key == nil && id != "" {
 			return noPolicy(id)
 		}
 		if len(rows) > n {

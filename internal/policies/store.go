@@ -109,10 +109,10 @@ type stored struct {
 }
 
 func readEvents(ctx context.Context, tx *db.Tx, rest string, args ...any) (out []stored, err error) {
-	err = tx.Query(ctx, `SELECT event_id, at, action, version, scope, user_id, reason FROM policy_events `+rest, args, func(row db.Row) error {
+	err = tx.Query(ctx, `SELECT event_id, policy_id, at, action, version, scope, user_id, reason FROM policy_events `+rest, args, func(row db.Row) error {
 		var e stored
 		var at int64
-		err := row.Scan(&e.ID, &at, &e.Action, &e.Version, &e.scope, &e.UserID, &e.Reason)
+		err := row.Scan(&e.ID, &e.PolicyID, &at, &e.Action, &e.Version, &e.scope, &e.UserID, &e.Reason)
 		e.At = db.Time(at)
 		out = append(out, e)
 		return err

@@ -1122,8 +1122,9 @@ func (x *PolicyRecord) GetOperations() []string {
 }
 
 type PolicyEvent struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId string                 `protobuf:"bytes,6,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	At       *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// "created", "updated", "validated", "simulated", "issued", "withdrawn",
 	// "rolled back", "test started", "test ended", "deleted".
 	Action  string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
@@ -1163,6 +1164,13 @@ func (x *PolicyEvent) ProtoReflect() protoreflect.Message {
 // Deprecated: Use PolicyEvent.ProtoReflect.Descriptor instead.
 func (*PolicyEvent) Descriptor() ([]byte, []int) {
 	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PolicyEvent) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
 }
 
 func (x *PolicyEvent) GetAt() *timestamppb.Timestamp {
@@ -1843,10 +1851,11 @@ func (x *PolicyDifference) GetAfter() string {
 }
 
 type ListPolicyEventsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PolicyId      string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
-	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of this policy; empty: of all.
+	PolicyId      string `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2380,7 +2389,7 @@ type SimulatePolicyRequest struct {
 	Document *PolicyDocument        `protobuf:"bytes,1,opt,name=document,proto3" json:"document,omitempty"`
 	PolicyId string                 `protobuf:"bytes,2,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
 	Version  int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// How many of the latest jobs of the platform, 1 to 2000; 0 means 200.
+	// How many of the latest jobs of the platform, 1 to 1000; 0 means 200.
 	Jobs          int32 `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4021,8 +4030,9 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\atest_id\x18\b \x01(\tR\x06testId\x12\x1e\n" +
 	"\n" +
 	"operations\x18\t \x03(\tR\n" +
-	"operations\"\x9c\x01\n" +
-	"\vPolicyEvent\x12*\n" +
+	"operations\"\xb9\x01\n" +
+	"\vPolicyEvent\x12\x1b\n" +
+	"\tpolicy_id\x18\x06 \x01(\tR\bpolicyId\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x17\n" +
@@ -4253,7 +4263,7 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\rPolicyFailure\x12\x1e\n" +
 	"\x1aPOLICY_FAILURE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13POLICY_FAILURE_SKIP\x10\x01\x12\x19\n" +
-	"\x15POLICY_FAILURE_REFUSE\x10\x022\xd1\x1b\n" +
+	"\x15POLICY_FAILURE_REFUSE\x10\x022\xaa\x1b\n" +
 	"\rPolicyService\x12\x9c\x01\n" +
 	"\x11ListPolicyRecords\x12+.yunhe.policies.v1.ListPolicyRecordsRequest\x1a,.yunhe.policies.v1.ListPolicyRecordsResponse\",\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/policy-records\x12\x97\x01\n" +
 	"\x0fGetPolicyRecord\x12).yunhe.policies.v1.GetPolicyRecordRequest\x1a\x1f.yunhe.policies.v1.PolicyRecord\"8\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02 \x12\x1e/v1/policy-records/{policy_id}\x12\x89\x01\n" +
@@ -4261,8 +4271,8 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\fUpdatePolicy\x12&.yunhe.policies.v1.UpdatePolicyRequest\x1a\x1f.yunhe.policies.v1.PolicyRecord\"L\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x023:\bdocument\x1a'/v1/policy-records/{document.policy_id}\x12\x9a\x01\n" +
 	"\fDeletePolicy\x12&.yunhe.policies.v1.DeletePolicyRequest\x1a'.yunhe.policies.v1.DeletePolicyResponse\"9\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02 *\x1e/v1/policy-records/{policy_id}\x12\xb4\x01\n" +
 	"\x12ListPolicyVersions\x12,.yunhe.policies.v1.ListPolicyVersionsRequest\x1a-.yunhe.policies.v1.ListPolicyVersionsResponse\"A\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02)\x12'/v1/policy-records/{policy_id}/versions\x12\xb0\x01\n" +
-	"\x12DiffPolicyVersions\x12,.yunhe.policies.v1.DiffPolicyVersionsRequest\x1a-.yunhe.policies.v1.DiffPolicyVersionsResponse\"=\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02%\x12#/v1/policy-records/{policy_id}/diff\x12\xac\x01\n" +
-	"\x10ListPolicyEvents\x12*.yunhe.policies.v1.ListPolicyEventsRequest\x1a+.yunhe.policies.v1.ListPolicyEventsResponse\"?\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02'\x12%/v1/policy-records/{policy_id}/events\x12\x9b\x01\n" +
+	"\x12DiffPolicyVersions\x12,.yunhe.policies.v1.DiffPolicyVersionsRequest\x1a-.yunhe.policies.v1.DiffPolicyVersionsResponse\"=\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02%\x12#/v1/policy-records/{policy_id}/diff\x12\x98\x01\n" +
+	"\x10ListPolicyEvents\x12*.yunhe.policies.v1.ListPolicyEventsRequest\x1a+.yunhe.policies.v1.ListPolicyEventsResponse\"+\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/policy-events\x12\x9b\x01\n" +
 	"\x0eValidatePolicy\x12(.yunhe.policies.v1.ValidatePolicyRequest\x1a).yunhe.policies.v1.ValidatePolicyResponse\"4\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/policy-validations\x12\x86\x01\n" +
 	"\tTryPolicy\x12#.yunhe.policies.v1.TryPolicyRequest\x1a$.yunhe.policies.v1.TryPolicyResponse\".\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/policy-trials\x12\x9b\x01\n" +
 	"\x0eSimulatePolicy\x12(.yunhe.policies.v1.SimulatePolicyRequest\x1a).yunhe.policies.v1.SimulatePolicyResponse\"4\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/policy-simulations\x12\x99\x01\n" +
@@ -4275,8 +4285,8 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\rEndPolicyTest\x12'.yunhe.policies.v1.EndPolicyTestRequest\x1a\x1d.yunhe.policies.v1.PolicyTest\"<\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/policy-tests/{test_id}/end\x12\x95\x01\n" +
 	"\x12UploadPolicyModule\x12,.yunhe.policies.v1.UploadPolicyModuleRequest\x1a\x1f.yunhe.policies.v1.PolicyModule\"0\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/policy-modules\x12\x9c\x01\n" +
 	"\x11ListPolicyModules\x12+.yunhe.policies.v1.ListPolicyModulesRequest\x1a,.yunhe.policies.v1.ListPolicyModulesResponse\",\x8a\x80\x19\x0escheduler.read\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/policy-modules\x12\xab\x01\n" +
-	"\x13RestorePolicyModule\x12-.yunhe.policies.v1.RestorePolicyModuleRequest\x1a\x1f.yunhe.policies.v1.PolicyModule\"D\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/policy-modules/{module_id}/restore\x12\xbf\x01\n" +
-	"\x12DeletePolicyModule\x12,.yunhe.policies.v1.DeletePolicyModuleRequest\x1a-.yunhe.policies.v1.DeletePolicyModuleResponse\"L\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x023*1/v1/policy-modules/{module_id}/versions/{version}B2Z0yunhe.dev/yunhe/gen/yunhe/policies/v1;policiesv1b\x06proto3"
+	"\x13RestorePolicyModule\x12-.yunhe.policies.v1.RestorePolicyModuleRequest\x1a\x1f.yunhe.policies.v1.PolicyModule\"D\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/policy-modules/{module_id}/restore\x12\xac\x01\n" +
+	"\x12DeletePolicyModule\x12,.yunhe.policies.v1.DeletePolicyModuleRequest\x1a-.yunhe.policies.v1.DeletePolicyModuleResponse\"9\x8a\x80\x19\x0fscheduler.write\x82\xd3\xe4\x93\x02 *\x1e/v1/policy-modules/{module_id}B2Z0yunhe.dev/yunhe/gen/yunhe/policies/v1;policiesv1b\x06proto3"
 
 var (
 	file_yunhe_policies_v1_policies_proto_rawDescOnce sync.Once

@@ -116,15 +116,15 @@ type PolicyServiceClient interface {
 	// Adds a version, a draft; what is issued stays as it is. ABORTED if
 	// base_version is not the latest one.
 	UpdatePolicy(context.Context, *v1.UpdatePolicyRequest) (*v1.PolicyRecord, error)
-	// Deletes a policy that is not issued, not compared and not included by
-	// others, ABORTED otherwise. Its versions and events stay readable; created
-	// anew, it goes on counting versions.
+	// Deletes a policy that is not in force, ABORTED otherwise. Its versions and
+	// events stay readable, and policies that include a version of it go on;
+	// created anew, it goes on counting versions.
 	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 	// The versions of a policy, latest first, at most 200; also of one deleted.
 	ListPolicyVersions(context.Context, *v1.ListPolicyVersionsRequest) (*v1.ListPolicyVersionsResponse, error)
 	// What differs between two versions, by field.
 	DiffPolicyVersions(context.Context, *v1.DiffPolicyVersionsRequest) (*v1.DiffPolicyVersionsResponse, error)
-	// What was done with a policy, latest first; also of one deleted.
+	// What was done with policies, latest first; also with those deleted.
 	ListPolicyEvents(context.Context, *v1.ListPolicyEventsRequest) (*v1.ListPolicyEventsResponse, error)
 	// Checks a document, or a version that is stored: every problem with its
 	// field and, in an expression, line and column; then what it names that is
@@ -145,8 +145,8 @@ type PolicyServiceClient interface {
 	IssuePolicy(context.Context, *v1.IssuePolicyRequest) (*v1.PolicyRecord, error)
 	// Takes a policy out of force.
 	WithdrawPolicy(context.Context, *v1.WithdrawPolicyRequest) (*v1.PolicyRecord, error)
-	// Puts the version in force again that was before, with the scope it had;
-	// or the version named.
+	// Puts the version in force again that was before, with the scope it had; or
+	// the version named, which makes the call one that may be repeated.
 	RollBackPolicy(context.Context, *v1.RollBackPolicyRequest) (*v1.PolicyRecord, error)
 	// Compares versions of an issued policy: the jobs it matches are shared out
 	// among the arms by a hash of their ID, so that a job keeps its arm. Match,
@@ -556,15 +556,15 @@ type PolicyServiceHandler interface {
 	// Adds a version, a draft; what is issued stays as it is. ABORTED if
 	// base_version is not the latest one.
 	UpdatePolicy(context.Context, *v1.UpdatePolicyRequest) (*v1.PolicyRecord, error)
-	// Deletes a policy that is not issued, not compared and not included by
-	// others, ABORTED otherwise. Its versions and events stay readable; created
-	// anew, it goes on counting versions.
+	// Deletes a policy that is not in force, ABORTED otherwise. Its versions and
+	// events stay readable, and policies that include a version of it go on;
+	// created anew, it goes on counting versions.
 	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 	// The versions of a policy, latest first, at most 200; also of one deleted.
 	ListPolicyVersions(context.Context, *v1.ListPolicyVersionsRequest) (*v1.ListPolicyVersionsResponse, error)
 	// What differs between two versions, by field.
 	DiffPolicyVersions(context.Context, *v1.DiffPolicyVersionsRequest) (*v1.DiffPolicyVersionsResponse, error)
-	// What was done with a policy, latest first; also of one deleted.
+	// What was done with policies, latest first; also with those deleted.
 	ListPolicyEvents(context.Context, *v1.ListPolicyEventsRequest) (*v1.ListPolicyEventsResponse, error)
 	// Checks a document, or a version that is stored: every problem with its
 	// field and, in an expression, line and column; then what it names that is
@@ -585,8 +585,8 @@ type PolicyServiceHandler interface {
 	IssuePolicy(context.Context, *v1.IssuePolicyRequest) (*v1.PolicyRecord, error)
 	// Takes a policy out of force.
 	WithdrawPolicy(context.Context, *v1.WithdrawPolicyRequest) (*v1.PolicyRecord, error)
-	// Puts the version in force again that was before, with the scope it had;
-	// or the version named.
+	// Puts the version in force again that was before, with the scope it had; or
+	// the version named, which makes the call one that may be repeated.
 	RollBackPolicy(context.Context, *v1.RollBackPolicyRequest) (*v1.PolicyRecord, error)
 	// Compares versions of an issued policy: the jobs it matches are shared out
 	// among the arms by a hash of their ID, so that a job keeps its arm. Match,
