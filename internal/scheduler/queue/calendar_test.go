@@ -294,3 +294,93 @@ func TestRestore(t *testing.T) {
 		t.Errorf("started %s, want %s", got, want)
 	}
 }
+
+// TestPromises: what is kept for one work is taken by those that go before it
+// by guarantee, or by priority where that orders the two, and by nobody else.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	tenants := []queue.Tenant{{Name: "a"}, {Name: "b"}, {Name: "g", Guaranteed: gpus(2)}}
+	for _, c := range []struct {
+		name   string
+		cfg    queue.Config
+		tenant string
+		higher bool
+		starts bool
+	}{
+		{"another's", queue.Config{Tenants: tenants}, "b", false, false},
+		{"higher priority of another, shares decide", queue.Config{Tenants: tenants}, "b", true, false},
+		{"higher priority of the same", queue.Config{Tenants: tenants}, "a", true, true},
+		{"higher class", queue.Config{Tenants: tenants, StrictClasses: true}, "b", true, true},
+		{"same class", queue.Config{Tenants: tenants, StrictClasses: true}, "b", false, false},
+		{"within a guarantee", queue.Config{Tenants: tenants}, "g", false, true},
+		{"priority in one line", queue.Config{Order: queue.PriorityOrder}, "b", true, true},
+		{"arrival only", queue.Config{Order: queue.FirstCome}, "b", true, false},
+	} {
+		y := newYard(t, t.Fatalf, c.cfg, map[string]queue.Amounts{"p": gpus(8)})
+		w := wide("w", c.tenant, 3*minute, 2, 60*minute)
+		if c.higher {
+			w.Priority = 1
+		}
+		y.coming = []queue.Work{wide("busy", "a", 0, 6, 10*minute), wide("wide", "a", minute, 7, 10*minute), w}
+		for y.now < 3*minute {
+			y.step()
+		}
+		if _, ok := y.started["w"]; ok != c.starts {
+			t.Errorf("%s: started is %t, want %t", c.name, ok, c.starts)
+		}
+	}
+}
+
+// TestExpect: a new expected end moves the promise at the next refusal, one
+// that is gone is not waited for, and a round that is over offers nothing.
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, queue.Config{}, gpus(8))
+	r.put(wide("busy", "a", 0, 8, 60*minute))
+	r.round(0, gpus(8))
+	old := r.Queue.Round(minute)
+	r.put(wide("w", "b", minute, 8, minute))
+	r.round(2*minute, gpus(0))
+	if x, _ := r.Explain("w", 2*minute); x.Cause != queue.CauseReserved || x.Start != 60*minute {
+		t.Errorf("%+v", x)
+	}
+	if at := r.Wake(); at != 60*minute {
+		t.Errorf("wakes at %d", at)
+	}
+	if _, ok := old.Next(); ok {
+		t.Error("a round that is over offers work")
+	}
+	if !r.Expect("busy", queue.Never) {
+		t.Error("busy does not run")
+	}
+	// Nothing is known any more: at 60:00 the promise is over, and at 61:00, an hour
+	// after it came, it keeps everything from others.
+	r.round(60*minute, gpus(0))
+	if x, _ := r.Explain("w", 60*minute); x.Cause != queue.CauseRoom {
+		t.Errorf("%+v", x)
+	}
+	r.round(61*minute, gpus(0))
+	r.put(wide("small", "c", 61*minute, 1, minute))
+	if got := r.round(62*minute, gpus(1)); got != "" {
+		t.Errorf("started %s", got)
+	}
+	r.Ended("busy", 63*minute)
+	if got, want := r.round(63*minute, gpus(8)), "w"; got != want {
+		t.Errorf("started %s, want %s", got, want)
+	}
+}
+
+// TestOffersForVictims: where works may be taken back, one is offered though
+// there is no room at all.
+func TestOffersForVictims(t *testing.T) {
+	t.Parallel()
+	for _, preempt := range []bool{false, true} {
+		r := newRig(t, queue.Config{Preempt: preempt}, gpus(8))
+		r.put(job("busy", "a", 0, 8))
+		r.round(0, gpus(8))
+		r.put(job("w", "a", 1, 1))
+		if _, ok := r.Queue.Round(minute).Next(); ok != preempt {
+			t.Errorf("offered is %t where victims are %t", ok, preempt)
+		}
+	}
+}
