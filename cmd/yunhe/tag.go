@@ -14,7 +14,7 @@ func tagCommand(c *cli) *cobra.Command {
 	return group("tag", groupNetwork, "Tags of centers, nodes, resources, specifications and images",
 		tagListCommand(c), tagGroupsCommand(c), tagDescribeCommand(c), tagDefineCommand(c), tagDeleteCommand(c),
 		tagShowCommand(c), tagFindCommand(c), tagSetCommand(c), tagSuggestCommand(c), tagAnswerCommand(c, true), tagAnswerCommand(c, false),
-		tagHistoryCommand(c), tagCheckCommand(c), tagRuleCommand(c))
+		tagHistoryCommand(c), tagCheckCommand(c), tagRuleCommand(c), tagShareCommand(c), tagAdoptCommand(c))
 }
 
 const objectHelp = `Objects are named platform, center:ID, node:CENTER:NAME, resource:ID, spec:ID and

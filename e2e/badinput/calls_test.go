@@ -197,6 +197,12 @@ func tagExample(name string, o object) {
 		"rule": object{"rule_id": "u1", "title": "One", "description": "d", "key": "k1", "kinds": []any{}, "when": when, "until": "", "value": "v", "value_expression": "", "hold_seconds": 0, "priority": 1,
 			"mode": "RULE_MODE_RECOMMEND", "version": 1, "matched": 0, "error": "", "live": false},
 	})
+	switch name {
+	case "ShareTags":
+		o["keys"] = []any{}
+	case "AdoptTags":
+		o["shared"] = object{"groups": []any{object{"group_id": "g1", "title": "One"}}, "tags": []any{}, "rules": []any{}}
+	}
 	if strings.HasPrefix(name, "Delete") { // the others need what is there
 		put(o, object{"key": "k9", "group_id": "g9"})
 	}

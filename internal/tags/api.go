@@ -37,7 +37,11 @@ func (a api) ListTagGroups(ctx context.Context, _ *tagsv1.ListTagGroupsRequest) 
 
 func (a api) PutTagGroup(ctx context.Context, r *tagsv1.PutTagGroupRequest) (*tagsv1.TagGroup, error) {
 	p := r.GetGroup()
-	return answer(groupProto)(a.s.PutGroup(ctx, Group{ID: p.GetGroupId(), Title: p.GetTitle(), TitleZH: p.GetTitleZh(), Description: p.GetDescription(), Kinds: kindsIn(p.GetKinds())}))
+	return answer(groupProto)(a.s.PutGroup(ctx, groupIn(p)))
+}
+
+func groupIn(p *tagsv1.TagGroup) Group {
+	return Group{ID: p.GetGroupId(), Title: p.GetTitle(), TitleZH: p.GetTitleZh(), Description: p.GetDescription(), Kinds: kindsIn(p.GetKinds())}
 }
 
 func (a api) DeleteTagGroup(ctx context.Context, r *tagsv1.DeleteTagGroupRequest) (*tagsv1.DeleteTagGroupResponse, error) {
@@ -281,6 +285,30 @@ func (a api) ListTagChanges(ctx context.Context, r *tagsv1.ListTagChangesRequest
 	})}, nil
 }
 
+func (a api) ShareTags(ctx context.Context, r *tagsv1.ShareTagsRequest) (*tagsv1.SharedTags, error) {
+	x, err := a.s.Share(ctx, r.Keys, r.GroupId)
+	if err != nil {
+		return nil, err
+	}
+	out := &tagsv1.SharedTags{Groups: each(x.Groups, groupProto), Tags: each(x.Definitions, tagOut(ctx)), Rules: each(x.Rules, ruleProto)}
+	for _, t := range out.Tags {
+		t.Operations = nil // those are of one platform too
+	}
+	return out, nil
+}
+
+func (a api) AdoptTags(ctx context.Context, r *tagsv1.AdoptTagsRequest) (*tagsv1.AdoptTagsResponse, error) {
+	in := Shared{Definitions: each(r.GetShared().GetTags(), definitionIn), Rules: each(r.GetShared().GetRules(), ruleIn)}
+	in.Groups = each(r.GetShared().GetGroups(), groupIn)
+	list, err := a.s.Adopt(ctx, in, r.Replace, r.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	return &tagsv1.AdoptTagsResponse{Results: each(list, func(a Adopted) *tagsv1.AdoptedTag {
+		return &tagsv1.AdoptedTag{Kind: a.Kind, Id: a.ID, Outcome: string(a.Outcome), Message: a.Message}
+	})}, nil
+}
+
 func groupProto(g Group) *tagsv1.TagGroup {
 	return &tagsv1.TagGroup{GroupId: g.ID, Title: g.Title, TitleZh: g.TitleZH, Description: g.Description, Kinds: kindsOut(g.Kinds), Tags: g.Tags, CreatedAt: stamp(g.CreatedAt), UpdatedAt: stamp(g.UpdatedAt)}
 }
@@ -304,6 +332,7 @@ func tagOut(ctx context.Context) func(Definition) *tagsv1.Tag {
 			}
 			out.Operations = append(out.Operations, "update", "delete")
 		}
+		out.Operations = append(out.Operations, "share")
 		return out
 	}
 }

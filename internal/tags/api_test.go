@@ -63,7 +63,7 @@ func TestTable11(t *testing.T) {
 	}
 	d, err := c.GetTag(ctx, &tagsv1.GetTagRequest{Key: "color"})
 	must(t, err)
-	if fmt.Sprint(d.Operations, d.Status, d.Inherited, d.Objects) != "[set update delete] TAG_STATUS_ACTIVE true 1" {
+	if fmt.Sprint(d.Operations, d.Status, d.Inherited, d.Objects) != "[set update delete share] TAG_STATUS_ACTIVE true 1" {
 		t.Errorf("tag = %v", d)
 	}
 	check, err := c.CheckExpression(ctx, &tagsv1.CheckExpressionRequest{Kind: tagsv1.ObjectKind_OBJECT_KIND_NODE, Object: "node:c1:m1", Expression: `"H800" in models`})

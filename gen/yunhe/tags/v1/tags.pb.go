@@ -562,7 +562,7 @@ type Tag struct {
 	Objects int64 `protobuf:"varint,16,opt,name=objects,proto3" json:"objects,omitempty"`
 	// Rules that set it. Output only.
 	Rules []string `protobuf:"bytes,17,rep,name=rules,proto3" json:"rules,omitempty"`
-	// What the caller may do: set, update, delete. Output only.
+	// What the caller may do: set, update, delete, share. Output only.
 	Operations    []string `protobuf:"bytes,18,rep,name=operations,proto3" json:"operations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3791,6 +3791,301 @@ func (x *ListTagChangesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type ShareTagsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys of tags, at most 200; empty: all, or all of the group.
+	Keys          []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	GroupId       string   `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareTagsRequest) Reset() {
+	*x = ShareTagsRequest{}
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareTagsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareTagsRequest) ProtoMessage() {}
+
+func (x *ShareTagsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareTagsRequest.ProtoReflect.Descriptor instead.
+func (*ShareTagsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_tags_v1_tags_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ShareTagsRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ShareTagsRequest) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+// A part of a library, without what belongs to one platform: versions, times
+// and uses.
+type SharedTags struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Groups        []*TagGroup            `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	Tags          []*Tag                 `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
+	Rules         []*TagRule             `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedTags) Reset() {
+	*x = SharedTags{}
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedTags) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedTags) ProtoMessage() {}
+
+func (x *SharedTags) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedTags.ProtoReflect.Descriptor instead.
+func (*SharedTags) Descriptor() ([]byte, []int) {
+	return file_yunhe_tags_v1_tags_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *SharedTags) GetGroups() []*TagGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *SharedTags) GetTags() []*Tag {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *SharedTags) GetRules() []*TagRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+type AdoptTagsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1000 groups, tags and rules in all.
+	Shared *SharedTags `protobuf:"bytes,1,opt,name=shared,proto3" json:"shared,omitempty"`
+	// What is here and different becomes as it is shared.
+	Replace bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
+	// Only says what would become of each.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptTagsRequest) Reset() {
+	*x = AdoptTagsRequest{}
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptTagsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptTagsRequest) ProtoMessage() {}
+
+func (x *AdoptTagsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptTagsRequest.ProtoReflect.Descriptor instead.
+func (*AdoptTagsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_tags_v1_tags_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AdoptTagsRequest) GetShared() *SharedTags {
+	if x != nil {
+		return x.Shared
+	}
+	return nil
+}
+
+func (x *AdoptTagsRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *AdoptTagsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type AdoptTagsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order groups, tags, rules.
+	Results       []*AdoptedTag `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptTagsResponse) Reset() {
+	*x = AdoptTagsResponse{}
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptTagsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptTagsResponse) ProtoMessage() {}
+
+func (x *AdoptTagsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptTagsResponse.ProtoReflect.Descriptor instead.
+func (*AdoptTagsResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_tags_v1_tags_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AdoptTagsResponse) GetResults() []*AdoptedTag {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// What became of one group, tag or rule.
+type AdoptedTag struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// group, tag or rule.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// created, replaced, same, different (left as it is) or refused.
+	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Why it was refused.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptedTag) Reset() {
+	*x = AdoptedTag{}
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptedTag) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptedTag) ProtoMessage() {}
+
+func (x *AdoptedTag) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_tags_v1_tags_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptedTag.ProtoReflect.Descriptor instead.
+func (*AdoptedTag) Descriptor() ([]byte, []int) {
+	return file_yunhe_tags_v1_tags_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AdoptedTag) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AdoptedTag) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AdoptedTag) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AdoptedTag) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 var File_yunhe_tags_v1_tags_proto protoreflect.FileDescriptor
 
 const file_yunhe_tags_v1_tags_proto_rawDesc = "" +
@@ -4060,7 +4355,27 @@ const file_yunhe_tags_v1_tags_proto_rawDesc = "" +
 	"\bbatch_id\x18\x05 \x01(\tR\abatchId\"z\n" +
 	"\x16ListTagChangesResponse\x128\n" +
 	"\achanges\x18\x01 \x03(\v2\x1e.yunhe.tags.v1.TagChangeRecordR\achanges\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xb8\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"A\n" +
+	"\x10ShareTagsRequest\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys\x12\x19\n" +
+	"\bgroup_id\x18\x02 \x01(\tR\agroupId\"\x93\x01\n" +
+	"\n" +
+	"SharedTags\x12/\n" +
+	"\x06groups\x18\x01 \x03(\v2\x17.yunhe.tags.v1.TagGroupR\x06groups\x12&\n" +
+	"\x04tags\x18\x02 \x03(\v2\x12.yunhe.tags.v1.TagR\x04tags\x12,\n" +
+	"\x05rules\x18\x03 \x03(\v2\x16.yunhe.tags.v1.TagRuleR\x05rules\"x\n" +
+	"\x10AdoptTagsRequest\x121\n" +
+	"\x06shared\x18\x01 \x01(\v2\x19.yunhe.tags.v1.SharedTagsR\x06shared\x12\x18\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"H\n" +
+	"\x11AdoptTagsResponse\x123\n" +
+	"\aresults\x18\x01 \x03(\v2\x19.yunhe.tags.v1.AdoptedTagR\aresults\"d\n" +
+	"\n" +
+	"AdoptedTag\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage*\xb8\x01\n" +
 	"\n" +
 	"ObjectKind\x12\x1b\n" +
 	"\x17OBJECT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -4097,7 +4412,7 @@ const file_yunhe_tags_v1_tags_proto_rawDesc = "" +
 	"\x15RULE_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RULE_MODE_AUTOMATIC\x10\x01\x12\x17\n" +
 	"\x13RULE_MODE_RECOMMEND\x10\x02\x12\x11\n" +
-	"\rRULE_MODE_OFF\x10\x032\xce\x15\n" +
+	"\rRULE_MODE_OFF\x10\x032\xbf\x17\n" +
 	"\n" +
 	"TagService\x12\x83\x01\n" +
 	"\rListTagGroups\x12#.yunhe.tags.v1.ListTagGroupsRequest\x1a$.yunhe.tags.v1.ListTagGroupsResponse\"'\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/tag-groups\x12\x8b\x01\n" +
@@ -4121,7 +4436,9 @@ const file_yunhe_tags_v1_tags_proto_rawDesc = "" +
 	"\rDeleteTagRule\x12#.yunhe.tags.v1.DeleteTagRuleRequest\x1a$.yunhe.tags.v1.DeleteTagRuleResponse\"1\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x19*\x17/v1/tag-rules/{rule_id}\x12\x93\x01\n" +
 	"\x0fCheckExpression\x12%.yunhe.tags.v1.CheckExpressionRequest\x1a&.yunhe.tags.v1.CheckExpressionResponse\"1\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/expression-checks\x12\xa7\x01\n" +
 	"\x16ListTagRecommendations\x12,.yunhe.tags.v1.ListTagRecommendationsRequest\x1a-.yunhe.tags.v1.ListTagRecommendationsResponse\"0\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/tag-recommendations\x12\x99\x01\n" +
-	"\x17AnswerTagRecommendation\x12-.yunhe.tags.v1.AnswerTagRecommendationRequest\x1a\x19.yunhe.tags.v1.ObjectTags\"4\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/tag-recommendations\x12\x87\x01\n" +
+	"\x17AnswerTagRecommendation\x12-.yunhe.tags.v1.AnswerTagRecommendationRequest\x1a\x19.yunhe.tags.v1.ObjectTags\"4\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/tag-recommendations\x12q\n" +
+	"\tShareTags\x12\x1f.yunhe.tags.v1.ShareTagsRequest\x1a\x19.yunhe.tags.v1.SharedTags\"(\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/shared-tags\x12|\n" +
+	"\tAdoptTags\x12\x1f.yunhe.tags.v1.AdoptTagsRequest\x1a .yunhe.tags.v1.AdoptTagsResponse\",\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/shared-tags\x12\x87\x01\n" +
 	"\x0eListTagChanges\x12$.yunhe.tags.v1.ListTagChangesRequest\x1a%.yunhe.tags.v1.ListTagChangesResponse\"(\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/tag-historyB*Z(yunhe.dev/yunhe/gen/yunhe/tags/v1;tagsv1b\x06proto3"
 
 var (
@@ -4137,7 +4454,7 @@ func file_yunhe_tags_v1_tags_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_tags_v1_tags_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_yunhe_tags_v1_tags_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_yunhe_tags_v1_tags_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_yunhe_tags_v1_tags_proto_goTypes = []any{
 	(ObjectKind)(0),                        // 0: yunhe.tags.v1.ObjectKind
 	(ValueType)(0),                         // 1: yunhe.tags.v1.ValueType
@@ -4195,22 +4512,27 @@ var file_yunhe_tags_v1_tags_proto_goTypes = []any{
 	(*AnswerTagRecommendationRequest)(nil), // 53: yunhe.tags.v1.AnswerTagRecommendationRequest
 	(*ListTagChangesRequest)(nil),          // 54: yunhe.tags.v1.ListTagChangesRequest
 	(*ListTagChangesResponse)(nil),         // 55: yunhe.tags.v1.ListTagChangesResponse
-	(*timestamppb.Timestamp)(nil),          // 56: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                // 57: google.protobuf.Struct
+	(*ShareTagsRequest)(nil),               // 56: yunhe.tags.v1.ShareTagsRequest
+	(*SharedTags)(nil),                     // 57: yunhe.tags.v1.SharedTags
+	(*AdoptTagsRequest)(nil),               // 58: yunhe.tags.v1.AdoptTagsRequest
+	(*AdoptTagsResponse)(nil),              // 59: yunhe.tags.v1.AdoptTagsResponse
+	(*AdoptedTag)(nil),                     // 60: yunhe.tags.v1.AdoptedTag
+	(*timestamppb.Timestamp)(nil),          // 61: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                // 62: google.protobuf.Struct
 }
 var file_yunhe_tags_v1_tags_proto_depIdxs = []int32{
 	0,  // 0: yunhe.tags.v1.TagGroup.kinds:type_name -> yunhe.tags.v1.ObjectKind
-	56, // 1: yunhe.tags.v1.TagGroup.created_at:type_name -> google.protobuf.Timestamp
-	56, // 2: yunhe.tags.v1.TagGroup.updated_at:type_name -> google.protobuf.Timestamp
+	61, // 1: yunhe.tags.v1.TagGroup.created_at:type_name -> google.protobuf.Timestamp
+	61, // 2: yunhe.tags.v1.TagGroup.updated_at:type_name -> google.protobuf.Timestamp
 	1,  // 3: yunhe.tags.v1.Tag.value_type:type_name -> yunhe.tags.v1.ValueType
 	0,  // 4: yunhe.tags.v1.Tag.kinds:type_name -> yunhe.tags.v1.ObjectKind
 	2,  // 5: yunhe.tags.v1.Tag.setter:type_name -> yunhe.tags.v1.Setter
 	3,  // 6: yunhe.tags.v1.Tag.status:type_name -> yunhe.tags.v1.TagStatus
-	56, // 7: yunhe.tags.v1.Tag.created_at:type_name -> google.protobuf.Timestamp
-	56, // 8: yunhe.tags.v1.Tag.updated_at:type_name -> google.protobuf.Timestamp
+	61, // 7: yunhe.tags.v1.Tag.created_at:type_name -> google.protobuf.Timestamp
+	61, // 8: yunhe.tags.v1.Tag.updated_at:type_name -> google.protobuf.Timestamp
 	4,  // 9: yunhe.tags.v1.ObjectTag.source:type_name -> yunhe.tags.v1.Source
-	56, // 10: yunhe.tags.v1.ObjectTag.created_at:type_name -> google.protobuf.Timestamp
-	56, // 11: yunhe.tags.v1.ObjectTag.updated_at:type_name -> google.protobuf.Timestamp
+	61, // 10: yunhe.tags.v1.ObjectTag.created_at:type_name -> google.protobuf.Timestamp
+	61, // 11: yunhe.tags.v1.ObjectTag.updated_at:type_name -> google.protobuf.Timestamp
 	10, // 12: yunhe.tags.v1.ObjectTag.hides:type_name -> yunhe.tags.v1.HiddenValue
 	3,  // 13: yunhe.tags.v1.ObjectTag.status:type_name -> yunhe.tags.v1.TagStatus
 	0,  // 14: yunhe.tags.v1.ObjectTags.kind:type_name -> yunhe.tags.v1.ObjectKind
@@ -4221,11 +4543,11 @@ var file_yunhe_tags_v1_tags_proto_depIdxs = []int32{
 	15, // 19: yunhe.tags.v1.BatchResult.problems:type_name -> yunhe.tags.v1.Problem
 	0,  // 20: yunhe.tags.v1.TagRule.kinds:type_name -> yunhe.tags.v1.ObjectKind
 	6,  // 21: yunhe.tags.v1.TagRule.mode:type_name -> yunhe.tags.v1.RuleMode
-	56, // 22: yunhe.tags.v1.TagRule.created_at:type_name -> google.protobuf.Timestamp
-	56, // 23: yunhe.tags.v1.TagRule.updated_at:type_name -> google.protobuf.Timestamp
-	56, // 24: yunhe.tags.v1.TagRule.evaluated_at:type_name -> google.protobuf.Timestamp
+	61, // 22: yunhe.tags.v1.TagRule.created_at:type_name -> google.protobuf.Timestamp
+	61, // 23: yunhe.tags.v1.TagRule.updated_at:type_name -> google.protobuf.Timestamp
+	61, // 24: yunhe.tags.v1.TagRule.evaluated_at:type_name -> google.protobuf.Timestamp
 	21, // 25: yunhe.tags.v1.TagRecommendation.alike:type_name -> yunhe.tags.v1.AlikeObject
-	56, // 26: yunhe.tags.v1.TagChangeRecord.at:type_name -> google.protobuf.Timestamp
+	61, // 26: yunhe.tags.v1.TagChangeRecord.at:type_name -> google.protobuf.Timestamp
 	4,  // 27: yunhe.tags.v1.TagChangeRecord.source:type_name -> yunhe.tags.v1.Source
 	7,  // 28: yunhe.tags.v1.ListTagGroupsResponse.groups:type_name -> yunhe.tags.v1.TagGroup
 	7,  // 29: yunhe.tags.v1.PutTagGroupRequest.group:type_name -> yunhe.tags.v1.TagGroup
@@ -4246,56 +4568,65 @@ var file_yunhe_tags_v1_tags_proto_depIdxs = []int32{
 	0,  // 44: yunhe.tags.v1.CheckExpressionRequest.kind:type_name -> yunhe.tags.v1.ObjectKind
 	19, // 45: yunhe.tags.v1.CheckExpressionResponse.problems:type_name -> yunhe.tags.v1.ExpressionProblem
 	18, // 46: yunhe.tags.v1.CheckExpressionResponse.variables:type_name -> yunhe.tags.v1.Variable
-	57, // 47: yunhe.tags.v1.CheckExpressionResponse.facts:type_name -> google.protobuf.Struct
+	62, // 47: yunhe.tags.v1.CheckExpressionResponse.facts:type_name -> google.protobuf.Struct
 	20, // 48: yunhe.tags.v1.ListTagRecommendationsResponse.recommendations:type_name -> yunhe.tags.v1.TagRecommendation
 	22, // 49: yunhe.tags.v1.ListTagChangesResponse.changes:type_name -> yunhe.tags.v1.TagChangeRecord
-	23, // 50: yunhe.tags.v1.TagService.ListTagGroups:input_type -> yunhe.tags.v1.ListTagGroupsRequest
-	25, // 51: yunhe.tags.v1.TagService.PutTagGroup:input_type -> yunhe.tags.v1.PutTagGroupRequest
-	26, // 52: yunhe.tags.v1.TagService.DeleteTagGroup:input_type -> yunhe.tags.v1.DeleteTagGroupRequest
-	28, // 53: yunhe.tags.v1.TagService.ListTags:input_type -> yunhe.tags.v1.ListTagsRequest
-	30, // 54: yunhe.tags.v1.TagService.GetTag:input_type -> yunhe.tags.v1.GetTagRequest
-	31, // 55: yunhe.tags.v1.TagService.CreateTag:input_type -> yunhe.tags.v1.CreateTagRequest
-	32, // 56: yunhe.tags.v1.TagService.UpdateTag:input_type -> yunhe.tags.v1.UpdateTagRequest
-	33, // 57: yunhe.tags.v1.TagService.DeleteTag:input_type -> yunhe.tags.v1.DeleteTagRequest
-	35, // 58: yunhe.tags.v1.TagService.GetObjectTags:input_type -> yunhe.tags.v1.GetObjectTagsRequest
-	36, // 59: yunhe.tags.v1.TagService.ListTaggedObjects:input_type -> yunhe.tags.v1.ListTaggedObjectsRequest
-	38, // 60: yunhe.tags.v1.TagService.SetTags:input_type -> yunhe.tags.v1.SetTagsRequest
-	40, // 61: yunhe.tags.v1.TagService.ApplyTags:input_type -> yunhe.tags.v1.ApplyTagsRequest
-	42, // 62: yunhe.tags.v1.TagService.ListTagRules:input_type -> yunhe.tags.v1.ListTagRulesRequest
-	44, // 63: yunhe.tags.v1.TagService.GetTagRule:input_type -> yunhe.tags.v1.GetTagRuleRequest
-	45, // 64: yunhe.tags.v1.TagService.CreateTagRule:input_type -> yunhe.tags.v1.CreateTagRuleRequest
-	46, // 65: yunhe.tags.v1.TagService.UpdateTagRule:input_type -> yunhe.tags.v1.UpdateTagRuleRequest
-	47, // 66: yunhe.tags.v1.TagService.DeleteTagRule:input_type -> yunhe.tags.v1.DeleteTagRuleRequest
-	49, // 67: yunhe.tags.v1.TagService.CheckExpression:input_type -> yunhe.tags.v1.CheckExpressionRequest
-	51, // 68: yunhe.tags.v1.TagService.ListTagRecommendations:input_type -> yunhe.tags.v1.ListTagRecommendationsRequest
-	53, // 69: yunhe.tags.v1.TagService.AnswerTagRecommendation:input_type -> yunhe.tags.v1.AnswerTagRecommendationRequest
-	54, // 70: yunhe.tags.v1.TagService.ListTagChanges:input_type -> yunhe.tags.v1.ListTagChangesRequest
-	24, // 71: yunhe.tags.v1.TagService.ListTagGroups:output_type -> yunhe.tags.v1.ListTagGroupsResponse
-	7,  // 72: yunhe.tags.v1.TagService.PutTagGroup:output_type -> yunhe.tags.v1.TagGroup
-	27, // 73: yunhe.tags.v1.TagService.DeleteTagGroup:output_type -> yunhe.tags.v1.DeleteTagGroupResponse
-	29, // 74: yunhe.tags.v1.TagService.ListTags:output_type -> yunhe.tags.v1.ListTagsResponse
-	8,  // 75: yunhe.tags.v1.TagService.GetTag:output_type -> yunhe.tags.v1.Tag
-	8,  // 76: yunhe.tags.v1.TagService.CreateTag:output_type -> yunhe.tags.v1.Tag
-	8,  // 77: yunhe.tags.v1.TagService.UpdateTag:output_type -> yunhe.tags.v1.Tag
-	34, // 78: yunhe.tags.v1.TagService.DeleteTag:output_type -> yunhe.tags.v1.DeleteTagResponse
-	11, // 79: yunhe.tags.v1.TagService.GetObjectTags:output_type -> yunhe.tags.v1.ObjectTags
-	37, // 80: yunhe.tags.v1.TagService.ListTaggedObjects:output_type -> yunhe.tags.v1.ListTaggedObjectsResponse
-	39, // 81: yunhe.tags.v1.TagService.SetTags:output_type -> yunhe.tags.v1.SetTagsResponse
-	41, // 82: yunhe.tags.v1.TagService.ApplyTags:output_type -> yunhe.tags.v1.ApplyTagsResponse
-	43, // 83: yunhe.tags.v1.TagService.ListTagRules:output_type -> yunhe.tags.v1.ListTagRulesResponse
-	17, // 84: yunhe.tags.v1.TagService.GetTagRule:output_type -> yunhe.tags.v1.TagRule
-	17, // 85: yunhe.tags.v1.TagService.CreateTagRule:output_type -> yunhe.tags.v1.TagRule
-	17, // 86: yunhe.tags.v1.TagService.UpdateTagRule:output_type -> yunhe.tags.v1.TagRule
-	48, // 87: yunhe.tags.v1.TagService.DeleteTagRule:output_type -> yunhe.tags.v1.DeleteTagRuleResponse
-	50, // 88: yunhe.tags.v1.TagService.CheckExpression:output_type -> yunhe.tags.v1.CheckExpressionResponse
-	52, // 89: yunhe.tags.v1.TagService.ListTagRecommendations:output_type -> yunhe.tags.v1.ListTagRecommendationsResponse
-	11, // 90: yunhe.tags.v1.TagService.AnswerTagRecommendation:output_type -> yunhe.tags.v1.ObjectTags
-	55, // 91: yunhe.tags.v1.TagService.ListTagChanges:output_type -> yunhe.tags.v1.ListTagChangesResponse
-	71, // [71:92] is the sub-list for method output_type
-	50, // [50:71] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	7,  // 50: yunhe.tags.v1.SharedTags.groups:type_name -> yunhe.tags.v1.TagGroup
+	8,  // 51: yunhe.tags.v1.SharedTags.tags:type_name -> yunhe.tags.v1.Tag
+	17, // 52: yunhe.tags.v1.SharedTags.rules:type_name -> yunhe.tags.v1.TagRule
+	57, // 53: yunhe.tags.v1.AdoptTagsRequest.shared:type_name -> yunhe.tags.v1.SharedTags
+	60, // 54: yunhe.tags.v1.AdoptTagsResponse.results:type_name -> yunhe.tags.v1.AdoptedTag
+	23, // 55: yunhe.tags.v1.TagService.ListTagGroups:input_type -> yunhe.tags.v1.ListTagGroupsRequest
+	25, // 56: yunhe.tags.v1.TagService.PutTagGroup:input_type -> yunhe.tags.v1.PutTagGroupRequest
+	26, // 57: yunhe.tags.v1.TagService.DeleteTagGroup:input_type -> yunhe.tags.v1.DeleteTagGroupRequest
+	28, // 58: yunhe.tags.v1.TagService.ListTags:input_type -> yunhe.tags.v1.ListTagsRequest
+	30, // 59: yunhe.tags.v1.TagService.GetTag:input_type -> yunhe.tags.v1.GetTagRequest
+	31, // 60: yunhe.tags.v1.TagService.CreateTag:input_type -> yunhe.tags.v1.CreateTagRequest
+	32, // 61: yunhe.tags.v1.TagService.UpdateTag:input_type -> yunhe.tags.v1.UpdateTagRequest
+	33, // 62: yunhe.tags.v1.TagService.DeleteTag:input_type -> yunhe.tags.v1.DeleteTagRequest
+	35, // 63: yunhe.tags.v1.TagService.GetObjectTags:input_type -> yunhe.tags.v1.GetObjectTagsRequest
+	36, // 64: yunhe.tags.v1.TagService.ListTaggedObjects:input_type -> yunhe.tags.v1.ListTaggedObjectsRequest
+	38, // 65: yunhe.tags.v1.TagService.SetTags:input_type -> yunhe.tags.v1.SetTagsRequest
+	40, // 66: yunhe.tags.v1.TagService.ApplyTags:input_type -> yunhe.tags.v1.ApplyTagsRequest
+	42, // 67: yunhe.tags.v1.TagService.ListTagRules:input_type -> yunhe.tags.v1.ListTagRulesRequest
+	44, // 68: yunhe.tags.v1.TagService.GetTagRule:input_type -> yunhe.tags.v1.GetTagRuleRequest
+	45, // 69: yunhe.tags.v1.TagService.CreateTagRule:input_type -> yunhe.tags.v1.CreateTagRuleRequest
+	46, // 70: yunhe.tags.v1.TagService.UpdateTagRule:input_type -> yunhe.tags.v1.UpdateTagRuleRequest
+	47, // 71: yunhe.tags.v1.TagService.DeleteTagRule:input_type -> yunhe.tags.v1.DeleteTagRuleRequest
+	49, // 72: yunhe.tags.v1.TagService.CheckExpression:input_type -> yunhe.tags.v1.CheckExpressionRequest
+	51, // 73: yunhe.tags.v1.TagService.ListTagRecommendations:input_type -> yunhe.tags.v1.ListTagRecommendationsRequest
+	53, // 74: yunhe.tags.v1.TagService.AnswerTagRecommendation:input_type -> yunhe.tags.v1.AnswerTagRecommendationRequest
+	56, // 75: yunhe.tags.v1.TagService.ShareTags:input_type -> yunhe.tags.v1.ShareTagsRequest
+	58, // 76: yunhe.tags.v1.TagService.AdoptTags:input_type -> yunhe.tags.v1.AdoptTagsRequest
+	54, // 77: yunhe.tags.v1.TagService.ListTagChanges:input_type -> yunhe.tags.v1.ListTagChangesRequest
+	24, // 78: yunhe.tags.v1.TagService.ListTagGroups:output_type -> yunhe.tags.v1.ListTagGroupsResponse
+	7,  // 79: yunhe.tags.v1.TagService.PutTagGroup:output_type -> yunhe.tags.v1.TagGroup
+	27, // 80: yunhe.tags.v1.TagService.DeleteTagGroup:output_type -> yunhe.tags.v1.DeleteTagGroupResponse
+	29, // 81: yunhe.tags.v1.TagService.ListTags:output_type -> yunhe.tags.v1.ListTagsResponse
+	8,  // 82: yunhe.tags.v1.TagService.GetTag:output_type -> yunhe.tags.v1.Tag
+	8,  // 83: yunhe.tags.v1.TagService.CreateTag:output_type -> yunhe.tags.v1.Tag
+	8,  // 84: yunhe.tags.v1.TagService.UpdateTag:output_type -> yunhe.tags.v1.Tag
+	34, // 85: yunhe.tags.v1.TagService.DeleteTag:output_type -> yunhe.tags.v1.DeleteTagResponse
+	11, // 86: yunhe.tags.v1.TagService.GetObjectTags:output_type -> yunhe.tags.v1.ObjectTags
+	37, // 87: yunhe.tags.v1.TagService.ListTaggedObjects:output_type -> yunhe.tags.v1.ListTaggedObjectsResponse
+	39, // 88: yunhe.tags.v1.TagService.SetTags:output_type -> yunhe.tags.v1.SetTagsResponse
+	41, // 89: yunhe.tags.v1.TagService.ApplyTags:output_type -> yunhe.tags.v1.ApplyTagsResponse
+	43, // 90: yunhe.tags.v1.TagService.ListTagRules:output_type -> yunhe.tags.v1.ListTagRulesResponse
+	17, // 91: yunhe.tags.v1.TagService.GetTagRule:output_type -> yunhe.tags.v1.TagRule
+	17, // 92: yunhe.tags.v1.TagService.CreateTagRule:output_type -> yunhe.tags.v1.TagRule
+	17, // 93: yunhe.tags.v1.TagService.UpdateTagRule:output_type -> yunhe.tags.v1.TagRule
+	48, // 94: yunhe.tags.v1.TagService.DeleteTagRule:output_type -> yunhe.tags.v1.DeleteTagRuleResponse
+	50, // 95: yunhe.tags.v1.TagService.CheckExpression:output_type -> yunhe.tags.v1.CheckExpressionResponse
+	52, // 96: yunhe.tags.v1.TagService.ListTagRecommendations:output_type -> yunhe.tags.v1.ListTagRecommendationsResponse
+	11, // 97: yunhe.tags.v1.TagService.AnswerTagRecommendation:output_type -> yunhe.tags.v1.ObjectTags
+	57, // 98: yunhe.tags.v1.TagService.ShareTags:output_type -> yunhe.tags.v1.SharedTags
+	59, // 99: yunhe.tags.v1.TagService.AdoptTags:output_type -> yunhe.tags.v1.AdoptTagsResponse
+	55, // 100: yunhe.tags.v1.TagService.ListTagChanges:output_type -> yunhe.tags.v1.ListTagChangesResponse
+	78, // [78:101] is the sub-list for method output_type
+	55, // [55:78] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_tags_v1_tags_proto_init() }
@@ -4309,7 +4640,7 @@ func file_yunhe_tags_v1_tags_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_tags_v1_tags_proto_rawDesc), len(file_yunhe_tags_v1_tags_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   49,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

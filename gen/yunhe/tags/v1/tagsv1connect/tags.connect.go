@@ -90,6 +90,10 @@ const (
 	// TagServiceAnswerTagRecommendationProcedure is the fully-qualified name of the TagService's
 	// AnswerTagRecommendation RPC.
 	TagServiceAnswerTagRecommendationProcedure = "/yunhe.tags.v1.TagService/AnswerTagRecommendation"
+	// TagServiceShareTagsProcedure is the fully-qualified name of the TagService's ShareTags RPC.
+	TagServiceShareTagsProcedure = "/yunhe.tags.v1.TagService/ShareTags"
+	// TagServiceAdoptTagsProcedure is the fully-qualified name of the TagService's AdoptTags RPC.
+	TagServiceAdoptTagsProcedure = "/yunhe.tags.v1.TagService/AdoptTags"
 	// TagServiceListTagChangesProcedure is the fully-qualified name of the TagService's ListTagChanges
 	// RPC.
 	TagServiceListTagChangesProcedure = "/yunhe.tags.v1.TagService/ListTagChanges"
@@ -142,6 +146,14 @@ type TagServiceClient interface {
 	ListTagRecommendations(context.Context, *v1.ListTagRecommendationsRequest) (*v1.ListTagRecommendationsResponse, error)
 	// Accepts a recommendation, which sets the tag, or dismisses it for good.
 	AnswerTagRecommendation(context.Context, *v1.AnswerTagRecommendationRequest) (*v1.ObjectTags, error)
+	// Tags of the library as a document that another platform can adopt: the
+	// named ones with their groups, and the rules that set them.
+	ShareTags(context.Context, *v1.ShareTagsRequest) (*v1.SharedTags, error)
+	// Takes over what another platform shares. What is here already and the same is
+	// left; what is here and different is left too, and said, unless it is to be
+	// replaced. Each thing is stored by itself, groups first: asking again goes on
+	// where it ended.
+	AdoptTags(context.Context, *v1.AdoptTagsRequest) (*v1.AdoptTagsResponse, error)
 	// What was changed, by whom or which rule, latest first.
 	ListTagChanges(context.Context, *v1.ListTagChangesRequest) (*v1.ListTagChangesResponse, error)
 }
@@ -277,6 +289,18 @@ func NewTagServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(tagServiceMethods.ByName("AnswerTagRecommendation")),
 			connect.WithClientOptions(opts...),
 		),
+		shareTags: connect.NewClient[v1.ShareTagsRequest, v1.SharedTags](
+			httpClient,
+			baseURL+TagServiceShareTagsProcedure,
+			connect.WithSchema(tagServiceMethods.ByName("ShareTags")),
+			connect.WithClientOptions(opts...),
+		),
+		adoptTags: connect.NewClient[v1.AdoptTagsRequest, v1.AdoptTagsResponse](
+			httpClient,
+			baseURL+TagServiceAdoptTagsProcedure,
+			connect.WithSchema(tagServiceMethods.ByName("AdoptTags")),
+			connect.WithClientOptions(opts...),
+		),
 		listTagChanges: connect.NewClient[v1.ListTagChangesRequest, v1.ListTagChangesResponse](
 			httpClient,
 			baseURL+TagServiceListTagChangesProcedure,
@@ -308,6 +332,8 @@ type tagServiceClient struct {
 	checkExpression         *connect.Client[v1.CheckExpressionRequest, v1.CheckExpressionResponse]
 	listTagRecommendations  *connect.Client[v1.ListTagRecommendationsRequest, v1.ListTagRecommendationsResponse]
 	answerTagRecommendation *connect.Client[v1.AnswerTagRecommendationRequest, v1.ObjectTags]
+	shareTags               *connect.Client[v1.ShareTagsRequest, v1.SharedTags]
+	adoptTags               *connect.Client[v1.AdoptTagsRequest, v1.AdoptTagsResponse]
 	listTagChanges          *connect.Client[v1.ListTagChangesRequest, v1.ListTagChangesResponse]
 }
 
@@ -487,6 +513,24 @@ func (c *tagServiceClient) AnswerTagRecommendation(ctx context.Context, req *v1.
 	return nil, err
 }
 
+// ShareTags calls yunhe.tags.v1.TagService.ShareTags.
+func (c *tagServiceClient) ShareTags(ctx context.Context, req *v1.ShareTagsRequest) (*v1.SharedTags, error) {
+	response, err := c.shareTags.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AdoptTags calls yunhe.tags.v1.TagService.AdoptTags.
+func (c *tagServiceClient) AdoptTags(ctx context.Context, req *v1.AdoptTagsRequest) (*v1.AdoptTagsResponse, error) {
+	response, err := c.adoptTags.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListTagChanges calls yunhe.tags.v1.TagService.ListTagChanges.
 func (c *tagServiceClient) ListTagChanges(ctx context.Context, req *v1.ListTagChangesRequest) (*v1.ListTagChangesResponse, error) {
 	response, err := c.listTagChanges.CallUnary(ctx, connect.NewRequest(req))
@@ -543,6 +587,14 @@ type TagServiceHandler interface {
 	ListTagRecommendations(context.Context, *v1.ListTagRecommendationsRequest) (*v1.ListTagRecommendationsResponse, error)
 	// Accepts a recommendation, which sets the tag, or dismisses it for good.
 	AnswerTagRecommendation(context.Context, *v1.AnswerTagRecommendationRequest) (*v1.ObjectTags, error)
+	// Tags of the library as a document that another platform can adopt: the
+	// named ones with their groups, and the rules that set them.
+	ShareTags(context.Context, *v1.ShareTagsRequest) (*v1.SharedTags, error)
+	// Takes over what another platform shares. What is here already and the same is
+	// left; what is here and different is left too, and said, unless it is to be
+	// replaced. Each thing is stored by itself, groups first: asking again goes on
+	// where it ended.
+	AdoptTags(context.Context, *v1.AdoptTagsRequest) (*v1.AdoptTagsResponse, error)
 	// What was changed, by whom or which rule, latest first.
 	ListTagChanges(context.Context, *v1.ListTagChangesRequest) (*v1.ListTagChangesResponse, error)
 }
@@ -674,6 +726,18 @@ func NewTagServiceHandler(svc TagServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(tagServiceMethods.ByName("AnswerTagRecommendation")),
 		connect.WithHandlerOptions(opts...),
 	)
+	tagServiceShareTagsHandler := connect.NewUnaryHandlerSimple(
+		TagServiceShareTagsProcedure,
+		svc.ShareTags,
+		connect.WithSchema(tagServiceMethods.ByName("ShareTags")),
+		connect.WithHandlerOptions(opts...),
+	)
+	tagServiceAdoptTagsHandler := connect.NewUnaryHandlerSimple(
+		TagServiceAdoptTagsProcedure,
+		svc.AdoptTags,
+		connect.WithSchema(tagServiceMethods.ByName("AdoptTags")),
+		connect.WithHandlerOptions(opts...),
+	)
 	tagServiceListTagChangesHandler := connect.NewUnaryHandlerSimple(
 		TagServiceListTagChangesProcedure,
 		svc.ListTagChanges,
@@ -722,6 +786,10 @@ func NewTagServiceHandler(svc TagServiceHandler, opts ...connect.HandlerOption) 
 			tagServiceListTagRecommendationsHandler.ServeHTTP(w, r)
 		case TagServiceAnswerTagRecommendationProcedure:
 			tagServiceAnswerTagRecommendationHandler.ServeHTTP(w, r)
+		case TagServiceShareTagsProcedure:
+			tagServiceShareTagsHandler.ServeHTTP(w, r)
+		case TagServiceAdoptTagsProcedure:
+			tagServiceAdoptTagsHandler.ServeHTTP(w, r)
 		case TagServiceListTagChangesProcedure:
 			tagServiceListTagChangesHandler.ServeHTTP(w, r)
 		default:
@@ -811,6 +879,14 @@ func (UnimplementedTagServiceHandler) ListTagRecommendations(context.Context, *v
 
 func (UnimplementedTagServiceHandler) AnswerTagRecommendation(context.Context, *v1.AnswerTagRecommendationRequest) (*v1.ObjectTags, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.tags.v1.TagService.AnswerTagRecommendation is not implemented"))
+}
+
+func (UnimplementedTagServiceHandler) ShareTags(context.Context, *v1.ShareTagsRequest) (*v1.SharedTags, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.tags.v1.TagService.ShareTags is not implemented"))
+}
+
+func (UnimplementedTagServiceHandler) AdoptTags(context.Context, *v1.AdoptTagsRequest) (*v1.AdoptTagsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.tags.v1.TagService.AdoptTags is not implemented"))
 }
 
 func (UnimplementedTagServiceHandler) ListTagChanges(context.Context, *v1.ListTagChangesRequest) (*v1.ListTagChangesResponse, error) {
