@@ -81,7 +81,7 @@ func whole(id, tenant, user string, created int64, spec *jobsv1.JobSpec) schedul
 	it := scheduler.Item{Weights: spec.PolicyWeights, AllocationID: spec.AllocationId, User: user, Labels: spec.Labels}
 	it.Work = place.Work{ID: id, Tenant: tenant, Priority: int64(spec.Priority), Arrival: created, Gang: spec.Gang, Groups: groupNames(tenant, spec.Groups)}
 	for i, t := range spec.Tasks {
-		pt := task(tenant, i, t)
+		pt := task(tenant, spec, i)
 		pt.Replicas = int(t.ReplicaNumber)
 		it.Work.Tasks = append(it.Work.Tasks, pt)
 	}

@@ -151,7 +151,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 		waits = verdicts(r.spec, r.skippedTasks(), as)
 	}
 	for i, t := range r.spec.Tasks {
-		pt := task(r.tenant, i, t)
+		pt := task(r.tenant, r.spec, i)
 		for n := range int(t.ReplicaNumber) {
 			if !placed[[2]int64{int64(i), int64(n)}] {
 				pt.Indices = append(pt.Indices, n)
@@ -266,10 +266,15 @@ func placesOf(ctx context.Context, tx *db.Tx, id, tenant string) ([]string, erro
 	return slices.Sorted(maps.Keys(open)), nil
 }
 
+// businessLabel is the label of a job by which the policy business-fit looks for
+// centers that suit it.
+const businessLabel = "business"
+
 // task translates a task for the engine; what the specification amounts to is
 // filled in by the scheduler from its snapshot.
-func task(tenant string, i int, t *jobsv1.Task) place.Task {
-	pt := place.Task{ID: strconv.Itoa(i), Spec: t.ResourceSpecId, Image: t.ImageId, Kind: "cpu", RunSeconds: place.Known(defaultExpected)}
+func task(tenant string, j *jobsv1.JobSpec, i int) place.Task {
+	t := j.Tasks[i]
+	pt := place.Task{ID: strconv.Itoa(i), Spec: t.ResourceSpecId, Image: t.ImageId, Kind: "cpu", RunSeconds: place.Known(defaultExpected), Business: j.Labels[businessLabel]}
 	if t.ExpectedSeconds > 0 {
 		pt.RunSeconds = place.Known(t.ExpectedSeconds)
 	}
@@ -537,7 +542,7 @@ func (s *Service) FirstTask(ctx context.Context, jobID string) (place.Task, erro
 		if err != nil {
 			return err
 		}
-		t = task(r.tenant, 0, r.spec.Tasks[0])
+		t = task(r.tenant, r.spec, 0)
 		t.Replicas = 1
 		return nil
 	})

@@ -32,8 +32,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -188,6 +190,7 @@ type Service struct {
 	policies Policies                                             // nil: there are none
 	held     func(ctx context.Context) (map[string]string, error) // nil: none is
 	wake     chan struct{}
+	changed  atomic.Bool // the settings of the queue, by this process
 	enc      *zstd.Encoder
 	dec      *zstd.Decoder
 
@@ -486,6 +489,11 @@ func centerOf(snap *registry.Snapshot, id string) *registry.Center {
 	return snap.Centers[i]
 }
 
+// businessLabel begins the labels by which a center says how well it suits a
+// kind of business: "business.rendering" is "90"; "business" alone is all that
+// it does not name. Other values than 0 to 100 say nothing.
+const businessLabel = "business"
+
 func candidate(c *registry.Center) place.Candidate {
 	p := place.Candidate{ID: c.ID, Name: c.Name, Region: c.Region, SecurityGrade: c.SecurityGrade, Attributes: c.Labels, Total: place.Amounts(c.Total),
 		Free: place.Amounts{}, Offers: map[string]place.Offer{}, RunningTasks: c.Running, WaitingTasks: c.Waiting}
@@ -509,6 +517,18 @@ func candidate(c *registry.Center) place.Candidate {
 		p.Images = append(p.Images, id)
 	}
 	slices.Sort(p.Images)
+	for key, text := range c.Labels {
+		name, ok := strings.CutPrefix(key, businessLabel)
+		if !ok || name != "" && name[0] != '.' {
+			continue
+		}
+		if fit, err := strconv.ParseInt(text, 10, 64); err == nil && fit >= 0 && fit <= place.MaxScore {
+			if p.Business == nil {
+				p.Business = map[string]int64{}
+			}
+			p.Business[strings.TrimPrefix(name, ".")] = fit
+		}
+	}
 	if c.Position != nil {
 		p.Position = &place.Position{Longitude: c.Position.Longitude, Latitude: c.Position.Latitude}
 	}

@@ -121,9 +121,11 @@ var highestPerformance = Policy{
 }
 
 // Compute type: the task's kind and precision of computing as a wish. A
-// candidate that states a speed for both scores 100, for the kind alone 50,
-// another 0. A task that names no kind has no opinion. Where only some kinds can
-// run the task at all, demand it by attribute, expression or specification.
+// candidate that states a speed for both scores 100; one that states it for the
+// kind alone, or only has a resource of that name, 50, and 100 if the task names
+// no precision; another 0. A task that names no kind has no opinion. Where only
+// some kinds can run the task at all, demand it by attribute, expression or
+// specification.
 var computeType = Policy{
 	ID: "compute-type", Title: "Compute type", TitleZH: "算力类型匹配",
 	Doc: "prefers candidates with the task's kind and precision of computing",
@@ -133,17 +135,21 @@ var computeType = Policy{
 			if a.Task.Kind == "" {
 				return Known(MaxScore)
 			}
-			fit := int64(0)
+			has := s.Total[a.Task.Kind] > 0
 			for i := range s.Speeds {
-				switch sp := &s.Speeds[i]; {
-				case sp.Kind != a.Task.Kind:
-				case sp.Precision == a.Task.Precision || a.Task.Precision == "":
-					return Known(MaxScore)
-				default:
-					fit = MaxScore / 2
+				if sp := &s.Speeds[i]; sp.Kind == a.Task.Kind {
+					if has = true; sp.Precision == a.Task.Precision {
+						return Known(MaxScore)
+					}
 				}
 			}
-			return Known(fit)
+			switch {
+			case !has:
+				return Known(0)
+			case a.Task.Precision == "":
+				return Known(MaxScore)
+			}
+			return Known(MaxScore / 2)
 		},
 	}},
 }

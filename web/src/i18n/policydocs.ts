@@ -16,6 +16,10 @@ const CHINESE: Readonly<Record<string, string>> = {
   nearest: "优先选择离用户较近的候选。",
   qos: "优先选择满足更多服务质量目标的候选。",
   "data-aware": "优先选择持有数据或能更快取得数据的候选。",
+  "compute-type": "优先选择具有任务所需算力类型与精度的候选。",
+  "business-fit": "优先选择适合任务业务类型的候选。",
+  "lowest-latency": "优先选择与作业来源往返时延较低的候选。",
+  "lowest-transfer-cost": "优先选择传入作业数据费用较低的候选。",
 };
 
 /** What a policy prefers, in the console's language where there are words for it. */
