@@ -1,6 +1,9 @@
 package queue
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Cause is what holds a waiting work back.
 type Cause string
@@ -140,7 +143,10 @@ func (q *Queue) cause(e *entry, x *Explanation) {
 		x.Cause, x.Text = CauseTime, "its time has not come"
 		return
 	case e.state == reserved && e.spans[0].from > q.now:
-		x.Cause, x.Text = CauseReserved, "room is kept for it from the expected end of what runs there"
+		x.Cause, x.Text = CauseReserved, "room is kept for it at "+e.spans[0].at.name+" when what runs there has ended"
+		if n := len(e.spans); n > 1 {
+			x.Text = fmt.Sprintf("room is kept for it at %d places when what runs there has ended", n)
+		}
 		return
 	}
 	if n, r := e.leaf.above(e.shape.ask, int64(e.shape.min)); n != nil {
@@ -151,17 +157,17 @@ func (q *Queue) cause(e *entry, x *Explanation) {
 			}
 		}
 		x.Cause, x.Tenant, x.Resource, x.Used, x.Asked, x.Limit = CauseLimit, n.name, q.names[r], n.used[r], asked, n.limit[r]
-		x.Text = "tenant " + n.name + " is at its limit"
+		x.Text = fmt.Sprintf("tenant %s uses %d of %s and may use %d; %d more are asked for", n.name, n.used[r], q.names[r], n.limit[r], asked)
 		return
 	}
 	ref := e.shape.refusal
 	switch {
 	case ref == nil || e.shape.round != q.round:
-		x.Cause, x.Text = CauseOrder, "others go first"
+		x.Cause, x.Text = CauseOrder, fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
 	case ref.held && e.run >= q.blocked(e.shape):
 		x.Cause, x.Text = CauseKept, "it would run into what is kept for others"
 	case ref.held:
-		x.Cause, x.Text = CauseOrder, "others go first"
+		x.Cause, x.Text = CauseOrder, fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
 	default:
 		x.Cause, x.Text = CauseRoom, cmp.Or(ref.why, "no place has room for it")
 	}
