@@ -1,6 +1,6 @@
 // What operators do in a real browser: a gateway joins and ends at its center's
 // record, is lost and heard of again; conditions of access; centers side by
-// side; a command typed into the terminal of a running job.
+// side; a command typed into the terminal of a running job; volumes.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -139,9 +139,33 @@ describe("operation", { skip, timeout: 900_000 }, () => {
     await page.locator(".yh-head .yh-state", { hasText: "Stopped" }).waitFor();
   });
 
+  test("a volume is made at a center, grown and deleted", async () => {
+    await p.open("Volumes");
+    await p.heading("Volumes");
+    await page.getByTestId("new-volume").click();
+    await p.dialog().getByLabel("Name", { exact: true }).fill("Data Set");
+    await p.dialog().getByTestId("save-volume").click();
+    await p.dialog().locator(".ant-form-item-explain-error", { hasText: "Lower-case" }).waitFor();
+    await p.dialog().getByLabel("Name", { exact: true }).fill("data-set");
+    await p.choose(p.dialog(), "Center", "Wuhu");
+    await p.dialog().getByLabel("Size in GiB").fill("0.5");
+    await p.named();
+    await p.dialog().getByTestId("save-volume").click();
+    await p.row("data-set").locator(".yh-state", { hasText: "Ready" }).waitFor();
+    await p.row("data-set").getByRole("button", { name: "Grow" }).click();
+    await p.dialog().getByLabel("Size in GiB").fill("0.75");
+    await p.dialog().getByTestId("save-volume").click();
+    await p.row("data-set").filter({ hasText: "768 MiB" }).waitFor();
+    await p.shot("volumes");
+    await p.row("data-set").getByRole("button", { name: "Delete" }).click();
+    await page.getByRole("tooltip").getByRole("button", { name: "Delete" }).click();
+    await p.row("data-set").waitFor({ state: "detached" });
+  });
+
   test("every page is drawn in both languages, wide and narrow", async () => {
     await p.drawn({
       alarms: "/alarms",
+      volumes: "/volumes",
       access: "/access",
       compare: "/compare?c=guian&c=beijing",
       join: "/connect?plugin=gateway",

@@ -60,7 +60,7 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
 
   test("it is changed, moved and deleted", async () => {
     await page.getByRole("button", { name: "Change", exact: true }).click();
-    await p.dialog().getByLabel("Resource", { exact: true }).fill("Line to the south");
+    await p.dialog().getByLabel("Name", { exact: true }).fill("Line to the south");
     await p.dialog().getByTestId("save-resource").click();
     await p.heading("Line to the south");
     await page.getByRole("button", { name: "Move", exact: true }).click();
@@ -158,6 +158,7 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await form.getByLabel("Data center").fill("GZ01");
     await p.choose(form, "Service type", "BM");
     await form.getByLabel("Chip number").fill("SN0001");
+    await form.getByLabel("Availability zone").fill("gz-1");
     p.seen.expectRefusal = true;
     await form.getByTestId("issue-send").click();
     await form.locator(".ant-form-item-explain-error", { hasText: /52/ }).waitFor();

@@ -17,6 +17,7 @@ import { QueueService } from "./gen/yunhe/scheduler/v1/queues_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
 import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
+import { VolumeService } from "./gen/yunhe/volumes/v1/volumes_pb";
 import { EXEC_PROTOCOL, keyProtocol } from "./lib/exec";
 
 const STORAGE_KEY = "yunhe.key";
@@ -70,6 +71,7 @@ export interface Clients {
   policies: Client<typeof PolicyService>;
   queues: Client<typeof QueueService>;
   topology: Client<typeof TopologyService>;
+  volumes: Client<typeof VolumeService>;
 }
 
 /** Clients of every service over one transport. */
@@ -91,6 +93,7 @@ export function createClients(transport: Transport): Clients {
     policies: createClient(PolicyService, transport),
     queues: createClient(QueueService, transport),
     topology: createClient(TopologyService, transport),
+    volumes: createClient(VolumeService, transport),
   };
 }
 

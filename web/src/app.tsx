@@ -143,6 +143,7 @@ function consoleRouter() {
           lazy: async () => ({ Component: (await import("./pages/PluginDetail")).PluginDetail }),
         },
         { path: "specs", lazy: async () => ({ Component: (await import("./pages/Specs")).Specs }) },
+        { path: "volumes", lazy: async () => ({ Component: (await import("./pages/Volumes")).Volumes }) },
         { path: "images", lazy: async () => ({ Component: (await import("./pages/Images")).Images }) },
         { path: "policies", lazy: async () => ({ Component: (await import("./pages/Policies")).Policies }) },
         {

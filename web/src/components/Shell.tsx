@@ -9,6 +9,7 @@ import {
   DashboardOutlined,
   DatabaseOutlined,
   DeploymentUnitOutlined,
+  HddOutlined,
   KeyOutlined,
   LockOutlined,
   LogoutOutlined,
@@ -117,6 +118,7 @@ function Navigation() {
           : []),
         item("/specs", <AppstoreOutlined aria-hidden />, t("nav.specs")),
         item("/images", <CodeSandboxOutlined aria-hidden />, t("nav.images")),
+        ...(can("jobs.read") ? [item("/volumes", <HddOutlined aria-hidden />, t("nav.volumes"))] : []),
       ],
     },
     {

@@ -204,18 +204,38 @@ interface Values {
 
 function Configure({ title, name, center, live }: { title: string; name: string; center: string; live: boolean }) {
   const { t } = useTranslation();
+  const { adapters } = useClients();
   const plugin = usePlugin(name, live ? 1000 : undefined);
-  if (plugin.data) return <Wizard title={title} plugin={plugin.data} center={center} live={live} />;
+  const changing = center !== "" && !live;
+  // What is changed begins as it is, with secrets hidden; it is not read again while someone types.
+  const instance = useQuery({
+    queryKey: ["plugins", name, "instance", center],
+    queryFn: ({ signal }) => adapters.getInstance({ plugin: name, aiCenterId: center }, call(signal)),
+    enabled: changing,
+    gcTime: 0,
+    staleTime: Number.POSITIVE_INFINITY,
+    refetchOnWindowFocus: false,
+  });
+  if (plugin.data && (!changing || instance.data))
+    return (
+      <Wizard
+        title={title}
+        plugin={plugin.data}
+        center={center}
+        live={live}
+        config={changing ? (instance.data?.config ?? "") : ""}
+      />
+    );
   return (
     <Frame title={title} step={1} back={{ to: "/connect", label: t("connect.step.choose") }}>
       <Panel>
-        <Loaded query={plugin}>{() => null}</Loaded>
+        <Loaded<unknown> query={changing && plugin.data ? instance : plugin}>{() => null}</Loaded>
       </Panel>
     </Frame>
   );
 }
 
-function Wizard(props: { title: string; plugin: Plugin; center: string; live: boolean }) {
+function Wizard(props: { title: string; plugin: Plugin; center: string; live: boolean; config: string }) {
   const { t } = useTranslation();
   const { plugin, center, live } = props;
   const { adapters } = useClients();
@@ -273,7 +293,10 @@ function Wizard(props: { title: string; plugin: Plugin; center: string; live: bo
           form={form}
           layout="vertical"
           className="yh-connect"
-          initialValues={{ aiCenterId: center, config: toForm(schema) }}
+          initialValues={{
+            aiCenterId: center,
+            config: toForm(schema, props.config ? JSON.parse(props.config) : undefined),
+          }}
           scrollToFirstError={{ block: "center", focus: true }}
           onFinish={() => {
             errors.show(undefined);

@@ -193,7 +193,7 @@ function Issue({ resource: r, onClose }: { resource: Resource; onClose: () => vo
         {text("networkConfiguration", "R400G", [])}
         {text("chipType", "GPU", [])}
         {text("chipNumber", "", [])}
-        {text("availabilityZone", "", [])}
+        {text("availabilityZone", "gz-1")}
       </div>
       <div className="yh-row">
         <Button type="primary" htmlType="submit" loading={issue.isPending} data-testid="issue-send">

@@ -122,7 +122,7 @@ function Fields({ resource: r, types, onDone, ...given }: Props & { types: Resou
         >
           <Input disabled={r !== undefined} autoComplete="off" />
         </Form.Item>
-        <Form.Item name="name" label={t("registry.name")}>
+        <Form.Item name="name" label={t("form.name")}>
           <Input autoComplete="off" />
         </Form.Item>
         <Form.Item name="state" label={t("registry.state")}>
