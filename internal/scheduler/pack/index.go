@@ -23,6 +23,7 @@ type index struct {
 	noted   []int     // by slot: where in changed it stands last
 	slotOf  map[state]int32
 	free    []int32 // slots without nodes, some of which have nodes again
+	listed  []bool  // by slot: it is in free
 	at      []int32 // by node: its slot; -1: it takes no tasks now
 	pos     []int32 // by node: where in the heap of its class
 	changed []int32
@@ -96,7 +97,8 @@ func (c *Cluster) leave(node int32) {
 	c.first[slot] = none
 	if last > 0 {
 		c.first[slot] = m[0]
-	} else {
+	} else if !c.listed[slot] {
+		c.listed[slot] = true
 		c.free = append(c.free, slot)
 	}
 	c.note(slot)
@@ -152,7 +154,7 @@ func (x *index) slot(s state) int32 {
 	for len(x.states) >= x.keep && len(x.free) > 0 && slot < 0 {
 		k := x.free[len(x.free)-1]
 		x.free = x.free[:len(x.free)-1]
-		if len(x.members[k]) == 0 && x.slotOf[x.states[k]] == k {
+		if x.listed[k] = false; len(x.members[k]) == 0 {
 			slot = k
 		}
 	}
@@ -163,6 +165,7 @@ func (x *index) slot(s state) int32 {
 		x.first = append(x.first, none)
 		x.gens = append(x.gens, 0)
 		x.noted = append(x.noted, -1)
+		x.listed = append(x.listed, false)
 	} else {
 		delete(x.slotOf, x.states[slot])
 		x.states[slot] = s
