@@ -154,9 +154,6 @@ func (c *Cluster) ask(t *Task, within *label) Ask {
 	if t.Group == "" && within == nil {
 		return a
 	}
-	if t.Group != "" {
-		a.group = c.group(t.Group)
-	}
 	if within != nil {
 		a.over = append(a.over, within)
 	}

@@ -359,6 +359,13 @@ func TestIndexIsPlainScan(t *testing.T) {
 						t.Fatalf("seed %d, step %d: %d is left, the cluster says %d", seed, step, left, c.Left())
 					}
 				}
+				for len(x.held) > 0 {
+					h := x.release(0)
+					c.Release(h.t, h.p)
+				}
+				if len(c.groups) > 0 || c.Left() != c.Whole() || len(c.free) > len(c.states) {
+					t.Fatalf("seed %d: after all releases %d groups, %d of %d cards free, %d slots of %d listed", seed, len(c.groups), c.Left(), c.Whole(), len(c.free), len(c.states))
+				}
 			}
 			if placed == 0 || gangs == 0 || refused == 0 || refused == gangs {
 				t.Errorf("%d tasks, %d gangs, %d of them refused: too little was tried", placed, gangs, refused)

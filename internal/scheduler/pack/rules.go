@@ -29,6 +29,7 @@ type label struct {
 
 // group is where its tasks are.
 type group struct {
+	name   string
 	nodes  map[int32]int32
 	counts map[*label][]int32 // by value
 }
@@ -89,16 +90,12 @@ func (c *Cluster) live(node int32, yes bool) {
 	}
 }
 
+// group is the one of that name; it is kept while it has tasks.
 func (c *Cluster) group(name string) *group {
-	g := c.groups[name]
-	if g == nil {
-		if c.groups == nil {
-			c.groups = map[string]*group{}
-		}
-		g = &group{nodes: map[int32]int32{}, counts: map[*label][]int32{}}
-		c.groups[name] = g
+	if g := c.groups[name]; g != nil {
+		return g
 	}
-	return g
+	return &group{name: name, nodes: map[int32]int32{}, counts: map[*label][]int32{}}
 }
 
 // by has the tasks of a group by the values of a label.
@@ -118,9 +115,18 @@ func (c *Cluster) by(g *group, l *label) []int32 {
 
 // count notes that a group has one task more, or fewer, on a node.
 func (c *Cluster) count(g *group, node, n int32) {
+	if len(g.nodes) == 0 {
+		if c.groups == nil {
+			c.groups = map[string]*group{}
+		}
+		c.groups[g.name] = g
+	}
 	k := g.nodes[node] + n
 	if g.nodes[node] = k; k == 0 {
 		delete(g.nodes, node)
+	}
+	if len(g.nodes) == 0 {
+		delete(c.groups, g.name)
 	}
 	for l, counts := range g.counts {
 		if v := l.of[c.kindOf[node]]; v >= 0 {
@@ -136,6 +142,9 @@ func (c *Cluster) count(g *group, node, n int32) {
 // asideFor takes the nodes out of the index that an ask may not use because
 // they have too many tasks of its group, and puts back others.
 func (c *Cluster) asideFor(a *Ask) {
+	if a.task.Group != "" {
+		a.group = c.group(a.task.Group)
+	}
 	var g *group
 	most := int32(0)
 	for i := range a.rules {
