@@ -15,14 +15,17 @@ import (
 	"yunhe.dev/yunhe/internal/tags/expr"
 )
 
-// book is what is in force, compiled; it does not change, but for what it
-// remembers.
+// book is what is in force, compiled; it does not change.
 type book struct {
 	generation int64
 	checked    time.Time
 	entries    []*entry // highest priority first, then by ID
 	reads      reads
+	*memory
+}
 
+// memory is what was worked out of a generation.
+type memory struct {
 	mu sync.Mutex // guards the fields below
 
 	classes map[string]*class
@@ -129,7 +132,8 @@ func (s *Service) current(ctx context.Context) (*book, error) {
 			return err
 		}
 		if b != nil && b.generation == g {
-			next = b.again(now)
+			same := *b
+			next = &same
 			return nil
 		}
 		next, err = s.read(ctx, tx)
@@ -153,17 +157,14 @@ func before(a, b *entry) int {
 	return cmp.Or(cmp.Compare(b.base.Priority, a.base.Priority), strings.Compare(a.base.ID, b.base.ID))
 }
 
-// again is b, looked at anew. What it remembers goes along.
-func (b *book) again(now time.Time) *book {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return &book{generation: b.generation, checked: now, entries: b.entries, reads: b.reads, classes: b.classes, judged: b.judged, places: b.places}
+func newMemory() *memory {
+	return &memory{classes: map[string]*class{}, judged: map[judgeKey]*judged{}}
 }
 
 // read compiles what is in force. What another version of the program stored
 // and this one cannot compile is left out, and the log says so.
 func (s *Service) read(ctx context.Context, tx *db.Tx) (*book, error) {
-	b := &book{classes: map[string]*class{}, judged: map[judgeKey]*judged{}}
+	b := &book{memory: newMemory()}
 	var err error
 	if b.generation, err = generation(ctx, tx); err != nil {
 		return nil, err

@@ -383,7 +383,7 @@ func (c *cycle) judge(r *rule, k *class, filter bool) *judged {
 	return j
 }
 
-func (b *book) remembered(key judgeKey, version int64) *judged {
+func (b *memory) remembered(key judgeKey, version int64) *judged {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.places != version {
@@ -393,7 +393,7 @@ func (b *book) remembered(key judgeKey, version int64) *judged {
 	return b.judged[key]
 }
 
-func (b *book) remember(key judgeKey, version int64, j *judged) {
+func (b *memory) remember(key judgeKey, version int64, j *judged) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.places != version {

@@ -65,7 +65,7 @@ func (s *Service) candidate(ctx context.Context, x *Subject) (*candidate, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &book{generation: now.generation, classes: map[string]*class{}, judged: map[judgeKey]*judged{}}
+	b := &book{generation: now.generation, memory: newMemory()}
 	for _, e := range now.entries {
 		if e.base.ID != d.ID {
 			b.entries = append(b.entries, e)
