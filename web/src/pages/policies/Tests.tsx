@@ -201,11 +201,14 @@ function Results({ id, onEnded }: { id: string; onEnded: () => void }) {
                     title: t("record.difference"),
                     key: "difference",
                     width: 220,
-                    render: (_, c) => (
-                      <span className="yh-num">
-                        {signed(c.difference)} [{signed(c.low)} … {signed(c.high)}]
-                      </span>
-                    ),
+                    render: (_, c) =>
+                      c.low === c.high && !c.clear ? (
+                        <span className="yh-none">{NONE}</span>
+                      ) : (
+                        <span className="yh-num">
+                          {signed(c.difference)} [{signed(c.low)} … {signed(c.high)}]
+                        </span>
+                      ),
                   },
                   {
                     title: t("record.certain"),

@@ -44,8 +44,9 @@ export type Queue = Message<"yunhe.scheduler.v1.Queue"> & {
   weight: bigint;
 
   /**
-   * What it gets as soon as it asks for it, from what others borrowed. The
-   * guarantees in a group may not exceed the group's own.
+   * What it gets as soon as it asks for it, from what others borrowed. Name
+   * every resource that its work asks for: of one not named nothing is
+   * guaranteed. The guarantees in a group may not exceed the group's own.
    *
    * @generated from field: map<string, string> guaranteed = 4;
    */
