@@ -333,19 +333,19 @@ func (c *cycle) filter(r *rule, k *class) (f place.Filter, ok bool) {
 	if j.failed != "" {
 		return refuse(r, j), r.use.OnFailure == Refuse
 	}
-	return place.Filter{ID: "policy." + r.id, Doc: "a filter of policy " + r.owner, Check: func(_ *place.Ask, s *place.Site) string { return j.out[s.ID] }}, true
+	return place.Filter{ID: "policy." + r.id, Doc: "a filter of policy " + r.owner, Reads: place.ReadsNothing, Check: func(_ *place.Ask, s *place.Site) string { return j.out[s.ID] }}, true
 }
 
 // refuse lets no center pass: the module of r failed.
 func refuse(r *rule, j *judged) place.Filter {
 	why := fmt.Sprintf("cannot be judged: module %s of policy %s failed: %s", r.use.ID, r.owner, j.failed)
-	return place.Filter{ID: "policy." + r.id, Doc: "policy " + r.owner, Check: func(*place.Ask, *place.Site) string { return why }}
+	return place.Filter{ID: "policy." + r.id, Doc: "policy " + r.owner, Reads: place.ReadsNothing, Check: func(*place.Ask, *place.Site) string { return why }}
 }
 
 // scorePolicy makes a policy of the engine of an own score.
 func scorePolicy(id string, r *rule, j *judged) place.Policy {
 	return place.Policy{ID: id, Title: id, Doc: "a score of policy " + r.owner, Factors: []place.Factor{{
-		ID: id, Better: place.Higher, Absolute: true,
+		ID: id, Better: place.Higher, Absolute: true, Reads: place.ReadsNothing, // the job was looked at before
 		Measure: func(_ *place.Ask, s *place.Site) place.Fact { return j.scores[s.ID] },
 	}}}
 }
