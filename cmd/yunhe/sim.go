@@ -15,7 +15,7 @@ import (
 )
 
 func simCommand(c *cli) *cobra.Command {
-	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simRunCommand(c), simPackingCommand(c), simBenchCommand(c), simRoutesCommand(c), simTrainCommand(c))
+	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simRunCommand(c), simRecordCommand(c), simPackingCommand(c), simBenchCommand(c), simRoutesCommand(c), simTrainCommand(c))
 }
 
 // packingOut is what a policy left over.

@@ -132,7 +132,7 @@ func (r *row) quantity(name, resource string, hi int64) int64 {
 	}
 	n, err := core.ParseQuantity(resource, s)
 	if err != nil {
-		r.bad(name, "%s", strings.TrimPrefix(err.Error(), resource+" "))
+		r.bad(name, "%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), resource+" of "), resource+" "))
 		return 0
 	}
 	if n > hi {
