@@ -94,8 +94,8 @@ type hunt struct {
 //
 // A work may have what another holds if both are of one tenant and it has a
 // higher priority; or if the other's tenant, and every tenant above that up to
-// where the two part, holds more than its guarantee of something it needs, and
-// either it stays itself within a guarantee, or classes are strict and it has a higher
+// where the two part, holds more than its guarantee of something the other asks
+// for, or has none of that, and either it stays itself within a guarantee, or classes are strict and it has a higher
 // priority. Members above the least of an elastic work are given for equal
 // priorities too. Priorities are those given, without age. Works are taken
 // cheapest first, and each only while its tenant still holds more than its guarantee.
@@ -274,7 +274,7 @@ func (h *hunt) claim(c *candidate) Claim {
 	// up to it must hold more than its guarantee. a is its sibling above w.
 	b := v.leaf
 	for n := b; !slices.Contains(h.path, n); n = n.parent {
-		if !h.beyond(n) {
+		if !h.beyond(n, v) {
 			return ""
 		}
 		b = n
@@ -291,20 +291,28 @@ func (h *hunt) claim(c *candidate) Claim {
 	return ""
 }
 
-// beyond says whether n, without what was taken, holds more than its guarantee
-// of something the work asks for.
-func (h *hunt) beyond(n *node) bool {
+// beyond says whether n, without what was taken, is not within its guarantee as
+// far as v goes: of each resource that is guaranteed to it and that v asks for,
+// and at least one. It is the rule by which v would be within it, so that no two
+// works take each other's room in turns.
+func (h *hunt) beyond(n *node, v *entry) bool {
 	taken := h.taken[n]
-	for _, t := range h.e.shape.ask {
+	guaranteed := false
+	for _, t := range v.shape.ask {
+		g := n.guaranteed[t.r]
+		if g == 0 {
+			continue
+		}
+		guaranteed = true
 		u := n.used[t.r]
 		if taken != nil {
 			u -= taken[t.r]
 		}
-		if u > n.guaranteed[t.r] {
+		if u > g {
 			return true
 		}
 	}
-	return false
+	return !guaranteed
 }
 
 // take takes c (1), or puts it back (-1).

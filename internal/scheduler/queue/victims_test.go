@@ -316,3 +316,27 @@ func TestVictimsLimits(t *testing.T) {
 		t.Error("victims though none may be taken")
 	}
 }
+
+// TestNoTurns: a work within a guarantee of cards takes room from one of a
+// higher class; that does not take it back for the cores it has no guarantee of.
+func TestNoTurns(t *testing.T) {
+	t.Parallel()
+	p := newPen(t, queue.Config{StrictClasses: true, Tenants: []queue.Tenant{{Name: "g", Guaranteed: gpus(4)}}})
+	if err := p.SetPlace("p", queue.Amounts{"gpu": 4, "cpu": 4}); err != nil {
+		t.Fatal(err)
+	}
+	low, high := job("low", "g", 1, 4), job("high", "x", 0, 4)
+	low.Amounts["cpu"], high.Amounts["cpu"], high.Priority = 4, 4, 5
+	p.run(high, "p", minute)
+	p.put(low)
+	if got, want := p.victims("low", 2*minute, queue.VictimsOptions{}), "high:guarantee:60000 = 60000 at [p]"; got != want {
+		t.Fatalf("%s, want %s", got, want)
+	}
+	p.Ended("high", 2*minute)
+	p.Remove("low")
+	p.run(low, "p", 2*minute)
+	p.put(high)
+	if got := p.victims("high", 3*minute, queue.VictimsOptions{}); got != "none" {
+		t.Errorf("%s, want none", got)
+	}
+}
