@@ -185,6 +185,7 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await p.dialog().locator(".ant-form-item-explain-error").first().waitFor();
     await p.dialog().getByLabel("Key", { exact: true }).fill("rack");
     await p.dialog().getByLabel("Title (English)").fill("Rack");
+    await p.choose(p.dialog(), "Group", "Business");
     await p.named();
     await p.dialog().getByTestId("save-tag").click();
     await p.row("rack").waitFor();

@@ -275,8 +275,8 @@ function TagForm({ tag, groups, onDone }: { tag?: Tag; groups: TagGroup[]; onDon
         <Form.Item name="titleZh" label={t("tag.titleZh")}>
           <Input autoComplete="off" />
         </Form.Item>
-        <Form.Item name="groupId" label={t("tag.group")}>
-          <Select allowClear options={groups.map((g) => ({ value: g.groupId, label: groupTitle(g, i18n.language) }))} />
+        <Form.Item name="groupId" label={t("tag.group")} rules={[{ required: true, message: t("form.required") }]}>
+          <Select options={groups.map((g) => ({ value: g.groupId, label: groupTitle(g, i18n.language) }))} />
         </Form.Item>
         <Form.Item name="setter" label={t("tag.setter")}>
           <Select
