@@ -281,9 +281,11 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     await adjust.getByRole("combobox", { name: "Amounts" }).fill("cpu=500m");
     await adjust.getByRole("combobox", { name: "Amounts" }).press("Enter");
     await adjust.getByTestId("adjust-send").click();
+    await adjust.waitFor({ state: "detached" });
     await detail.getByTestId("allocation-use").filter({ hasText: "0.5" }).waitFor();
     await detail.getByTestId("release").click();
     await page.getByTestId("release-send").click();
+    await p.dialog().filter({ hasText: "Release night batch?" }).waitFor({ state: "detached" });
     await detail.getByTestId("allocation-state").filter({ hasText: "Released" }).waitFor();
     await detail.getByTestId("operations").getByText("Release", { exact: true }).first().waitFor();
     await p.close();
@@ -315,7 +317,7 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     const { secret } = await p.rest("POST", "/v1/keys", { userId: "reader" });
     const theirs = await p.signedIn(secret);
     for (const [path, seen] of [
-      ["/resources", "center:wuhu"],
+      ["/resources", "cloud-1"],
       ["/resources/gpu-1", "H800"],
       ["/tags", "rack"],
       ["/tags?tab=rules", "south"],
