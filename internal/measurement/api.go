@@ -23,7 +23,7 @@ type api struct{ s *Service }
 
 func (a api) ListIndicators(context.Context, *measurementv1.ListIndicatorsRequest) (*measurementv1.ListIndicatorsResponse, error) {
 	out := &measurementv1.ListIndicatorsResponse{}
-	for _, x := range scheme {
+	for _, x := range Indicators() {
 		out.Indicators = append(out.Indicators, &measurementv1.Indicator{IndicatorId: x.ID, Title: x.Title, TitleZh: x.TitleZH,
 			Kind:   measurementv1.IndicatorKind(named(measurementv1.IndicatorKind_value, "INDICATOR_KIND_", string(x.Kind))),
 			Domain: measurementv1.Domain(named(measurementv1.Domain_value, "DOMAIN_", x.Domain)),

@@ -310,7 +310,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		}
 		declare = false
 		if sync {
-			a.log.Info("connected to the platform")
+			a.log.Info("connected to the platform", "bus_name", a.bus.Name())
 			sync = false
 			a.mu.Lock()
 			waiting := len(a.dirty) > 0
