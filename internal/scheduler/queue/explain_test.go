@@ -89,7 +89,7 @@ func TestPosition(t *testing.T) {
 		}
 		r := newRig(t, cfg, gpus(1000))
 		// Many works, to have several chunks: from a seed, which is cheaper to draw.
-		n := rapid.SampledFrom([]int{3, 20, 400}).Draw(rt, "works")
+		n := rapid.SampledFrom([]int{3, 20, 200}).Draw(rt, "works")
 		d := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		for i := range n {
 			w := job(fmt.Sprintf("w%03d", i), "a", d.Int64N(10)*minute, d.Int64N(3))
@@ -123,7 +123,7 @@ func TestPosition(t *testing.T) {
 func TestGuaranteeReached(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		const total = 12
+		const total = 8
 		cfg := queue.Config{Preempt: true, Devices: []string{"gpu"}}
 		left := int64(total)
 		n := rapid.IntRange(1, 4).Draw(rt, "tenants")
@@ -144,7 +144,7 @@ func TestGuaranteeReached(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		for range 12 {
+		for range 8 {
 			put(rapid.SampledFrom([]string{"x", "t0"}).Draw(rt, "first"))
 		}
 		y.now = minute

@@ -116,7 +116,7 @@ func TestEverything(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		for now := minute; now < 32*minute; now += minute {
+		for now := minute; now < 28*minute; now += minute {
 			for _, y := range ys {
 				y.now = now
 				for _, id := range slices.Sorted(maps.Keys(y.runs)) {
@@ -127,7 +127,7 @@ func TestEverything(t *testing.T) {
 					}
 				}
 			}
-			if now < 25*minute {
+			if now < 22*minute {
 				batch(rapid.IntRange(0, 3).Draw(rt, "come"), now)
 			}
 			if len(works) > 0 && rapid.IntRange(0, 9).Draw(rt, "removes") == 0 {
@@ -204,7 +204,7 @@ func TestEverything(t *testing.T) {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		total := queue.Amounts{"gpu": rapid.Int64Range(20, 200).Draw(rt, "gpus"), "cpu": rapid.Int64Range(20, 200).Draw(rt, "cpus")}
+		total := queue.Amounts{"gpu": rapid.Int64Range(20, 100).Draw(rt, "gpus"), "cpu": rapid.Int64Range(20, 100).Draw(rt, "cpus")}
 		n := rapid.IntRange(2, 5).Draw(rt, "tenants")
 		var cfg queue.Config
 		ask := make([]queue.Amounts, n)
@@ -215,7 +215,7 @@ func TestShares(t *testing.T) {
 		// Ends with the first refusal: until then all still get what they want.
 		r := newRig(t, cfg, total)
 		for i := range n {
-			for k := range 200 {
+			for k := range 60 {
 				r.put(queue.Work{ID: fmt.Sprintf("t%d-%03d", i, k), Tenant: fmt.Sprint("t", i), Arrival: int64(k), Amounts: ask[i]})
 			}
 		}
