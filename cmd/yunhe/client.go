@@ -33,6 +33,7 @@ type api struct {
 	registry  registryv1connect.RegistryServiceClient
 	resources registryv1connect.ResourceServiceClient
 	scheduler schedulerv1connect.SchedulerServiceClient
+	queues    schedulerv1connect.QueueServiceClient
 	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
@@ -79,6 +80,7 @@ func (c *cli) api() (*api, error) {
 		registry:  registryv1connect.NewRegistryServiceClient(hc, t.server, opts),
 		resources: registryv1connect.NewResourceServiceClient(hc, t.server, opts),
 		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
+		queues:    schedulerv1connect.NewQueueServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),

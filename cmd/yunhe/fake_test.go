@@ -115,6 +115,7 @@ func (s *fakeServer) start() {
 	mux.Handle(meteringv1connect.NewMeteringServiceHandler(s.api, auth))
 	mux.Handle(identityv1connect.NewIdentityServiceHandler(s.api, auth))
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
+	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
 	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}

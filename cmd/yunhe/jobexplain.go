@@ -20,7 +20,7 @@ func jobExplainCommand(c *cli) *cobra.Command {
 		Long: `Shows every decision about the job's replicas: each candidate center with its
 score (0 to 100) under each policy, the policies' weights, the weighted final
 score and the rank, or the reasons why it was left out. For what still waits:
-what a decision would say now. With -o wide also the facts that were scored and
+what it waits for, when it may start, and what a decision would say now. With -o wide also the facts that were scored and
 policies of weight 0.
 
 -o json lists for every replica every candidate with each policy's score,
@@ -49,6 +49,22 @@ weight and weighted score, the final score, or the filter reasons.`,
 				})
 			}
 			return c.print(result{msg: res, names: chosenCenters(res), print: func(w io.Writer, color bool) error {
+				task := func(i int32) string {
+					for _, d := range res.GetDecisions() {
+						if d.GetTaskIndex() == i {
+							return d.GetTaskName()
+						}
+					}
+					return fmt.Sprint(i)
+				}
+				if err := c.showWaits(w, color, res.GetWaits(), task, c.estimate(res.GetEstimatedStart() != nil, c.stamp(res.GetEstimatedStart()), res.GetEstimateBasis())); err != nil {
+					return err
+				}
+				if len(res.GetWaits()) > 0 && len(res.GetDecisions()) > 0 {
+					if _, err := fmt.Fprintln(w); err != nil {
+						return err
+					}
+				}
 				return c.explainJob(w, color, res)
 			}})
 		},

@@ -22,10 +22,11 @@ import (
 type submission struct {
 	file      string
 	follow    bool
+	dryRun    bool
 	requestID string
 
 	name, image, spec, command string
-	where                      string
+	where, allocation          string
 	replicas                   int32
 	env, files, centers        []string
 	volumes                    []string
@@ -55,6 +56,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 		Example: `  yunhe job submit -f job.yaml --follow
   yunhe job submit --image host --spec small --replicas 4 -- python3 train.py --epochs 5
   yunhe job submit --image host --spec small --command 'echo $YUNHE_REPLICA_INDEX'
+  yunhe job submit -f job.yaml --dry-run
   generate-jobs | yunhe job submit -f -`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.submit(cmd, &s, args) },
@@ -62,6 +64,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&s.file, "file", "f", "", "job file; - reads standard input")
 	f.BoolVar(&s.follow, "follow", false, "show progress until the job ends; exit status as of job wait")
+	f.BoolVar(&s.dryRun, "dry-run", false, "submit nothing; show where each replica would go and why, or what it would wait for")
 	f.StringVar(&s.requestID, "request-id", "", "submit at most once under this name")
 	f.StringVar(&s.name, "name", "", "name of the job (default: the command's first word)")
 	f.StringVar(&s.image, "image", "", "image of the task")
@@ -73,6 +76,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.StringArrayVar(&s.centers, "center", nil, "run at this center only (repeatable)")
 	f.StringArrayVar(&s.volumes, "volume", nil, "volume the command finds, VOLUME:PATH[:ro] (repeatable)")
 	f.StringVar(&s.where, "where", "", `run only at centers for which this is true, such as 'tags["green"] == "true"'`)
+	f.StringVar(&s.allocation, "allocation", "", "run on what this allocation holds")
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
 	f.BoolVar(&s.network, "network", false, "let the command use the network")
@@ -80,7 +84,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "timeout", "priority", "network"}
+var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "allocation", "timeout", "priority", "network"}
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -90,9 +94,15 @@ func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	if jobs.Batch && s.follow {
 		return usagef("--follow takes a single job, %s holds %s", s.file, text.Count(len(jobs.Specs), "job"))
 	}
+	if s.dryRun && (jobs.Batch || s.follow) {
+		return usagef("--dry-run takes a single job, and no --follow")
+	}
 	a, err := c.api()
 	if err != nil {
 		return err
+	}
+	if s.dryRun {
+		return c.planJob(cmd, a, jobs.Specs[0])
 	}
 	requestID := s.requestID
 	if requestID == "" {
@@ -251,7 +261,7 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	if len(s.centers) > 0 || s.where != "" {
 		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}
 	}
-	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority}, nil
+	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation}, nil
 }
 
 // defaultName is the base name of the command's first word, at most 32

@@ -49,6 +49,7 @@ func commands(c *cli) []*cobra.Command {
 		imageCommand(c),
 		policyCommand(c),
 		schedulerCommand(c),
+		queueCommand(c),
 		tenantCommand(c),
 		userCommand(c),
 		keyCommand(c),

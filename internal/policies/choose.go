@@ -82,6 +82,28 @@ func (s *Service) Choose(ctx context.Context, snap *place.Snapshot, items []*sch
 	return s.choose(ctx, b, snap, items, works, platform)
 }
 
+// Generation implements [scheduler.Policies].
+func (s *Service) Generation(ctx context.Context) (int64, error) {
+	b, err := s.current(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return b.generation, nil
+}
+
+// Class implements [scheduler.Policies].
+func (s *Service) Class(it *scheduler.Item) string {
+	s.mu.Lock()
+	b := s.book
+	s.mu.Unlock()
+	if b == nil || len(b.entries) == 0 {
+		return ""
+	}
+	r := b.reads
+	r.time = false
+	return string(r.appendClass(nil, it, &it.Work, time.Time{}))
+}
+
 // CommitTx implements [scheduler.Verdict].
 func (v *verdict) CommitTx(ctx context.Context, tx *db.Tx, placed []scheduler.Placement) error {
 	g, err := generation(ctx, tx)
@@ -139,10 +161,13 @@ func (s *Service) choose(ctx context.Context, b *book, snap *place.Snapshot, ite
 			if l.test == nil {
 				continue
 			}
-			a := l.test.arm(w.ID)
+			job := items[i].Work.ID // which several works may be of
+			a := l.test.arm(job)
 			arms += a.name + "\x00"
 			chosen = append(chosen, a)
-			v.arms[w.ID] = append(v.arms[w.ID], [2]string{l.test.id, a.name})
+			if at := [2]string{l.test.id, a.name}; !slices.Contains(v.arms[job], at) {
+				v.arms[job] = append(v.arms[job], at)
+			}
 		}
 		at := setKey{k, arms, w.Set}
 		set, ok := sets[at]

@@ -21,10 +21,10 @@ type candidate struct {
 	seen map[string]place.Work // what was chosen for, by job
 }
 
-// Choose implements [scheduler.Policies].
+// Choose implements [scheduler.Chooser].
 func (c *candidate) Choose(ctx context.Context, snap *place.Snapshot, items []*scheduler.Item, works []place.Work, platform *place.Set) (scheduler.Verdict, error) {
-	for _, w := range works {
-		c.seen[w.ID] = w
+	for i, w := range works {
+		c.seen[items[i].Work.ID] = w
 	}
 	return c.s.choose(ctx, c.book, snap, items, works, platform)
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
+	"yunhe.dev/yunhe/internal/scheduler/queue"
 )
 
 func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobRequest) (*schedulerv1.ExplainJobResponse, error) {
@@ -155,7 +157,76 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 		add(p.Task, p.Replica, p.Decision).AiCenterId = p.Candidate
 	}
 	out.Placed = len(res.Placements)
+	s.askQueue(it, out)
 	return nil
+}
+
+// waitCauses are the queue's, in the API.
+var waitCauses = map[queue.Cause]Cause{queue.CauseTime: schedulerv1.Wait_CAUSE_TIME, queue.CauseLimit: schedulerv1.Wait_CAUSE_QUOTA, queue.CauseRoom: schedulerv1.Wait_CAUSE_ROOM,
+	queue.CauseReserved: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseKept: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseOrder: schedulerv1.Wait_CAUSE_ORDER}
+
+// bases of an expected start, in words.
+var bases = map[queue.Basis]string{
+	queue.BasisTime:        "its time has not come; whether there is room then is not known",
+	queue.BasisReservation: "room is kept for it: the expected ends of what runs, and what it takes then",
+	queue.BasisEnds:        "the expected ends of what runs at the centers it can go to",
+	queue.BasisRate:        "how many of its tenant go before it, and how fast its tenant's work started lately",
+}
+
+// askQueue adds what the queue says of work that waits: what holds it back
+// where that is not room, and when it may start. In a process that does not
+// schedule nobody can say.
+func (s *Service) askQueue(it *Item, out *Preview) {
+	l := s.getLine()
+	if l == nil {
+		if out.Basis == "" {
+			out.Basis = "the queue is in another process; only what centers have is looked at"
+		}
+		return
+	}
+	now := db.Micros(s.db.Now())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.jobs[it.Work.ID]
+	if w == nil {
+		if out.Basis == "" && out.Start.IsZero() {
+			out.Basis = "it is not in the queue: others that wait are not looked at"
+			if out.Placed > 0 {
+				out.Start = db.Time(now)
+			}
+		}
+		return
+	}
+	first := int64(0)
+	for _, id := range w.works {
+		x, ok := l.q.Explain(id, now)
+		e := l.works[id]
+		if !ok || e == nil {
+			continue
+		}
+		if x.Start > 0 && (first == 0 || x.Start < first) {
+			first, out.Start, out.Basis = x.Start, db.Time(x.Start), bases[x.Basis]
+		}
+		index := int32(-1)
+		if len(e.Work.Tasks) == 1 {
+			index = taskIndex(e.Work.Tasks[0].ID)
+		}
+		cause := waitCauses[x.Cause]
+		had := slices.ContainsFunc(out.Waits, func(o *schedulerv1.Wait) bool {
+			return o.Cause == cause && (o.TaskIndex == index || o.TaskIndex == -1) || cause == schedulerv1.Wait_CAUSE_ROOM || cause == schedulerv1.Wait_CAUSE_ORDER && o.Cause == schedulerv1.Wait_CAUSE_ROOM
+		})
+		if had {
+			continue // said already, by the centers' own words
+		}
+		n := int32(0)
+		for _, t := range e.Work.Tasks {
+			n += int32(t.Replicas)
+		}
+		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: cause, TaskIndex: index, Replicas: n, Message: x.Text})
+	}
+	if out.Basis == "" {
+		out.Basis = "the expected ends of what runs are not known, and too little of its tenant started lately"
+	}
 }
 
 func replicasOf(it *Item) (n int32) {

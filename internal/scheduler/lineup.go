@@ -57,6 +57,7 @@ type lineup struct {
 	// cursor is the latest time at which a job known here was put in the queue.
 	cursor int64
 	conf   settings
+	class  func(*Item) string // what policies make of it; nil: there are none
 }
 
 // waitingJob is a job in the queue.
@@ -79,7 +80,8 @@ type entry struct {
 	gone    bool // not in the queue any more
 	queued  bool // in q
 	members int
-	amounts queue.Amounts // of a member
+	amounts queue.Amounts    // of a member
+	kept    map[string]int64 // centers left out until then, microseconds
 }
 
 // list holds works of one tenant that ask for the same thing, best first when
@@ -143,6 +145,9 @@ func split(it *Item) []*entry {
 
 func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
 	e.key = listKey{e.Work.Tenant, shapeOf(&e.Item)}
+	if l.class != nil {
+		e.key.shape += l.class(&e.Item) // policies may give them different centers
+	}
 	l.works[e.id] = e
 	li := l.lists[e.key]
 	if li == nil {
@@ -423,8 +428,18 @@ func (l *lineup) places(snap *registry.Snapshot) error {
 }
 
 // fillWork completes the work of an entry for the engine, under the work's ID.
-func fillWork(e *entry, snap *registry.Snapshot) (place.Work, bool) {
+func fillWork(e *entry, snap *registry.Snapshot, now int64) (place.Work, bool) {
 	w, ok := fill(&e.Item, snap)
 	w.ID = e.id
+	maps.DeleteFunc(e.kept, func(_ string, until int64) bool { return until <= now })
+	if len(e.kept) > 0 {
+		out := map[string]string{}
+		for c := range e.kept {
+			out[c] = "what is free there is kept for work that waits longer"
+		}
+		for i := range w.Tasks { // fill made the list anew
+			w.Tasks[i].Excluded = out
+		}
+	}
 	return w, ok
 }

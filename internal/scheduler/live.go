@@ -24,6 +24,9 @@ const (
 	// overlap is how far back a look for new work reaches on PostgreSQL, where
 	// transactions commit in another order than they began.
 	overlap = 10 * int64(time.Second/time.Microsecond)
+	// keptFor is how long a center is left out for a work whose room there is
+	// kept for others.
+	keptFor = time.Second
 	// preemptWorks are for how many works of a cycle runs are taken back at most.
 	preemptWorks = 16
 	// preemptAgain is how long after runs were asked to end for a work others are
@@ -134,6 +137,11 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 	if n, err := s.generation(ctx); err == nil {
 		fmt.Fprintf(&b, " %d", n)
 	}
+	if s.policies != nil {
+		if n, err := s.policies.Generation(ctx); err == nil {
+			fmt.Fprintf(&b, " %d", n)
+		}
+	}
 	for _, c := range snap.Centers {
 		fmt.Fprintf(&b, " %s %d", c.ID, c.Status)
 	}
@@ -152,6 +160,8 @@ type cycler struct {
 	wakeAt   int64     // when something comes due by itself
 	anything bool      // something waits
 	nearHeld bool
+	// policyGeneration is that of the policies the lineup was made by.
+	policyGeneration int64
 }
 
 func (c *cycler) idle() bool { return c.l != nil && !c.anything }
@@ -163,7 +173,14 @@ func (c *cycler) due() bool {
 
 // configure makes the lineup, or has it follow changed settings.
 func (c *cycler) configure(ctx context.Context) error {
-	if c.l != nil && time.Since(c.confAt) < settingsFresh {
+	changed, err := c.policiesChanged(ctx, &c.policyGeneration)
+	if err != nil {
+		return err
+	}
+	if changed {
+		c.l = nil // who asks for the same is another question now
+	}
+	if c.l != nil && time.Since(c.confAt) < settingsFresh && !c.changed.Swap(false) {
 		return nil
 	}
 	n, err := c.generation(ctx)
@@ -183,6 +200,7 @@ func (c *cycler) configure(ctx context.Context) error {
 		if c.l, err = newLineup(conf); err != nil {
 			return err
 		}
+		c.l.class = c.classOf
 		c.counted = time.Time{}
 		c.setLine(c.l)
 		return nil
@@ -313,16 +331,21 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	}
 	works, items, entries := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked)), make(map[string]*entry, len(picked))
 	for _, e := range picked {
-		if w, ok := fillWork(e, snap); ok {
+		if w, ok := fillWork(e, snap, db.Micros(c.db.Now())); ok {
 			works, items, entries[e.id] = append(works, w), append(items, &e.Item), e
 		}
 	}
-	d := &driver{lineup: c.l, now: db.Micros(c.db.Now()), entries: entries, snap: snap, dropped: map[replica]bool{}}
+	d := &driver{lineup: c.l, now: db.Micros(c.db.Now()), entries: entries, snap: snap, dropped: map[replica]bool{}, refused: map[string]bool{}}
 	res, err := c.planLive(ctx, d, works, items, set)
 	if err != nil {
 		return false, err
 	}
 	c.wakeAt = d.wake
+	for _, e := range entries {
+		for _, until := range e.kept {
+			c.wakeAt = min(c.wakeAt, until)
+		}
+	}
 	if len(res.Placements) > 0 {
 		taken, err := c.commit(ctx, snap, res, entries)
 		if err != nil {
@@ -348,7 +371,7 @@ func (c *cycler) planLive(ctx context.Context, d *driver, works []place.Work, it
 	res, err := c.planWith(ctx, d.snap, works, items, set, func(o *place.Options) func() {
 		c.l.mu.Lock()
 		d.round = c.l.q.Round(d.now)
-		o.Order, o.Placed, o.Hold = d.order, d.placed, d.hold
+		o.Order, o.Placed = d.order, d.placed
 		return func() {
 			d.wake = c.l.q.Wake()
 			c.l.mu.Unlock()
@@ -380,9 +403,8 @@ type driver struct {
 	entries map[string]*entry
 	round   *queue.Round
 	offer   queue.Offer
-	shadow  queue.Shadow
 	dropped map[replica]bool // placed beyond a limit; they go on waiting
-	refused []*entry         // for lack of room, in the order of the queue
+	refused map[string]bool  // shapes for which there is no room
 	missed  bool             // the queue wants one that the cycle does not look at
 	wake    int64
 	err     error
@@ -426,24 +448,21 @@ func specified(e *entry, snap *registry.Snapshot) bool {
 
 // placed tells the queue what came of its offer.
 func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced) {
-	d.shadow = queue.Shadow{At: queue.Never}
 	e := d.entries[w.ID]
 	if e == nil || e.AllocationID != "" || d.err != nil {
 		return
 	}
+	ps = d.allowed(e, ps)
 	if len(ps) == 0 {
-		why := "there is no room"
+		why := "there is no room that is not kept for others"
 		if len(us) > 0 {
 			why = us[0].Reason
 		}
-		d.refused = append(d.refused, e)
-		d.round.Refuse(why, func(qw *queue.Work) (queue.Shadow, bool) {
-			sh, ok := d.q.Shadow(qw.ID, d.feasible(e))
-			if ok {
-				d.shadow = sh
-			}
-			return sh, ok
-		})
+		d.refused[e.key.shape] = true
+		for c := range e.kept { // has the queue see that it is not for lack of room alone
+			d.round.Allows(c, e.members)
+		}
+		d.round.Refuse(why, func(qw *queue.Work) (queue.Shadow, bool) { return d.q.Shadow(qw.ID, d.feasible(e)) })
 		return
 	}
 	for _, p := range ps[min(len(ps), d.offer.Most):] {
@@ -451,6 +470,44 @@ func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced
 	}
 	ps = ps[:min(len(ps), d.offer.Most)]
 	d.err = d.round.Start(holdsOf(ps, e, d.snap))
+}
+
+// allowed leaves out placements that would take what is kept for others. The
+// centers where that was so are left out the next time the work is tried, which
+// is at once.
+func (d *driver) allowed(e *entry, ps []place.Placement) []place.Placement {
+	if len(ps) == 0 || !d.round.Constrained() {
+		return ps
+	}
+	left := map[string]int{}
+	for _, p := range ps {
+		left[p.Candidate]++
+	}
+	for c, n := range left {
+		if left[c] = d.round.Allows(c, n); left[c] < n {
+			if e.kept == nil {
+				e.kept = map[string]int64{}
+			}
+			e.kept[c] = d.now + keptFor.Microseconds()
+			d.missed = true // what it took in this plan is free for others in the next
+		}
+	}
+	var out []place.Placement
+	for _, p := range ps {
+		if left[p.Candidate] > 0 {
+			left[p.Candidate]--
+			out = append(out, p)
+		} else {
+			d.dropped[replica{p.Work, p.Task, p.Replica}] = true
+		}
+	}
+	if e.Work.Gang && len(out) < len(ps) {
+		for _, p := range out {
+			d.dropped[replica{p.Work, p.Task, p.Replica}] = true
+		}
+		return nil
+	}
+	return out
 }
 
 func holdsOf(ps []place.Placement, e *entry, snap *registry.Snapshot) []queue.Hold {
@@ -476,31 +533,6 @@ func holdsOf(ps []place.Placement, e *entry, snap *registry.Snapshot) []queue.Ho
 		}
 	}
 	return holds
-}
-
-// hold keeps room for work that got a reservation from those that come after
-// it in this cycle.
-func (d *driver) hold(w *place.Work, _ []*place.Site) []place.Hold {
-	e := d.entries[w.ID]
-	if e == nil || len(d.shadow.Holds) == 0 || d.conf.config().Backfill != queue.BackfillReserve {
-		return nil
-	}
-	starts := int64(0)
-	switch {
-	case d.shadow.At != queue.Never:
-		starts = max(0, d.shadow.At-d.now) / 1e6
-	case d.now-e.Work.Arrival < blockAfter.Microseconds():
-		return nil
-	}
-	var out []place.Hold
-	for _, h := range d.shadow.Holds {
-		amounts := place.Amounts{}
-		for name, n := range e.amounts {
-			amounts[name] = n * int64(h.Members)
-		}
-		out = append(out, place.Hold{Work: w.ID, Candidate: h.Place, Amounts: amounts, StartsIn: starts})
-	}
-	return out
 }
 
 // feasible are the centers that could run a work if they had room, as far as
@@ -575,16 +607,11 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 	if !c.l.conf.PreemptPriority && !c.l.conf.PreemptReclaim {
 		return nil
 	}
-	n := 0
-	for _, e := range d.refused {
-		if n == preemptWorks {
-			return nil
-		}
+	for _, e := range c.claimants(d) {
 		ids, why := c.victims(d, e)
 		if len(ids) == 0 {
 			continue
 		}
-		n++
 		got, err := c.src.Preempt(ctx, ids, why)
 		if err != nil {
 			return fmt.Errorf("take runs back for %s: %w", e.Work.ID, err)
@@ -592,6 +619,28 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 		c.log.Info("runs preempted", "job_id", e.Work.ID, "runs", got, "why", why)
 	}
 	return nil
+}
+
+// claimants are the works that runs might be taken back for: the first of
+// every tenant whose like found no room, at most preemptWorks. The queue does
+// not offer the others of a shape once one of them was refused.
+func (c *cycler) claimants(d *driver) []*entry {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	var out []*entry
+	for key, li := range c.l.lists {
+		if !d.refused[key.shape] {
+			continue
+		}
+		for _, e := range li.live() {
+			if !e.gone && e.queued {
+				out = append(out, e)
+				break
+			}
+		}
+	}
+	slices.SortFunc(out, compare)
+	return out[:min(len(out), preemptWorks)]
 }
 
 // victims returns the runs to take back for a work, none if there is no need

@@ -240,15 +240,12 @@ type NewQueue struct {
 
 func (n *NewQueue) parse() (Queue, error) {
 	q := Queue{ID: n.ID, Parent: n.Parent, Weight: n.Weight}
-	if q.Weight == 0 {
-		q.Weight = 1
-	}
 	var c core.Check
 	c.ID("queue_id", n.ID)
 	if n.Parent != "" {
 		c.ID("queue.parent_id", n.Parent)
 	}
-	c.Range("queue.weight", n.Weight, 0, queue.MaxWeight)
+	c.Range("queue.weight", n.Weight, 1, queue.MaxWeight)
 	for _, f := range []struct {
 		name string
 		from map[string]string
@@ -401,6 +398,7 @@ func (s *Service) changeQueues(ctx context.Context, f func(tx *db.Tx, conf *sett
 		return f(tx, &conf)
 	})
 	if err == nil {
+		s.changed.Store(true)
 		s.Wake()
 	}
 	return err

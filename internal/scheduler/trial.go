@@ -45,7 +45,7 @@ func (s *Service) NewTrial(ctx context.Context) (*Trial, error) {
 // Decide decides about items by the policies that p chooses (nil: those in
 // force), with at most rows rows in the score tables (0: all). Allocations are
 // not looked at.
-func (t *Trial) Decide(ctx context.Context, items []Item, p Policies, rows int) ([][]Tried, error) {
+func (t *Trial) Decide(ctx context.Context, items []Item, p Chooser, rows int) ([][]Tried, error) {
 	out := make([][]Tried, len(items))
 	var works []place.Work
 	var of []*Item
@@ -64,7 +64,7 @@ func (t *Trial) Decide(ctx context.Context, items []Item, p Policies, rows int) 
 	if err != nil {
 		return nil, err
 	}
-	if p == nil {
+	if p == nil && t.s.policies != nil {
 		p = t.s.policies
 	}
 	if p != nil {

@@ -193,6 +193,7 @@ type Client struct {
 	Policies  policiesv1connect.PolicyServiceClient
 	Registry  registryv1connect.RegistryServiceClient
 	Scheduler schedulerv1connect.SchedulerServiceClient
+	Queues    schedulerv1connect.QueueServiceClient
 	Volumes   volumesv1connect.VolumeServiceClient
 
 	http *http.Client
@@ -213,6 +214,7 @@ func NewClient(url, key string) *Client {
 		Policies:  policiesv1connect.NewPolicyServiceClient(auth, url),
 		Registry:  registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler: schedulerv1connect.NewSchedulerServiceClient(auth, url),
+		Queues:    schedulerv1connect.NewQueueServiceClient(auth, url),
 		Volumes:   volumesv1connect.NewVolumeServiceClient(auth, url),
 	}
 }

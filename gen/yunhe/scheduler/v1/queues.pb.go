@@ -89,10 +89,11 @@ type Queue struct {
 	QueueId string `protobuf:"bytes,1,opt,name=queue_id,json=queueId,proto3" json:"queue_id,omitempty"`
 	// The group it is in; empty: at the top.
 	ParentId string `protobuf:"bytes,2,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
-	// Its share against the others of its group: 1 to 1000000; 0 means 1.
+	// Its share against the others of its group: 1 to 1000000.
 	Weight int64 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	// What it gets as soon as it asks for it, from what others borrowed. The
-	// guarantees in a group may not exceed the group's own.
+	// What it gets as soon as it asks for it, from what others borrowed. Name
+	// every resource that its work asks for: of one not named nothing is
+	// guaranteed. The guarantees in a group may not exceed the group's own.
 	Guaranteed map[string]string `protobuf:"bytes,4,rep,name=guaranteed,proto3" json:"guaranteed,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What it may use beyond the guaranteed while others do not; a resource not
 	// named: as much as there is.
