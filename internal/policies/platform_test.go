@@ -382,6 +382,34 @@ func TestMatching(t *testing.T) {
 	})
 }
 
+// A job that a policy keeps waiting holds back no other that asks for the same.
+func TestWaitingByPolicy(t *testing.T) {
+	each(t, func(t *testing.T, p *platform) {
+		never := &policiesv1.PolicyDocument{PolicyId: "never", MatchRules: []*policiesv1.PolicyMatchRule{{Expression: `job.labels.wait == "yes"`}},
+			Rules: &policiesv1.PolicyRules{Filters: []*policiesv1.PolicyFilterRule{{FilterId: "none", Expression: `region == "east"`}}}}
+		p.put(never)
+		p.issue("never", 0)
+		var waiting []string
+		for i := range 3 {
+			j := job(fmt.Sprint("n", i))
+			j.Labels, j.Priority = map[string]string{"wait": "yes"}, 100
+			waiting = append(waiting, p.Admin.Submit(t, j))
+		}
+		for i := range 3 {
+			if _, by := p.placed(p.Admin, job(fmt.Sprint("o", i))); by != "balanced" {
+				t.Errorf("decided by %q", by)
+			}
+		}
+		if d := p.decision(waiting[0]); d.AiCenterId != "" || !strings.Contains(fmt.Sprint(d.Candidates), "policy never@1") {
+			t.Errorf("what waits: %v", d)
+		}
+		p.withdraw("never")
+		for _, id := range waiting {
+			p.Admin.Await(t, id, "ended", func(j *jobsv1.Job) bool { return j.EndedAt != nil })
+		}
+	})
+}
+
 // What would be decided now, without issuing.
 func TestTry(t *testing.T) {
 	each(t, func(t *testing.T, p *platform) {
