@@ -119,7 +119,7 @@ func someSet(t *testing.T, r *rand.Rand) *place.Set {
 func TestSearchFindsWhatTheSheetDoes(t *testing.T) {
 	t.Parallel()
 	placed, left := 0, 0
-	for seed := range uint64(120) {
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		s, queue, set := crowd(r, 1+r.IntN(200)), demand(r, 60), someSet(t, r)
 		if r.IntN(2) == 0 {
@@ -144,7 +144,7 @@ func TestSearchFindsWhatTheSheetDoes(t *testing.T) {
 			}
 		}
 	}
-	if placed < 1000 || left < 1000 {
+	if placed < 500 || left < 500 {
 		t.Errorf("the cases are too easy: %d placed, %d left", placed, left)
 	}
 }
