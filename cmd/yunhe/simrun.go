@@ -153,6 +153,9 @@ func (c *cli) simulate(ctx context.Context, f simFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := c.fillIdle(ctx, f, in, games, results); err != nil {
+		return err
+	}
 	summary := sim.Summarize(in)
 	if summary.Fill, summary.Made = f.fill, f.generate; f.seeds > 1 {
 		summary.Seeds = f.seeds
@@ -376,6 +379,49 @@ func (c *cli) play(ctx context.Context, f simFlags, in *sim.Input, g game, pace 
 		r.Timing = &sim.Timing{Seconds: took, Events: float64(r.Events) / took, Decisions: float64(r.Decisions) / took}
 	}
 	return r, nil
+}
+
+// idleBelow is the mean allocation, in per cent, below which policies for nodes
+// cannot be told apart by the work as it came.
+const idleBelow = 5
+
+// fillIdle fills a fleet that the work hardly uses as well, since that tells
+// policies apart.
+func (c *cli) fillIdle(ctx context.Context, f simFlags, in *sim.Input, games []game, results []*sim.Result) error {
+	cards := false
+	for i := range in.Nodes {
+		cards = cards || in.Nodes[i].Cards > 0
+	}
+	asked := false
+	for i := range in.Jobs {
+		asked = asked || in.Jobs[i].Ask.Cards > 0
+	}
+	if f.fill > 0 || f.events != "" || !cards || !asked || ctx.Err() != nil {
+		return nil
+	}
+	for _, r := range results {
+		if r.Partial || r.Allocation.Mean >= idleBelow {
+			return nil
+		}
+	}
+	c.note("the work uses less than %d %% of the cards; what is left over when the nodes are filled until jobs have asked for 130 %% of them is shown as well (--load, --fill)", idleBelow)
+	fill := f
+	fill.fill, fill.seeds = 1.3, 10
+	list := make([]game, len(games))
+	for i, g := range games {
+		list[i] = g
+		list[i].config.Fill = fill.fill
+	}
+	filled, err := c.playAll(ctx, fill, in, list, 0)
+	if err != nil {
+		return err
+	}
+	for i, r := range filled {
+		if !r.Partial {
+			results[i].Filled = &sim.Filled{Load: fill.fill, LeftOver: r.LeftOver, BySeed: r.BySeed}
+		}
+	}
+	return nil
 }
 
 // showComparison prints the result, or writes it to a file.

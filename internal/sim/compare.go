@@ -85,6 +85,12 @@ func Measures() []Measure {
 		{"jobs.done", "Jobs done", "", true, played(func(r *Result) float64 { return float64(r.Jobs.Done) })},
 		{"allocation_percent.mean", "Allocated", "%", true, known(func(r *Result) float64 { return r.Allocation.Mean })},
 		{"left_over_percent", "Left over at the end", "%", false, func(r *Result) (float64, bool) { return r.LeftOver, filled(r) }},
+		{"filled.left_over_percent", "Left over at 130 % arrived load", "%", false, func(r *Result) (float64, bool) {
+			if r.Filled == nil {
+				return 0, false
+			}
+			return r.Filled.LeftOver, true
+		}},
 		{"fragmentation_percent.mean", "Fragmented", "%", false, func(r *Result) (float64, bool) {
 			if r.Fragmentation == nil {
 				return 0, false

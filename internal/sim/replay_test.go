@@ -247,7 +247,7 @@ func (r *replay) event(e sim.Event) {
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	taken := int64(0)
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		dice := rand.New(rand.NewPCG(seed, 11))
 		in := anyInput(dice)
 		if err := in.Fleet.Check(); err != nil {

@@ -37,6 +37,10 @@ type Result struct {
 	// time, at least 1: of jobs that are done.
 	Slowdown Spread `json:"bounded_slowdown"`
 
+	// Filled is what was left over when the fleet was filled as well, because
+	// the work alone hardly used it.
+	Filled *Filled `json:"filled,omitempty"`
+
 	Fairness Fairness `json:"fairness"`
 
 	// CostFen is what the cards and cores held cost, exact and rounded once;
@@ -150,4 +154,12 @@ type Timing struct {
 	Seconds   float64 `json:"seconds"`
 	Events    float64 `json:"events_per_second"`
 	Decisions float64 `json:"decisions_per_second"`
+}
+
+// Filled is what is left over of all cards, in per cent, when jobs drawn at
+// random have asked for Load times the cards: the mean of seeds, and each.
+type Filled struct {
+	Load     float64   `json:"load"`
+	LeftOver float64   `json:"left_over_percent"`
+	BySeed   []float64 `json:"left_over_by_seed"`
 }
