@@ -41,7 +41,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 
-	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -71,16 +70,6 @@ type Item struct {
 	// Work.
 	Held []Held
 }
-
-// Cause is what holds work back.
-type Cause = schedulerv1.Wait_Cause
-
-// Causes that the owner of jobs knows.
-const (
-	Dependency = schedulerv1.Wait_CAUSE_DEPENDENCY
-	Restart    = schedulerv1.Wait_CAUSE_RESTART
-	NearJob    = schedulerv1.Wait_CAUSE_NEAR_JOB
-)
 
 // Held are replicas of a task that wait for something else than room.
 type Held struct {
