@@ -130,6 +130,8 @@ func (p *platform) example(m method) object {
 	case "GetInstance", "UpdateInstance":
 		put(o, object{"plugin": "gateway", "config": "{}"})
 		delete(o, "config_patch") // not together with config
+	case "SetAccount":
+		o["ai_center_id"] = "c9" // the gateway at c1 has no accounts, which is no answer to bad input
 	case "CreateVolume", "GetVolume", "GrowVolume", "DeleteVolume":
 		put(o, object{"name": "data", "volume": "data", "bytes": 1 << 20})
 	}
