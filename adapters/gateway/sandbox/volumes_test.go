@@ -80,7 +80,7 @@ func TestVolumeInUse(t *testing.T) {
 	dir := folder(t, s)
 	spec := small("user", "")
 	spec.Volumes = []sandbox.Volume{{Source: filepath.Join(dir), Path: "/data"}}
-	r, _ := started(t, s, spec)
+	started(t, s, spec)
 	using := func() string {
 		ids, err := sandbox.Using(cfg.Dir, filepath.Dir(dir))
 		if err != nil {
@@ -100,7 +100,7 @@ func TestVolumeInUse(t *testing.T) {
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("adopted %v, %v", runs, err)
 	}
-	r = runs[0]
+	r := runs[0]
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
 	}
