@@ -54,7 +54,7 @@ type bin struct {
 // tally is what is counted of a tenant.
 type tally struct {
 	jobs, done, preempted int64
-	waits, started        int64
+	started               int64
 	wait, run, stay, card exact
 }
 

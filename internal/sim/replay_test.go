@@ -139,7 +139,7 @@ func (r *replay) change(e sim.Event, spots []sim.Spot, sign int64) {
 		}
 		r.cpu[s.At] -= sign * n * (j.Ask.CPU / per)
 		r.memory[s.At] -= sign * n * (j.Ask.Memory / per)
-		if r.cpu[s.At] < 0 || r.memory[s.At] < 0 || r.cards[s.At] != nil && len(r.cards[s.At]) > 0 && r.cards[s.At][0] < 0 {
+		if r.cpu[s.At] < 0 || r.memory[s.At] < 0 || len(r.cards[s.At]) > 0 && r.cards[s.At][0] < 0 {
 			r.t.Fatalf("at %d %s: place %d has %d cores and %d MiB free", e.At, j.ID, s.At, r.cpu[s.At], r.memory[s.At])
 		}
 		if m := r.model(s.At); len(j.Ask.Models) > 0 && j.Ask.Cards > 0 && m != j.Ask.Models[0] {
