@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -30,12 +32,53 @@ func (s *Server) normalize(next http.Handler) http.Handler {
 			// curl -d sends a form type; what it carries is JSON.
 			r.Header.Set("Content-Type", "application/json")
 		}
+		body := &textBody{ReadCloser: r.Body}
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+			r.Body = body
+		}
 		cw := &capture{ResponseWriter: w}
 		next.ServeHTTP(cw, r)
-		if cw.status >= 400 {
+		switch {
+		case cw.status >= 400 && (body.bad || len(body.part) > 0 && cw.status != http.StatusRequestEntityTooLarge):
+			// What says so here cannot quote it, and is no text itself.
+			s.writeError(w, r, fault.New(fault.Invalid, "the body must be valid UTF-8"))
+		case cw.status >= 400:
 			s.rewrite(w, r, cw)
 		}
 	})
+}
+
+// textBody notices that what is read through it is not UTF-8.
+type textBody struct {
+	io.ReadCloser
+	part []byte // the beginning of a character whose rest is still to come
+	bad  bool
+}
+
+func (t *textBody) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	t.look(p[:n])
+	return n, err
+}
+
+func (t *textBody) look(p []byte) {
+	for len(t.part) > 0 && len(p) > 0 && !t.bad {
+		t.part, p = append(t.part, p[0]), p[1:]
+		if utf8.FullRune(t.part) {
+			t.bad, t.part = !utf8.Valid(t.part), t.part[:0]
+		}
+	}
+	end := len(p)
+	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+		if utf8.RuneStart(p[len(p)-i]) {
+			if !utf8.FullRune(p[len(p)-i:]) {
+				end = len(p) - i
+			}
+			break
+		}
+	}
+	t.part = append(t.part, p[end:]...)
+	t.bad = t.bad || !utf8.Valid(p[:end])
 }
 
 // keepColons lets a path name what has a colon in its name, written %3A: the

@@ -405,6 +405,8 @@ func TestWrongRequests(t *testing.T) {
 		{"wrong enum", "POST", "/v1/centers", `{"status":"CENTER_STATUS_NONE"}`, nil, 400, []string{"status", "CENTER_STATUS_NONE"}},
 		{"too large a number", "POST", "/v1/centers", `{"securityGrade":9223372036854775808}`, nil, 400, []string{"securityGrade"}},
 		{"not UTF-8", "POST", "/v1/centers", "{\"name\":\"\xff\"}", nil, 400, []string{"UTF-8"}},
+		{"a number that is not UTF-8", "POST", "/v1/centers", "{\"securityGrade\":9\xe00}", nil, 400, []string{"UTF-8"}},
+		{"cut short within a character", "POST", "/v1/centers", "{\"securityGrade\":9\xe8\xbf", nil, 400, []string{"UTF-8"}},
 		{"zero byte", "POST", "/v1/centers", `{"labels":{"k":"a\u0000"}}`, nil, 400, []string{"center.labels"}},
 		{"zero byte in a key", "POST", "/v1/centers", `{"labels":{"a\u0000":"v"}}`, nil, 400, []string{"center.labels"}},
 		{"cut short", "POST", "/v1/centers", `{"name":`, nil, 400, nil},
