@@ -51,9 +51,8 @@ func (w *watcher) state(name string, want adapterv1.NodeState, why string) *adap
 }
 
 func nodeUnknown(e *env) {
-	for _, name := range []string{"no-such-node", ""} {
-		e.wantCode(e.setNode(name, true), "SetNode of "+clip(name)+", which is no node here,", connect.CodeNotFound)
-	}
+	e.wantCode(e.setNode("no-such-node", true), "SetNode of no-such-node, which is no node here,", connect.CodeNotFound)
+	e.wantCode(e.setNode("", true), "SetNode without a name", connect.CodeNotFound, connect.CodeInvalidArgument)
 }
 
 // nodeIsolated: it is told, with a reason, may be asked again, and ends.
