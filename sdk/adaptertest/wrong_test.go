@@ -251,7 +251,7 @@ var wrongs = []wrong{
 	})},
 	{"watch/nodes", "gives no reason", "gives no reason", watches(func(_ int, m *adapterv1.WatchResponse) {
 		for _, n := range m.Nodes {
-			n.State = adapterv1.NodeState_NODE_STATE_NOT_READY
+			n.State, n.Reason = adapterv1.NodeState_NODE_STATE_NOT_READY, ""
 		}
 	})},
 	{"watch/beat", "falls silent", "Watch sent", func() lie {
