@@ -225,7 +225,14 @@ func decide(id string, v view) verdict {
 	return podless(id, v, stop)
 }
 
-func ended(id string, r record) verdict { return verdict{status: r.status(id), record: &r} }
+// ended is the verdict of a run that is over. Nodes tell whole seconds, and
+// their clocks are set now and then: no run ends before it started.
+func ended(id string, r record) verdict {
+	if r.EndedAt > 0 {
+		r.EndedAt = max(r.EndedAt, r.StartedAt)
+	}
+	return verdict{status: r.status(id), record: &r}
+}
 
 // living is an attempt with a pod that is there and not over.
 func living(id string, p *podView, stop *order, v view) verdict {
