@@ -31,6 +31,8 @@ export function watcher(url) {
       context.on("console", (message) => {
         if (message.type() !== "error") return;
         if (seen.expectRefusal && /status of 4\d\d/.test(message.text())) return;
+        // Another test on the machine makes or removes a network interface: the page asks again.
+        if (message.text().includes("net::ERR_NETWORK_CHANGED")) return;
         seen.problems.push(`console: ${message.text()} (${message.location().url})`);
       });
       context.on("weberror", (error) => seen.problems.push(`page: ${error.error().stack}`));

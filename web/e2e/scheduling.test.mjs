@@ -142,7 +142,7 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
     await limit.press("Enter");
     await form.getByTestId("save-queue").click();
     await form.locator(".ant-form-item-explain-error", { hasText: "name=quantity" }).waitFor();
-    await limit.press("Backspace");
+    await form.locator(".ant-form-item .anticon-close").first().click(); // "cpu=much" goes
     await limit.fill("cpu=1");
     await limit.press("Enter");
     await p.named();
