@@ -249,6 +249,7 @@ describe("topology", { skip, timeout: 900_000 }, () => {
     await shot("card-light");
     await canvas().focus();
     await page.keyboard.press("Escape"); // lets go of what is selected
+    await page.getByTestId("detail").waitFor({ state: "detached" });
     await page.keyboard.press("Escape"); // and up
     await here("node-00123");
     await page.keyboard.press("Escape");
