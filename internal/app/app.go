@@ -13,7 +13,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -135,26 +134,14 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc := samples.DefaultConfig()
-	if sc.URL = cfg.path(cfg.Samples.URL, "samples"); cfg.Samples.Retention > 0 {
-		sc.Retention = cfg.Samples.Retention
-	}
-	sc.WriteURL, sc.Token = cfg.Samples.WriteURL, cfg.Samples.Token
-	if a.tsdb, err = samples.Open(sc, a.log, time.Now); err != nil {
+	if a.tsdb, err = samples.Open(cfg.samples(), a.log, time.Now); err != nil {
 		return nil, err
 	}
 	a.samples = a.tsdb
 	if cfg.relaysSamples() {
 		a.samples = monitor.NewRelay(a.bus)
 	}
-	oc := objects.DefaultConfig()
-	if oc.URL = cfg.Objects.URL; oc.URL == "" {
-		if oc.URL, err = filepath.Abs(filepath.Join(cfg.Data, "objects")); err != nil {
-			return nil, fmt.Errorf("objects folder: %w", err)
-		}
-	}
-	oc.AccessKey, oc.SecretKey = cfg.Objects.AccessKey, cfg.Objects.SecretKey
-	store, err := objects.Open(ctx, oc)
+	store, err := objects.Open(ctx, cfg.objects())
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,9 @@ import (
 	"yunhe.dev/yunhe/internal/alarms"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/plugin"
+	"yunhe.dev/yunhe/internal/samples"
 )
 
 // Config is everything that can be set, one field per component. The zero
@@ -167,8 +169,10 @@ func (c *Config) Validate() error {
 	if scheme, _, ok := strings.Cut(c.Database.URL, "://"); ok && !c.postgres() {
 		k.Add("database.url", "must be postgres://... or the path of a SQLite file, got %s://...", scheme)
 	}
-	if c.Samples.Retention < 0 {
-		k.Add("samples.retention", "must be a time such as 720h, 0 for the default, got %s", c.Samples.Retention)
+	for name, err := range map[string]error{"samples": c.samples().Validate(), "objects": c.objects().Validate()} {
+		for _, f := range fault.FieldsOf(err) {
+			k.Add(name+"."+f.Path, "%s", f.Problem)
+		}
 	}
 	if h := c.Topology.History; h != 0 && h < time.Hour {
 		k.Add("topology.history", "must be a time of at least 1h such as 720h, 0 for the default, got %s", h)
@@ -228,4 +232,19 @@ func (c *Config) path(set, name string) string {
 		return set
 	}
 	return filepath.Join(c.Data, name)
+}
+
+// samples is the configuration of the engine that keeps samples.
+func (c *Config) samples() samples.Config {
+	sc := samples.DefaultConfig()
+	sc.URL, sc.WriteURL, sc.Token = c.path(c.Samples.URL, "samples"), c.Samples.WriteURL, c.Samples.Token
+	if c.Samples.Retention != 0 {
+		sc.Retention = c.Samples.Retention
+	}
+	return sc
+}
+
+// objects is the configuration of the engine that keeps objects.
+func (c *Config) objects() objects.Config {
+	return objects.Config{URL: c.path(c.Objects.URL, "objects"), AccessKey: c.Objects.AccessKey, SecretKey: c.Objects.SecretKey}
 }

@@ -47,7 +47,7 @@ listen: {address: "0.0.0.0:443", cert_file: c.pem, key_file: k.pem, open_status:
 database: {url: "postgres://db/yunhe"}
 bus: {url: "nats://a:4222,nats://b:4222", listen: "0.0.0.0:4222", advertise: ["nats://x:4222"], keys: /keys, replicas: 3}
 samples: {url: "http://127.0.0.1:9090", write_url: "http://127.0.0.1:9091", token: t, retention: 720h}
-objects: {url: "s3://host/bucket", access_key: a, secret_key: s}
+objects: {url: "s3://bucket/prefix?endpoint=https://host:9000", access_key: a, secret_key: s}
 log: {level: debug, format: json}
 trace: {endpoint: "http://127.0.0.1:4318", ratio: 0.5}
 `)
@@ -57,7 +57,7 @@ trace: {endpoint: "http://127.0.0.1:4318", ratio: 0.5}
 		Database: app.DatabaseConfig{URL: "postgres://db/yunhe"},
 		Bus:      app.BusConfig{URL: "nats://a:4222,nats://b:4222", Listen: "0.0.0.0:4222", Advertise: []string{"nats://x:4222"}, Keys: "/keys", Replicas: 3},
 		Samples:  app.SamplesConfig{URL: "http://127.0.0.1:9090", WriteURL: "http://127.0.0.1:9091", Token: "t", Retention: 720 * time.Hour},
-		Objects:  app.ObjectsConfig{URL: "s3://host/bucket", AccessKey: "a", SecretKey: "s"},
+		Objects:  app.ObjectsConfig{URL: "s3://bucket/prefix?endpoint=https://host:9000", AccessKey: "a", SecretKey: "s"},
 		Log:      app.LogConfig{Level: "debug", Format: "json"}, Trace: app.TraceConfig{Endpoint: "http://127.0.0.1:4318", Ratio: 0.5},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -117,6 +117,8 @@ func TestValidate(t *testing.T) {
 		"too many replicas":   {func(c *app.Config) { c.Bus.Replicas = 6 }, "bus.replicas", "between 0 and 5, got 6"},
 		"another database":    {func(c *app.Config) { c.Database.URL = "mysql://user:secret@h/d" }, "database.url", "mysql://"},
 		"time that runs back": {func(c *app.Config) { c.Samples.Retention = -time.Hour }, "samples.retention", "-1h"},
+		"time too short":      {func(c *app.Config) { c.Samples.Retention = time.Minute }, "samples.retention", "1m0s"},
+		"another store":       {func(c *app.Config) { c.Objects.URL = "ftp://x" }, "objects.url", "ftp://"},
 		"history too short":   {func(c *app.Config) { c.Topology.History = time.Minute }, "topology.history", "1m0s"},
 		"unknown role": {func(c *app.Config) {
 			c.Database.URL, c.Bus.URL = "postgres://x", "nats://x"

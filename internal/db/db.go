@@ -30,7 +30,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +39,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/filelock"
 )
 
 // Engine is the kind of database in use.
@@ -119,12 +119,15 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "cannot make the folder of the database %s", path)
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fault.Wrap(fault.Unavailable, err, "cannot open the database lock %s.lock", path)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fault.New(fault.Conflict, "another process uses the database %s; with SQLite only one may run: stop it, or use PostgreSQL", path), lock.Close())
+	if err := filelock.Lock(lock); err != nil {
+		if errors.Is(err, filelock.ErrHeld) {
+			err = fault.New(fault.Conflict, "another process uses the database %s; with SQLite only one may run: stop it, or use PostgreSQL", path)
+		}
+		return errors.Join(err, lock.Close())
 	}
 	d.lock = lock
 	// The file holds hashes and jobs of all tenants: only the owner may read it.
@@ -169,7 +172,7 @@ func (d *DB) Close() error {
 	}
 	err = errors.Join(err, d.sql.Close())
 	if d.lock != nil {
-		err = errors.Join(err, d.lock.Close())
+		err = errors.Join(err, filelock.Unlock(d.lock))
 	}
 	return err
 }

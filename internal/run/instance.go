@@ -6,11 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/filelock"
 )
 
 // Instance is the name of a process, the same after each start with its
@@ -22,10 +21,6 @@ type Instance struct {
 	file *os.File
 }
 
-// lockWait covers a child of a killed process between fork and exec, which
-// holds the lock a moment longer.
-const lockWait = time.Second
-
 // OpenInstance returns the instance of the folder dir, which must exist, and
 // makes it at the first start. It returns fault.Conflict if another process
 // uses the folder. Close it when done; the end of the process does it too.
@@ -35,14 +30,11 @@ func OpenInstance(dir string) (*Instance, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the data folder %s cannot be used", dir)
 	}
-	for end := time.Now().Add(lockWait); ; time.Sleep(10 * time.Millisecond) {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
+	if err := filelock.Lock(f); err != nil {
+		if errors.Is(err, filelock.ErrHeld) {
+			err = fault.New(fault.Conflict, "another process uses the data folder %s: stop it, or choose another folder", dir)
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
-			return nil, errors.Join(fault.New(fault.Conflict, "another process uses the data folder %s: stop it, or choose another folder", dir), f.Close())
-		}
+		return nil, errors.Join(err, f.Close())
 	}
 	i := &Instance{file: f}
 	if err := i.name(path); err != nil {
@@ -76,4 +68,4 @@ func (i *Instance) write(id string) error {
 }
 
 // Close lets another process use the folder.
-func (i *Instance) Close() error { return i.file.Close() }
+func (i *Instance) Close() error { return filelock.Unlock(i.file) }

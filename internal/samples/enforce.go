@@ -15,10 +15,10 @@ import (
 var promParser = parser.NewParser(parser.Options{})
 
 // Enforce returns an expression that reads only series whose label has this
-// value, and is otherwise the same: every selector gets one more matcher,
-// which narrows what the selector says itself about the label. Kinds: Invalid
-// if expr is not PromQL, or label or value cannot be enforced. The expression
-// may come from anyone.
+// value, or that do not have the label if value is empty, and is otherwise the
+// same: every selector gets one more matcher, which narrows what the selector
+// says itself about the label. Kinds: Invalid if expr is not PromQL, or label
+// or value cannot be enforced. The expression may come from anyone.
 func Enforce(expr, label, value string) (string, error) {
 	if err := checkExpr(expr); err != nil {
 		return "", err
@@ -26,25 +26,9 @@ func Enforce(expr, label, value string) (string, error) {
 	if err := checkLabelName(label); err != nil {
 		return "", err
 	}
-	if value == "" || len(value) > MaxLabelValue || !utf8.ValidString(value) {
-		// An empty value would match the series without the label.
-		return "", fault.New(fault.Invalid, "value of label %s must be 1 to %d bytes of UTF-8, got %q", label, MaxLabelValue, value)
+	if len(value) > MaxLabelValue || !utf8.ValidString(value) {
+		return "", fault.New(fault.Invalid, "value of label %s must be at most %d bytes of UTF-8, got %q", label, MaxLabelValue, value)
 	}
-	return confine(expr, label, value)
-}
-
-// EnforceNone is Enforce for the series that do not have the label at all.
-func EnforceNone(expr, label string) (string, error) {
-	if err := checkExpr(expr); err != nil {
-		return "", err
-	}
-	if err := checkLabelName(label); err != nil {
-		return "", err
-	}
-	return confine(expr, label, "")
-}
-
-func confine(expr, label, value string) (string, error) {
 	parsed, err := promParser.ParseExpr(expr)
 	if err != nil {
 		return "", fault.New(fault.Invalid, "expression is wrong: %v", err)

@@ -51,7 +51,7 @@ func TestEnforce(t *testing.T) {
 
 func TestEnforceNone(t *testing.T) {
 	t.Parallel()
-	got, err := EnforceNone(`sum(a{job="x"}) / on () b`, "tenant")
+	got, err := Enforce(`sum(a{job="x"}) / on () b`, "tenant", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestEnforceNone(t *testing.T) {
 		t.Errorf("got %s, %v", got, err)
 	}
 	for expr, label := range map[string]string{"a{": "tenant", "": "tenant", "a": "__name__"} {
-		if _, err := EnforceNone(expr, label); fault.KindOf(err) != fault.Invalid {
+		if _, err := Enforce(expr, label, ""); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%q without %s: %v", expr, label, err)
 		}
 	}
@@ -89,7 +89,6 @@ func TestEnforceRefuses(t *testing.T) {
 		{"up", "", "t"},
 		{"up", "__name__", "t"},
 		{"up", "a-b", "t"},
-		{"up", "tenant", ""},
 		{"up", "tenant", "\xff"},
 		{"up", "tenant", strings.Repeat("x", MaxLabelValue+1)},
 	} {

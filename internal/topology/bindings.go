@@ -143,7 +143,7 @@ func (b *Binding) check() error {
 	case b.Expression == "":
 		c.Add("binding.expression", "is required")
 	default:
-		if _, err := samples.EnforceNone(b.Expression, monitor.TenantLabel); err != nil {
+		if _, err := samples.Enforce(b.Expression, monitor.TenantLabel, ""); err != nil {
 			msg, _ := fault.Message(err)
 			c.Add("binding.expression", "is not usable: %s", msg)
 		}

@@ -45,7 +45,7 @@ type nodeReading struct {
 
 // read asks the store.
 func (s *Service) read(ctx context.Context, b *Binding, when time.Time) (*reading, error) {
-	expr, err := samples.EnforceNone(b.Expression, monitor.TenantLabel)
+	expr, err := samples.Enforce(b.Expression, monitor.TenantLabel, "")
 	if err != nil {
 		return nil, err
 	}
