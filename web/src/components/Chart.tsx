@@ -3,26 +3,7 @@ import { lazy, Suspense, useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { useRange } from "../queries";
 import { Nothing, Problem } from "./bits";
-
-export interface Line {
-  name: string;
-  /** Milliseconds since 1970 and value. */
-  points: [number, number][];
-}
-
-export interface ChartProps {
-  lines: Line[];
-  start: number;
-  end: number;
-  height: number;
-  format: (value: number) => string;
-  max?: number;
-  /** Values are bytes: the axis is marked in powers of 1024. */
-  bytes?: boolean;
-  /** Values are counts: no marks between whole numbers. */
-  whole?: boolean;
-  label: string;
-}
+import type { Line } from "./LineChart";
 
 const LineChart = lazy(() => import("./LineChart"));
 

@@ -8,7 +8,26 @@ import { formatClock, formatTime } from "../lib/format";
 import { byteScale } from "../lib/scale";
 import { usePrefs } from "../prefs";
 import { FONT, SERIES } from "../theme";
-import type { ChartProps } from "./Chart";
+
+export interface Line {
+  name: string;
+  /** Milliseconds since 1970 and value. */
+  points: [number, number][];
+}
+
+interface ChartProps {
+  lines: Line[];
+  start: number;
+  end: number;
+  height: number;
+  format: (value: number) => string;
+  max?: number;
+  /** Values are bytes: the axis is marked in powers of 1024. */
+  bytes?: boolean;
+  /** Values are counts: no marks between whole numbers. */
+  whole?: boolean;
+  label: string;
+}
 
 use([Lines, GridComponent, LegendComponent, TooltipComponent, CanvasRenderer]);
 

@@ -13,12 +13,12 @@ import {
   toWorld,
   zoomAt,
 } from "./camera";
-import { draw, type Pen, type Stats } from "./draw";
+import { draw } from "./draw";
 import { inView, LISTED, search } from "./inview";
 import { type Layout, layOut } from "./layout";
 import { type Graph, Health, nameOf, type Target, targetOf, vertexId } from "./model";
 import { channels, DARK, LIGHT, type Palette, STEPS, stepOf } from "./palette";
-import { Text } from "./pen";
+import { type Pen, type Stats, Text } from "./pen";
 import { Scene } from "./scene";
 import { center, many, network } from "./testgraph";
 

@@ -7,54 +7,8 @@ import { drawTile, TITLES_FROM_PX } from "./drawtile";
 import type { Frame } from "./layout";
 import type { Link, Target } from "./model";
 import type { Box } from "./pack";
-import { roundRect, type Text } from "./pen";
+import { type Area, type Pen, roundRect, type Stats, type Text } from "./pen";
 import type { Scene } from "./scene";
-
-/** How much a frame drew: what its time is spent on. */
-export interface Stats {
-  tiles: number;
-  cells: number;
-  cards: number;
-  links: number;
-  texts: number;
-}
-
-/** What a canvas offers that is used here; tests bring their own. */
-export type Pen = Pick<
-  CanvasRenderingContext2D,
-  | "fillStyle"
-  | "strokeStyle"
-  | "lineWidth"
-  | "globalAlpha"
-  | "font"
-  | "textAlign"
-  | "textBaseline"
-  | "lineCap"
-  | "fillRect"
-  | "strokeRect"
-  | "clearRect"
-  | "beginPath"
-  | "moveTo"
-  | "lineTo"
-  | "quadraticCurveTo"
-  | "arc"
-  | "closePath"
-  | "roundRect"
-  | "fill"
-  | "stroke"
-  | "fillText"
-  | "measureText"
-  | "setLineDash"
-  | "save"
-  | "restore"
->;
-
-export interface Area {
-  x0: number;
-  y0: number;
-  x1: number;
-  y1: number;
-}
 
 /** Links are labelled if there are at most this many of them in view. */
 const LABELED_LINKS = 14;

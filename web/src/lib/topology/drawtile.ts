@@ -1,10 +1,9 @@
 // A center: its title and its nodes, as much of them as there is room for.
 import { CARDS_FROM_PX, type Camera, type Size, toScreen } from "./camera";
-import type { Area, Pen, Stats } from "./draw";
 import { CELL_HEAD, CELL_PAD, cardBox, cellBox, type Tile } from "./layout";
 import { type Center, cardCount, cardOf, Health } from "./model";
 import { mix } from "./palette";
-import { roundRect, sign, type Text } from "./pen";
+import { type Area, type Pen, roundRect, type Stats, sign, type Text } from "./pen";
 import { Mark, type Paint, type Scene } from "./scene";
 
 /** Titles are read where there is this much room for them. */

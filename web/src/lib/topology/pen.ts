@@ -1,7 +1,52 @@
-// Strokes the drawing is made of.
+// What draws, and the strokes the drawing is made of.
 import type { Size } from "./camera";
-import type { Pen, Stats } from "./draw";
 import { Health } from "./model";
+
+/** How much a frame drew: what its time is spent on. */
+export interface Stats {
+  tiles: number;
+  cells: number;
+  cards: number;
+  links: number;
+  texts: number;
+}
+
+/** What a canvas offers that is used here; tests bring their own. */
+export type Pen = Pick<
+  CanvasRenderingContext2D,
+  | "fillStyle"
+  | "strokeStyle"
+  | "lineWidth"
+  | "globalAlpha"
+  | "font"
+  | "textAlign"
+  | "textBaseline"
+  | "lineCap"
+  | "fillRect"
+  | "strokeRect"
+  | "clearRect"
+  | "beginPath"
+  | "moveTo"
+  | "lineTo"
+  | "quadraticCurveTo"
+  | "arc"
+  | "closePath"
+  | "roundRect"
+  | "fill"
+  | "stroke"
+  | "fillText"
+  | "measureText"
+  | "setLineDash"
+  | "save"
+  | "restore"
+>;
+
+export interface Area {
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+}
 
 /**
  * A rounded rectangle as a path. What reaches far beyond the screen is cut
