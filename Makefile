@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-engines check lint bench bench-place bench-submit clean
+.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-engines check lint bench bench-place bench-submit clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ test-kill: ## 10,000 jobs while platform and gateways are killed 100 times, on S
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	$(GO) test -count=1 -timeout 60m -v -run 'TestKill$$' ./e2e/kill -kill.jobs=10000 -kill.kills=100
+
+test-schedule-kill: ## the process that schedules is killed 200 times between decision and dispatch, on SQLite and PostgreSQL
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_SCHEDULE_KILLS=$${YUNHE_TEST_SCHEDULE_KILLS:-200} $(GO) test -count=1 -timeout 60m -v -run 'TestScheduleKill$$' ./e2e/kill
 
 test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and a gateway
 	@scripts/deps.sh engines

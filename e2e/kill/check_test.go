@@ -253,7 +253,7 @@ func (l *load) checkCenters(t *testing.T, ctx context.Context) {
 	}
 	for _, k := range res.Centers {
 		m := k.Monitoring
-		if m.RunningTaskNum != 0 || m.WaitingTaskNum != 0 || m.CpuUsed != 0 || m.MemoryUsed != 0 || m.CpuFree != 16 || m.MemoryFree != 4096 {
+		if m.RunningTaskNum != 0 || m.WaitingTaskNum != 0 || m.CpuUsed != 0 || m.MemoryUsed != 0 || m.CpuFree != int64(l.c.cpus) || m.MemoryFree != 4096 {
 			t.Errorf("center %s still holds something: %v", k.AiCenterId, m)
 		}
 	}

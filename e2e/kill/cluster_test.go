@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/nats-io/nats-server/v2/server"
 
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
@@ -22,6 +23,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
+	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -33,10 +35,20 @@ const gateways = 3
 // run costs something.
 const price = 36000
 
+// layout says how a cluster is cut.
+type layout struct {
+	database string // "": SQLite
+	cpus     int    // of each gateway
+	// split has the scheduler run in a process of its own, beside one that
+	// answers users and gateways; on PostgreSQL only.
+	split bool
+}
+
 // cluster is a platform and its gateways, each a process.
 type cluster struct {
+	layout
 	dir, url string
-	nodes    []*node // the platform, then the gateways
+	nodes    []*node // the platform, then the gateways, then the scheduler if it is split
 	centers  []string
 
 	jobs     jobsv1connect.JobServiceClient
@@ -54,11 +66,12 @@ type node struct {
 	env  []string
 	args []string
 
-	mu   sync.Mutex // held while the process changes
-	prog *enginetest.Program
+	mu    sync.Mutex // held while the process changes
+	prog  *enginetest.Program
+	since time.Time // when it was last started
 }
 
-func startCluster(t *testing.T, ctx context.Context, database string) *cluster {
+func startCluster(t *testing.T, ctx context.Context, cut layout) *cluster {
 	bin, err := enginetest.Binary()
 	if err != nil {
 		t.Fatal(err)
@@ -66,20 +79,19 @@ func startCluster(t *testing.T, ctx context.Context, database string) *cluster {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: gateways need root to isolate what they run")
 	}
-	c := &cluster{dir: t.TempDir()}
+	c := &cluster{layout: cut, dir: t.TempDir()}
 	if *flagKeep != "" {
 		c.dir = filepath.Join(*flagKeep, filepath.Base(t.Name()))
 	}
 	must(t, os.MkdirAll(c.dir, 0o700))
 	api, err := enginetest.FreePort()
 	must(t, err)
-	bus, err := enginetest.FreePort()
-	must(t, err)
 	c.url = fmt.Sprintf("http://127.0.0.1:%d", api)
-	config := fmt.Sprintf("data: %s\nlisten: {address: \"127.0.0.1:%d\"}\nbus: {listen: \"127.0.0.1:%d\"}\ndatabase: {url: %q}\n",
-		filepath.Join(c.dir, "platform"), api, bus, database)
-	must(t, os.WriteFile(filepath.Join(c.dir, "platform.yaml"), []byte(config), 0o600))
-	platform := &node{name: "platform", c: c, bin: bin, args: []string{"serve", "--config", filepath.Join(c.dir, "platform.yaml")}}
+	buses, roles := c.bus(t), "[]"
+	if c.split {
+		roles = "[api, reach, watch]"
+	}
+	platform := c.serve(t, bin, "platform", api, buses, roles)
 	c.nodes = []*node{platform}
 	t.Cleanup(func() { c.end(t) })
 	must(t, platform.start())
@@ -96,8 +108,8 @@ func startCluster(t *testing.T, ctx context.Context, database string) *cluster {
 		token, err := c.adapters.CreateJoinToken(ctx, &adaptersv1.CreateJoinTokenRequest{AiCenterId: id})
 		must(t, err)
 		file := filepath.Join(c.dir, id+".yaml")
-		must(t, os.WriteFile(file, []byte(fmt.Sprintf("id: %s\nname: Center %d\nregion: here\nsecurity_grade: 3\nperformance: 1000\ncpu: \"16\"\nmemory: 4Gi\nprices: {%s: %d}\n",
-			id, i, spec, price)), 0o600))
+		must(t, os.WriteFile(file, []byte(fmt.Sprintf("id: %s\nname: Center %d\nregion: here\nsecurity_grade: 3\nperformance: 1000\ncpu: \"%d\"\nmemory: 4Gi\nprices: {%s: %d}\n",
+			id, i, c.cpus, spec, price)), 0o600))
 		g := &node{name: "gateway-" + id, c: c, bin: bin, env: []string{"YUNHE_JOIN_TOKEN=" + token.Token},
 			args: []string{"gateway", "--server", c.url, "--data", filepath.Join(c.dir, id), "--center", file}}
 		c.nodes, c.centers = append(c.nodes, g), append(c.centers, id)
@@ -113,7 +125,41 @@ func startCluster(t *testing.T, ctx context.Context, database string) *cluster {
 		}
 		return n == gateways, err
 	}))
+	if c.split {
+		n := c.serve(t, bin, "scheduler", 0, buses, "[control]")
+		c.nodes = append(c.nodes, n)
+		must(t, n.start())
+	}
 	return c
+}
+
+// bus returns the setting of the bus: in the platform's process, or one apart
+// that several share.
+func (c *cluster) bus(t *testing.T) string {
+	if !c.split {
+		port, err := enginetest.FreePort()
+		must(t, err)
+		return fmt.Sprintf("{listen: \"127.0.0.1:%d\"}", port)
+	}
+	keys := filepath.Join(c.dir, "bus")
+	must(t, os.MkdirAll(keys, 0o700))
+	trust, err := bus.LoadTrust(keys)
+	must(t, err)
+	servers := enginetest.NATSCluster(t, 1, func(_ int, o *server.Options) {
+		o.MaxPayload = 8 << 20
+		err = trust.Apply(o)
+	})
+	must(t, err)
+	return fmt.Sprintf("{url: %q, keys: %q}", servers.URL(), keys)
+}
+
+// serve writes the configuration of a process of the platform.
+func (c *cluster) serve(t *testing.T, bin, name string, port int, buses, roles string) *node {
+	file := filepath.Join(c.dir, name+".yaml")
+	config := fmt.Sprintf("data: %s\nroles: %s\nlisten: {address: \"127.0.0.1:%d\"}\nbus: %s\ndatabase: {url: %q}\nobjects: {url: %q}\n",
+		filepath.Join(c.dir, name), roles, port, buses, c.database, filepath.Join(c.dir, "objects"))
+	must(t, os.WriteFile(file, []byte(config), 0o600))
+	return &node{name: name, c: c, bin: bin, args: []string{"serve", "--config", file}}
 }
 
 func must(t *testing.T, err error) {
@@ -159,6 +205,7 @@ func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 }
 
 func (n *node) start() (err error) {
+	n.since = time.Now()
 	n.prog, err = enginetest.StartProgram(n.name, n.bin, n.c.dir, n.env, n.args...)
 	return err
 }

@@ -38,14 +38,14 @@ func kill(t *testing.T, database string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	proofs := newProofs(t)
-	c := startCluster(t, ctx, database)
+	c := startCluster(t, ctx, layout{database: database, cpus: 16})
 	work := makeWork(rand.New(rand.NewPCG(seed, 1)), *flagJobs, proofs.command)
 
 	begin := time.Now()
 	p := &progress{done: map[string]bool{}}
 	proofs.first = p.add
 	clients, cctx := errgroup.WithContext(ctx)
-	l := &load{c: c, p: p, proofs: proofs, work: work, kinds: map[string]string{}, first: map[string]bool{}, stops: make(chan string, len(work))}
+	l := &load{c: c, p: p, proofs: proofs, work: work, jobs: *flagJobs, kinds: map[string]string{}, first: map[string]bool{}, stops: make(chan string, len(work))}
 	for range *flagClients {
 		clients.Go(func() error { return l.submit(cctx) })
 	}

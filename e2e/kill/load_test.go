@@ -114,6 +114,7 @@ type load struct {
 	p       *progress
 	proofs  *proofs
 	work    []*unit
+	jobs    int // in all
 	next    atomic.Int64
 	started atomic.Int64 // jobs submitted, acknowledged or not
 	acked   atomic.Int64
@@ -163,7 +164,7 @@ func (l *load) submit(ctx context.Context) error {
 				l.stops <- id
 			}
 		}
-		if l.acked.Add(int64(len(ids))) == int64(*flagJobs) {
+		if l.acked.Add(int64(len(ids))) == int64(l.jobs) {
 			close(l.stops)
 		}
 	}

@@ -30,6 +30,7 @@ type proofs struct {
 
 	mu    sync.Mutex // guards the fields below
 	count map[runKey]int
+	at    map[runKey]time.Time     // when it told first
 	jobs  map[string]chan struct{} // closed when a run of the job has told
 }
 
@@ -42,7 +43,7 @@ func newProofs(t *testing.T) *proofs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proofs{count: map[runKey]int{}, jobs: map[string]chan struct{}{}}
+	p := &proofs{count: map[runKey]int{}, at: map[runKey]time.Time{}, jobs: map[string]chan struct{}{}}
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,9 @@ func (p *proofs) serve(t *testing.T, conn net.Conn) {
 		return
 	}
 	p.mu.Lock()
-	p.count[k]++
+	if p.count[k]++; p.count[k] == 1 {
+		p.at[k] = time.Now()
+	}
 	told := p.job(k.job)
 	select {
 	case <-told:
@@ -118,4 +121,11 @@ func (p *proofs) all() map[runKey]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.count)
+}
+
+// when returns when a run told first; the zero time: it did not.
+func (p *proofs) when(k runKey) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at[k]
 }
