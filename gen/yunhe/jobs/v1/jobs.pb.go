@@ -331,7 +331,7 @@ func (x Dependency_Condition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Dependency_Condition.Descriptor instead.
 func (Dependency_Condition) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5, 0}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7, 0}
 }
 
 // Where a task may run. Empty fields do not constrain.
@@ -655,6 +655,198 @@ func (x *VolumeMount) GetReadOnly() bool {
 	return false
 }
 
+// Data that a task's command reads. The platform does not copy it: the command
+// reads it where it is, or brings it. What is stated here decides where that is
+// soonest or cheapest done.
+type Input struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the data, for example "s3://bucket/path". 1 to 253 bytes; in a task
+	// each once.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Bytes to read, 1 to 2^60; with a volume 0 means the volume's size.
+	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Centers that hold all of it, at most 64; empty: it comes from outside, over
+	// each center's own path.
+	Centers []string `protobuf:"bytes,3,rep,name=centers,proto3" json:"centers,omitempty"`
+	// ID or name of a volume of the caller's tenant that holds it, instead of
+	// centers. It is only said where the data is: to find the volume in the
+	// command, mount it.
+	Volume string `protobuf:"bytes,4,opt,name=volume,proto3" json:"volume,omitempty"`
+	// The replicas must run where it is.
+	Stays         bool `protobuf:"varint,5,opt,name=stays,proto3" json:"stays,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Input) Reset() {
+	*x = Input{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Input) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Input) ProtoMessage() {}
+
+func (x *Input) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Input.ProtoReflect.Descriptor instead.
+func (*Input) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Input) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Input) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Input) GetCenters() []string {
+	if x != nil {
+		return x.Centers
+	}
+	return nil
+}
+
+func (x *Input) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Input) GetStays() bool {
+	if x != nil {
+		return x.Stays
+	}
+	return false
+}
+
+// What quality a task needs of the path from its job's origin to the center,
+// and of the center. 0: no target. The policy "qos" scores how well they are
+// met.
+type Qos struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Round trip in microseconds, at most 1,000,000,000.
+	MaxLatencyUs int64 `protobuf:"varint,1,opt,name=max_latency_us,json=maxLatencyUs,proto3" json:"max_latency_us,omitempty"`
+	// At most 1,000,000,000.
+	MaxJitterUs int64 `protobuf:"varint,2,opt,name=max_jitter_us,json=maxJitterUs,proto3" json:"max_jitter_us,omitempty"`
+	// Lost packets in millionths, at most 1,000,000.
+	MaxLossPpm int64 `protobuf:"varint,3,opt,name=max_loss_ppm,json=maxLossPpm,proto3" json:"max_loss_ppm,omitempty"`
+	// Usable kbit/s, at most 1,000,000,000,000.
+	MinBandwidthKbps int64 `protobuf:"varint,4,opt,name=min_bandwidth_kbps,json=minBandwidthKbps,proto3" json:"min_bandwidth_kbps,omitempty"`
+	// Inputs brought and run ended within so many seconds, by expected_seconds;
+	// at most 30 days.
+	FinishSeconds int64 `protobuf:"varint,5,opt,name=finish_seconds,json=finishSeconds,proto3" json:"finish_seconds,omitempty"`
+	// Share of the last 30 days the center was available in, millionths, at most
+	// 1,000,000.
+	MinAvailabilityPpm int64 `protobuf:"varint,6,opt,name=min_availability_ppm,json=minAvailabilityPpm,proto3" json:"min_availability_ppm,omitempty"`
+	// Centers that miss a target, or of which it is not known, do not run it.
+	Required      bool `protobuf:"varint,7,opt,name=required,proto3" json:"required,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Qos) Reset() {
+	*x = Qos{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Qos) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Qos) ProtoMessage() {}
+
+func (x *Qos) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Qos.ProtoReflect.Descriptor instead.
+func (*Qos) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Qos) GetMaxLatencyUs() int64 {
+	if x != nil {
+		return x.MaxLatencyUs
+	}
+	return 0
+}
+
+func (x *Qos) GetMaxJitterUs() int64 {
+	if x != nil {
+		return x.MaxJitterUs
+	}
+	return 0
+}
+
+func (x *Qos) GetMaxLossPpm() int64 {
+	if x != nil {
+		return x.MaxLossPpm
+	}
+	return 0
+}
+
+func (x *Qos) GetMinBandwidthKbps() int64 {
+	if x != nil {
+		return x.MinBandwidthKbps
+	}
+	return 0
+}
+
+func (x *Qos) GetFinishSeconds() int64 {
+	if x != nil {
+		return x.FinishSeconds
+	}
+	return 0
+}
+
+func (x *Qos) GetMinAvailabilityPpm() int64 {
+	if x != nil {
+		return x.MinAvailabilityPpm
+	}
+	return 0
+}
+
+func (x *Qos) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
 // A task of a job: what runs, on what, how often (Table 8).
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -696,14 +888,20 @@ type Task struct {
 	MinReplicas int32 `protobuf:"varint,15,opt,name=min_replicas,json=minReplicas,proto3" json:"min_replicas,omitempty"`
 	// How many replicas ScaleJob may make of it, at most 10000; 0: the task
 	// cannot be scaled.
-	MaxReplicas   int32 `protobuf:"varint,16,opt,name=max_replicas,json=maxReplicas,proto3" json:"max_replicas,omitempty"`
+	MaxReplicas int32 `protobuf:"varint,16,opt,name=max_replicas,json=maxReplicas,proto3" json:"max_replicas,omitempty"`
+	// What it reads, at most 32.
+	Inputs []*Input `protobuf:"bytes,21,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	Qos    *Qos     `protobuf:"bytes,22,opt,name=qos,proto3" json:"qos,omitempty"`
+	// Numeric precision it computes in: "FP64", "FP32", "FP16" or "INT8"; empty:
+	// not stated. Speeds of other precisions do not count for it.
+	Precision     string `protobuf:"bytes,23,opt,name=precision,proto3" json:"precision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +913,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[4]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +926,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Task) GetName() string {
@@ -850,6 +1048,27 @@ func (x *Task) GetMaxReplicas() int32 {
 	return 0
 }
 
+func (x *Task) GetInputs() []*Input {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *Task) GetQos() *Qos {
+	if x != nil {
+		return x.Qos
+	}
+	return nil
+}
+
+func (x *Task) GetPrecision() string {
+	if x != nil {
+		return x.Precision
+	}
+	return ""
+}
+
 // What another task of the job must have reached.
 type Dependency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -862,7 +1081,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1093,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[5]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1106,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Dependency) GetTask() string {
@@ -924,7 +1143,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1155,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[6]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1168,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RetryRule) GetReasons() []string {
@@ -1025,14 +1244,17 @@ type JobSpec struct {
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Groups of the tenant's jobs it belongs to, by which placement rules count
 	// replicas. At most 16 names of 1 to 63 bytes, each once.
-	Groups        []string `protobuf:"bytes,18,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups []string `protobuf:"bytes,18,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Where its users are: an origin of the network service. Empty: that of the
+	// user or the tenant, if there is one.
+	OriginId      string `protobuf:"bytes,30,opt,name=origin_id,json=originId,proto3" json:"origin_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1266,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1279,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *JobSpec) GetName() string {
@@ -1186,6 +1408,13 @@ func (x *JobSpec) GetGroups() []string {
 	return nil
 }
 
+func (x *JobSpec) GetOriginId() string {
+	if x != nil {
+		return x.OriginId
+	}
+	return ""
+}
+
 // One run of a replica.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1226,7 +1455,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1467,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1480,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Replica) GetTaskIndex() int32 {
@@ -1431,7 +1660,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1672,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1685,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Job) GetJobId() string {
@@ -1639,7 +1868,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1880,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1893,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -1693,7 +1922,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1934,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1947,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -1745,7 +1974,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1986,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1999,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitJobsResponse) GetJobIds() []string {
@@ -1789,7 +2018,7 @@ type PlanJobRequest struct {
 
 func (x *PlanJobRequest) Reset() {
 	*x = PlanJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2030,7 @@ func (x *PlanJobRequest) String() string {
 func (*PlanJobRequest) ProtoMessage() {}
 
 func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2043,7 @@ func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobRequest.ProtoReflect.Descriptor instead.
 func (*PlanJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PlanJobRequest) GetJob() *JobSpec {
@@ -1845,7 +2074,7 @@ type PlanJobResponse struct {
 
 func (x *PlanJobResponse) Reset() {
 	*x = PlanJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +2086,7 @@ func (x *PlanJobResponse) String() string {
 func (*PlanJobResponse) ProtoMessage() {}
 
 func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +2099,7 @@ func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobResponse.ProtoReflect.Descriptor instead.
 func (*PlanJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanJobResponse) GetDecisions() []*v1.Decision {
@@ -1928,7 +2157,7 @@ type ScaleJobRequest struct {
 
 func (x *ScaleJobRequest) Reset() {
 	*x = ScaleJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2169,7 @@ func (x *ScaleJobRequest) String() string {
 func (*ScaleJobRequest) ProtoMessage() {}
 
 func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2182,7 @@ func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleJobRequest.ProtoReflect.Descriptor instead.
 func (*ScaleJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScaleJobRequest) GetJobId() string {
@@ -1990,7 +2219,7 @@ type PreemptJobRequest struct {
 
 func (x *PreemptJobRequest) Reset() {
 	*x = PreemptJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2231,7 @@ func (x *PreemptJobRequest) String() string {
 func (*PreemptJobRequest) ProtoMessage() {}
 
 func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2244,7 @@ func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptJobRequest.ProtoReflect.Descriptor instead.
 func (*PreemptJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PreemptJobRequest) GetJobId() string {
@@ -2048,7 +2277,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2289,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2302,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobRequest) GetJobId() string {
@@ -2105,7 +2334,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2346,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2359,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -2207,7 +2436,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2448,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2461,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2260,7 +2489,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2501,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2514,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateJobRequest) GetJobId() string {
@@ -2320,7 +2549,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2561,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2574,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StopJobRequest) GetJobId() string {
@@ -2371,7 +2600,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2612,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2625,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PauseJobRequest) GetJobId() string {
@@ -2415,7 +2644,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2656,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2669,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumeJobRequest) GetJobId() string {
@@ -2467,7 +2696,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2708,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2721,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -2532,7 +2761,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2773,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2786,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -2575,7 +2804,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2816,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2829,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 type GetJobStatsRequest struct {
@@ -2611,7 +2840,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2852,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2865,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 type GetJobStatsResponse struct {
@@ -2653,7 +2882,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2894,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2907,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -2712,7 +2941,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2953,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2966,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -2756,7 +2985,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2997,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +3010,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -2808,7 +3037,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +3049,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +3062,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -2889,7 +3118,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3130,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3143,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2967,7 +3196,23 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\vVolumeMount\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xdb\x05\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\x82\x01\n" +
+	"\x05Input\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12\x18\n" +
+	"\acenters\x18\x03 \x03(\tR\acenters\x12\x16\n" +
+	"\x06volume\x18\x04 \x01(\tR\x06volume\x12\x14\n" +
+	"\x05stays\x18\x05 \x01(\bR\x05stays\"\x94\x02\n" +
+	"\x03Qos\x12$\n" +
+	"\x0emax_latency_us\x18\x01 \x01(\x03R\fmaxLatencyUs\x12\"\n" +
+	"\rmax_jitter_us\x18\x02 \x01(\x03R\vmaxJitterUs\x12 \n" +
+	"\fmax_loss_ppm\x18\x03 \x01(\x03R\n" +
+	"maxLossPpm\x12,\n" +
+	"\x12min_bandwidth_kbps\x18\x04 \x01(\x03R\x10minBandwidthKbps\x12%\n" +
+	"\x0efinish_seconds\x18\x05 \x01(\x03R\rfinishSeconds\x120\n" +
+	"\x14min_availability_ppm\x18\x06 \x01(\x03R\x12minAvailabilityPpm\x12\x1a\n" +
+	"\brequired\x18\a \x01(\bR\brequired\"\xcd\x06\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x19\n" +
@@ -2987,7 +3232,10 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\avolumes\x18\x14 \x03(\v2\x1a.yunhe.jobs.v1.VolumeMountR\avolumes\x12/\n" +
 	"\x05after\x18\x0e \x03(\v2\x19.yunhe.jobs.v1.DependencyR\x05after\x12!\n" +
 	"\fmin_replicas\x18\x0f \x01(\x05R\vminReplicas\x12!\n" +
-	"\fmax_replicas\x18\x10 \x01(\x05R\vmaxReplicas\x1a6\n" +
+	"\fmax_replicas\x18\x10 \x01(\x05R\vmaxReplicas\x12,\n" +
+	"\x06inputs\x18\x15 \x03(\v2\x14.yunhe.jobs.v1.InputR\x06inputs\x12$\n" +
+	"\x03qos\x18\x16 \x01(\v2\x12.yunhe.jobs.v1.QosR\x03qos\x12\x1c\n" +
+	"\tprecision\x18\x17 \x01(\tR\tprecision\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
@@ -3006,7 +3254,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
 	"\vmax_retries\x18\x03 \x01(\x05R\n" +
 	"maxRetries\x12'\n" +
-	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\x92\a\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xaf\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -3029,7 +3277,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"not_before\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x126\n" +
 	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x16\n" +
-	"\x06groups\x18\x12 \x03(\tR\x06groups\x1a@\n" +
+	"\x06groups\x18\x12 \x03(\tR\x06groups\x12\x1b\n" +
+	"\torigin_id\x18\x1e \x01(\tR\boriginId\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +
@@ -3249,7 +3498,7 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
@@ -3260,120 +3509,124 @@ var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(*PlacementRule)(nil),         // 6: yunhe.jobs.v1.PlacementRule
 	(*File)(nil),                  // 7: yunhe.jobs.v1.File
 	(*VolumeMount)(nil),           // 8: yunhe.jobs.v1.VolumeMount
-	(*Task)(nil),                  // 9: yunhe.jobs.v1.Task
-	(*Dependency)(nil),            // 10: yunhe.jobs.v1.Dependency
-	(*RetryRule)(nil),             // 11: yunhe.jobs.v1.RetryRule
-	(*JobSpec)(nil),               // 12: yunhe.jobs.v1.JobSpec
-	(*Replica)(nil),               // 13: yunhe.jobs.v1.Replica
-	(*Job)(nil),                   // 14: yunhe.jobs.v1.Job
-	(*SubmitJobRequest)(nil),      // 15: yunhe.jobs.v1.SubmitJobRequest
-	(*SubmitJobsRequest)(nil),     // 16: yunhe.jobs.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 17: yunhe.jobs.v1.SubmitJobsResponse
-	(*PlanJobRequest)(nil),        // 18: yunhe.jobs.v1.PlanJobRequest
-	(*PlanJobResponse)(nil),       // 19: yunhe.jobs.v1.PlanJobResponse
-	(*ScaleJobRequest)(nil),       // 20: yunhe.jobs.v1.ScaleJobRequest
-	(*PreemptJobRequest)(nil),     // 21: yunhe.jobs.v1.PreemptJobRequest
-	(*GetJobRequest)(nil),         // 22: yunhe.jobs.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 23: yunhe.jobs.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 24: yunhe.jobs.v1.ListJobsResponse
-	(*UpdateJobRequest)(nil),      // 25: yunhe.jobs.v1.UpdateJobRequest
-	(*StopJobRequest)(nil),        // 26: yunhe.jobs.v1.StopJobRequest
-	(*PauseJobRequest)(nil),       // 27: yunhe.jobs.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 28: yunhe.jobs.v1.ResumeJobRequest
-	(*WriteOffJobRequest)(nil),    // 29: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 30: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 31: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 32: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 33: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 34: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 35: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 36: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 37: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 38: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 39: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 40: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 41: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*v1.Decision)(nil),           // 43: yunhe.scheduler.v1.Decision
-	(*v1.Wait)(nil),               // 44: yunhe.scheduler.v1.Wait
+	(*Input)(nil),                 // 9: yunhe.jobs.v1.Input
+	(*Qos)(nil),                   // 10: yunhe.jobs.v1.Qos
+	(*Task)(nil),                  // 11: yunhe.jobs.v1.Task
+	(*Dependency)(nil),            // 12: yunhe.jobs.v1.Dependency
+	(*RetryRule)(nil),             // 13: yunhe.jobs.v1.RetryRule
+	(*JobSpec)(nil),               // 14: yunhe.jobs.v1.JobSpec
+	(*Replica)(nil),               // 15: yunhe.jobs.v1.Replica
+	(*Job)(nil),                   // 16: yunhe.jobs.v1.Job
+	(*SubmitJobRequest)(nil),      // 17: yunhe.jobs.v1.SubmitJobRequest
+	(*SubmitJobsRequest)(nil),     // 18: yunhe.jobs.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 19: yunhe.jobs.v1.SubmitJobsResponse
+	(*PlanJobRequest)(nil),        // 20: yunhe.jobs.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),       // 21: yunhe.jobs.v1.PlanJobResponse
+	(*ScaleJobRequest)(nil),       // 22: yunhe.jobs.v1.ScaleJobRequest
+	(*PreemptJobRequest)(nil),     // 23: yunhe.jobs.v1.PreemptJobRequest
+	(*GetJobRequest)(nil),         // 24: yunhe.jobs.v1.GetJobRequest
+	(*ListJobsRequest)(nil),       // 25: yunhe.jobs.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 26: yunhe.jobs.v1.ListJobsResponse
+	(*UpdateJobRequest)(nil),      // 27: yunhe.jobs.v1.UpdateJobRequest
+	(*StopJobRequest)(nil),        // 28: yunhe.jobs.v1.StopJobRequest
+	(*PauseJobRequest)(nil),       // 29: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 30: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 31: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 32: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 33: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 34: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 35: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 36: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 37: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 38: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 39: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 40: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 41: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 42: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 43: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*v1.Decision)(nil),           // 45: yunhe.scheduler.v1.Decision
+	(*v1.Wait)(nil),               // 46: yunhe.scheduler.v1.Wait
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	6,  // 0: yunhe.jobs.v1.Constraints.rules:type_name -> yunhe.jobs.v1.PlacementRule
 	3,  // 1: yunhe.jobs.v1.PlacementRule.kind:type_name -> yunhe.jobs.v1.PlacementRule.Kind
-	38, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	40, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
 	7,  // 3: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
 	5,  // 4: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
 	8,  // 5: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
-	10, // 6: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
-	4,  // 7: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
-	9,  // 8: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
-	1,  // 9: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
-	2,  // 10: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	39, // 11: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	40, // 12: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
-	11, // 13: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
-	42, // 14: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
-	42, // 15: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	0,  // 16: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	42, // 17: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	42, // 18: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	42, // 19: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
-	12, // 20: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
-	0,  // 21: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	42, // 22: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	42, // 23: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	42, // 24: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	42, // 25: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
-	13, // 26: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
-	12, // 27: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	12, // 28: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
-	12, // 29: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	43, // 30: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	44, // 31: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	42, // 32: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	0,  // 33: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	42, // 34: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	42, // 35: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
-	14, // 36: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	41, // 37: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	14, // 38: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
-	15, // 39: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
-	16, // 40: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
-	18, // 41: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
-	22, // 42: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
-	23, // 43: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
-	25, // 44: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
-	26, // 45: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	20, // 46: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
-	21, // 47: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
-	27, // 48: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
-	28, // 49: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
-	29, // 50: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	30, // 51: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	32, // 52: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	34, // 53: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	36, // 54: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	14, // 55: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	17, // 56: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	19, // 57: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
-	14, // 58: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	24, // 59: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	14, // 60: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	14, // 61: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	14, // 62: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
-	14, // 63: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
-	14, // 64: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
-	14, // 65: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
-	14, // 66: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	31, // 67: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	33, // 68: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	35, // 69: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	37, // 70: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	55, // [55:71] is the sub-list for method output_type
-	39, // [39:55] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	12, // 6: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
+	9,  // 7: yunhe.jobs.v1.Task.inputs:type_name -> yunhe.jobs.v1.Input
+	10, // 8: yunhe.jobs.v1.Task.qos:type_name -> yunhe.jobs.v1.Qos
+	4,  // 9: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
+	11, // 10: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
+	1,  // 11: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
+	2,  // 12: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
+	41, // 13: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	42, // 14: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	13, // 15: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
+	44, // 16: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
+	44, // 17: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	0,  // 18: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
+	44, // 19: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	44, // 20: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	44, // 21: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	14, // 22: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
+	0,  // 23: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
+	44, // 24: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	44, // 25: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	44, // 26: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	44, // 27: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	15, // 28: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
+	14, // 29: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	14, // 30: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
+	14, // 31: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	45, // 32: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	46, // 33: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	44, // 34: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	0,  // 35: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
+	44, // 36: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	44, // 37: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	16, // 38: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
+	43, // 39: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	16, // 40: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
+	17, // 41: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
+	18, // 42: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
+	20, // 43: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
+	24, // 44: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
+	25, // 45: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
+	27, // 46: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
+	28, // 47: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
+	22, // 48: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
+	23, // 49: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
+	29, // 50: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	30, // 51: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	31, // 52: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	32, // 53: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	34, // 54: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	36, // 55: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	38, // 56: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	16, // 57: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	19, // 58: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	21, // 59: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
+	16, // 60: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	26, // 61: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	16, // 62: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	16, // 63: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	16, // 64: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
+	16, // 65: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
+	16, // 66: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	16, // 67: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	16, // 68: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	33, // 69: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	35, // 70: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	37, // 71: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	39, // 72: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	57, // [57:73] is the sub-list for method output_type
+	41, // [41:57] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_jobs_v1_jobs_proto_init() }
@@ -3381,14 +3634,14 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 	if File_yunhe_jobs_v1_jobs_proto != nil {
 		return
 	}
-	file_yunhe_jobs_v1_jobs_proto_msgTypes[20].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

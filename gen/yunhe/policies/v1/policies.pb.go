@@ -563,7 +563,14 @@ type PolicyRules struct {
 	// Hard constraints, at most 16: a center that one does not let pass is out.
 	Filters []*PolicyFilterRule `protobuf:"bytes,5,rep,name=filters,proto3" json:"filters,omitempty"`
 	// Own scores, at most 16; those without a weight do not count.
-	Scores        []*PolicyScoreRule `protobuf:"bytes,6,rep,name=scores,proto3" json:"scores,omitempty"`
+	Scores []*PolicyScoreRule `protobuf:"bytes,6,rep,name=scores,proto3" json:"scores,omitempty"`
+	// Vetoes: least scores by built-in policy or own score, 1 to 100. A center
+	// that scores less by one is not chosen, whatever its total and the weight.
+	// Scores are relative to what is on offer, so the best passes the veto of one
+	// policy; several may leave no center, and the job waits. Of policies
+	// combined the highest counts; like filters they hold also for jobs with
+	// weights of their own.
+	Minimums      map[string]int32 `protobuf:"bytes,7,rep,name=minimums,proto3" json:"minimums,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,6 +643,13 @@ func (x *PolicyRules) GetFilters() []*PolicyFilterRule {
 func (x *PolicyRules) GetScores() []*PolicyScoreRule {
 	if x != nil {
 		return x.Scores
+	}
+	return nil
+}
+
+func (x *PolicyRules) GetMinimums() map[string]int32 {
+	if x != nil {
+		return x.Minimums
 	}
 	return nil
 }
@@ -3974,15 +3988,19 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\x05users\x18\x06 \x03(\tR\x05users\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x03\n" +
 	"\vPolicyRules\x12E\n" +
 	"\aweights\x18\x01 \x03(\v2+.yunhe.policies.v1.PolicyRules.WeightsEntryR\aweights\x12\x16\n" +
 	"\x06preset\x18\x02 \x01(\tR\x06preset\x12\x18\n" +
 	"\aranking\x18\x03 \x03(\tR\aranking\x12\x1c\n" +
 	"\tevaluator\x18\x04 \x01(\tR\tevaluator\x12=\n" +
 	"\afilters\x18\x05 \x03(\v2#.yunhe.policies.v1.PolicyFilterRuleR\afilters\x12:\n" +
-	"\x06scores\x18\x06 \x03(\v2\".yunhe.policies.v1.PolicyScoreRuleR\x06scores\x1a:\n" +
+	"\x06scores\x18\x06 \x03(\v2\".yunhe.policies.v1.PolicyScoreRuleR\x06scores\x12H\n" +
+	"\bminimums\x18\a \x03(\v2,.yunhe.policies.v1.PolicyRules.MinimumsEntryR\bminimums\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a;\n" +
+	"\rMinimumsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa5\x01\n" +
 	"\x10PolicyFilterRule\x12\x1b\n" +
@@ -4301,7 +4319,7 @@ func file_yunhe_policies_v1_policies_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_policies_v1_policies_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_policies_v1_policies_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_yunhe_policies_v1_policies_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_yunhe_policies_v1_policies_proto_goTypes = []any{
 	(PolicyState)(0),                   // 0: yunhe.policies.v1.PolicyState
 	(PolicyCombination)(0),             // 1: yunhe.policies.v1.PolicyCombination
@@ -4363,11 +4381,12 @@ var file_yunhe_policies_v1_policies_proto_goTypes = []any{
 	(*DeletePolicyModuleResponse)(nil), // 57: yunhe.policies.v1.DeletePolicyModuleResponse
 	nil,                                // 58: yunhe.policies.v1.PolicyScope.LabelsEntry
 	nil,                                // 59: yunhe.policies.v1.PolicyRules.WeightsEntry
-	nil,                                // 60: yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
-	nil,                                // 61: yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
-	(*timestamppb.Timestamp)(nil),      // 62: google.protobuf.Timestamp
-	(*v1.JobSpec)(nil),                 // 63: yunhe.jobs.v1.JobSpec
-	(*v11.Decision)(nil),               // 64: yunhe.scheduler.v1.Decision
+	nil,                                // 60: yunhe.policies.v1.PolicyRules.MinimumsEntry
+	nil,                                // 61: yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
+	nil,                                // 62: yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
+	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
+	(*v1.JobSpec)(nil),                 // 64: yunhe.jobs.v1.JobSpec
+	(*v11.Decision)(nil),               // 65: yunhe.scheduler.v1.Decision
 }
 var file_yunhe_policies_v1_policies_proto_depIdxs = []int32{
 	5,  // 0: yunhe.policies.v1.PolicyDocument.match_rules:type_name -> yunhe.policies.v1.PolicyMatchRule
@@ -4376,106 +4395,107 @@ var file_yunhe_policies_v1_policies_proto_depIdxs = []int32{
 	1,  // 3: yunhe.policies.v1.PolicyDocument.combination:type_name -> yunhe.policies.v1.PolicyCombination
 	11, // 4: yunhe.policies.v1.PolicyDocument.includes:type_name -> yunhe.policies.v1.PolicyInclude
 	2,  // 5: yunhe.policies.v1.PolicyDocument.job_weights:type_name -> yunhe.policies.v1.PolicyJobWeights
-	62, // 6: yunhe.policies.v1.PolicyDocument.effective_from:type_name -> google.protobuf.Timestamp
-	62, // 7: yunhe.policies.v1.PolicyDocument.effective_to:type_name -> google.protobuf.Timestamp
+	63, // 6: yunhe.policies.v1.PolicyDocument.effective_from:type_name -> google.protobuf.Timestamp
+	63, // 7: yunhe.policies.v1.PolicyDocument.effective_to:type_name -> google.protobuf.Timestamp
 	58, // 8: yunhe.policies.v1.PolicyScope.labels:type_name -> yunhe.policies.v1.PolicyScope.LabelsEntry
 	59, // 9: yunhe.policies.v1.PolicyRules.weights:type_name -> yunhe.policies.v1.PolicyRules.WeightsEntry
 	8,  // 10: yunhe.policies.v1.PolicyRules.filters:type_name -> yunhe.policies.v1.PolicyFilterRule
 	9,  // 11: yunhe.policies.v1.PolicyRules.scores:type_name -> yunhe.policies.v1.PolicyScoreRule
-	10, // 12: yunhe.policies.v1.PolicyFilterRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
-	10, // 13: yunhe.policies.v1.PolicyScoreRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
-	3,  // 14: yunhe.policies.v1.PolicyModuleUse.on_failure:type_name -> yunhe.policies.v1.PolicyFailure
-	0,  // 15: yunhe.policies.v1.PolicyVersion.state:type_name -> yunhe.policies.v1.PolicyState
-	4,  // 16: yunhe.policies.v1.PolicyVersion.document:type_name -> yunhe.policies.v1.PolicyDocument
-	62, // 17: yunhe.policies.v1.PolicyVersion.created_at:type_name -> google.protobuf.Timestamp
-	62, // 18: yunhe.policies.v1.PolicyVersion.checked_at:type_name -> google.protobuf.Timestamp
-	12, // 19: yunhe.policies.v1.PolicyRecord.version:type_name -> yunhe.policies.v1.PolicyVersion
-	6,  // 20: yunhe.policies.v1.PolicyRecord.issued_scope:type_name -> yunhe.policies.v1.PolicyScope
-	62, // 21: yunhe.policies.v1.PolicyRecord.issued_at:type_name -> google.protobuf.Timestamp
-	62, // 22: yunhe.policies.v1.PolicyEvent.at:type_name -> google.protobuf.Timestamp
-	13, // 23: yunhe.policies.v1.ListPolicyRecordsResponse.records:type_name -> yunhe.policies.v1.PolicyRecord
-	4,  // 24: yunhe.policies.v1.CreatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	4,  // 25: yunhe.policies.v1.UpdatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	12, // 26: yunhe.policies.v1.ListPolicyVersionsResponse.versions:type_name -> yunhe.policies.v1.PolicyVersion
-	26, // 27: yunhe.policies.v1.DiffPolicyVersionsResponse.differences:type_name -> yunhe.policies.v1.PolicyDifference
-	14, // 28: yunhe.policies.v1.ListPolicyEventsResponse.events:type_name -> yunhe.policies.v1.PolicyEvent
-	4,  // 29: yunhe.policies.v1.ValidatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	29, // 30: yunhe.policies.v1.ValidatePolicyResponse.problems:type_name -> yunhe.policies.v1.PolicyProblem
-	32, // 31: yunhe.policies.v1.ValidatePolicyResponse.job_variables:type_name -> yunhe.policies.v1.PolicyVariable
-	32, // 32: yunhe.policies.v1.ValidatePolicyResponse.center_variables:type_name -> yunhe.policies.v1.PolicyVariable
-	4,  // 33: yunhe.policies.v1.TryPolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	63, // 34: yunhe.policies.v1.TryPolicyRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	64, // 35: yunhe.policies.v1.TryPolicyResponse.with_policy:type_name -> yunhe.scheduler.v1.Decision
-	64, // 36: yunhe.policies.v1.TryPolicyResponse.present:type_name -> yunhe.scheduler.v1.Decision
-	4,  // 37: yunhe.policies.v1.SimulatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	37, // 38: yunhe.policies.v1.SimulatePolicyResponse.present:type_name -> yunhe.policies.v1.PolicyFigures
-	37, // 39: yunhe.policies.v1.SimulatePolicyResponse.with_policy:type_name -> yunhe.policies.v1.PolicyFigures
-	60, // 40: yunhe.policies.v1.SimulatePolicyResponse.present_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
-	61, // 41: yunhe.policies.v1.SimulatePolicyResponse.policy_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
-	6,  // 42: yunhe.policies.v1.IssuePolicyRequest.scope:type_name -> yunhe.policies.v1.PolicyScope
-	42, // 43: yunhe.policies.v1.PolicyArm.result:type_name -> yunhe.policies.v1.PolicyArmResult
-	43, // 44: yunhe.policies.v1.PolicyArmResult.waiting_seconds:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 45: yunhe.policies.v1.PolicyArmResult.duration_seconds:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 46: yunhe.policies.v1.PolicyArmResult.cost_fen:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 47: yunhe.policies.v1.PolicyArmResult.energy_joules:type_name -> yunhe.policies.v1.PolicyMean
-	41, // 48: yunhe.policies.v1.PolicyTest.arms:type_name -> yunhe.policies.v1.PolicyArm
-	62, // 49: yunhe.policies.v1.PolicyTest.started_at:type_name -> google.protobuf.Timestamp
-	62, // 50: yunhe.policies.v1.PolicyTest.ended_at:type_name -> google.protobuf.Timestamp
-	44, // 51: yunhe.policies.v1.PolicyTest.comparisons:type_name -> yunhe.policies.v1.PolicyComparison
-	41, // 52: yunhe.policies.v1.StartPolicyTestRequest.arms:type_name -> yunhe.policies.v1.PolicyArm
-	45, // 53: yunhe.policies.v1.ListPolicyTestsResponse.tests:type_name -> yunhe.policies.v1.PolicyTest
-	62, // 54: yunhe.policies.v1.PolicyModule.created_at:type_name -> google.protobuf.Timestamp
-	62, // 55: yunhe.policies.v1.PolicyModule.fault_at:type_name -> google.protobuf.Timestamp
-	51, // 56: yunhe.policies.v1.ListPolicyModulesResponse.modules:type_name -> yunhe.policies.v1.PolicyModule
-	15, // 57: yunhe.policies.v1.PolicyService.ListPolicyRecords:input_type -> yunhe.policies.v1.ListPolicyRecordsRequest
-	17, // 58: yunhe.policies.v1.PolicyService.GetPolicyRecord:input_type -> yunhe.policies.v1.GetPolicyRecordRequest
-	18, // 59: yunhe.policies.v1.PolicyService.CreatePolicy:input_type -> yunhe.policies.v1.CreatePolicyRequest
-	19, // 60: yunhe.policies.v1.PolicyService.UpdatePolicy:input_type -> yunhe.policies.v1.UpdatePolicyRequest
-	20, // 61: yunhe.policies.v1.PolicyService.DeletePolicy:input_type -> yunhe.policies.v1.DeletePolicyRequest
-	22, // 62: yunhe.policies.v1.PolicyService.ListPolicyVersions:input_type -> yunhe.policies.v1.ListPolicyVersionsRequest
-	24, // 63: yunhe.policies.v1.PolicyService.DiffPolicyVersions:input_type -> yunhe.policies.v1.DiffPolicyVersionsRequest
-	27, // 64: yunhe.policies.v1.PolicyService.ListPolicyEvents:input_type -> yunhe.policies.v1.ListPolicyEventsRequest
-	30, // 65: yunhe.policies.v1.PolicyService.ValidatePolicy:input_type -> yunhe.policies.v1.ValidatePolicyRequest
-	33, // 66: yunhe.policies.v1.PolicyService.TryPolicy:input_type -> yunhe.policies.v1.TryPolicyRequest
-	35, // 67: yunhe.policies.v1.PolicyService.SimulatePolicy:input_type -> yunhe.policies.v1.SimulatePolicyRequest
-	38, // 68: yunhe.policies.v1.PolicyService.IssuePolicy:input_type -> yunhe.policies.v1.IssuePolicyRequest
-	39, // 69: yunhe.policies.v1.PolicyService.WithdrawPolicy:input_type -> yunhe.policies.v1.WithdrawPolicyRequest
-	40, // 70: yunhe.policies.v1.PolicyService.RollBackPolicy:input_type -> yunhe.policies.v1.RollBackPolicyRequest
-	46, // 71: yunhe.policies.v1.PolicyService.StartPolicyTest:input_type -> yunhe.policies.v1.StartPolicyTestRequest
-	47, // 72: yunhe.policies.v1.PolicyService.GetPolicyTest:input_type -> yunhe.policies.v1.GetPolicyTestRequest
-	48, // 73: yunhe.policies.v1.PolicyService.ListPolicyTests:input_type -> yunhe.policies.v1.ListPolicyTestsRequest
-	50, // 74: yunhe.policies.v1.PolicyService.EndPolicyTest:input_type -> yunhe.policies.v1.EndPolicyTestRequest
-	52, // 75: yunhe.policies.v1.PolicyService.UploadPolicyModule:input_type -> yunhe.policies.v1.UploadPolicyModuleRequest
-	53, // 76: yunhe.policies.v1.PolicyService.ListPolicyModules:input_type -> yunhe.policies.v1.ListPolicyModulesRequest
-	55, // 77: yunhe.policies.v1.PolicyService.RestorePolicyModule:input_type -> yunhe.policies.v1.RestorePolicyModuleRequest
-	56, // 78: yunhe.policies.v1.PolicyService.DeletePolicyModule:input_type -> yunhe.policies.v1.DeletePolicyModuleRequest
-	16, // 79: yunhe.policies.v1.PolicyService.ListPolicyRecords:output_type -> yunhe.policies.v1.ListPolicyRecordsResponse
-	13, // 80: yunhe.policies.v1.PolicyService.GetPolicyRecord:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 81: yunhe.policies.v1.PolicyService.CreatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 82: yunhe.policies.v1.PolicyService.UpdatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	21, // 83: yunhe.policies.v1.PolicyService.DeletePolicy:output_type -> yunhe.policies.v1.DeletePolicyResponse
-	23, // 84: yunhe.policies.v1.PolicyService.ListPolicyVersions:output_type -> yunhe.policies.v1.ListPolicyVersionsResponse
-	25, // 85: yunhe.policies.v1.PolicyService.DiffPolicyVersions:output_type -> yunhe.policies.v1.DiffPolicyVersionsResponse
-	28, // 86: yunhe.policies.v1.PolicyService.ListPolicyEvents:output_type -> yunhe.policies.v1.ListPolicyEventsResponse
-	31, // 87: yunhe.policies.v1.PolicyService.ValidatePolicy:output_type -> yunhe.policies.v1.ValidatePolicyResponse
-	34, // 88: yunhe.policies.v1.PolicyService.TryPolicy:output_type -> yunhe.policies.v1.TryPolicyResponse
-	36, // 89: yunhe.policies.v1.PolicyService.SimulatePolicy:output_type -> yunhe.policies.v1.SimulatePolicyResponse
-	13, // 90: yunhe.policies.v1.PolicyService.IssuePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 91: yunhe.policies.v1.PolicyService.WithdrawPolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 92: yunhe.policies.v1.PolicyService.RollBackPolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	45, // 93: yunhe.policies.v1.PolicyService.StartPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	45, // 94: yunhe.policies.v1.PolicyService.GetPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	49, // 95: yunhe.policies.v1.PolicyService.ListPolicyTests:output_type -> yunhe.policies.v1.ListPolicyTestsResponse
-	45, // 96: yunhe.policies.v1.PolicyService.EndPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	51, // 97: yunhe.policies.v1.PolicyService.UploadPolicyModule:output_type -> yunhe.policies.v1.PolicyModule
-	54, // 98: yunhe.policies.v1.PolicyService.ListPolicyModules:output_type -> yunhe.policies.v1.ListPolicyModulesResponse
-	51, // 99: yunhe.policies.v1.PolicyService.RestorePolicyModule:output_type -> yunhe.policies.v1.PolicyModule
-	57, // 100: yunhe.policies.v1.PolicyService.DeletePolicyModule:output_type -> yunhe.policies.v1.DeletePolicyModuleResponse
-	79, // [79:101] is the sub-list for method output_type
-	57, // [57:79] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	60, // 12: yunhe.policies.v1.PolicyRules.minimums:type_name -> yunhe.policies.v1.PolicyRules.MinimumsEntry
+	10, // 13: yunhe.policies.v1.PolicyFilterRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
+	10, // 14: yunhe.policies.v1.PolicyScoreRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
+	3,  // 15: yunhe.policies.v1.PolicyModuleUse.on_failure:type_name -> yunhe.policies.v1.PolicyFailure
+	0,  // 16: yunhe.policies.v1.PolicyVersion.state:type_name -> yunhe.policies.v1.PolicyState
+	4,  // 17: yunhe.policies.v1.PolicyVersion.document:type_name -> yunhe.policies.v1.PolicyDocument
+	63, // 18: yunhe.policies.v1.PolicyVersion.created_at:type_name -> google.protobuf.Timestamp
+	63, // 19: yunhe.policies.v1.PolicyVersion.checked_at:type_name -> google.protobuf.Timestamp
+	12, // 20: yunhe.policies.v1.PolicyRecord.version:type_name -> yunhe.policies.v1.PolicyVersion
+	6,  // 21: yunhe.policies.v1.PolicyRecord.issued_scope:type_name -> yunhe.policies.v1.PolicyScope
+	63, // 22: yunhe.policies.v1.PolicyRecord.issued_at:type_name -> google.protobuf.Timestamp
+	63, // 23: yunhe.policies.v1.PolicyEvent.at:type_name -> google.protobuf.Timestamp
+	13, // 24: yunhe.policies.v1.ListPolicyRecordsResponse.records:type_name -> yunhe.policies.v1.PolicyRecord
+	4,  // 25: yunhe.policies.v1.CreatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
+	4,  // 26: yunhe.policies.v1.UpdatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
+	12, // 27: yunhe.policies.v1.ListPolicyVersionsResponse.versions:type_name -> yunhe.policies.v1.PolicyVersion
+	26, // 28: yunhe.policies.v1.DiffPolicyVersionsResponse.differences:type_name -> yunhe.policies.v1.PolicyDifference
+	14, // 29: yunhe.policies.v1.ListPolicyEventsResponse.events:type_name -> yunhe.policies.v1.PolicyEvent
+	4,  // 30: yunhe.policies.v1.ValidatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
+	29, // 31: yunhe.policies.v1.ValidatePolicyResponse.problems:type_name -> yunhe.policies.v1.PolicyProblem
+	32, // 32: yunhe.policies.v1.ValidatePolicyResponse.job_variables:type_name -> yunhe.policies.v1.PolicyVariable
+	32, // 33: yunhe.policies.v1.ValidatePolicyResponse.center_variables:type_name -> yunhe.policies.v1.PolicyVariable
+	4,  // 34: yunhe.policies.v1.TryPolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
+	64, // 35: yunhe.policies.v1.TryPolicyRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	65, // 36: yunhe.policies.v1.TryPolicyResponse.with_policy:type_name -> yunhe.scheduler.v1.Decision
+	65, // 37: yunhe.policies.v1.TryPolicyResponse.present:type_name -> yunhe.scheduler.v1.Decision
+	4,  // 38: yunhe.policies.v1.SimulatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
+	37, // 39: yunhe.policies.v1.SimulatePolicyResponse.present:type_name -> yunhe.policies.v1.PolicyFigures
+	37, // 40: yunhe.policies.v1.SimulatePolicyResponse.with_policy:type_name -> yunhe.policies.v1.PolicyFigures
+	61, // 41: yunhe.policies.v1.SimulatePolicyResponse.present_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
+	62, // 42: yunhe.policies.v1.SimulatePolicyResponse.policy_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
+	6,  // 43: yunhe.policies.v1.IssuePolicyRequest.scope:type_name -> yunhe.policies.v1.PolicyScope
+	42, // 44: yunhe.policies.v1.PolicyArm.result:type_name -> yunhe.policies.v1.PolicyArmResult
+	43, // 45: yunhe.policies.v1.PolicyArmResult.waiting_seconds:type_name -> yunhe.policies.v1.PolicyMean
+	43, // 46: yunhe.policies.v1.PolicyArmResult.duration_seconds:type_name -> yunhe.policies.v1.PolicyMean
+	43, // 47: yunhe.policies.v1.PolicyArmResult.cost_fen:type_name -> yunhe.policies.v1.PolicyMean
+	43, // 48: yunhe.policies.v1.PolicyArmResult.energy_joules:type_name -> yunhe.policies.v1.PolicyMean
+	41, // 49: yunhe.policies.v1.PolicyTest.arms:type_name -> yunhe.policies.v1.PolicyArm
+	63, // 50: yunhe.policies.v1.PolicyTest.started_at:type_name -> google.protobuf.Timestamp
+	63, // 51: yunhe.policies.v1.PolicyTest.ended_at:type_name -> google.protobuf.Timestamp
+	44, // 52: yunhe.policies.v1.PolicyTest.comparisons:type_name -> yunhe.policies.v1.PolicyComparison
+	41, // 53: yunhe.policies.v1.StartPolicyTestRequest.arms:type_name -> yunhe.policies.v1.PolicyArm
+	45, // 54: yunhe.policies.v1.ListPolicyTestsResponse.tests:type_name -> yunhe.policies.v1.PolicyTest
+	63, // 55: yunhe.policies.v1.PolicyModule.created_at:type_name -> google.protobuf.Timestamp
+	63, // 56: yunhe.policies.v1.PolicyModule.fault_at:type_name -> google.protobuf.Timestamp
+	51, // 57: yunhe.policies.v1.ListPolicyModulesResponse.modules:type_name -> yunhe.policies.v1.PolicyModule
+	15, // 58: yunhe.policies.v1.PolicyService.ListPolicyRecords:input_type -> yunhe.policies.v1.ListPolicyRecordsRequest
+	17, // 59: yunhe.policies.v1.PolicyService.GetPolicyRecord:input_type -> yunhe.policies.v1.GetPolicyRecordRequest
+	18, // 60: yunhe.policies.v1.PolicyService.CreatePolicy:input_type -> yunhe.policies.v1.CreatePolicyRequest
+	19, // 61: yunhe.policies.v1.PolicyService.UpdatePolicy:input_type -> yunhe.policies.v1.UpdatePolicyRequest
+	20, // 62: yunhe.policies.v1.PolicyService.DeletePolicy:input_type -> yunhe.policies.v1.DeletePolicyRequest
+	22, // 63: yunhe.policies.v1.PolicyService.ListPolicyVersions:input_type -> yunhe.policies.v1.ListPolicyVersionsRequest
+	24, // 64: yunhe.policies.v1.PolicyService.DiffPolicyVersions:input_type -> yunhe.policies.v1.DiffPolicyVersionsRequest
+	27, // 65: yunhe.policies.v1.PolicyService.ListPolicyEvents:input_type -> yunhe.policies.v1.ListPolicyEventsRequest
+	30, // 66: yunhe.policies.v1.PolicyService.ValidatePolicy:input_type -> yunhe.policies.v1.ValidatePolicyRequest
+	33, // 67: yunhe.policies.v1.PolicyService.TryPolicy:input_type -> yunhe.policies.v1.TryPolicyRequest
+	35, // 68: yunhe.policies.v1.PolicyService.SimulatePolicy:input_type -> yunhe.policies.v1.SimulatePolicyRequest
+	38, // 69: yunhe.policies.v1.PolicyService.IssuePolicy:input_type -> yunhe.policies.v1.IssuePolicyRequest
+	39, // 70: yunhe.policies.v1.PolicyService.WithdrawPolicy:input_type -> yunhe.policies.v1.WithdrawPolicyRequest
+	40, // 71: yunhe.policies.v1.PolicyService.RollBackPolicy:input_type -> yunhe.policies.v1.RollBackPolicyRequest
+	46, // 72: yunhe.policies.v1.PolicyService.StartPolicyTest:input_type -> yunhe.policies.v1.StartPolicyTestRequest
+	47, // 73: yunhe.policies.v1.PolicyService.GetPolicyTest:input_type -> yunhe.policies.v1.GetPolicyTestRequest
+	48, // 74: yunhe.policies.v1.PolicyService.ListPolicyTests:input_type -> yunhe.policies.v1.ListPolicyTestsRequest
+	50, // 75: yunhe.policies.v1.PolicyService.EndPolicyTest:input_type -> yunhe.policies.v1.EndPolicyTestRequest
+	52, // 76: yunhe.policies.v1.PolicyService.UploadPolicyModule:input_type -> yunhe.policies.v1.UploadPolicyModuleRequest
+	53, // 77: yunhe.policies.v1.PolicyService.ListPolicyModules:input_type -> yunhe.policies.v1.ListPolicyModulesRequest
+	55, // 78: yunhe.policies.v1.PolicyService.RestorePolicyModule:input_type -> yunhe.policies.v1.RestorePolicyModuleRequest
+	56, // 79: yunhe.policies.v1.PolicyService.DeletePolicyModule:input_type -> yunhe.policies.v1.DeletePolicyModuleRequest
+	16, // 80: yunhe.policies.v1.PolicyService.ListPolicyRecords:output_type -> yunhe.policies.v1.ListPolicyRecordsResponse
+	13, // 81: yunhe.policies.v1.PolicyService.GetPolicyRecord:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 82: yunhe.policies.v1.PolicyService.CreatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 83: yunhe.policies.v1.PolicyService.UpdatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	21, // 84: yunhe.policies.v1.PolicyService.DeletePolicy:output_type -> yunhe.policies.v1.DeletePolicyResponse
+	23, // 85: yunhe.policies.v1.PolicyService.ListPolicyVersions:output_type -> yunhe.policies.v1.ListPolicyVersionsResponse
+	25, // 86: yunhe.policies.v1.PolicyService.DiffPolicyVersions:output_type -> yunhe.policies.v1.DiffPolicyVersionsResponse
+	28, // 87: yunhe.policies.v1.PolicyService.ListPolicyEvents:output_type -> yunhe.policies.v1.ListPolicyEventsResponse
+	31, // 88: yunhe.policies.v1.PolicyService.ValidatePolicy:output_type -> yunhe.policies.v1.ValidatePolicyResponse
+	34, // 89: yunhe.policies.v1.PolicyService.TryPolicy:output_type -> yunhe.policies.v1.TryPolicyResponse
+	36, // 90: yunhe.policies.v1.PolicyService.SimulatePolicy:output_type -> yunhe.policies.v1.SimulatePolicyResponse
+	13, // 91: yunhe.policies.v1.PolicyService.IssuePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 92: yunhe.policies.v1.PolicyService.WithdrawPolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 93: yunhe.policies.v1.PolicyService.RollBackPolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	45, // 94: yunhe.policies.v1.PolicyService.StartPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	45, // 95: yunhe.policies.v1.PolicyService.GetPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	49, // 96: yunhe.policies.v1.PolicyService.ListPolicyTests:output_type -> yunhe.policies.v1.ListPolicyTestsResponse
+	45, // 97: yunhe.policies.v1.PolicyService.EndPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	51, // 98: yunhe.policies.v1.PolicyService.UploadPolicyModule:output_type -> yunhe.policies.v1.PolicyModule
+	54, // 99: yunhe.policies.v1.PolicyService.ListPolicyModules:output_type -> yunhe.policies.v1.ListPolicyModulesResponse
+	51, // 100: yunhe.policies.v1.PolicyService.RestorePolicyModule:output_type -> yunhe.policies.v1.PolicyModule
+	57, // 101: yunhe.policies.v1.PolicyService.DeletePolicyModule:output_type -> yunhe.policies.v1.DeletePolicyModuleResponse
+	80, // [80:102] is the sub-list for method output_type
+	58, // [58:80] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_policies_v1_policies_proto_init() }
@@ -4489,7 +4509,7 @@ func file_yunhe_policies_v1_policies_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_policies_v1_policies_proto_rawDesc), len(file_yunhe_policies_v1_policies_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

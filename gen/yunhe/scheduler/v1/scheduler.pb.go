@@ -775,8 +775,11 @@ type CandidateScore struct {
 	// Rounded half away from zero.
 	FinalScoreRounded int32 `protobuf:"varint,6,opt,name=final_score_rounded,json=finalScoreRounded,proto3" json:"final_score_rounded,omitempty"`
 	// 1 is best; 0 if filtered.
-	Rank          int32 `protobuf:"varint,7,opt,name=rank,proto3" json:"rank,omitempty"`
-	Chosen        bool  `protobuf:"varint,8,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	Rank   int32 `protobuf:"varint,7,opt,name=rank,proto3" json:"rank,omitempty"`
+	Chosen bool  `protobuf:"varint,8,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	// Where what is known of the network to it is from, and when it was measured;
+	// empty: nothing is known.
+	NetworkSource string `protobuf:"bytes,9,opt,name=network_source,json=networkSource,proto3" json:"network_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -865,6 +868,13 @@ func (x *CandidateScore) GetChosen() bool {
 		return x.Chosen
 	}
 	return false
+}
+
+func (x *CandidateScore) GetNetworkSource() string {
+	if x != nil {
+		return x.NetworkSource
+	}
+	return ""
 }
 
 // The decision about one replica.
@@ -1625,7 +1635,7 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x05score\x18\x02 \x01(\x05R\x05score\x12\x16\n" +
 	"\x06weight\x18\x03 \x01(\x01R\x06weight\x12\x1a\n" +
 	"\bweighted\x18\x04 \x01(\x01R\bweighted\x12\x12\n" +
-	"\x04fact\x18\x05 \x01(\tR\x04fact\"\xb0\x02\n" +
+	"\x04fact\x18\x05 \x01(\tR\x04fact\"\xd7\x02\n" +
 	"\x0eCandidateScore\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x1f\n" +
@@ -1637,7 +1647,8 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"finalScore\x12.\n" +
 	"\x13final_score_rounded\x18\x06 \x01(\x05R\x11finalScoreRounded\x12\x12\n" +
 	"\x04rank\x18\a \x01(\x05R\x04rank\x12\x16\n" +
-	"\x06chosen\x18\b \x01(\bR\x06chosen\"\xd8\x02\n" +
+	"\x06chosen\x18\b \x01(\bR\x06chosen\x12%\n" +
+	"\x0enetwork_source\x18\t \x01(\tR\rnetworkSource\"\xd8\x02\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x01 \x01(\x05R\ttaskIndex\x12\x1b\n" +

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/jobs/v1/jobs.proto.
  */
 export const file_yunhe_jobs_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEinwEKC0NvbnN0cmFpbnRzEg8KB2NlbnRlcnMYASADKAkSDwoHcmVnaW9ucxgCIAMoCRIaChJtaW5fc2VjdXJpdHlfZ3JhZGUYAyABKAMSEQoJbWF4X3ByaWNlGAQgASgDEhIKCmV4cHJlc3Npb24YBSABKAkSKwoFcnVsZXMYBiADKAsyHC55dW5oZS5qb2JzLnYxLlBsYWNlbWVudFJ1bGUi4wEKDVBsYWNlbWVudFJ1bGUSLwoEa2luZBgBIAEoDjIhLnl1bmhlLmpvYnMudjEuUGxhY2VtZW50UnVsZS5LaW5kEgwKBG92ZXIYAiABKAkSDgoGb2Zfam9iGAMgASgJEhAKCG9mX2dyb3VwGAQgASgJEhAKCG1heF9za2V3GAUgASgFEhEKCXByZWZlcnJlZBgGIAEoCCJMCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIPCgtLSU5EX1NQUkVBRBABEg0KCUtJTkRfV0lUSBACEg4KCktJTkRfQVBBUlQQAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIj4KC1ZvbHVtZU1vdW50Eg4KBnZvbHVtZRgBIAEoCRIMCgRwYXRoGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKNBAoEVGFzaxIMCgRuYW1lGAEgASgJEg8KB2NvbW1hbmQYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkSGAoQcmVzb3VyY2Vfc3BlY19pZBgEIAEoCRIWCg5yZXBsaWNhX251bWJlchgFIAEoBRIpCgNlbnYYBiADKAsyHC55dW5oZS5qb2JzLnYxLlRhc2suRW52RW50cnkSIgoFZmlsZXMYByADKAsyEy55dW5oZS5qb2JzLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAggASgDEg8KB25ldHdvcmsYCSABKAgSLwoLY29uc3RyYWludHMYCiABKAsyGi55dW5oZS5qb2JzLnYxLkNvbnN0cmFpbnRzEhgKEGV4cGVjdGVkX3NlY29uZHMYCyABKAMSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhMKC3NjcmF0Y2hfbWliGA0gASgDEisKB3ZvbHVtZXMYFCADKAsyGi55dW5oZS5qb2JzLnYxLlZvbHVtZU1vdW50EigKBWFmdGVyGA4gAygLMhkueXVuaGUuam9icy52MS5EZXBlbmRlbmN5EhQKDG1pbl9yZXBsaWNhcxgPIAEoBRIUCgxtYXhfcmVwbGljYXMYECABKAUaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK/AQoKRGVwZW5kZW5jeRIMCgR0YXNrGAEgASgJEjYKCWNvbmRpdGlvbhgCIAEoDjIjLnl1bmhlLmpvYnMudjEuRGVwZW5kZW5jeS5Db25kaXRpb24iawoJQ29uZGl0aW9uEhkKFUNPTkRJVElPTl9VTlNQRUNJRklFRBAAEhcKE0NPTkRJVElPTl9TVUNDRUVERUQQARIVChFDT05ESVRJT05fU1RBUlRFRBACEhMKD0NPTkRJVElPTl9FTkRFRBADIl4KCVJldHJ5UnVsZRIPCgdyZWFzb25zGAEgAygJEhIKCmV4aXRfY29kZXMYAiADKAUSEwoLbWF4X3JldHJpZXMYAyABKAUSFwoPYmFja29mZl9zZWNvbmRzGAQgASgDIroFCgdKb2JTcGVjEgwKBG5hbWUYASABKAkSDAoEZGVzYxgCIAEoCRIiCgV0YXNrcxgDIAMoCzITLnl1bmhlLmpvYnMudjEuVGFzaxIQCghwcmlvcml0eRgEIAEoBRI0Cg5zdWNjZXNzX3BvbGljeRgFIAEoDjIcLnl1bmhlLmpvYnMudjEuU3VjY2Vzc1BvbGljeRI0Cg5mYWlsdXJlX3BvbGljeRgGIAEoDjIcLnl1bmhlLmpvYnMudjEuRmFpbHVyZVBvbGljeRITCgttYXhfcmV0cmllcxgHIAEoBRIMCgRnYW5nGAggASgIEkEKDnBvbGljeV93ZWlnaHRzGAkgAygLMikueXVuaGUuam9icy52MS5Kb2JTcGVjLlBvbGljeVdlaWdodHNFbnRyeRIyCgZsYWJlbHMYCiADKAsyIi55dW5oZS5qb2JzLnYxLkpvYlNwZWMuTGFiZWxzRW50cnkSFQoNYWxsb2NhdGlvbl9pZBgLIAEoCRItCgtyZXRyeV9ydWxlcxgMIAMoCzIYLnl1bmhlLmpvYnMudjEuUmV0cnlSdWxlEhUKDXJlc3RhcnRfd2hvbGUYDSABKAgSFQoNbm9fcHJlZW1wdGlvbhgOIAEoCBIQCghuZWFyX2pvYhgPIAEoCRIuCgpub3RfYmVmb3JlGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghkZWFkbGluZRgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGZ3JvdXBzGBIgAygJGjQKElBvbGljeVdlaWdodHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi0QMKB1JlcGxpY2ESEgoKdGFza19pbmRleBgBIAEoBRIVCg1yZXBsaWNhX2luZGV4GAIgASgFEhIKCmF0dGVtcHRfaWQYAyABKAkSDwoHYXR0ZW1wdBgEIAEoBRIjCgVzdGF0ZRgFIAEoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDgoGcmVhc29uGAYgASgJEg8KB21lc3NhZ2UYByABKAkSFAoMYWlfY2VudGVyX2lkGAggASgJEhMKC2NlbnRlcl9uYW1lGAkgASgJEi0KCXBsYWNlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWV4aXRfY29kZRgNIAEoBRIYChBjcHVfbWljcm9zZWNvbmRzGA4gASgDEhkKEW1lbW9yeV9wZWFrX2J5dGVzGA8gASgDEhMKC2Nvc3RfbWljcm9zGBAgASgDEg0KBXByaWNlGBEgASgDEgwKBG5vZGUYEiABKAkiqwUKA0pvYhIOCgZqb2JfaWQYASABKAkSJAoEc3BlYxgCIAEoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYxIRCgl0ZW5hbnRfaWQYAyABKAkSEQoJdXNlcl9uYW1lGAQgASgJEhQKDGNyZWF0ZWRfdXNlchgFIAEoCRIjCgVzdGF0ZRgGIAEoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDgoGcmVhc29uGAcgASgJEg8KB21lc3NhZ2UYCCABKAkSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXBsYWNlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHwoXc2NoZWR1bGluZ19taWNyb3NlY29uZHMYDSABKAMSFgoOcmVwbGljYXNfdG90YWwYDiABKAUSGAoQcmVwbGljYXNfcnVubmluZxgPIAEoBRIaChJyZXBsaWNhc19zdWNjZWVkZWQYECABKAUSFwoPcmVwbGljYXNfZmFpbGVkGBEgASgFEhgKEHJlcGxpY2FzX3N0b3BwZWQYEiABKAUSKAoIcmVwbGljYXMYEyADKAsyFi55dW5oZS5qb2JzLnYxLlJlcGxpY2ESEAoIY29zdF9mZW4YFCABKAMSEgoKY2VudGVyX2lkcxgVIAMoCRIPCgd2ZXJzaW9uGBYgASgDEhMKC3BhdXNlX2Fza2VkGBcgASgIEhcKD3JlcGxpY2FzX3BhdXNlZBgYIAEoBSJLChBTdWJtaXRKb2JSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSIwoDam9iGAIgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIk0KEVN1Ym1pdEpvYnNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSJAoEam9icxgCIAMoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYyIlChJTdWJtaXRKb2JzUmVzcG9uc2USDwoHam9iX2lkcxgBIAMoCSI1Cg5QbGFuSm9iUmVxdWVzdBIjCgNqb2IYASABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMi6QEKD1BsYW5Kb2JSZXNwb25zZRIvCglkZWNpc2lvbnMYASADKAsyHC55dW5oZS5zY2hlZHVsZXIudjEuRGVjaXNpb24SJwoFd2FpdHMYAiADKAsyGC55dW5oZS5zY2hlZHVsZXIudjEuV2FpdBIzCg9lc3RpbWF0ZWRfc3RhcnQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmVzdGltYXRlX2Jhc2lzGAQgASgJEhcKD3JlcGxpY2FzX3BsYWNlZBgFIAEoBRIWCg5yZXBsaWNhc190b3RhbBgGIAEoBSJHCg9TY2FsZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEgwKBHRhc2sYAiABKAkSFgoOcmVwbGljYV9udW1iZXIYAyABKAUiSQoRUHJlZW1wdEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkiHwoNR2V0Sm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkijwIKD0xpc3RKb2JzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIkCgZzdGF0ZXMYAyADKA4yFC55dW5oZS5qb2JzLnYxLlN0YXRlEgwKBG5hbWUYBCABKAkSEQoJdXNlcl9uYW1lGAUgASgJEhEKCXRlbmFudF9pZBgGIAEoCRIUCgxhaV9jZW50ZXJfaWQYByABKAkSMQoNY3JlYXRlZF9hZnRlchgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoOY3JlYXRlZF9iZWZvcmUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIk0KEExpc3RKb2JzUmVzcG9uc2USIAoEam9icxgBIAMoCzISLnl1bmhlLmpvYnMudjEuSm9iEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJiChBVcGRhdGVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIRCgRkZXNjGAIgASgJSACIAQESFQoIcHJpb3JpdHkYAyABKAVIAYgBAUIHCgVfZGVzY0ILCglfcHJpb3JpdHkiMAoOU3RvcEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIhCg9QYXVzZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIiIKEFJlc3VtZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIlkKEldyaXRlT2ZmSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhQKDGFpX2NlbnRlcl9pZBgDIAEoCRINCgVyZXRyeRgEIAEoCCIiChBEZWxldGVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSITChFEZWxldGVKb2JSZXNwb25zZSIUChJHZXRKb2JTdGF0c1JlcXVlc3QivQEKE0dldEpvYlN0YXRzUmVzcG9uc2USSgoNam9ic19ieV9zdGF0ZRgBIAMoCzIzLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXNwb25zZS5Kb2JzQnlTdGF0ZUVudHJ5EhQKDGNvc3RfZmVuXzI0aBgCIAEoAxIQCghydW5zXzI0aBgDIAEoAxoyChBKb2JzQnlTdGF0ZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiIgoQV2F0Y2hKb2JzUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiNAoRV2F0Y2hKb2JzUmVzcG9uc2USHwoDam9iGAEgASgLMhIueXVuaGUuam9icy52MS5Kb2IifAoOUmVhZExvZ1JlcXVlc3QSDgoGam9iX2lkGAEgASgJEhIKCnRhc2tfaW5kZXgYAiABKAUSFQoNcmVwbGljYV9pbmRleBgDIAEoBRIOCgZvZmZzZXQYBCABKAMSDgoGZm9sbG93GAUgASgIEg8KB2F0dGVtcHQYBiABKAUiLwoPUmVhZExvZ1Jlc3BvbnNlEgwKBGRhdGEYASABKAwSDgoGb2Zmc2V0GAIgASgDKvgBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhAKDFNUQVRFX1FVRVVFRBABEhQKEFNUQVRFX1NDSEVEVUxJTkcQAhIVChFTVEFURV9ESVNQQVRDSElORxADEhEKDVNUQVRFX1BFTkRJTkcQBBIRCg1TVEFURV9SVU5OSU5HEAUSEAoMU1RBVEVfUEFVU0VEEAYSEwoPU1RBVEVfTUlHUkFUSU5HEAcSEgoOU1RBVEVfU1RPUFBJTkcQCBIRCg1TVEFURV9TVE9QUEVEEAkSEwoPU1RBVEVfU1VDQ0VFREVEEAoSEAoMU1RBVEVfRkFJTEVEEAsqXwoNU3VjY2Vzc1BvbGljeRIeChpTVUNDRVNTX1BPTElDWV9VTlNQRUNJRklFRBAAEhYKElNVQ0NFU1NfUE9MSUNZX0FMTBABEhYKElNVQ0NFU1NfUE9MSUNZX0FOWRACKl8KDUZhaWx1cmVQb2xpY3kSHgoaRkFJTFVSRV9QT0xJQ1lfVU5TUEVDSUZJRUQQABIWChJGQUlMVVJFX1BPTElDWV9BTEwQARIWChJGQUlMVVJFX1BPTElDWV9BTlkQAjKRDgoKSm9iU2VydmljZRJjCglTdWJtaXRKb2ISHy55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIhioAZCmpvYnMud3JpdGWC0+STAg06ASoiCC92MS9qb2JzEnoKClN1Ym1pdEpvYnMSIC55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYnNSZXF1ZXN0GiEueXVuaGUuam9icy52MS5TdWJtaXRKb2JzUmVzcG9uc2UiJ4qAGQpqb2JzLndyaXRlgtPkkwITOgEqIg4vdjEvam9iczpiYXRjaBJwCgdQbGFuSm9iEh0ueXVuaGUuam9icy52MS5QbGFuSm9iUmVxdWVzdBoeLnl1bmhlLmpvYnMudjEuUGxhbkpvYlJlc3BvbnNlIiaKgBkKam9icy53cml0ZYLT5JMCEjoBKiINL3YxL2pvYnM6cGxhbhJiCgZHZXRKb2ISHC55dW5oZS5qb2JzLnYxLkdldEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiImioAZCWpvYnMucmVhZILT5JMCExIRL3YxL2pvYnMve2pvYl9pZH0SagoITGlzdEpvYnMSHi55dW5oZS5qb2JzLnYxLkxpc3RKb2JzUmVxdWVzdBofLnl1bmhlLmpvYnMudjEuTGlzdEpvYnNSZXNwb25zZSIdioAZCWpvYnMucmVhZILT5JMCChIIL3YxL2pvYnMSbAoJVXBkYXRlSm9iEh8ueXVuaGUuam9icy52MS5VcGRhdGVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiKoqAGQpqb2JzLndyaXRlgtPkkwIWOgEqMhEvdjEvam9icy97am9iX2lkfRJtCgdTdG9wSm9iEh0ueXVuaGUuam9icy52MS5TdG9wSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIi+KgBkKam9icy53cml0ZYLT5JMCGzoBKiIWL3YxL2pvYnMve2pvYl9pZH0vc3RvcBJwCghTY2FsZUpvYhIeLnl1bmhlLmpvYnMudjEuU2NhbGVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMIqAGQpqb2JzLndyaXRlgtPkkwIcOgEqIhcvdjEvam9icy97am9iX2lkfS9zY2FsZRJ7CgpQcmVlbXB0Sm9iEiAueXVuaGUuam9icy52MS5QcmVlbXB0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjeKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIeOgEqIhkvdjEvam9icy97am9iX2lkfS9wcmVlbXB0EnAKCFBhdXNlSm9iEh4ueXVuaGUuam9icy52MS5QYXVzZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIwioAZCmpvYnMud3JpdGWC0+STAhw6ASoiFy92MS9qb2JzL3tqb2JfaWR9L3BhdXNlEnMKCVJlc3VtZUpvYhIfLnl1bmhlLmpvYnMudjEuUmVzdW1lSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjGKgBkKam9icy53cml0ZYLT5JMCHToBKiIYL3YxL2pvYnMve2pvYl9pZH0vcmVzdW1lEn4KC1dyaXRlT2ZmSm9iEiEueXVuaGUuam9icy52MS5Xcml0ZU9mZkpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiI4ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIgOgEqIhsvdjEvam9icy97am9iX2lkfS93cml0ZS1vZmYSdwoJRGVsZXRlSm9iEh8ueXVuaGUuam9icy52MS5EZWxldGVKb2JSZXF1ZXN0GiAueXVuaGUuam9icy52MS5EZWxldGVKb2JSZXNwb25zZSInioAZCmpvYnMud3JpdGWC0+STAhMqES92MS9qb2JzL3tqb2JfaWR9EngKC0dldEpvYlN0YXRzEiEueXVuaGUuam9icy52MS5HZXRKb2JTdGF0c1JlcXVlc3QaIi55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVzcG9uc2UiIoqAGQlqb2JzLnJlYWSC0+STAg8SDS92MS9qb2Itc3RhdHMSXwoJV2F0Y2hKb2JzEh8ueXVuaGUuam9icy52MS5XYXRjaEpvYnNSZXF1ZXN0GiAueXVuaGUuam9icy52MS5XYXRjaEpvYnNSZXNwb25zZSINioAZCWpvYnMucmVhZDABElkKB1JlYWRMb2cSHS55dW5oZS5qb2JzLnYxLlJlYWRMb2dSZXF1ZXN0Gh4ueXVuaGUuam9icy52MS5SZWFkTG9nUmVzcG9uc2UiDYqAGQlqb2JzLnJlYWQwAUIqWih5dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2pvYnMvdjE7am9ic3YxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options, file_yunhe_scheduler_v1_scheduler]);
+  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEinwEKC0NvbnN0cmFpbnRzEg8KB2NlbnRlcnMYASADKAkSDwoHcmVnaW9ucxgCIAMoCRIaChJtaW5fc2VjdXJpdHlfZ3JhZGUYAyABKAMSEQoJbWF4X3ByaWNlGAQgASgDEhIKCmV4cHJlc3Npb24YBSABKAkSKwoFcnVsZXMYBiADKAsyHC55dW5oZS5qb2JzLnYxLlBsYWNlbWVudFJ1bGUi4wEKDVBsYWNlbWVudFJ1bGUSLwoEa2luZBgBIAEoDjIhLnl1bmhlLmpvYnMudjEuUGxhY2VtZW50UnVsZS5LaW5kEgwKBG92ZXIYAiABKAkSDgoGb2Zfam9iGAMgASgJEhAKCG9mX2dyb3VwGAQgASgJEhAKCG1heF9za2V3GAUgASgFEhEKCXByZWZlcnJlZBgGIAEoCCJMCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIPCgtLSU5EX1NQUkVBRBABEg0KCUtJTkRfV0lUSBACEg4KCktJTkRfQVBBUlQQAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIj4KC1ZvbHVtZU1vdW50Eg4KBnZvbHVtZRgBIAEoCRIMCgRwYXRoGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCJZCgVJbnB1dBIMCgRuYW1lGAEgASgJEhIKCnNpemVfYnl0ZXMYAiABKAMSDwoHY2VudGVycxgDIAMoCRIOCgZ2b2x1bWUYBCABKAkSDQoFc3RheXMYBSABKAgirgEKA1FvcxIWCg5tYXhfbGF0ZW5jeV91cxgBIAEoAxIVCg1tYXhfaml0dGVyX3VzGAIgASgDEhQKDG1heF9sb3NzX3BwbRgDIAEoAxIaChJtaW5fYmFuZHdpZHRoX2ticHMYBCABKAMSFgoOZmluaXNoX3NlY29uZHMYBSABKAMSHAoUbWluX2F2YWlsYWJpbGl0eV9wcG0YBiABKAMSEAoIcmVxdWlyZWQYByABKAgi5wQKBFRhc2sSDAoEbmFtZRgBIAEoCRIPCgdjb21tYW5kGAIgASgJEhAKCGltYWdlX2lkGAMgASgJEhgKEHJlc291cmNlX3NwZWNfaWQYBCABKAkSFgoOcmVwbGljYV9udW1iZXIYBSABKAUSKQoDZW52GAYgAygLMhwueXVuaGUuam9icy52MS5UYXNrLkVudkVudHJ5EiIKBWZpbGVzGAcgAygLMhMueXVuaGUuam9icy52MS5GaWxlEhcKD3RpbWVvdXRfc2Vjb25kcxgIIAEoAxIPCgduZXR3b3JrGAkgASgIEi8KC2NvbnN0cmFpbnRzGAogASgLMhoueXVuaGUuam9icy52MS5Db25zdHJhaW50cxIYChBleHBlY3RlZF9zZWNvbmRzGAsgASgDEhoKEnN0b3BfZ3JhY2Vfc2Vjb25kcxgMIAEoAxITCgtzY3JhdGNoX21pYhgNIAEoAxIrCgd2b2x1bWVzGBQgAygLMhoueXVuaGUuam9icy52MS5Wb2x1bWVNb3VudBIoCgVhZnRlchgOIAMoCzIZLnl1bmhlLmpvYnMudjEuRGVwZW5kZW5jeRIUCgxtaW5fcmVwbGljYXMYDyABKAUSFAoMbWF4X3JlcGxpY2FzGBAgASgFEiQKBmlucHV0cxgVIAMoCzIULnl1bmhlLmpvYnMudjEuSW5wdXQSHwoDcW9zGBYgASgLMhIueXVuaGUuam9icy52MS5Rb3MSEQoJcHJlY2lzaW9uGBcgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEivwEKCkRlcGVuZGVuY3kSDAoEdGFzaxgBIAEoCRI2Cgljb25kaXRpb24YAiABKA4yIy55dW5oZS5qb2JzLnYxLkRlcGVuZGVuY3kuQ29uZGl0aW9uImsKCUNvbmRpdGlvbhIZChVDT05ESVRJT05fVU5TUEVDSUZJRUQQABIXChNDT05ESVRJT05fU1VDQ0VFREVEEAESFQoRQ09ORElUSU9OX1NUQVJURUQQAhITCg9DT05ESVRJT05fRU5ERUQQAyJeCglSZXRyeVJ1bGUSDwoHcmVhc29ucxgBIAMoCRISCgpleGl0X2NvZGVzGAIgAygFEhMKC21heF9yZXRyaWVzGAMgASgFEhcKD2JhY2tvZmZfc2Vjb25kcxgEIAEoAyLNBQoHSm9iU3BlYxIMCgRuYW1lGAEgASgJEgwKBGRlc2MYAiABKAkSIgoFdGFza3MYAyADKAsyEy55dW5oZS5qb2JzLnYxLlRhc2sSEAoIcHJpb3JpdHkYBCABKAUSNAoOc3VjY2Vzc19wb2xpY3kYBSABKA4yHC55dW5oZS5qb2JzLnYxLlN1Y2Nlc3NQb2xpY3kSNAoOZmFpbHVyZV9wb2xpY3kYBiABKA4yHC55dW5oZS5qb2JzLnYxLkZhaWx1cmVQb2xpY3kSEwoLbWF4X3JldHJpZXMYByABKAUSDAoEZ2FuZxgIIAEoCBJBCg5wb2xpY3lfd2VpZ2h0cxgJIAMoCzIpLnl1bmhlLmpvYnMudjEuSm9iU3BlYy5Qb2xpY3lXZWlnaHRzRW50cnkSMgoGbGFiZWxzGAogAygLMiIueXVuaGUuam9icy52MS5Kb2JTcGVjLkxhYmVsc0VudHJ5EhUKDWFsbG9jYXRpb25faWQYCyABKAkSLQoLcmV0cnlfcnVsZXMYDCADKAsyGC55dW5oZS5qb2JzLnYxLlJldHJ5UnVsZRIVCg1yZXN0YXJ0X3dob2xlGA0gASgIEhUKDW5vX3ByZWVtcHRpb24YDiABKAgSEAoIbmVhcl9qb2IYDyABKAkSLgoKbm90X2JlZm9yZRgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZGVhZGxpbmUYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBmdyb3VwcxgSIAMoCRIRCglvcmlnaW5faWQYHiABKAkaNAoSUG9saWN5V2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLRAwoHUmVwbGljYRISCgp0YXNrX2luZGV4GAEgASgFEhUKDXJlcGxpY2FfaW5kZXgYAiABKAUSEgoKYXR0ZW1wdF9pZBgDIAEoCRIPCgdhdHRlbXB0GAQgASgFEiMKBXN0YXRlGAUgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIUCgxhaV9jZW50ZXJfaWQYCCABKAkSEwoLY2VudGVyX25hbWUYCSABKAkSLQoJcGxhY2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZXhpdF9jb2RlGA0gASgFEhgKEGNwdV9taWNyb3NlY29uZHMYDiABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYDyABKAMSEwoLY29zdF9taWNyb3MYECABKAMSDQoFcHJpY2UYESABKAMSDAoEbm9kZRgSIAEoCSKrBQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIkCgRzcGVjGAIgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjEhEKCXRlbmFudF9pZBgDIAEoCRIRCgl1c2VyX25hbWUYBCABKAkSFAoMY3JlYXRlZF91c2VyGAUgASgJEiMKBXN0YXRlGAYgASgOMhQueXVuaGUuam9icy52MS5TdGF0ZRIOCgZyZWFzb24YByABKAkSDwoHbWVzc2FnZRgIIAEoCRIuCgpjcmVhdGVkX2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJcGxhY2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIfChdzY2hlZHVsaW5nX21pY3Jvc2Vjb25kcxgNIAEoAxIWCg5yZXBsaWNhc190b3RhbBgOIAEoBRIYChByZXBsaWNhc19ydW5uaW5nGA8gASgFEhoKEnJlcGxpY2FzX3N1Y2NlZWRlZBgQIAEoBRIXCg9yZXBsaWNhc19mYWlsZWQYESABKAUSGAoQcmVwbGljYXNfc3RvcHBlZBgSIAEoBRIoCghyZXBsaWNhcxgTIAMoCzIWLnl1bmhlLmpvYnMudjEuUmVwbGljYRIQCghjb3N0X2ZlbhgUIAEoAxISCgpjZW50ZXJfaWRzGBUgAygJEg8KB3ZlcnNpb24YFiABKAMSEwoLcGF1c2VfYXNrZWQYFyABKAgSFwoPcmVwbGljYXNfcGF1c2VkGBggASgFIksKEFN1Ym1pdEpvYlJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIjCgNqb2IYAiABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMiTQoRU3VibWl0Sm9ic1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIkCgRqb2JzGAIgAygLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIiUKElN1Ym1pdEpvYnNSZXNwb25zZRIPCgdqb2JfaWRzGAEgAygJIjUKDlBsYW5Kb2JSZXF1ZXN0EiMKA2pvYhgBIAEoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYyLpAQoPUGxhbkpvYlJlc3BvbnNlEi8KCWRlY2lzaW9ucxgBIAMoCzIcLnl1bmhlLnNjaGVkdWxlci52MS5EZWNpc2lvbhInCgV3YWl0cxgCIAMoCzIYLnl1bmhlLnNjaGVkdWxlci52MS5XYWl0EjMKD2VzdGltYXRlZF9zdGFydBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOZXN0aW1hdGVfYmFzaXMYBCABKAkSFwoPcmVwbGljYXNfcGxhY2VkGAUgASgFEhYKDnJlcGxpY2FzX3RvdGFsGAYgASgFIkcKD1NjYWxlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDAoEdGFzaxgCIAEoCRIWCg5yZXBsaWNhX251bWJlchgDIAEoBSJJChFQcmVlbXB0Sm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhQKDGFpX2NlbnRlcl9pZBgDIAEoCSIfCg1HZXRKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSKPAgoPTGlzdEpvYnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJEiQKBnN0YXRlcxgDIAMoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDAoEbmFtZRgEIAEoCRIRCgl1c2VyX25hbWUYBSABKAkSEQoJdGVuYW50X2lkGAYgASgJEhQKDGFpX2NlbnRlcl9pZBgHIAEoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiTQoQTGlzdEpvYnNSZXNwb25zZRIgCgRqb2JzGAEgAygLMhIueXVuaGUuam9icy52MS5Kb2ISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKEFVwZGF0ZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEhEKBGRlc2MYAiABKAlIAIgBARIVCghwcmlvcml0eRgDIAEoBUgBiAEBQgcKBV9kZXNjQgsKCV9wcmlvcml0eSIwCg5TdG9wSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIiEKD1BhdXNlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiIgoQUmVzdW1lSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiWQoSV3JpdGVPZmZKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSFAoMYWlfY2VudGVyX2lkGAMgASgJEg0KBXJldHJ5GAQgASgIIiIKEERlbGV0ZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIhMKEURlbGV0ZUpvYlJlc3BvbnNlIhQKEkdldEpvYlN0YXRzUmVxdWVzdCK9AQoTR2V0Sm9iU3RhdHNSZXNwb25zZRJKCg1qb2JzX2J5X3N0YXRlGAEgAygLMjMueXVuaGUuam9icy52MS5HZXRKb2JTdGF0c1Jlc3BvbnNlLkpvYnNCeVN0YXRlRW50cnkSFAoMY29zdF9mZW5fMjRoGAIgASgDEhAKCHJ1bnNfMjRoGAMgASgDGjIKEEpvYnNCeVN0YXRlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ASIiChBXYXRjaEpvYnNSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSI0ChFXYXRjaEpvYnNSZXNwb25zZRIfCgNqb2IYASABKAsyEi55dW5oZS5qb2JzLnYxLkpvYiJ8Cg5SZWFkTG9nUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEgoKdGFza19pbmRleBgCIAEoBRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg4KBm9mZnNldBgEIAEoAxIOCgZmb2xsb3cYBSABKAgSDwoHYXR0ZW1wdBgGIAEoBSIvCg9SZWFkTG9nUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIOCgZvZmZzZXQYAiABKAMq+AEKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEAoMU1RBVEVfUVVFVUVEEAESFAoQU1RBVEVfU0NIRURVTElORxACEhUKEVNUQVRFX0RJU1BBVENISU5HEAMSEQoNU1RBVEVfUEVORElORxAEEhEKDVNUQVRFX1JVTk5JTkcQBRIQCgxTVEFURV9QQVVTRUQQBhITCg9TVEFURV9NSUdSQVRJTkcQBxISCg5TVEFURV9TVE9QUElORxAIEhEKDVNUQVRFX1NUT1BQRUQQCRITCg9TVEFURV9TVUNDRUVERUQQChIQCgxTVEFURV9GQUlMRUQQCypfCg1TdWNjZXNzUG9saWN5Eh4KGlNVQ0NFU1NfUE9MSUNZX1VOU1BFQ0lGSUVEEAASFgoSU1VDQ0VTU19QT0xJQ1lfQUxMEAESFgoSU1VDQ0VTU19QT0xJQ1lfQU5ZEAIqXwoNRmFpbHVyZVBvbGljeRIeChpGQUlMVVJFX1BPTElDWV9VTlNQRUNJRklFRBAAEhYKEkZBSUxVUkVfUE9MSUNZX0FMTBABEhYKEkZBSUxVUkVfUE9MSUNZX0FOWRACMpEOCgpKb2JTZXJ2aWNlEmMKCVN1Ym1pdEpvYhIfLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiGKgBkKam9icy53cml0ZYLT5JMCDToBKiIIL3YxL2pvYnMSegoKU3VibWl0Sm9icxIgLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9ic1JlcXVlc3QaIS55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYnNSZXNwb25zZSInioAZCmpvYnMud3JpdGWC0+STAhM6ASoiDi92MS9qb2JzOmJhdGNoEnAKB1BsYW5Kb2ISHS55dW5oZS5qb2JzLnYxLlBsYW5Kb2JSZXF1ZXN0Gh4ueXVuaGUuam9icy52MS5QbGFuSm9iUmVzcG9uc2UiJoqAGQpqb2JzLndyaXRlgtPkkwISOgEqIg0vdjEvam9iczpwbGFuEmIKBkdldEpvYhIcLnl1bmhlLmpvYnMudjEuR2V0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiaKgBkJam9icy5yZWFkgtPkkwITEhEvdjEvam9icy97am9iX2lkfRJqCghMaXN0Sm9icxIeLnl1bmhlLmpvYnMudjEuTGlzdEpvYnNSZXF1ZXN0Gh8ueXVuaGUuam9icy52MS5MaXN0Sm9ic1Jlc3BvbnNlIh2KgBkJam9icy5yZWFkgtPkkwIKEggvdjEvam9icxJsCglVcGRhdGVKb2ISHy55dW5oZS5qb2JzLnYxLlVwZGF0ZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIqioAZCmpvYnMud3JpdGWC0+STAhY6ASoyES92MS9qb2JzL3tqb2JfaWR9Em0KB1N0b3BKb2ISHS55dW5oZS5qb2JzLnYxLlN0b3BKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiL4qAGQpqb2JzLndyaXRlgtPkkwIbOgEqIhYvdjEvam9icy97am9iX2lkfS9zdG9wEnAKCFNjYWxlSm9iEh4ueXVuaGUuam9icy52MS5TY2FsZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIwioAZCmpvYnMud3JpdGWC0+STAhw6ASoiFy92MS9qb2JzL3tqb2JfaWR9L3NjYWxlEnsKClByZWVtcHRKb2ISIC55dW5oZS5qb2JzLnYxLlByZWVtcHRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiN4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAh46ASoiGS92MS9qb2JzL3tqb2JfaWR9L3ByZWVtcHQScAoIUGF1c2VKb2ISHi55dW5oZS5qb2JzLnYxLlBhdXNlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjCKgBkKam9icy53cml0ZYLT5JMCHDoBKiIXL3YxL2pvYnMve2pvYl9pZH0vcGF1c2UScwoJUmVzdW1lSm9iEh8ueXVuaGUuam9icy52MS5SZXN1bWVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMYqAGQpqb2JzLndyaXRlgtPkkwIdOgEqIhgvdjEvam9icy97am9iX2lkfS9yZXN1bWUSfgoLV3JpdGVPZmZKb2ISIS55dW5oZS5qb2JzLnYxLldyaXRlT2ZmSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjiKgBkOYWRhcHRlcnMud3JpdGWC0+STAiA6ASoiGy92MS9qb2JzL3tqb2JfaWR9L3dyaXRlLW9mZhJ3CglEZWxldGVKb2ISHy55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlcXVlc3QaIC55dW5oZS5qb2JzLnYxLkRlbGV0ZUpvYlJlc3BvbnNlIieKgBkKam9icy53cml0ZYLT5JMCEyoRL3YxL2pvYnMve2pvYl9pZH0SeAoLR2V0Sm9iU3RhdHMSIS55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVxdWVzdBoiLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXNwb25zZSIiioAZCWpvYnMucmVhZILT5JMCDxINL3YxL2pvYi1zdGF0cxJfCglXYXRjaEpvYnMSHy55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1JlcXVlc3QaIC55dW5oZS5qb2JzLnYxLldhdGNoSm9ic1Jlc3BvbnNlIg2KgBkJam9icy5yZWFkMAESWQoHUmVhZExvZxIdLnl1bmhlLmpvYnMudjEuUmVhZExvZ1JlcXVlc3QaHi55dW5oZS5qb2JzLnYxLlJlYWRMb2dSZXNwb25zZSINioAZCWpvYnMucmVhZDABQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvam9icy92MTtqb2JzdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options, file_yunhe_scheduler_v1_scheduler]);
 
 /**
  * Where a task may run. Empty fields do not constrain.
@@ -257,6 +257,128 @@ export const VolumeMountSchema: GenMessage<VolumeMount> = /*@__PURE__*/
   messageDesc(file_yunhe_jobs_v1_jobs, 3);
 
 /**
+ * Data that a task's command reads. The platform does not copy it: the command
+ * reads it where it is, or brings it. What is stated here decides where that is
+ * soonest or cheapest done.
+ *
+ * @generated from message yunhe.jobs.v1.Input
+ */
+export type Input = Message<"yunhe.jobs.v1.Input"> & {
+  /**
+   * Names the data, for example "s3://bucket/path". 1 to 253 bytes; in a task
+   * each once.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Bytes to read, 1 to 2^60; with a volume 0 means the volume's size.
+   *
+   * @generated from field: int64 size_bytes = 2;
+   */
+  sizeBytes: bigint;
+
+  /**
+   * Centers that hold all of it, at most 64; empty: it comes from outside, over
+   * each center's own path.
+   *
+   * @generated from field: repeated string centers = 3;
+   */
+  centers: string[];
+
+  /**
+   * ID or name of a volume of the caller's tenant that holds it, instead of
+   * centers. It is only said where the data is: to find the volume in the
+   * command, mount it.
+   *
+   * @generated from field: string volume = 4;
+   */
+  volume: string;
+
+  /**
+   * The replicas must run where it is.
+   *
+   * @generated from field: bool stays = 5;
+   */
+  stays: boolean;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.Input.
+ * Use `create(InputSchema)` to create a new message.
+ */
+export const InputSchema: GenMessage<Input> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 4);
+
+/**
+ * What quality a task needs of the path from its job's origin to the center,
+ * and of the center. 0: no target. The policy "qos" scores how well they are
+ * met.
+ *
+ * @generated from message yunhe.jobs.v1.Qos
+ */
+export type Qos = Message<"yunhe.jobs.v1.Qos"> & {
+  /**
+   * Round trip in microseconds, at most 1,000,000,000.
+   *
+   * @generated from field: int64 max_latency_us = 1;
+   */
+  maxLatencyUs: bigint;
+
+  /**
+   * At most 1,000,000,000.
+   *
+   * @generated from field: int64 max_jitter_us = 2;
+   */
+  maxJitterUs: bigint;
+
+  /**
+   * Lost packets in millionths, at most 1,000,000.
+   *
+   * @generated from field: int64 max_loss_ppm = 3;
+   */
+  maxLossPpm: bigint;
+
+  /**
+   * Usable kbit/s, at most 1,000,000,000,000.
+   *
+   * @generated from field: int64 min_bandwidth_kbps = 4;
+   */
+  minBandwidthKbps: bigint;
+
+  /**
+   * Inputs brought and run ended within so many seconds, by expected_seconds;
+   * at most 30 days.
+   *
+   * @generated from field: int64 finish_seconds = 5;
+   */
+  finishSeconds: bigint;
+
+  /**
+   * Share of the last 30 days the center was available in, millionths, at most
+   * 1,000,000.
+   *
+   * @generated from field: int64 min_availability_ppm = 6;
+   */
+  minAvailabilityPpm: bigint;
+
+  /**
+   * Centers that miss a target, or of which it is not known, do not run it.
+   *
+   * @generated from field: bool required = 7;
+   */
+  required: boolean;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.Qos.
+ * Use `create(QosSchema)` to create a new message.
+ */
+export const QosSchema: GenMessage<Qos> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 5);
+
+/**
  * A task of a job: what runs, on what, how often (Table 8).
  *
  * @generated from message yunhe.jobs.v1.Task
@@ -384,6 +506,26 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
    * @generated from field: int32 max_replicas = 16;
    */
   maxReplicas: number;
+
+  /**
+   * What it reads, at most 32.
+   *
+   * @generated from field: repeated yunhe.jobs.v1.Input inputs = 21;
+   */
+  inputs: Input[];
+
+  /**
+   * @generated from field: yunhe.jobs.v1.Qos qos = 22;
+   */
+  qos?: Qos | undefined;
+
+  /**
+   * Numeric precision it computes in: "FP64", "FP32", "FP16" or "INT8"; empty:
+   * not stated. Speeds of other precisions do not count for it.
+   *
+   * @generated from field: string precision = 23;
+   */
+  precision: string;
 };
 
 /**
@@ -391,7 +533,7 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
  * Use `create(TaskSchema)` to create a new message.
  */
 export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 4);
+  messageDesc(file_yunhe_jobs_v1_jobs, 6);
 
 /**
  * What another task of the job must have reached.
@@ -417,7 +559,7 @@ export type Dependency = Message<"yunhe.jobs.v1.Dependency"> & {
  * Use `create(DependencySchema)` to create a new message.
  */
 export const DependencySchema: GenMessage<Dependency> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 5);
+  messageDesc(file_yunhe_jobs_v1_jobs, 7);
 
 /**
  * When a task has come far enough.
@@ -458,7 +600,7 @@ export enum Dependency_Condition {
  * Describes the enum yunhe.jobs.v1.Dependency.Condition.
  */
 export const Dependency_ConditionSchema: GenEnum<Dependency_Condition> = /*@__PURE__*/
-  enumDesc(file_yunhe_jobs_v1_jobs, 5, 0);
+  enumDesc(file_yunhe_jobs_v1_jobs, 7, 0);
 
 /**
  * How often a replica is run again after certain failures.
@@ -503,7 +645,7 @@ export type RetryRule = Message<"yunhe.jobs.v1.RetryRule"> & {
  * Use `create(RetryRuleSchema)` to create a new message.
  */
 export const RetryRuleSchema: GenMessage<RetryRule> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 6);
+  messageDesc(file_yunhe_jobs_v1_jobs, 8);
 
 /**
  * What a user asks for.
@@ -641,6 +783,14 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
    * @generated from field: repeated string groups = 18;
    */
   groups: string[];
+
+  /**
+   * Where its users are: an origin of the network service. Empty: that of the
+   * user or the tenant, if there is one.
+   *
+   * @generated from field: string origin_id = 30;
+   */
+  originId: string;
 };
 
 /**
@@ -648,7 +798,7 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
  * Use `create(JobSpecSchema)` to create a new message.
  */
 export const JobSpecSchema: GenMessage<JobSpec> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 7);
+  messageDesc(file_yunhe_jobs_v1_jobs, 9);
 
 /**
  * One run of a replica.
@@ -778,7 +928,7 @@ export type Replica = Message<"yunhe.jobs.v1.Replica"> & {
  * Use `create(ReplicaSchema)` to create a new message.
  */
 export const ReplicaSchema: GenMessage<Replica> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 8);
+  messageDesc(file_yunhe_jobs_v1_jobs, 10);
 
 /**
  * A job as stored.
@@ -944,7 +1094,7 @@ export type Job = Message<"yunhe.jobs.v1.Job"> & {
  * Use `create(JobSchema)` to create a new message.
  */
 export const JobSchema: GenMessage<Job> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 9);
+  messageDesc(file_yunhe_jobs_v1_jobs, 11);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobRequest
@@ -969,7 +1119,7 @@ export type SubmitJobRequest = Message<"yunhe.jobs.v1.SubmitJobRequest"> & {
  * Use `create(SubmitJobRequestSchema)` to create a new message.
  */
 export const SubmitJobRequestSchema: GenMessage<SubmitJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 10);
+  messageDesc(file_yunhe_jobs_v1_jobs, 12);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsRequest
@@ -995,7 +1145,7 @@ export type SubmitJobsRequest = Message<"yunhe.jobs.v1.SubmitJobsRequest"> & {
  * Use `create(SubmitJobsRequestSchema)` to create a new message.
  */
 export const SubmitJobsRequestSchema: GenMessage<SubmitJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 11);
+  messageDesc(file_yunhe_jobs_v1_jobs, 13);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsResponse
@@ -1014,7 +1164,7 @@ export type SubmitJobsResponse = Message<"yunhe.jobs.v1.SubmitJobsResponse"> & {
  * Use `create(SubmitJobsResponseSchema)` to create a new message.
  */
 export const SubmitJobsResponseSchema: GenMessage<SubmitJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 12);
+  messageDesc(file_yunhe_jobs_v1_jobs, 14);
 
 /**
  * @generated from message yunhe.jobs.v1.PlanJobRequest
@@ -1031,7 +1181,7 @@ export type PlanJobRequest = Message<"yunhe.jobs.v1.PlanJobRequest"> & {
  * Use `create(PlanJobRequestSchema)` to create a new message.
  */
 export const PlanJobRequestSchema: GenMessage<PlanJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 13);
+  messageDesc(file_yunhe_jobs_v1_jobs, 15);
 
 /**
  * @generated from message yunhe.jobs.v1.PlanJobResponse
@@ -1086,7 +1236,7 @@ export type PlanJobResponse = Message<"yunhe.jobs.v1.PlanJobResponse"> & {
  * Use `create(PlanJobResponseSchema)` to create a new message.
  */
 export const PlanJobResponseSchema: GenMessage<PlanJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 14);
+  messageDesc(file_yunhe_jobs_v1_jobs, 16);
 
 /**
  * @generated from message yunhe.jobs.v1.ScaleJobRequest
@@ -1117,7 +1267,7 @@ export type ScaleJobRequest = Message<"yunhe.jobs.v1.ScaleJobRequest"> & {
  * Use `create(ScaleJobRequestSchema)` to create a new message.
  */
 export const ScaleJobRequestSchema: GenMessage<ScaleJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 15);
+  messageDesc(file_yunhe_jobs_v1_jobs, 17);
 
 /**
  * @generated from message yunhe.jobs.v1.PreemptJobRequest
@@ -1148,7 +1298,7 @@ export type PreemptJobRequest = Message<"yunhe.jobs.v1.PreemptJobRequest"> & {
  * Use `create(PreemptJobRequestSchema)` to create a new message.
  */
 export const PreemptJobRequestSchema: GenMessage<PreemptJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 16);
+  messageDesc(file_yunhe_jobs_v1_jobs, 18);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobRequest
@@ -1165,7 +1315,7 @@ export type GetJobRequest = Message<"yunhe.jobs.v1.GetJobRequest"> & {
  * Use `create(GetJobRequestSchema)` to create a new message.
  */
 export const GetJobRequestSchema: GenMessage<GetJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 17);
+  messageDesc(file_yunhe_jobs_v1_jobs, 19);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsRequest
@@ -1232,7 +1382,7 @@ export type ListJobsRequest = Message<"yunhe.jobs.v1.ListJobsRequest"> & {
  * Use `create(ListJobsRequestSchema)` to create a new message.
  */
 export const ListJobsRequestSchema: GenMessage<ListJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 18);
+  messageDesc(file_yunhe_jobs_v1_jobs, 20);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsResponse
@@ -1256,7 +1406,7 @@ export type ListJobsResponse = Message<"yunhe.jobs.v1.ListJobsResponse"> & {
  * Use `create(ListJobsResponseSchema)` to create a new message.
  */
 export const ListJobsResponseSchema: GenMessage<ListJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 19);
+  messageDesc(file_yunhe_jobs_v1_jobs, 21);
 
 /**
  * @generated from message yunhe.jobs.v1.UpdateJobRequest
@@ -1283,7 +1433,7 @@ export type UpdateJobRequest = Message<"yunhe.jobs.v1.UpdateJobRequest"> & {
  * Use `create(UpdateJobRequestSchema)` to create a new message.
  */
 export const UpdateJobRequestSchema: GenMessage<UpdateJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 20);
+  messageDesc(file_yunhe_jobs_v1_jobs, 22);
 
 /**
  * @generated from message yunhe.jobs.v1.StopJobRequest
@@ -1307,7 +1457,7 @@ export type StopJobRequest = Message<"yunhe.jobs.v1.StopJobRequest"> & {
  * Use `create(StopJobRequestSchema)` to create a new message.
  */
 export const StopJobRequestSchema: GenMessage<StopJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 21);
+  messageDesc(file_yunhe_jobs_v1_jobs, 23);
 
 /**
  * @generated from message yunhe.jobs.v1.PauseJobRequest
@@ -1324,7 +1474,7 @@ export type PauseJobRequest = Message<"yunhe.jobs.v1.PauseJobRequest"> & {
  * Use `create(PauseJobRequestSchema)` to create a new message.
  */
 export const PauseJobRequestSchema: GenMessage<PauseJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 22);
+  messageDesc(file_yunhe_jobs_v1_jobs, 24);
 
 /**
  * @generated from message yunhe.jobs.v1.ResumeJobRequest
@@ -1341,7 +1491,7 @@ export type ResumeJobRequest = Message<"yunhe.jobs.v1.ResumeJobRequest"> & {
  * Use `create(ResumeJobRequestSchema)` to create a new message.
  */
 export const ResumeJobRequestSchema: GenMessage<ResumeJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 23);
+  messageDesc(file_yunhe_jobs_v1_jobs, 25);
 
 /**
  * @generated from message yunhe.jobs.v1.WriteOffJobRequest
@@ -1381,7 +1531,7 @@ export type WriteOffJobRequest = Message<"yunhe.jobs.v1.WriteOffJobRequest"> & {
  * Use `create(WriteOffJobRequestSchema)` to create a new message.
  */
 export const WriteOffJobRequestSchema: GenMessage<WriteOffJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 24);
+  messageDesc(file_yunhe_jobs_v1_jobs, 26);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobRequest
@@ -1398,7 +1548,7 @@ export type DeleteJobRequest = Message<"yunhe.jobs.v1.DeleteJobRequest"> & {
  * Use `create(DeleteJobRequestSchema)` to create a new message.
  */
 export const DeleteJobRequestSchema: GenMessage<DeleteJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 25);
+  messageDesc(file_yunhe_jobs_v1_jobs, 27);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobResponse
@@ -1411,7 +1561,7 @@ export type DeleteJobResponse = Message<"yunhe.jobs.v1.DeleteJobResponse"> & {
  * Use `create(DeleteJobResponseSchema)` to create a new message.
  */
 export const DeleteJobResponseSchema: GenMessage<DeleteJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 26);
+  messageDesc(file_yunhe_jobs_v1_jobs, 28);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsRequest
@@ -1424,7 +1574,7 @@ export type GetJobStatsRequest = Message<"yunhe.jobs.v1.GetJobStatsRequest"> & {
  * Use `create(GetJobStatsRequestSchema)` to create a new message.
  */
 export const GetJobStatsRequestSchema: GenMessage<GetJobStatsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 27);
+  messageDesc(file_yunhe_jobs_v1_jobs, 29);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsResponse
@@ -1457,7 +1607,7 @@ export type GetJobStatsResponse = Message<"yunhe.jobs.v1.GetJobStatsResponse"> &
  * Use `create(GetJobStatsResponseSchema)` to create a new message.
  */
 export const GetJobStatsResponseSchema: GenMessage<GetJobStatsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 28);
+  messageDesc(file_yunhe_jobs_v1_jobs, 30);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsRequest
@@ -1476,7 +1626,7 @@ export type WatchJobsRequest = Message<"yunhe.jobs.v1.WatchJobsRequest"> & {
  * Use `create(WatchJobsRequestSchema)` to create a new message.
  */
 export const WatchJobsRequestSchema: GenMessage<WatchJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 29);
+  messageDesc(file_yunhe_jobs_v1_jobs, 31);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsResponse
@@ -1493,7 +1643,7 @@ export type WatchJobsResponse = Message<"yunhe.jobs.v1.WatchJobsResponse"> & {
  * Use `create(WatchJobsResponseSchema)` to create a new message.
  */
 export const WatchJobsResponseSchema: GenMessage<WatchJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 30);
+  messageDesc(file_yunhe_jobs_v1_jobs, 32);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogRequest
@@ -1541,7 +1691,7 @@ export type ReadLogRequest = Message<"yunhe.jobs.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 31);
+  messageDesc(file_yunhe_jobs_v1_jobs, 33);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogResponse
@@ -1565,7 +1715,7 @@ export type ReadLogResponse = Message<"yunhe.jobs.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 32);
+  messageDesc(file_yunhe_jobs_v1_jobs, 34);
 
 /**
  * The life of a job and of a replica.
