@@ -63,6 +63,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/teambition/rrule-go v1.8.2 // indirect
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	cloud.google.com/go/auth v0.23.2 // indirect

@@ -1245,6 +1245,11 @@ type JobSpec struct {
 	// Groups of the tenant's jobs it belongs to, by which placement rules count
 	// replicas. At most 16 names of 1 to 63 bytes, each once.
 	Groups []string `protobuf:"bytes,18,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Runs in the times of this reservation of the caller's tenant, in what it
+	// reserves, and nowhere else; before them it waits. What of it still waits
+	// when the reservation is over is placed as if it named none. Not with
+	// allocation_id.
+	ReservationId string `protobuf:"bytes,19,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
 	// Where its users are: an origin of the network service. Empty: that of the
 	// user or the tenant, if there is one.
 	OriginId      string `protobuf:"bytes,30,opt,name=origin_id,json=originId,proto3" json:"origin_id,omitempty"`
@@ -1406,6 +1411,13 @@ func (x *JobSpec) GetGroups() []string {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *JobSpec) GetReservationId() string {
+	if x != nil {
+		return x.ReservationId
+	}
+	return ""
 }
 
 func (x *JobSpec) GetOriginId() string {
@@ -3254,7 +3266,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
 	"\vmax_retries\x18\x03 \x01(\x05R\n" +
 	"maxRetries\x12'\n" +
-	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xaf\a\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xd6\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -3277,7 +3289,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"not_before\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x126\n" +
 	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x16\n" +
-	"\x06groups\x18\x12 \x03(\tR\x06groups\x12\x1b\n" +
+	"\x06groups\x18\x12 \x03(\tR\x06groups\x12%\n" +
+	"\x0ereservation_id\x18\x13 \x01(\tR\rreservationId\x12\x1b\n" +
 	"\torigin_id\x18\x1e \x01(\tR\boriginId\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -26,19 +26,75 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What one run of a replica used: exactly one record per run that started.
+// What is paid for.
+type Usage_Kind int32
+
+const (
+	Usage_KIND_UNSPECIFIED Usage_Kind = 0
+	// A run.
+	Usage_KIND_RUN Usage_Kind = 1
+	// Held time: packages of an allocation in which nothing ran.
+	Usage_KIND_HELD Usage_Kind = 2
+)
+
+// Enum value maps for Usage_Kind.
+var (
+	Usage_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RUN",
+		2: "KIND_HELD",
+	}
+	Usage_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RUN":         1,
+		"KIND_HELD":        2,
+	}
+)
+
+func (x Usage_Kind) Enum() *Usage_Kind {
+	p := new(Usage_Kind)
+	*p = x
+	return p
+}
+
+func (x Usage_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Usage_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_metering_v1_metering_proto_enumTypes[0].Descriptor()
+}
+
+func (Usage_Kind) Type() protoreflect.EnumType {
+	return &file_yunhe_metering_v1_metering_proto_enumTypes[0]
+}
+
+func (x Usage_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Usage_Kind.Descriptor instead.
+func (Usage_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_metering_v1_metering_proto_rawDescGZIP(), []int{0, 0}
+}
+
+// What one run of a replica used, exactly one record per run that started; or
+// what was held of an allocation and not used by any run, a record for each
+// hour or less.
 type Usage struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	AttemptId      string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
-	JobId          string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	TenantId       string                 `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	UserName       string                 `protobuf:"bytes,4,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
-	TaskName       string                 `protobuf:"bytes,5,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
-	TaskIndex      int32                  `protobuf:"varint,6,opt,name=task_index,json=taskIndex,proto3" json:"task_index,omitempty"`
-	ReplicaIndex   int32                  `protobuf:"varint,7,opt,name=replica_index,json=replicaIndex,proto3" json:"replica_index,omitempty"`
-	Attempt        int32                  `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	AiCenterId     string                 `protobuf:"bytes,9,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
-	ResourceSpecId string                 `protobuf:"bytes,10,opt,name=resource_spec_id,json=resourceSpecId,proto3" json:"resource_spec_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run, or a name of the record of held time.
+	AttemptId string `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// Empty for held time, as the names and numbers of task, replica and attempt.
+	JobId          string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	TenantId       string `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	UserName       string `protobuf:"bytes,4,opt,name=user_name,json=userName,proto3" json:"user_name,omitempty"`
+	TaskName       string `protobuf:"bytes,5,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
+	TaskIndex      int32  `protobuf:"varint,6,opt,name=task_index,json=taskIndex,proto3" json:"task_index,omitempty"`
+	ReplicaIndex   int32  `protobuf:"varint,7,opt,name=replica_index,json=replicaIndex,proto3" json:"replica_index,omitempty"`
+	Attempt        int32  `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	AiCenterId     string `protobuf:"bytes,9,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	ResourceSpecId string `protobuf:"bytes,10,opt,name=resource_spec_id,json=resourceSpecId,proto3" json:"resource_spec_id,omitempty"`
 	// From the kernel of the machine it ran on.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
@@ -49,9 +105,15 @@ type Usage struct {
 	// Fen per package and hour, fixed when the run was placed.
 	Price int64 `protobuf:"varint,16,opt,name=price,proto3" json:"price,omitempty"`
 	// Cost in micro-yuan, rounded half up once.
-	CostMicros    int64 `protobuf:"varint,17,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CostMicros int64      `protobuf:"varint,17,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
+	Kind       Usage_Kind `protobuf:"varint,18,opt,name=kind,proto3,enum=yunhe.metering.v1.Usage_Kind" json:"kind,omitempty"`
+	// The allocation it is of, for held time.
+	AllocationId string `protobuf:"bytes,19,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
+	// What is priced: packages times microseconds. For a run its duration; for
+	// held time the sum over the packages that nothing used.
+	PackageMicroseconds int64 `protobuf:"varint,20,opt,name=package_microseconds,json=packageMicroseconds,proto3" json:"package_microseconds,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -203,6 +265,27 @@ func (x *Usage) GetCostMicros() int64 {
 	return 0
 }
 
+func (x *Usage) GetKind() Usage_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Usage_KIND_UNSPECIFIED
+}
+
+func (x *Usage) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
+}
+
+func (x *Usage) GetPackageMicroseconds() int64 {
+	if x != nil {
+		return x.PackageMicroseconds
+	}
+	return 0
+}
+
 type ListUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most this many, 1 to 1000; 0 means 100.
@@ -216,7 +299,9 @@ type ListUsageRequest struct {
 	// Ended at or after.
 	EndedAfter *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_after,json=endedAfter,proto3" json:"ended_after,omitempty"`
 	// Ended before.
-	EndedBefore   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_before,json=endedBefore,proto3" json:"ended_before,omitempty"`
+	EndedBefore *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_before,json=endedBefore,proto3" json:"ended_before,omitempty"`
+	// Only of this allocation: its held time.
+	AllocationId  string `protobuf:"bytes,9,opt,name=allocation_id,json=allocationId,proto3" json:"allocation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +390,13 @@ func (x *ListUsageRequest) GetEndedBefore() *timestamppb.Timestamp {
 		return x.EndedBefore
 	}
 	return nil
+}
+
+func (x *ListUsageRequest) GetAllocationId() string {
+	if x != nil {
+		return x.AllocationId
+	}
+	return ""
 }
 
 type ListUsageResponse struct {
@@ -539,7 +631,7 @@ var File_yunhe_metering_v1_metering_proto protoreflect.FileDescriptor
 
 const file_yunhe_metering_v1_metering_proto_rawDesc = "" +
 	"\n" +
-	" yunhe/metering/v1/metering.proto\x12\x11yunhe.metering.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\xf3\x04\n" +
+	" yunhe/metering/v1/metering.proto\x12\x11yunhe.metering.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\xb9\x06\n" +
 	"\x05Usage\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -563,7 +655,14 @@ const file_yunhe_metering_v1_metering_proto_rawDesc = "" +
 	"\x11memory_peak_bytes\x18\x0f \x01(\x03R\x0fmemoryPeakBytes\x12\x14\n" +
 	"\x05price\x18\x10 \x01(\x03R\x05price\x12\x1f\n" +
 	"\vcost_micros\x18\x11 \x01(\x03R\n" +
-	"costMicros\"\xbd\x02\n" +
+	"costMicros\x121\n" +
+	"\x04kind\x18\x12 \x01(\x0e2\x1d.yunhe.metering.v1.Usage.KindR\x04kind\x12#\n" +
+	"\rallocation_id\x18\x13 \x01(\tR\fallocationId\x121\n" +
+	"\x14package_microseconds\x18\x14 \x01(\x03R\x13packageMicroseconds\"9\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bKIND_RUN\x10\x01\x12\r\n" +
+	"\tKIND_HELD\x10\x02\"\xe2\x02\n" +
 	"\x10ListUsageRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -575,7 +674,8 @@ const file_yunhe_metering_v1_metering_proto_rawDesc = "" +
 	"\ttenant_id\x18\x06 \x01(\tR\btenantId\x12;\n" +
 	"\vended_after\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"endedAfter\x12=\n" +
-	"\fended_before\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vendedBefore\"k\n" +
+	"\fended_before\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vendedBefore\x12#\n" +
+	"\rallocation_id\x18\t \x01(\tR\fallocationId\"k\n" +
 	"\x11ListUsageResponse\x12.\n" +
 	"\x05usage\x18\x01 \x03(\v2\x18.yunhe.metering.v1.UsageR\x05usage\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"*\n" +
@@ -607,33 +707,36 @@ func file_yunhe_metering_v1_metering_proto_rawDescGZIP() []byte {
 	return file_yunhe_metering_v1_metering_proto_rawDescData
 }
 
+var file_yunhe_metering_v1_metering_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_yunhe_metering_v1_metering_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_yunhe_metering_v1_metering_proto_goTypes = []any{
-	(*Usage)(nil),                 // 0: yunhe.metering.v1.Usage
-	(*ListUsageRequest)(nil),      // 1: yunhe.metering.v1.ListUsageRequest
-	(*ListUsageResponse)(nil),     // 2: yunhe.metering.v1.ListUsageResponse
-	(*GetJobCostRequest)(nil),     // 3: yunhe.metering.v1.GetJobCostRequest
-	(*CostLine)(nil),              // 4: yunhe.metering.v1.CostLine
-	(*JobCost)(nil),               // 5: yunhe.metering.v1.JobCost
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(Usage_Kind)(0),               // 0: yunhe.metering.v1.Usage.Kind
+	(*Usage)(nil),                 // 1: yunhe.metering.v1.Usage
+	(*ListUsageRequest)(nil),      // 2: yunhe.metering.v1.ListUsageRequest
+	(*ListUsageResponse)(nil),     // 3: yunhe.metering.v1.ListUsageResponse
+	(*GetJobCostRequest)(nil),     // 4: yunhe.metering.v1.GetJobCostRequest
+	(*CostLine)(nil),              // 5: yunhe.metering.v1.CostLine
+	(*JobCost)(nil),               // 6: yunhe.metering.v1.JobCost
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_yunhe_metering_v1_metering_proto_depIdxs = []int32{
-	6, // 0: yunhe.metering.v1.Usage.started_at:type_name -> google.protobuf.Timestamp
-	6, // 1: yunhe.metering.v1.Usage.ended_at:type_name -> google.protobuf.Timestamp
-	6, // 2: yunhe.metering.v1.ListUsageRequest.ended_after:type_name -> google.protobuf.Timestamp
-	6, // 3: yunhe.metering.v1.ListUsageRequest.ended_before:type_name -> google.protobuf.Timestamp
-	0, // 4: yunhe.metering.v1.ListUsageResponse.usage:type_name -> yunhe.metering.v1.Usage
-	0, // 5: yunhe.metering.v1.CostLine.usage:type_name -> yunhe.metering.v1.Usage
-	4, // 6: yunhe.metering.v1.JobCost.lines:type_name -> yunhe.metering.v1.CostLine
-	1, // 7: yunhe.metering.v1.MeteringService.ListUsage:input_type -> yunhe.metering.v1.ListUsageRequest
-	3, // 8: yunhe.metering.v1.MeteringService.GetJobCost:input_type -> yunhe.metering.v1.GetJobCostRequest
-	2, // 9: yunhe.metering.v1.MeteringService.ListUsage:output_type -> yunhe.metering.v1.ListUsageResponse
-	5, // 10: yunhe.metering.v1.MeteringService.GetJobCost:output_type -> yunhe.metering.v1.JobCost
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	7,  // 0: yunhe.metering.v1.Usage.started_at:type_name -> google.protobuf.Timestamp
+	7,  // 1: yunhe.metering.v1.Usage.ended_at:type_name -> google.protobuf.Timestamp
+	0,  // 2: yunhe.metering.v1.Usage.kind:type_name -> yunhe.metering.v1.Usage.Kind
+	7,  // 3: yunhe.metering.v1.ListUsageRequest.ended_after:type_name -> google.protobuf.Timestamp
+	7,  // 4: yunhe.metering.v1.ListUsageRequest.ended_before:type_name -> google.protobuf.Timestamp
+	1,  // 5: yunhe.metering.v1.ListUsageResponse.usage:type_name -> yunhe.metering.v1.Usage
+	1,  // 6: yunhe.metering.v1.CostLine.usage:type_name -> yunhe.metering.v1.Usage
+	5,  // 7: yunhe.metering.v1.JobCost.lines:type_name -> yunhe.metering.v1.CostLine
+	2,  // 8: yunhe.metering.v1.MeteringService.ListUsage:input_type -> yunhe.metering.v1.ListUsageRequest
+	4,  // 9: yunhe.metering.v1.MeteringService.GetJobCost:input_type -> yunhe.metering.v1.GetJobCostRequest
+	3,  // 10: yunhe.metering.v1.MeteringService.ListUsage:output_type -> yunhe.metering.v1.ListUsageResponse
+	6,  // 11: yunhe.metering.v1.MeteringService.GetJobCost:output_type -> yunhe.metering.v1.JobCost
+	10, // [10:12] is the sub-list for method output_type
+	8,  // [8:10] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_metering_v1_metering_proto_init() }
@@ -646,13 +749,14 @@ func file_yunhe_metering_v1_metering_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_metering_v1_metering_proto_rawDesc), len(file_yunhe_metering_v1_metering_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_yunhe_metering_v1_metering_proto_goTypes,
 		DependencyIndexes: file_yunhe_metering_v1_metering_proto_depIdxs,
+		EnumInfos:         file_yunhe_metering_v1_metering_proto_enumTypes,
 		MessageInfos:      file_yunhe_metering_v1_metering_proto_msgTypes,
 	}.Build()
 	File_yunhe_metering_v1_metering_proto = out.File

@@ -50,6 +50,8 @@ const (
 	Wait_CAUSE_RESTART Wait_Cause = 9
 	// The job whose place it asks for has no place yet.
 	Wait_CAUSE_NEAR_JOB Wait_Cause = 10
+	// A budget of its tenant or user has no money left for it.
+	Wait_CAUSE_BUDGET Wait_Cause = 13
 )
 
 // Enum value maps for Wait_Cause.
@@ -66,6 +68,7 @@ var (
 		8:  "CAUSE_PAUSED",
 		9:  "CAUSE_RESTART",
 		10: "CAUSE_NEAR_JOB",
+		13: "CAUSE_BUDGET",
 	}
 	Wait_Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
@@ -79,6 +82,7 @@ var (
 		"CAUSE_PAUSED":      8,
 		"CAUSE_RESTART":     9,
 		"CAUSE_NEAR_JOB":    10,
+		"CAUSE_BUDGET":      13,
 	}
 )
 
@@ -1671,14 +1675,14 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\tdecisions\x18\x02 \x03(\v2\x1c.yunhe.scheduler.v1.DecisionR\tdecisions\x12.\n" +
 	"\x05waits\x18\x03 \x03(\v2\x18.yunhe.scheduler.v1.WaitR\x05waits\x12C\n" +
 	"\x0festimated_start\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0eestimatedStart\x12%\n" +
-	"\x0eestimate_basis\x18\x05 \x01(\tR\restimateBasis\"\x9e\x03\n" +
+	"\x0eestimate_basis\x18\x05 \x01(\tR\restimateBasis\"\xb0\x03\n" +
 	"\x04Wait\x124\n" +
 	"\x05cause\x18\x01 \x01(\x0e2\x1e.yunhe.scheduler.v1.Wait.CauseR\x05cause\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x02 \x01(\x05R\ttaskIndex\x12\x1a\n" +
 	"\breplicas\x18\x03 \x01(\x05R\breplicas\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xd8\x01\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xea\x01\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1693,7 +1697,8 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\fCAUSE_PAUSED\x10\b\x12\x11\n" +
 	"\rCAUSE_RESTART\x10\t\x12\x12\n" +
 	"\x0eCAUSE_NEAR_JOB\x10\n" +
-	"\"B\n" +
+	"\x12\x10\n" +
+	"\fCAUSE_BUDGET\x10\r\"B\n" +
 	"\x19GetSchedulingStatsRequest\x12%\n" +
 	"\x0ewindow_seconds\x18\x01 \x01(\x03R\rwindowSeconds\"\xd3\x04\n" +
 	"\x1aGetSchedulingStatsResponse\x12%\n" +

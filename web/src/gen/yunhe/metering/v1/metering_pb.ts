@@ -4,8 +4,8 @@
 
 // Package yunhe.metering.v1 counts and prices what ran.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -16,20 +16,26 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/metering/v1/metering.proto.
  */
 export const file_yunhe_metering_v1_metering: GenFile = /*@__PURE__*/
-  fileDesc("CiB5dW5oZS9tZXRlcmluZy92MS9tZXRlcmluZy5wcm90bxIReXVuaGUubWV0ZXJpbmcudjEipgMKBVVzYWdlEhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEhEKCXRlbmFudF9pZBgDIAEoCRIRCgl1c2VyX25hbWUYBCABKAkSEQoJdGFza19uYW1lGAUgASgJEhIKCnRhc2tfaW5kZXgYBiABKAUSFQoNcmVwbGljYV9pbmRleBgHIAEoBRIPCgdhdHRlbXB0GAggASgFEhQKDGFpX2NlbnRlcl9pZBgJIAEoCRIYChByZXNvdXJjZV9zcGVjX2lkGAogASgJEi4KCnN0YXJ0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdChVkdXJhdGlvbl9taWNyb3NlY29uZHMYDSABKAMSGAoQY3B1X21pY3Jvc2Vjb25kcxgOIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgPIAEoAxINCgVwcmljZRgQIAEoAxITCgtjb3N0X21pY3JvcxgRIAEoAyLoAQoQTGlzdFVzYWdlUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIOCgZqb2JfaWQYAyABKAkSFAoMYWlfY2VudGVyX2lkGAQgASgJEhEKCXVzZXJfbmFtZRgFIAEoCRIRCgl0ZW5hbnRfaWQYBiABKAkSLwoLZW5kZWRfYWZ0ZXIYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGVuZGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiVQoRTGlzdFVzYWdlUmVzcG9uc2USJwoFdXNhZ2UYASADKAsyGC55dW5oZS5tZXRlcmluZy52MS5Vc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIwoRR2V0Sm9iQ29zdFJlcXVlc3QSDgoGam9iX2lkGAEgASgJIkAKCENvc3RMaW5lEicKBXVzYWdlGAEgASgLMhgueXVuaGUubWV0ZXJpbmcudjEuVXNhZ2USCwoDZmVuGAIgASgDIoABCgdKb2JDb3N0Eg4KBmpvYl9pZBgBIAEoCRIqCgVsaW5lcxgCIAMoCzIbLnl1bmhlLm1ldGVyaW5nLnYxLkNvc3RMaW5lEhQKDHRvdGFsX21pY3JvcxgDIAEoAxIRCgl0b3RhbF9mZW4YBCABKAMSEAoIY3VycmVuY3kYBSABKAkyjgIKD01ldGVyaW5nU2VydmljZRJ6CglMaXN0VXNhZ2USIy55dW5oZS5tZXRlcmluZy52MS5MaXN0VXNhZ2VSZXF1ZXN0GiQueXVuaGUubWV0ZXJpbmcudjEuTGlzdFVzYWdlUmVzcG9uc2UiIoqAGQ1tZXRlcmluZy5yZWFkgtPkkwILEgkvdjEvdXNhZ2USfwoKR2V0Sm9iQ29zdBIkLnl1bmhlLm1ldGVyaW5nLnYxLkdldEpvYkNvc3RSZXF1ZXN0GhoueXVuaGUubWV0ZXJpbmcudjEuSm9iQ29zdCIvioAZDW1ldGVyaW5nLnJlYWSC0+STAhgSFi92MS9qb2JzL3tqb2JfaWR9L2Nvc3RCMloweXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9tZXRlcmluZy92MTttZXRlcmluZ3YxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("CiB5dW5oZS9tZXRlcmluZy92MS9tZXRlcmluZy5wcm90bxIReXVuaGUubWV0ZXJpbmcudjEiwwQKBVVzYWdlEhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEhEKCXRlbmFudF9pZBgDIAEoCRIRCgl1c2VyX25hbWUYBCABKAkSEQoJdGFza19uYW1lGAUgASgJEhIKCnRhc2tfaW5kZXgYBiABKAUSFQoNcmVwbGljYV9pbmRleBgHIAEoBRIPCgdhdHRlbXB0GAggASgFEhQKDGFpX2NlbnRlcl9pZBgJIAEoCRIYChByZXNvdXJjZV9zcGVjX2lkGAogASgJEi4KCnN0YXJ0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdChVkdXJhdGlvbl9taWNyb3NlY29uZHMYDSABKAMSGAoQY3B1X21pY3Jvc2Vjb25kcxgOIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgPIAEoAxINCgVwcmljZRgQIAEoAxITCgtjb3N0X21pY3JvcxgRIAEoAxIrCgRraW5kGBIgASgOMh0ueXVuaGUubWV0ZXJpbmcudjEuVXNhZ2UuS2luZBIVCg1hbGxvY2F0aW9uX2lkGBMgASgJEhwKFHBhY2thZ2VfbWljcm9zZWNvbmRzGBQgASgDIjkKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEgwKCEtJTkRfUlVOEAESDQoJS0lORF9IRUxEEAIi/wEKEExpc3RVc2FnZVJlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSDgoGam9iX2lkGAMgASgJEhQKDGFpX2NlbnRlcl9pZBgEIAEoCRIRCgl1c2VyX25hbWUYBSABKAkSEQoJdGVuYW50X2lkGAYgASgJEi8KC2VuZGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxlbmRlZF9iZWZvcmUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWFsbG9jYXRpb25faWQYCSABKAkiVQoRTGlzdFVzYWdlUmVzcG9uc2USJwoFdXNhZ2UYASADKAsyGC55dW5oZS5tZXRlcmluZy52MS5Vc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiIwoRR2V0Sm9iQ29zdFJlcXVlc3QSDgoGam9iX2lkGAEgASgJIkAKCENvc3RMaW5lEicKBXVzYWdlGAEgASgLMhgueXVuaGUubWV0ZXJpbmcudjEuVXNhZ2USCwoDZmVuGAIgASgDIoABCgdKb2JDb3N0Eg4KBmpvYl9pZBgBIAEoCRIqCgVsaW5lcxgCIAMoCzIbLnl1bmhlLm1ldGVyaW5nLnYxLkNvc3RMaW5lEhQKDHRvdGFsX21pY3JvcxgDIAEoAxIRCgl0b3RhbF9mZW4YBCABKAMSEAoIY3VycmVuY3kYBSABKAkyjgIKD01ldGVyaW5nU2VydmljZRJ6CglMaXN0VXNhZ2USIy55dW5oZS5tZXRlcmluZy52MS5MaXN0VXNhZ2VSZXF1ZXN0GiQueXVuaGUubWV0ZXJpbmcudjEuTGlzdFVzYWdlUmVzcG9uc2UiIoqAGQ1tZXRlcmluZy5yZWFkgtPkkwILEgkvdjEvdXNhZ2USfwoKR2V0Sm9iQ29zdBIkLnl1bmhlLm1ldGVyaW5nLnYxLkdldEpvYkNvc3RSZXF1ZXN0GhoueXVuaGUubWV0ZXJpbmcudjEuSm9iQ29zdCIvioAZDW1ldGVyaW5nLnJlYWSC0+STAhgSFi92MS9qb2JzL3tqb2JfaWR9L2Nvc3RCMloweXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9tZXRlcmluZy92MTttZXRlcmluZ3YxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
- * What one run of a replica used: exactly one record per run that started.
+ * What one run of a replica used, exactly one record per run that started; or
+ * what was held of an allocation and not used by any run, a record for each
+ * hour or less.
  *
  * @generated from message yunhe.metering.v1.Usage
  */
 export type Usage = Message<"yunhe.metering.v1.Usage"> & {
   /**
+   * The run, or a name of the record of held time.
+   *
    * @generated from field: string attempt_id = 1;
    */
   attemptId: string;
 
   /**
+   * Empty for held time, as the names and numbers of task, replica and attempt.
+   *
    * @generated from field: string job_id = 2;
    */
   jobId: string;
@@ -116,6 +122,26 @@ export type Usage = Message<"yunhe.metering.v1.Usage"> & {
    * @generated from field: int64 cost_micros = 17;
    */
   costMicros: bigint;
+
+  /**
+   * @generated from field: yunhe.metering.v1.Usage.Kind kind = 18;
+   */
+  kind: Usage_Kind;
+
+  /**
+   * The allocation it is of, for held time.
+   *
+   * @generated from field: string allocation_id = 19;
+   */
+  allocationId: string;
+
+  /**
+   * What is priced: packages times microseconds. For a run its duration; for
+   * held time the sum over the packages that nothing used.
+   *
+   * @generated from field: int64 package_microseconds = 20;
+   */
+  packageMicroseconds: bigint;
 };
 
 /**
@@ -124,6 +150,38 @@ export type Usage = Message<"yunhe.metering.v1.Usage"> & {
  */
 export const UsageSchema: GenMessage<Usage> = /*@__PURE__*/
   messageDesc(file_yunhe_metering_v1_metering, 0);
+
+/**
+ * What is paid for.
+ *
+ * @generated from enum yunhe.metering.v1.Usage.Kind
+ */
+export enum Usage_Kind {
+  /**
+   * @generated from enum value: KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A run.
+   *
+   * @generated from enum value: KIND_RUN = 1;
+   */
+  RUN = 1,
+
+  /**
+   * Held time: packages of an allocation in which nothing ran.
+   *
+   * @generated from enum value: KIND_HELD = 2;
+   */
+  HELD = 2,
+}
+
+/**
+ * Describes the enum yunhe.metering.v1.Usage.Kind.
+ */
+export const Usage_KindSchema: GenEnum<Usage_Kind> = /*@__PURE__*/
+  enumDesc(file_yunhe_metering_v1_metering, 0, 0);
 
 /**
  * @generated from message yunhe.metering.v1.ListUsageRequest
@@ -176,6 +234,13 @@ export type ListUsageRequest = Message<"yunhe.metering.v1.ListUsageRequest"> & {
    * @generated from field: google.protobuf.Timestamp ended_before = 8;
    */
   endedBefore?: Timestamp | undefined;
+
+  /**
+   * Only of this allocation: its held time.
+   *
+   * @generated from field: string allocation_id = 9;
+   */
+  allocationId: string;
 };
 
 /**
