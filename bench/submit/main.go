@@ -23,7 +23,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,9 +30,9 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"yunhe.dev/yunhe/bench/platform"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
@@ -45,30 +44,6 @@ type options struct {
 	idle                                     time.Duration
 	output                                   string
 	limit                                    time.Duration
-}
-
-// figure is one result.
-type figure struct {
-	Name     string  `json:"name"`
-	Database string  `json:"database,omitempty"`
-	Value    float64 `json:"value"`
-	Unit     string  `json:"unit"`
-	// Target is what the value must reach: at least, or at most if AtMost.
-	Target float64 `json:"target,omitempty"`
-	AtMost bool    `json:"at_most,omitempty"`
-	Note   string  `json:"note,omitempty"`
-}
-
-// met says whether the target is, "" if there is none.
-func (f figure) met() string {
-	switch {
-	case f.Target == 0:
-		return ""
-	case f.AtMost == (f.Value <= f.Target):
-		return "yes"
-	default:
-		return "NO"
-	}
 }
 
 func main() {
@@ -113,11 +88,11 @@ func run(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	figures, err := measure(ctx, o)
-	return errors.Join(print(o.output, figures), err)
+	return errors.Join(platform.Print(o.output, figures), err)
 }
 
-func measure(ctx context.Context, o options) (figures []figure, err error) {
-	add := func(fs []figure, err error) error {
+func measure(ctx context.Context, o options) (figures []platform.Figure, err error) {
+	add := func(fs []platform.Figure, err error) error {
 		figures = append(figures, fs...)
 		return err
 	}
@@ -139,14 +114,14 @@ func measure(ctx context.Context, o options) (figures []figure, err error) {
 
 // measurePeers measures Slurm and Kubernetes, with jobs that may run, and how
 // many times as fast Yunhe takes jobs.
-func measurePeers(ctx context.Context, o options, ours []figure) (figures []figure, err error) {
+func measurePeers(ctx context.Context, o options, ours []platform.Figure) (figures []platform.Figure, err error) {
 	// Neither peer takes more than one job in a request, so that batches are
 	// compared with their single submissions from many clients.
 	load := enginetest.Load{Clients: o.singleClients, N: o.peerJobs, Live: true}
 	best, live := map[string]float64{}, map[string]float64{}
 	rate := func(r enginetest.Rate, err error) error {
 		if err == nil {
-			figures = append(figures, figure{Name: r.System + ": " + r.Mode, Value: r.PerSecond, Unit: "jobs/s", Note: fmt.Sprintf("%d clients, p50 %.1f ms, p99 %.1f ms", r.Clients, r.P50, r.P99)})
+			figures = append(figures, platform.Figure{Name: r.System + ": " + r.Mode, Value: r.PerSecond, Unit: "jobs/s", Note: fmt.Sprintf("%d clients, p50 %.1f ms, p99 %.1f ms", r.Clients, r.P50, r.P99)})
 			best[r.System] = max(best[r.System], r.PerSecond)
 			if strings.HasSuffix(r.Mode, " live") {
 				live[r.System] = r.PerSecond
@@ -192,31 +167,9 @@ func measurePeers(ctx context.Context, o options, ours []figure) (figures []figu
 				target = peerTarget
 			}
 			figures = append(figures,
-				figure{Name: f.Name + " : " + peer.name + ", its best", Database: f.Database, Value: f.Value / best[peer.name], Unit: "times", Target: target},
-				figure{Name: f.Name + " : " + peer.name + ", jobs that may run", Database: f.Database, Value: f.Value / live[peer.name], Unit: "times", Target: target})
+				platform.Figure{Name: f.Name + " : " + peer.name + ", its best", Database: f.Database, Value: f.Value / best[peer.name], Unit: "times", Target: target},
+				platform.Figure{Name: f.Name + " : " + peer.name + ", jobs that may run", Database: f.Database, Value: f.Value / live[peer.name], Unit: "times", Target: target})
 		}
 	}
 	return figures, nil
-}
-
-func print(form string, figures []figure) error {
-	if form == "json" {
-		e := json.NewEncoder(os.Stdout)
-		for _, f := range figures {
-			if err := e.Encode(f); err != nil {
-				return fmt.Errorf("print: %w", err)
-			}
-		}
-		return nil
-	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FIGURE\tDATABASE\tVALUE\tUNIT\tTARGET\tMET\tNOTE")
-	for _, f := range figures {
-		target := ""
-		if f.Target > 0 {
-			target = fmt.Sprintf("%s %g", map[bool]string{true: "<=", false: ">="}[f.AtMost], f.Target)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\n", f.Name, f.Database, f.Value, f.Unit, target, f.met(), f.Note)
-	}
-	return w.Flush()
 }
