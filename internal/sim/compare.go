@@ -120,6 +120,15 @@ func Measures() []Measure {
 		{"carbon_kg", "Carbon", "kg", false, maybe(func(r *Result) *float64 { return r.Carbon })},
 		{"preemptions", "Taken back", "", false, func(r *Result) (float64, bool) { return float64(r.Preemptions), r.Preemptions > 0 }},
 		{"lost_card_hours", "Lost by that", "card h", false, func(r *Result) (float64, bool) { return r.LostCardHours, r.Preemptions > 0 }},
+		{"failures.interrupted", "Interrupted by failures", "", false, func(r *Result) (float64, bool) { return float64(r.Failures.Interrupted), r.Failures.Outages > 0 }},
+		{"failures.lost_card_hours", "Lost by failures", "card h", false, func(r *Result) (float64, bool) {
+			return r.Failures.LostCardHours, r.Failures.Interrupted > 0
+		}},
+		{"transfers.gib", "Data brought", "GiB", false, func(r *Result) (float64, bool) { return r.Transfers.GiB, r.Transfers.Count > 0 }},
+		{"transfers.seconds", "Waited for data", "s", false, func(r *Result) (float64, bool) { return r.Transfers.Seconds, r.Transfers.Count > 0 }},
+		{"transfers.fee_fen", "Fees for data", "yuan", false, func(r *Result) (float64, bool) {
+			return float64(r.Transfers.FeeFen) / 100, r.Transfers.FeeFen > 0
+		}},
 		{"deadlines.missed", "Deadlines missed", "", false, func(r *Result) (float64, bool) { return float64(r.Deadlines.Missed), r.Deadlines != Met{} }},
 		{"seconds", "Simulated time", "s", false, played(func(r *Result) float64 { return r.Seconds })},
 	}

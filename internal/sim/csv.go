@@ -16,9 +16,9 @@ import (
 
 // Columns of the CSV forms: those of this simulator, and those of public traces.
 var (
-	nodeColumns = []string{"id", "sn", "count", "cpu", "cpu_milli", "memory", "memory_mib", "cards", "gpu", "model", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed"}
+	nodeColumns = []string{"id", "sn", "count", "cpu", "cpu_milli", "memory", "memory_mib", "cards", "gpu", "model", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed", "mtbf", "mttr"}
 	jobColumns  = []string{"id", "name", "tenant", "qos", "priority", "replicas", "cpu", "cpu_milli", "memory", "memory_mib", "cards", "num_gpu", "share", "gpu_milli", "models", "gpu_spec",
-		"kind", "spec", "arrival", "creation_time", "duration", "deletion_time", "scheduled_time", "pod_phase", "expected", "deadline", "preemptible", "checkpoint", "split"}
+		"kind", "spec", "arrival", "creation_time", "duration", "deletion_time", "scheduled_time", "pod_phase", "expected", "deadline", "preemptible", "checkpoint", "split", "min_replicas", "not_before", "user"}
 )
 
 // readCSV calls each for every line after the first, which has the columns.

@@ -29,9 +29,15 @@ func WriteEvent(w io.Writer, in *Input, e Event) {
 			}
 			continue
 		}
-		places.WriteString(in.Centers[x.At].ID + "×" + strconv.Itoa(x.Replicas))
+		if places.WriteString(in.Centers[x.At].ID); x.Replicas > 0 {
+			places.WriteString("×" + strconv.Itoa(x.Replicas))
+		}
 	}
 	out := csv.NewWriter(w)
-	out.Write([]string{strconv.FormatInt(e.At, 10), e.What.String(), in.Jobs[e.Job].ID, places.String()})
+	job := ""
+	if e.Job >= 0 { // else it is about the places
+		job = in.Jobs[e.Job].ID
+	}
+	out.Write([]string{strconv.FormatInt(e.At, 10), e.What.String(), job, places.String()})
 	out.Flush()
 }

@@ -28,6 +28,9 @@ const (
 type Input struct {
 	Fleet
 	Workload
+	// Recorded says how the platform decided that was recorded; nil: the input is
+	// of no platform.
+	Recorded *Recording
 }
 
 // Form of an input file.
@@ -227,7 +230,8 @@ func (d *document) amounts(n *yaml.Node, at string) map[string]int64 {
 }
 
 func (d *document) read(n *yaml.Node) {
-	top := d.members(n, "the file", "models", "nodes", "centers", "links", "tenants", "jobs", "recorded")
+	top := d.members(n, "the file", "models", "nodes", "centers", "links", "outages", "tenants", "jobs", "recorded", "snapshot")
+	d.recorded(top)
 	models := map[string]Supply{}
 	if m := top["models"]; m != nil {
 		byName := d.members(m, "models")
@@ -241,8 +245,12 @@ func (d *document) read(n *yaml.Node) {
 	})
 	d.list(top["centers"], "centers", MaxCenters, func(at string, n *yaml.Node) { d.out.Centers = append(d.out.Centers, d.center(n, at, models)) })
 	d.list(top["links"], "links", 1_000_000, func(at string, n *yaml.Node) {
-		r := d.row(n, at, d.members(n, at, "from", "to", "latency", "jitter", "loss", "bandwidth"))
+		r := d.row(n, at, d.members(n, at, "from", "to", "latency", "jitter", "loss", "bandwidth", "fee"))
 		d.out.Links = append(d.out.Links, place.Link{From: r.text("from", 64), To: r.text("to", 64), Network: r.network()})
+	})
+	d.list(top["outages"], "outages", maxOutages, func(at string, n *yaml.Node) {
+		r := d.row(n, at, d.members(n, at, "place", "at", "duration"))
+		d.out.Outages = append(d.out.Outages, Outage{r.text("place", 128), r.span("at"), r.span("duration")})
 	})
 	d.list(top["tenants"], "tenants", MaxTenants, func(at string, n *yaml.Node) {
 		m := d.members(n, at, "id", "parent", "weight", "guaranteed", "borrowable", "limit")
@@ -255,12 +263,19 @@ func (d *document) read(n *yaml.Node) {
 		d.out.Tenants = append(d.out.Tenants, t)
 	})
 	d.list(top["jobs"], "jobs", MaxJobs, func(at string, n *yaml.Node) {
-		m := d.members(n, at, append(jobColumns[:len(jobColumns):len(jobColumns)], "resources")...)
+		m := d.members(n, at, append(jobColumns[:len(jobColumns):len(jobColumns)], "resources", "data", "labels", "weights", "work")...)
 		r := d.row(n, at, m)
 		j := r.job(len(d.out.Jobs), d.times)
 		if j.Resources = d.amounts(m["resources"], at+".resources"); len(j.Resources) == 0 {
 			j.Resources = nil
 		}
+		if m["data"] != nil {
+			held := d.bytes(m["data"], at+".data")
+			for _, name := range slices.Sorted(maps.Keys(held)) {
+				j.Data = append(j.Data, place.DataNeed{Dataset: name, Bytes: held[name]})
+			}
+		}
+		d.ofPolicies(&j, m, at)
 		if !j.asks() {
 			r.bad("cpu", "must be more than 0 where nothing else is asked for")
 		}
@@ -288,7 +303,7 @@ func (d *document) model(n *yaml.Node, at string) Supply {
 
 func (d *document) center(n *yaml.Node, at string, models map[string]Supply) Center {
 	m := d.members(n, at, "id", "region", "cpu", "memory", "cards", "model", "resources", "offers", "grade", "longitude", "latitude",
-		"latency", "jitter", "loss", "bandwidth", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed")
+		"latency", "jitter", "loss", "bandwidth", "fee", "data", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed", "mtbf", "mttr")
 	r := d.row(n, at, m)
 	c := Center{ID: r.text("id", 64), Region: r.text("region", 64), CPU: r.cpu(maxCPU), Memory: r.memory(1 << 40),
 		Cards: r.number("cards", 0, maxCards), Model: r.text("model", 64), Grade: r.number("grade", 0, 5), Network: r.network()}
@@ -298,6 +313,9 @@ func (d *document) center(n *yaml.Node, at string, models map[string]Supply) Cen
 	c.Supply = r.supply(models[c.Model])
 	if c.Resources = d.amounts(m["resources"], at+".resources"); len(c.Resources) == 0 {
 		c.Resources = nil
+	}
+	if m["data"] != nil {
+		c.Data = d.bytes(m["data"], at+".data")
 	}
 	if r.has("longitude") || r.has("latitude") {
 		c.Position = &place.Position{Longitude: r.decimal("longitude", 1_000_000, -180, 180), Latitude: r.decimal("latitude", 1_000_000, -90, 90)}
@@ -313,11 +331,12 @@ func (d *document) center(n *yaml.Node, at string, models map[string]Supply) Cen
 	return c
 }
 
-// network reads latency and jitter in ms, loss as a share and bandwidth in
-// Mbit/s.
+// network reads latency and jitter in ms, loss as a share, bandwidth in Mbit/s
+// and the fee in yuan per GiB.
 func (r *row) network() place.Network {
 	n := place.Network{LatencyMicros: r.fact("latency", 1000, 0, 1_000_000), JitterMicros: r.fact("jitter", 1000, 0, 1_000_000),
-		LossPPM: r.fact("loss", 1_000_000, 0, 1), BandwidthKbps: r.fact("bandwidth", 1000, 0, 1<<40)}
+		LossPPM: r.fact("loss", 1_000_000, 0, 1), BandwidthKbps: r.fact("bandwidth", 1000, 0, 1<<40),
+		FeeFenPerGiB: r.fact("fee", 100, 0, maxRate/100)}
 	if n.BandwidthKbps.Known && n.BandwidthKbps.Value == 0 {
 		r.bad("bandwidth", "must be more than 0 Mbit/s")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/scheduler/pack"
+	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/scheduler/queue"
 )
 
@@ -40,17 +41,9 @@ func (s *sim) newLine() (*line, error) {
 		return nil, err
 	}
 	l := &line{Queue: q, s: s, byID: make(map[string]int32, len(s.jobs)), shapes: map[askKey]*lineShape{}, of: make([]*lineShape, len(s.jobs)), places: map[string]int32{}}
-	for i := range s.in.Nodes {
-		n := &s.in.Nodes[i]
-		l.places[n.ID] = int32(i)
-		if err := q.SetPlace(n.ID, amounts(n.CPU, n.Memory, int64(n.Cards)*pack.Whole, nil)); err != nil {
-			return nil, err
-		}
-	}
-	for i := range s.in.Centers {
-		c := &s.in.Centers[i]
-		l.places[c.ID] = int32(i)
-		if err := q.SetPlace(c.ID, amounts(c.CPU, c.Memory, c.Cards*pack.Whole, c.Resources)); err != nil {
+	for p := range int32(len(s.in.Nodes) + len(s.in.Centers)) {
+		l.places[s.name(int(p))] = p
+		if err := l.setPlace(p); err != nil {
 			return nil, err
 		}
 	}
@@ -58,6 +51,16 @@ func (s *sim) newLine() (*line, error) {
 		l.byID[s.jobs[i].ID] = int32(i)
 	}
 	return l, nil
+}
+
+// setPlace tells the queue what there is at a place.
+func (l *line) setPlace(p int32) error {
+	if in := l.s.in; len(in.Nodes) > 0 {
+		n := &in.Nodes[p]
+		return l.SetPlace(n.ID, amounts(n.CPU, n.Memory, int64(n.Cards)*pack.Whole, nil))
+	}
+	c := &l.s.in.Centers[p]
+	return l.SetPlace(c.ID, amounts(c.CPU, c.Memory, c.Cards*pack.Whole, c.Resources))
 }
 
 // amounts in the units in which tenants' shares are stated.
@@ -86,6 +89,12 @@ func (l *line) shape(i int32) *lineShape {
 	if len(j.Resources) > 0 {
 		k.kind += fmt.Sprint(j.Resources) // in the order of names
 	}
+	if j.Work != nil {
+		k.kind += constraints(j.Work)
+	}
+	for _, d := range j.Data {
+		k.kind += fmt.Sprintf("\x00%s %d %v", d.Dataset, d.Bytes, d.Stay)
+	}
 	s := l.shapes[k]
 	if s == nil {
 		s = &lineShape{name: strconv.Itoa(len(l.shapes)), amounts: amounts(j.Ask.CPU, j.Ask.Memory, j.Ask.Demand(), j.Resources)}
@@ -96,6 +105,19 @@ func (l *line) shape(i int32) *lineShape {
 	}
 	l.of[i] = s
 	return s
+}
+
+// constraints of a recorded work, as far as they decide where it can go.
+func constraints(w *place.Work) string {
+	var b strings.Builder
+	for i := range w.Tasks {
+		t := &w.Tasks[i]
+		fmt.Fprintf(&b, "|%s %s %v %v %d %d %q %d", t.Spec, t.Image, t.Pinned, t.Regions, t.MinGrade, t.MaxPrice.Value, t.Expression, t.Replicas)
+		if len(t.Rules) > 0 { // by which each has its own places
+			fmt.Fprintf(&b, " %s", w.ID)
+		}
+	}
+	return b.String()
 }
 
 // put lets a job wait.
@@ -111,7 +133,7 @@ func (l *line) put(i int32) error {
 		tenant = "-" // the queue wants a name
 	}
 	return l.Put(queue.Work{ID: j.ID, Tenant: tenant, Priority: j.Priority, Arrival: j.Arrival, Shape: shape.name, Amounts: shape.amounts,
-		Min: j.Replicas, Max: j.Replicas, Run: run, Deadline: j.Deadline, Keep: !j.Preemptible, Places: l.s.able(i)})
+		Min: j.least(), Max: j.Replicas, Run: run, NotBefore: j.NotBefore, Deadline: j.Deadline, Keep: !j.Preemptible, Places: l.s.able(i)})
 }
 
 func (l *line) ended(i int32) { l.Ended(l.s.jobs[i].ID, l.s.m.now) }
@@ -133,7 +155,7 @@ func (s *sim) round() error {
 }
 
 func (s *sim) pass() error {
-	if s.line.Len() == 0 {
+	if s.line.Len() == 0 && !s.elastic {
 		return nil
 	}
 	r := s.line.Round(s.m.now)
@@ -142,12 +164,12 @@ func (s *sim) pass() error {
 		if !known || s.lives[i].phase != waiting {
 			return fmt.Errorf("%w: %s", errNoTurn, o.ID)
 		}
-		at, ok, err := s.try(i, r)
+		at, ok, err := s.try(i, r, o.Least, o.Most)
 		if err != nil {
 			return err
 		}
 		if !ok && s.cfg.Queue.Config.Preempt {
-			if at, ok, err = s.makeRoom(i, r); err != nil {
+			if at, ok, err = s.makeRoom(i, r, o); err != nil {
 				return err
 			}
 		}
@@ -162,16 +184,39 @@ func (s *sim) pass() error {
 			return fmt.Errorf("start job %s: %w", s.jobs[i].ID, err)
 		}
 	}
+	return s.growAll(r)
+}
+
+// growAll gives running elastic jobs the room that is left.
+func (s *sim) growAll(r *queue.Round) error {
+	for o, ok := r.Grow(); ok; o, ok = r.Grow() {
+		i, known := s.line.byID[o.ID]
+		if !known || s.lives[i].phase != running {
+			return fmt.Errorf("%w: %s", errNoTurn, o.ID)
+		}
+		at, ok, err := s.try(i, r, 1, o.Most)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			r.Refuse("", nil)
+			continue
+		}
+		if err := r.Start(s.holdsOf(i, at)); err != nil {
+			return fmt.Errorf("grow job %s: %w", s.jobs[i].ID, err)
+		}
+		s.grow(i, at)
+	}
 	return nil
 }
 
 // try looks for places that the queue does not keep for others.
-func (s *sim) try(i int32, r *queue.Round) (at seat, ok bool, err error) {
+func (s *sim) try(i int32, r *queue.Round, least, most int) (at seat, ok bool, err error) {
 	var shut []int32
 	defer func() { s.room.shut(shut, false) }()
 	for {
 		s.res.Decisions++
-		if at, ok, err = s.room.place(i); err != nil || !ok || !r.Constrained() {
+		if at, ok, err = s.room.place(i, least, most); err != nil || !ok || !r.Constrained() {
 			return at, ok, err
 		}
 		full := len(shut)
@@ -182,7 +227,7 @@ func (s *sim) try(i int32, r *queue.Round) (at seat, ok bool, err error) {
 					n += int(y.n)
 				}
 			}
-			if len(at.spots) > s.jobs[i].Replicas && len(s.in.Nodes) > 0 {
+			if s.isSplit(i, at) {
 				n = 1 // cards one by one
 			}
 			if first := at.first(k); first == k && r.Allows(s.name(int(x.at)), n) < n {
@@ -214,10 +259,15 @@ func (s *sim) name(at int) string {
 	return s.in.Centers[at].ID
 }
 
+// isSplit reports whether the cards of a job's replicas are given one by one.
+func (s *sim) isSplit(i int32, at seat) bool {
+	return len(s.in.Nodes) > 0 && len(at.spots) > s.jobs[i].Replicas
+}
+
 // holdsOf says to the queue what a job has where.
 func (s *sim) holdsOf(i int32, at seat) []queue.Hold {
 	j := &s.jobs[i]
-	split := len(s.in.Nodes) > 0 && len(at.spots) > j.Replicas
+	split := s.isSplit(i, at)
 	var out []queue.Hold
 	for k, x := range at.spots {
 		h := queue.Hold{Place: s.name(int(x.at)), Members: int(x.n)}
@@ -259,7 +309,7 @@ type hunt struct {
 
 // makeRoom takes back the cheapest running work that gives a job its room, and
 // places it.
-func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
+func (s *sim) makeRoom(i int32, r *queue.Round, offer queue.Offer) (seat, bool, error) {
 	j := &s.jobs[i]
 	h := hunt{s.line.shape(i), s.lives[i].tenant, j.Replicas, j.Priority}
 	if at, ok := s.failed[h]; s.hunted >= tries || ok && s.m.now-at < again {
@@ -289,7 +339,7 @@ func (s *sim) makeRoom(i int32, r *queue.Round) (seat, bool, error) {
 	for _, v := range plan.Victims {
 		s.takeBack(s.line.byID[v.ID])
 	}
-	return s.try(i, r)
+	return s.try(i, r, offer.Least, offer.Most)
 }
 
 // Searches for victims in a round, and what one of them looks at.
@@ -312,8 +362,8 @@ func (s *sim) saved() {
 	}
 	for _, e := range s.ends {
 		j, l := &s.jobs[e.job], &s.lives[e.job]
-		if l.phase == running && l.runs == e.runs && j.Checkpoint > 0 && s.m.now-l.start >= j.Checkpoint {
-			s.line.Checkpointed(j.ID, l.start+(s.m.now-l.start)/j.Checkpoint*j.Checkpoint)
+		if ran := s.ran(l); l.phase == running && l.turn == e.turn && j.Checkpoint > 0 && ran >= j.Checkpoint {
+			s.line.Checkpointed(j.ID, s.m.now-ran%j.Checkpoint)
 		}
 	}
 }

@@ -39,7 +39,8 @@ type meter struct {
 	waits    []int64
 	ends     []int64 // completion times
 	slow     []float64
-	lost     exact
+	lost     exact          // by being taken back
+	broken   exact          // by failures
 	frag     func() float64 // in per cent; nil: not measured
 	fragMost float64
 }
@@ -105,7 +106,8 @@ func (m *meter) hold(milli int64) {
 }
 
 // used counts what a stay at a place cost.
-func (m *meter) used(s *Supply, cardMilli, cpuMilli, perHour, dt int64) {
+// Held for dt, of which it was at work for busy.
+func (m *meter) used(s *Supply, cardMilli, cpuMilli, perHour, dt, busy int64) {
 	switch {
 	case perHour >= 0: // a specification's price
 		m.cost.add(1000*perHour, dt)
@@ -120,8 +122,8 @@ func (m *meter) used(s *Supply, cardMilli, cpuMilli, perHour, dt int64) {
 		}
 	}
 	e := m.energyOf(s)
-	e.add(cardMilli*(s.Busy-s.Idle)*s.pue(), dt)
-	e.add(cpuMilli*s.CoreBusy*s.pue(), dt)
+	e.add(cardMilli*(s.Busy-s.Idle)*s.pue(), busy)
+	e.add(cpuMilli*s.CoreBusy*s.pue(), busy)
 }
 
 // energyOf is where the energy drawn where carbon is that of s is counted.
@@ -185,7 +187,7 @@ func (f *Fleet) supplies() iter.Seq2[*Supply, int64] {
 			}
 		}
 		for i := range f.Centers {
-			if !yield(&f.Centers[i].Supply, f.Centers[i].Cards) {
+			if !yield(&f.Centers[i].Supply, f.Centers[i].cards()) {
 				return
 			}
 		}
@@ -270,12 +272,12 @@ func (m *meter) fill(r *Result, f *Fleet, names []string) {
 	for p := 0; p <= 100 && len(m.waits) > 0; p++ {
 		r.WaitCDF = append(r.WaitCDF, float64(m.waits[rank(len(m.waits), p)])/float64(Second))
 	}
-	if f.priced() {
-		fen := round(m.cost.ratOver(1000, Hour))
+	if f.priced() || r.Transfers.FeeFen > 0 {
+		fen := round(m.cost.ratOver(1000, Hour)) + r.Transfers.FeeFen
 		r.CostFen, r.Unpriced = &fen, m.free.over(1000, Hour)
 	}
 	r.Energy, r.WorkEnergy, r.Carbon = m.energy(f)
-	r.LostCardHours = m.lost.over(1000, Hour)
+	r.LostCardHours, r.Failures.LostCardHours = m.lost.over(1000, Hour), m.broken.over(1000, Hour)
 	m.points(r)
 	m.tenants(r, names)
 }

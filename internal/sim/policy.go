@@ -23,6 +23,10 @@ type Policy struct {
 	// Choose says which set decides about a job of a network; nil, or what it
 	// answers nil for: Set.
 	Choose func(*Job) *place.Set
+	// Judge, if set, gives a work of a network the set that decides about it, as
+	// documents of policies say; now is microseconds since the start. What it leaves
+	// as it is, Set decides. A policy with it is not for several runs at once.
+	Judge func(now int64, snap *place.Snapshot, j *Job, w *place.Work) error
 }
 
 // ParsePolicies reads policies from texts such as a flag gives them: names
@@ -139,7 +143,7 @@ type Queue struct {
 // "fair,backfill=on,preempt=on,half-life=24h". An empty text is fair share with
 // reservations and without preemption.
 func ParseQueue(text string) (Queue, error) {
-	q := Queue{Name: text, Config: queue.Config{Order: queue.FairShare, Devices: []string{cardName}}}
+	q := Queue{Name: text, Config: queue.Config{Order: queue.FairShare, Devices: append([]string{cardName}, devices...)}}
 	if text == "" {
 		q.Name = "fair"
 	}
@@ -209,10 +213,12 @@ func ParseQueue(text string) (Queue, error) {
 			c.StarveAfter = span()
 		case name == "block-after":
 			c.BlockAfter = span()
+		case name == "deadline-margin":
+			c.DeadlineMargin = span()
 		case name == "reservations":
 			c.Reservations = int(whole(1, 1000))
 		default:
-			check.Add("queue", "has no setting %q; there are fair, priority, fcfs, backfill=on|greedy|off, preempt=on|off, strict=on|off, half-life, ageing, ageing-max, assumed-run, starve-after, block-after and reservations", item)
+			check.Add("queue", "has no setting %q; there are fair, priority, fcfs, backfill=on|greedy|off, preempt=on|off, strict=on|off, half-life, ageing, ageing-max, assumed-run, starve-after, block-after, deadline-margin and reservations", item)
 		}
 	}
 	if err := check.Err(); err != nil {

@@ -57,6 +57,10 @@ type Result struct {
 	Preemptions   int64   `json:"preemptions"`
 	LostCardHours float64 `json:"lost_card_hours"` // run again because work was taken back
 	Deadlines     Met     `json:"deadlines"`
+	// Failures of nodes or centers; Transfers of data; Growths of elastic jobs.
+	Failures  Failures  `json:"failures,omitzero"`
+	Transfers Transfers `json:"transfers,omitzero"`
+	Growths   int64     `json:"growths,omitempty"`
 
 	Events    int64 `json:"events"`    // arrivals, starts, ends, preemptions
 	Decisions int64 `json:"decisions"` // how often a place was looked for
@@ -117,6 +121,37 @@ type TenantResult struct {
 	MeanWaiting float64 `json:"mean_waiting_seconds"`
 	CardHours   float64 `json:"card_hours"`
 	Preempted   int64   `json:"preempted"`
+}
+
+// Failures are what outages came to.
+type Failures struct {
+	Outages       int64   `json:"outages"`         // of nodes or centers
+	Interrupted   int64   `json:"interrupted"`     // runs
+	DownHours     float64 `json:"down_hours"`      // of all nodes or centers together
+	LostCardHours float64 `json:"lost_card_hours"` // run again because of them
+}
+
+// Transfers are data that was brought to centers.
+type Transfers struct {
+	Count   int64   `json:"count"`
+	GiB     float64 `json:"gib"`
+	Seconds float64 `json:"seconds"` // in which jobs held their places and waited for it
+	FeeFen  int64   `json:"fee_fen"` // part of cost_fen
+	// NoFee is what went over paths whose fee nobody states.
+	NoFee float64 `json:"gib_without_fee,omitempty"`
+}
+
+func (t *Transfers) add(s *seat) {
+	for _, c := range s.bring {
+		size := float64(c.bytes) / (1 << 30)
+		t.Count++
+		if t.GiB += size; c.fee.Known {
+			t.FeeFen += c.fee.Value
+		} else {
+			t.NoFee += size
+		}
+	}
+	t.Seconds += float64(s.delay) / float64(Second)
 }
 
 // Met counts deadlines.

@@ -8,15 +8,15 @@ import (
 	"strings"
 
 	"yunhe.dev/yunhe/internal/core"
-	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/scheduler/pack"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
 // room is where work runs: a pool of nodes, or a network of centers.
 type room interface {
-	// place gives all replicas of a job their places, or none.
-	place(j int32) (seat, bool, error)
+	// place gives replicas of a job their places: as many as it can from least to
+	// most, or none.
+	place(j int32, least, most int) (seat, bool, error)
 	release(j int32, s seat)
 	// shut keeps places from getting work, or opens them again.
 	shut(places []int32, yes bool)
@@ -30,10 +30,21 @@ type room interface {
 
 // seat is what a running job has.
 type seat struct {
-	spots []spot
+	spots   []spot
+	members int // replicas
 	// speed of the slowest spot, in thousandths.
 	speed  int64
-	spread bool // its cards are on several nodes, where they might be on one
+	spread bool  // its cards are on several nodes, where they might be on one
+	delay  int64 // until its data is there
+	bring  []carry
+}
+
+// carry is a dataset on its way.
+type carry struct {
+	at      int32
+	dataset string
+	bytes   int64
+	fee     place.Fact // fen
 }
 
 // spot is replicas of a job on a node or in a center.
@@ -41,6 +52,7 @@ type spot struct {
 	at    int32
 	n     int32
 	cards []int // on a node: which
+	task  int32 // of a recorded work: its index
 }
 
 // pool places work on nodes.
@@ -133,7 +145,7 @@ func newPool(f *Fleet, w *Workload, policy pack.Policy, seed uint64) (*pool, err
 	seen := map[askKey]int32{}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
-		k := askKey{j.Ask.CPU, j.Ask.Memory, j.Ask.Cards, j.Ask.Share, strings.Join(j.Ask.Models, "|"), j.Kind, j.Split, len(j.Resources) > 0}
+		k := askKey{j.Ask.CPU, j.Ask.Memory, j.Ask.Cards, j.Ask.Share, strings.Join(j.Ask.Models, "|"), j.Kind, j.Split, len(j.Resources) > 0 || len(j.Data) > 0 || j.Spec != "" || j.Work != nil}
 		at, ok := seen[k]
 		if !ok {
 			at = int32(len(p.asks))
@@ -189,25 +201,32 @@ func (p *pool) ask(j *Job) ask {
 	return a
 }
 
-func (p *pool) place(i int32) (seat, bool, error) {
+func (p *pool) place(i int32, least, most int) (seat, bool, error) {
 	j, a := &p.jobs[i], &p.asks[p.of[i]]
-	s, ok := p.put(j, a.whole, a.task, j.Replicas, false)
+	s, ok := p.put(j, a.whole, a.task, least, most, false)
 	if !ok && a.isSplit {
-		s, ok = p.put(j, a.spread, a.single, j.Replicas*a.task.Cards, true)
+		n := j.Replicas * a.task.Cards
+		s, ok = p.put(j, a.spread, a.single, n, n, true)
+	}
+	if s.members = len(s.spots); s.members > j.Replicas {
+		s.members = j.Replicas
 	}
 	return s, ok, nil
 }
 
-func (p *pool) put(j *Job, a *pack.Ask, t pack.Task, n int, split bool) (seat, bool) {
-	s := seat{spots: make([]spot, 0, n), speed: math.MaxInt64}
-	for range n {
+func (p *pool) put(j *Job, a *pack.Ask, t pack.Task, least, most int, split bool) (seat, bool) {
+	s := seat{spots: make([]spot, 0, most), speed: math.MaxInt64}
+	for n := range most {
 		x, ok := p.cluster.Put(a)
+		if !ok && n >= least {
+			break
+		}
 		if !ok {
 			p.back(t, s.spots)
 			return seat{}, false
 		}
 		p.free[x.Node].take(&t, x.Cards, 1)
-		s.spots = append(s.spots, spot{int32(x.Node), 1, x.Cards})
+		s.spots = append(s.spots, spot{at: int32(x.Node), n: 1, cards: x.Cards})
 	}
 	for _, x := range s.spots {
 		s.spread = s.spread || split && x.at != s.spots[0].at
@@ -328,13 +347,13 @@ func (p *pool) check(i int32) string {
 	if !a.known {
 		t := a.task
 		switch a.known = true; {
-		case len(j.Resources) > 0 || j.Spec != "":
-			a.never = "it asks for what only centers have: resources or a specification"
+		case len(j.Resources) > 0 || len(j.Data) > 0 || j.Spec != "" || j.Work != nil:
+			a.never = "it asks for what only centers have: resources, data, a specification or a recorded work"
 		case !p.fits(t) && !(a.isSplit && p.fits(a.single)):
 			a.never = fmt.Sprintf("no node has %s cores, %d MiB and %d cards%s", core.FormatQuantity(core.CPU, t.CPU), t.Memory, t.Cards, of(t.Models))
 		}
 	}
-	if need := j.Demand(); a.never == "" && need > p.whole {
+	if need := int64(j.least()) * j.Ask.Demand(); a.never == "" && need > p.whole {
 		return fmt.Sprintf("it asks for %d cards in all, there are %d", need/pack.Whole, p.whole/pack.Whole)
 	}
 	return a.never
@@ -356,204 +375,4 @@ func (p *pool) fits(t pack.Task) bool {
 		}
 	}
 	return false
-}
-
-// network places work in centers.
-type network struct {
-	fleet *Fleet
-	jobs  []Job
-	set   *place.Set
-	snap  place.Snapshot
-	index map[string]int32
-	pins  map[string][]string // centers that have one of the models, by models
-	// choose says which set decides about a job; nil: set decides about all.
-	choose func(*Job) *place.Set
-}
-
-// The resource that counts cards of centers, in thousandths, and the
-// specifications under which centers sell cards and cores.
-const (
-	cardName = "card"
-	cardSpec = "card"
-	coreSpec = "core"
-)
-
-func newNetwork(f *Fleet, w *Workload, set *place.Set, choose func(*Job) *place.Set) (*network, error) {
-	n := &network{fleet: f, jobs: w.Jobs, set: set, choose: choose, index: map[string]int32{}, pins: map[string][]string{}}
-	n.snap.Links = f.Links
-	for i := range f.Centers {
-		c := &f.Centers[i]
-		n.index[c.ID] = int32(i)
-		total := place.Amounts{core.CPU: c.CPU, core.Memory: c.Memory << 20, cardName: c.Cards * pack.Whole}
-		maps.Copy(total, c.Resources)
-		k := place.Candidate{ID: c.ID, Region: c.Region, Status: place.Available, Position: c.Position, SecurityGrade: c.Grade, Total: total, Free: maps.Clone(total),
-			AnyImage: true, PUE: c.PUE, Carbon: c.Carbon, Network: c.Network, Offers: maps.Clone(c.Offers)}
-		if k.Offers == nil {
-			k.Offers = map[string]place.Offer{}
-		}
-		if c.Cards > 0 {
-			k.Offers[cardSpec] = place.Offer{PriceFenPerHour: c.Price}
-			if c.Busy > 0 {
-				k.Power = map[string]place.Power{cardName: {Per: pack.Whole, Static: c.Idle, Busy: c.Busy}}
-			}
-		}
-		if k.Offers[coreSpec] = (place.Offer{PriceFenPerHour: c.CorePrice}); c.CoreBusy > 0 || c.Busy > 0 {
-			if k.Power == nil {
-				k.Power = map[string]place.Power{}
-			}
-			// Memory draws nothing of its own here, so that energy is known.
-			k.Power[core.CPU], k.Power[core.Memory] = place.Power{Per: 1000, Busy: c.CoreBusy}, place.Power{Per: 1 << 30}
-		}
-		for kind := range c.Speeds {
-			if v := c.Speeds[kind]; v > 0 {
-				k.Speeds = append(k.Speeds, place.Speed{Kind: kind, Milli: v})
-			}
-		}
-		slices.SortFunc(k.Speeds, func(a, b place.Speed) int { return strings.Compare(a.Kind, b.Kind) })
-		k.Speeds = append(k.Speeds, place.Speed{Milli: c.speed("", false)})
-		n.snap.Candidates = append(n.snap.Candidates, k)
-	}
-	if set == nil {
-		return nil, fault.New(fault.Invalid, "a simulation of centers needs a set of policies")
-	}
-	return n, set.Check()
-}
-
-// work is a job as the engine takes it.
-func (n *network) work(i int32) place.Work {
-	j := &n.jobs[i]
-	t := place.Task{ID: "t", Replicas: j.Replicas, Spec: j.Spec, Kind: j.Kind, Request: n.request(j)}
-	if j.Run != Forever {
-		t.RunSeconds = place.Known(max(j.Run/Second, 1))
-	}
-	switch {
-	case t.Spec != "":
-	case j.Ask.Cards > 0:
-		t.Spec = cardSpec
-	default:
-		t.Spec = coreSpec
-	}
-	if len(j.Ask.Models) > 0 || j.Kind != "" {
-		t.Pinned = n.usable(j)
-	}
-	w := place.Work{ID: j.ID, Tenant: j.Tenant, Priority: j.Priority, Arrival: j.Arrival, Gang: true, Tasks: []place.Task{t}}
-	if n.choose != nil {
-		w.Set = n.choose(j)
-	}
-	return w
-}
-
-func (n *network) request(j *Job) place.Amounts {
-	out := place.Amounts{}
-	for name, v := range j.Resources {
-		out[name] = v
-	}
-	for _, r := range []struct {
-		name string
-		n    int64
-	}{{core.CPU, j.Ask.CPU}, {core.Memory, j.Ask.Memory << 20}, {cardName, j.Ask.Demand()}} {
-		if r.n > 0 {
-			out[r.name] += r.n
-		}
-	}
-	return out
-}
-
-// usable are the centers with cards of one of its models, on which its kind
-// runs.
-func (n *network) usable(j *Job) []string {
-	key := j.Kind + "\x00" + fmt.Sprint(j.Ask.Models)
-	if ids, ok := n.pins[key]; ok {
-		return ids
-	}
-	ids := []string{}
-	for i := range n.fleet.Centers {
-		c := &n.fleet.Centers[i]
-		if (len(j.Ask.Models) == 0 || slices.Contains(j.Ask.Models, c.Model)) && c.speed(j.Kind, false) > 0 {
-			ids = append(ids, c.ID)
-		}
-	}
-	n.pins[key] = ids
-	return ids
-}
-
-func (n *network) place(i int32) (seat, bool, error) {
-	res, err := place.Plan(&n.snap, []place.Work{n.work(i)}, n.set, place.Options{NoTables: true})
-	if err != nil {
-		return seat{}, false, fmt.Errorf("job %s: %w", n.jobs[i].ID, err)
-	}
-	if len(res.Unplaced) > 0 {
-		return seat{}, false, nil
-	}
-	s := seat{speed: math.MaxInt64}
-	for _, p := range res.Placements {
-		at := n.index[p.Candidate]
-		if k := slices.IndexFunc(s.spots, func(x spot) bool { return x.at == at }); k >= 0 {
-			s.spots[k].n++
-			continue
-		}
-		s.spots = append(s.spots, spot{at: at, n: 1})
-		s.speed = min(s.speed, n.fleet.Centers[at].speed(n.jobs[i].Kind, false))
-	}
-	n.take(i, s, 1)
-	return s, true, nil
-}
-
-func (n *network) take(i int32, s seat, sign int64) {
-	ask := n.request(&n.jobs[i])
-	for _, x := range s.spots {
-		c := &n.snap.Candidates[x.at]
-		c.RunningTasks += sign * int64(x.n)
-		for name, v := range ask {
-			c.Free[name] -= sign * v * int64(x.n)
-		}
-	}
-}
-
-func (n *network) release(i int32, s seat) { n.take(i, s, -1) }
-
-func (n *network) shut(centers []int32, yes bool) {
-	for _, c := range centers {
-		n.snap.Candidates[c].Status = place.Available
-		if yes {
-			n.snap.Candidates[c].Status = place.Draining
-		}
-	}
-}
-
-func (n *network) able(i int32) []string {
-	j := &n.jobs[i]
-	if len(j.Ask.Models) == 0 && j.Kind == "" && j.Spec == "" {
-		return nil
-	}
-	out := []string{}
-	for _, id := range n.usable(j) {
-		if _, sold := n.snap.Candidates[n.index[id]].Offers[j.Spec]; j.Spec == "" || sold {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-func (n *network) fragmentation() func() float64 { return nil }
-
-// check looks at single replicas.
-func (n *network) check(i int32) string {
-	j := &n.jobs[i]
-	ask, names := n.request(j), n.usable(j)
-	room := int64(0)
-	for _, id := range names {
-		c := &n.snap.Candidates[n.index[id]]
-		if _, sold := c.Offers[j.Spec]; j.Spec != "" && !sold {
-			continue
-		}
-		most := int64(math.MaxInt64)
-		for name, v := range ask {
-			most = min(most, c.Total[name]/v)
-		}
-		if room += min(most, MaxReplicas); room >= int64(j.Replicas) {
-			return ""
-		}
-	}
-	return fmt.Sprintf("all centers together have room for %d of its %d replicas when they are empty", room, j.Replicas)
 }

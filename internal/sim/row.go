@@ -222,6 +222,11 @@ func (r *row) supply(base Supply) Supply {
 	if s.Busy < s.Idle {
 		r.bad("busy", "must be at least idle, got %d and %d mW", s.Busy, s.Idle)
 	}
+	if r.has("mtbf") || r.has("mttr") {
+		if s.MTBF, s.MTTR = r.span("mtbf"), r.span("mttr"); (s.MTBF > 0) != (s.MTTR > 0) {
+			r.bad("mttr", "must be given with mtbf, both more than 0 s")
+		}
+	}
 	if r.has("speed") {
 		if s.Speed = r.decimal("speed", 1000, 0, 1000); s.Speed == 0 {
 			r.bad("speed", "must be more than 0, such as 1.5")
@@ -241,6 +246,10 @@ func (r *row) job(n int, times bool) Job {
 	if r.has("replicas") {
 		j.Replicas = int(r.number("replicas", 1, MaxReplicas))
 	}
+	if r.has("min_replicas") {
+		j.Least = int(r.number("min_replicas", 1, int64(max(j.Replicas, 1))))
+	}
+	j.User, j.NotBefore = r.text("user", 64), r.span("not_before")
 	j.Ask.CPU, j.Ask.Memory = r.cpu(1<<31-1), r.memory(1<<31-1)
 	cards := r.either("cards", "num_gpu")
 	j.Ask.Cards = int(r.number(cards, 0, 16))

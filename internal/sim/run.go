@@ -11,6 +11,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/scheduler/pack"
+	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
 // Config says how a workload is played.
@@ -27,6 +28,9 @@ type Config struct {
 	Watch func(now int64, r *Result) error
 	// Log is called for every event; it must not keep what it is given.
 	Log func(Event)
+	// Decided is called with the score table of every decision about a center,
+	// those that found no room too. Tables are made only for it.
+	Decided func(at int64, job int, d *place.Decision)
 }
 
 // What happens to jobs.
@@ -40,10 +44,14 @@ const (
 	TakenBack
 	Drops
 	NeverFits
+	Grows     // an elastic job
+	Interrupt // by a failure
+	Fails     // a place: Job is -1
+	Repaired  // a place: Job is -1
 )
 
 func (h Happening) String() string {
-	return [...]string{"arrives", "starts", "ends", "taken back", "is dropped", "never fits"}[h]
+	return [...]string{"arrives", "starts", "ends", "taken back", "is dropped", "never fits", "grows", "is interrupted", "fails", "is repaired"}[h]
 }
 
 // Event is one thing that happened.
@@ -78,9 +86,11 @@ type life struct {
 	phase  phase
 	tenant int32
 	runs   int32 // how often it started
+	turn   int32 // how often its end was foreseen
 	first  int64 // when it started first
 	start  int64 // when it started last
-	left   int64 // run time to go, at reference speed
+	since  int64 // when it was last counted, at least start
+	left   int64 // run time to go, at reference speed with all replicas
 	useful int64 // time it ran that was not lost
 	seat   seat
 }
@@ -88,7 +98,7 @@ type life struct {
 type end struct {
 	at   int64
 	job  int32
-	runs int32 // of the job when this was foreseen; another one means it was taken back
+	turn int32 // of the job when this was foreseen; another one means that it is not true any more
 }
 
 type ends []end
@@ -115,6 +125,7 @@ type sim struct {
 	next    int     // in order
 	lives   []life
 	room    room
+	net     *network // room, where it is one of centers; else nil
 	line    *line
 	m       meter
 	ends    ends
@@ -124,6 +135,8 @@ type sim struct {
 	hunted  int            // searches for victims in this round
 	evicted []int32        // taken back in this round
 	failed  map[hunt]int64 // when one found nothing
+	outages *outages       // nil: nothing fails
+	elastic bool           // a job may grow
 	res     Result
 }
 
@@ -178,11 +191,17 @@ func start(in *Input, cfg *Config) (*sim, error) {
 		}
 		s.room, err = newPool(&in.Fleet, &in.Workload, cfg.Policy.Pack, cfg.Seed)
 	} else {
-		s.room, err = newNetwork(&in.Fleet, &in.Workload, cfg.Policy.Set, cfg.Policy.Choose)
+		s.net, err = newNetwork(&in.Fleet, &in.Workload, &cfg.Policy)
+		s.room = s.net
 	}
 	if err != nil {
 		return nil, err
 	}
+	if s.net != nil && cfg.Decided != nil {
+		s.net.decided = func(i int32, d *place.Decision) { cfg.Decided(s.m.now, int(i), d) }
+	}
+	s.outages = newOutages(in, cfg.Seed)
+	s.elastic = slices.ContainsFunc(s.jobs, func(j Job) bool { return j.Least > 0 && j.Least < j.Replicas })
 	s.wake, s.failed = math.MaxInt64, map[hunt]int64{}
 	s.m = meter{width: Second, tenant: make([]tally, len(s.names)), frag: s.room.fragmentation()}
 	cpu := int64(0)
@@ -202,13 +221,16 @@ func start(in *Input, cfg *Config) (*sim, error) {
 	return s, nil
 }
 
-// holds is what a job takes of what the meter counts.
-func (s *sim) holds(j *Job) int64 {
+// holds is what a job that runs takes of what the meter counts.
+func (s *sim) holds(i int32) int64 {
 	if s.m.cores {
-		return int64(j.Replicas) * j.Ask.CPU
+		return int64(s.lives[i].seat.members) * s.jobs[i].Ask.CPU
 	}
-	return j.Demand()
+	return s.demand(i)
 }
+
+// demand is what a job that runs has of cards, in thousandths of one.
+func (s *sim) demand(i int32) int64 { return int64(s.lives[i].seat.members) * s.jobs[i].each() }
 
 // patience is how often the queue is asked again when nothing runs or comes any
 // more, and something waits.
@@ -233,7 +255,7 @@ func (s *sim) play() error {
 			at = min(at, s.ends[0].at)
 		}
 		alone := at == math.MaxInt64 // only time itself can let something start
-		if at = min(at, s.wake); at == math.MaxInt64 || alone && idle >= patience {
+		if at = min(at, s.wake, s.outages.next(s.counts.Waiting+s.counts.Running > 0 || !alone)); at == math.MaxInt64 || alone && idle >= patience {
 			return nil
 		}
 		if idle++; !alone {
@@ -245,10 +267,16 @@ func (s *sim) play() error {
 			}
 		}
 		s.m.advance(at, s.next < len(s.order), s.counts.Running, s.counts.Waiting)
+		if s.net != nil {
+			s.net.now = at
+		}
 		for len(s.ends) > 0 && s.ends[0].at == at {
-			if e := heap.Pop(&s.ends).(end); s.lives[e.job].phase == running && s.lives[e.job].runs == e.runs {
+			if e := heap.Pop(&s.ends).(end); s.lives[e.job].phase == running && s.lives[e.job].turn == e.turn {
 				s.end(e.job)
 			}
+		}
+		if err := s.fail(); err != nil {
+			return err
 		}
 		for s.next < len(s.order) && s.jobs[s.order[s.next]].Arrival == at {
 			if err := s.arrive(s.order[s.next]); err != nil {
@@ -298,7 +326,7 @@ func (s *sim) arrive(i int32) error {
 // begin starts a job that has its places.
 func (s *sim) begin(i int32, at seat) {
 	j, l := &s.jobs[i], &s.lives[i]
-	l.phase, l.start, l.seat = running, s.m.now, at
+	l.phase, l.start, l.since, l.seat = running, s.m.now, s.m.now, at
 	l.runs++
 	s.counts.Running++
 	if l.first < 0 {
@@ -308,38 +336,71 @@ func (s *sim) begin(i int32, at seat) {
 		s.m.tenant[l.tenant].wait.add(wait, 1)
 		s.m.tenant[l.tenant].started++
 	}
-	s.m.hold(s.holds(j))
+	s.m.hold(s.holds(i))
+	s.outages.begin(i, &l.seat)
 	s.tell(Starts, i, at)
+	if len(at.bring) > 0 {
+		s.net.started(&l.seat)
+		s.res.Transfers.add(&l.seat)
+	}
+	s.foresee(i)
+}
+
+// foresee says when a job that runs will end.
+func (s *sim) foresee(i int32) {
+	j, l := &s.jobs[i], &s.lives[i]
+	l.turn++
+	if l.left == Forever {
+		return
+	}
+	// Rounded up: nothing ends before it is done.
+	run := int64(math.Ceil(float64(l.left) * 1000 / float64(l.seat.speed) * float64(j.Replicas) / float64(l.seat.members)))
+	heap.Push(&s.ends, end{s.m.now + s.wait(l) + max(run, 1), i, l.turn})
+}
+
+// wait is how long the data of a running job is still on its way.
+func (s *sim) wait(l *life) int64 { return max(l.start+l.seat.delay-s.m.now, 0) }
+
+// ran is how long a job ran since it was last counted, without waiting for data.
+func (s *sim) ran(l *life) int64 { return max(s.m.now-max(l.since, l.start+l.seat.delay), 0) }
+
+// progress takes what was done in so much time off what is left.
+func (s *sim) progress(i int32, kept int64) {
+	j, l := &s.jobs[i], &s.lives[i]
 	if l.left != Forever {
-		// Rounded up: nothing ends before it is done.
-		run := int64(math.Ceil(float64(l.left) * 1000 / float64(at.speed)))
-		heap.Push(&s.ends, end{s.m.now + max(run, 1), i, l.runs})
+		l.left = max(l.left-int64(float64(kept)*float64(l.seat.speed)/1000*float64(l.seat.members)/float64(j.Replicas)), 1)
 	}
 }
 
-// leave counts what a job used since it started, and frees its places. What it
-// kept is the part of it that need not be done again.
-func (s *sim) leave(i int32, kept int64) {
-	j, l := &s.jobs[i], &s.lives[i]
+// leave counts what a job used since it was last counted, and frees its places.
+// What it kept is the part of it that need not be done again; to is where the
+// rest is counted as lost.
+func (s *sim) leave(i int32, kept int64, to *exact) {
+	l := &s.lives[i]
 	s.used(i)
 	l.useful += kept
 	s.m.tenant[l.tenant].run.add(kept, 1)
-	s.m.lost.add(j.Demand(), s.m.now-l.start-kept)
-	s.m.hold(-s.holds(j))
+	to.add(s.demand(i), s.ran(l)-kept)
+	s.m.hold(-s.holds(i))
 	s.counts.Running--
+	s.outages.leave(i, &l.seat)
 	s.room.release(i, l.seat)
 }
 
-// used counts cost and energy of the run that ends now.
+// used counts cost and energy since a running job was last counted.
 func (s *sim) used(i int32) {
 	j, l := &s.jobs[i], &s.lives[i]
-	dt := s.m.now - l.start
-	s.m.tenant[l.tenant].card.add(j.Demand(), dt)
-	total := int64(j.Replicas)
+	dt, busy := s.m.now-l.since, s.ran(l)
+	s.m.tenant[l.tenant].card.add(s.demand(i), dt)
+	total := int64(l.seat.members)
 	for _, x := range l.seat.spots {
 		supply, perHour := s.supply(int(x.at)), int64(-1)
-		if len(s.in.Centers) > 0 && j.Spec != "" {
-			if o := s.in.Centers[x.at].Offers[j.Spec]; o.PriceFenPerHour.Known {
+		spec := j.Spec
+		if j.Work != nil {
+			spec = j.Work.Tasks[x.task].Spec
+		}
+		if len(s.in.Centers) > 0 && spec != "" {
+			if o := s.in.Centers[x.at].Offers[spec]; o.PriceFenPerHour.Known {
 				perHour = o.PriceFenPerHour.Value * int64(x.n)
 			}
 		}
@@ -347,7 +408,7 @@ func (s *sim) used(i int32) {
 		if spots := int64(len(l.seat.spots)); len(s.in.Nodes) > 0 && spots > total {
 			parts = spots / total // a replica's cards, one by one
 		}
-		s.m.used(supply, j.Ask.Demand()/parts*n, j.Ask.CPU/parts*n, perHour, dt)
+		s.m.used(supply, j.Ask.Demand()/parts*n, j.Ask.CPU/parts*n, perHour, dt, busy)
 	}
 }
 
@@ -360,7 +421,7 @@ func (s *sim) supply(at int) *Supply {
 
 func (s *sim) end(i int32) {
 	j, l := &s.jobs[i], &s.lives[i]
-	s.leave(i, s.m.now-l.start)
+	s.leave(i, s.ran(l), &s.m.lost)
 	s.tell(Ends, i, l.seat)
 	l.phase, l.seat = done, seat{}
 	s.counts.Done++
@@ -383,22 +444,53 @@ func (s *sim) end(i int32) {
 // takeBack ends a run so that another work has its room; the job waits again
 // when the round is over, so that it takes nothing back in the same one.
 func (s *sim) takeBack(i int32) {
-	j, l := &s.jobs[i], &s.lives[i]
-	ran, kept := s.m.now-l.start, int64(0)
-	if j.Checkpoint > 0 {
-		kept = ran / j.Checkpoint * j.Checkpoint
-	}
-	s.leave(i, kept)
-	s.tell(TakenBack, i, l.seat)
-	if l.left != Forever {
-		l.left = max(l.left-int64(float64(kept)*float64(l.seat.speed)/1000), 1)
-	}
-	l.phase, l.seat = waiting, seat{}
-	s.counts.Waiting++
+	l := &s.lives[i]
+	s.interrupt(i, TakenBack, &s.m.lost)
 	s.res.Preemptions++
 	s.m.tenant[l.tenant].preempted++
-	s.line.ended(i)
 	s.evicted = append(s.evicted, i)
+}
+
+// interrupt ends a run that is not done; what was saved of it is kept.
+func (s *sim) interrupt(i int32, why Happening, lost *exact) {
+	j, l := &s.jobs[i], &s.lives[i]
+	kept := int64(0)
+	if j.Checkpoint > 0 {
+		kept = s.ran(l) / j.Checkpoint * j.Checkpoint
+	}
+	s.leave(i, kept, lost)
+	s.tell(why, i, l.seat)
+	s.progress(i, kept)
+	l.phase, l.seat = waiting, seat{}
+	l.turn++
+	s.counts.Waiting++
+	s.line.ended(i)
+}
+
+// grow gives a running elastic job more replicas.
+func (s *sim) grow(i int32, more seat) {
+	l := &s.lives[i]
+	s.used(i)
+	done := s.ran(l)
+	l.useful += done
+	s.m.tenant[l.tenant].run.add(done, 1)
+	s.progress(i, done)
+	s.m.hold(-s.holds(i))
+	s.outages.leave(i, &l.seat)
+	if len(more.bring) > 0 { // the new ones wait for their data, the others for them
+		s.net.started(&more)
+		s.res.Transfers.add(&more)
+		l.seat.delay = max(l.seat.delay, s.m.now+more.delay-l.start)
+	}
+	l.since = s.m.now
+	l.seat.spots = append(l.seat.spots, more.spots...)
+	l.seat.members += more.members
+	l.seat.speed = min(l.seat.speed, more.speed)
+	s.outages.begin(i, &l.seat)
+	s.m.hold(s.holds(i))
+	s.res.Growths++
+	s.tell(Grows, i, more)
+	s.foresee(i)
 }
 
 // fill draws jobs until they have asked for so much.
@@ -435,7 +527,7 @@ func (s *sim) fill() error {
 		s.res.Decisions++
 		s.m.tenant[s.lives[i].tenant].jobs++
 		s.tell(Arrives, i, seat{})
-		at, ok, err := s.room.place(i)
+		at, ok, err := s.room.place(i, j.Replicas, j.Replicas)
 		if err != nil {
 			return err
 		}
@@ -461,7 +553,7 @@ func (s *sim) finish() {
 		switch t := &s.m.tenant[l.tenant]; l.phase {
 		case running:
 			s.used(int32(i))
-			t.run.add(s.m.now-l.start, 1)
+			t.run.add(s.ran(l), 1)
 			t.stay.add(s.m.now-j.Arrival, 1)
 			state = "running"
 		case waiting:
@@ -481,6 +573,7 @@ func (s *sim) finish() {
 		}
 	}
 	s.res.Jobs = s.counts
+	s.outages.finish(s)
 	s.m.fill(&s.res, &s.in.Fleet, s.names)
 }
 

@@ -23,11 +23,29 @@
 // Work is taken back as the queue says, but for runs that began less than five
 // minutes ago, twice as long each time the job was taken back.
 //
+// Nodes and centers fail if the input says how often, or when ([Fleet.Outages]).
+// What ran there waits again, as work that was taken back does, whether it may be
+// or not; nothing is placed there until it is repaired. Each place draws its
+// failures from the seed by itself, so that they are the same whatever the policy.
+//
+// Elastic jobs start with at least Least of their replicas and grow when there is
+// room. With part of its replicas a job takes that much longer. To grow, it saves
+// what it has done.
+//
+// A job with data runs when the data is there: it holds its places while what is
+// missing comes from the center that has it, one dataset after the other, and
+// draws what it draws idle. The copy stays.
+//
+// # Recorded platforms
+//
+// An input may hold what a platform's own scheduler saw ([Center.Candidate],
+// [Job.Work]): then the engine is given that and nothing made of other fields, so
+// that it decides as it did there.
+//
 // # What it leaves out
 //
-// Nodes do not fail. Starting and stopping take no time, and data is not copied
-// between centers. A run takes as long as the input says, times the speed of
-// where it runs; neighbors do not slow each other down.
+// Starting and stopping take no time. A run takes as long as the input says, times
+// the speed of where it runs; neighbors do not slow each other down.
 package sim
 
 import (
@@ -62,6 +80,9 @@ const (
 	maxPower    = 10_000_000    // mW of one card
 	maxCards    = 100_000       // of a center
 	maxCPU      = 10_000_000_000
+	maxOutages  = 100_000
+	maxData     = 64      // datasets of a job
+	maxBytes    = 1 << 60 // of a dataset
 )
 
 // Fleet is where work runs: the nodes of one pool, or a network of centers.
@@ -69,6 +90,17 @@ type Fleet struct {
 	Nodes   []Node
 	Centers []Center
 	Links   []place.Link // between centers
+	// Outages are known beforehand; those drawn from [Supply.MTBF] come on top.
+	Outages []Outage
+	// Unmet says which centers do not meet an expression of a recorded work, as
+	// [place.Snapshot] does.
+	Unmet map[string]map[string]string
+}
+
+// Outage is a time in which nothing runs at a node or center.
+type Outage struct {
+	Place    string
+	At, Long int64
 }
 
 // Supply says what running costs at a node or center.
@@ -88,6 +120,9 @@ type Supply struct {
 	// never written.
 	Speed          int64
 	Speeds, Spread map[string]int64
+	// MTBF is the mean time between failures, 0: it does not fail; MTTR is the
+	// mean time to repair. Both are drawn from exponential distributions.
+	MTBF, MTTR int64
 }
 
 // speed of a kind of work here, in thousandths; 0: it cannot run here.
@@ -126,6 +161,42 @@ type Center struct {
 	Network  place.Network
 	// Offers are specifications it sells, by ID, with their price.
 	Offers map[string]place.Offer
+	Data   place.Amounts // bytes held, by dataset
+	// Candidate is what a platform's scheduler saw of it, with nothing in use; see
+	// [RecordedCenter]. nil: what the other fields say.
+	Candidate *place.Candidate
+}
+
+// RecordedCenter is a center as a platform's scheduler sees it when nothing
+// runs there.
+func RecordedCenter(k place.Candidate) Center {
+	c := Center{ID: k.ID, Region: k.Region, CPU: k.Total[core.CPU], Memory: k.Total[core.Memory] >> 20, Grade: k.SecurityGrade, Position: k.Position, Network: k.Network,
+		Offers: k.Offers, Data: k.Data, Candidate: &k, Supply: Supply{PUE: k.PUE, Carbon: k.Carbon}}
+	for name, n := range k.Total {
+		if name != core.CPU && name != core.Memory && n > 0 {
+			if c.Resources == nil {
+				c.Resources = place.Amounts{}
+			}
+			c.Resources[name] = n
+		}
+	}
+	if p := k.Power[core.CPU]; p.Per > 0 {
+		c.CoreBusy = max(p.Busy-p.Static, 0) * 1000 / p.Per
+		c.Base = min(p.Static*(c.CPU/p.Per), maxPower*1000)
+	}
+	return c
+}
+
+// devices are accelerators that platforms count as resources.
+var devices = []string{"gpu", "npu", "mlu"}
+
+// cards of all kinds.
+func (c *Center) cards() int64 {
+	n := c.Cards
+	for _, d := range devices {
+		n += c.Resources[d]
+	}
+	return n
 }
 
 // Ask is what a replica takes.
@@ -151,7 +222,10 @@ type Job struct {
 	Expected int64
 	Priority int64
 	Replicas int // that start together
-	Ask      Ask
+	// Least, if above 0, makes it elastic: it starts with that many and grows to
+	// Replicas. Run is with all of them.
+	Least int
+	Ask   Ask
 	// Kind of work its speed depends on; empty: the general one.
 	Kind string
 	// Resources are asked for beside Ask, by every replica; only of centers.
@@ -165,10 +239,68 @@ type Job struct {
 	// Split allows that one replica's cards are on several nodes if no node has
 	// them all; it then runs at the speed stated for that.
 	Split bool
+	// Data is read by every replica, which needs it at its center.
+	Data []place.DataNeed
+	// NotBefore is when it may start at the earliest; 0: at once.
+	NotBefore int64
+	// User, Labels and Weights (of policies, its own) are what policies read of a
+	// job beside its work. Maps are shared and never written.
+	User    string
+	Labels  map[string]string
+	Weights map[string]int32
+	// Work is what a platform's scheduler was asked to place; see [Job.Recorded].
+	// nil: what the other fields say.
+	Work *place.Work
+}
+
+// Recorded makes j a job that is placed as w, all of it at once: its replicas,
+// what they ask for on average, rounded up, and its data are those of w.
+func (j *Job) Recorded(w place.Work) {
+	w.Gang = true
+	sum := place.Amounts{}
+	j.Work, j.Replicas, j.Data, j.Ask, j.Resources = &w, 0, nil, Ask{}, nil
+	for _, t := range w.Tasks {
+		j.Replicas += t.Replicas
+		j.Data = append(j.Data, t.Data...)
+		for name, n := range t.Request {
+			sum[name] += n * int64(t.Replicas)
+		}
+	}
+	for name, n := range sum {
+		n = (n + int64(j.Replicas) - 1) / int64(max(j.Replicas, 1))
+		switch {
+		case name == core.CPU:
+			j.Ask.CPU = n
+		case name == core.Memory:
+			j.Ask.Memory = (n + 1<<20 - 1) >> 20
+		case n > 0:
+			if j.Resources == nil {
+				j.Resources = place.Amounts{}
+			}
+			j.Resources[name] = n
+		}
+	}
+}
+
+// each is what a replica asks of cards, in thousandths of one.
+func (j *Job) each() int64 {
+	n := j.Ask.Demand()
+	for _, d := range devices {
+		n += pack.Whole * j.Resources[d]
+	}
+	return n
 }
 
 // Demand is what all replicas ask of cards, in thousandths of one.
-func (j *Job) Demand() int64 { return int64(j.Replicas) * j.Ask.Demand() }
+func (j *Job) Demand() int64 { return int64(j.Replicas) * j.each() }
+
+// least is how many replicas it starts with.
+func (j *Job) least() int {
+	if j.Least > 0 {
+		return j.Least
+	}
+	return j.Replicas
+}
 
 // Tenant shares the fleet with others.
 type Tenant struct {
@@ -228,6 +360,15 @@ func (f *Fleet) Check() error {
 		}
 		n.check(&c, at)
 	}
+	c.Range("outages", int64(len(f.Outages)), 0, maxOutages)
+	for i, o := range f.Outages[:min(len(f.Outages), maxOutages)] {
+		at := fmt.Sprintf("outages[%d]", i)
+		if _, ok := seen[o.Place]; !ok {
+			c.Add(at+".place", "must be a node or center, got %q", o.Place)
+		}
+		c.Range(at+".at", o.At, 0, MaxTime)
+		c.Range(at+".duration", o.Long, 1, MaxTime)
+	}
 	return c.Err()
 }
 
@@ -249,6 +390,11 @@ func (s *Supply) check(c *core.Check, at string) {
 		c.Range(at+".carbon", s.Carbon.Value, 0, 10_000)
 	}
 	c.Range(at+".speed", s.Speed, 0, 1_000_000)
+	c.Range(at+".mtbf", s.MTBF, 0, MaxTime)
+	c.Range(at+".mttr", s.MTTR, 0, MaxTime)
+	if (s.MTBF > 0) != (s.MTTR > 0) {
+		c.Add(at+".mttr", "must be given with mtbf, both above 0, got %d and %d us", s.MTTR, s.MTBF)
+	}
 }
 
 // Check refuses work that cannot be simulated, naming each violation.
@@ -280,7 +426,8 @@ func (j *Job) sound() bool {
 	cards := t.Cards == 0 && t.Share == 0 || t.Cards == 1 && t.Share >= 1 && t.Share <= pack.Whole || t.Cards > 1 && t.Cards <= pack.MaxCards && t.Share == pack.Whole
 	return j.ID != "" && len(j.ID) <= 128 && j.Arrival >= 0 && j.Arrival <= MaxTime && j.Run >= 1 && (j.Run <= MaxTime || j.Run == Forever) &&
 		j.Expected >= 0 && j.Priority >= -1000 && j.Priority <= 1000 && j.Replicas >= 1 && j.Replicas <= MaxReplicas && j.Deadline >= 0 && j.Checkpoint >= 0 &&
-		t.CPU >= 0 && t.CPU <= math.MaxInt32 && t.Memory >= 0 && t.Memory <= math.MaxInt32 && cards && j.asks() && len(j.Resources) == 0
+		t.CPU >= 0 && t.CPU <= math.MaxInt32 && t.Memory >= 0 && t.Memory <= math.MaxInt32 && cards && j.asks() && len(j.Resources) == 0 &&
+		j.Least == 0 && j.NotBefore == 0 && len(j.Data) == 0 && j.Work == nil
 }
 
 // asks reports whether it asks for anything that can be counted.
@@ -297,8 +444,20 @@ func (j *Job) check(c *core.Check, at string) {
 	c.Range(at+".expected", j.Expected, 0, Forever)
 	c.Range(at+".priority", j.Priority, -1000, 1000)
 	c.Range(at+".replicas", int64(j.Replicas), 1, MaxReplicas)
+	c.Range(at+".min_replicas", int64(j.Least), 0, int64(max(j.Replicas, 0)))
+	if j.Least > 0 && (j.Split || j.Work != nil && len(j.Work.Tasks) > 1) {
+		c.Add(at+".min_replicas", "does not go with split, nor with several tasks")
+	}
 	c.Range(at+".deadline", j.Deadline, 0, MaxTime)
+	c.Range(at+".not_before", j.NotBefore, 0, MaxTime)
+	c.Range(at+".data", int64(len(j.Data)), 0, maxData)
+	for _, d := range j.Data {
+		c.Range(at+".data."+d.Dataset, d.Bytes, 0, maxBytes)
+	}
 	c.Range(at+".checkpoint", j.Checkpoint, 0, MaxTime)
+	if j.Work != nil && len(j.Work.Tasks) == 0 {
+		c.Add(at+".work.tasks", "must not be empty")
+	}
 	c.Range(at+".cpu", j.Ask.CPU, 0, math.MaxInt32)
 	c.Range(at+".memory", j.Ask.Memory, 0, math.MaxInt32)
 	switch t := &j.Ask; {
