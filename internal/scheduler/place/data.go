@@ -75,6 +75,23 @@ var lowestTransferCost = Policy{
 	}},
 }
 
+// Lowest total cost: the price of the run and what it costs to bring the data,
+// so that a cheap hour does not win by a long run or far data.
+var lowestTotalCost = Policy{
+	ID: "lowest-total-cost", Title: "Lowest total cost first", TitleZH: "最低总费用优先",
+	Doc: "prefers the lower price of the whole run and of bringing its data",
+	Factors: []Factor{{
+		ID: "total_cost", Unit: "fen", Better: Lower, Reads: ReadsSpec | ReadsKind | ReadsRun | ReadsData,
+		Measure: func(a *Ask, s *Site) Fact {
+			o, carriage := a.Offer(s), lowestTransferCost.Factors[0].Measure(a, s)
+			if o == nil || !o.PriceFenPerHour.Known || !carriage.Known {
+				return Fact{}
+			}
+			return Known(addSat(mulDiv(o.PriceFenPerHour.Value, s.runTime(a), 3_600_000), carriage.Value))
+		},
+	}},
+}
+
 // AssumedBandwidthKbps is the bandwidth of a path nobody measured, unless
 // [Options] names another: 1 Gbit/s.
 const AssumedBandwidthKbps = 1_000_000
@@ -97,6 +114,7 @@ func (a *Ask) prepare(p *planner) {
 	a.speeds = p.speedsOf(a.Task.Kind, a.Task.Precision)
 	a.whole = p.wholeOf(a)
 	a.unmet = p.unmetOf(a.Task.Expression)
+	a.from = p.endOf(a.Origin.Name, a.Origin.Region)
 	if len(a.Task.Data) == 0 {
 		return
 	}
@@ -144,6 +162,7 @@ type copies struct {
 type dataKey struct {
 	dataset string
 	bytes   int64
+	at      string
 }
 
 // maxCopies bounds sites × datasets remembered: 18 MB.
@@ -151,7 +170,7 @@ const maxCopies = 1 << 20
 
 // copiesOf returns the copies of a dataset as seen from every site.
 func (p *planner) copiesOf(need *DataNeed) *copies {
-	key := dataKey{need.Dataset, need.Bytes}
+	key := dataKey{need.Dataset, need.Bytes, string(appendStrings(nil, need.At))}
 	if d, ok := p.copies[key]; ok {
 		return d
 	}
@@ -161,7 +180,7 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 	n := len(p.sites)
 	var holders []int32
 	for i := range p.sites {
-		if have, ok := p.sites[i].Data[need.Dataset]; ok && have >= need.Bytes {
+		if have, ok := need.held(&p.sites[i]); ok && have >= need.Bytes {
 			holders = append(holders, int32(i))
 		}
 	}
@@ -169,7 +188,8 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 	from := p.sources(holders)
 	for i := range p.sites {
 		s := &p.sites[i]
-		missing := need.Bytes - max(s.Data[need.Dataset], 0)
+		have, _ := need.held(s)
+		missing := need.Bytes - have
 		if missing <= 0 {
 			continue
 		}
@@ -243,7 +263,7 @@ func (o *sources) fee(s *Site) Fact {
 	best = Fact{}
 	for _, i := range o.sites {
 		from := &o.p.sites[i]
-		if l, ok := o.p.link(from.ID, s.ID); ok && l.FeeFenPerGiB.Known {
+		if l := between(o.p.siteEnd(i), o.p.siteEnd(s.index)); l.FeeFenPerGiB.Known {
 			best = cheaper(best, l.FeeFenPerGiB)
 		} else if f := from.Network.FeeFenPerGiB; f.Known && own.Known {
 			best = cheaper(best, Known(f.Value+own.Value))
@@ -271,7 +291,7 @@ func (p *planner) bandwidth(holders []int32, s *Site) int64 {
 	var best int64
 	for _, h := range holders {
 		from := &p.sites[h]
-		if l, ok := p.link(from.ID, s.ID); ok && l.BandwidthKbps.Known {
+		if l := between(p.siteEnd(h), p.siteEnd(s.index)); l.BandwidthKbps.Known {
 			best = max(best, l.BandwidthKbps.Value)
 		} else if from.Network.BandwidthKbps.Known && s.Network.BandwidthKbps.Known {
 			best = max(best, min(from.Network.BandwidthKbps.Value, s.Network.BandwidthKbps.Value))
@@ -285,7 +305,7 @@ func (p *planner) bandwidth(holders []int32, s *Site) int64 {
 func (p *planner) nearestTrip(from []int32, s *Site) int64 {
 	best, square := int64(-1), math.Inf(1)
 	for _, i := range from {
-		if l, ok := p.link(p.sites[i].ID, s.ID); ok && l.LatencyMicros.Known {
+		if l := between(p.siteEnd(i), p.siteEnd(s.index)); l.LatencyMicros.Known {
 			if best < 0 || l.LatencyMicros.Value < best {
 				best = l.LatencyMicros.Value
 			}

@@ -64,6 +64,8 @@ type Row struct {
 	Values    [][]Fact `json:"values,omitempty"`   // by policy and factor: what was measured
 	Exact     *Exact   `json:"exact,omitempty"`    // Σ weighted over Σ weights
 	Final     int      `json:"final"`              // Exact rounded half away from zero
+	// Network says where what is known of the path to it is from; "": nobody says.
+	Network string `json:"network,omitempty"`
 }
 
 // Reason is why one filter keeps a candidate out.
@@ -290,7 +292,7 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 		e.fresh[i] = true
 		r := &rows[0]
 		rows = rows[1:]
-		r.Candidate, r.Name = p.sites[i].ID, p.sites[i].Name
+		r.Candidate, r.Name, r.Network = p.sites[i].ID, p.sites[i].Name, p.sites[i].sources(&h.ask)
 		e.rows[i] = r
 		if !t.fits[i] {
 			r.Filtered = t.reasonsAt(h.filters, i)

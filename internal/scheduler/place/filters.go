@@ -36,6 +36,7 @@ var filters = []Filter{
 	{"image", "the image can start there", checkImage, ReadsImage},
 	{"price", "the price is within the owner's limit", checkPrice, ReadsSpec | ReadsPrice},
 	{"data", "data that must not move is there", checkData, ReadsData},
+	{"qos", "targets of quality that the task requires are met", checkQoS, ReadsQoS | ReadsOrigin | ReadsRun | ReadsData | ReadsKind},
 }
 
 // capacityFilter is the ID under which missing capacity is reported.
@@ -156,9 +157,30 @@ func checkPrice(a *Ask, s *Site) string {
 func checkData(a *Ask, s *Site) string {
 	var bad []string
 	for _, n := range a.Task.Data {
-		if have := s.Data[n.Dataset]; n.Stay && have < n.Bytes {
+		if have, _ := n.held(s); n.Stay && have < n.Bytes {
 			bad = append(bad, "holds "+Text("B", Known(have))+" of dataset "+n.Dataset+
 				", which must not move ("+Text("B", Known(n.Bytes))+")")
+		}
+	}
+	return strings.Join(bad, "; ")
+}
+
+func checkQoS(a *Ask, s *Site) string {
+	if !a.Task.QoS.Required {
+		return ""
+	}
+	var bad []string
+	for _, t := range s.targets(a) {
+		word, missed := "at most", t.actual.Value > t.limit.Value
+		if t.better == Higher {
+			word, missed = "at least", t.actual.Value < t.limit.Value
+		}
+		switch {
+		case !t.limit.Known:
+		case !t.actual.Known:
+			bad = append(bad, "its "+t.name+" is not known, "+word+" "+Text(t.unit, t.limit)+" required")
+		case missed:
+			bad = append(bad, "has "+t.name+" "+Text(t.unit, t.actual)+", "+word+" "+Text(t.unit, t.limit)+" required")
 		}
 	}
 	return strings.Join(bad, "; ")

@@ -60,6 +60,35 @@ var qos = Policy{
 	}},
 }
 
+// target is one of the work's and what there is of it at a site.
+type target struct {
+	name, unit    string
+	limit, actual Fact
+	better        Direction
+}
+
+// targets returns the six of an ask, those that are not set with an unknown
+// limit.
+func (s *Site) targets(a *Ask) [6]target {
+	q, n := &a.Task.QoS, s.path(a)
+	out := [6]target{
+		{"latency", "us", q.MaxLatencyMicros, n.LatencyMicros, Lower},
+		{"jitter", "us", q.MaxJitterMicros, n.JitterMicros, Lower},
+		{"loss", "ppm", q.MaxLossPPM, n.LossPPM, Lower},
+		{"bandwidth", "kbit/s", q.MinBandwidthKbps, n.BandwidthKbps, Higher},
+		{"availability", "ppm", q.MinAvailabilityPPM, s.Availability, Higher},
+		{"time to finish", "ms", Fact{}, Fact{}, Lower},
+	}
+	if q.FinishSeconds.Known {
+		out[5].limit = Known(mulDiv(q.FinishSeconds.Value, 1000, 1))
+		if a.Task.RunSeconds.Known {
+			copyTime, _ := a.Transfer(s)
+			out[5].actual = Known(addSat(copyTime, s.runTime(a)))
+		}
+	}
+	return out
+}
+
 func targetsMet(a *Ask, s *Site) Fact {
 	var sum, set, judged int64
 	add := func(limit, actual Fact, better Direction) {
@@ -82,18 +111,8 @@ func targetsMet(a *Ask, s *Site) Fact {
 			sum += mulDiv(1000, max(l, 0), v)
 		}
 	}
-	q, n := &a.Task.QoS, s.path(a)
-	add(q.MaxLatencyMicros, n.LatencyMicros, Lower)
-	add(q.MaxJitterMicros, n.JitterMicros, Lower)
-	add(q.MaxLossPPM, n.LossPPM, Lower)
-	add(q.MinBandwidthKbps, n.BandwidthKbps, Higher)
-	if q.FinishSeconds.Known {
-		var finish Fact
-		if a.Task.RunSeconds.Known {
-			copyTime, _ := a.Transfer(s)
-			finish = Known(addSat(copyTime, s.runTime(a)))
-		}
-		add(Known(mulDiv(q.FinishSeconds.Value, 1000, 1)), finish, Lower)
+	for _, t := range s.targets(a) {
+		add(t.limit, t.actual, t.better)
 	}
 	switch {
 	case set == 0:
@@ -102,32 +121,6 @@ func targetsMet(a *Ask, s *Site) Fact {
 		return Fact{}
 	}
 	return Known(sum / set)
-}
-
-// path returns the network from the ask's origin to s, fact by fact the
-// platform's own measurement where the origin's is unknown.
-func (s *Site) path(a *Ask) Network {
-	n := s.Network
-	if a.Origin.Name == "" {
-		return n
-	}
-	l, ok := a.p.link(a.Origin.Name, s.ID)
-	if !ok {
-		return n
-	}
-	if l.LatencyMicros.Known {
-		n.LatencyMicros = l.LatencyMicros
-	}
-	if l.JitterMicros.Known {
-		n.JitterMicros = l.JitterMicros
-	}
-	if l.LossPPM.Known {
-		n.LossPPM = l.LossPPM
-	}
-	if l.BandwidthKbps.Known {
-		n.BandwidthKbps = l.BandwidthKbps
-	}
-	return n
 }
 
 // Distance returns the great-circle distance of a and b in meters, on a sphere

@@ -22,21 +22,6 @@ func ByPriority(queue []*Work) Turn {
 	}
 }
 
-// FirstCome places works in order of arrival, whatever their priority: the
-// FCFS policy.
-func FirstCome(queue []*Work) Turn {
-	order := sortedIndex(len(queue), func(a, b int) int {
-		return cmp.Or(cmp.Compare(queue[a].Arrival, queue[b].Arrival), cmp.Compare(queue[a].ID, queue[b].ID))
-	})
-	next := -1
-	return func(Amounts) (int, bool) {
-		if next++; next >= len(order) {
-			return 0, false
-		}
-		return order[next], true
-	}
-}
-
 // byPriority is the canonical order of a queue.
 func byPriority(a, b *Work) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))

@@ -154,6 +154,9 @@ type Candidate struct {
 	// "" is all that are not named.
 	Business map[string]int64 `json:"business,omitempty"`
 
+	// Availability is the share of past time it was available in, in millionths.
+	Availability Fact `json:"availability_ppm"`
+
 	// Network is what the platform measures to the candidate. A Link from the
 	// work's origin comes first where there is one.
 	Network Network `json:"network"`
@@ -199,11 +202,15 @@ type Network struct {
 	// own path it is its part: two candidates with no link between them charge
 	// both.
 	FeeFenPerGiB Fact `json:"fee_fen_per_gib"`
+	// Source says for people where the facts are from; explanations show it.
+	Source string `json:"source,omitempty"`
 }
 
-// Link is a measured path between two candidates, or between an origin (by
-// name) and a candidate. It counts in both directions unless the other
-// direction is given too.
+// Link is a measured path between two candidates, or between an origin and a
+// candidate. An end is a candidate's ID, an origin's name or a [RegionEnd],
+// which stands for all in the region. It counts in both directions unless the
+// other direction is given too. Of several that fit two places, each fact is
+// taken from the most exact that states it.
 type Link struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -305,7 +312,7 @@ func (c *Candidate) check() error {
 	for _, f := range []struct {
 		name string
 		fact Fact
-	}{{"pue", c.PUE}, {"carbon", c.Carbon}} {
+	}{{"pue", c.PUE}, {"carbon", c.Carbon}, {"availability_ppm", c.Availability}} {
 		if f.fact.Known && f.fact.Value < 0 {
 			return bad("%s must be at least 0, got %d", f.name, f.fact.Value)
 		}

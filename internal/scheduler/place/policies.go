@@ -71,7 +71,7 @@ func PolicyByID(id string) (Policy, bool) {
 // policies lists every built-in policy: a) to h) of clause 6.6.2 of T/AI 123.6
 // first, then those of its clause 5 f) that are not among them, then ours.
 // Manual choice (5 f 1) is the "pinned" filter; first come, first served
-// (5 f 2) is the order [FirstCome].
+// (5 f 2) is an order of the queue, not of candidates.
 var policies = []Policy{
 	leastLoad,
 	idleSpec,
@@ -90,6 +90,7 @@ var policies = []Policy{
 	computeType,
 	lowestLatency,
 	lowestTransferCost,
+	lowestTotalCost,
 	businessFit,
 }
 

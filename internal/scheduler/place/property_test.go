@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -29,7 +30,25 @@ func drawOptions(t *rapid.T) place.Options {
 	return o
 }
 
-func orders() []place.Order { return []place.Order{nil, place.FirstCome} }
+func orders() []place.Order { return []place.Order{nil, firstCome} }
+
+// firstCome places works in order of arrival, whatever their priority.
+func firstCome(queue []*place.Work) place.Turn {
+	order := make([]int, len(queue))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(queue[a].Arrival, queue[b].Arrival), cmp.Compare(queue[a].ID, queue[b].ID))
+	})
+	next := -1
+	return func(place.Amounts) (int, bool) {
+		if next++; next >= len(order) {
+			return 0, false
+		}
+		return order[next], true
+	}
+}
 
 // TestPlanKeepsCapacity adds up what was placed, independently of the engine.
 func TestPlanKeepsCapacity(t *testing.T) {

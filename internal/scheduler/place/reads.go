@@ -82,16 +82,17 @@ func appendReads(b []byte, r Reads, t *Task, o *Origin) []byte {
 		b = binary.AppendUvarint(b, uint64(len(t.Data)))
 		for _, n := range t.Data {
 			b = binary.AppendVarint(appendString(b, n.Dataset), n.Bytes)
-			b = appendBool(b, n.Stay)
+			b = appendStrings(appendBool(b, n.Stay), n.At)
 		}
 	}
 	if r&ReadsQoS != 0 {
 		for _, f := range t.QoS.targets() {
 			b = appendFact(b, f)
 		}
+		b = appendBool(b, t.QoS.Required)
 	}
 	if r&ReadsOrigin != 0 {
-		b = appendString(b, o.Name)
+		b = appendString(appendString(b, o.Name), o.Region)
 		b = appendBool(b, o.Position != nil)
 		if o.Position != nil {
 			b = binary.AppendVarint(binary.AppendVarint(b, o.Position.Longitude), o.Position.Latitude)

@@ -92,8 +92,6 @@ func parse(t *testing.T, input string) *script {
 			evaluator = place.Lexicographic
 		case "pareto":
 			evaluator = place.Pareto
-		case "first-come":
-			sc.options.Order = place.FirstCome
 		case "compact-devices":
 			sc.options.Devices = place.CompactDevices
 		case "no-tables":
@@ -214,6 +212,8 @@ func (sc *script) center(args []string) {
 				c.Business = map[string]int64{}
 			}
 			c.Business[name] = sc.number(v)
+		case "available":
+			c.Availability = place.Known(sc.unit(v, "%", 10000))
 		case "pue":
 			c.PUE = place.Known(sc.decimal(v, 1000))
 		case "carbon":
@@ -246,6 +246,8 @@ func (sc *script) job(args []string) {
 			w.Groups = strings.Split(v, ",")
 		case "from":
 			w.Origin.Name = v
+		case "from-region":
+			w.Origin.Region = v
 		case "from-at":
 			w.Origin.Position = sc.position(v)
 		case "set":
@@ -305,13 +307,24 @@ func (sc *script) task(args []string) {
 		case "run":
 			k.RunSeconds = place.Known(sc.unit(v, "s", 1))
 		case "reads", "reads-in-place":
-			k.Data = append(k.Data, place.DataNeed{Dataset: name, Bytes: sc.amount("memory", v), Stay: kind == "reads-in-place"})
+			v, at, _ := strings.Cut(v, "@") // who holds it besides those that say so
+			n := place.DataNeed{Dataset: name, Bytes: sc.amount("memory", v), Stay: kind == "reads-in-place"}
+			if at != "" {
+				n.At = strings.Split(at, ",")
+			}
+			k.Data = append(k.Data, n)
+		case "required":
+			k.QoS.Required = true
 		case "slice":
 			count, share, _ := strings.Cut(v, "x")
 			k.Devices = &place.DeviceRequest{Count: int(sc.number(count)), Each: place.Amounts{"share": sc.number(share)}, Model: name}
 		case "within":
-			if name == "finish" {
+			switch name {
+			case "finish":
 				k.QoS.FinishSeconds = place.Known(sc.unit(v, "s", 1))
+				continue
+			case "availability":
+				k.QoS.MinAvailabilityPPM = place.Known(sc.unit(v, "%", 10000))
 				continue
 			}
 			var n place.Network

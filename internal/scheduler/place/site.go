@@ -144,8 +144,9 @@ type planner struct {
 	filters     []Filter
 	sites       []Site // ascending by ID
 	siteIndex   map[string]int32
-	links       map[linkKey]*Network
-	points      []point // of sites with a position; made when first needed
+	links       map[string]map[string]*Network // by both ends; nil: there are none
+	ends        []*end                         // of sites; nil: not looked up yet
+	points      []point                        // of sites with a position; made when first needed
 	assumedKbps int64
 	load        Load
 
@@ -199,15 +200,13 @@ type taken struct {
 	groups  []*group // that count it
 }
 
-type linkKey struct{ from, to string }
-
 // newPlanner copies what a plan changes of s and indexes the rest.
 func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 	p := &planner{
 		opts: opts, filters: append(Filters(), opts.Filters...),
 		assumedKbps: opts.AssumedBandwidthKbps, maxCells: maxCells,
 		siteIndex: make(map[string]int32, len(s.Candidates)),
-		links:     make(map[linkKey]*Network, len(s.Links)),
+		links:     linksByEnd(s.Links),
 		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string][]whole{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{}, domains: map[string]*domains{},
@@ -228,10 +227,6 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		jobs := t.RunningTasks + t.WaitingTasks
 		p.load.Jobs += jobs
 		p.load.JobSquares += jobs * jobs
-	}
-	for i := range s.Links {
-		l := &s.Links[i]
-		p.links[linkKey{l.From, l.To}] = &l.Network
 	}
 	p.layOut(queue)
 	p.setGroups(s, queue)
@@ -375,18 +370,6 @@ func (p *planner) unmetOf(expression string) []string {
 	}
 	p.unmet[expression] = list
 	return list
-}
-
-// link returns the measured path between two names, in either direction.
-func (p *planner) link(from, to string) (*Network, bool) {
-	if len(p.links) == 0 {
-		return nil, false
-	}
-	if n, ok := p.links[linkKey{from, to}]; ok {
-		return n, true
-	}
-	n, ok := p.links[linkKey{to, from}]
-	return n, ok
 }
 
 func (p *planner) point(i int32) point {

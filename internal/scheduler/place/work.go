@@ -36,7 +36,8 @@ type Work struct {
 
 // Origin is where work comes from and is used.
 type Origin struct {
-	Name     string    `json:"name,omitempty"`     // the From of links measured there
+	Name     string    `json:"name,omitempty"`     // an end of links
+	Region   string    `json:"region,omitempty"`   // whose links count where it has none of its own
 	Position *Position `json:"position,omitempty"` // nil: unknown
 }
 
@@ -90,6 +91,9 @@ type DeviceRequest struct {
 type DataNeed struct {
 	Dataset string `json:"dataset"`
 	Bytes   int64  `json:"bytes"`
+	// At names candidates that hold it whole, beside those that say so
+	// themselves ([Candidate.Data]).
+	At []string `json:"at,omitempty"`
 	// Stay says that the data is too large or too private to move: the replica
 	// must go to it.
 	Stay bool `json:"stay,omitempty"`
@@ -102,6 +106,11 @@ type QoS struct {
 	MaxLossPPM       Fact `json:"max_loss_ppm"`
 	MinBandwidthKbps Fact `json:"min_bandwidth_kbps"`
 	FinishSeconds    Fact `json:"finish_seconds"` // data copied and run ended within
+	// MinAvailabilityPPM is of the candidate itself.
+	MinAvailabilityPPM Fact `json:"min_availability_ppm"`
+	// Required keeps candidates out that miss a target, or of which it is not
+	// known.
+	Required bool `json:"required,omitempty"`
 }
 
 // Ask is what one replica asks for. Filters and factors read nothing else of
@@ -114,6 +123,7 @@ type Ask struct {
 	p        *planner
 	need     []need
 	devices  *deviceNeed
+	from     *end   // of the origin; nil: there are no links
 	peers    *peers // where the work's replicas are; nil unless it is distributed
 	offers   []*Offer
 	speeds   []Fact // by site
@@ -235,6 +245,16 @@ func (t *Task) check(work string) error {
 	return nil
 }
 
-func (q *QoS) targets() [5]Fact {
-	return [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds}
+func (q *QoS) targets() [6]Fact {
+	return [...]Fact{q.MaxLatencyMicros, q.MaxJitterMicros, q.MaxLossPPM, q.MinBandwidthKbps, q.FinishSeconds, q.MinAvailabilityPPM}
+}
+
+// held returns how many bytes of the data s holds; ok is false if it says
+// nothing of it.
+func (n *DataNeed) held(s *Site) (bytes int64, ok bool) {
+	if slices.Contains(n.At, s.ID) {
+		return n.Bytes, true
+	}
+	have, ok := s.Data[n.Dataset]
+	return max(have, 0), ok
 }
