@@ -36,12 +36,36 @@ type link struct {
 	flat        map[*tree][]*compiled // of each that may decide: those whose rules count
 }
 
+// around is what a choice rests on beside the policies and the queue.
+type around struct {
+	now time.Time
+	// centers are the facts of centers by ID, as far as the platform has them, with
+	// their version.
+	centers func(ctx context.Context) (ids []string, facts []expr.Facts, version int64, err error)
+	// module runs a function of a module for n centers.
+	module func(ctx context.Context, m *module, function string, n int, facts func(i int) expr.Facts, took func(i int, result uint64)) error
+}
+
+// around is what the platform has now.
+func (s *Service) around() *around { return &around{s.db.Now(), s.tags.PlacementFacts, s.evaluate} }
+
+// evaluate runs a module and keeps account of its faults.
+func (s *Service) evaluate(ctx context.Context, m *module, function string, n int, facts func(i int) expr.Facts, took func(i int, result uint64)) error {
+	isolate, err := m.evaluate(ctx, function, n, facts, took)
+	if err == nil {
+		return nil
+	}
+	if was, _ := m.state(); !was || isolate {
+		s.faulted(ctx, m, isolate, line(err))
+	}
+	return err
+}
+
 // cycle is the work of one Choose.
 type cycle struct {
-	s        *Service
+	*around
 	b        *book
 	ctx      context.Context // of the call that the cycle is
-	now      time.Time
 	snap     *place.Snapshot
 	platform *place.Set
 	prefix   string // of the keys of classes: which policies are effective
@@ -79,7 +103,7 @@ func (s *Service) Choose(ctx context.Context, snap *place.Snapshot, items []*sch
 	if err != nil {
 		return nil, err
 	}
-	return s.choose(ctx, b, snap, items, works, platform)
+	return s.around().choose(ctx, b, snap, items, works, platform)
 }
 
 // Generation implements [scheduler.Policies].
@@ -140,12 +164,12 @@ type setKey struct {
 	own   *place.Set
 }
 
-func (s *Service) choose(ctx context.Context, b *book, snap *place.Snapshot, items []*scheduler.Item, works []place.Work, platform *place.Set) (*verdict, error) {
+func (a *around) choose(ctx context.Context, b *book, snap *place.Snapshot, items []*scheduler.Item, works []place.Work, platform *place.Set) (*verdict, error) {
 	v := &verdict{generation: b.generation, arms: map[string][][2]string{}}
 	if len(b.entries) == 0 {
 		return v, nil
 	}
-	c := &cycle{s: s, b: b, ctx: ctx, now: s.db.Now(), snap: snap, platform: platform, judged: map[judgeKey]*judged{}}
+	c := &cycle{around: a, b: b, ctx: ctx, snap: snap, platform: platform, judged: map[judgeKey]*judged{}}
 	c.effective()
 	sets := map[setKey]*place.Set{}
 	var key []byte
@@ -444,7 +468,7 @@ func (c *cycle) load() error {
 	if c.known != nil {
 		return nil
 	}
-	ids, facts, version, err := c.s.tags.PlacementFacts(c.ctx)
+	ids, facts, version, err := c.centers(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -518,7 +542,7 @@ func (c *cycle) byModule(r *rule, k *class, filter bool, j *judged) {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(c.snap.Candidates[a].ID, c.snap.Candidates[b].ID) })
-	isolate, err := r.module.evaluate(c.ctx, function, len(order), func(i int) expr.Facts { return c.of(order[i], k) }, func(i int, result uint64) {
+	err := c.module(c.ctx, r.module, function, len(order), func(i int) expr.Facts { return c.of(order[i], k) }, func(i int, result uint64) {
 		id := c.snap.Candidates[order[i]].ID
 		if !filter {
 			if n := math.Float64frombits(result); !math.IsNaN(n) {
@@ -528,12 +552,8 @@ func (c *cycle) byModule(r *rule, k *class, filter bool, j *judged) {
 			j.out[id] = r.said("module " + r.use.ID + " keeps it out")
 		}
 	})
-	if err == nil {
-		return
-	}
-	j.failed = line(err)
-	if was, _ := r.module.state(); !was || isolate {
-		c.s.faulted(c.ctx, r.module, isolate, j.failed)
+	if err != nil {
+		j.failed = line(err)
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *candidate) Choose(ctx context.Context, snap *place.Snapshot, items []*s
 	for i, w := range works {
 		c.seen[items[i].Work.ID] = w
 	}
-	return c.s.choose(ctx, c.book, snap, items, works, platform)
+	return c.s.around().choose(ctx, c.book, snap, items, works, platform)
 }
 
 // candidate returns what would be in force if x were issued to its own scope.
@@ -127,7 +127,7 @@ func (c *candidate) matches(ctx context.Context, it *scheduler.Item, s *Service)
 			return false, fmt.Sprintf("match_rules[%d] %s", i, m.Why(f))
 		}
 	}
-	cy := &cycle{s: s, b: c.book, ctx: ctx, now: now}
+	cy := &cycle{around: s.around(), b: c.book, ctx: ctx}
 	cy.effective()
 	k := cy.class(c.book.reads.appendClass([]byte(cy.prefix), it, &w, now), it, &w)
 	for _, l := range k.chain {
