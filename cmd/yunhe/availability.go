@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunhe.dev/yunhe/cmd/yunhe/internal/chart"
+	"yunhe.dev/yunhe/internal/chart"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	"yunhe.dev/yunhe/internal/availability"
 )

@@ -18,6 +18,7 @@ import (
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/sim"
+	"yunhe.dev/yunhe/internal/sim/report"
 )
 
 // asHTML is a form that only simulations have.
@@ -352,7 +353,7 @@ func (c *cli) play(ctx context.Context, f simFlags, in *sim.Input, g game, pace 
 		}
 		if time.Since(said) >= time.Second {
 			said = time.Now()
-			c.note("%s: %s simulated, %d events", g.name, length(float64(now-first)/float64(sim.Second)), r.Events)
+			c.note("%s: %s simulated, %d events", g.name, report.Length(float64(now-first)/float64(sim.Second)), r.Events)
 		}
 		return ctx.Err()
 	}
@@ -443,7 +444,7 @@ func (c *cli) showComparison(f simFlags, cmp *sim.Comparison) (err error) {
 		out, color = file, false
 	}
 	if c.flags.output == asHTML {
-		err = writeSimReport(out, cmp)
+		err = report.HTML(out, cmp)
 	} else {
 		shown := *c
 		shown.out = out
@@ -470,7 +471,7 @@ func (c *cli) simTable(w io.Writer, color bool, cmp *sim.Comparison) error {
 	}
 	t := text.NewTable(columns...)
 	for _, m := range sim.Measures() {
-		row := []any{m.Title + unit(m.Unit)}
+		row := []any{report.Title(m)}
 		any := false
 		for _, r := range cmp.Results {
 			v, ok := m.Of(r)
@@ -479,7 +480,7 @@ func (c *cli) simTable(w io.Writer, color bool, cmp *sim.Comparison) error {
 				continue
 			}
 			any = true
-			cell := text.Cell{Text: simNumber(m, v)}
+			cell := text.Cell{Text: report.Number(m, v)}
 			if cmp.IsBest(m, r) {
 				cell.Text, cell.Color = cell.Text+" *", text.Green
 			} else if len(cmp.Best[m.ID]) > 0 {
@@ -568,32 +569,4 @@ func (c *cli) againstBaseline(w io.Writer, color bool, cmp *sim.Comparison) erro
 	}
 	fmt.Fprintln(w)
 	return t.Write(w, color)
-}
-
-func unit(s string) string {
-	if s == "" {
-		return ""
-	}
-	return ", " + s
-}
-
-// simNumber writes a value with the digits that matter.
-func simNumber(m sim.Measure, v float64) string {
-	switch {
-	case m.ID == "jobs.done" || m.ID == "preemptions" || m.ID == "deadlines.missed":
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case m.ID == "fairness.jain":
-		return strconv.FormatFloat(v, 'f', 4, 64)
-	case m.Unit == "s":
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
-}
-
-// length is a time in seconds for people.
-func length(seconds float64) string {
-	if seconds >= 2*86400 {
-		return fmt.Sprintf("%.1f days", seconds/86400)
-	}
-	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

@@ -42,14 +42,18 @@ var ranks = map[string]int{
 	"internal/scheduler/bench": 3, // measures place, pack and queue; reads the clock
 
 	"internal/db": 3, "internal/objects": 3, "internal/samples": 3, // engines, each behind one package
-	"internal/seal":      3,
-	"internal/sim/train": 4, // plays sim over and over
-	"internal/sim":       3, // plays place, pack and queue on work of the past; reads what it is given
+	"internal/seal":       3,
+	"internal/sim/train":  4, // plays sim over and over
+	"internal/sim/report": 4, // writes what it came to for people
+	"internal/chart":      1, // draws
+	"internal/sim":        3, // plays place, pack and queue on work of the past; reads what it is given
 
 	"internal/execlink": 3, // what is said over a session, whatever carries it
 
-	"internal/run": 4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
+	"internal/backup": 4, // copies what the engines keep
+	"internal/run":    4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
 
+	"internal/planning": 5, // serves availability, and measures it of the platform itself
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,
 	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
 	"internal/access":    7,                                                 // judges and records what adapters reach

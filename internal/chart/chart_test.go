@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"yunhe.dev/yunhe/cmd/yunhe/internal/chart"
+	"yunhe.dev/yunhe/internal/chart"
 )
 
 func TestWrite(t *testing.T) {

@@ -1,17 +1,21 @@
-package main
+// Package report writes what simulations came to for people: as a page with
+// charts that needs nothing from outside.
+package report
 
 import (
 	"fmt"
 	"html"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 
-	"yunhe.dev/yunhe/cmd/yunhe/internal/chart"
+	"yunhe.dev/yunhe/internal/chart"
 	"yunhe.dev/yunhe/internal/sim"
 )
 
-// simStyle is all the report needs: it has no outside references.
-const simStyle = `body{font:15px/1.5 system-ui,sans-serif;color:#1b1f24;background:#f6f7f9;margin:0}
+// style is all the report needs: it has no outside references.
+const style = `body{font:15px/1.5 system-ui,sans-serif;color:#1b1f24;background:#f6f7f9;margin:0}
 main{max-width:1120px;margin:0 auto;padding:24px}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}
 p{margin:4px 0;color:#4b5563}
@@ -27,13 +31,13 @@ thead th{background:#f0f2f5}tr:last-child td{border-bottom:0}
 .warn{background:#fff4e5;border:1px solid #f0c48a;border-radius:8px;padding:8px 12px;color:#7a4b00}
 @media(max-width:560px){.charts{grid-template-columns:1fr}}`
 
-// writeSimReport writes a comparison as one HTML file.
-func writeSimReport(w io.Writer, c *sim.Comparison) error {
+// HTML writes a comparison as one file.
+func HTML(w io.Writer, c *sim.Comparison) error {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	esc := html.EscapeString
-	p(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>Simulation</title><style>%s</style></head><body><main>`, simStyle)
-	p(`<h1>Simulation</h1><p>%s</p>`, esc(simSummary(c.Input)))
+	p(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>Simulation</title><style>%s</style></head><body><main>`, style)
+	p(`<h1>Simulation</h1><p>%s</p>`, esc(summary(c.Input)))
 	if c.Input.Made != "" {
 		p(`<p>The input was made up: %s. Prices, power and speeds in it are assumptions.</p>`, esc(c.Input.Made))
 	}
@@ -54,14 +58,14 @@ func writeSimReport(w io.Writer, c *sim.Comparison) error {
 		}
 	}
 	for _, m := range sim.Measures() {
-		row, any := "", false
+		row, some := "", false
 		for _, r := range c.Results {
 			v, ok := m.Of(r)
 			if !ok {
 				row += "<td>–</td>"
 				continue
 			}
-			any = true
+			some = true
 			class, more := "", ""
 			if c.IsBest(m, r) {
 				class = ` class="best"`
@@ -71,10 +75,10 @@ func writeSimReport(w io.Writer, c *sim.Comparison) error {
 					more = fmt.Sprintf(" (%+.1f %%)", 100*(v-was)/was)
 				}
 			}
-			row += fmt.Sprintf("<td%s>%s</td>", class, esc(simNumber(m, v)+more))
+			row += fmt.Sprintf("<td%s>%s</td>", class, esc(Number(m, v)+more))
 		}
-		if any {
-			p(`<tr><td>%s</td>%s</tr>`, esc(m.Title+unit(m.Unit)), row)
+		if some {
+			p(`<tr><td>%s</td>%s</tr>`, esc(Title(m)), row)
 		}
 	}
 	p(`</tbody></table></div>`)
@@ -82,7 +86,7 @@ func writeSimReport(w io.Writer, c *sim.Comparison) error {
 		p(`<p>★ the best of the results%s.</p>`, map[bool]string{true: "; in brackets the change to " + esc(c.Baseline), false: ""}[base != nil])
 	}
 	p(`<h2>Charts</h2><div class="charts">`)
-	for _, x := range simCharts(c) {
+	for _, x := range charts(c) {
 		p(`<figure>`)
 		if err := x.Write(&b); err != nil {
 			return err
@@ -90,7 +94,7 @@ func writeSimReport(w io.Writer, c *sim.Comparison) error {
 		p(`</figure>`)
 	}
 	p(`</div>`)
-	simLeft(p, c)
+	left(p, c)
 	p(`<h2>What the measures mean</h2>
 <p>Allocated: how much of the cards was held, mean over the time until everything had come and nothing waited. Fragmented: cards that were free and of no use to work like that
 which came (Weng et al., ATC 2023). Waiting: from arrival to the first start. Completion: from arrival to the end. Slowdown: completion over run time, at least 10 s of which count.
@@ -100,7 +104,7 @@ Fairness: the index of Jain over the tenants' paces; a pace is run time over tim
 	return err
 }
 
-func simSummary(s sim.Summary) string {
+func summary(s sim.Summary) string {
 	where := fmt.Sprintf("%d nodes", s.Nodes)
 	if s.Centers > 0 {
 		where = fmt.Sprintf("%d centers", s.Centers)
@@ -109,11 +113,11 @@ func simSummary(s sim.Summary) string {
 	if s.Fill > 0 {
 		return text + fmt.Sprintf("; drawn at random until they had asked for %g times the cards", s.Fill)
 	}
-	return text + fmt.Sprintf("; %.0f card hours asked for, arriving within %s", s.CardSum, length(s.Arriving))
+	return text + fmt.Sprintf("; %.0f card hours asked for, arriving within %s", s.CardSum, Length(s.Arriving))
 }
 
-// simLeft lists what was not done.
-func simLeft(p func(string, ...any), c *sim.Comparison) {
+// left lists what was not done.
+func left(p func(string, ...any), c *sim.Comparison) {
 	for _, r := range c.Results {
 		if len(r.NotDone) == 0 && len(r.NeverFits) == 0 {
 			continue
@@ -133,7 +137,7 @@ func simLeft(p func(string, ...any), c *sim.Comparison) {
 // drawn is what can draw itself.
 type drawn interface{ Write(w io.Writer) error }
 
-func simCharts(c *sim.Comparison) []drawn {
+func charts(c *sim.Comparison) []drawn {
 	var out []drawn
 	load := &chart.Plot{Title: "Fragmentation by arrived load", X: "cards asked for, % of all", Y: "fragmented, % of all cards", FromZero: true}
 	filled := &chart.Plot{Title: "Allocation by arrived load", X: "cards asked for, % of all", Y: "allocated, % of all cards", FromZero: true}
@@ -173,14 +177,14 @@ func simCharts(c *sim.Comparison) []drawn {
 			out = append(out, x)
 		}
 	}
-	if bars := simTenants(c); bars != nil {
+	if bars := tenants(c); bars != nil {
 		out = append(out, bars)
 	}
 	return out
 }
 
-// simTenants compares the paces of tenants.
-func simTenants(c *sim.Comparison) *chart.Bars {
+// tenants compares the paces of tenants.
+func tenants(c *sim.Comparison) *chart.Bars {
 	const most = 20
 	b := &chart.Bars{Title: "Pace of tenants (1: nothing ever waited)", Y: "run time over time in the system"}
 	for _, r := range c.Results {
@@ -201,4 +205,33 @@ func simTenants(c *sim.Comparison) *chart.Bars {
 		b.Series = append(b.Series, s)
 	}
 	return b
+}
+
+// Title is a measure with its unit.
+func Title(m sim.Measure) string {
+	if m.Unit == "" {
+		return m.Title
+	}
+	return m.Title + ", " + m.Unit
+}
+
+// Number writes a value with the digits that matter.
+func Number(m sim.Measure, v float64) string {
+	switch {
+	case m.ID == "jobs.done" || m.ID == "preemptions" || m.ID == "deadlines.missed" || m.ID == "failures.interrupted":
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case m.ID == "fairness.jain":
+		return strconv.FormatFloat(v, 'f', 4, 64)
+	case m.Unit == "s":
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// Length is a time in seconds for people.
+func Length(seconds float64) string {
+	if seconds >= 2*86400 {
+		return fmt.Sprintf("%.1f days", seconds/86400)
+	}
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
