@@ -11,6 +11,19 @@ for tool in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/
 	(cd tools && go build -o ../.cache/tools/ "$tool")
 done
 (cd tools && go run ./protoexport ../.cache/proto)
-rm -rf gen/yunhe gen/openapi/yunhe web/src/gen
 web/node_modules/.bin/buf lint
-web/node_modules/.bin/buf generate
+# Beside, and then only what is new: whoever builds meanwhile finds every file.
+rm -rf .cache/gen
+web/node_modules/.bin/buf generate -o .cache/gen
+(cd .cache/gen && find . -type f) | while read -r file; do
+	if ! cmp -s ".cache/gen/$file" "$file"; then
+		mkdir -p "$(dirname "$file")"
+		cp ".cache/gen/$file" "$file.new"
+		mv "$file.new" "$file"
+	fi
+done
+find gen/yunhe gen/openapi/yunhe web/src/gen -type f | while read -r file; do
+	[ -e ".cache/gen/$file" ] || rm "$file"
+done
+find gen/yunhe gen/openapi/yunhe web/src/gen -type d -empty -delete
+rm -rf .cache/gen
