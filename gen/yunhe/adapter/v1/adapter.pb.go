@@ -96,6 +96,8 @@ const (
 	Feature_FEATURE_UNSPECIFIED Feature = 0
 	Feature_FEATURE_SUSPEND     Feature = 1
 	Feature_FEATURE_EXEC        Feature = 2
+	// Attempts may name the node they run on.
+	Feature_FEATURE_NODE Feature = 3
 )
 
 // Enum value maps for Feature.
@@ -104,11 +106,13 @@ var (
 		0: "FEATURE_UNSPECIFIED",
 		1: "FEATURE_SUSPEND",
 		2: "FEATURE_EXEC",
+		3: "FEATURE_NODE",
 	}
 	Feature_value = map[string]int32{
 		"FEATURE_UNSPECIFIED": 0,
 		"FEATURE_SUSPEND":     1,
 		"FEATURE_EXEC":        2,
+		"FEATURE_NODE":        3,
 	}
 )
 
@@ -1694,7 +1698,10 @@ type Attempt struct {
 	Volumes []*VolumeMount `protobuf:"bytes,19,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// The center's account it is booked on, as EnsureAccount has answered; empty:
 	// the center's default. An account that is not there has the attempt refused.
-	Account       string `protobuf:"bytes,20,opt,name=account,proto3" json:"account,omitempty"`
+	Account string `protobuf:"bytes,20,opt,name=account,proto3" json:"account,omitempty"`
+	// The node it runs on, as Watch names it, and no other; empty: any. One that is
+	// not there has the attempt refused. Offered with FEATURE_NODE.
+	Node          string `protobuf:"bytes,21,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1865,6 +1872,13 @@ func (x *Attempt) GetVolumes() []*VolumeMount {
 func (x *Attempt) GetAccount() string {
 	if x != nil {
 		return x.Account
+	}
+	return ""
+}
+
+func (x *Attempt) GetNode() string {
+	if x != nil {
+		return x.Node
 	}
 	return ""
 }
@@ -2169,9 +2183,13 @@ func (x *ApplyResponse) GetRefusals() []*Refusal {
 }
 
 type Refusal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AttemptId     string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AttemptId string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The center might take it at another time: it has no room, or a quota or
+	// limit is used up. Then the run is tried elsewhere, or later, and uses up no
+	// retry. Otherwise it has failed.
+	Later         bool `protobuf:"varint,3,opt,name=later,proto3" json:"later,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2218,6 +2236,13 @@ func (x *Refusal) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Refusal) GetLater() bool {
+	if x != nil {
+		return x.Later
+	}
+	return false
 }
 
 type RemoveRequest struct {
@@ -4496,7 +4521,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xcb\x06\n" +
+	"executable\"\xdf\x06\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -4519,7 +4544,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\tuser_name\x18\x11 \x01(\tR\buserName\x12#\n" +
 	"\rallocation_id\x18\x12 \x01(\tR\fallocationId\x127\n" +
 	"\avolumes\x18\x13 \x03(\v2\x1d.yunhe.adapter.v1.VolumeMountR\avolumes\x12\x18\n" +
-	"\aaccount\x18\x14 \x01(\tR\aaccount\x1a<\n" +
+	"\aaccount\x18\x14 \x01(\tR\aaccount\x12\x12\n" +
+	"\x04node\x18\x15 \x01(\tR\x04node\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
@@ -4551,11 +4577,12 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\fApplyRequest\x125\n" +
 	"\battempts\x18\x01 \x03(\v2\x19.yunhe.adapter.v1.AttemptR\battempts\"F\n" +
 	"\rApplyResponse\x125\n" +
-	"\brefusals\x18\x01 \x03(\v2\x19.yunhe.adapter.v1.RefusalR\brefusals\"@\n" +
+	"\brefusals\x18\x01 \x03(\v2\x19.yunhe.adapter.v1.RefusalR\brefusals\"V\n" +
 	"\aRefusal\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05later\x18\x03 \x01(\bR\x05later\";\n" +
 	"\rRemoveRequest\x12\x12\n" +
 	"\x04stop\x18\x01 \x03(\tR\x04stop\x12\x16\n" +
 	"\x06forget\x18\x02 \x03(\tR\x06forget\"\x10\n" +
@@ -4687,11 +4714,12 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*I\n" +
+	"\fPART_STORAGE\x10\x06*[\n" +
 	"\aFeature\x12\x17\n" +
 	"\x13FEATURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fFEATURE_SUSPEND\x10\x01\x12\x10\n" +
-	"\fFEATURE_EXEC\x10\x02*o\n" +
+	"\fFEATURE_EXEC\x10\x02\x12\x10\n" +
+	"\fFEATURE_NODE\x10\x03*o\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +

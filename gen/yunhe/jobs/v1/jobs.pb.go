@@ -352,7 +352,12 @@ type Constraints struct {
 	Expression string `protobuf:"bytes,5,opt,name=expression,proto3" json:"expression,omitempty"`
 	// Where replicas may go by where others are, at most 8. Rules choose among
 	// the centers that can run a replica; they do not change scores.
-	Rules         []*PlacementRule `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
+	Rules []*PlacementRule `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
+	// The node it runs on, by its name at the center, at most 253 bytes. It needs
+	// exactly one center, which lets jobs choose a node; the job is refused
+	// otherwise. Whether there is room on the node is the center's to see: until
+	// there is, the job waits there.
+	Node          string `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +432,13 @@ func (x *Constraints) GetRules() []*PlacementRule {
 		return x.Rules
 	}
 	return nil
+}
+
+func (x *Constraints) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // Places replicas by where others are. A rule that is not preferred keeps
@@ -884,7 +896,8 @@ type Task struct {
 	// are placed. At most 32; not in a circle. If one of them cannot come so far
 	// any more, the replicas of this task never run and count as stopped.
 	After []*Dependency `protobuf:"bytes,14,rep,name=after,proto3" json:"after,omitempty"`
-	// How few replicas ScaleJob may leave; 0 means 1.
+	// How few replicas ScaleJob, or an elastic gang that gives way, may leave; 0
+	// means 1. At most replica_number.
 	MinReplicas int32 `protobuf:"varint,15,opt,name=min_replicas,json=minReplicas,proto3" json:"min_replicas,omitempty"`
 	// How many replicas ScaleJob may make of it, at most 10000; 0: the task
 	// cannot be scaled.
@@ -1214,7 +1227,7 @@ type JobSpec struct {
 	FailurePolicy FailurePolicy `protobuf:"varint,6,opt,name=failure_policy,json=failurePolicy,proto3,enum=yunhe.jobs.v1.FailurePolicy" json:"failure_policy,omitempty"`
 	// How often a failed replica is run again, 0 to 100; 0 means never.
 	MaxRetries int32 `protobuf:"varint,7,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
-	// Place all replicas of all tasks at once or none.
+	// Place all replicas of all tasks at once or none. See elastic.
 	Gang bool `protobuf:"varint,8,opt,name=gang,proto3" json:"gang,omitempty"`
 	// Weights of the scheduling policies by policy ID, 0 to 1000 each; empty
 	// means the platform's policy set.
@@ -1252,7 +1265,19 @@ type JobSpec struct {
 	ReservationId string `protobuf:"bytes,19,opt,name=reservation_id,json=reservationId,proto3" json:"reservation_id,omitempty"`
 	// Where its users are: an origin of the network service. Empty: that of the
 	// user or the tenant, if there is one.
-	OriginId      string `protobuf:"bytes,30,opt,name=origin_id,json=originId,proto3" json:"origin_id,omitempty"`
+	OriginId string `protobuf:"bytes,30,opt,name=origin_id,json=originId,proto3" json:"origin_id,omitempty"`
+	// For how long a center where it runs may be silent before the run is written
+	// off and run again elsewhere, which uses up no retry unless retry_rules name
+	// the reason "lost": 30 to 2592000 seconds; -1: for ever; 0: what is set for
+	// its tenant, the center or the platform (SetLostGrace), 1800 if nothing is.
+	// Only the time in which the platform itself was up counts.
+	LostGraceSeconds int64 `protobuf:"varint,40,opt,name=lost_grace_seconds,json=lostGraceSeconds,proto3" json:"lost_grace_seconds,omitempty"`
+	// Only with gang: it starts as soon as there is room for min_replicas of each
+	// task (1 where that is 0), gets the others one by one as room appears, and
+	// gives those above min_replicas back before it is preempted as a whole. Once
+	// a replica has succeeded, those that wait are given up: they count as stopped
+	// and do not keep the job from succeeding.
+	Elastic       bool `protobuf:"varint,41,opt,name=elastic,proto3" json:"elastic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1425,6 +1450,20 @@ func (x *JobSpec) GetOriginId() string {
 		return x.OriginId
 	}
 	return ""
+}
+
+func (x *JobSpec) GetLostGraceSeconds() int64 {
+	if x != nil {
+		return x.LostGraceSeconds
+	}
+	return 0
+}
+
+func (x *JobSpec) GetElastic() bool {
+	if x != nil {
+		return x.Elastic
+	}
+	return false
 }
 
 // One run of a replica.
@@ -3176,7 +3215,7 @@ var File_yunhe_jobs_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xe0\x01\n" +
+	"\x18yunhe/jobs/v1/jobs.proto\x12\ryunhe.jobs.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xf4\x01\n" +
 	"\vConstraints\x12\x18\n" +
 	"\acenters\x18\x01 \x03(\tR\acenters\x12\x18\n" +
 	"\aregions\x18\x02 \x03(\tR\aregions\x12,\n" +
@@ -3185,7 +3224,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"expression\x18\x05 \x01(\tR\n" +
 	"expression\x122\n" +
-	"\x05rules\x18\x06 \x03(\v2\x1c.yunhe.jobs.v1.PlacementRuleR\x05rules\"\x93\x02\n" +
+	"\x05rules\x18\x06 \x03(\v2\x1c.yunhe.jobs.v1.PlacementRuleR\x05rules\x12\x12\n" +
+	"\x04node\x18\a \x01(\tR\x04node\"\x93\x02\n" +
 	"\rPlacementRule\x125\n" +
 	"\x04kind\x18\x01 \x01(\x0e2!.yunhe.jobs.v1.PlacementRule.KindR\x04kind\x12\x12\n" +
 	"\x04over\x18\x02 \x01(\tR\x04over\x12\x15\n" +
@@ -3266,7 +3306,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
 	"\vmax_retries\x18\x03 \x01(\x05R\n" +
 	"maxRetries\x12'\n" +
-	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xd6\a\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\x9e\b\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -3291,7 +3331,9 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\bdeadline\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x16\n" +
 	"\x06groups\x18\x12 \x03(\tR\x06groups\x12%\n" +
 	"\x0ereservation_id\x18\x13 \x01(\tR\rreservationId\x12\x1b\n" +
-	"\torigin_id\x18\x1e \x01(\tR\boriginId\x1a@\n" +
+	"\torigin_id\x18\x1e \x01(\tR\boriginId\x12,\n" +
+	"\x12lost_grace_seconds\x18( \x01(\x03R\x10lostGraceSeconds\x12\x18\n" +
+	"\aelastic\x18) \x01(\bR\aelastic\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +
