@@ -31,6 +31,7 @@ func (u *usageFilter) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&u.req.JobId, "job", "", "only runs of this job")
 	f.StringVar(&u.req.AiCenterId, "center", "", "only runs at this center")
+	f.StringVar(&u.req.AllocationId, "allocation", "", "only held time of this allocation")
 	f.StringVar(&u.req.UserName, "user", "", "only runs of this user")
 	f.StringVar(&u.req.TenantId, "tenant", "", "only runs of this tenant")
 	f.StringVar(&u.after, "after", "", "ended at this time or later: a time, a date, or how long ago (2h, 7d)")
@@ -96,8 +97,12 @@ func (c *cli) usageTable(usage []*meteringv1.Usage) *text.Table {
 	}
 	t := text.NewTable(columns...)
 	for _, u := range usage {
+		what, which, run := u.GetJobId(), fmt.Sprintf("%s/%d", u.GetTaskName(), u.GetReplicaIndex()), fmt.Sprint(u.GetAttempt())
+		if u.GetKind() == meteringv1.Usage_KIND_HELD {
+			what, which, run = u.GetAllocationId(), "held", ""
+		}
 		row := []any{
-			u.GetJobId(), fmt.Sprintf("%s/%d", u.GetTaskName(), u.GetReplicaIndex()), u.GetAttempt(), u.GetAiCenterId(), u.GetResourceSpecId(),
+			what, which, run, u.GetAiCenterId(), u.GetResourceSpecId(),
 			c.ago(u.GetEndedAt()), microseconds(u.GetDurationMicroseconds()), microseconds(u.GetCpuMicroseconds()), memory(u.GetMemoryPeakBytes()),
 			text.Fen(u.GetPrice()) + "/h", text.Micros(u.GetCostMicros()),
 		}

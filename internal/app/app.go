@@ -41,6 +41,7 @@ import (
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/objects"
+	"yunhe.dev/yunhe/internal/planning"
 	"yunhe.dev/yunhe/internal/policies"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/routing"
@@ -72,6 +73,7 @@ type App struct {
 	Alarms    *alarms.Service
 	Routing   *routing.Router
 	Volumes   *volumes.Service
+	Planning  *planning.Service
 
 	Measurement *measurement.Service
 
@@ -197,7 +199,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Policies, err = policies.New(ctx, d, policies.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs}, reg, log); err != nil {
 		return err
 	}
-	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, log); err != nil {
+	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, a.Metering, log); err != nil {
 		return err
 	}
 	if a.Routing, err = routing.New(ctx, d, a.Identity, a.Registry, a.Jobs, log); err != nil {
@@ -208,6 +210,13 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		return err
 	}
 	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Jobs, a.Control, log); err != nil {
+		return err
+	}
+	roles := a.cfg.Roles
+	if len(roles) == 0 {
+		roles = Roles
+	}
+	if a.Planning, err = planning.New(ctx, d, a.instance.ID, roles, log); err != nil {
 		return err
 	}
 	a.Monitor = monitor.New(a.samples, log)
@@ -239,6 +248,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("control.watch", a.Control.Watch)
 	a.group.Add("volumes.watch", a.Volumes.Watch)
 	a.group.Add("alarms.watch", a.Alarms.Watch)
+	a.group.Add("planning.presence", a.Planning.Run)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
 	}
@@ -348,6 +358,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Alarms.Register(srv)
 		a.Routing.Register(srv)
 		a.Monitor.Register(srv)
+		a.Planning.Register(srv)
 		a.Access.Register(srv)
 		srv.Handle("GET /openapi.json", rpc.OpenAPI())
 		srv.Handle("/", console.Handler())

@@ -314,6 +314,11 @@ func (s *Service) decide(ctx context.Context, tx *db.Tx, a *Allocation, choice s
 	if err := saveAllocation(ctx, tx, a); err != nil {
 		return false, err
 	}
+	if a.State == Granted {
+		if err := s.meterTx(ctx, tx, a); err != nil {
+			return false, err
+		}
+	}
 	if o.ID == "" {
 		return true, nil
 	}
@@ -649,6 +654,9 @@ func (s *Service) settle(ctx context.Context, tx *db.Tx, a *Allocation) error {
 	if err := saveAllocation(ctx, tx, a); err != nil {
 		return err
 	}
+	if err := s.meterTx(ctx, tx, a); err != nil {
+		return err
+	}
 	if len(back) == 0 {
 		return nil
 	}
@@ -758,7 +766,11 @@ func (s *Service) DrawTx(ctx context.Context, tx *db.Tx, id string, q core.Quant
 			return false, nil
 		}
 	}
-	return true, nil
+	rows, err := readAllocations(ctx, tx, `WHERE allocation_id = $1`, id)
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	return true, s.meterTx(ctx, tx, rows[0])
 }
 
 // GiveBackTx implements jobs.Allocations.

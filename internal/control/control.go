@@ -10,6 +10,10 @@
 //   - A run that names an allocation draws on it and on nothing else. An
 //     allocation that shrinks, is released or expires keeps held what runs
 //     still use, and gives each piece back when its run ends.
+//   - What an allocation holds and no run uses is metered, from the grant to the
+//     end, in pieces of at most [piece]: a piece is recorded in the transaction
+//     that changes what is unused, or begins the next one, so that every moment
+//     is counted once, whatever is restarted.
 //   - How a node is to be is state here. A center that is away, or forgets it,
 //     is told again until it is so ([Service.Run]).
 //   - Every request is an operation, stored with what it changes. A process

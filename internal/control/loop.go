@@ -51,6 +51,7 @@ func (s *Service) Run(ctx context.Context) error {
 // Round does once what [Service.Run] does again and again.
 func (s *Service) Round(ctx context.Context) {
 	s.allocations(ctx)
+	s.meters(ctx)
 	s.nodes(ctx)
 	s.advanceAll(ctx)
 }

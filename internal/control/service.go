@@ -19,6 +19,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler"
 )
@@ -34,6 +35,7 @@ type Service struct {
 	ad    *adapters.Service
 	sched *scheduler.Service
 	jobs  *jobs.Service
+	meter *metering.Service
 	log   *slog.Logger
 	feed  *bus.Feed
 	wake  chan struct{}
@@ -43,12 +45,12 @@ type Service struct {
 }
 
 // New returns the service; its loops are Run and Watch.
-func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, sched *scheduler.Service, work *jobs.Service, log *slog.Logger) (*Service, error) {
+func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, sched *scheduler.Service, work *jobs.Service, meter *metering.Service, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "control", migrations); err != nil {
 		return nil, err
 	}
 	log = log.With("component", "control")
-	return &Service{db: d, ids: ids, reg: reg, ad: ad, sched: sched, jobs: work, log: log, feed: bus.NewFeed(b, "control.changed", log),
+	return &Service{db: d, ids: ids, reg: reg, ad: ad, sched: sched, jobs: work, meter: meter, log: log, feed: bus.NewFeed(b, "control.changed", log),
 		wake: make(chan struct{}, 1), tries: map[[2]string]try{}}, nil
 }
 

@@ -31,7 +31,7 @@ func (a *api) ListUsage(ctx context.Context, req *meteringv1.ListUsageRequest) (
 	}
 	var c core.Check
 	f := Filter{
-		TenantID: tenant, JobID: req.JobId, AICenterID: req.AiCenterId, UserName: req.UserName,
+		TenantID: tenant, JobID: req.JobId, AICenterID: req.AiCenterId, UserName: req.UserName, AllocationID: req.AllocationId,
 		EndedAfter: toTime(&c, "ended_after", req.EndedAfter), EndedBefore: toTime(&c, "ended_before", req.EndedBefore),
 	}
 	if err := c.Err(); err != nil {
@@ -68,13 +68,18 @@ func (a *api) GetJobCost(ctx context.Context, req *meteringv1.GetJobCostRequest)
 }
 
 func fromRecord(r Record) *meteringv1.Usage {
-	return &meteringv1.Usage{
+	out := &meteringv1.Usage{
 		AttemptId: r.AttemptID, JobId: r.JobID, TenantId: r.TenantID, UserName: r.UserName,
 		TaskName: r.TaskName, TaskIndex: r.TaskIndex, ReplicaIndex: r.ReplicaIndex, Attempt: r.Attempt,
 		AiCenterId: r.AICenterID, ResourceSpecId: r.ResourceSpecID,
 		StartedAt: timestamppb.New(r.StartedAt), EndedAt: timestamppb.New(r.EndedAt), DurationMicroseconds: r.Duration().Microseconds(),
 		CpuMicroseconds: r.CPUMicros, MemoryPeakBytes: r.MemoryPeakBytes, Price: r.Price, CostMicros: r.CostMicros,
+		Kind: meteringv1.Usage_KIND_RUN, AllocationId: r.AllocationID, PackageMicroseconds: r.packageMicros(),
 	}
+	if r.AllocationID != "" {
+		out.Kind = meteringv1.Usage_KIND_HELD
+	}
+	return out
 }
 
 func toTime(c *core.Check, path string, t *timestamppb.Timestamp) time.Time {

@@ -142,6 +142,7 @@ func listCSV(t *testing.T, base, token string, q url.Values) []metering.Record {
 var csvHeader = []string{
 	"attempt_id", "job_id", "tenant_id", "user_name", "task_name", "task_index", "replica_index", "attempt", "ai_center_id", "resource_spec_id",
 	"started_at_utc", "ended_at_utc", "duration_microseconds", "cpu_microseconds", "memory_peak_bytes", "price_fen_per_hour", "cost_micro_yuan",
+	"allocation_id", "package_microseconds",
 }
 
 func parseCSV(t *testing.T, body string) []metering.Record {
@@ -179,7 +180,10 @@ func parseCSV(t *testing.T, body string) []metering.Record {
 		r := metering.Record{
 			AttemptID: text(0), JobID: text(1), TenantID: text(2), UserName: text(3), TaskName: text(4),
 			TaskIndex: int32(number(c[5])), ReplicaIndex: int32(number(c[6])), Attempt: int32(number(c[7])), AICenterID: text(8), ResourceSpecID: text(9),
-			StartedAt: at(c[10]), EndedAt: at(c[11]), CPUMicros: number(c[13]), MemoryPeakBytes: number(c[14]), Price: number(c[15]), CostMicros: number(c[16]),
+			StartedAt: at(c[10]), EndedAt: at(c[11]), CPUMicros: number(c[13]), MemoryPeakBytes: number(c[14]), Price: number(c[15]), CostMicros: number(c[16]), AllocationID: text(17),
+		}
+		if r.AllocationID != "" {
+			r.PackageMicros = number(c[18])
 		}
 		if r.Duration().Microseconds() != number(c[12]) {
 			t.Errorf("duration of %q does not follow from its times", c)

@@ -31,6 +31,7 @@ const csvPause = time.Minute
 var csvHeader = []string{
 	"attempt_id", "job_id", "tenant_id", "user_name", "task_name", "task_index", "replica_index", "attempt", "ai_center_id", "resource_spec_id",
 	"started_at_utc", "ended_at_utc", "duration_microseconds", "cpu_microseconds", "memory_peak_bytes", "price_fen_per_hour", "cost_micro_yuan",
+	"allocation_id", "package_microseconds",
 }
 
 // ServeCSV answers GET /v1/usage.csv: the records of ListUsage with the same
@@ -119,6 +120,7 @@ func csvRow(r *Record) []string {
 		csvText(r.AttemptID), csvText(r.JobID), csvText(r.TenantID), csvText(r.UserName), csvText(r.TaskName),
 		n(int64(r.TaskIndex)), n(int64(r.ReplicaIndex)), n(int64(r.Attempt)), csvText(r.AICenterID), csvText(r.ResourceSpecID),
 		r.StartedAt.Format(csvTime), r.EndedAt.Format(csvTime), n(r.Duration().Microseconds()), n(r.CPUMicros), n(r.MemoryPeakBytes), n(r.Price), n(r.CostMicros),
+		csvText(r.AllocationID), n(r.packageMicros()),
 	}
 }
 
@@ -157,12 +159,14 @@ func csvFilter(query string) (Filter, error) {
 			f.AICenterID = value
 		case "user_name":
 			f.UserName = value
+		case "allocation_id":
+			f.AllocationID = value
 		case "ended_after":
 			f.EndedAfter = csvParseTime(&c, field, value)
 		case "ended_before":
 			f.EndedBefore = csvParseTime(&c, field, value)
 		default:
-			c.Add(clip(name), "is not a parameter of this export; use tenant_id, job_id, ai_center_id, user_name, ended_after, ended_before")
+			c.Add(clip(name), "is not a parameter of this export; use tenant_id, job_id, ai_center_id, user_name, allocation_id, ended_after, ended_before")
 		}
 	}
 	if err := c.Err(); err != nil {

@@ -12,21 +12,21 @@ import (
 
 // columns in the order of values and scan.
 const columns = `attempt_id, job_id, tenant_id, user_name, task_name, task_index, replica_index, attempt,
-	ai_center_id, resource_spec_id, started_at, ended_at, cpu_micros, memory_peak, price, cost_micros`
+	ai_center_id, resource_spec_id, started_at, ended_at, cpu_micros, memory_peak, price, cost_micros, allocation_id, package_us`
 
-const columnCount = 16
+const columnCount = 18
 
 func (r *Record) values() []any {
 	return []any{
 		r.AttemptID, r.JobID, r.TenantID, r.UserName, r.TaskName, int64(r.TaskIndex), int64(r.ReplicaIndex), int64(r.Attempt),
-		r.AICenterID, r.ResourceSpecID, db.Micros(r.StartedAt), db.Micros(r.EndedAt), r.CPUMicros, r.MemoryPeakBytes, r.Price, r.CostMicros,
+		r.AICenterID, r.ResourceSpecID, db.Micros(r.StartedAt), db.Micros(r.EndedAt), r.CPUMicros, r.MemoryPeakBytes, r.Price, r.CostMicros, r.AllocationID, r.PackageMicros,
 	}
 }
 
 func scan(row db.Row) (r Record, err error) {
 	var started, ended int64
 	err = row.Scan(&r.AttemptID, &r.JobID, &r.TenantID, &r.UserName, &r.TaskName, &r.TaskIndex, &r.ReplicaIndex, &r.Attempt,
-		&r.AICenterID, &r.ResourceSpecID, &started, &ended, &r.CPUMicros, &r.MemoryPeakBytes, &r.Price, &r.CostMicros)
+		&r.AICenterID, &r.ResourceSpecID, &started, &ended, &r.CPUMicros, &r.MemoryPeakBytes, &r.Price, &r.CostMicros, &r.AllocationID, &r.PackageMicros)
 	r.StartedAt, r.EndedAt = db.Time(started), db.Time(ended)
 	return r, err
 }
@@ -149,6 +149,7 @@ func (f Filter) where() (string, []any) {
 	text("job_id =", f.JobID)
 	text("ai_center_id =", f.AICenterID)
 	text("user_name =", f.UserName)
+	text("allocation_id =", f.AllocationID)
 	at("ended_at >=", f.EndedAfter)
 	at("ended_at <", f.EndedBefore)
 	if conds == nil {
@@ -169,7 +170,7 @@ func ceilMicros(t time.Time) int64 {
 
 func sum(ctx context.Context, tx *db.Tx, f Filter) (micros, runs int64, err error) {
 	where, args := f.where()
-	_, err = tx.Get(ctx, `SELECT CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT), COUNT(*) FROM usage`+where, args, &micros, &runs)
+	_, err = tx.Get(ctx, `SELECT CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT), COUNT(*) FILTER (WHERE allocation_id = '') FROM usage`+where, args, &micros, &runs)
 	return micros, runs, err
 }
 

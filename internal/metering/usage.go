@@ -1,4 +1,4 @@
-// Package metering counts and prices what ran.
+// Package metering counts and prices what ran, and what was held and not used.
 //
 // What it keeps true:
 //
@@ -11,6 +11,9 @@
 //     a later change of price does not touch it.
 //   - The cost of a job is the sum of its records' costs; in fen its lines sum
 //     exactly to the total ([rate.Split]).
+//   - Held time is recorded in the same way, in pieces, by who holds it
+//     (control): a piece has a name of its own, and is recorded in the
+//     transaction that begins the next.
 //   - A caller sees the records of their tenant only, unless they may see all.
 //
 // # States and failures
@@ -38,9 +41,10 @@ import (
 // Currency of every cost.
 const Currency = "CNY"
 
-// Record is what one run of a replica used.
+// Record is what one run of a replica used, or a piece of the held time of an
+// allocation: then it has an AllocationID and no job, task and replica.
 type Record struct {
-	AttemptID    string // the run; unique forever
+	AttemptID    string // the run, or the name of the piece; unique forever
 	JobID        string
 	TenantID     string
 	UserName     string
@@ -61,19 +65,32 @@ type Record struct {
 	MemoryPeakBytes int64
 	Price           int64 // fen per package and hour, fixed when it was placed
 	CostMicros      int64 // micro-yuan; set by RecordTx, whatever the caller put there
+
+	AllocationID  string // "": a run
+	PackageMicros int64  // of held time: packages that nothing used, times microseconds
 }
 
 // Duration is EndedAt - StartedAt.
 func (r Record) Duration() time.Duration { return r.EndedAt.Sub(r.StartedAt) }
 
+// packageMicros is what the price is of.
+func (r Record) packageMicros() int64 {
+	if r.AllocationID != "" {
+		return r.PackageMicros
+	}
+	return r.Duration().Microseconds()
+}
+
 // Filter selects records; zero fields select all.
 type Filter struct {
-	TenantID    string
-	JobID       string
-	AICenterID  string
-	UserName    string
-	EndedAfter  time.Time // ended at or after
-	EndedBefore time.Time // ended before
+	TenantID   string
+	JobID      string
+	AICenterID string
+	UserName   string
+	// AllocationID selects the held time of one allocation.
+	AllocationID string
+	EndedAfter   time.Time // ended at or after
+	EndedBefore  time.Time // ended before
 }
 
 // Cost is what a job cost so far: one line per run that ended.
@@ -97,7 +114,9 @@ const maxID = 128
 // check validates r, cuts its times to whole microseconds and prices it.
 func (r *Record) check(c *core.Check, path string) {
 	c.Text(path+".attempt_id", r.AttemptID, true, maxID, 0)
-	c.Text(path+".job_id", r.JobID, true, maxID, 0)
+	held := r.AllocationID != ""
+	c.Text(path+".job_id", r.JobID, !held, maxID, 0)
+	c.Text(path+".allocation_id", r.AllocationID, false, maxID, 0)
 	c.Text(path+".tenant_id", r.TenantID, true, maxID, 0)
 	c.Text(path+".user_name", r.UserName, false, maxID, 0)
 	c.Text(path+".task_name", r.TaskName, false, maxID, 0)
@@ -108,7 +127,7 @@ func (r *Record) check(c *core.Check, path string) {
 		value int64
 	}{
 		{"task_index", int64(r.TaskIndex)}, {"replica_index", int64(r.ReplicaIndex)}, {"attempt", int64(r.Attempt)},
-		{"cpu_microseconds", r.CPUMicros}, {"memory_peak_bytes", r.MemoryPeakBytes},
+		{"cpu_microseconds", r.CPUMicros}, {"memory_peak_bytes", r.MemoryPeakBytes}, {"package_microseconds", r.PackageMicros},
 	} {
 		if n.value < 0 {
 			c.Add(path+"."+n.name, "must be at least 0, got %d", n.value)
@@ -127,13 +146,20 @@ func (r *Record) check(c *core.Check, path string) {
 	case r.EndedAt.Before(r.StartedAt):
 		c.Add(path+".ended_at", "must not be before started_at %s, got %s", r.StartedAt.Format(time.RFC3339Nano), r.EndedAt.Format(time.RFC3339Nano))
 	default:
-		cost, err := rate.Cost(r.Price, r.Duration())
+		priced := r.Duration()
+		if held {
+			priced = time.Duration(min(r.PackageMicros, maxPriced)) * time.Microsecond
+		}
+		cost, err := rate.Cost(r.Price, priced)
 		if err != nil {
 			c.Add(path+".ended_at", "%s", err)
 		}
 		r.CostMicros = cost
 	}
 }
+
+// maxPriced package-microseconds are more than [rate.Cost] takes.
+const maxPriced = int64(rate.MaxDuration/time.Microsecond) + 1
 
 func after1970(t time.Time) bool { return t.UnixMicro() > 0 && t.Year() <= 9999 }
 
@@ -143,6 +169,7 @@ func (f Filter) check() error {
 	c.Text("job_id", f.JobID, false, maxID, 0)
 	c.Text("ai_center_id", f.AICenterID, false, maxID, 0)
 	c.Text("user_name", f.UserName, false, maxID, 0)
+	c.Text("allocation_id", f.AllocationID, false, maxID, 0)
 	if !f.EndedAfter.IsZero() && !f.EndedBefore.IsZero() && f.EndedBefore.Before(f.EndedAfter) {
 		c.Add("ended_before", "must not be before ended_after %s, got %s", f.EndedAfter.UTC().Format(time.RFC3339Nano), f.EndedBefore.UTC().Format(time.RFC3339Nano))
 	}
