@@ -153,6 +153,11 @@ func (p *platform) example(m method) object {
 		put(o, object{"service_id": p.service, "reports": []any{object{"origin_id": "o", "requests_per_second": 1.5, "at": time.Now().UTC().Format(time.RFC3339), "latency_microseconds": object{"c1": 1000}}},
 			"service": object{"service_id": p.service, "name": "svc-" + m.name(), "tenant_id": "", "job_ids": []any{p.job}, "origins": []any{object{"origin_id": "o", "name": "One", "longitude": 1, "latitude": 1}},
 				"replica_rate": 1.5, "max_latency_microseconds": 1000, "max_use_percent": 80, "move_percent": 10, "endpoints": object{"c1": "host:1"}, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"}})
+	case "yunhe.availability.v1.AvailabilityService":
+		put(o, object{"days": 1, "least_cost": false, "method": "AVAILABILITY_METHOD_AWARE",
+			"system": object{"modules": []any{object{"name": "m", "submodules": []any{object{"name": "s", "availability": 0.9}, object{"name": "t", "availability": 0.9}}, "instances": 2, "cost": 1}}, "instances": 2,
+				"target": 0.9, "common_cause": 0.1, "sites": []any{object{"name": "n", "availability": 0.99}}, "dependencies": []any{object{"from": "m/s", "to": "m/t", "strength": 1}}},
+			"modules": []any{object{"name": "m", "microservices": []any{object{"submodules": []any{"s", "t"}}}}}})
 	case "yunhe.monitor.v1.MonitorService":
 		put(o, object{"node": "", "ai_center_id": "c1"})
 	}

@@ -316,6 +316,10 @@ func (s *Service) PluginPID(name string) int {
 	return 0
 }
 
+// InstanceChangedSubject is the subject of the event that an instance of a
+// plug-in is in another state. It carries nothing.
+const InstanceChangedSubject = "adapters.instance"
+
 // say records an instance's state; err, if there is one, is the message.
 func (s *Service) say(ctx context.Context, id, center, state string, why error) {
 	message := ""
@@ -323,9 +327,12 @@ func (s *Service) say(ctx context.Context, id, center, state string, why error) 
 		message = reason(why)
 	}
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE instances SET state = $2, message = $3, changed_at = $4, ai_center_id = CASE WHEN made OR $5 = '' THEN ai_center_id ELSE $5 END
+		n, err := tx.Exec(ctx, `UPDATE instances SET state = $2, message = $3, changed_at = $4, ai_center_id = CASE WHEN made OR $5 = '' THEN ai_center_id ELSE $5 END
 			WHERE instance_id = $1 AND (state <> $2 OR message <> $3 OR ai_center_id <> $5 AND $5 <> '')`, id, state, message, db.Micros(tx.Now), center)
-		return err
+		if err != nil || n == 0 {
+			return err
+		}
+		return tx.Emit(ctx, InstanceChangedSubject, nil)
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("state of an instance not recorded", "instance", id, "state", state, "message", message, "error", err)

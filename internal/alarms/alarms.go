@@ -17,11 +17,18 @@
 //
 //	facts (registry, adapters, jobs, control) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
 //	     ▲                                                                          one transaction
-//	     └── every [sweepEvery], and soon after an event
+//	     └── after an event, when the clock makes something an alarm, and every [sweepEvery]
 //
-// What is wrong is never stored but here: a sweep looks at the facts as they
-// are, so a lost event delays an alarm and loses none, and after a restart
-// the first sweep knows everything.
+// Owners of facts tell of changes by events. Only those are followed that can
+// raise or clear an alarm: of jobs, that one was refused, or that one with an
+// open alarm changed. What no event tells, because it is silence or waiting,
+// happens at a time that is known before: a look returns the earliest, and the
+// next one is then.
+//
+// What is wrong is never stored but here: a look compares the facts as they
+// are, so events that come twice or in any order change nothing, a lost one
+// delays an alarm by [sweepEvery] at most, and after a restart the first look
+// knows everything.
 package alarms
 
 import (
@@ -100,8 +107,8 @@ type cause struct {
 }
 
 const (
-	// sweepEvery is how often the facts are looked at without an event.
-	sweepEvery = 2 * time.Second
+	// sweepEvery is how often the facts are looked at whatever happens.
+	sweepEvery = 30 * time.Second
 	// sweepPause is the least time between two sweeps, however many events come.
 	sweepPause = 500 * time.Millisecond
 	// again is how soon a cause must come back to be the same alarm.

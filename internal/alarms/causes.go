@@ -27,6 +27,7 @@ type facts struct {
 	waiting  []*control.Allocation
 	reclaims []*control.Operation
 	losing   map[string][]jobs.Run // by reclaim
+	due      time.Time             // when the clock alone may change what is wrong
 }
 
 // look gathers the facts.
@@ -79,7 +80,44 @@ func (s *Service) look(ctx context.Context) (*facts, error) {
 			return nil, err
 		}
 	}
-	return f, nil
+	return f, s.setDue(ctx, f)
+}
+
+// setDue finds the time from which on silence or waiting is an alarm that is
+// none yet.
+func (s *Service) setDue(ctx context.Context, f *facts) error {
+	unplaced, err := s.jobs.UnplacedFrom(ctx, f.at.Add(-s.cfg.UnplacedAfter))
+	if err != nil {
+		return err
+	}
+	unset, waiting, err := s.control.DueFrom(ctx, f.at.Add(-s.cfg.UnsetAfter), f.at.Add(-s.cfg.WaitingAfter))
+	if err != nil {
+		return err
+	}
+	f.due = s.cfg.due(f.at, f.centers, unplaced, unset, waiting)
+	return nil
+}
+
+// due is when the clock makes an alarm of what has waited since the times,
+// which may be zero, or of a center that is not heard of. What begins to wait
+// after the look at it is due after its whole time.
+func (c Config) due(at time.Time, centers []*registry.Center, unplaced, unset, waiting time.Time) time.Time {
+	due := at.Add(min(c.UnplacedAfter, c.UnsetAfter, c.WaitingAfter))
+	sooner := func(since time.Time, after time.Duration) {
+		// A moment later: longer than that is too long, as long is not.
+		if t := since.Add(after + time.Millisecond); !since.IsZero() && t.Before(due) {
+			due = t
+		}
+	}
+	sooner(unplaced, c.UnplacedAfter)
+	sooner(unset, c.UnsetAfter)
+	sooner(waiting, c.WaitingAfter)
+	for _, k := range centers {
+		if !k.Drained && at.Sub(k.LastSeen) <= registry.SeenWithin {
+			sooner(k.LastSeen, registry.SeenWithin)
+		}
+	}
+	return due
 }
 
 // down says what is wrong with a center, "" if nothing is. One that an

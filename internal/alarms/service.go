@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"yunhe.dev/yunhe/internal/adapters"
@@ -38,6 +39,10 @@ type Service struct {
 	control *control.Service
 	log     *slog.Logger
 	feed    *bus.Feed
+
+	mu      sync.Mutex // guards open and changed
+	open    map[string]bool
+	changed map[string]bool // jobs that changed while the facts are looked at; nil: they are not
 }
 
 // New returns the service; its loops are Run and Watch.
@@ -55,31 +60,25 @@ func (s *Service) Watch(ctx context.Context) error { return s.feed.Run(ctx) }
 // Run raises and clears alarms until ctx ends. One process at a time runs it.
 func (s *Service) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
-	for _, subject := range []string{"job.changed", "control.changed"} {
-		stop, err := s.bus.Listen(subject, func(string, []byte) {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		})
-		if err != nil {
-			return err
-		}
-		defer stop()
+	stop, err := s.listen(wake)
+	if err != nil {
+		return err
 	}
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	defer stop()
 	var purged time.Time
 	for {
-		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+		next, err := s.sweep(ctx)
+		if err != nil && ctx.Err() == nil {
 			s.log.Warn("alarms not brought up to date, will try again", "error", err)
 		}
-		if now := s.db.Now(); now.Sub(purged) > time.Hour {
+		now := s.db.Now()
+		if now.Sub(purged) > time.Hour {
 			purged = now
 			if err := s.purge(ctx); err != nil && ctx.Err() == nil {
 				s.log.Warn("old alarms not deleted", "error", err)
 			}
 		}
+		due := time.NewTimer(max(next.Sub(now), sweepPause))
 		select { // at most so often, whatever happens
 		case <-ctx.Done():
 			return nil
@@ -89,9 +88,59 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
-		case <-tick.C:
+			due.Stop()
+		case <-due.C:
 		}
 	}
+}
+
+// listen puts a value into wake when an event may have raised or cleared an
+// alarm, until stop is called.
+func (s *Service) listen(wake chan<- struct{}) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, "control.changed", "job.changed"} {
+		end, err := s.bus.Listen(subject, func(_ string, payload []byte) {
+			if subject == "job.changed" && !s.concerns(payload) {
+				return
+			}
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, end)
+	}
+	return stop, nil
+}
+
+// concerns reports whether one of the jobs that changed has an open alarm.
+func (s *Service) concerns(payload []byte) bool {
+	var changed []struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(payload, &changed); err != nil {
+		s.log.Warn("event not read", "subject", "job.changed", "error", err)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := false
+	for _, x := range changed {
+		found = found || s.open[x.ID]
+		if s.changed != nil {
+			s.changed[x.ID] = true
+		}
+	}
+	return found
 }
 
 func (s *Service) purge(ctx context.Context) error {
@@ -101,22 +150,31 @@ func (s *Service) purge(ctx context.Context) error {
 	})
 }
 
-// Sweep looks at the facts once and brings the alarms up to date.
-func (s *Service) Sweep(ctx context.Context) error {
+// sweep looks at the facts once and brings the alarms up to date. It returns
+// when to look again at the latest.
+func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
+	next = s.db.Now().Add(sweepEvery)
+	s.begin()
 	f, err := s.look(ctx)
 	if err != nil {
-		return err
+		return next, err
+	}
+	if f.due.Before(next) {
+		next = f.due
 	}
 	causes := f.causes()
+	if s.note(causes) {
+		next = f.at
+	}
 	var open map[string]*Alarm
 	err = s.db.View(ctx, func(tx *db.Tx) error {
 		open, err = readOpen(ctx, tx)
 		return err
 	})
 	if err != nil || upToDate(causes, open) { // mostly there is nothing to write
-		return err
+		return next, err
 	}
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return next, s.db.Tx(ctx, func(tx *db.Tx) error {
 		open, err := readOpen(ctx, tx)
 		if err != nil {
 			return err
@@ -131,6 +189,30 @@ func (s *Service) Sweep(ctx context.Context) error {
 		}
 		return tx.Emit(ctx, "alarms.changed", payload)
 	})
+}
+
+func (s *Service) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = map[string]bool{}
+}
+
+// note keeps the jobs that alarms are about, for concerns, and reports whether
+// one of them has changed since begin.
+func (s *Service) note(causes map[string]*cause) (changed bool) {
+	open := map[string]bool{}
+	for _, c := range causes {
+		if c.JobID != "" {
+			open[c.JobID] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range open {
+		changed = changed || s.changed[id]
+	}
+	s.open, s.changed = open, nil
+	return changed
 }
 
 func readOpen(ctx context.Context, tx *db.Tx) (map[string]*Alarm, error) {

@@ -234,6 +234,10 @@ type Refusal struct {
 	At                                                  time.Time
 }
 
+// RefusedSubject is the subject of the event that a center did not take runs.
+// It carries nothing; see [Service.RefusedSince].
+const RefusedSubject = "job.refused"
+
 // RefusedSince returns runs that centers did not take since the time, newest
 // first, at most limit.
 func (s *Service) RefusedSince(ctx context.Context, since time.Time, limit int) (out []Refusal, err error) {
@@ -250,4 +254,16 @@ func (s *Service) RefusedSince(ctx context.Context, since time.Time, limit int) 
 		})
 	})
 	return out, err
+}
+
+// UnplacedFrom returns since when the job has waited that has waited the
+// longest of those that wait since the time or later; zero: there is none.
+func (s *Service) UnplacedFrom(ctx context.Context, from time.Time) (since time.Time, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		var at int64
+		_, err := tx.Get(ctx, `SELECT waiting_since FROM jobs WHERE unplaced > 0 AND waiting_since >= $1 ORDER BY waiting_since LIMIT 1`, []any{db.Micros(from)}, &at)
+		since = db.Time(at)
+		return err
+	})
+	return since, err
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -22,7 +23,20 @@ func (s *Service) SetDrainedTx(ctx context.Context, tx *db.Tx, id string, draine
 		}
 		return false, err
 	}
+	if err := emitCenter(ctx, tx, id); err != nil {
+		return false, err
+	}
 	return true, s.changed(ctx, tx)
+}
+
+// LastSeenTx returns when a center was last heard of; the zero time: never, or
+// there is no such center.
+func (s *Service) LastSeenTx(ctx context.Context, tx *db.Tx, id string) (time.Time, error) {
+	var at int64
+	if _, err := tx.Get(ctx, `SELECT last_seen FROM center_monitor WHERE ai_center_id = $1`, []any{id}, &at); err != nil {
+		return time.Time{}, fmt.Errorf("read when center %s was heard of: %w", id, err)
+	}
+	return db.Time(at), nil
 }
 
 // GiveBackTx gives back q as [Service.ReleaseTx] does, without replicas, unless

@@ -19,6 +19,20 @@ type NodesChanged struct {
 	Names []string `json:"names,omitempty"`
 }
 
+// CenterChangedSubject is the subject of the event that a center was heard of
+// again after silence, went down or came up, or was changed or deleted by an
+// operator. It carries the center's ID as a JSON array; that a center falls
+// silent is no event, but seen by the clock.
+const CenterChangedSubject = "registry.center"
+
+func emitCenter(ctx context.Context, tx *db.Tx, id string) error {
+	payload, err := json.Marshal([]string{id})
+	if err != nil {
+		return fmt.Errorf("event %s: %w", CenterChangedSubject, err)
+	}
+	return tx.Emit(ctx, CenterChangedSubject, payload)
+}
+
 // maxNamed keeps an event below 32 KiB.
 const maxNamed = 100
 

@@ -49,8 +49,14 @@ func (s *Service) DeclareTx(ctx context.Context, tx *db.Tx, d Declaration) error
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `UPDATE center_monitor SET down = FALSE WHERE ai_center_id = $1 AND down`, id); err != nil {
+	up, err := tx.Exec(ctx, `UPDATE center_monitor SET down = FALSE WHERE ai_center_id = $1 AND down`, id)
+	if err != nil {
 		return fmt.Errorf("bring up center %s: %w", id, err)
+	}
+	if up > 0 {
+		if err := emitCenter(ctx, tx, id); err != nil {
+			return err
+		}
 	}
 	if !recorded && !resized && !priced && !equipped {
 		if len(created) == 0 {
@@ -198,12 +204,8 @@ func declareImages(ctx context.Context, tx *db.Tx, id string, images []string) (
 // fault.NotFound if one of them does not exist.
 func (s *Service) MarkSeenTx(ctx context.Context, tx *db.Tx, ids ...string) error {
 	for _, id := range slices.Sorted(slices.Values(ids)) {
-		n, err := tx.Exec(ctx, `UPDATE center_monitor SET last_seen = $2 WHERE ai_center_id = $1`, id, db.Micros(tx.Now))
-		if err != nil {
+		if err := heardTx(ctx, tx, id, "last_seen = $2"); err != nil {
 			return fmt.Errorf("mark center %s: %w", id, err)
-		}
-		if n == 0 {
-			return noCenter(id)
 		}
 	}
 	return nil
@@ -228,16 +230,32 @@ func (s *Service) MeasureTx(ctx context.Context, tx *db.Tx, id string, m Measure
 	if err := c.Err(); err != nil {
 		return err
 	}
-	n, err := tx.Exec(ctx, `UPDATE center_monitor SET last_seen = $2, measured_at = $3, cpu_busy_permille = $4, memory_busy = $5,
-		memory_total = $6, storage_busy = $7, storage_total = $8 WHERE ai_center_id = $1`,
-		id, db.Micros(tx.Now), db.Micros(m.At), m.CPUBusyPermille, m.MemoryBusy, m.MemoryTotal, m.StorageBusy, m.StorageTotal)
+	err := heardTx(ctx, tx, id, "last_seen = $2, measured_at = $4, cpu_busy_permille = $5, memory_busy = $6, memory_total = $7, storage_busy = $8, storage_total = $9",
+		db.Micros(m.At), m.CPUBusyPermille, m.MemoryBusy, m.MemoryTotal, m.StorageBusy, m.StorageTotal)
 	if err != nil {
 		return fmt.Errorf("store measurement of %s: %w", id, err)
 	}
-	if n == 0 {
-		return noCenter(id)
-	}
 	return nil
+}
+
+// heardTx records that a center is heard of now, and args from $4 on. One that
+// was silent is rare; only then a second statement and an event are needed.
+func heardTx(ctx context.Context, tx *db.Tx, id, set string, args ...any) error {
+	args = append([]any{id, db.Micros(tx.Now), db.Micros(tx.Now.Add(-SeenWithin))}, args...)
+	for _, since := range []string{"last_seen >= $3", "last_seen < $3"} {
+		n, err := tx.Exec(ctx, `UPDATE center_monitor SET `+set+` WHERE ai_center_id = $1 AND `+since, args...)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue
+		}
+		if since == "last_seen < $3" {
+			return emitCenter(ctx, tx, id)
+		}
+		return nil
+	}
+	return noCenter(id)
 }
 
 // MarkDownTx makes a center unavailable until it declares itself again: its
@@ -251,7 +269,7 @@ func (s *Service) MarkDownTx(ctx context.Context, tx *db.Tx, id string) error {
 	if n == 0 {
 		return noCenter(id)
 	}
-	return nil
+	return emitCenter(ctx, tx, id)
 }
 
 func noCenter(id string) error { return fault.New(fault.NotFound, "there is no center %s", id) }

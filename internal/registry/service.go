@@ -203,6 +203,9 @@ func (s *Service) UpdateCenter(ctx context.Context, k Center) (Center, error) {
 				return err
 			}
 		}
+		if err := emitCenter(ctx, tx, k.ID); err != nil {
+			return err
+		}
 		return s.changed(ctx, tx)
 	})
 	if err != nil {
@@ -233,6 +236,9 @@ func (s *Service) DeleteCenter(ctx context.Context, id string) error {
 			}
 		}
 		if err := deleteCenter(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := emitCenter(ctx, tx, id); err != nil {
 			return err
 		}
 		return s.changed(ctx, tx)

@@ -28,6 +28,7 @@ import (
 
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/availability/v1/availabilityv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
@@ -195,6 +196,7 @@ type Client struct {
 	Scheduler schedulerv1connect.SchedulerServiceClient
 	Queues    schedulerv1connect.QueueServiceClient
 	Volumes   volumesv1connect.VolumeServiceClient
+	Planning  availabilityv1connect.AvailabilityServiceClient
 
 	http *http.Client
 }
@@ -216,6 +218,7 @@ func NewClient(url, key string) *Client {
 		Scheduler: schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Queues:    schedulerv1connect.NewQueueServiceClient(auth, url),
 		Volumes:   volumesv1connect.NewVolumeServiceClient(auth, url),
+		Planning:  availabilityv1connect.NewAvailabilityServiceClient(auth, url),
 	}
 }
 
