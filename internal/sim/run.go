@@ -143,6 +143,9 @@ type sim struct {
 // Run plays a workload on a fleet. The input is not changed and may be shared
 // by runs at the same time. It returns fault.Invalid for what cannot be played.
 func Run(in *Input, cfg Config) (*Result, error) {
+	if cfg.Fill > 0 {
+		in = mixed(in, &cfg)
+	}
 	s, err := start(in, &cfg)
 	if err != nil {
 		return nil, err
@@ -491,6 +494,26 @@ func (s *sim) grow(i int32, more seat) {
 	s.res.Growths++
 	s.tell(Grows, i, more)
 	s.foresee(i)
+}
+
+// mixed is an input with its nodes in the order that pack.Fill has them in; the
+// log goes on to name them by their own numbers.
+func mixed(in *Input, cfg *Config) *Input {
+	out, order := *in, pack.Order(len(in.Nodes), cfg.Seed)
+	out.Nodes = make([]Node, len(order))
+	for i, k := range order {
+		out.Nodes[i] = in.Nodes[k]
+	}
+	if log := cfg.Log; log != nil {
+		cfg.Log = func(e Event) {
+			e.Spots = slices.Clone(e.Spots)
+			for i := range e.Spots {
+				e.Spots[i].At = order[e.Spots[i].At]
+			}
+			log(e)
+		}
+	}
+	return &out
 }
 
 // fill draws jobs until they have asked for so much.

@@ -121,8 +121,14 @@ func read(r io.Reader, columns []string, row func(*line)) error {
 // Fill lets tasks, drawn at random with replacement, arrive until they have
 // asked for load times the cards of the nodes; what does not fit is dropped. It
 // answers the share of all cards that nobody has then, in per cent.
+//
+// Nodes are in the order of [Order].
 func Fill(nodes []Node, tasks []Task, policy Policy, load float64, seed uint64) (unallocated float64, err error) {
-	c, err := New(nodes, policy, tasks, seed)
+	mixed := make([]Node, len(nodes))
+	for i, k := range Order(len(nodes), seed) {
+		mixed[i] = nodes[k]
+	}
+	c, err := New(mixed, policy, tasks, seed)
 	if err != nil {
 		return 0, err
 	}
@@ -131,6 +137,11 @@ func Fill(nodes []Node, tasks []Task, policy Policy, load float64, seed uint64) 
 	}
 	return 100 * float64(c.Left()) / float64(c.Whole()), nil
 }
+
+// Order is the order in which [Fill] has nodes, by their number. Where a policy
+// finds many equally good the first is taken, so that a mean over seeds that all
+// have one order would be that of a single draw.
+func Order(nodes int, seed uint64) []int { return rand.New(rand.NewPCG(seed, 7)).Perm(nodes) }
 
 // arrive tells each task of Fill in its turn.
 func arrive(nodes []Node, tasks []Task, load float64, seed uint64, each func(*Task)) error {
