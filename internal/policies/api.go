@@ -138,8 +138,8 @@ func (a api) TryPolicy(ctx context.Context, r *policiesv1.TryPolicyRequest) (*po
 }
 
 // simulation says what SimulatePolicy does.
-const simulation = "The latest jobs, each replayed by itself against the centers as they are now, once by the policies in force and once as if this one were issued. " +
-	"Of every task one replica is decided about. Waiting, load over time, reservations and allocations are not played."
+const simulation = "The latest jobs, played by the code that schedules on the centers as they are, in the times they came and for as long as they ran: once by the policies in force " +
+	"and once as if this one were issued. What other work holds is taken off the centers; allocations are not played."
 
 func (a api) SimulatePolicy(ctx context.Context, r *policiesv1.SimulatePolicyRequest) (*policiesv1.SimulatePolicyResponse, error) {
 	x, err := a.s.Simulate(ctx, subjectIn(r.GetDocument(), r.GetPolicyId(), r.GetVersion()), int(r.GetJobs()))
@@ -147,7 +147,8 @@ func (a api) SimulatePolicy(ctx context.Context, r *policiesv1.SimulatePolicyReq
 		return nil, err
 	}
 	figures := func(f Figures) *policiesv1.PolicyFigures {
-		return &policiesv1.PolicyFigures{PriceFen: int64(f.PriceFen + .5), EnergyJoules: int64(f.EnergyJoules + .5), EnergyTasks: int32(f.EnergyTasks)}
+		return &policiesv1.PolicyFigures{PriceFen: f.CostFen, EnergyJoules: int64(f.EnergyJoules + .5), EnergyTasks: int32(f.EnergyPieces), WaitingMeanSeconds: f.MeanWaiting, WaitingP95Seconds: f.P95Waiting,
+			NotStarted: int32(f.NotStarted)}
 	}
 	counts := func(m map[string]int) map[string]int32 {
 		out := map[string]int32{}
@@ -156,8 +157,11 @@ func (a api) SimulatePolicy(ctx context.Context, r *policiesv1.SimulatePolicyReq
 		}
 		return out
 	}
-	return &policiesv1.SimulatePolicyResponse{Jobs: int32(x.Jobs), Matched: int32(x.Matched), Tasks: int32(x.Tasks), Moved: int32(x.Moved), Gained: int32(x.Gained), Lost: int32(x.Lost),
-		Present: figures(x.Present), WithPolicy: figures(x.With), PresentCenters: counts(x.PresentCenters), PolicyCenters: counts(x.WithCenters), Method: simulation}, nil
+	return &policiesv1.SimulatePolicyResponse{Jobs: int32(x.Jobs), Matched: int32(x.Matched), Tasks: int32(x.Pieces), Moved: int32(x.Moved), Gained: int32(x.Gained), Lost: int32(x.Lost),
+		Present: figures(x.Present), WithPolicy: figures(x.With), PresentCenters: counts(x.PresentCenters), PolicyCenters: counts(x.WithCenters), Method: simulation,
+		Moves: each(x.Moves, func(m Move) *policiesv1.PolicyMove {
+			return &policiesv1.PolicyMove{JobId: m.JobID, From: m.From, To: m.To, WaitingSecondsNow: m.Now, WaitingSecondsThen: m.Then}
+		})}, nil
 }
 
 func (a api) IssuePolicy(ctx context.Context, r *policiesv1.IssuePolicyRequest) (*policiesv1.PolicyRecord, error) {
@@ -224,19 +228,20 @@ func required(p *policiesv1.PolicyDocument) (Document, error) {
 	if p == nil {
 		return Document{}, fault.Fields(fault.Field{Path: "document", Problem: "is required"})
 	}
-	return documentIn(p), nil
+	return DocumentIn(p), nil
 }
 
 func subjectIn(d *policiesv1.PolicyDocument, id string, version int64) Subject {
 	x := Subject{ID: id, Version: version}
 	if d != nil {
-		doc := documentIn(d)
+		doc := DocumentIn(d)
 		x.Document = &doc
 	}
 	return x
 }
 
-func documentIn(p *policiesv1.PolicyDocument) Document {
+// DocumentIn reads a document of the contract.
+func DocumentIn(p *policiesv1.PolicyDocument) Document {
 	d := Document{ID: p.GetPolicyId(), Title: p.GetTitle(), Description: p.GetDescription(), Priority: int64(p.GetPriority()), Scope: scopeIn(p.GetScope()),
 		Combination: Combination(p.GetCombination()), JobWeights: JobWeights(p.GetJobWeights()), From: timeIn(p.GetEffectiveFrom()), To: timeIn(p.GetEffectiveTo())}
 	for _, m := range p.GetMatchRules() {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/scheduler"
@@ -139,105 +138,6 @@ func (c *candidate) matches(ctx context.Context, it *scheduler.Item, s *Service)
 		return false, fmt.Sprintf("policy %s goes first and decides alone", k.chain[n-1].base.name())
 	}
 	return false, "it does not match"
-}
-
-// Limits of simulations.
-const (
-	simulated    = 200
-	maxSimulated = 1000
-)
-
-// Simulation is how the latest jobs would be decided about.
-type Simulation struct {
-	Jobs, Matched, Tasks, Moved, Gained, Lost int
-	Present, With                             Figures
-	PresentCenters, WithCenters               map[string]int
-}
-
-// Figures are sums over tasks placed both times.
-type Figures struct {
-	PriceFen, EnergyJoules float64
-	EnergyTasks            int
-}
-
-// Simulate replays the latest jobs against the centers as they are, each by
-// itself. It returns fault.Invalid and fault.NotFound.
-func (s *Service) Simulate(ctx context.Context, x Subject, jobs int) (out Simulation, err error) {
-	var k core.Check
-	if k.Range("jobs", int64(jobs), 0, maxSimulated); k.Err() != nil {
-		return out, k.Err()
-	}
-	if jobs == 0 {
-		jobs = simulated
-	}
-	c, err := s.candidate(ctx, &x)
-	if err != nil {
-		return out, err
-	}
-	items, err := s.jobs.Latest(ctx, jobs)
-	if err != nil {
-		return out, err
-	}
-	t, err := s.sched.NewTrial(ctx)
-	if err != nil {
-		return out, err
-	}
-	present, err := t.Decide(ctx, items, nil, 1)
-	if err != nil {
-		return out, err
-	}
-	with, err := t.Decide(ctx, items, c, 1)
-	if err != nil {
-		return out, err
-	}
-	out = Simulation{Jobs: len(items), PresentCenters: map[string]int{}, WithCenters: map[string]int{}}
-	for i := range items {
-		if ok, _ := c.matches(ctx, &items[i], s); ok {
-			out.Matched++
-		}
-		for j := range present[i] {
-			out.add(&present[i][j], &with[i][j])
-		}
-	}
-	if x.ID != "" {
-		err = s.checkedAs(ctx, x.ID, x.Version, Simulated, "simulation", "simulated")
-	}
-	return out, err
-}
-
-func (s *Simulation) add(a, b *scheduler.Tried) {
-	s.Tasks++
-	chosen := func(t *scheduler.Tried) string {
-		if t.Decision == nil {
-			return ""
-		}
-		return t.Decision.Chosen
-	}
-	from, to := chosen(a), chosen(b)
-	if from != "" {
-		s.PresentCenters[from]++
-	}
-	if to != "" {
-		s.WithCenters[to]++
-	}
-	switch {
-	case from == "" && to != "":
-		s.Gained++
-	case from != "" && to == "":
-		s.Lost++
-	case from != to:
-		s.Moved++
-	}
-	if from == "" || to == "" {
-		return
-	}
-	s.Present.PriceFen += a.PriceFen
-	s.With.PriceFen += b.PriceFen
-	if a.EnergyJoules > 0 && b.EnergyJoules > 0 {
-		s.Present.EnergyJoules, s.With.EnergyJoules = s.Present.EnergyJoules+a.EnergyJoules, s.With.EnergyJoules+b.EnergyJoules
-		s.Present.EnergyTasks++
-		s.With.EnergyTasks++
-	}
 }
 
 // needJob checks that one job is given.

@@ -23,8 +23,8 @@ type Config struct {
 	// with replacement until they have asked for that many times the cards there
 	// are; they do not end, and what does not fit when it comes is dropped.
 	Fill float64
-	// Watch is called with the time before it goes on; it may wait, so that
-	// people can follow. An error ends the run, whose result is then Partial.
+	// Watch is called with the time before it goes on, and what there is of the
+	// result: counts. It may wait, so that people can follow. An error ends the run, whose result is then Partial.
 	Watch func(now int64, r *Result) error
 	// Log is called for every event; it must not keep what it is given.
 	Log func(Event)
@@ -265,6 +265,7 @@ func (s *sim) play() error {
 			idle = 0
 		}
 		if s.cfg.Watch != nil {
+			s.res.Jobs = s.counts
 			if err := s.cfg.Watch(at, &s.res); err != nil {
 				return stop{err}
 			}
