@@ -21,6 +21,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
@@ -42,8 +43,10 @@ type api struct {
 	alarms    alarmsv1connect.AlarmServiceClient
 	policies  policiesv1connect.PolicyServiceClient
 	routing   routingv1connect.RoutingServiceClient
-	topology  topologyv1connect.TopologyServiceClient
-	volumes   volumesv1connect.VolumeServiceClient
+
+	simulations simulationsv1connect.SimulationServiceClient
+	topology    topologyv1connect.TopologyServiceClient
+	volumes     volumesv1connect.VolumeServiceClient
 
 	measurement measurementv1connect.MeasurementServiceClient
 	access      accessv1connect.AccessServiceClient
@@ -89,8 +92,10 @@ func (c *cli) api() (*api, error) {
 		alarms:    alarmsv1connect.NewAlarmServiceClient(hc, t.server, opts),
 		policies:  policiesv1connect.NewPolicyServiceClient(hc, t.server, opts),
 		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
-		topology:  topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
-		volumes:   volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),
+
+		simulations: simulationsv1connect.NewSimulationServiceClient(hc, t.server, opts),
+		topology:    topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
+		volumes:     volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),
 
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
 		access:      accessv1connect.NewAccessServiceClient(hc, t.server, opts),

@@ -40,6 +40,7 @@ import (
 	"yunhe.dev/yunhe/internal/measurement"
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
+	"yunhe.dev/yunhe/internal/network"
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/planning"
 	"yunhe.dev/yunhe/internal/policies"
@@ -50,6 +51,8 @@ import (
 	"yunhe.dev/yunhe/internal/samples"
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/seal"
+	"yunhe.dev/yunhe/internal/simulations"
+	"yunhe.dev/yunhe/internal/standing"
 	"yunhe.dev/yunhe/internal/tags"
 	"yunhe.dev/yunhe/internal/topology"
 	"yunhe.dev/yunhe/internal/volumes"
@@ -62,6 +65,7 @@ type App struct {
 	Inventory *inventory.Service
 	Tags      *tags.Service
 	Topology  *topology.Service
+	Network   *network.Service
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
@@ -72,8 +76,11 @@ type App struct {
 	Control   *control.Service
 	Alarms    *alarms.Service
 	Routing   *routing.Router
+	Standing  *standing.Service
 	Volumes   *volumes.Service
-	Planning  *planning.Service
+
+	Simulations *simulations.Service
+	Planning    *planning.Service
 
 	Measurement *measurement.Service
 
@@ -83,7 +90,8 @@ type App struct {
 	db       *db.DB
 	bus      *bus.Bus
 	tsdb     *samples.Store // this process's own
-	samples  monitor.Store  // where the samples are, which may be another process
+	objects  objects.Store
+	samples  monitor.Store // where the samples are, which may be another process
 	intake   *monitor.Intake
 	ln       net.Listener
 	srv      *http.Server
@@ -147,6 +155,7 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.objects = store
 	return objects.NewChunks(store), nil
 }
 
@@ -181,22 +190,31 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Topology, err = topology.New(ctx, topology.Config{History: a.cfg.Topology.History}, d, a.bus, a.Registry, a.Inventory, a.samples, log); err != nil {
 		return err
 	}
+	if a.Network, err = network.New(ctx, d, a.Identity, a.Registry, a.samples, a.Topology, log); err != nil {
+		return err
+	}
 	if a.Adapters, err = adapters.New(ctx, d, a.bus, a.Registry, logs, box, filepath.Join(a.cfg.Data, "plugins"), log); err != nil {
 		return err
 	}
 	if a.Scheduler, err = scheduler.New(ctx, d, a.Registry, reg, log); err != nil {
 		return err
 	}
+	if a.Standing, err = standing.New(ctx, d, a.Identity, a.Registry, log); err != nil {
+		return err
+	}
 	if a.Metering, err = metering.New(ctx, d, log); err != nil {
 		return err
 	}
-	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, logs, log); err != nil {
+	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, a.Standing, logs, log); err != nil {
 		return err
 	}
 	if a.Volumes, err = volumes.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, log); err != nil {
 		return err
 	}
 	if a.Policies, err = policies.New(ctx, d, policies.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs}, reg, log); err != nil {
+		return err
+	}
+	if a.Simulations, err = simulations.New(ctx, d, a.bus, a.Identity, a.Policies, a.objects, log); err != nil {
 		return err
 	}
 	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, a.Metering, log); err != nil {
@@ -232,6 +250,10 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Adapters.SetMeasured(a.intake.TakeMessage)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
+	a.Scheduler.SetStanding(a.Standing)
+	a.Standing.SetRuns(a.Jobs)
+	a.Scheduler.SetNetwork(a.Network)
+	a.Jobs.SetNetwork(a.Network)
 	a.Scheduler.SetPolicies(a.Policies)
 	a.Registry.InUse = a.Jobs.InUse
 	a.Volumes.InUse = a.Jobs.InUse
@@ -248,6 +270,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("control.watch", a.Control.Watch)
 	a.group.Add("volumes.watch", a.Volumes.Watch)
 	a.group.Add("alarms.watch", a.Alarms.Watch)
+	a.group.Add("simulations.watch", a.Simulations.Watch)
 	a.group.Add("planning.presence", a.Planning.Run)
 	if a.cfg.runs(Reach) {
 		a.group.Add("adapters.answer", a.Adapters.Answer)
@@ -274,10 +297,15 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("alarms.sweep", func(ctx context.Context) error { return a.lead(ctx, "alarms.sweep", a.Alarms.Run) })
 		a.group.Add("access.judge", func(ctx context.Context) error { return a.lead(ctx, "access.judge", a.Access.Run) })
 		a.group.Add("routing.run", func(ctx context.Context) error { return a.lead(ctx, "routing.run", a.Routing.Run) })
+		a.group.Add("standing.run", func(ctx context.Context) error { return a.lead(ctx, "standing.run", a.Standing.Run) })
+		a.group.Add("simulations.run", func(ctx context.Context) error { return a.lead(ctx, "simulations.run", a.Simulations.Run) })
 		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
 	}
 	if a.cfg.runs(API) {
 		a.group.Add("topology.values", a.Topology.Follow)
+	}
+	if a.cfg.runs(API) || a.cfg.runs(Control) {
+		a.group.Add("network.follow", a.Network.Follow)
 	}
 	if a.cfg.runs(Watch) {
 		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", a.collect) })
@@ -347,16 +375,19 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Inventory.Register(srv)
 		a.Tags.Register(srv)
 		a.Topology.Register(srv)
+		a.Network.Register(srv)
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)
 		a.Jobs.Register(srv)
 		a.Policies.Register(srv)
+		a.Simulations.Register(srv)
 		a.Measurement.Register(srv)
 		a.Control.Register(srv)
 		a.Volumes.Register(srv)
 		a.Alarms.Register(srv)
 		a.Routing.Register(srv)
+		a.Standing.Register(srv)
 		a.Monitor.Register(srv)
 		a.Planning.Register(srv)
 		a.Access.Register(srv)

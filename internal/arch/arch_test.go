@@ -56,6 +56,8 @@ var ranks = map[string]int{
 	"internal/planning": 5, // serves availability, and measures it of the platform itself
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,
 	"internal/adapters": 6, "internal/inventory": 6, "internal/tags": 6, // they read registry, which does not know them
+	"internal/network":   6,                                                 // what the scheduler reads of paths; topology, above, tells it of links
+	"internal/standing":  6,                                                 // what scheduler and jobs ask before they rely on a center
 	"internal/access":    7,                                                 // judges and records what adapters reach
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
 	"internal/volumes":     7, // has centers keep what jobs name; jobs ask it where that is
@@ -64,6 +66,7 @@ var ranks = map[string]int{
 	"internal/measurement": 9,
 	"internal/routing":     9,                         // counts the replicas of jobs
 	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
+	"internal/simulations": 10,                        // plays what policies choose on what jobs did
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
 }

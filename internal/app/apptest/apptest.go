@@ -39,6 +39,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/enginetest"
@@ -184,19 +185,21 @@ func Until(tb testing.TB, what string, cond func() bool) {
 type Client struct {
 	URL, Key string
 
-	Adapters  adaptersv1connect.AdapterServiceClient
-	Alarms    alarmsv1connect.AlarmServiceClient
-	Routing   routingv1connect.RoutingServiceClient
-	Control   controlv1connect.ControlServiceClient
-	Identity  identityv1connect.IdentityServiceClient
-	Jobs      jobsv1connect.JobServiceClient
-	Metering  meteringv1connect.MeteringServiceClient
-	Policies  policiesv1connect.PolicyServiceClient
-	Registry  registryv1connect.RegistryServiceClient
-	Scheduler schedulerv1connect.SchedulerServiceClient
-	Queues    schedulerv1connect.QueueServiceClient
-	Volumes   volumesv1connect.VolumeServiceClient
-	Planning  availabilityv1connect.AvailabilityServiceClient
+	Adapters adaptersv1connect.AdapterServiceClient
+	Alarms   alarmsv1connect.AlarmServiceClient
+	Routing  routingv1connect.RoutingServiceClient
+
+	Simulations simulationsv1connect.SimulationServiceClient
+	Control     controlv1connect.ControlServiceClient
+	Identity    identityv1connect.IdentityServiceClient
+	Jobs        jobsv1connect.JobServiceClient
+	Metering    meteringv1connect.MeteringServiceClient
+	Policies    policiesv1connect.PolicyServiceClient
+	Registry    registryv1connect.RegistryServiceClient
+	Scheduler   schedulerv1connect.SchedulerServiceClient
+	Queues      schedulerv1connect.QueueServiceClient
+	Volumes     volumesv1connect.VolumeServiceClient
+	Planning    availabilityv1connect.AvailabilityServiceClient
 
 	http *http.Client
 }
@@ -206,19 +209,21 @@ func NewClient(url, key string) *Client {
 	h := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	var auth connect.HTTPClient = withKey{h, key}
 	return &Client{URL: url, Key: key, http: h,
-		Adapters:  adaptersv1connect.NewAdapterServiceClient(auth, url),
-		Alarms:    alarmsv1connect.NewAlarmServiceClient(auth, url),
-		Routing:   routingv1connect.NewRoutingServiceClient(auth, url),
-		Control:   controlv1connect.NewControlServiceClient(auth, url),
-		Identity:  identityv1connect.NewIdentityServiceClient(auth, url),
-		Jobs:      jobsv1connect.NewJobServiceClient(auth, url),
-		Metering:  meteringv1connect.NewMeteringServiceClient(auth, url),
-		Policies:  policiesv1connect.NewPolicyServiceClient(auth, url),
-		Registry:  registryv1connect.NewRegistryServiceClient(auth, url),
-		Scheduler: schedulerv1connect.NewSchedulerServiceClient(auth, url),
-		Queues:    schedulerv1connect.NewQueueServiceClient(auth, url),
-		Volumes:   volumesv1connect.NewVolumeServiceClient(auth, url),
-		Planning:  availabilityv1connect.NewAvailabilityServiceClient(auth, url),
+		Adapters: adaptersv1connect.NewAdapterServiceClient(auth, url),
+		Alarms:   alarmsv1connect.NewAlarmServiceClient(auth, url),
+		Routing:  routingv1connect.NewRoutingServiceClient(auth, url),
+
+		Simulations: simulationsv1connect.NewSimulationServiceClient(auth, url),
+		Control:     controlv1connect.NewControlServiceClient(auth, url),
+		Identity:    identityv1connect.NewIdentityServiceClient(auth, url),
+		Jobs:        jobsv1connect.NewJobServiceClient(auth, url),
+		Metering:    meteringv1connect.NewMeteringServiceClient(auth, url),
+		Policies:    policiesv1connect.NewPolicyServiceClient(auth, url),
+		Registry:    registryv1connect.NewRegistryServiceClient(auth, url),
+		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),
+		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
+		Volumes:     volumesv1connect.NewVolumeServiceClient(auth, url),
+		Planning:    availabilityv1connect.NewAvailabilityServiceClient(auth, url),
 	}
 }
 

@@ -2472,21 +2472,23 @@ type SimulatePolicyResponse struct {
 	// Jobs replayed, and those of them that the policy matches.
 	Jobs    int32 `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	Matched int32 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"`
-	// Tasks decided about (one replica of each), and those that would go to
-	// another center, find a place only with the policy, or lose theirs.
+	// Pieces of work that start together (a gang, else a replica), and those that
+	// would start at another center, find a place only with the policy, or find none
+	// with it.
 	Tasks  int32 `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	Moved  int32 `protobuf:"varint,4,opt,name=moved,proto3" json:"moved,omitempty"`
 	Gained int32 `protobuf:"varint,5,opt,name=gained,proto3" json:"gained,omitempty"`
 	Lost   int32 `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
-	// Of the tasks placed both times, for the run time they state: price in
-	// fen, and energy in joules where the centers state their power.
+	// What all of it comes to, now and with the policy.
 	Present    *PolicyFigures `protobuf:"bytes,7,opt,name=present,proto3" json:"present,omitempty"`
 	WithPolicy *PolicyFigures `protobuf:"bytes,8,opt,name=with_policy,json=withPolicy,proto3" json:"with_policy,omitempty"`
-	// Where tasks go, by center.
+	// Where the pieces start, by center.
 	PresentCenters map[string]int32 `protobuf:"bytes,9,rep,name=present_centers,json=presentCenters,proto3" json:"present_centers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	PolicyCenters  map[string]int32 `protobuf:"bytes,10,rep,name=policy_centers,json=policyCenters,proto3" json:"policy_centers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// What this is, in words.
-	Method        string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
+	Method string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
+	// What would start elsewhere, at most 100, in the order of submission.
+	Moves         []*PolicyMove `protobuf:"bytes,12,rep,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2598,12 +2600,26 @@ func (x *SimulatePolicyResponse) GetMethod() string {
 	return ""
 }
 
+func (x *SimulatePolicyResponse) GetMoves() []*PolicyMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 type PolicyFigures struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	PriceFen     int64                  `protobuf:"varint,1,opt,name=price_fen,json=priceFen,proto3" json:"price_fen,omitempty"`
-	EnergyJoules int64                  `protobuf:"varint,2,opt,name=energy_joules,json=energyJoules,proto3" json:"energy_joules,omitempty"`
-	// Tasks whose energy is known.
-	EnergyTasks   int32 `protobuf:"varint,3,opt,name=energy_tasks,json=energyTasks,proto3" json:"energy_tasks,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was held costs.
+	PriceFen int64 `protobuf:"varint,1,opt,name=price_fen,json=priceFen,proto3" json:"price_fen,omitempty"`
+	// What the work draws, at centers that state their power.
+	EnergyJoules int64 `protobuf:"varint,2,opt,name=energy_joules,json=energyJoules,proto3" json:"energy_joules,omitempty"`
+	// Pieces that started at such centers.
+	EnergyTasks int32 `protobuf:"varint,3,opt,name=energy_tasks,json=energyTasks,proto3" json:"energy_tasks,omitempty"`
+	// From submission to start, of pieces that started.
+	WaitingMeanSeconds float64 `protobuf:"fixed64,4,opt,name=waiting_mean_seconds,json=waitingMeanSeconds,proto3" json:"waiting_mean_seconds,omitempty"`
+	WaitingP95Seconds  float64 `protobuf:"fixed64,5,opt,name=waiting_p95_seconds,json=waitingP95Seconds,proto3" json:"waiting_p95_seconds,omitempty"`
+	// Pieces that never started.
+	NotStarted    int32 `protobuf:"varint,6,opt,name=not_started,json=notStarted,proto3" json:"not_started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2659,6 +2675,105 @@ func (x *PolicyFigures) GetEnergyTasks() int32 {
 	return 0
 }
 
+func (x *PolicyFigures) GetWaitingMeanSeconds() float64 {
+	if x != nil {
+		return x.WaitingMeanSeconds
+	}
+	return 0
+}
+
+func (x *PolicyFigures) GetWaitingP95Seconds() float64 {
+	if x != nil {
+		return x.WaitingP95Seconds
+	}
+	return 0
+}
+
+func (x *PolicyFigures) GetNotStarted() int32 {
+	if x != nil {
+		return x.NotStarted
+	}
+	return 0
+}
+
+// A piece of work that would start elsewhere. Centers are empty where it would
+// not start.
+type PolicyMove struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	JobId              string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	From               string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To                 string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	WaitingSecondsNow  float64                `protobuf:"fixed64,4,opt,name=waiting_seconds_now,json=waitingSecondsNow,proto3" json:"waiting_seconds_now,omitempty"`
+	WaitingSecondsThen float64                `protobuf:"fixed64,5,opt,name=waiting_seconds_then,json=waitingSecondsThen,proto3" json:"waiting_seconds_then,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *PolicyMove) Reset() {
+	*x = PolicyMove{}
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyMove) ProtoMessage() {}
+
+func (x *PolicyMove) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyMove.ProtoReflect.Descriptor instead.
+func (*PolicyMove) Descriptor() ([]byte, []int) {
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *PolicyMove) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *PolicyMove) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PolicyMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *PolicyMove) GetWaitingSecondsNow() float64 {
+	if x != nil {
+		return x.WaitingSecondsNow
+	}
+	return 0
+}
+
+func (x *PolicyMove) GetWaitingSecondsThen() float64 {
+	if x != nil {
+		return x.WaitingSecondsThen
+	}
+	return 0
+}
+
 type IssuePolicyRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	PolicyId string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
@@ -2674,7 +2789,7 @@ type IssuePolicyRequest struct {
 
 func (x *IssuePolicyRequest) Reset() {
 	*x = IssuePolicyRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[34]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2801,7 @@ func (x *IssuePolicyRequest) String() string {
 func (*IssuePolicyRequest) ProtoMessage() {}
 
 func (x *IssuePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[34]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2814,7 @@ func (x *IssuePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssuePolicyRequest.ProtoReflect.Descriptor instead.
 func (*IssuePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *IssuePolicyRequest) GetPolicyId() string {
@@ -2740,7 +2855,7 @@ type WithdrawPolicyRequest struct {
 
 func (x *WithdrawPolicyRequest) Reset() {
 	*x = WithdrawPolicyRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[35]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2867,7 @@ func (x *WithdrawPolicyRequest) String() string {
 func (*WithdrawPolicyRequest) ProtoMessage() {}
 
 func (x *WithdrawPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[35]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2880,7 @@ func (x *WithdrawPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawPolicyRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WithdrawPolicyRequest) GetPolicyId() string {
@@ -2794,7 +2909,7 @@ type RollBackPolicyRequest struct {
 
 func (x *RollBackPolicyRequest) Reset() {
 	*x = RollBackPolicyRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[36]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2921,7 @@ func (x *RollBackPolicyRequest) String() string {
 func (*RollBackPolicyRequest) ProtoMessage() {}
 
 func (x *RollBackPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[36]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2934,7 @@ func (x *RollBackPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBackPolicyRequest.ProtoReflect.Descriptor instead.
 func (*RollBackPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RollBackPolicyRequest) GetPolicyId() string {
@@ -2858,7 +2973,7 @@ type PolicyArm struct {
 
 func (x *PolicyArm) Reset() {
 	*x = PolicyArm{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[37]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2985,7 @@ func (x *PolicyArm) String() string {
 func (*PolicyArm) ProtoMessage() {}
 
 func (x *PolicyArm) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[37]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2998,7 @@ func (x *PolicyArm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyArm.ProtoReflect.Descriptor instead.
 func (*PolicyArm) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PolicyArm) GetName() string {
@@ -2931,7 +3046,7 @@ type PolicyArmResult struct {
 
 func (x *PolicyArmResult) Reset() {
 	*x = PolicyArmResult{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[38]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3058,7 @@ func (x *PolicyArmResult) String() string {
 func (*PolicyArmResult) ProtoMessage() {}
 
 func (x *PolicyArmResult) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[38]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3071,7 @@ func (x *PolicyArmResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyArmResult.ProtoReflect.Descriptor instead.
 func (*PolicyArmResult) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PolicyArmResult) GetJobs() int64 {
@@ -3020,7 +3135,7 @@ type PolicyMean struct {
 
 func (x *PolicyMean) Reset() {
 	*x = PolicyMean{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[39]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3147,7 @@ func (x *PolicyMean) String() string {
 func (*PolicyMean) ProtoMessage() {}
 
 func (x *PolicyMean) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[39]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3160,7 @@ func (x *PolicyMean) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyMean.ProtoReflect.Descriptor instead.
 func (*PolicyMean) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PolicyMean) GetJobs() int64 {
@@ -3090,7 +3205,7 @@ type PolicyComparison struct {
 
 func (x *PolicyComparison) Reset() {
 	*x = PolicyComparison{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[40]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3217,7 @@ func (x *PolicyComparison) String() string {
 func (*PolicyComparison) ProtoMessage() {}
 
 func (x *PolicyComparison) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[40]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3230,7 @@ func (x *PolicyComparison) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyComparison.ProtoReflect.Descriptor instead.
 func (*PolicyComparison) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PolicyComparison) GetArm() string {
@@ -3188,7 +3303,7 @@ type PolicyTest struct {
 
 func (x *PolicyTest) Reset() {
 	*x = PolicyTest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[41]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3315,7 @@ func (x *PolicyTest) String() string {
 func (*PolicyTest) ProtoMessage() {}
 
 func (x *PolicyTest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[41]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3328,7 @@ func (x *PolicyTest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyTest.ProtoReflect.Descriptor instead.
 func (*PolicyTest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PolicyTest) GetTestId() string {
@@ -3305,7 +3420,7 @@ type StartPolicyTestRequest struct {
 
 func (x *StartPolicyTestRequest) Reset() {
 	*x = StartPolicyTestRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[42]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3432,7 @@ func (x *StartPolicyTestRequest) String() string {
 func (*StartPolicyTestRequest) ProtoMessage() {}
 
 func (x *StartPolicyTestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[42]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3445,7 @@ func (x *StartPolicyTestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartPolicyTestRequest.ProtoReflect.Descriptor instead.
 func (*StartPolicyTestRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StartPolicyTestRequest) GetPolicyId() string {
@@ -3363,7 +3478,7 @@ type GetPolicyTestRequest struct {
 
 func (x *GetPolicyTestRequest) Reset() {
 	*x = GetPolicyTestRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[43]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3490,7 @@ func (x *GetPolicyTestRequest) String() string {
 func (*GetPolicyTestRequest) ProtoMessage() {}
 
 func (x *GetPolicyTestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[43]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3503,7 @@ func (x *GetPolicyTestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyTestRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyTestRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetPolicyTestRequest) GetTestId() string {
@@ -3408,7 +3523,7 @@ type ListPolicyTestsRequest struct {
 
 func (x *ListPolicyTestsRequest) Reset() {
 	*x = ListPolicyTestsRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[44]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3535,7 @@ func (x *ListPolicyTestsRequest) String() string {
 func (*ListPolicyTestsRequest) ProtoMessage() {}
 
 func (x *ListPolicyTestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[44]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3548,7 @@ func (x *ListPolicyTestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyTestsRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyTestsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListPolicyTestsRequest) GetPolicyId() string {
@@ -3452,7 +3567,7 @@ type ListPolicyTestsResponse struct {
 
 func (x *ListPolicyTestsResponse) Reset() {
 	*x = ListPolicyTestsResponse{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[45]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3579,7 @@ func (x *ListPolicyTestsResponse) String() string {
 func (*ListPolicyTestsResponse) ProtoMessage() {}
 
 func (x *ListPolicyTestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[45]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3592,7 @@ func (x *ListPolicyTestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyTestsResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyTestsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListPolicyTestsResponse) GetTests() []*PolicyTest {
@@ -3499,7 +3614,7 @@ type EndPolicyTestRequest struct {
 
 func (x *EndPolicyTestRequest) Reset() {
 	*x = EndPolicyTestRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[46]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3626,7 @@ func (x *EndPolicyTestRequest) String() string {
 func (*EndPolicyTestRequest) ProtoMessage() {}
 
 func (x *EndPolicyTestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[46]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3639,7 @@ func (x *EndPolicyTestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndPolicyTestRequest.ProtoReflect.Descriptor instead.
 func (*EndPolicyTestRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EndPolicyTestRequest) GetTestId() string {
@@ -3573,7 +3688,7 @@ type PolicyModule struct {
 
 func (x *PolicyModule) Reset() {
 	*x = PolicyModule{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[47]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3700,7 @@ func (x *PolicyModule) String() string {
 func (*PolicyModule) ProtoMessage() {}
 
 func (x *PolicyModule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[47]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3713,7 @@ func (x *PolicyModule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyModule.ProtoReflect.Descriptor instead.
 func (*PolicyModule) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PolicyModule) GetModuleId() string {
@@ -3689,7 +3804,7 @@ type UploadPolicyModuleRequest struct {
 
 func (x *UploadPolicyModuleRequest) Reset() {
 	*x = UploadPolicyModuleRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[48]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +3816,7 @@ func (x *UploadPolicyModuleRequest) String() string {
 func (*UploadPolicyModuleRequest) ProtoMessage() {}
 
 func (x *UploadPolicyModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[48]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +3829,7 @@ func (x *UploadPolicyModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPolicyModuleRequest.ProtoReflect.Descriptor instead.
 func (*UploadPolicyModuleRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UploadPolicyModuleRequest) GetModuleId() string {
@@ -3739,7 +3854,7 @@ type ListPolicyModulesRequest struct {
 
 func (x *ListPolicyModulesRequest) Reset() {
 	*x = ListPolicyModulesRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[49]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3866,7 @@ func (x *ListPolicyModulesRequest) String() string {
 func (*ListPolicyModulesRequest) ProtoMessage() {}
 
 func (x *ListPolicyModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[49]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3879,7 @@ func (x *ListPolicyModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyModulesRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyModulesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{50}
 }
 
 type ListPolicyModulesResponse struct {
@@ -3776,7 +3891,7 @@ type ListPolicyModulesResponse struct {
 
 func (x *ListPolicyModulesResponse) Reset() {
 	*x = ListPolicyModulesResponse{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[50]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3903,7 @@ func (x *ListPolicyModulesResponse) String() string {
 func (*ListPolicyModulesResponse) ProtoMessage() {}
 
 func (x *ListPolicyModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[50]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3916,7 @@ func (x *ListPolicyModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyModulesResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyModulesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListPolicyModulesResponse) GetModules() []*PolicyModule {
@@ -3821,7 +3936,7 @@ type RestorePolicyModuleRequest struct {
 
 func (x *RestorePolicyModuleRequest) Reset() {
 	*x = RestorePolicyModuleRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[51]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3948,7 @@ func (x *RestorePolicyModuleRequest) String() string {
 func (*RestorePolicyModuleRequest) ProtoMessage() {}
 
 func (x *RestorePolicyModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[51]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3961,7 @@ func (x *RestorePolicyModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePolicyModuleRequest.ProtoReflect.Descriptor instead.
 func (*RestorePolicyModuleRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RestorePolicyModuleRequest) GetModuleId() string {
@@ -3873,7 +3988,7 @@ type DeletePolicyModuleRequest struct {
 
 func (x *DeletePolicyModuleRequest) Reset() {
 	*x = DeletePolicyModuleRequest{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[52]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4000,7 @@ func (x *DeletePolicyModuleRequest) String() string {
 func (*DeletePolicyModuleRequest) ProtoMessage() {}
 
 func (x *DeletePolicyModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[52]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4013,7 @@ func (x *DeletePolicyModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyModuleRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyModuleRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeletePolicyModuleRequest) GetModuleId() string {
@@ -3923,7 +4038,7 @@ type DeletePolicyModuleResponse struct {
 
 func (x *DeletePolicyModuleResponse) Reset() {
 	*x = DeletePolicyModuleResponse{}
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[53]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4050,7 @@ func (x *DeletePolicyModuleResponse) String() string {
 func (*DeletePolicyModuleResponse) ProtoMessage() {}
 
 func (x *DeletePolicyModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[53]
+	mi := &file_yunhe_policies_v1_policies_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4063,7 @@ func (x *DeletePolicyModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyModuleResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyModuleResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_policies_v1_policies_proto_rawDescGZIP(), []int{54}
 }
 
 var File_yunhe_policies_v1_policies_proto protoreflect.FileDescriptor
@@ -4138,7 +4253,7 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\bdocument\x18\x01 \x01(\v2!.yunhe.policies.v1.PolicyDocumentR\bdocument\x12\x1b\n" +
 	"\tpolicy_id\x18\x02 \x01(\tR\bpolicyId\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x12\n" +
-	"\x04jobs\x18\x04 \x01(\x05R\x04jobs\"\x87\x05\n" +
+	"\x04jobs\x18\x04 \x01(\x05R\x04jobs\"\xbc\x05\n" +
 	"\x16SimulatePolicyResponse\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x05R\x04jobs\x12\x18\n" +
 	"\amatched\x18\x02 \x01(\x05R\amatched\x12\x14\n" +
@@ -4152,17 +4267,29 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\x0fpresent_centers\x18\t \x03(\v2=.yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntryR\x0epresentCenters\x12c\n" +
 	"\x0epolicy_centers\x18\n" +
 	" \x03(\v2<.yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntryR\rpolicyCenters\x12\x16\n" +
-	"\x06method\x18\v \x01(\tR\x06method\x1aA\n" +
+	"\x06method\x18\v \x01(\tR\x06method\x123\n" +
+	"\x05moves\x18\f \x03(\v2\x1d.yunhe.policies.v1.PolicyMoveR\x05moves\x1aA\n" +
 	"\x13PresentCentersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a@\n" +
 	"\x12PolicyCentersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"t\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf7\x01\n" +
 	"\rPolicyFigures\x12\x1b\n" +
 	"\tprice_fen\x18\x01 \x01(\x03R\bpriceFen\x12#\n" +
 	"\renergy_joules\x18\x02 \x01(\x03R\fenergyJoules\x12!\n" +
-	"\fenergy_tasks\x18\x03 \x01(\x05R\venergyTasks\"\x99\x01\n" +
+	"\fenergy_tasks\x18\x03 \x01(\x05R\venergyTasks\x120\n" +
+	"\x14waiting_mean_seconds\x18\x04 \x01(\x01R\x12waitingMeanSeconds\x12.\n" +
+	"\x13waiting_p95_seconds\x18\x05 \x01(\x01R\x11waitingP95Seconds\x12\x1f\n" +
+	"\vnot_started\x18\x06 \x01(\x05R\n" +
+	"notStarted\"\xa9\x01\n" +
+	"\n" +
+	"PolicyMove\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12.\n" +
+	"\x13waiting_seconds_now\x18\x04 \x01(\x01R\x11waitingSecondsNow\x120\n" +
+	"\x14waiting_seconds_then\x18\x05 \x01(\x01R\x12waitingSecondsThen\"\x99\x01\n" +
 	"\x12IssuePolicyRequest\x12\x1b\n" +
 	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
@@ -4319,7 +4446,7 @@ func file_yunhe_policies_v1_policies_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_policies_v1_policies_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_policies_v1_policies_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_yunhe_policies_v1_policies_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_yunhe_policies_v1_policies_proto_goTypes = []any{
 	(PolicyState)(0),                   // 0: yunhe.policies.v1.PolicyState
 	(PolicyCombination)(0),             // 1: yunhe.policies.v1.PolicyCombination
@@ -4359,34 +4486,35 @@ var file_yunhe_policies_v1_policies_proto_goTypes = []any{
 	(*SimulatePolicyRequest)(nil),      // 35: yunhe.policies.v1.SimulatePolicyRequest
 	(*SimulatePolicyResponse)(nil),     // 36: yunhe.policies.v1.SimulatePolicyResponse
 	(*PolicyFigures)(nil),              // 37: yunhe.policies.v1.PolicyFigures
-	(*IssuePolicyRequest)(nil),         // 38: yunhe.policies.v1.IssuePolicyRequest
-	(*WithdrawPolicyRequest)(nil),      // 39: yunhe.policies.v1.WithdrawPolicyRequest
-	(*RollBackPolicyRequest)(nil),      // 40: yunhe.policies.v1.RollBackPolicyRequest
-	(*PolicyArm)(nil),                  // 41: yunhe.policies.v1.PolicyArm
-	(*PolicyArmResult)(nil),            // 42: yunhe.policies.v1.PolicyArmResult
-	(*PolicyMean)(nil),                 // 43: yunhe.policies.v1.PolicyMean
-	(*PolicyComparison)(nil),           // 44: yunhe.policies.v1.PolicyComparison
-	(*PolicyTest)(nil),                 // 45: yunhe.policies.v1.PolicyTest
-	(*StartPolicyTestRequest)(nil),     // 46: yunhe.policies.v1.StartPolicyTestRequest
-	(*GetPolicyTestRequest)(nil),       // 47: yunhe.policies.v1.GetPolicyTestRequest
-	(*ListPolicyTestsRequest)(nil),     // 48: yunhe.policies.v1.ListPolicyTestsRequest
-	(*ListPolicyTestsResponse)(nil),    // 49: yunhe.policies.v1.ListPolicyTestsResponse
-	(*EndPolicyTestRequest)(nil),       // 50: yunhe.policies.v1.EndPolicyTestRequest
-	(*PolicyModule)(nil),               // 51: yunhe.policies.v1.PolicyModule
-	(*UploadPolicyModuleRequest)(nil),  // 52: yunhe.policies.v1.UploadPolicyModuleRequest
-	(*ListPolicyModulesRequest)(nil),   // 53: yunhe.policies.v1.ListPolicyModulesRequest
-	(*ListPolicyModulesResponse)(nil),  // 54: yunhe.policies.v1.ListPolicyModulesResponse
-	(*RestorePolicyModuleRequest)(nil), // 55: yunhe.policies.v1.RestorePolicyModuleRequest
-	(*DeletePolicyModuleRequest)(nil),  // 56: yunhe.policies.v1.DeletePolicyModuleRequest
-	(*DeletePolicyModuleResponse)(nil), // 57: yunhe.policies.v1.DeletePolicyModuleResponse
-	nil,                                // 58: yunhe.policies.v1.PolicyScope.LabelsEntry
-	nil,                                // 59: yunhe.policies.v1.PolicyRules.WeightsEntry
-	nil,                                // 60: yunhe.policies.v1.PolicyRules.MinimumsEntry
-	nil,                                // 61: yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
-	nil,                                // 62: yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
-	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
-	(*v1.JobSpec)(nil),                 // 64: yunhe.jobs.v1.JobSpec
-	(*v11.Decision)(nil),               // 65: yunhe.scheduler.v1.Decision
+	(*PolicyMove)(nil),                 // 38: yunhe.policies.v1.PolicyMove
+	(*IssuePolicyRequest)(nil),         // 39: yunhe.policies.v1.IssuePolicyRequest
+	(*WithdrawPolicyRequest)(nil),      // 40: yunhe.policies.v1.WithdrawPolicyRequest
+	(*RollBackPolicyRequest)(nil),      // 41: yunhe.policies.v1.RollBackPolicyRequest
+	(*PolicyArm)(nil),                  // 42: yunhe.policies.v1.PolicyArm
+	(*PolicyArmResult)(nil),            // 43: yunhe.policies.v1.PolicyArmResult
+	(*PolicyMean)(nil),                 // 44: yunhe.policies.v1.PolicyMean
+	(*PolicyComparison)(nil),           // 45: yunhe.policies.v1.PolicyComparison
+	(*PolicyTest)(nil),                 // 46: yunhe.policies.v1.PolicyTest
+	(*StartPolicyTestRequest)(nil),     // 47: yunhe.policies.v1.StartPolicyTestRequest
+	(*GetPolicyTestRequest)(nil),       // 48: yunhe.policies.v1.GetPolicyTestRequest
+	(*ListPolicyTestsRequest)(nil),     // 49: yunhe.policies.v1.ListPolicyTestsRequest
+	(*ListPolicyTestsResponse)(nil),    // 50: yunhe.policies.v1.ListPolicyTestsResponse
+	(*EndPolicyTestRequest)(nil),       // 51: yunhe.policies.v1.EndPolicyTestRequest
+	(*PolicyModule)(nil),               // 52: yunhe.policies.v1.PolicyModule
+	(*UploadPolicyModuleRequest)(nil),  // 53: yunhe.policies.v1.UploadPolicyModuleRequest
+	(*ListPolicyModulesRequest)(nil),   // 54: yunhe.policies.v1.ListPolicyModulesRequest
+	(*ListPolicyModulesResponse)(nil),  // 55: yunhe.policies.v1.ListPolicyModulesResponse
+	(*RestorePolicyModuleRequest)(nil), // 56: yunhe.policies.v1.RestorePolicyModuleRequest
+	(*DeletePolicyModuleRequest)(nil),  // 57: yunhe.policies.v1.DeletePolicyModuleRequest
+	(*DeletePolicyModuleResponse)(nil), // 58: yunhe.policies.v1.DeletePolicyModuleResponse
+	nil,                                // 59: yunhe.policies.v1.PolicyScope.LabelsEntry
+	nil,                                // 60: yunhe.policies.v1.PolicyRules.WeightsEntry
+	nil,                                // 61: yunhe.policies.v1.PolicyRules.MinimumsEntry
+	nil,                                // 62: yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
+	nil,                                // 63: yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
+	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
+	(*v1.JobSpec)(nil),                 // 65: yunhe.jobs.v1.JobSpec
+	(*v11.Decision)(nil),               // 66: yunhe.scheduler.v1.Decision
 }
 var file_yunhe_policies_v1_policies_proto_depIdxs = []int32{
 	5,  // 0: yunhe.policies.v1.PolicyDocument.match_rules:type_name -> yunhe.policies.v1.PolicyMatchRule
@@ -4395,24 +4523,24 @@ var file_yunhe_policies_v1_policies_proto_depIdxs = []int32{
 	1,  // 3: yunhe.policies.v1.PolicyDocument.combination:type_name -> yunhe.policies.v1.PolicyCombination
 	11, // 4: yunhe.policies.v1.PolicyDocument.includes:type_name -> yunhe.policies.v1.PolicyInclude
 	2,  // 5: yunhe.policies.v1.PolicyDocument.job_weights:type_name -> yunhe.policies.v1.PolicyJobWeights
-	63, // 6: yunhe.policies.v1.PolicyDocument.effective_from:type_name -> google.protobuf.Timestamp
-	63, // 7: yunhe.policies.v1.PolicyDocument.effective_to:type_name -> google.protobuf.Timestamp
-	58, // 8: yunhe.policies.v1.PolicyScope.labels:type_name -> yunhe.policies.v1.PolicyScope.LabelsEntry
-	59, // 9: yunhe.policies.v1.PolicyRules.weights:type_name -> yunhe.policies.v1.PolicyRules.WeightsEntry
+	64, // 6: yunhe.policies.v1.PolicyDocument.effective_from:type_name -> google.protobuf.Timestamp
+	64, // 7: yunhe.policies.v1.PolicyDocument.effective_to:type_name -> google.protobuf.Timestamp
+	59, // 8: yunhe.policies.v1.PolicyScope.labels:type_name -> yunhe.policies.v1.PolicyScope.LabelsEntry
+	60, // 9: yunhe.policies.v1.PolicyRules.weights:type_name -> yunhe.policies.v1.PolicyRules.WeightsEntry
 	8,  // 10: yunhe.policies.v1.PolicyRules.filters:type_name -> yunhe.policies.v1.PolicyFilterRule
 	9,  // 11: yunhe.policies.v1.PolicyRules.scores:type_name -> yunhe.policies.v1.PolicyScoreRule
-	60, // 12: yunhe.policies.v1.PolicyRules.minimums:type_name -> yunhe.policies.v1.PolicyRules.MinimumsEntry
+	61, // 12: yunhe.policies.v1.PolicyRules.minimums:type_name -> yunhe.policies.v1.PolicyRules.MinimumsEntry
 	10, // 13: yunhe.policies.v1.PolicyFilterRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
 	10, // 14: yunhe.policies.v1.PolicyScoreRule.module:type_name -> yunhe.policies.v1.PolicyModuleUse
 	3,  // 15: yunhe.policies.v1.PolicyModuleUse.on_failure:type_name -> yunhe.policies.v1.PolicyFailure
 	0,  // 16: yunhe.policies.v1.PolicyVersion.state:type_name -> yunhe.policies.v1.PolicyState
 	4,  // 17: yunhe.policies.v1.PolicyVersion.document:type_name -> yunhe.policies.v1.PolicyDocument
-	63, // 18: yunhe.policies.v1.PolicyVersion.created_at:type_name -> google.protobuf.Timestamp
-	63, // 19: yunhe.policies.v1.PolicyVersion.checked_at:type_name -> google.protobuf.Timestamp
+	64, // 18: yunhe.policies.v1.PolicyVersion.created_at:type_name -> google.protobuf.Timestamp
+	64, // 19: yunhe.policies.v1.PolicyVersion.checked_at:type_name -> google.protobuf.Timestamp
 	12, // 20: yunhe.policies.v1.PolicyRecord.version:type_name -> yunhe.policies.v1.PolicyVersion
 	6,  // 21: yunhe.policies.v1.PolicyRecord.issued_scope:type_name -> yunhe.policies.v1.PolicyScope
-	63, // 22: yunhe.policies.v1.PolicyRecord.issued_at:type_name -> google.protobuf.Timestamp
-	63, // 23: yunhe.policies.v1.PolicyEvent.at:type_name -> google.protobuf.Timestamp
+	64, // 22: yunhe.policies.v1.PolicyRecord.issued_at:type_name -> google.protobuf.Timestamp
+	64, // 23: yunhe.policies.v1.PolicyEvent.at:type_name -> google.protobuf.Timestamp
 	13, // 24: yunhe.policies.v1.ListPolicyRecordsResponse.records:type_name -> yunhe.policies.v1.PolicyRecord
 	4,  // 25: yunhe.policies.v1.CreatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
 	4,  // 26: yunhe.policies.v1.UpdatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
@@ -4424,78 +4552,79 @@ var file_yunhe_policies_v1_policies_proto_depIdxs = []int32{
 	32, // 32: yunhe.policies.v1.ValidatePolicyResponse.job_variables:type_name -> yunhe.policies.v1.PolicyVariable
 	32, // 33: yunhe.policies.v1.ValidatePolicyResponse.center_variables:type_name -> yunhe.policies.v1.PolicyVariable
 	4,  // 34: yunhe.policies.v1.TryPolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
-	64, // 35: yunhe.policies.v1.TryPolicyRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	65, // 36: yunhe.policies.v1.TryPolicyResponse.with_policy:type_name -> yunhe.scheduler.v1.Decision
-	65, // 37: yunhe.policies.v1.TryPolicyResponse.present:type_name -> yunhe.scheduler.v1.Decision
+	65, // 35: yunhe.policies.v1.TryPolicyRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	66, // 36: yunhe.policies.v1.TryPolicyResponse.with_policy:type_name -> yunhe.scheduler.v1.Decision
+	66, // 37: yunhe.policies.v1.TryPolicyResponse.present:type_name -> yunhe.scheduler.v1.Decision
 	4,  // 38: yunhe.policies.v1.SimulatePolicyRequest.document:type_name -> yunhe.policies.v1.PolicyDocument
 	37, // 39: yunhe.policies.v1.SimulatePolicyResponse.present:type_name -> yunhe.policies.v1.PolicyFigures
 	37, // 40: yunhe.policies.v1.SimulatePolicyResponse.with_policy:type_name -> yunhe.policies.v1.PolicyFigures
-	61, // 41: yunhe.policies.v1.SimulatePolicyResponse.present_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
-	62, // 42: yunhe.policies.v1.SimulatePolicyResponse.policy_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
-	6,  // 43: yunhe.policies.v1.IssuePolicyRequest.scope:type_name -> yunhe.policies.v1.PolicyScope
-	42, // 44: yunhe.policies.v1.PolicyArm.result:type_name -> yunhe.policies.v1.PolicyArmResult
-	43, // 45: yunhe.policies.v1.PolicyArmResult.waiting_seconds:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 46: yunhe.policies.v1.PolicyArmResult.duration_seconds:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 47: yunhe.policies.v1.PolicyArmResult.cost_fen:type_name -> yunhe.policies.v1.PolicyMean
-	43, // 48: yunhe.policies.v1.PolicyArmResult.energy_joules:type_name -> yunhe.policies.v1.PolicyMean
-	41, // 49: yunhe.policies.v1.PolicyTest.arms:type_name -> yunhe.policies.v1.PolicyArm
-	63, // 50: yunhe.policies.v1.PolicyTest.started_at:type_name -> google.protobuf.Timestamp
-	63, // 51: yunhe.policies.v1.PolicyTest.ended_at:type_name -> google.protobuf.Timestamp
-	44, // 52: yunhe.policies.v1.PolicyTest.comparisons:type_name -> yunhe.policies.v1.PolicyComparison
-	41, // 53: yunhe.policies.v1.StartPolicyTestRequest.arms:type_name -> yunhe.policies.v1.PolicyArm
-	45, // 54: yunhe.policies.v1.ListPolicyTestsResponse.tests:type_name -> yunhe.policies.v1.PolicyTest
-	63, // 55: yunhe.policies.v1.PolicyModule.created_at:type_name -> google.protobuf.Timestamp
-	63, // 56: yunhe.policies.v1.PolicyModule.fault_at:type_name -> google.protobuf.Timestamp
-	51, // 57: yunhe.policies.v1.ListPolicyModulesResponse.modules:type_name -> yunhe.policies.v1.PolicyModule
-	15, // 58: yunhe.policies.v1.PolicyService.ListPolicyRecords:input_type -> yunhe.policies.v1.ListPolicyRecordsRequest
-	17, // 59: yunhe.policies.v1.PolicyService.GetPolicyRecord:input_type -> yunhe.policies.v1.GetPolicyRecordRequest
-	18, // 60: yunhe.policies.v1.PolicyService.CreatePolicy:input_type -> yunhe.policies.v1.CreatePolicyRequest
-	19, // 61: yunhe.policies.v1.PolicyService.UpdatePolicy:input_type -> yunhe.policies.v1.UpdatePolicyRequest
-	20, // 62: yunhe.policies.v1.PolicyService.DeletePolicy:input_type -> yunhe.policies.v1.DeletePolicyRequest
-	22, // 63: yunhe.policies.v1.PolicyService.ListPolicyVersions:input_type -> yunhe.policies.v1.ListPolicyVersionsRequest
-	24, // 64: yunhe.policies.v1.PolicyService.DiffPolicyVersions:input_type -> yunhe.policies.v1.DiffPolicyVersionsRequest
-	27, // 65: yunhe.policies.v1.PolicyService.ListPolicyEvents:input_type -> yunhe.policies.v1.ListPolicyEventsRequest
-	30, // 66: yunhe.policies.v1.PolicyService.ValidatePolicy:input_type -> yunhe.policies.v1.ValidatePolicyRequest
-	33, // 67: yunhe.policies.v1.PolicyService.TryPolicy:input_type -> yunhe.policies.v1.TryPolicyRequest
-	35, // 68: yunhe.policies.v1.PolicyService.SimulatePolicy:input_type -> yunhe.policies.v1.SimulatePolicyRequest
-	38, // 69: yunhe.policies.v1.PolicyService.IssuePolicy:input_type -> yunhe.policies.v1.IssuePolicyRequest
-	39, // 70: yunhe.policies.v1.PolicyService.WithdrawPolicy:input_type -> yunhe.policies.v1.WithdrawPolicyRequest
-	40, // 71: yunhe.policies.v1.PolicyService.RollBackPolicy:input_type -> yunhe.policies.v1.RollBackPolicyRequest
-	46, // 72: yunhe.policies.v1.PolicyService.StartPolicyTest:input_type -> yunhe.policies.v1.StartPolicyTestRequest
-	47, // 73: yunhe.policies.v1.PolicyService.GetPolicyTest:input_type -> yunhe.policies.v1.GetPolicyTestRequest
-	48, // 74: yunhe.policies.v1.PolicyService.ListPolicyTests:input_type -> yunhe.policies.v1.ListPolicyTestsRequest
-	50, // 75: yunhe.policies.v1.PolicyService.EndPolicyTest:input_type -> yunhe.policies.v1.EndPolicyTestRequest
-	52, // 76: yunhe.policies.v1.PolicyService.UploadPolicyModule:input_type -> yunhe.policies.v1.UploadPolicyModuleRequest
-	53, // 77: yunhe.policies.v1.PolicyService.ListPolicyModules:input_type -> yunhe.policies.v1.ListPolicyModulesRequest
-	55, // 78: yunhe.policies.v1.PolicyService.RestorePolicyModule:input_type -> yunhe.policies.v1.RestorePolicyModuleRequest
-	56, // 79: yunhe.policies.v1.PolicyService.DeletePolicyModule:input_type -> yunhe.policies.v1.DeletePolicyModuleRequest
-	16, // 80: yunhe.policies.v1.PolicyService.ListPolicyRecords:output_type -> yunhe.policies.v1.ListPolicyRecordsResponse
-	13, // 81: yunhe.policies.v1.PolicyService.GetPolicyRecord:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 82: yunhe.policies.v1.PolicyService.CreatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 83: yunhe.policies.v1.PolicyService.UpdatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	21, // 84: yunhe.policies.v1.PolicyService.DeletePolicy:output_type -> yunhe.policies.v1.DeletePolicyResponse
-	23, // 85: yunhe.policies.v1.PolicyService.ListPolicyVersions:output_type -> yunhe.policies.v1.ListPolicyVersionsResponse
-	25, // 86: yunhe.policies.v1.PolicyService.DiffPolicyVersions:output_type -> yunhe.policies.v1.DiffPolicyVersionsResponse
-	28, // 87: yunhe.policies.v1.PolicyService.ListPolicyEvents:output_type -> yunhe.policies.v1.ListPolicyEventsResponse
-	31, // 88: yunhe.policies.v1.PolicyService.ValidatePolicy:output_type -> yunhe.policies.v1.ValidatePolicyResponse
-	34, // 89: yunhe.policies.v1.PolicyService.TryPolicy:output_type -> yunhe.policies.v1.TryPolicyResponse
-	36, // 90: yunhe.policies.v1.PolicyService.SimulatePolicy:output_type -> yunhe.policies.v1.SimulatePolicyResponse
-	13, // 91: yunhe.policies.v1.PolicyService.IssuePolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 92: yunhe.policies.v1.PolicyService.WithdrawPolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	13, // 93: yunhe.policies.v1.PolicyService.RollBackPolicy:output_type -> yunhe.policies.v1.PolicyRecord
-	45, // 94: yunhe.policies.v1.PolicyService.StartPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	45, // 95: yunhe.policies.v1.PolicyService.GetPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	49, // 96: yunhe.policies.v1.PolicyService.ListPolicyTests:output_type -> yunhe.policies.v1.ListPolicyTestsResponse
-	45, // 97: yunhe.policies.v1.PolicyService.EndPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
-	51, // 98: yunhe.policies.v1.PolicyService.UploadPolicyModule:output_type -> yunhe.policies.v1.PolicyModule
-	54, // 99: yunhe.policies.v1.PolicyService.ListPolicyModules:output_type -> yunhe.policies.v1.ListPolicyModulesResponse
-	51, // 100: yunhe.policies.v1.PolicyService.RestorePolicyModule:output_type -> yunhe.policies.v1.PolicyModule
-	57, // 101: yunhe.policies.v1.PolicyService.DeletePolicyModule:output_type -> yunhe.policies.v1.DeletePolicyModuleResponse
-	80, // [80:102] is the sub-list for method output_type
-	58, // [58:80] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	62, // 41: yunhe.policies.v1.SimulatePolicyResponse.present_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PresentCentersEntry
+	63, // 42: yunhe.policies.v1.SimulatePolicyResponse.policy_centers:type_name -> yunhe.policies.v1.SimulatePolicyResponse.PolicyCentersEntry
+	38, // 43: yunhe.policies.v1.SimulatePolicyResponse.moves:type_name -> yunhe.policies.v1.PolicyMove
+	6,  // 44: yunhe.policies.v1.IssuePolicyRequest.scope:type_name -> yunhe.policies.v1.PolicyScope
+	43, // 45: yunhe.policies.v1.PolicyArm.result:type_name -> yunhe.policies.v1.PolicyArmResult
+	44, // 46: yunhe.policies.v1.PolicyArmResult.waiting_seconds:type_name -> yunhe.policies.v1.PolicyMean
+	44, // 47: yunhe.policies.v1.PolicyArmResult.duration_seconds:type_name -> yunhe.policies.v1.PolicyMean
+	44, // 48: yunhe.policies.v1.PolicyArmResult.cost_fen:type_name -> yunhe.policies.v1.PolicyMean
+	44, // 49: yunhe.policies.v1.PolicyArmResult.energy_joules:type_name -> yunhe.policies.v1.PolicyMean
+	42, // 50: yunhe.policies.v1.PolicyTest.arms:type_name -> yunhe.policies.v1.PolicyArm
+	64, // 51: yunhe.policies.v1.PolicyTest.started_at:type_name -> google.protobuf.Timestamp
+	64, // 52: yunhe.policies.v1.PolicyTest.ended_at:type_name -> google.protobuf.Timestamp
+	45, // 53: yunhe.policies.v1.PolicyTest.comparisons:type_name -> yunhe.policies.v1.PolicyComparison
+	42, // 54: yunhe.policies.v1.StartPolicyTestRequest.arms:type_name -> yunhe.policies.v1.PolicyArm
+	46, // 55: yunhe.policies.v1.ListPolicyTestsResponse.tests:type_name -> yunhe.policies.v1.PolicyTest
+	64, // 56: yunhe.policies.v1.PolicyModule.created_at:type_name -> google.protobuf.Timestamp
+	64, // 57: yunhe.policies.v1.PolicyModule.fault_at:type_name -> google.protobuf.Timestamp
+	52, // 58: yunhe.policies.v1.ListPolicyModulesResponse.modules:type_name -> yunhe.policies.v1.PolicyModule
+	15, // 59: yunhe.policies.v1.PolicyService.ListPolicyRecords:input_type -> yunhe.policies.v1.ListPolicyRecordsRequest
+	17, // 60: yunhe.policies.v1.PolicyService.GetPolicyRecord:input_type -> yunhe.policies.v1.GetPolicyRecordRequest
+	18, // 61: yunhe.policies.v1.PolicyService.CreatePolicy:input_type -> yunhe.policies.v1.CreatePolicyRequest
+	19, // 62: yunhe.policies.v1.PolicyService.UpdatePolicy:input_type -> yunhe.policies.v1.UpdatePolicyRequest
+	20, // 63: yunhe.policies.v1.PolicyService.DeletePolicy:input_type -> yunhe.policies.v1.DeletePolicyRequest
+	22, // 64: yunhe.policies.v1.PolicyService.ListPolicyVersions:input_type -> yunhe.policies.v1.ListPolicyVersionsRequest
+	24, // 65: yunhe.policies.v1.PolicyService.DiffPolicyVersions:input_type -> yunhe.policies.v1.DiffPolicyVersionsRequest
+	27, // 66: yunhe.policies.v1.PolicyService.ListPolicyEvents:input_type -> yunhe.policies.v1.ListPolicyEventsRequest
+	30, // 67: yunhe.policies.v1.PolicyService.ValidatePolicy:input_type -> yunhe.policies.v1.ValidatePolicyRequest
+	33, // 68: yunhe.policies.v1.PolicyService.TryPolicy:input_type -> yunhe.policies.v1.TryPolicyRequest
+	35, // 69: yunhe.policies.v1.PolicyService.SimulatePolicy:input_type -> yunhe.policies.v1.SimulatePolicyRequest
+	39, // 70: yunhe.policies.v1.PolicyService.IssuePolicy:input_type -> yunhe.policies.v1.IssuePolicyRequest
+	40, // 71: yunhe.policies.v1.PolicyService.WithdrawPolicy:input_type -> yunhe.policies.v1.WithdrawPolicyRequest
+	41, // 72: yunhe.policies.v1.PolicyService.RollBackPolicy:input_type -> yunhe.policies.v1.RollBackPolicyRequest
+	47, // 73: yunhe.policies.v1.PolicyService.StartPolicyTest:input_type -> yunhe.policies.v1.StartPolicyTestRequest
+	48, // 74: yunhe.policies.v1.PolicyService.GetPolicyTest:input_type -> yunhe.policies.v1.GetPolicyTestRequest
+	49, // 75: yunhe.policies.v1.PolicyService.ListPolicyTests:input_type -> yunhe.policies.v1.ListPolicyTestsRequest
+	51, // 76: yunhe.policies.v1.PolicyService.EndPolicyTest:input_type -> yunhe.policies.v1.EndPolicyTestRequest
+	53, // 77: yunhe.policies.v1.PolicyService.UploadPolicyModule:input_type -> yunhe.policies.v1.UploadPolicyModuleRequest
+	54, // 78: yunhe.policies.v1.PolicyService.ListPolicyModules:input_type -> yunhe.policies.v1.ListPolicyModulesRequest
+	56, // 79: yunhe.policies.v1.PolicyService.RestorePolicyModule:input_type -> yunhe.policies.v1.RestorePolicyModuleRequest
+	57, // 80: yunhe.policies.v1.PolicyService.DeletePolicyModule:input_type -> yunhe.policies.v1.DeletePolicyModuleRequest
+	16, // 81: yunhe.policies.v1.PolicyService.ListPolicyRecords:output_type -> yunhe.policies.v1.ListPolicyRecordsResponse
+	13, // 82: yunhe.policies.v1.PolicyService.GetPolicyRecord:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 83: yunhe.policies.v1.PolicyService.CreatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 84: yunhe.policies.v1.PolicyService.UpdatePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	21, // 85: yunhe.policies.v1.PolicyService.DeletePolicy:output_type -> yunhe.policies.v1.DeletePolicyResponse
+	23, // 86: yunhe.policies.v1.PolicyService.ListPolicyVersions:output_type -> yunhe.policies.v1.ListPolicyVersionsResponse
+	25, // 87: yunhe.policies.v1.PolicyService.DiffPolicyVersions:output_type -> yunhe.policies.v1.DiffPolicyVersionsResponse
+	28, // 88: yunhe.policies.v1.PolicyService.ListPolicyEvents:output_type -> yunhe.policies.v1.ListPolicyEventsResponse
+	31, // 89: yunhe.policies.v1.PolicyService.ValidatePolicy:output_type -> yunhe.policies.v1.ValidatePolicyResponse
+	34, // 90: yunhe.policies.v1.PolicyService.TryPolicy:output_type -> yunhe.policies.v1.TryPolicyResponse
+	36, // 91: yunhe.policies.v1.PolicyService.SimulatePolicy:output_type -> yunhe.policies.v1.SimulatePolicyResponse
+	13, // 92: yunhe.policies.v1.PolicyService.IssuePolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 93: yunhe.policies.v1.PolicyService.WithdrawPolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	13, // 94: yunhe.policies.v1.PolicyService.RollBackPolicy:output_type -> yunhe.policies.v1.PolicyRecord
+	46, // 95: yunhe.policies.v1.PolicyService.StartPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	46, // 96: yunhe.policies.v1.PolicyService.GetPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	50, // 97: yunhe.policies.v1.PolicyService.ListPolicyTests:output_type -> yunhe.policies.v1.ListPolicyTestsResponse
+	46, // 98: yunhe.policies.v1.PolicyService.EndPolicyTest:output_type -> yunhe.policies.v1.PolicyTest
+	52, // 99: yunhe.policies.v1.PolicyService.UploadPolicyModule:output_type -> yunhe.policies.v1.PolicyModule
+	55, // 100: yunhe.policies.v1.PolicyService.ListPolicyModules:output_type -> yunhe.policies.v1.ListPolicyModulesResponse
+	52, // 101: yunhe.policies.v1.PolicyService.RestorePolicyModule:output_type -> yunhe.policies.v1.PolicyModule
+	58, // 102: yunhe.policies.v1.PolicyService.DeletePolicyModule:output_type -> yunhe.policies.v1.DeletePolicyModuleResponse
+	81, // [81:103] is the sub-list for method output_type
+	59, // [59:81] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_policies_v1_policies_proto_init() }
@@ -4509,7 +4638,7 @@ func file_yunhe_policies_v1_policies_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_policies_v1_policies_proto_rawDesc), len(file_yunhe_policies_v1_policies_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -134,11 +134,12 @@ type PolicyServiceClient interface {
 	// what the policies in force decide, with both score tables. Nothing is
 	// placed. A job that was placed already is judged as if none of it were.
 	TryPolicy(context.Context, *v1.TryPolicyRequest) (*v1.TryPolicyResponse, error)
-	// Replays the latest jobs one by one, each by itself, against the centers as
-	// they are now: once by the policies in force, once as if the policy were
-	// issued. It says how many would go elsewhere and what that does to price
-	// and energy; it does not play waiting or load over time. A stored draft or
-	// validated version becomes simulated.
+	// Plays the latest jobs on the centers as they are, in the times they came and
+	// for as long as they ran, with the code that schedules: once by the policies in
+	// force, once as if the policy were issued. It says what would go elsewhere, and
+	// what that does to cost, energy and waiting. A stored draft or validated version
+	// becomes simulated. DEADLINE_EXCEEDED if that takes longer than 60 s: fewer jobs
+	// take less.
 	SimulatePolicy(context.Context, *v1.SimulatePolicyRequest) (*v1.SimulatePolicyResponse, error)
 	// Puts a version in force. What is wrong with it, or missing, is refused as
 	// by ValidatePolicy. ABORTED while versions of the policy are compared.
@@ -574,11 +575,12 @@ type PolicyServiceHandler interface {
 	// what the policies in force decide, with both score tables. Nothing is
 	// placed. A job that was placed already is judged as if none of it were.
 	TryPolicy(context.Context, *v1.TryPolicyRequest) (*v1.TryPolicyResponse, error)
-	// Replays the latest jobs one by one, each by itself, against the centers as
-	// they are now: once by the policies in force, once as if the policy were
-	// issued. It says how many would go elsewhere and what that does to price
-	// and energy; it does not play waiting or load over time. A stored draft or
-	// validated version becomes simulated.
+	// Plays the latest jobs on the centers as they are, in the times they came and
+	// for as long as they ran, with the code that schedules: once by the policies in
+	// force, once as if the policy were issued. It says what would go elsewhere, and
+	// what that does to cost, energy and waiting. A stored draft or validated version
+	// becomes simulated. DEADLINE_EXCEEDED if that takes longer than 60 s: fewer jobs
+	// take less.
 	SimulatePolicy(context.Context, *v1.SimulatePolicyRequest) (*v1.SimulatePolicyResponse, error)
 	// Puts a version in force. What is wrong with it, or missing, is refused as
 	// by ValidatePolicy. ABORTED while versions of the policy are compared.
