@@ -102,10 +102,26 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 		return d.bury(ctx, c, a.AttemptId, record{Reason: "lost", ExitCode: -1, EndedAt: time.Now().UnixMicro(),
 			Message: "it has run here and the cluster does not know it any more: its Job was deleted by somebody else than Yunhe"})
 	}
+	if a.Node != "" {
+		if err := d.wait(ctx, d.whole); err != nil {
+			return err
+		}
+		d.mu.Lock()
+		_, there := d.res.nodes[a.Node]
+		d.mu.Unlock()
+		if !there {
+			return refused(fmt.Sprintf("center %s has no node %.300q", d.center, a.Node))
+		}
+	}
 	job, files, refusal := m.attempt(a)
 	if refusal != "" {
 		return refused(refusal)
 	}
+	release, err := d.checkVolumes(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if files != nil {
 		// Before the Job, so that its pod never waits for them; they get the
 		// Job as their owner after it. If that is cut short Apply comes again,

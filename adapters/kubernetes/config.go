@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -44,6 +45,9 @@ type Config struct {
 	NodeSelector    map[string]string `json:"node_selector,omitempty" jsonschema:"labels of the nodes that belong to this center"`
 	Tolerations     []Toleration      `json:"tolerations,omitempty" jsonschema:"taints of nodes that jobs may run on all the same"`
 	PriorityClasses []PriorityClass   `json:"priority_classes,omitempty" jsonschema:"priority class by lowest priority of a job"`
+
+	StorageClass  string `json:"storage_class,omitempty" jsonschema:"StorageClass of volumes, the cluster's default one if empty"`
+	StorageAccess string `json:"storage_access,omitempty" jsonschema:"access mode of volumes: ReadWriteMany (if empty), or ReadWriteOnce where the class provides no other; runs that share one then run on one node"`
 
 	PrometheusURL       string          `json:"prometheus_url,omitempty" jsonschema:"base address of a Prometheus that scrapes the cluster's kubelets and exporters of devices: use of jobs by counters, and of accelerators"`
 	PrometheusTokenFile string          `json:"prometheus_token_file,omitempty" jsonschema:"absolute path of a file with the bearer token for it"`
@@ -140,6 +144,9 @@ func (c Config) complete() (Config, error) {
 	if c.ImagePullPolicy == "" {
 		c.ImagePullPolicy = "IfNotPresent"
 	}
+	if c.StorageAccess == "" {
+		c.StorageAccess = string(corev1.ReadWriteMany)
+	}
 	c.PriorityClasses = slices.Clone(c.PriorityClasses)
 	slices.SortStableFunc(c.PriorityClasses, func(a, b PriorityClass) int { return int(a.From) - int(b.From) })
 	return c, errors.Join(c.violations()...)
@@ -164,6 +171,8 @@ func (c Config) violations() []error {
 		bad(false, "namespace must be a name of Kubernetes, got %q: %s", c.Namespace, why[0])
 	}
 	name("service_account", c.ServiceAccount)
+	name("storage_class", c.StorageClass)
+	bad(c.StorageAccess == string(corev1.ReadWriteMany) || c.StorageAccess == string(corev1.ReadWriteOnce), "storage_access must be ReadWriteMany or ReadWriteOnce, got %q", c.StorageAccess)
 	for _, s := range c.ImagePullSecret {
 		name("image_pull_secrets", s)
 	}

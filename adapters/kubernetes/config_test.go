@@ -79,7 +79,7 @@ func TestConfig(t *testing.T) {
 func TestDescription(t *testing.T) {
 	t.Parallel()
 	d, err := kubernetes.Description()
-	if err != nil || d.Name != kubernetes.Name || d.Version == "" || len(d.Parts) != 3 || len(d.Features) != 2 {
+	if err != nil || d.Name != kubernetes.Name || d.Version == "" || len(d.Parts) != 4 || len(d.Features) != 3 {
 		t.Errorf("got %v, %v", d, err)
 	}
 	var schema struct{ Properties map[string]any }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +24,9 @@ func TestConformance(t *testing.T) {
 		c.Images = map[string]string{"base": enginetest.KubeletImage}
 		c.Prices = map[string]int64{"small": 1}
 	})
+	// The suite makes four volumes and grows one, before anything is in it.
+	r.cfg.StorageClass = r.storageClass("local", storagev1.VolumeBindingWaitForFirstConsumer)
+	r.localVolumes(r.cfg.StorageClass, 6, 32*mib)
 	l := startKubelet(t, k, r.label, "")
 	p := newProxy(t, k.URL)
 	r.cfg.KubeconfigFile = r.kubeconfig("https://"+p.addr, k.Token, k.CA)

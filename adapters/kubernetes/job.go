@@ -181,12 +181,18 @@ func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, 
 	if !a.Network {
 		labels[labelNetwork] = "none"
 	}
+	for _, v := range a.Volumes {
+		labels[labelVolume(v.VolumeId)] = "true"
+	}
 	name := objectName(m.center, a.AttemptId)
 	files, items, refusal := configMap(name, labels, a.Files)
 	if refusal != "" {
 		return nil, nil, refusal
 	}
 	pod := m.pod(a, image)
+	if refusal := m.mounts(a, &pod); refusal != "" {
+		return nil, nil, refusal
+	}
 	pod.Containers[0].Env, pod.Containers[0].Resources = env, corev1.ResourceRequirements{Requests: list, Limits: list}
 	notes := map[string]string{noteAttempt: a.AttemptId, noteJob: a.JobId, noteTask: a.Name, noteTenant: a.TenantId, noteUser: a.UserName}
 	if a.AllocationId != "" {
@@ -262,6 +268,9 @@ func (m *maker) pod(a *adapterv1.Attempt, image string) corev1.PodSpec {
 		spec.ActiveDeadlineSeconds = new(min(a.TimeoutSeconds+pauseAllowance, maxDeadline))
 	}
 	m.place(&spec, a.AllocationId)
+	if a.Node != "" {
+		on(&spec, a.Node)
+	}
 	if m.cfg.RunAsUser > 0 {
 		spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsNonRoot = new(m.cfg.RunAsUser), new(true)
 		spec.SecurityContext.FSGroup = new(m.cfg.RunAsUser)
@@ -290,6 +299,16 @@ func (m *maker) place(spec *corev1.PodSpec, allocation string) {
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: keyAllocation, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
 	}
+}
+
+// on has a pod run on one node. The scheduler still looks whether there is room.
+func on(spec *corev1.PodSpec, node string) {
+	field := []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}
+	if spec.Affinity == nil { // place makes one with one term
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 1)}}}
+	}
+	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields = field
 }
 
 // overdue begins what a command's timer leaves as the container's message.

@@ -37,6 +37,8 @@
 //   - A node is isolated by a cordon, and reserved for an allocation by a label
 //     and a taint. What is asked stands at the node; what others change of it
 //     is put right.
+//   - A volume is a PersistentVolumeClaim, see volumes.go. What provides it,
+//     whether it can grow and what keeps it to its size is its storage class'.
 //   - Objects of others, of other centers and without our annotations are
 //     never touched.
 //   - What jobs ask of the cluster is what they may use (requests = limits).
@@ -107,6 +109,10 @@ type Driver struct {
 
 	stop context.CancelFunc
 	done sync.WaitGroup
+
+	// claims is held to read while an attempt with volumes is stored, and to
+	// write while a volume is deleted. Before mu.
+	claims sync.RWMutex
 
 	// mu guards what follows.
 	mu        sync.Mutex
@@ -200,8 +206,8 @@ func Description() (*adapterv1.DescribeResponse, error) {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	return &adapterv1.DescribeResponse{Name: Name, Version: version(), ConfigSchema: schema,
-		Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC},
-		Parts:    []adapterv1.Part{adapterv1.Part_PART_RESOURCE, adapterv1.Part_PART_JOB, adapterv1.Part_PART_IMAGE}}, nil
+		Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC, adapterv1.Feature_FEATURE_NODE},
+		Parts:    []adapterv1.Part{adapterv1.Part_PART_RESOURCE, adapterv1.Part_PART_JOB, adapterv1.Part_PART_IMAGE, adapterv1.Part_PART_STORAGE}}, nil
 }
 
 // version is the one of this program, as built.

@@ -180,6 +180,31 @@ func (p *prometheus) attemptsUse(ctx context.Context, d *Driver) error {
 	return nil
 }
 
+// volumeUse is what a kubelet says of a volume's file system, in bytes.
+type volumeUse struct{ used, capacity int64 }
+
+// volumesUse says how full the volumes of a namespace are, by claim, as far as a
+// kubelet has measured them lately.
+func (p *prometheus) volumesUse(ctx context.Context, namespace string) (map[string]volumeUse, error) {
+	out := map[string]volumeUse{}
+	for metric, take := range map[string]func(u *volumeUse, v int64){
+		"kubelet_volume_stats_used_bytes":     func(u *volumeUse, v int64) { u.used = v },
+		"kubelet_volume_stats_capacity_bytes": func(u *volumeUse, v int64) { u.capacity = v },
+	} {
+		// It is measured while a pod uses it, and does not change after that.
+		all, err := p.query(ctx, fmt.Sprintf("max by (persistentvolumeclaim) (last_over_time(%s{namespace=%q}[1d]))", metric, namespace))
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range all {
+			u := out[v.labels["persistentvolumeclaim"]]
+			take(&u, count(v.value))
+			out[v.labels["persistentvolumeclaim"]] = u
+		}
+	}
+	return out, nil
+}
+
 // devicesUse adds how busy the accelerators of nodes are, for one exporter.
 func (p *prometheus) devicesUse(ctx context.Context, m DeviceMetrics, into map[string]map[int32]*adapterv1.AcceleratorUse) error {
 	const mib = 1 << 20

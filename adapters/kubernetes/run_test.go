@@ -227,3 +227,45 @@ func TestKilledInMidWork(t *testing.T) {
 		}
 	}
 }
+
+// An attempt that names a node runs there, also where everything is tolerated,
+// and waits while there is no room.
+func TestChosenNode(t *testing.T) {
+	t.Parallel()
+	for name, all := range map[string]bool{"its own tolerations": false, "everything tolerated": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 3, func(c *kubernetes.Config) {
+				if all {
+					c.Tolerations = []kubernetes.Toleration{{Operator: "Exists"}}
+				}
+			})
+			on := func(id, node string, gpus int64) *adapterv1.Attempt {
+				return attempt(id, "", func(a *adapterv1.Attempt) { a.Node, a.Resources["gpu"] = node, gpus })
+			}
+			first, last := r.label+"-0", r.label+"-2"
+			if refusals := r.apply(on("a", last, 8), on("b", first, 1), on("c", last, 1), on("d", "no-such-node", 1)); len(refusals) != 1 || refusals[0].AttemptId != "d" || !contains(refusals[0].Reason, "no-such-node") {
+				t.Errorf("refusals are %v, want that of a node that is not there", refusals)
+			}
+			if st := r.running("b"); st.Node != first {
+				t.Errorf("it runs on %s, want %s", st.Node, first)
+			}
+			// One of the two has the node's devices, and the other waits for it
+			// though there are others.
+			waits := r.await("c", "running, or waiting for room", func(st *adapterv1.Status) bool {
+				return st.Phase == adapterv1.Phase_PHASE_RUNNING || contains(st.Message, "Unschedulable")
+			})
+			runs, other := "a", "c"
+			if waits.Phase == adapterv1.Phase_PHASE_RUNNING {
+				runs, other = other, runs
+			}
+			if st := r.running(runs); st.Node != last {
+				t.Errorf("%s runs on %s, want %s", runs, st.Node, last)
+			}
+			r.remove([]string{runs}, nil)
+			if st := r.running(other); st.Node != last {
+				t.Errorf("%s runs on %s, want %s", other, st.Node, last)
+			}
+		})
+	}
+}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -114,6 +115,8 @@ func (r *rig) restart() {
 func TestRealSessions(t *testing.T) {
 	k := enginetest.KubernetesCluster(t)
 	r := newRig(t, k, 0, func(c *kubernetes.Config) { c.Images = map[string]string{"base": enginetest.KubeletImage} })
+	class := r.storageClass("local", storagev1.VolumeBindingWaitForFirstConsumer)
+	r.localVolumes(class, 2, 24*mib)
 	l := startKubelet(t, k, r.label, "")
 	r.start()
 	t.Run("exec", func(t *testing.T) { r.with(t).testExec(l.Node) })
@@ -124,7 +127,7 @@ func TestRealSessions(t *testing.T) {
 	t.Run("limits", func(t *testing.T) { r.with(t).testLimits() })
 	r.tb = t
 	t.Run("restricted", func(t *testing.T) { testRestricted(t, k, r.label) })
-	t.Run("figures from Prometheus", func(t *testing.T) { testPrometheus(t, k, l.Node, r.label) })
+	t.Run("figures from Prometheus", func(t *testing.T) { testPrometheus(t, k, l.Node, r.label, class) })
 	t.Run("without permission", func(t *testing.T) { testNoExec(t, k, r.label) })
 	t.Run("without websockets", func(t *testing.T) { testSPDY(t, k, r.label) })
 	t.Run("in the cluster", func(t *testing.T) { testInCluster(t, k, r.label) })
@@ -563,7 +566,7 @@ done`
 
 // A real Prometheus scrapes the real kubelet; only the exporter of devices is
 // played.
-func testPrometheus(t *testing.T, k *enginetest.Kubernetes, node, label string) {
+func testPrometheus(t *testing.T, k *enginetest.Kubernetes, node, label, class string) {
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for name, values := range map[string][2]string{"DCGM_FI_DEV_GPU_UTIL": {"37", "100"}, "DCGM_FI_DEV_FB_USED": {"1024", "70000"}, "DCGM_FI_DEV_FB_FREE": {"80536", "11560"},
 			"own_busy_percent": {"12.5", "0"}} {
@@ -582,6 +585,7 @@ global: {scrape_interval: 1s}
 scrape_configs:
 - {job_name: kubelet, scheme: https, metrics_path: "/api/v1/nodes/%[1]s/proxy/metrics/cadvisor", authorization: {credentials: %[2]q}, tls_config: {insecure_skip_verify: true}, static_configs: [{targets: [%[3]q]}]}
 - {job_name: resource, scheme: https, metrics_path: "/api/v1/nodes/%[1]s/proxy/metrics/resource", authorization: {credentials: %[2]q}, tls_config: {insecure_skip_verify: true}, static_configs: [{targets: [%[3]q]}]}
+- {job_name: volumes, scheme: https, metrics_path: "/api/v1/nodes/%[1]s/proxy/metrics", authorization: {credentials: %[2]q}, tls_config: {insecure_skip_verify: true}, static_configs: [{targets: [%[3]q]}]}
 - {job_name: dcgm, static_configs: [{targets: [%[4]q]}]}
 `, node, k.Token, u.Host, strings.TrimPrefix(exporter.URL, "http://")))
 	var missing *enginetest.MissingError
@@ -598,10 +602,12 @@ scrape_configs:
 	})
 	r := newRig(t, k, 0, func(c *kubernetes.Config) {
 		c.Images, c.NodeSelector = map[string]string{"base": enginetest.KubeletImage}, map[string]string{"rig": label}
-		c.PrometheusURL = server.URL + "/"
+		c.PrometheusURL, c.StorageClass = server.URL+"/", class
 		c.DeviceMetrics = []kubernetes.DeviceMetrics{{Busy: "own_busy_percent", Node: "Hostname", Index: "own"}}
 	})
 	r.start()
+	t.Run("volumes", func(t *testing.T) { testVolumes(t, r) })
+	r.tb = t
 	w := r.watch()
 	t.Cleanup(func() {
 		for _, q := range []string{"up", `{__name__=~"container_(cpu_usage_seconds_total|memory_.*_bytes)",pod=~"y-busy.*"}`} {

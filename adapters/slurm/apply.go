@@ -18,6 +18,22 @@ import (
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 )
 
+// noNode says that the center has no node of a name, "" if it has or none is asked for.
+func (d *Driver) noNode(ctx context.Context, name string) (refusal string, err error) {
+	if name == "" {
+		return "", nil
+	}
+	if _, err := d.Discover(ctx, &adapterv1.DiscoverRequest{}); err != nil { // the nodes are known then
+		return "", err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.view.nodes[name] == nil {
+		return fmt.Sprintf("center %s has no node %q", d.center, clip(name, 100)), nil
+	}
+	return "", nil
+}
+
 // maxApply is how many attempts one Apply may carry, by contract.
 const maxApply = 256
 
@@ -123,12 +139,19 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 	if r.AllocationId != "" {
 		return fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60)), nil
 	}
+	if refusal, err = d.noNode(ctx, r.Node); refusal != "" || err != nil {
+		return refusal, err
+	}
 	body, err := d.request(r)
 	if err != nil {
 		return clip(err.Error(), 500), nil
 	}
+	if refusal, err = d.mayBook(ctx, r.Account); refusal != "" || err != nil {
+		return refusal, err
+	}
 	d.mu.Lock()
 	doubt := a.doubt
+	a.account = r.Account
 	d.mu.Unlock()
 	if !doubt.IsZero() {
 		// An earlier submission may have come through.
@@ -210,13 +233,18 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 	} else {
 		job["requeue"] = d.cfg.Requeue
 	}
-	for key, v := range map[string]string{"partition": p.Name, "account": first(p.Account, d.cfg.Account), "qos": first(p.QOS, d.cfg.QOS)} {
+	for key, v := range map[string]string{"partition": p.Name, "account": first(r.Account, first(p.Account, d.cfg.Account)), "qos": first(p.QOS, d.cfg.QOS)} {
 		if v != "" {
 			job[key] = v
 		}
 	}
 	if err := d.amounts(job, r.Resources, value); err != nil {
 		return nil, err
+	}
+	if r.Node != "" && version < 39 {
+		job["nodelist"] = r.Node
+	} else if r.Node != "" {
+		job["required_nodes"] = []string{r.Node}
 	}
 	if r.TimeoutSeconds > 0 {
 		// The script ends the command on the second; Slurm, which counts in

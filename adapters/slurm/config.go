@@ -40,6 +40,8 @@ type Config struct {
 	Capacity   map[string]int64    `json:"capacity,omitempty" jsonschema:"most that jobs of the platform may use in all, by resource: cpu in thousandths, memory in bytes, pieces"`
 	Requeue    bool                `json:"requeue,omitempty" jsonschema:"let Slurm start a preempted job again from its beginning; otherwise it ends as lost"`
 	Accounting bool                `json:"accounting,omitempty" jsonschema:"ask slurmdbd for jobs that slurmctld has dropped; slurmrestd needs its openapi/dbv0.0.N"`
+	Accounts   bool                `json:"accounts,omitempty" jsonschema:"make accounts of tenants in slurmdbd, where the user must be an administrator; slurmrestd needs its openapi/dbv0.0.N"`
+	Cluster    string              `json:"cluster,omitempty" jsonschema:"what slurmdbd calls this cluster, for accounts; the only one it has if empty"`
 	PollMillis int64               `json:"poll_milliseconds,omitempty" jsonschema:"pause between two looks at the jobs; 1000 if 0, 100 to 60000"`
 }
 
@@ -142,6 +144,10 @@ func (c *Config) checkNames(k *core.Check) {
 	}
 	name("account", c.Account, false)
 	name("qos", c.QOS, false)
+	name("cluster", c.Cluster, false)
+	if c.Accounts && c.User == "" {
+		k.Add("user", "must be set to make accounts for it")
+	}
 	specs := map[string]bool{}
 	for i := range c.Partitions {
 		p := &c.Partitions[i]

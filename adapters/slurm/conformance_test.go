@@ -39,14 +39,17 @@ func needEngines(t *testing.T) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	needEngines(t)
-	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 2, GPUs: 1, Conf: quick})
+	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 2, GPUs: 1, Accounting: true, Conf: quick})
+	administrator(t, s)
 	for _, node := range []string{"n1", "n2"} { // all GPUs are in use
 		if _, err := s.Run(t.Context(), "#!/bin/sh\nsleep 100000\n", "sbatch", "--gres=gpu:h20:1", "--mem=50", "--nodelist="+node, "--output=/dev/null"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	self := adaptertest.Self()
-	self.Center, self.Config = "c1", config(t, s)
+	cfg := config(t, s)
+	cfg.Accounts = true
+	self.Center, self.Config = "c1", cfg
 	adaptertest.Run(t, adaptertest.Config{
 		Start: self.Start, ImageID: "host", SpecID: "small", Resources: map[string]int64{"cpu": 1000, "memory": 50 << 20},
 		Shared: s.Work, Waiting: map[string]int64{"cpu": 1000, "memory": 50 << 20, "gpu": 1}, Patience: patience,

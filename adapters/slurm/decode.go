@@ -179,6 +179,7 @@ func (e *exit) status(n int64) { e.code, e.signal = int(n>>8&0xff), int(n&0x7f) 
 type job struct {
 	ID          number `json:"job_id"`
 	Name        text   `json:"name"`
+	Account     text   `json:"account"`
 	Comment     text   `json:"comment"`
 	State       words  `json:"job_state"`
 	Flags       words  `json:"flags"`

@@ -26,6 +26,7 @@ type attempt struct {
 	// The rest is guarded by the driver's mu.
 
 	made      time.Time         // when a call first named it; zero: Slurm or its folder did
+	account   string            // it was submitted for, by this process
 	jobs      []*job            // as the last whole list had them
 	submitted int64             // the job this process submitted, 0 if none
 	at        time.Time         // when it was submitted

@@ -215,7 +215,7 @@ func TestJobs(t *testing.T) {
 			t.Errorf("set node: %v", err)
 		}
 		d, err := v.Describe(t.Context(), &adapterv1.DescribeRequest{})
-		if err != nil || !slices.Equal(d.Parts, []adapterv1.Part{adapterv1.Part_PART_JOB}) || !slices.Equal(d.Features, []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND}) {
+		if err != nil || !slices.Equal(d.Parts, []adapterv1.Part{adapterv1.Part_PART_JOB}) || !slices.Equal(d.Features, []adapterv1.Feature{adapterv1.Feature_FEATURE_NODE, adapterv1.Feature_FEATURE_SUSPEND}) {
 			t.Errorf("describe: %v, %v", d, err)
 		}
 	})

@@ -111,7 +111,7 @@ func TestSetNode(t *testing.T) {
 		}
 	}
 	d, err := v.Describe(t.Context(), &adapterv1.DescribeRequest{})
-	if err != nil || len(d.Parts) != 2 || len(d.Features) != 0 {
-		t.Errorf("describe: %v, %v; want jobs and resources, and no feature without output_dir", d, err)
+	if err != nil || len(d.Parts) != 2 || len(d.Features) != 1 {
+		t.Errorf("describe: %v, %v; want jobs and resources, and without output_dir only that nodes may be chosen", d, err)
 	}
 }

@@ -96,6 +96,8 @@ type Driver struct {
 	folder *folder // nil without output_dir
 	way    *way    // nil if slurmrestd is behind a socket
 
+	accounts accounts
+
 	board  adapter.Board[*adapterv1.Status]
 	stop   context.CancelFunc
 	loops  sync.WaitGroup // the poll loop and what it started
@@ -156,15 +158,20 @@ func (d *Driver) Close() {
 
 // Describe names the driver, its configuration and what it offers: a driver
 // without a cluster all that it can, one with a cluster what it can there.
-// Control of nodes needs v0.0.39, suspending an output_dir.
+// Control of nodes needs v0.0.39, suspending an output_dir, accounts that the
+// configuration says so.
 func (d *Driver) Describe(ctx context.Context, _ *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	schema, err := adapter.Schema[Config]()
 	if err != nil {
 		return nil, err
 	}
 	out := &adapterv1.DescribeResponse{Name: Name, Version: Version, Parts: []adapterv1.Part{adapterv1.Part_PART_JOB}, ConfigSchema: schema}
+	out.Features = append(out.Features, adapterv1.Feature_FEATURE_NODE)
 	if d.api == nil || d.folder != nil {
 		out.Features = append(out.Features, adapterv1.Feature_FEATURE_SUSPEND)
+	}
+	if d.api == nil || d.cfg.Accounts {
+		out.Parts = append(out.Parts, adapterv1.Part_PART_ACCOUNT)
 	}
 	if d.api == nil || d.setsNodes(ctx) {
 		out.Parts = append(out.Parts, adapterv1.Part_PART_RESOURCE)

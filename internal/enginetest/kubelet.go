@@ -346,4 +346,5 @@ containerLogMaxSize: %s
 containerLogMaxFiles: 2
 containerLogMonitorInterval: 3s
 maxPods: 60
+volumeStatsAggPeriod: 1s
 `

@@ -21,6 +21,8 @@
 //     with its stream and with the attempt. Its exit code is 128 and the signal's
 //     number if a signal ended it. An attempt that is not known is "not found", one
 //     that does not run "failed precondition".
+//   - An attempt that names a node (FEATURE_NODE) runs there or waits; one that is not
+//     there has it refused.
 //
 // The example in examples/driver is complete and short.
 package adapter

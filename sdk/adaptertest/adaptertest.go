@@ -117,6 +117,7 @@ const (
 	needsAccount
 	needsStorage
 	needsNode
+	needsChoice
 )
 
 // missing says what c lacks for a check, "" if nothing.

@@ -217,6 +217,7 @@ func (p *proxy) Describe(ctx context.Context, r *adapterv1.DescribeRequest) (*ad
 	res, err := p.DriverServiceHandler.Describe(ctx, r)
 	if err == nil {
 		res.Parts = append(res.Parts, adapterv1.Part_PART_ACCOUNT, adapterv1.Part_PART_STORAGE, adapterv1.Part_PART_RESOURCE)
+		res.Features = append(res.Features, adapterv1.Feature_FEATURE_NODE)
 	}
 	if err == nil && p.lie.describe != nil {
 		p.lie.describe(res)

@@ -63,7 +63,7 @@ func runCheck(t testing.TB, c Config, k check) {
 	e := &env{TB: t, c: c, hist: newHistory(t), known: map[string]bool{}}
 	e.start()
 	defer e.clean()
-	if k.needs&(needsSuspend|needsExec|needsAccount|needsStorage|needsNode) != 0 {
+	if k.needs&(needsSuspend|needsExec|needsAccount|needsStorage|needsNode|needsChoice) != 0 {
 		if why := e.unclaimed(k.needs); why != "" {
 			t.Skipf("NOT CHECKED: %s", why)
 		}

@@ -50,6 +50,8 @@ type partLies struct {
 	node    func(p *proxy, r *adapterv1.SetNodeRequest) error
 	untold  bool // isolation is not told
 	busy    bool // an isolated node goes on taking work
+
+	anywhere bool // attempts may name any node
 }
 
 func fail(code connect.Code, format string, args ...any) error {
@@ -209,6 +211,10 @@ func (p *proxy) applyParts(ctx context.Context, r *adapterv1.ApplyRequest) (*ada
 			refusals = append(refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: why})
 			continue
 		}
+		if a.Node != "" && a.Node != "machine" && !p.lie.parts.anywhere {
+			refusals = append(refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: "there is no node " + a.Node})
+			continue
+		}
 		kept = append(kept, a)
 	}
 	f.mu.Unlock()
@@ -306,5 +312,7 @@ var partWrongs = []wrong{
 			p.w.far.isolated = false
 		}}
 	}},
+	{"node/chosen", "takes any node", "accepted an attempt with a node", func() lie { return lie{parts: partLies{anywhere: true}} }},
+	{"node/chosen", "runs them elsewhere", "to have run on", ends(func(st *adapterv1.Status) { st.Node = "another" })},
 	{"node/work", "starts work on an isolated node", "it must wait", func() lie { return lie{parts: partLies{busy: true}} }},
 }

@@ -42,6 +42,8 @@ func (e *env) unclaimed(n need) string {
 		return "Describe does not claim FEATURE_SUSPEND"
 	case n&needsExec != 0 && !slices.Contains(claimed, adapterv1.Feature_FEATURE_EXEC):
 		return "Describe does not claim FEATURE_EXEC"
+	case n&needsChoice != 0 && !slices.Contains(claimed, adapterv1.Feature_FEATURE_NODE):
+		return "Describe does not claim FEATURE_NODE"
 	}
 	return ""
 }

@@ -2,6 +2,8 @@ package adaptertest
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -14,6 +16,7 @@ var nodeChecks = []check{
 	{"node/isolated", needsNode, nodeIsolated},
 	{"node/restart", needsNode, nodeRestart},
 	{"node/work", needsNode, nodeWork},
+	{"node/chosen", needsChoice, nodeChosen},
 }
 
 func (e *env) setNode(name string, isolated bool) error {
@@ -124,4 +127,25 @@ func nodeWork(e *env) {
 	o.ended(after.AttemptId)
 	e.stop(before.AttemptId)
 	o.endedBy(before.AttemptId, "stopped")
+}
+
+// nodeChosen: an attempt runs on the node it names, whichever that is, and one that
+// names none that is there is refused.
+func nodeChosen(e *env) {
+	o := e.observe()
+	a := e.attempt(e.c.Commands.Exit(0))
+	a.Node = "no-such-node"
+	e.refused(a, "a node that is not there", a.Node)
+	nodes := e.watch().whole().nodes
+	for _, name := range slices.Sorted(maps.Keys(nodes))[:min(len(nodes), 3)] {
+		if nodes[name].State != adapterv1.NodeState_NODE_STATE_READY {
+			continue
+		}
+		a := e.attempt(e.c.Commands.Exit(0))
+		a.Node = name
+		e.apply(a)
+		if st := o.endedBy(a.AttemptId, "completed"); st.Node != "" && st.Node != name {
+			e.Errorf("an attempt that names node %s is told to have run on %q", name, st.Node)
+		}
+	}
 }

@@ -480,6 +480,9 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 		a.mark(at.AttemptId) // what is known of it is told again
 		return "", nil
 	}
+	if at.Node != "" && (a.node == nil || at.Node != a.node.Name) {
+		return fmt.Sprintf("this gateway runs on another machine than %q", cleanText(at.Node)), nil
+	}
 	if err := a.admit(at); err != nil {
 		return "", err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // features are the optional calls the gateway answers.
-var features = []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC}
+var features = []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC, adapterv1.Feature_FEATURE_NODE}
 
 const (
 	// freezeTimeout is how long processes may take to stand still.
