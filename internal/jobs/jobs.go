@@ -57,17 +57,22 @@
 //
 // # Failures
 //
-// Lost messages: a center is told again (package adapters). A lost center:
-// its attempts stay running until it comes back and reports; nothing is run
-// twice. A killed platform: everything above is in the database.
+// Lost messages: a center is told again (package adapters). A killed platform:
+// everything above is in the database. A silent center: its attempts stay as
+// they are for a grace (package standing), or until it comes back and reports.
 //
-// A center that never comes back: an operator writes its attempts off
-// ([Service.WriteOff]). They end as failed, reason "lost", when the center was
-// last heard of. Whether the run goes on out there nobody knows; so it is not
-// tried again unless asked, and it stays marked as lost: when the center is
-// there again it is told to stop it and, if it has forgotten it, never to
-// start it. What it then reports clears the mark and changes nothing else.
-// Until its stop is done the run uses room that is counted as free.
+// A center that does not come back in its grace: its attempts are written off
+// and run again elsewhere, which uses up no retry ([Service.GiveUp]). An operator
+// can do so earlier ([Service.WriteOff]); then they are not tried again unless
+// asked. They end as failed, reason "lost", when the center was last heard of.
+// Whether the run goes on out there nobody knows, so it stays marked as lost:
+// when the center is there again it is told to stop it and, if it has forgotten
+// it, never to start it. What it then reports clears the mark and changes nothing
+// else: only the last attempt of a replica counts. Until its stop is done the run
+// uses room that is counted as free.
+//
+// A center that refuses an attempt for now: the replica waits again at once,
+// which uses up no retry, and package standing has the center left alone.
 package jobs
 
 import (
@@ -81,6 +86,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/standing"
 	"yunhe.dev/yunhe/internal/tags/expr"
 )
 
@@ -284,6 +290,7 @@ func checkTimes(c *core.Check, prefix string, j *jobsv1.JobSpec) {
 		c.Add(prefix+"deadline", "must be after not_before")
 	}
 	if j.NearJob != "" {
+	standing.CheckGrace(c, prefix+"lost_grace_seconds", j.LostGraceSeconds)
 		c.ID(prefix+"near_job", j.NearJob)
 	}
 	checkGroups(c, prefix, j.Groups)

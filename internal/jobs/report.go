@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,18 +30,30 @@ type batch struct {
 	final    bool // what fails now is not tried again
 	recorded []string
 	unwanted []string
-	over     []string  // attempts that end with this
-	began    []*record // whose tasks may wait for the start of a run
+	over     []string        // attempts that end with this
+	began    []*record       // whose tasks may wait for the start of a run
+	later    map[string]bool // attempts that their center may take another time
 }
 
 // Report records what a center says, in one transaction. See adapters.Work.
 func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error) {
+	return s.report(ctx, centerID, statuses, nil)
+}
+
+// report is Report; later are the attempts that their center refuses for now
+// only.
+func (s *Service) report(ctx context.Context, centerID string, statuses []*adapterv1.Status, later map[string]bool) (recorded, unwanted []string, err error) {
 	var b *batch
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		b = &batch{s: s, tx: tx, center: centerID, jobs: map[string]*record{}, release: core.Quantities{}}
+		b = &batch{s: s, tx: tx, center: centerID, jobs: map[string]*record{}, release: core.Quantities{}, later: later}
 		for _, st := range statuses {
 			if err := b.one(ctx, st); err != nil {
 				return fmt.Errorf("report of %s: %w", st.AttemptId, err)
+			}
+		}
+		if slices.ContainsFunc(statuses, func(st *adapterv1.Status) bool { return st.Reason == reasonRefused }) {
+			if err := tx.Emit(ctx, RefusedSubject, nil); err != nil {
+				return err
 			}
 		}
 		return b.finish(ctx)
@@ -58,11 +71,14 @@ func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapt
 
 // Refused ends attempts a center does not take.
 func (s *Service) Refused(ctx context.Context, centerID string, refusals []*adapterv1.Refusal) error {
-	sts := make([]*adapterv1.Status, len(refusals))
+	sts, later := make([]*adapterv1.Status, len(refusals)), map[string]bool{}
 	for i, r := range refusals {
-		sts[i] = &adapterv1.Status{AttemptId: r.AttemptId, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "refused", Message: r.Reason}
+		sts[i] = &adapterv1.Status{AttemptId: r.AttemptId, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reasonRefused, Message: r.Reason}
+		if r.Later {
+			later[r.AttemptId] = true
+		}
 	}
-	_, _, err := s.Report(ctx, centerID, sts)
+	_, _, err := s.report(ctx, centerID, sts, later)
 	return err
 }
 
@@ -247,6 +263,14 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		a.logInline = st.Log
 		if a.logInline == nil {
 			a.logInline = []byte{}
+		}
+	}
+	if a.reason == reasonRefused {
+		if b.later[a.id] && a.takenAs == "" {
+			a.takenAs = takenRefused
+		}
+		if err := b.s.stand.RefusedTx(ctx, b.tx, a.center, a.spec, r.spec.Tasks[a.task].ImageId, a.message); err != nil {
+			return err
 		}
 	}
 	if err := b.outcome(ctx, r, a, st.Reason); err != nil {

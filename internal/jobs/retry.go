@@ -57,13 +57,21 @@ func ruleFor(rules []*jobsv1.RetryRule, a *attempt) int {
 // spares reports whether a run that ended so uses up no retry: it was not its
 // fault, and it is run again whatever the job's retries.
 func spares(a *attempt) bool {
-	return a.reason == takenPreempted || a.reason == takenRestarted || a.reason == takenScaled
+	return a.reason == takenPreempted || a.reason == takenRestarted || a.reason == takenScaled ||
+		a.takenAs != "" && (a.reason == reasonLost || a.reason == reasonRefused)
+}
+
+// ruled reports whether a rule names how a run ended that would use up no retry:
+// then the rule decides.
+func ruled(rules []*jobsv1.RetryRule, a *attempt) bool {
+	return (a.reason == reasonLost || a.reason == reasonRefused) &&
+		slices.ContainsFunc(rules, func(r *jobsv1.RetryRule) bool { return slices.Contains(r.Reasons, a.reason) })
 }
 
 // again says whether a replica whose run a failed is run again, and after
 // which pause. earlier are the runs of the replica before.
 func again(j *jobsv1.JobSpec, a *attempt, earlier []*attempt) (yes bool, pause time.Duration) {
-	if spares(a) {
+	if spares(a) && !ruled(j.RetryRules, a) {
 		return true, 0
 	}
 	if len(j.RetryRules) == 0 {
@@ -72,7 +80,7 @@ func again(j *jobsv1.JobSpec, a *attempt, earlier []*attempt) (yes bool, pause t
 	rule := ruleFor(j.RetryRules, a)
 	failures := int64(0)
 	for _, e := range earlier {
-		if e.state == failed && !spares(e) && ruleFor(j.RetryRules, e) == rule {
+		if e.state == failed && (!spares(e) || ruled(j.RetryRules, e)) && ruleFor(j.RetryRules, e) == rule {
 			failures++
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/volumes"
+	"yunhe.dev/yunhe/internal/standing"
 )
 
 //go:embed migrations/*.sql
@@ -53,11 +54,13 @@ type Service struct {
 	mu          sync.Mutex // guards the fields below
 	issued      map[string]time.Time
 	issuedLimit int // notes at which the old ones are dropped
+	stand *standing.Service
+
 }
 
 // New returns the service; its loops are Watch and Purge.
 func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, sched *scheduler.Service,
-	meter *metering.Service, logs *objects.Chunks, log *slog.Logger) (*Service, error) {
+	meter *metering.Service, stand *standing.Service, logs *objects.Chunks, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "jobs", migrations); err != nil {
 		return nil, err
 	}
@@ -65,7 +68,7 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, logs: logs, log: log.With("component", "jobs"),
+	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, stand: stand, logs: logs, log: log.With("component", "jobs"),
 		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued}
 	s.gather = newGatherer(s.storeSubmissions)
 	return s, nil

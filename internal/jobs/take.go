@@ -18,6 +18,8 @@ const (
 	takenPreempted = "preempted" // for other work: it is run again and uses up no retry
 	takenRestarted = "restarted" // with another of its gang: as above
 	takenScaled    = "scaled_in" // its task shall have fewer replicas
+	takenLost      = "lost"      // its center was silent for too long: it is run again and uses up no retry
+	takenRefused   = "refused"   // its center does not take it now: as above
 )
 
 // take asks the centers of runs to stop them, after the commit of tx.

@@ -17,14 +17,19 @@ import (
 	"yunhe.dev/yunhe/internal/registry"
 )
 
-// reasonLost is the reason of attempts that were written off.
-const reasonLost = "lost"
+// Reasons of attempts that were written off, and that their center did not take.
+const (
+	reasonLost    = "lost"
+	reasonRefused = "refused"
+)
 
 // Loss says what of a job to write off, and how.
 type Loss struct {
 	Reason   string // shown with the attempts
 	CenterID string // only attempts there; "": at every center that is gone
 	Retry    bool   // let the job's retry policy run them again
+
+	byGrace bool // the center's grace is over: it uses up no retry
 }
 
 // WriteOff ends a job's attempts at centers that are gone: those not heard of
@@ -153,7 +158,9 @@ func (s *Service) writeOff(ctx context.Context, tx *db.Tx, r *record, loss Loss,
 		}
 		b := &batch{s: s, tx: tx, center: center, release: core.Quantities{}, final: !loss.Retry}
 		for _, a := range as {
-			a.lost = true
+			if a.lost = true; loss.byGrace && a.takenAs == "" {
+				a.takenAs = takenLost
+			}
 			if err := b.end(ctx, r, a, lossOf(a, loss.Reason, core.CallerFrom(ctx).UserID, gone[center], tx.Now)); err != nil {
 				return 0, err
 			}

@@ -340,7 +340,9 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.wakeAt = d.wake
+	if c.wakeAt, err = c.refusedUntil(ctx, works, d.wake); err != nil {
+		return false, err
+	}
 	for _, e := range entries {
 		for _, until := range e.kept {
 			c.wakeAt = min(c.wakeAt, until)

@@ -47,6 +47,7 @@ import (
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/tags"
+	"yunhe.dev/yunhe/internal/standing"
 )
 
 //go:embed migrations/*.sql
@@ -192,6 +193,8 @@ type Service struct {
 	set     *place.Set
 	setAt   time.Time
 	unsaved figures
+	stand *standing.Service // nil: no center refuses
+
 	line    *lineup // nil: another process schedules
 }
 
@@ -426,6 +429,12 @@ func (s *Service) unpack(body []byte) (*place.Decision, error) {
 
 // ForgetTx deletes the decisions of a job.
 func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
+	if err := s.spareRefused(ctx, works); err != nil {
+		return nil, err
+	}
+	if err := s.joinNetwork(ctx, out, works); err != nil {
+		return nil, err
+	}
 	_, err := tx.Exec(ctx, `DELETE FROM decisions WHERE job_id = $1`, jobID)
 	return err
 }
