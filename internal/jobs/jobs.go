@@ -256,6 +256,7 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 	validateEnv(c, p, t.Env)
 	validateFiles(c, p, t.Files)
 	checkMounts(c, p, t.Volumes)
+	checkNeeds(c, p, t, cat)
 	if k := t.Constraints; k != nil {
 		c.Range(p+"constraints.min_security_grade", k.MinSecurityGrade, 0, 5)
 		c.Range(p+"constraints.max_price", k.MaxPrice, 0, 1e12)

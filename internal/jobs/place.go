@@ -18,6 +18,7 @@ import (
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/network"
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
@@ -131,7 +132,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
 	it.RunSeconds, it.GraceSeconds = expectations(r.spec)
-	it.Work = place.Work{ID: r.id, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Groups: groupNames(r.tenant, r.spec.Groups)}
+	it.Work = place.Work{ID: r.id, Origin: place.Origin{Name: network.From(r.spec.OriginId, r.user)}, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Groups: groupNames(r.tenant, r.spec.Groups)}
 	placed := map[[2]int64]bool{}
 	restarting := 0
 	if as != nil {
@@ -291,6 +292,7 @@ func task(tenant string, j *jobsv1.JobSpec, i int) place.Task {
 		}
 		pt.Rules = rules(tenant, k.Rules)
 	}
+	needs(&pt, t)
 	return pt
 }
 

@@ -23,6 +23,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/network"
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler"
@@ -35,19 +36,20 @@ var migrations embed.FS
 
 // Service owns jobs and their attempts.
 type Service struct {
-	db     *db.DB
-	bus    *bus.Bus
-	ids    *identity.Service
-	reg    *registry.Service
-	ad     *adapters.Service
-	sched  *scheduler.Service
-	meter  *metering.Service
-	logs   *objects.Chunks
-	allocs Allocations      // nil: there are none
-	vols   *volumes.Service // nil: there are none
-	log    *slog.Logger
-	hub    *hub
-	key    []byte // signs links to logs
+	db      *db.DB
+	bus     *bus.Bus
+	ids     *identity.Service
+	reg     *registry.Service
+	ad      *adapters.Service
+	sched   *scheduler.Service
+	meter   *metering.Service
+	logs    *objects.Chunks
+	allocs  Allocations      // nil: there are none
+	vols    *volumes.Service // nil: there are none
+	network *network.Service // nil: nobody knows where users are
+	log     *slog.Logger
+	hub     *hub
+	key     []byte // signs links to logs
 
 	gather *gatherer
 
@@ -133,6 +135,12 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		}
 		validate(&c, prefix, j, cat)
 		if err := s.placeVolumes(ctx, &c, prefix, j); err != nil {
+			return err
+		}
+		if err := s.placeInputs(ctx, &c, prefix, j); err != nil {
+			return err
+		}
+		if err := s.checkOrigin(ctx, &c, prefix, j); err != nil {
 			return err
 		}
 		if err := s.checkAllocation(ctx, &c, prefix, j, cat); err != nil {

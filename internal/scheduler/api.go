@@ -138,7 +138,8 @@ func (s *Service) decisions(ctx context.Context, jobID string) (map[string]*plac
 func DecisionProto(d *place.Decision) *schedulerv1.Decision {
 	out := &schedulerv1.Decision{AiCenterId: d.Chosen, Summary: summary(d), Policy: d.Set}
 	for _, row := range d.Table {
-		c := &schedulerv1.CandidateScore{AiCenterId: row.Candidate, CenterName: row.Name, Rank: int32(row.Rank), Chosen: row.Chosen, FinalScoreRounded: int32(row.Final)}
+		c := &schedulerv1.CandidateScore{AiCenterId: row.Candidate, CenterName: row.Name, Rank: int32(row.Rank), Chosen: row.Chosen, FinalScoreRounded: int32(row.Final),
+			NetworkSource: row.Network}
 		for _, f := range row.Filtered {
 			c.FilterReasons = append(c.FilterReasons, f.Text)
 		}

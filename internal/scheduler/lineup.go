@@ -314,6 +314,7 @@ func shapeOf(it *Item) string {
 		if it.Work.Gang {
 			fmt.Fprintf(&b, " %d", t.Replicas)
 		}
+		appendNeeds(&b, &it.Work, t)
 		if len(t.Rules) > 0 { // by which each work has its own places
 			fmt.Fprintf(&b, " %s", it.Work.ID)
 		}

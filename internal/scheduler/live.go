@@ -137,6 +137,11 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 	if n, err := s.generation(ctx); err == nil {
 		fmt.Fprintf(&b, " %d", n)
 	}
+	if s.network != nil {
+		if n, err := s.network.Generation(ctx); err == nil {
+			fmt.Fprintf(&b, " %d", n)
+		}
+	}
 	if s.policies != nil {
 		if n, err := s.policies.Generation(ctx); err == nil {
 			fmt.Fprintf(&b, " %d", n)

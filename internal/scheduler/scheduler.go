@@ -44,6 +44,7 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/network"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/tags"
@@ -55,7 +56,7 @@ var migrations embed.FS
 
 // Item is a job that waits.
 type Item struct {
-	Work    place.Work
+	Work    place.Work       // its origin is a name of [network.From] until it is decided about
 	Weights map[string]int32 // own policy weights; empty: the platform's
 	User    string           // who submitted it
 	Labels  map[string]string
@@ -177,6 +178,7 @@ type Service struct {
 	src      Source
 	room     Allocations // nil: there are none
 	tags     *tags.Service
+	network  *network.Service                                     // nil: nothing is known of paths
 	policies Policies                                             // nil: there are none
 	held     func(ctx context.Context) (map[string]string, error) // nil: none is
 	wake     chan struct{}
@@ -446,6 +448,9 @@ func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, work
 	if err := s.holdBack(ctx, out); err != nil {
 		return nil, err
 	}
+	if err := s.joinNetwork(ctx, out, works); err != nil {
+		return nil, err
+	}
 	if err := s.neighbors(ctx, out, works); err != nil {
 		return nil, err
 	}
@@ -541,5 +546,6 @@ func candidate(c *registry.Center) place.Candidate {
 		}
 		p.Power[core.CPU] = place.Power{Per: 1000, Static: c.Power.Static, Busy: c.Power.Active}
 	}
+	declare(&p, c.Labels)
 	return p
 }

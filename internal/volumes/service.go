@@ -250,7 +250,10 @@ func (s *Service) Delete(ctx context.Context, ref string) error {
 }
 
 // Place is a volume as a job names it.
-type Place struct{ ID, CenterID string }
+type Place struct {
+	ID, CenterID string
+	Bytes        int64 // its size
+}
 
 // Resolve returns the volumes of a tenant by what a job calls them, ID or name;
 // those that are not there, or are going, are missing in the answer.
@@ -267,7 +270,7 @@ func (s *Service) Resolve(ctx context.Context, tenantID string, refs []string) (
 				return err
 			}
 			for _, v := range rows {
-				out[ref] = Place{v.ID, v.CenterID}
+				out[ref] = Place{v.ID, v.CenterID, v.Bytes}
 			}
 		}
 		return nil

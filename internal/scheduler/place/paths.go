@@ -13,28 +13,37 @@ type end struct {
 	links [2]map[string]*Network // by the name of the other end; nil: there are none
 }
 
-// linksByEnd indexes links by both ends; the other direction stands in for one
-// that is not given.
+// linksByEnd indexes links by both ends. What a direction does not state, the
+// other does.
 func linksByEnd(list []Link) map[string]map[string]*Network {
 	if len(list) == 0 {
 		return nil
 	}
 	out := map[string]map[string]*Network{}
-	add := func(from, to string, n *Network, stated bool) {
-		m := out[from]
-		if m == nil {
-			m = map[string]*Network{}
-			out[from] = m
+	of := func(from string) map[string]*Network {
+		if out[from] == nil {
+			out[from] = map[string]*Network{}
 		}
-		if m[to] == nil || stated {
-			m[to] = n
-		}
+		return out[from]
 	}
 	for i := range list {
-		add(list[i].From, list[i].To, &list[i].Network, true)
+		of(list[i].From)[list[i].To] = &list[i].Network
 	}
 	for i := range list {
-		add(list[i].To, list[i].From, &list[i].Network, false)
+		l := &list[i]
+		back := of(l.To)
+		n := back[l.From]
+		switch {
+		case n == nil:
+			back[l.From] = &l.Network
+		case n != &l.Network:
+			both := *n
+			both.complete(&l.Network)
+			if l.Source != "" && l.Source != n.Source {
+				both.Source = joined([]string{n.Source, l.Source})
+			}
+			back[l.From] = &both
+		}
 	}
 	return out
 }

@@ -208,8 +208,8 @@ type Network struct {
 
 // Link is a measured path between two candidates, or between an origin and a
 // candidate. An end is a candidate's ID, an origin's name or a [RegionEnd],
-// which stands for all in the region. It counts in both directions unless the
-// other direction is given too. Of several that fit two places, each fact is
+// which stands for all in the region. It counts in both directions, but for
+// facts that another link states of the other direction. Of several that fit two places, each fact is
 // taken from the most exact that states it.
 type Link struct {
 	From string `json:"from"`

@@ -528,8 +528,8 @@ export const DeleteOriginResponseSchema: GenMessage<DeleteOriginResponse> = /*@_
  *
  * A path has two ends. An end is "center:ID", "region:NAME" or "origin:ID"; the
  * second end may be "*": the part of the first in every path to or from it.
- * What is known of a path counts in both directions, unless the other is stated
- * too. Where several paths fit two places, each fact is taken from the most
+ * What is known of a path counts in both directions, but for facts that are
+ * known of the other one. Where several paths fit two places, each fact is taken from the most
  * exact that states it: a center or an origin goes before its region.
  *
  * @generated from service yunhe.network.v1.NetworkService
