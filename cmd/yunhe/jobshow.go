@@ -176,6 +176,9 @@ func constraints(k *jobsv1.Constraints) string {
 	if len(k.GetCenters()) > 0 {
 		parts = append(parts, "centers "+strings.Join(k.GetCenters(), ","))
 	}
+	if k.GetNode() != "" {
+		parts = append(parts, "node "+k.GetNode())
+	}
 	if len(k.GetRegions()) > 0 {
 		parts = append(parts, "regions "+strings.Join(k.GetRegions(), ","))
 	}

@@ -29,4 +29,6 @@ func (s *Service) Age(ctx context.Context, id string, by time.Duration) error {
 }
 
 // Job is the command of what a run submits.
-func Job(r Run, program []byte, q core.Quantities) string { return r.job(program, q).Tasks[0].Command }
+func Job(r Run, program []byte, q core.Quantities) string {
+	return r.job(program, q, false).Tasks[0].Command
+}

@@ -145,7 +145,13 @@ func (s *Service) submit(ctx context.Context, r *Run) error {
 	if spec == nil {
 		return fault.New(fault.Invalid, "there is no resource specification %q any more", r.SpecID)
 	}
-	ids, err := s.Jobs.Submit(itself(ctx), r.ID, []*jobsv1.JobSpec{r.job(packed, spec.Quantity)}, false)
+	chooses := false
+	if r.Node != "" {
+		if chooses, err = s.Jobs.ChoosesNode(ctx, r.CenterID); err != nil {
+			return err
+		}
+	}
+	ids, err := s.Jobs.Submit(itself(ctx), r.ID, []*jobsv1.JobSpec{r.job(packed, spec.Quantity, chooses)}, false)
 	if err != nil {
 		return err
 	}
@@ -269,7 +275,15 @@ func (s *Service) read(ctx context.Context, r *Run, j *jobsv1.Job) (time.Duratio
 	if bad := score.Implausible(rep, given, peak); len(bad) > 0 {
 		return 0, s.fail(ctx, r, Refused, strings.Join(bad, "; "))
 	}
-	return 0, s.succeed(ctx, r)
+	several := false
+	if j.GetSpec().GetTasks()[0].GetConstraints().GetNode() != "" {
+		_, next, err := s.Registry.ListNodes(ctx, registry.NodeFilter{CenterID: r.CenterID}, 1, "")
+		if err != nil {
+			return 0, err
+		}
+		several = next != ""
+	}
+	return 0, s.succeed(ctx, r, several)
 }
 
 // peak is the published rate of a device the table knows.
@@ -282,8 +296,9 @@ func peak(model, precision string) (float64, bool) {
 	return rate.Tera(), ok
 }
 
-// succeed stores the result of a run and what becomes of its factor.
-func (s *Service) succeed(ctx context.Context, r *Run) error {
+// succeed stores the result of a run and what becomes of its factor. That of a node
+// that was chosen among several speaks for the center only if somebody says so.
+func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 	ctx = core.WithAudit(itself(ctx), &core.Audit{Method: "measurement.result"})
 	was := r.State
 	applied := false
@@ -303,7 +318,7 @@ func (s *Service) succeed(ctx context.Context, r *Run) error {
 		}
 		if r.Performance > 0 {
 			r.Decision = Awaited
-			if set.Policy == Automatic {
+			if set.Policy == Automatic && !chosen {
 				applied, err = s.Registry.SetPerformanceTx(ctx, tx, r.CenterID, r.Performance, false)
 				if err != nil && fault.KindOf(err) != fault.NotFound {
 					return err

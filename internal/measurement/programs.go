@@ -44,10 +44,15 @@ const (
 	unpacked   = 8 << 20 // room for the program itself
 )
 
-// job is what a run submits. It runs at its center only, once.
-func (r *Run) job(program []byte, quantity core.Quantities) *jobsv1.JobSpec {
+// job is what a run submits. It runs at its center only, once; on its node if the
+// center lets jobs choose.
+func (r *Run) job(program []byte, quantity core.Quantities, chooses bool) *jobsv1.JobSpec {
 	scratch := min(max(quantity[core.Memory]/4, minScratch), maxScratch) >> 20 << 20
 	name := programName(r.Scope)
+	where := &jobsv1.Constraints{Centers: []string{r.CenterID}}
+	if chooses {
+		where.Node = r.Node
+	}
 	env := map[string]string{
 		"YUNHE_BENCH_CORES":  fmt.Sprint(cores(quantity)),
 		"YUNHE_BENCH_MEMORY": fmt.Sprint(max(quantity[core.Memory]-scratch, 1)),
@@ -60,7 +65,7 @@ exec ./PROGRAM
 `)
 	return &jobsv1.JobSpec{Name: "measurement", Desc: "benchmark of " + r.CenterID + ": " + r.Scope.String(), Labels: map[string]string{JobLabel: r.ID}, Tasks: []*jobsv1.Task{{
 		Name: r.Scope.String(), Command: command, ImageId: r.ImageID, ResourceSpecId: r.SpecID, ReplicaNumber: 1, Env: env, TimeoutSeconds: maxRun, ExpectedSeconds: 60,
-		ScratchMib: scratch >> 20, Files: []*jobsv1.File{{Path: name + ".gz", Content: program}}, Constraints: &jobsv1.Constraints{Centers: []string{r.CenterID}},
+		ScratchMib: scratch >> 20, Files: []*jobsv1.File{{Path: name + ".gz", Content: program}}, Constraints: where,
 	}}}
 }
 

@@ -191,8 +191,19 @@ func (s *Service) nodesFit(ctx context.Context, q Request) (string, error) {
 	case q.Node == "":
 	case !known && next == "":
 		return "", fault.New(fault.NotFound, "center %s has no node %q", q.CenterID, clip(q.Node))
-	case len(nodes) > 1:
-		return "", fault.New(fault.Unimplemented, "center %s has several nodes and chooses itself where a job runs: leave the node empty, the result says where it ran", q.CenterID)
+	case len(nodes) > 1 || next != "":
+		offers, err := s.Jobs.ChoosesNode(ctx, q.CenterID)
+		if err != nil {
+			return "", err
+		}
+		if !offers {
+			return "", fault.New(fault.Unimplemented, "center %s has several nodes and chooses itself where a job runs: leave the node empty, the result says where it ran", q.CenterID)
+		}
+		for _, n := range nodes {
+			if n.Name == q.Node && slices.Contains(architectures, n.Architecture) {
+				return n.Architecture, nil
+			}
+		}
 	}
 	most := ""
 	for _, a := range architectures {

@@ -1267,8 +1267,9 @@ type RunMeasurementRequest struct {
 	// against starting twice.
 	RequestId  string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	AiCenterId string `protobuf:"bytes,2,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
-	// Where to run. A center of several nodes chooses itself: there it must be
-	// empty.
+	// Where to run; empty: where the center likes. UNIMPLEMENTED if the center has
+	// several nodes and does not let jobs choose one. The factor of one node of several
+	// becomes the center's only when somebody accepts it.
 	Node string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	// Unset means SCOPE_MACHINE.
 	Scope Scope `protobuf:"varint,4,opt,name=scope,proto3,enum=yunhe.measurement.v1.Scope" json:"scope,omitempty"`

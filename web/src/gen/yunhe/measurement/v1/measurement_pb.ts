@@ -447,8 +447,9 @@ export type RunMeasurementRequest = Message<"yunhe.measurement.v1.RunMeasurement
   aiCenterId: string;
 
   /**
-   * Where to run. A center of several nodes chooses itself: there it must be
-   * empty.
+   * Where to run; empty: where the center likes. UNIMPLEMENTED if the center has
+   * several nodes and does not let jobs choose one. The factor of one node of several
+   * becomes the center's only when somebody accepts it.
    *
    * @generated from field: string node = 3;
    */
