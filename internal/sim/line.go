@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/scheduler/forecast"
 	"yunhe.dev/yunhe/internal/scheduler/pack"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/scheduler/queue"
@@ -20,6 +21,7 @@ type line struct {
 	shapes map[askKey]*lineShape
 	of     []*lineShape // by job
 	places map[string]int32
+	runs   *forecast.Model // nil: run times are not forecast
 }
 
 // lineShape is what jobs that ask for the same share.
@@ -41,6 +43,9 @@ func (s *sim) newLine() (*line, error) {
 		return nil, err
 	}
 	l := &line{Queue: q, s: s, byID: make(map[string]int32, len(s.jobs)), shapes: map[askKey]*lineShape{}, of: make([]*lineShape, len(s.jobs)), places: map[string]int32{}}
+	if s.cfg.Queue.Forecast {
+		l.runs = &forecast.Model{}
+	}
 	for p := range int32(len(s.in.Nodes) + len(s.in.Centers)) {
 		l.places[s.name(int(p))] = p
 		if err := l.setPlace(p); err != nil {
@@ -123,7 +128,7 @@ func constraints(w *place.Work) string {
 // put lets a job wait.
 func (l *line) put(i int32) error {
 	j, life := &l.s.jobs[i], &l.s.lives[i]
-	run := j.Expected
+	run := l.expected(i)
 	if run > 0 && life.left != Forever {
 		run = max(run-(j.Run-life.left), Second)
 	}
@@ -362,7 +367,7 @@ func (s *sim) saved() {
 	}
 	for _, e := range s.ends {
 		j, l := &s.jobs[e.job], &s.lives[e.job]
-		if ran := s.ran(l); l.phase == running && l.turn == e.turn && j.Checkpoint > 0 && ran >= j.Checkpoint {
+		if ran := s.ran(l); s.comes(e) && j.Checkpoint > 0 && ran >= j.Checkpoint {
 			s.line.Checkpointed(j.ID, s.m.now-ran%j.Checkpoint)
 		}
 	}

@@ -137,6 +137,9 @@ func policyID(name string) (string, error) {
 type Queue struct {
 	Name   string
 	Config queue.Config
+	// Forecast tells the queue how long work runs by what like it took, instead of
+	// what is stated.
+	Forecast bool
 }
 
 // ParseQueue reads an order and settings, such as
@@ -198,6 +201,8 @@ func ParseQueue(text string) (Queue, error) {
 			c.Preempt = on()
 		case name == "strict":
 			c.StrictClasses = on()
+		case name == "forecast":
+			q.Forecast = on()
 		case name == "half-life":
 			c.HalfLife = span()
 		case name == "ageing":
@@ -218,7 +223,7 @@ func ParseQueue(text string) (Queue, error) {
 		case name == "reservations":
 			c.Reservations = int(whole(1, 1000))
 		default:
-			check.Add("queue", "has no setting %q; there are fair, priority, fcfs, backfill=on|greedy|off, preempt=on|off, strict=on|off, half-life, ageing, ageing-max, assumed-run, starve-after, block-after, deadline-margin and reservations", item)
+			check.Add("queue", "has no setting %q; there are fair, priority, fcfs, backfill=on|greedy|off, preempt=on|off, strict=on|off, forecast=on|off, half-life, ageing, ageing-max, assumed-run, starve-after, block-after, deadline-margin and reservations", item)
 		}
 	}
 	if err := check.Err(); err != nil {

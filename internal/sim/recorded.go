@@ -220,7 +220,7 @@ func (q *Queue) Text() string {
 	for _, x := range []struct {
 		name string
 		on   bool
-	}{{"preempt", c.Preempt}, {"strict", c.StrictClasses}} {
+	}{{"preempt", c.Preempt}, {"strict", c.StrictClasses}, {"forecast", q.Forecast}} {
 		if x.on {
 			out = append(out, x.name+"=on")
 		}

@@ -254,6 +254,9 @@ func (s *sim) play() error {
 		if s.next < len(s.order) {
 			at = s.jobs[s.order[s.next]].Arrival
 		}
+		for len(s.ends) > 0 && !s.comes(s.ends[0]) {
+			heap.Pop(&s.ends)
+		}
 		if len(s.ends) > 0 {
 			at = min(at, s.ends[0].at)
 		}
@@ -275,7 +278,7 @@ func (s *sim) play() error {
 			s.net.now = at
 		}
 		for len(s.ends) > 0 && s.ends[0].at == at {
-			if e := heap.Pop(&s.ends).(end); s.lives[e.job].phase == running && s.lives[e.job].turn == e.turn {
+			if e := heap.Pop(&s.ends).(end); s.comes(e) {
 				s.end(e.job)
 			}
 		}
@@ -362,6 +365,11 @@ func (s *sim) foresee(i int32) {
 	heap.Push(&s.ends, end{s.m.now + s.wait(l) + max(run, 1), i, l.turn})
 }
 
+// comes reports whether an end that was foreseen is still to come.
+func (s *sim) comes(e end) bool {
+	return s.lives[e.job].phase == running && s.lives[e.job].turn == e.turn
+}
+
 // wait is how long the data of a running job is still on its way.
 func (s *sim) wait(l *life) int64 { return max(l.start+l.seat.delay-s.m.now, 0) }
 
@@ -435,6 +443,9 @@ func (s *sim) end(i int32) {
 	t.stay.add(stay, 1)
 	s.m.ends = append(s.m.ends, stay)
 	s.m.slow = append(s.m.slow, max(float64(stay)/float64(max(l.useful, floor)), 1))
+	if s.line.runs != nil {
+		s.line.runs.Observe(s.line.worth(i), l.useful)
+	}
 	if j.Deadline > 0 {
 		if s.m.now <= j.Deadline {
 			s.res.Deadlines.Met++
