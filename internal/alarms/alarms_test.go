@@ -106,6 +106,11 @@ func TestLinked(t *testing.T) {
 		if slices.Sort(kinds); !slices.Equal(kinds, []int{2, 4, 6, 8}) || got.Alarm.Affected != 4 {
 			t.Errorf("affected %v: %v", kinds, got)
 		}
+		for _, x := range list(t, a.Admin, &alarmsv1.ListAlarmsRequest{RootsOnly: true}) {
+			if x.ParentId != "" {
+				t.Errorf("no root: %v", x)
+			}
+		}
 		// Others see the resources and not the jobs.
 		for _, x := range list(t, bob, &alarmsv1.ListAlarmsRequest{}) {
 			if x.JobId != "" {

@@ -407,6 +407,8 @@ type Filter struct {
 	Kinds    []Kind
 	CenterID string
 	Severity Severity // at least
+	// RootsOnly leaves out what follows from another alarm.
+	RootsOnly bool
 }
 
 // List returns a page of the alarms the caller may see, newest first, the
@@ -488,6 +490,9 @@ func (f Filter) where() (where []string, args []any, err error) {
 	}
 	if f.CenterID != "" {
 		where = append(where, "ai_center_id = "+add(f.CenterID))
+	}
+	if f.RootsOnly {
+		where = append(where, "parent_id = ''")
 	}
 	if f.Severity > 0 {
 		where = append(where, "severity >= "+add(int64(f.Severity)))

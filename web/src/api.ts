@@ -4,6 +4,7 @@ import { createConnectTransport } from "@connectrpc/connect-web";
 import { AccessService } from "./gen/yunhe/access/v1/access_pb";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
 import { AlarmService } from "./gen/yunhe/alarms/v1/alarms_pb";
+import { AvailabilityService } from "./gen/yunhe/availability/v1/availability_pb";
 import { ControlService } from "./gen/yunhe/control/v1/control_pb";
 import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
 import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
@@ -13,6 +14,7 @@ import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
+import { RoutingService } from "./gen/yunhe/routing/v1/routing_pb";
 import { QueueService } from "./gen/yunhe/scheduler/v1/queues_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
 import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
@@ -68,7 +70,9 @@ export interface Clients {
   control: Client<typeof ControlService>;
   resources: Client<typeof ResourceService>;
   tags: Client<typeof TagService>;
+  planning: Client<typeof AvailabilityService>;
   policies: Client<typeof PolicyService>;
+  routing: Client<typeof RoutingService>;
   queues: Client<typeof QueueService>;
   topology: Client<typeof TopologyService>;
   volumes: Client<typeof VolumeService>;
@@ -90,7 +94,9 @@ export function createClients(transport: Transport): Clients {
     control: createClient(ControlService, transport),
     resources: createClient(ResourceService, transport),
     tags: createClient(TagService, transport),
+    planning: createClient(AvailabilityService, transport),
     policies: createClient(PolicyService, transport),
+    routing: createClient(RoutingService, transport),
     queues: createClient(QueueService, transport),
     topology: createClient(TopologyService, transport),
     volumes: createClient(VolumeService, transport),

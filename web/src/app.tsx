@@ -150,6 +150,15 @@ function consoleRouter() {
           path: "policies/:policyId",
           lazy: async () => ({ Component: (await import("./pages/PolicyDetail")).PolicyDetail }),
         },
+        { path: "services", lazy: async () => ({ Component: (await import("./pages/Services")).Services }) },
+        {
+          path: "services/:serviceId",
+          lazy: async () => ({ Component: (await import("./pages/ServiceDetail")).ServiceDetail }),
+        },
+        {
+          path: "availability",
+          lazy: async () => ({ Component: (await import("./pages/Availability")).Availability }),
+        },
         { path: "queues", lazy: async () => ({ Component: (await import("./pages/Queues")).Queues }) },
         { path: "usage", lazy: async () => ({ Component: (await import("./pages/Usage")).Usage }) },
         { path: "identity", lazy: async () => ({ Component: (await import("./pages/Identity")).Identity }) },

@@ -6,7 +6,6 @@ import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@t
 import { useMemo, useRef } from "react";
 import { allPages, call } from "./api";
 import { useFeed, useJobChanges } from "./feed";
-import { AlarmState } from "./gen/yunhe/alarms/v1/alarms_pb";
 import type { Center, Spec } from "./gen/yunhe/registry/v1/registry_pb";
 import { applyChanges, type JobFilter, type JobPages } from "./lib/joblist";
 import type { NodeFilter } from "./lib/nodes";
@@ -40,17 +39,13 @@ export function useCenter(id: string) {
   });
 }
 
-/** The open alarms, or those that are cleared, with how many are new. */
-export function useAlarms(cleared = false) {
+/** How many alarms are open and nobody looks after them. */
+export function useActiveAlarms() {
   const { alarms } = useClients();
   const { can } = useSession();
   return useQuery({
-    queryKey: ["alarms", cleared],
-    queryFn: async ({ signal }) => {
-      const states = cleared ? [AlarmState.CLEARED] : [];
-      const { alarms: list, active } = await alarms.listAlarms({ pageSize: PAGE, states }, call(signal));
-      return { alarms: list, active };
-    },
+    queryKey: ["alarms", "active"],
+    queryFn: async ({ signal }) => Number((await alarms.listAlarms({ pageSize: 1 }, call(signal))).active),
     enabled: can("monitor.read"),
     refetchInterval: LIVE_MS,
   });

@@ -4,6 +4,7 @@ import {
   ApartmentOutlined,
   ApiOutlined,
   AppstoreOutlined,
+  CloudServerOutlined,
   ClusterOutlined,
   CodeSandboxOutlined,
   DashboardOutlined,
@@ -17,6 +18,7 @@ import {
   OrderedListOutlined,
   ProfileOutlined,
   SafetyCertificateOutlined,
+  SafetyOutlined,
   SlidersOutlined,
   SunOutlined,
   TagsOutlined,
@@ -30,7 +32,7 @@ import { useTranslation } from "react-i18next";
 import { Link, Outlet, ScrollRestoration, useLocation, useNavigate, useNavigation } from "react-router";
 import { useFeed } from "../feed";
 import { usePrefs } from "../prefs";
-import { useAlarms } from "../queries";
+import { useActiveAlarms } from "../queries";
 import { useSession } from "../session";
 import { Logo } from "./Logo";
 
@@ -78,7 +80,7 @@ function Navigation() {
   const { t } = useTranslation();
   const { can } = useSession();
   const { pathname } = useLocation();
-  const active = Number(useAlarms().data?.active ?? 0n);
+  const active = useActiveAlarms().data ?? 0;
   const item = (path: string, icon: React.ReactNode, label: string) => ({
     key: path,
     icon,
@@ -126,13 +128,19 @@ function Navigation() {
       key: "operation",
       label: t("nav.operation"),
       children: [
-        ...(can("jobs.read") ? [item("/allocations", <LockOutlined aria-hidden />, t("nav.allocations"))] : []),
+        ...(can("jobs.read")
+          ? [
+              item("/allocations", <LockOutlined aria-hidden />, t("nav.allocations")),
+              item("/services", <CloudServerOutlined aria-hidden />, t("nav.services")),
+            ]
+          : []),
         ...(can("scheduler.read")
           ? [
               item("/policies", <SlidersOutlined aria-hidden />, t("nav.policies")),
               item("/queues", <OrderedListOutlined aria-hidden />, t("nav.queues")),
             ]
           : []),
+        ...(can("monitor.read") ? [item("/availability", <SafetyOutlined aria-hidden />, t("nav.availability"))] : []),
         ...(can("metering.read") ? [item("/usage", <WalletOutlined aria-hidden />, t("nav.usage"))] : []),
         item(
           "/identity",

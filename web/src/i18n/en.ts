@@ -1,4 +1,7 @@
 // English texts, and the list of all keys.
+import { availability } from "./availability";
+import { service } from "./service";
+
 export const en = {
   brand: { tagline: "Compute network" },
   nav: {
@@ -14,6 +17,8 @@ export const en = {
     registry: "Registry",
     tags: "Tags",
     allocations: "Allocations",
+    services: "Services",
+    availability: "Availability",
     plugins: "Plug-ins",
     access: "Access",
     specs: "Specifications",
@@ -26,6 +31,8 @@ export const en = {
     identity: "Identity",
     keys: "API keys",
   },
+  availability: availability.en,
+  service: service.en,
   access: {
     sub: "What is connected and how, and whether it meets the conditions of access",
     records: "Records",
@@ -729,6 +736,7 @@ export const en = {
       paused: "Paused",
       restart: "Restart",
       nearJob: "Other job",
+      budget: "Budget",
     },
     waitingReplicas: "{{count}} replicas",
     notBefore: "not before",

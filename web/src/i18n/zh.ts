@@ -1,5 +1,7 @@
 // Chinese texts. Terms are those of the glossary.
+import { availability } from "./availability";
 import type { Texts } from "./en";
+import { service } from "./service";
 
 export const zh: Texts = {
   brand: { tagline: "算力网" },
@@ -16,6 +18,8 @@ export const zh: Texts = {
     registry: "资源登记",
     tags: "标签",
     allocations: "资源分配",
+    services: "服务",
+    availability: "可用性",
     plugins: "插件",
     access: "接入",
     specs: "资源规格",
@@ -28,6 +32,8 @@ export const zh: Texts = {
     identity: "租户与用户",
     keys: "API 密钥",
   },
+  availability: availability.zh,
+  service: service.zh,
   access: {
     sub: "已接入的资源、接入方式，以及是否满足接入条件",
     records: "接入记录",
@@ -706,6 +712,7 @@ export const zh: Texts = {
       paused: "已暂停",
       restart: "重启",
       nearJob: "其他作业",
+      budget: "预算",
     },
     waitingReplicas: "{{count}} 个副本",
     notBefore: "不早于",

@@ -1,22 +1,36 @@
-// Alarms as a tree: what has gone wrong, and below it what follows from it.
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+// Alarms, page by page: what has gone wrong, and folded below it what follows
+// from it, which is read when it is opened.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { App, Button, Input, Modal, Segmented, Table, type TableColumnsType } from "antd";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../api";
 import { Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { PagedRows, usePaged } from "../components/Pager";
 import { type Alarm, AlarmState } from "../gen/yunhe/alarms/v1/alarms_pb";
 import { type AlarmNode, alarmKindName, alarmPath, alarmStateName, alarmTree, severityName } from "../lib/alarms";
 import { messageOf } from "../lib/errors";
 import { formatCount } from "../lib/format";
-import { useAlarms } from "../queries";
 import { useClients, useSession } from "../session";
+
+const PAGE = 50;
+const LIVE_MS = 5_000;
 
 export function Alarms() {
   const { t } = useTranslation();
+  const { alarms } = useClients();
   const [cleared, setCleared] = useState(false);
-  const alarms = useAlarms(cleared);
+  const [asked, setAsked] = useState<Alarm>();
+  const paged = usePaged({
+    key: ["alarms", cleared ? "cleared" : "open"],
+    everyMs: LIVE_MS,
+    fetchPage: async (pageToken, signal) => {
+      const which = cleared ? { states: [AlarmState.CLEARED] } : { rootsOnly: true };
+      const res = await alarms.listAlarms({ pageSize: PAGE, pageToken, ...which }, call(signal));
+      return { items: res.alarms.map((alarm): AlarmNode => ({ alarm })), nextPageToken: res.nextPageToken };
+    },
+  });
   return (
     <>
       <PageHead
@@ -34,18 +48,32 @@ export function Alarms() {
         }
       />
       <Panel flush title={cleared ? t("alarm.states.cleared") : t("alarm.open")}>
-        <Loaded query={alarms} rows={6}>
-          {(list) => <Tree key={String(cleared)} alarms={list.alarms} cleared={cleared} />}
-        </Loaded>
+        <PagedRows paged={paged}>
+          {(rows) =>
+            rows.length === 0 ? (
+              <Nothing text={cleared ? t("alarm.noneCleared") : t("alarm.none")} />
+            ) : (
+              <AlarmTable key={String(cleared)} rows={rows} cleared={cleared} onAsk={setAsked} />
+            )
+          }
+        </PagedRows>
       </Panel>
+      <Modal
+        open={asked !== undefined}
+        onCancel={() => setAsked(undefined)}
+        footer={null}
+        title={t("alarm.acknowledgeTitle")}
+        destroyOnHidden
+      >
+        {asked && <Acknowledge alarm={asked} onClose={() => setAsked(undefined)} />}
+      </Modal>
     </>
   );
 }
 
-function Tree({ alarms, cleared }: { alarms: Alarm[]; cleared: boolean }) {
+// The table of a page, or without its head of what follows from an alarm.
+function AlarmTable(props: { rows: AlarmNode[]; cleared: boolean; below?: boolean; onAsk: (a: Alarm) => void }) {
   const { t } = useTranslation();
-  const rows = useMemo(() => alarmTree(alarms), [alarms]);
-  const [asked, setAsked] = useState<Alarm>();
   const columns: TableColumnsType<AlarmNode> = [
     {
       title: t("alarm.message"),
@@ -55,7 +83,7 @@ function Tree({ alarms, cleared }: { alarms: Alarm[]; cleared: boolean }) {
           <SeverityMark alarm={a} /> <b>{t(`alarm.kinds.${alarmKindName(a.kind)}`)}</b>{" "}
           <span className="yh-muted">
             {alarmPath(a) ? <Link to={alarmPath(a)}>{a.message}</Link> : a.message}
-            {a.affected > 0n && ` · ${t("alarm.affected", { count: Number(a.affected) })}`}
+            {!props.below && a.affected > 0n && ` · ${t("alarm.affected", { count: Number(a.affected) })}`}
           </span>
         </span>
       ),
@@ -86,41 +114,58 @@ function Tree({ alarms, cleared }: { alarms: Alarm[]; cleared: boolean }) {
     },
     { title: t("alarm.first"), key: "first", width: 130, render: (_, { alarm: a }) => <Moment at={a.firstAt} /> },
     {
-      title: cleared ? t("alarm.states.cleared") : t("alarm.last"),
+      title: props.cleared ? t("alarm.states.cleared") : t("alarm.last"),
       key: "last",
       width: 130,
-      render: (_, { alarm: a }) => <Moment at={cleared ? a.clearedAt : a.lastAt} />,
+      render: (_, { alarm: a }) => <Moment at={props.cleared ? a.clearedAt : a.lastAt} />,
     },
     {
       key: "action",
       width: 120,
       align: "right",
-      render: (_, { alarm: a }) => <AcknowledgeButton alarm={a} onAsk={setAsked} />,
+      render: (_, { alarm: a }) => <AcknowledgeButton alarm={a} onAsk={props.onAsk} />,
     },
   ];
-  if (rows.length === 0) return <Nothing text={cleared ? t("alarm.noneCleared") : t("alarm.none")} />;
   return (
-    <>
-      <Table
-        size="small"
-        rowKey={(row) => row.alarm.alarmId}
-        dataSource={rows}
-        columns={columns}
-        pagination={false}
-        expandable={{ defaultExpandAllRows: alarms.length <= 100 }}
-        scroll={{ x: 900 }}
-        data-testid="alarms"
-      />
-      <Modal
-        open={asked !== undefined}
-        onCancel={() => setAsked(undefined)}
-        footer={null}
-        title={t("alarm.acknowledgeTitle")}
-        destroyOnHidden
-      >
-        {asked && <Acknowledge alarm={asked} onClose={() => setAsked(undefined)} />}
-      </Modal>
-    </>
+    <Table
+      size="small"
+      rowKey={(row) => row.alarm.alarmId}
+      dataSource={props.rows}
+      columns={columns}
+      pagination={false}
+      showHeader={!props.below}
+      expandable={
+        props.below
+          ? { defaultExpandAllRows: true }
+          : {
+              rowExpandable: ({ alarm }) => alarm.affected > 0n,
+              expandedRowRender: ({ alarm }) => <Following of={alarm} onAsk={props.onAsk} />,
+            }
+      }
+      scroll={{ x: 900 }}
+      data-testid={props.below ? "following" : "alarms"}
+    />
+  );
+}
+
+function Following({ of, onAsk }: { of: Alarm; onAsk: (a: Alarm) => void }) {
+  const { alarms } = useClients();
+  const query = useQuery({
+    queryKey: ["alarms", "of", of.alarmId],
+    queryFn: async ({ signal }) => (await alarms.getAlarm({ alarmId: of.alarmId }, call(signal))).affected,
+    refetchInterval: LIVE_MS,
+  });
+  return (
+    <Loaded query={query} rows={2}>
+      {(affected) => (
+        <AlarmTable
+          rows={alarmTree(affected.filter((a) => a.state !== AlarmState.CLEARED))}
+          cleared={false}
+          below
+          onAsk={onAsk}
+        />
+      )}
+    </Loaded>
   );
 }
 

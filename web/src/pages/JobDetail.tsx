@@ -216,6 +216,7 @@ const CAUSES = {
   [Wait_Cause.PAUSED]: "paused",
   [Wait_Cause.RESTART]: "restart",
   [Wait_Cause.NEAR_JOB]: "nearJob",
+  [Wait_Cause.BUDGET]: "budget",
 } as const;
 
 /** What the scheduler says a job waits for, and when it may start. */

@@ -428,7 +428,9 @@ type ListAlarmsRequest struct {
 	Kinds      []AlarmKind  `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=yunhe.alarms.v1.AlarmKind" json:"kinds,omitempty"`
 	AiCenterId string       `protobuf:"bytes,5,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
 	// At least this severe.
-	Severity      Severity `protobuf:"varint,6,opt,name=severity,proto3,enum=yunhe.alarms.v1.Severity" json:"severity,omitempty"`
+	Severity Severity `protobuf:"varint,6,opt,name=severity,proto3,enum=yunhe.alarms.v1.Severity" json:"severity,omitempty"`
+	// Only those that follow from no other; what follows is told by GetAlarm.
+	RootsOnly     bool `protobuf:"varint,7,opt,name=roots_only,json=rootsOnly,proto3" json:"roots_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -503,6 +505,13 @@ func (x *ListAlarmsRequest) GetSeverity() Severity {
 		return x.Severity
 	}
 	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *ListAlarmsRequest) GetRootsOnly() bool {
+	if x != nil {
+		return x.RootsOnly
+	}
+	return false
 }
 
 type ListAlarmsResponse struct {
@@ -826,7 +835,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x04note\x18\x12 \x01(\tR\x04note\x129\n" +
 	"\n" +
 	"cleared_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tclearedAt\x12\x1a\n" +
-	"\baffected\x18\x14 \x01(\x03R\baffected\"\x8f\x02\n" +
+	"\baffected\x18\x14 \x01(\x03R\baffected\"\xae\x02\n" +
 	"\x11ListAlarmsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -835,7 +844,9 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x05kinds\x18\x04 \x03(\x0e2\x1a.yunhe.alarms.v1.AlarmKindR\x05kinds\x12 \n" +
 	"\fai_center_id\x18\x05 \x01(\tR\n" +
 	"aiCenterId\x125\n" +
-	"\bseverity\x18\x06 \x01(\x0e2\x19.yunhe.alarms.v1.SeverityR\bseverity\"\x84\x01\n" +
+	"\bseverity\x18\x06 \x01(\x0e2\x19.yunhe.alarms.v1.SeverityR\bseverity\x12\x1d\n" +
+	"\n" +
+	"roots_only\x18\a \x01(\bR\trootsOnly\"\x84\x01\n" +
 	"\x12ListAlarmsResponse\x12.\n" +
 	"\x06alarms\x18\x01 \x03(\v2\x16.yunhe.alarms.v1.AlarmR\x06alarms\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x16\n" +
