@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunhe.dev/yunhe/internal/chart"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	"yunhe.dev/yunhe/internal/availability"
+	"yunhe.dev/yunhe/internal/chart"
 )
 
 func availabilityCommand(c *cli) *cobra.Command {

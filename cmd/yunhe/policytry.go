@@ -100,10 +100,11 @@ func (c *cli) showTrial(w io.Writer, color bool, res *policiesv1.TryPolicyRespon
 func policySimulateCommand(c *cli) *cobra.Command {
 	req := &policiesv1.SimulatePolicyRequest{}
 	cmd := &cobra.Command{
-		Use: "simulate (FILE | --policy POLICY)", Short: "Replay the latest jobs with a policy and without",
-		Long: `Replays the latest jobs, each by itself, against the centers as they are now: by
-the policies in force, and as if the policy were issued. Waiting and load over
-time are not played; yunhe sim does that on recorded or made work.`,
+		Use: "simulate (FILE | --policy POLICY)", Short: "Play the latest jobs with a policy and without",
+		Long: `Plays the latest jobs on the centers as they are, in the times they came and for
+as long as they ran, with the code that schedules: by the policies in force, and as
+if the policy were issued. It says what would start elsewhere, and what that does to
+cost, energy and waiting. yunhe simulation compares more, in more detail.`,
 		Args: takes(0, 1, "the file of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if req.Document, err = c.subject(args, req.PolicyId); err != nil {
@@ -130,10 +131,15 @@ time are not played; yunhe sim does that on recorded or made work.`,
 func showSimulation(w io.Writer, color bool, res *policiesv1.SimulatePolicyResponse) error {
 	var f text.Facts
 	f.Add("Jobs", fmt.Sprintf("%d, of which the policy matches %d", res.GetJobs(), res.GetMatched()))
-	f.Add("Tasks", fmt.Sprintf("%d: %d elsewhere, %d find a place only with it, %d lose theirs", res.GetTasks(), res.GetMoved(), res.GetGained(), res.GetLost()))
+	f.Add("Pieces", fmt.Sprintf("%d that start together: %d elsewhere, %d find a place only with it, %d find none with it", res.GetTasks(), res.GetMoved(), res.GetGained(), res.GetLost()))
 	a, b := res.GetPresent(), res.GetWithPolicy()
-	f.Add("Price", text.Fen(a.GetPriceFen())+" now, "+text.Fen(b.GetPriceFen())+" with it")
-	f.Add("Energy", fmt.Sprintf("%s kJ now, %s kJ with it, of %s", number(float64(a.GetEnergyJoules())/1000, 1), number(float64(b.GetEnergyJoules())/1000, 1), text.Count(int(a.GetEnergyTasks()), "task")))
+	f.Add("Cost", text.Fen(a.GetPriceFen())+" now, "+text.Fen(b.GetPriceFen())+" with it")
+	f.Add("Energy", fmt.Sprintf("%s kJ now, %s kJ with it, of %s", number(float64(a.GetEnergyJoules())/1000, 1), number(float64(b.GetEnergyJoules())/1000, 1), text.Count(int(a.GetEnergyTasks()), "piece")))
+	f.Add("Waiting", fmt.Sprintf("%s s on average now, %s s with it; %s s and %s s at the 95th percentile", number(a.GetWaitingMeanSeconds(), 1), number(b.GetWaitingMeanSeconds(), 1),
+		number(a.GetWaitingP95Seconds(), 1), number(b.GetWaitingP95Seconds(), 1)))
+	if a.GetNotStarted()+b.GetNotStarted() > 0 {
+		f.Add("Not started", fmt.Sprintf("%d now, %d with it", a.GetNotStarted(), b.GetNotStarted()))
+	}
 	if err := f.Write(w, color); err != nil {
 		return err
 	}
@@ -145,6 +151,16 @@ func showSimulation(w io.Writer, color bool, res *policiesv1.SimulatePolicyRespo
 	t := text.NewTable("CENTER", ">NOW", ">WITH THE POLICY")
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		t.Row(id, res.GetPresentCenters()[id], res.GetPolicyCenters()[id])
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	if err := t.Write(w, color); err != nil || len(res.GetMoves()) == 0 {
+		return err
+	}
+	t = text.NewTable("JOB", "NOW AT", "THEN AT", ">WAITS NOW, s", ">THEN, s")
+	for _, m := range res.GetMoves() {
+		t.Row(m.GetJobId(), orDash(m.GetFrom()), orDash(m.GetTo()), number(m.GetWaitingSecondsNow(), 1), number(m.GetWaitingSecondsThen(), 1))
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
-	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/sim"
 	"yunhe.dev/yunhe/internal/sim/report"
 )
@@ -26,7 +25,7 @@ const asHTML = "html"
 
 type simFlags struct {
 	nodes, jobs, throughputs, generate string
-	policies, queues                   []string
+	policies, queues, modules          []string
 	baseline, speed, out, events       string
 	seed                               uint64
 	seeds                              int
@@ -48,8 +47,10 @@ traces are read as they are: openb (nodes and tasks in CSV) and gavel (jobs in
 
 --policy is, for nodes, one of those of "yunhe sim packing"; for centers a preset
 such as balanced or lowest-cost, or weights such as "price=3,energy=1", with an
-evaluator before them if wanted ("lexicographic:price=3,energy=1"). Several are
-separated by commas; weights are one policy, so give the flag again for more.
+evaluator before them if wanted ("lexicographic:price=3,energy=1"); the file of a
+policy document, decided as if it were in force (--module ID@VERSION=FILE for what it
+names); or, of a recorded platform, live: what decided there. Several are separated
+by commas; weights are one policy, so give the flag again for more.
 
 --queue is an order (fair, priority or fcfs) and settings: backfill=on|greedy|off,
 preempt=on|off, strict=on|off, half-life=24h, ageing=1h, assumed-run=1h,
@@ -90,6 +91,7 @@ Ctrl-C ends it with what there is until then, marked as partial.`,
 	fl.StringVar(&f.throughputs, "throughputs", "", "file with the steps per second of a gavel trace")
 	fl.StringVar(&f.generate, "generate", "", "make up nodes and jobs, such as nodes=1000,jobs=100000,load=1.2")
 	fl.StringArrayVar(&f.policies, "policy", nil, "policies, separated by commas; or the weights of one")
+	fl.StringArrayVar(&f.modules, "module", nil, "ID@VERSION=FILE: a module that a policy document names (repeatable)")
 	fl.StringArrayVar(&f.queues, "queue", nil, "order and settings of the queue (default fair)")
 	fl.StringVar(&f.baseline, "baseline", "", "name of the result to set the others against")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of what is drawn")
@@ -143,10 +145,11 @@ func (c *cli) simulate(ctx context.Context, f simFlags) error {
 			return err
 		}
 	}
-	games, err := gamesOf(f, in)
+	games, done, err := c.gamesOf(ctx, f, in)
 	if err != nil {
 		return err
 	}
+	defer done()
 	if f.baseline != "" && !hasName(games, f.baseline) {
 		return usagef("--baseline must be one of the results, got %q", f.baseline)
 	}
@@ -173,36 +176,52 @@ func hasName(games []game, name string) bool {
 	return false
 }
 
-// gamesOf are all policies with all queues.
-func gamesOf(f simFlags, in *sim.Input) ([]game, error) {
-	policies, err := sim.ParsePolicies(f.policies, len(in.Centers) > 0)
+// gamesOf are all policies with all queues; done frees what they hold.
+func (c *cli) gamesOf(ctx context.Context, f simFlags, in *sim.Input) (out []game, done func(), err error) {
+	list, err := c.simPolicies(ctx, f, in)
+	done = func() {
+		for _, p := range list {
+			p.close()
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(f.queues) == 0 {
 		f.queues = []string{""}
+		if in.Recorded != nil {
+			f.queues[0] = in.Recorded.Queue
+		}
 	}
-	var out []game
 	for _, text := range f.queues {
 		q, err := sim.ParseQueue(text)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for _, p := range policies {
+		for _, x := range list {
+			p, err := x.make()
+			if err != nil {
+				return nil, nil, err
+			}
 			g := game{name: p.Name, config: sim.Config{Policy: p, Queue: q, Seed: f.seed, Fill: f.fill}}
 			if len(f.queues) > 1 {
 				g.name = p.Name + " / " + q.Name
 			}
 			if hasName(out, g.name) {
-				return nil, usagef("--queue %q is given twice", text)
+				return nil, nil, usagef("--queue %q is given twice", text)
 			}
 			out = append(out, g)
 		}
 	}
 	if f.events != "" && (len(out) > 1 || f.seeds > 1) {
-		return nil, usagef("--events goes with one policy, one queue and one seed")
+		return nil, nil, usagef("--events goes with one policy, one queue and one seed")
 	}
-	return out, nil
+	return out, done, nil
 }
 
 // readSim reads or makes up what is played.
@@ -220,29 +239,23 @@ func (c *cli) readSim(f simFlags) (*sim.Input, error) {
 	if f.nodes == "" || f.jobs == "" {
 		return nil, usagef("--nodes and --jobs are required, or --generate")
 	}
-	var speeds *sim.Throughputs
-	if f.throughputs != "" {
-		err := open(f.throughputs, func(r io.Reader) (err error) { speeds, err = sim.ReadThroughputs(r); return err })
-		if err != nil {
-			return nil, err
-		}
+	speeds, err := readThroughputs(f)
+	if err != nil {
+		return nil, err
 	}
 	var fleet, jobs *sim.Input
 	if err := open(f.nodes, func(r io.Reader) (err error) {
-		fleet, err = sim.ReadFleet(sim.FormOf(f.nodes), r)
+		fleet, err = sim.ReadFleet(formOf(f.nodes), r)
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	if f.jobs == f.nodes && f.fill == 0 {
 		jobs = fleet
-	} else if err := open(f.jobs, func(r io.Reader) (err error) {
-		jobs, err = sim.ReadJobs(sim.FormOf(f.jobs), r, speeds, f.fill == 0)
-		return err
-	}); err != nil {
+	} else if jobs, err = readJobs(f, speeds); err != nil {
 		return nil, err
 	}
-	in := &sim.Input{Fleet: fleet.Fleet, Workload: jobs.Workload}
+	in := &sim.Input{Fleet: fleet.Fleet, Workload: jobs.Workload, Recorded: fleet.Recorded}
 	if len(in.Tenants) == 0 {
 		in.Tenants = fleet.Tenants
 	}
@@ -263,35 +276,21 @@ func (c *cli) readSim(f simFlags) (*sim.Input, error) {
 	return in, nil
 }
 
-// open calls read with a file; errors name it.
-func open(path string, read func(io.Reader) error) error {
-	f, err := os.Open(path)
-	if err != nil {
+// readThroughputs returns nil where no file is given.
+func readThroughputs(f simFlags) (speeds *sim.Throughputs, err error) {
+	if f.throughputs != "" {
+		err = open(f.throughputs, func(r io.Reader) (err error) { speeds, err = sim.ReadThroughputs(r); return err })
+	}
+	return speeds, err
+}
+
+func readJobs(f simFlags, speeds *sim.Throughputs) (jobs *sim.Input, err error) {
+	err = open(f.jobs, func(r io.Reader) (err error) {
+		jobs, err = sim.ReadJobs(formOf(f.jobs), r, speeds, f.fill == 0)
 		return err
-	}
-	defer f.Close()
-	return inFile(path, read(f))
+	})
+	return jobs, err
 }
-
-// inFile names the file in an error; of a file with several faults, each is
-// listed.
-func inFile(path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if fields := fault.FieldsOf(err); len(fields) > 0 {
-		return &badFile{path, fields}
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}
-
-// badFile is a file that is refused.
-type badFile struct {
-	path   string
-	fields []fault.Field
-}
-
-func (e *badFile) Error() string { return e.path + " is refused" }
 
 // playAll runs the games beside each other, as many as there are cores; those
 // that are paced one after the other, for someone watches.
