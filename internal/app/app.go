@@ -29,6 +29,7 @@ import (
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/alarms"
 	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/calendar"
 	"yunhe.dev/yunhe/internal/console"
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
@@ -74,6 +75,7 @@ type App struct {
 	Monitor   *monitor.Service
 	Access    *access.Service
 	Control   *control.Service
+	Calendar  *calendar.Service
 	Alarms    *alarms.Service
 	Routing   *routing.Router
 	Standing  *standing.Service
@@ -220,6 +222,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Control, err = control.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Jobs, a.Metering, log); err != nil {
 		return err
 	}
+	if a.Calendar, err = calendar.New(ctx, d, calendar.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs, Control: a.Control}, log); err != nil {
+		return err
+	}
 	if a.Routing, err = routing.New(ctx, d, a.Identity, a.Registry, a.Jobs, log); err != nil {
 		return err
 	}
@@ -262,6 +267,8 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Metering.Jobs = a.Jobs
 	a.Jobs.SetAllocations(a.Control)
 	a.Scheduler.SetAllocations(a.Control)
+	a.Scheduler.SetCalendar(a.Calendar)
+	a.Jobs.SetReservations(a.Calendar)
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
 	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
@@ -291,6 +298,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
 		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
 		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
+		a.group.Add("calendar.run", func(ctx context.Context) error { return a.lead(ctx, "calendar.run", a.Calendar.Run) })
 		a.group.Add("volumes.run", func(ctx context.Context) error { return a.lead(ctx, "volumes.run", a.Volumes.Run) })
 		a.group.Add("topology.watch", func(ctx context.Context) error { return a.lead(ctx, "topology.watch", a.Topology.Run) })
 		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
@@ -384,6 +392,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Simulations.Register(srv)
 		a.Measurement.Register(srv)
 		a.Control.Register(srv)
+		a.Calendar.Register(srv)
 		a.Volumes.Register(srv)
 		a.Alarms.Register(srv)
 		a.Routing.Register(srv)

@@ -31,7 +31,7 @@ var ranks = map[string]int{
 
 	"internal/filelock": 1, // below the engines, which lock their folders
 
-	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/route": 2, "internal/scheduler/queue": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
+	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/route": 2, "internal/scheduler/queue": 2, "internal/scheduler/forecast": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
 	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
@@ -67,6 +67,7 @@ var ranks = map[string]int{
 	"internal/routing":     9,                         // counts the replicas of jobs
 	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/simulations": 10,                        // plays what policies choose on what jobs did
+	"internal/calendar":    10, // makes the allocations of reservations; lower ones ask it through interfaces
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
 }
@@ -85,7 +86,7 @@ func free(pkg string) bool {
 func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") || pkg == "internal/arch" }
 
 // pure packages decide and do nothing: same input, same answer.
-var pure = []string{"internal/scheduler/place", "internal/scheduler/route", "internal/scheduler/queue", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr", "internal/measurement/report", "internal/measurement/score"}
+var pure = []string{"internal/scheduler/place", "internal/scheduler/forecast", "internal/scheduler/route", "internal/scheduler/queue", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr", "internal/measurement/report", "internal/measurement/score"}
 
 // contractUsers may import generated code in files other than api.go, each for
 // the reason given. The list is reviewed: shorten it, do not grow it.

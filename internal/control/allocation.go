@@ -30,10 +30,13 @@ type Application struct {
 	EndAt    time.Time // zero: open
 	NoWait   bool
 	Weights  map[string]int32
+	// ReservationID is what the calendar applies for; its promise is not in its
+	// own way.
+	ReservationID string
 }
 
-// parseAmounts reads amounts, adding what is wrong to c.
-func parseAmounts(c *core.Check, path string, in map[string]string) core.Quantities {
+// ParseAmounts reads amounts, adding what is wrong to c.
+func ParseAmounts(c *core.Check, path string, in map[string]string) core.Quantities {
 	out := core.Quantities{}
 	if len(in) > maxAmounts {
 		c.Add(path, "must name at most %d resources, got %d", maxAmounts, len(in))
@@ -100,7 +103,7 @@ func (s *Service) check(ctx context.Context, in Application, r Request, now time
 	if ways != 1 {
 		c.Add("resource_spec_id", "give one of resource_spec_id with count, amounts, and nodes")
 	}
-	amounts := parseAmounts(&c, "amounts", in.Amounts)
+	amounts := ParseAmounts(&c, "amounts", in.Amounts)
 	switch {
 	case in.SpecID != "":
 		c.ID("resource_spec_id", in.SpecID)
@@ -167,7 +170,7 @@ func (s *Service) Apply(ctx context.Context, in Application, r Request) (*Alloca
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		a := &Allocation{ID: core.NewID("alc"), Name: in.Name, TenantID: caller.TenantID, UserID: caller.UserID, State: Waiting, Reason: "it is being decided", SpecID: in.SpecID,
 			Count: in.Count, Amounts: amounts, Region: in.Region, CenterID: in.CenterID, wish: in.CenterID, Nodes: slices.Sorted(slices.Values(in.Nodes)), StartAt: in.StartAt, EndAt: in.EndAt,
-			CreatedAt: tx.Now, noWait: in.NoWait, weights: in.Weights}
+			CreatedAt: tx.Now, noWait: in.NoWait, weights: in.Weights, ReservationID: in.ReservationID}
 		if a.StartAt.Before(tx.Now) {
 			a.StartAt = tx.Now
 		}
@@ -253,7 +256,7 @@ func (s *Service) grant(ctx context.Context, id string) (changed bool, err error
 		if a.Region != "" {
 			t.Regions = []string{a.Region}
 		}
-		if choice, err = s.sched.Choose(ctx, t, a.weights); err != nil {
+		if choice, err = s.sched.Choose(ctx, scheduler.Ask{Task: t, Weights: a.weights, Until: a.EndAt, Reservation: a.ReservationID}); err != nil {
 			return false, err
 		}
 	}
@@ -457,7 +460,7 @@ func (s *Service) Adjust(ctx context.Context, id string, adj Adjustment, r Reque
 	checkRequest(&c, r)
 	c.ID("allocation_id", id)
 	c.Range("count", adj.Count, 0, maxCount)
-	amounts := parseAmounts(&c, "amounts", adj.Amounts)
+	amounts := ParseAmounts(&c, "amounts", adj.Amounts)
 	if adj.Count == 0 && len(adj.Amounts) == 0 && adj.EndAt.IsZero() {
 		c.Add("count", "give a count, amounts or end_at to change")
 	}
@@ -701,6 +704,15 @@ func (s *Service) stopUsers(ctx context.Context, id, why string) {
 	if _, err := s.jobs.TakeAway(ctx, jobs.RunFilter{AllocationID: id}, why); err != nil {
 		s.log.Warn("runs of an allocation not stopped yet", "allocation_id", id, "error", err)
 	}
+}
+
+// Held returns the allocations that hold something.
+func (s *Service) Held(ctx context.Context) (out []*Allocation, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readAllocations(ctx, tx, `WHERE ended_at = 0 AND state IN ($1, $2) ORDER BY allocation_id`, int64(Granted), int64(Releasing))
+		return err
+	})
+	return out, err
 }
 
 // Usable is what one run may draw at most of an allocation of the caller's

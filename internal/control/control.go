@@ -83,6 +83,7 @@ type Allocation struct {
 	CreatedAt                  time.Time
 	GrantedAt, EndedAt         time.Time
 	OperationID                string
+	ReservationID              string // that it was made for; "": none
 
 	wish    string
 	weights map[string]int32

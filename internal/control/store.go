@@ -62,11 +62,11 @@ func readOperations(ctx context.Context, tx *db.Tx, rest string, args ...any) ([
 }
 
 const allocationColumns = `allocation_id, name, tenant_id, user_id, state, reason, spec_id, packages, region, wish, ai_center_id, nodes, weights, no_wait, final, operation_id, closing,
-	start_at, end_at, created_at, granted_at, ended_at`
+	start_at, end_at, created_at, granted_at, ended_at, reservation_id`
 
 func insertAllocation(ctx context.Context, tx *db.Tx, a *Allocation) error {
 	err := tx.Insert(ctx, "allocations", columns(allocationColumns), [][]any{{a.ID, a.Name, a.TenantID, a.UserID, int64(a.State), a.Reason, a.SpecID, a.Count, a.Region, a.wish, a.CenterID,
-		toJSON(a.Nodes), toJSON(a.weights), a.noWait, int64(a.final), a.OperationID, a.closing, db.Micros(a.StartAt), db.Micros(a.EndAt), db.Micros(a.CreatedAt), db.Micros(a.GrantedAt), db.Micros(a.EndedAt)}})
+		toJSON(a.Nodes), toJSON(a.weights), a.noWait, int64(a.final), a.OperationID, a.closing, db.Micros(a.StartAt), db.Micros(a.EndAt), db.Micros(a.CreatedAt), db.Micros(a.GrantedAt), db.Micros(a.EndedAt), a.ReservationID}})
 	if err == nil {
 		err = insertAmounts(ctx, tx, a)
 	}
@@ -108,7 +108,7 @@ func readAllocations(ctx context.Context, tx *db.Tx, rest string, args ...any) (
 		var nodes, weights string
 		var start, end, created, granted, ended int64
 		if err := row.Scan(&a.ID, &a.Name, &a.TenantID, &a.UserID, &a.State, &a.Reason, &a.SpecID, &a.Count, &a.Region, &a.wish, &a.CenterID, &nodes, &weights, &a.noWait, &a.final,
-			&a.OperationID, &a.closing, &start, &end, &created, &granted, &ended); err != nil {
+			&a.OperationID, &a.closing, &start, &end, &created, &granted, &ended, &a.ReservationID); err != nil {
 			return err
 		}
 		a.StartAt, a.EndAt, a.CreatedAt, a.GrantedAt, a.EndedAt = db.Time(start), db.Time(end), db.Time(created), db.Time(granted), db.Time(ended)

@@ -25,24 +25,50 @@ type Allocations interface {
 	GiveBackTx(ctx context.Context, tx *db.Tx, id string, q core.Quantities) error
 }
 
+// Reservations are what jobs may name; implemented by calendar.
+type Reservations interface {
+	// Reserved returns the most that one run may take of a reservation of the
+	// caller's tenant: fault.NotFound if there is none, fault.Conflict if it is over.
+	Reserved(ctx context.Context, id string) (core.Quantities, error)
+	// OverTx reports whether a reservation has no time to come.
+	OverTx(ctx context.Context, tx *db.Tx, id string) (bool, error)
+}
+
+// SetReservations says who keeps the reservations; without it no job may name
+// one.
+func (s *Service) SetReservations(r Reservations) { s.reserved = r }
+
 // SetAllocations says who keeps the allocations; without it no job may name one.
 func (s *Service) SetAllocations(a Allocations) { s.allocs = a }
 
 // checkAllocation checks the allocation that a job names.
 func (s *Service) checkAllocation(ctx context.Context, c *core.Check, prefix string, j *jobsv1.JobSpec, cat *registry.Catalog) error {
-	if j.AllocationId == "" {
+	field, id, holds := "allocation_id", j.AllocationId, "the allocation holds"
+	switch {
+	case j.AllocationId != "" && j.ReservationId != "":
+		c.Add(prefix+"reservation_id", "does not go with allocation_id")
+		return nil
+	case j.ReservationId != "":
+		field, id, holds = "reservation_id", j.ReservationId, "the reservation has at one center"
+	case id == "":
 		return nil
 	}
-	if c.ID(prefix+"allocation_id", j.AllocationId); s.allocs == nil {
-		c.Add(prefix+"allocation_id", "there are no allocations here")
+	var limit core.Quantities
+	var err error
+	switch c.ID(prefix+field, id); {
+	case field == "reservation_id" && s.reserved != nil:
+		limit, err = s.reserved.Reserved(ctx, id)
+	case field == "allocation_id" && s.allocs != nil:
+		limit, err = s.allocs.Usable(ctx, id)
+	default:
+		c.Add(prefix+field, "there are none here")
 		return nil
 	}
-	limit, err := s.allocs.Usable(ctx, j.AllocationId)
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.Conflict, fault.Invalid:
 		if err != nil {
 			msg, _ := fault.Message(err)
-			c.Add(prefix+"allocation_id", "%s", msg)
+			c.Add(prefix+field, "%s", msg)
 			return nil
 		}
 	}
@@ -56,8 +82,8 @@ func (s *Service) checkAllocation(ctx context.Context, c *core.Check, prefix str
 		}
 		for _, name := range sortedKeys(spec.Quantity) {
 			if have := limit[name]; spec.Quantity[name] > have {
-				c.Add(fmt.Sprintf("%stasks[%d].resource_spec_id", prefix, i), "needs %s of %s, the allocation holds %s", core.FormatQuantity(name, spec.Quantity[name]), name,
-					core.FormatQuantity(name, have))
+				c.Add(fmt.Sprintf("%stasks[%d].resource_spec_id", prefix, i), "needs %s of %s, %s %s", core.FormatQuantity(name, spec.Quantity[name]), name,
+					holds, core.FormatQuantity(name, have))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -33,8 +34,10 @@ func (s *Service) SetAllocations(a Allocations) { s.room = a }
 // planned is a plan with what it rests on.
 type planned struct {
 	*place.Result
-	rooms   map[string]Room // of the allocations that work draws on
-	verdict Verdict         // of the policies; nil: there are none
+	rooms   map[string]Room              // of the allocations that work draws on
+	verdict Verdict                      // of the policies; nil: there are none
+	parts   map[string]map[string]string // by reservation and center the allocation to draw on
+	over    map[string]bool              // reservations that have no time to come
 }
 
 // plan plans works, which were made of items: those that draw on an
@@ -75,18 +78,20 @@ func (s *Service) planWith(ctx context.Context, snap *registry.Snapshot, works [
 		return out, nil
 	}
 	ids := slices.Sorted(keys(byID))
-	if s.room != nil {
-		if out.rooms, err = s.room.Rooms(ctx, ids); err != nil {
-			return nil, fmt.Errorf("read allocations: %w", err)
-		}
+	if err := s.readRooms(ctx, out, ids); err != nil {
+		return nil, err
 	}
 	for _, id := range ids {
 		in := *ps
 		in.Candidates = nil
 		for _, c := range ps.Candidates {
-			if room, ok := out.rooms[id]; ok && c.ID == room.CenterID {
+			from := id
+			if IsReservation(id) {
+				from = out.parts[id][c.ID]
+			}
+			if room, ok := out.rooms[from]; ok && c.ID == room.CenterID {
 				c.Total, c.Free = place.Amounts(room.Total), place.Amounts(room.Free)
-				in.Candidates = []place.Candidate{c}
+				in.Candidates = append(in.Candidates, c)
 			}
 		}
 		one, err := place.Plan(&in, byID[id], set, place.Options{})
@@ -98,6 +103,53 @@ func (s *Service) planWith(ctx context.Context, snap *registry.Snapshot, works [
 	return out, nil
 }
 
+// readRooms reads the room of allocations and reservations.
+func (s *Service) readRooms(ctx context.Context, out *planned, ids []string) error {
+	var allocations, reservations []string
+	for _, id := range ids {
+		if IsReservation(id) {
+			reservations = append(reservations, id)
+		} else {
+			allocations = append(allocations, id)
+		}
+	}
+	if len(reservations) > 0 && s.calendar != nil {
+		drawn, err := s.calendar.Drawn(ctx, reservations)
+		if err != nil {
+			return fmt.Errorf("read reservations: %w", err)
+		}
+		out.over, out.parts = map[string]bool{}, map[string]map[string]string{}
+		for id, r := range drawn {
+			out.over[id] = r.Over
+			allocations = append(allocations, r.Allocations...)
+		}
+		slices.Sort(allocations)
+		if err := s.rooms(ctx, out, allocations); err != nil {
+			return err
+		}
+		for id, r := range drawn {
+			out.parts[id] = map[string]string{}
+			for _, a := range r.Allocations {
+				if room, ok := out.rooms[a]; ok {
+					out.parts[id][room.CenterID] = a
+				}
+			}
+		}
+		return nil
+	}
+	return s.rooms(ctx, out, allocations)
+}
+
+func (s *Service) rooms(ctx context.Context, out *planned, allocations []string) (err error) {
+	if s.room == nil {
+		return nil
+	}
+	if out.rooms, err = s.room.Rooms(ctx, allocations); err != nil {
+		return fmt.Errorf("read allocations: %w", err)
+	}
+	return nil
+}
+
 // Choice is where something that was asked for would go now.
 type Choice struct {
 	CenterID string // "": nowhere, now
@@ -106,9 +158,18 @@ type Choice struct {
 	Price    core.Fen
 }
 
+// Ask is what an allocation needs.
+type Ask struct {
+	Task        place.Task
+	Weights     map[string]int32 // own policies; empty: the platform's
+	Until       time.Time        // zero: without end
+	Reservation string           // that it is for; "": none
+}
+
 // Choose says where one replica of the task would go now, by the platform's
 // policies or those of weights. Nothing is reserved.
-func (s *Service) Choose(ctx context.Context, t place.Task, weights map[string]int32) (Choice, error) {
+func (s *Service) Choose(ctx context.Context, a Ask) (Choice, error) {
+	t, weights := a.Task, a.Weights
 	snap, err := s.reg.Snapshot(ctx)
 	if err != nil {
 		return Choice{}, err
@@ -121,6 +182,11 @@ func (s *Service) Choose(ctx context.Context, t place.Task, weights map[string]i
 		set = own
 	}
 	t.ID, t.Replicas, t.RunSeconds, t.Kind = "0", 1, place.Known(3600), kindOf(core.Quantities(t.Request))
+	if s.calendar != nil {
+		if t.Excluded, err = s.calendar.Keeps(ctx, core.Quantities(t.Request), a.Until, a.Reservation); err != nil {
+			return Choice{}, err
+		}
+	}
 	work := []place.Work{{ID: "allocation", Tasks: []place.Task{t}}}
 	ps := snapshotOf(snap)
 	res, err := place.Plan(ps, work, set, place.Options{})
@@ -138,6 +204,7 @@ func (s *Service) Choose(ctx context.Context, t place.Task, weights map[string]i
 	for i := range ps.Candidates { // as if it were empty and in use
 		ps.Candidates[i].Free, ps.Candidates[i].Status = ps.Candidates[i].Total, place.Available
 	}
+	work[0].Tasks[0].Excluded = nil
 	if res, err = place.Plan(ps, work, set, place.Options{}); err != nil {
 		return Choice{}, fmt.Errorf("plan: %w", err)
 	}

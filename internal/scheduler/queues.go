@@ -76,7 +76,7 @@ type settings struct {
 // config is for package queue.
 func (s *settings) config() queue.Config {
 	c := queue.Config{Order: queue.PriorityOrder, Backfill: queue.BackfillGreedy, StrictClasses: true, HalfLife: s.HalfLifeSeconds * 1e6,
-		DeadlineMargin: deadlineMargin.Microseconds(), BlockAfter: blockAfter.Microseconds(), Preempt: s.PreemptPriority || s.PreemptReclaim, Devices: []string{"gpu", "npu", "mlu"}}
+		DeadlineMargin: deadlineMargin.Microseconds(), BlockAfter: blockAfter.Microseconds(), Preempt: s.PreemptPriority || s.PreemptReclaim, Devices: []string{"gpu", "npu", "mlu"}, UnknownReach: reach.Microseconds()}
 	switch s.Order {
 	case FairShares:
 		c.Order = queue.FairShare

@@ -29,6 +29,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/availability/v1/availabilityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
@@ -198,6 +199,7 @@ type Client struct {
 	Registry    registryv1connect.RegistryServiceClient
 	Scheduler   schedulerv1connect.SchedulerServiceClient
 	Queues      schedulerv1connect.QueueServiceClient
+	Calendar    calendarv1connect.CalendarServiceClient
 	Volumes     volumesv1connect.VolumeServiceClient
 	Planning    availabilityv1connect.AvailabilityServiceClient
 
@@ -222,6 +224,7 @@ func NewClient(url, key string) *Client {
 		Registry:    registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
+		Calendar:    calendarv1connect.NewCalendarServiceClient(auth, url),
 		Volumes:     volumesv1connect.NewVolumeServiceClient(auth, url),
 		Planning:    availabilityv1connect.NewAvailabilityServiceClient(auth, url),
 	}

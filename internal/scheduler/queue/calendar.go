@@ -317,12 +317,13 @@ func (q *Queue) may(e *entry, p *place, up, from int64, held []int64) int64 {
 	if e.run < unknownRun {
 		end = from + e.run
 	}
+	reach := q.reach(e, from)
 	up = q.fit(e, p, up, from, held)
 	for _, w := range p.spans {
 		if w.from >= end || up == 0 {
 			break
 		}
-		if w.to <= from || w.passes(q, e) {
+		if w.to <= from || w.owner == nil && w.from >= reach || w.passes(q, e) {
 			continue
 		}
 		if w.amounts == nil {
@@ -333,6 +334,69 @@ func (q *Queue) may(e *entry, p *place, up, from int64, held []int64) int64 {
 		}
 	}
 	return up
+}
+
+// reach is until when e is taken to run, if it begins at from, where it is about
+// windows.
+func (q *Queue) reach(e *entry, from int64) int64 {
+	switch {
+	case e.run < unknownRun:
+		return from + e.run
+	case q.cfg.UnknownReach > 0:
+		return from + q.cfg.UnknownReach
+	}
+	return Never
+}
+
+// window is the first window that lets fewer than up members of e start at p
+// now; "" if none does.
+func (q *Queue) window(e *entry, p *place, up int64) string {
+	for _, w := range p.spans {
+		if w.owner != nil || w.to <= q.now || w.from >= q.reach(e, q.now) || w.passes(q, e) {
+			continue
+		}
+		held := p.held
+		if w.from > q.now {
+			held = w.held
+		}
+		if w.amounts == nil || q.fit(e, p, up, max(w.from, q.now), held) < min(up, q.bare(e, p, up, held)) {
+			return w.id
+		}
+	}
+	return ""
+}
+
+// bare is how many members have room in what is held, windows or not.
+func (q *Queue) bare(e *entry, p *place, up int64, held []int64) int64 {
+	if !p.declared {
+		return up
+	}
+	for _, t := range e.shape.ask {
+		if q.known[t.r] > 0 {
+			up = min(up, max(0, p.capacity[t.r]-held[t.r])/t.n)
+		}
+	}
+	return up
+}
+
+// Blocked says whether a window, and which, keeps even one member of a work
+// from starting at a place now. The work need not be in the queue.
+func (q *Queue) Blocked(w Work, name string, now int64) (id string, yes bool) {
+	q.now = max(q.now, now)
+	p := q.places[name]
+	if p == nil {
+		return "", false
+	}
+	e := &entry{work: w, leaf: q.root, run: w.Run, shape: &shape{ask: q.terms(w.Amounts), min: 1, max: 1}}
+	if n := q.leaves[w.Tenant]; n != nil {
+		e.leaf = n
+	}
+	if e.run == 0 {
+		e.run = unknownRun
+	}
+	q.ticks++
+	id = q.window(e, p, 1)
+	return id, id != ""
 }
 
 // fit is how many members, at most up to, have room at one time.

@@ -15,6 +15,7 @@ const (
 	CauseRoom     Cause = "room"        // no place has room for works of its shape
 	CauseReserved Cause = "reservation" // it has a reservation
 	CauseKept     Cause = "kept"        // it would run into what is kept for others
+	CauseWindow   Cause = "window"      // it would run into a window
 	CauseOrder    Cause = "order"       // others go first
 )
 
@@ -22,7 +23,8 @@ const (
 type Explanation struct {
 	Cause Cause
 	// Text says the same, with names and figures.
-	Text string
+	Text   string
+	Window string // its ID, of CauseWindow
 	// Tenant, Resource, Used, Asked and Limit are of a limit.
 	Tenant             string
 	Resource           string
@@ -164,6 +166,8 @@ func (q *Queue) cause(e *entry, x *Explanation) {
 	switch {
 	case ref == nil || e.shape.round != q.round:
 		x.Cause, x.Text = CauseOrder, fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
+	case ref.held && e.run >= q.blocked(e.shape) && ref.window != "":
+		x.Cause, x.Window, x.Text = CauseWindow, ref.window, "it would run into "+ref.window
 	case ref.held && e.run >= q.blocked(e.shape):
 		x.Cause, x.Text = CauseKept, "it would run into what is kept for others"
 	case ref.held:

@@ -177,6 +177,9 @@ type Config struct {
 	// AssumedRun is for works whose run is not known; 0: they may run for ever, so
 	// they do not start where they could reach into a window.
 	AssumedRun int64
+	// UnknownReach is how far works whose run is not known are taken to reach where
+	// it is about windows; 0: as far as their run says.
+	UnknownReach int64
 	// DeadlineMargin is how long before its latest start a work is at risk.
 	DeadlineMargin int64
 	// Preempt allows [Queue.Victims] to find any.
@@ -226,6 +229,7 @@ func (c *Config) Check() error {
 	k.Range("starve_after", c.StarveAfter, 0, Never/4)
 	k.Range("block_after", c.BlockAfter, 0, Never/4)
 	k.Range("assumed_run", c.AssumedRun, 0, Never/4)
+	k.Range("unknown_reach", c.UnknownReach, 0, Never/4)
 	k.Range("deadline_margin", c.DeadlineMargin, 0, Never/4)
 	k.Range("victims_per_round", int64(c.VictimsPerRound), 0, MaxMembers)
 	k.Range("victims_per_work", int64(c.VictimsPerWork), 0, MaxMembers)

@@ -16,10 +16,11 @@ type Round struct {
 	q       *Queue
 	round   int64
 	cur     *entry
-	most    int64 // members of cur that limits and windows let start
-	grows   bool  // cur runs, and could have more members
-	held    bool  // Allows refused a place to cur
-	foreign bool  // for a window that serves others
+	most    int64  // members of cur that limits and windows let start
+	grows   bool   // cur runs, and could have more members
+	held    bool   // Allows refused a place to cur
+	window  string // the window for which it did, "": none
+	foreign bool   // for a window that serves others
 	first   []*entry
 	growing []*entry
 	grown   bool
@@ -42,6 +43,8 @@ type refusal struct {
 	id   string
 	why  string
 	held bool // room is kept for others
+	// window is the one that keeps it; "": a reservation of another work does.
+	window string
 }
 
 // Round begins a round.
@@ -160,7 +163,7 @@ func (r *Round) Next() (Offer, bool) {
 func (r *Round) look(e *entry) bool {
 	q, s := r.q, e.shape
 	q.ticks++
-	r.cur, r.grows, r.held, r.foreign = e, false, false, false
+	r.cur, r.grows, r.held, r.foreign, r.window = e, false, false, false, ""
 	r.most = int64(s.min)
 	if s.max > s.min {
 		r.most = e.leaf.most(s.ask, int64(s.max))
@@ -182,6 +185,9 @@ func (r *Round) may(p *place, up int64) int64 {
 		r.held = true
 		for _, w := range p.spans {
 			r.foreign = r.foreign || w.tenant != "" && !w.serves(r.cur)
+		}
+		if r.window == "" {
+			r.window = r.q.window(r.cur, p, up)
 		}
 	}
 	return n
@@ -288,7 +294,7 @@ func (r *Round) refuse(why string, shadow func(*Work) (Shadow, bool)) {
 	if r.grows {
 		return
 	}
-	ref := &refusal{at: q.now, id: e.work.ID, why: why, held: r.held}
+	ref := &refusal{at: q.now, id: e.work.ID, why: why, held: r.held, window: r.window}
 	b := e.bucket
 	switch {
 	case r.held && r.foreign:

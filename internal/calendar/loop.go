@@ -1,0 +1,374 @@
+package calendar
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/control"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+const (
+	// roundEvery is how late a time begins at most.
+	roundEvery = time.Second
+	// maintainEvery is how often runs are looked for that maintenance is in the
+	// way of.
+	maintainEvery = 10 * time.Second
+	// askAgain is how long after runs were asked to end for a reservation others
+	// are looked for, beyond their grace.
+	askAgain = time.Minute
+)
+
+// Run does what is due, until ctx ends. One process at a time runs it; were
+// there two, what they do has names, and is done once.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(roundEvery)
+	defer tick.Stop()
+	var maintained time.Time
+	for {
+		s.begin(ctx)
+		if now := s.db.Now(); now.Sub(maintained) >= maintainEvery || now.Before(maintained) {
+			maintained = now
+			s.maintain(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+			maintained = time.Time{}
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Service) warn(ctx context.Context, what string, err error, args ...any) {
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn(what+", will try again", append(args, "error", err)...)
+	}
+}
+
+// begin carries on the times that have begun.
+func (s *Service) begin(ctx context.Context) {
+	var due []Time
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		due, err = readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at <= $1 ORDER BY from_at, reservation_id, number`, db.Micros(tx.Now))
+		return err
+	})
+	s.warn(ctx, "reservations not read", err)
+	for i := range due {
+		s.warn(ctx, "reservation not carried on", s.carry(ctx, &due[i]), "reservation_id", due[i].ReservationID)
+	}
+}
+
+// carry carries on a time that has begun.
+func (s *Service) carry(ctx context.Context, t *Time) error {
+	var r *Reservation
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		rows, err := readReservations(ctx, tx, `WHERE reservation_id = $1`, t.ReservationID)
+		if len(rows) > 0 {
+			r = rows[0]
+		}
+		return err
+	})
+	if err != nil || r == nil {
+		return err
+	}
+	owner := core.WithCaller(ctx, core.Caller{TenantID: r.TenantID, UserID: r.UserID})
+	now := s.db.Now()
+	if !t.To.After(now) {
+		state := TimeEnded
+		if t.State != TimeActive {
+			state = TimeMissed
+		}
+		return s.endTime(ctx, r, t, state, "")
+	}
+	granted, used := true, false
+	for i := range t.Parts {
+		p := &t.Parts[i]
+		a, err := s.allocate(owner, r, t, i)
+		if err != nil {
+			return err
+		}
+		p.AllocationID = a.ID
+		granted = granted && a.State == control.Granted
+		for _, n := range a.Used {
+			used = used || n > 0
+		}
+		if a.State >= control.Refused && t.State == TimeActive { // released by hand
+			return s.endTime(ctx, r, t, TimeUnused, "its allocation "+a.ID+" is over: "+a.Reason)
+		}
+	}
+	switch {
+	case granted && t.State != TimeActive:
+		return s.update(ctx, r, t, TimeActive, "", func(now time.Time) { t.idleSince = now })
+	case t.State == TimePlanned:
+		return s.update(ctx, r, t, TimeBeginning, "waits for its room to become free", func(time.Time) {})
+	case t.State == TimeActive && used && now.Sub(t.idleSince) > time.Duration(r.UnusedSeconds)*time.Second/4:
+		return s.update(ctx, r, t, TimeActive, "", func(now time.Time) { t.idleSince = now })
+	case t.State == TimeActive && !used && now.Sub(t.idleSince) >= time.Duration(r.UnusedSeconds)*time.Second:
+		return s.endTime(ctx, r, t, TimeUnused, fmt.Sprintf("time %d was given back: nothing ran in it for %d s", t.Number, r.UnusedSeconds))
+	case !granted && r.Preempt && now.After(t.askedUntil):
+		return s.takeBack(ctx, r, t)
+	}
+	return nil
+}
+
+// allocate applies for a part, once however often it is called, and returns the
+// allocation.
+func (s *Service) allocate(owner context.Context, r *Reservation, t *Time, i int) (*control.Allocation, error) {
+	p := &t.Parts[i]
+	if p.AllocationID != "" {
+		return s.ctl.GetAllocation(owner, p.AllocationID)
+	}
+	in := control.Application{Name: r.Name, CenterID: p.CenterID, EndAt: t.To, ReservationID: r.ID}
+	if r.SpecID != "" {
+		in.SpecID, in.Count = r.SpecID, p.Count
+	} else {
+		in.Amounts = map[string]string{}
+		for name, n := range p.Amounts {
+			in.Amounts[name] = core.FormatQuantity(name, n)
+		}
+	}
+	return s.ctl.Apply(owner, in, control.Request{ID: fmt.Sprintf("%s.%d.%d", r.ID, t.Number, i), Digest: r.digest})
+}
+
+// update stores a time in a state, unless it ended meanwhile.
+func (s *Service) update(ctx context.Context, r *Reservation, t *Time, state TimeState, reason string, f func(now time.Time)) error {
+	moved := t.State != state
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		if err := bump(ctx, tx); err != nil {
+			return err
+		}
+		rows, err := readTimes(ctx, tx, `WHERE reservation_id = $1 AND number = $2 AND ended_at = 0`, t.ReservationID, t.Number)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		t.State = state
+		f(tx.Now)
+		if r.State, r.Reason = Active, reason; state == TimeBeginning {
+			r.State = Beginning
+		}
+		if err := saveTime(ctx, tx, t); err != nil {
+			return err
+		}
+		return saveReservation(ctx, tx, r)
+	})
+	if err == nil && moved {
+		s.log.Info("reservation carried on", "reservation_id", r.ID, "time", t.Number, "state", int(state))
+		s.sched.Wake()
+	}
+	return err
+}
+
+// endTime ends a time, and its reservation with the last one.
+func (s *Service) endTime(ctx context.Context, r *Reservation, t *Time, state TimeState, reason string) error {
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		if err := bump(ctx, tx); err != nil {
+			return err
+		}
+		open, err := readTimes(ctx, tx, `WHERE reservation_id = $1 AND ended_at = 0`, t.ReservationID)
+		if err != nil || !slices.ContainsFunc(open, func(x Time) bool { return x.Number == t.Number }) {
+			return err
+		}
+		t.State, t.EndedAt = state, tx.Now
+		if err := saveTime(ctx, tx, t); err != nil {
+			return err
+		}
+		r.State, r.Reason = Planned, reason
+		if len(open) == 1 {
+			r.State, r.EndedAt = Ended, tx.Now
+		}
+		return saveReservation(ctx, tx, r)
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info("time of a reservation ended", "reservation_id", r.ID, "time", t.Number, "state", int(state))
+	r.Times = []Time{*t}
+	s.release(ctx, r)
+	s.changed()
+	return nil
+}
+
+// release gives back the allocations of times that are over. Those that this
+// leaves, because the process died, end with their time by themselves.
+func (s *Service) release(ctx context.Context, r *Reservation) {
+	owner := core.WithCaller(ctx, core.Caller{TenantID: r.TenantID, UserID: r.UserID})
+	for _, t := range r.Times {
+		for i, p := range t.Parts {
+			if p.AllocationID != "" && !t.EndedAt.IsZero() {
+				_, err := s.ctl.Release(owner, p.AllocationID, true, control.Request{ID: fmt.Sprintf("%s.%d.%d.end", r.ID, t.Number, i)})
+				s.warn(ctx, "allocation of a reservation not released", err, "allocation_id", p.AllocationID)
+			}
+		}
+	}
+}
+
+// takeBack asks runs to end that are in the way of a time.
+func (s *Service) takeBack(ctx context.Context, r *Reservation, t *Time) error {
+	open, err := s.jobs.Running(ctx)
+	if err != nil {
+		return err
+	}
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	grace := int64(0)
+	for _, p := range t.Parts {
+		for _, c := range snap.Centers {
+			if c.ID != p.CenterID || c.Used == nil {
+				continue
+			}
+			for _, v := range inTheWay(c.Total, c.Used, p.Amounts, open, c.ID) {
+				ids, grace = append(ids, v.AttemptID), max(grace, v.GraceSeconds)
+			}
+		}
+	}
+	n := 0
+	if len(ids) > 0 {
+		if n, err = s.jobs.Preempt(ctx, ids, fmt.Sprintf("preempted for reservation %s of tenant %s", r.ID, r.TenantID)); err != nil {
+			return err
+		}
+		s.log.Info("runs preempted", "reservation_id", r.ID, "runs", n)
+	}
+	reason := "waits for its room to become free"
+	if n > 0 {
+		reason = fmt.Sprintf("%d runs were asked to end for it", n)
+	}
+	return s.update(ctx, r, t, TimeBeginning, reason, func(now time.Time) {
+		t.askedUntil = now.Add(askAgain + time.Duration(grace)*time.Second)
+	})
+}
+
+// inTheWay are the runs at a center whose end gives room for amounts: of the
+// lowest priority first, then the youngest, and none that is not needed.
+func inTheWay(total, used, want core.Quantities, open []scheduler.Running, center string) []scheduler.Running {
+	missing := core.Quantities{}
+	for name, n := range want {
+		if short := n - (total[name] - used[name]); short > 0 {
+			missing[name] = short
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var can []scheduler.Running
+	for _, r := range open {
+		if r.Center == center && !r.Keep && r.AllocationID == "" {
+			can = append(can, r)
+		}
+	}
+	slices.SortFunc(can, func(a, b scheduler.Running) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), -cmp.Compare(a.Since, b.Since), cmp.Compare(a.AttemptID, b.AttemptID))
+	})
+	left := core.Quantities{}
+	for name, n := range missing {
+		left[name] = n
+	}
+	enough := func() bool {
+		for _, n := range left {
+			if n > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	helps := func(r scheduler.Running) bool {
+		for name, n := range r.Resources {
+			if n > 0 && left[name] > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	var out []scheduler.Running
+	for _, r := range can {
+		if enough() {
+			break
+		}
+		if helps(r) {
+			out = append(out, r)
+			for name := range left {
+				left[name] -= r.Resources[name]
+			}
+		}
+	}
+	if !enough() {
+		return nil // it would be for nothing: others hold too much
+	}
+	// The last ones may have made earlier ones needless.
+	for i := 0; i < len(out); i++ {
+		needed := false
+		for name := range left {
+			needed = needed || left[name]+out[i].Resources[name] > 0
+		}
+		if !needed {
+			for name := range left {
+				left[name] += out[i].Resources[name]
+			}
+			out = slices.Delete(out, i, i+1)
+			i--
+		}
+	}
+	return out
+}
+
+// maintain asks runs to end that maintenance is about to meet, and ends
+// maintenance that has no time to come.
+func (s *Service) maintain(ctx context.Context) {
+	var open []*Maintenance
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		open, err = readMaintenance(ctx, tx, `WHERE ended_at = 0 ORDER BY maintenance_id`)
+		return err
+	})
+	s.warn(ctx, "maintenance not read", err)
+	now := s.db.Now()
+	for _, m := range open {
+		s.warn(ctx, "maintenance not carried on", s.maintainOne(ctx, m, now), "maintenance_id", m.ID)
+	}
+}
+
+func (s *Service) maintainOne(ctx context.Context, m *Maintenance, now time.Time) error {
+	notice := time.Duration(m.NoticeSeconds) * time.Second
+	next, err := m.times(now, now.Add(100*maxAhead), 1)
+	if err != nil {
+		return err
+	}
+	if len(next) == 0 {
+		return s.db.Tx(ctx, func(tx *db.Tx) error {
+			if err := bump(ctx, tx); err != nil {
+				return err
+			}
+			m, err := maintenanceTx(ctx, tx, m.ID)
+			if err != nil || !m.EndedAt.IsZero() {
+				return err
+			}
+			m.EndedAt = tx.Now
+			return endMaintenance(ctx, tx, m)
+		})
+	}
+	if m.Runs != Requeue || next[0].from.Add(-notice).After(now) {
+		return nil
+	}
+	runs, err := s.jobs.Runs(ctx, jobs.RunFilter{CenterID: m.CenterID})
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.AttemptID
+	}
+	n, err := s.jobs.Preempt(ctx, ids, fmt.Sprintf("center %s is under maintenance %s", m.CenterID, when(next[0])))
+	if n > 0 {
+		s.log.Info("runs taken back for maintenance", "maintenance_id", m.ID, "runs", n)
+	}
+	return err
+}

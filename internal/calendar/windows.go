@@ -1,0 +1,212 @@
+package calendar
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+// renewed is how long windows are given out without a look at the rules of
+// maintenance; the horizon is longer by that.
+const renewed = 10 * time.Minute
+
+// Windows implements scheduler.Calendar.
+func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error) {
+	now := s.db.Now()
+	var version int64
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		_, err := tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version)
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the calendar: %w", err)
+	}
+	s.mu.Lock()
+	if s.version == version && now.Before(s.until) {
+		defer s.mu.Unlock()
+		return s.windows, version, nil
+	}
+	s.mu.Unlock()
+	var out []scheduler.Window
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		out = nil
+		if _, err := tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version); err != nil {
+			return err
+		}
+		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 ORDER BY reservation_id, number`, db.Micros(now.Add(horizon)), db.Micros(now))
+		if err != nil {
+			return err
+		}
+		for _, t := range ts {
+			for i, p := range t.Parts {
+				out = append(out, scheduler.Window{ID: fmt.Sprintf("%s.%d.%d", t.ReservationID, t.Number, i), Center: p.CenterID, From: t.From, To: t.To, Amounts: p.Amounts,
+					Text: fmt.Sprintf("its room is held for reservation %s %s", t.ReservationID, when(span{t.From, t.To}))})
+			}
+		}
+		ms, err := readMaintenance(ctx, tx, `WHERE ended_at = 0 ORDER BY maintenance_id`)
+		if err != nil {
+			return err
+		}
+		for _, m := range ms {
+			list, err := m.times(now, now.Add(horizon), maxTimes)
+			if err != nil {
+				return err
+			}
+			for _, x := range list {
+				out = append(out, scheduler.Window{ID: fmt.Sprintf("%s.%d", m.ID, x.from.Unix()), Center: m.CenterID, From: x.from, To: x.to, Drain: time.Duration(m.DrainSeconds) * time.Second,
+					Text: fmt.Sprintf("maintenance %s %s", m.ID, when(x))})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the calendar: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.windows, s.version, s.until = out, version, now.Add(renewed)
+	return out, version, nil
+}
+
+// Keeps implements scheduler.Calendar: the centers that could hold amounts until
+// then only by breaking a promise, and why. A zero time is without end.
+func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time.Time, except string) (map[string]string, error) {
+	now := s.db.Now()
+	if until.IsZero() {
+		until = now.Add(10 * maxAhead)
+	}
+	snap, err := s.reg.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var taken map[string][]demand
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		var err error
+		if taken, err = demands(ctx, tx, except, span{now, now.Add(time.Second)}); err != nil {
+			return err
+		}
+		for id, ds := range taken { // maintenance counts while it is under way
+			taken[id] = slices.DeleteFunc(ds, func(d demand) bool { return d.amounts != nil })
+		}
+		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 AND reservation_id <> $3`, db.Micros(until), db.Micros(now), except)
+		for _, t := range ts {
+			for _, p := range t.Parts {
+				taken[p.CenterID] = append(taken[p.CenterID], demand{span{t.From, t.To}, p.Amounts})
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the calendar: %w", err)
+	}
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	held, err := s.held(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, c := range snap.Centers {
+		ds := taken[c.ID]
+		if len(ds) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(ds, func(d demand) bool { return d.amounts == nil }) {
+			out[c.ID] = "it is under maintenance"
+			continue
+		}
+		if name, ok := holds(room(c.Total, append(slices.Clone(held[c.ID]), ds...), span{now, until}), amounts); !ok {
+			out[c.ID] = "its " + name + " is promised to reservations"
+		}
+	}
+	return out, nil
+}
+
+// Drawn implements scheduler.Calendar: by reservation the allocations that hold
+// it now.
+func (s *Service) Drawn(ctx context.Context, ids []string) (map[string]scheduler.Reserved, error) {
+	out := map[string]scheduler.Reserved{}
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		clear(out)
+		for _, id := range ids {
+			r, err := reserved(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			out[id] = r
+		}
+		return nil
+	})
+	return out, err
+}
+
+func reserved(ctx context.Context, tx *db.Tx, id string) (r scheduler.Reserved, err error) {
+	ts, err := readTimes(ctx, tx, `WHERE reservation_id = $1 AND ended_at = 0 ORDER BY number`, id)
+	if err != nil || len(ts) == 0 {
+		return scheduler.Reserved{Over: err == nil}, err
+	}
+	t := ts[0]
+	switch {
+	case t.State == TimePlanned:
+		r.Why, r.At = fmt.Sprintf("waits for reservation %s, which begins at %s", id, t.From.UTC().Format(time.RFC3339)), t.From
+	case t.State == TimeBeginning:
+		r.Why = fmt.Sprintf("waits for reservation %s, whose room is not free yet", id)
+	}
+	for _, p := range t.Parts {
+		if p.AllocationID != "" {
+			r.Allocations = append(r.Allocations, p.AllocationID)
+		}
+	}
+	return r, nil
+}
+
+// Reserved implements jobs.Reservations.
+func (s *Service) Reserved(ctx context.Context, id string) (most core.Quantities, err error) {
+	most = core.Quantities{}
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		clear(most)
+		var c core.Check
+		if c.ID("reservation_id", id); c.Err() != nil {
+			return c.Err()
+		}
+		rows, err := readReservations(ctx, tx, `WHERE reservation_id = $1 AND tenant_id = $2`, id, core.CallerFrom(ctx).TenantID)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fault.New(fault.NotFound, "your tenant has no reservation %s", id)
+		}
+		if rows[0].over() {
+			return fault.New(fault.Conflict, "reservation %s is over", id)
+		}
+		ts, err := readTimes(ctx, tx, `WHERE reservation_id = $1 AND ended_at = 0`, id)
+		for _, t := range ts {
+			for _, p := range t.Parts {
+				for name, n := range p.Amounts {
+					most[name] = max(most[name], n)
+				}
+			}
+		}
+		return err
+	})
+	return most, err
+}
+
+// OverTx implements jobs.Reservations.
+func (s *Service) OverTx(ctx context.Context, tx *db.Tx, id string) (bool, error) {
+	r, err := reserved(ctx, tx, id)
+	return r.Over, err
+}
+
+var (
+	_ jobs.Reservations  = (*Service)(nil)
+	_ scheduler.Calendar = (*Service)(nil)
+)

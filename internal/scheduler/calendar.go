@@ -1,0 +1,219 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/registry"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+	"yunhe.dev/yunhe/internal/scheduler/queue"
+)
+
+// Window is a time in which amounts at a center are kept from work.
+type Window struct {
+	ID, Center string
+	From, To   time.Time
+	Amounts    core.Quantities // nil: everything, for maintenance
+	Drain      time.Duration   // so long before From nothing is sent there any more
+	Text       string          // for people
+}
+
+// Reserved is what a reservation has for work that names it.
+type Reserved struct {
+	Allocations []string
+	Over        bool      // it has no time to come
+	Why         string    // why it cannot be used now; "": it can
+	At          time.Time // when it begins; zero: it has begun
+}
+
+// Calendar knows reservations and maintenance.
+type Calendar interface {
+	// Windows returns the windows of the coming 30 days, and a number that changes
+	// with them. The list must not be changed.
+	Windows(ctx context.Context) ([]Window, int64, error)
+	// Keeps returns the centers that could hold amounts until then (the zero time:
+	// without end) only by breaking a promise, and why; promises of one reservation
+	// do not count.
+	Keeps(ctx context.Context, amounts core.Quantities, until time.Time, reservation string) (map[string]string, error)
+	// Drawn returns what reservations have.
+	Drawn(ctx context.Context, reservations []string) (map[string]Reserved, error)
+}
+
+// SetCalendar says who knows reservations and maintenance; without it there are
+// none.
+func (s *Service) SetCalendar(c Calendar) { s.calendar = c }
+
+// reach is how long work is taken to run that does not say so, where it is about
+// windows: as everywhere else.
+const reach = time.Hour
+
+// IsReservation reports whether what work draws on is a reservation.
+func IsReservation(id string) bool { return strings.HasPrefix(id, "rsv_") }
+
+// windows returns those of the calendar.
+func (s *Service) windows(ctx context.Context) ([]Window, int64, error) {
+	if s.calendar == nil {
+		return nil, 0, nil
+	}
+	list, version, err := s.calendar.Windows(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read reservations and maintenance: %w", err)
+	}
+	return list, version, nil
+}
+
+// follow makes the lineup's windows those of the calendar.
+func (l *lineup) follow(list []Window) error {
+	next := make(map[string]Window, len(list))
+	for _, w := range list {
+		next[w.ID] = w
+	}
+	for id := range l.windows {
+		if _, ok := next[id]; !ok {
+			l.q.RemoveWindow(id)
+		}
+	}
+	for _, w := range list {
+		if was, ok := l.windows[w.ID]; ok && was.From.Equal(w.From) && was.To.Equal(w.To) {
+			continue // the amounts of a window do not change
+		}
+		if err := l.q.SetWindow(queue.Window{ID: w.ID, Place: w.Center, From: db.Micros(w.From), To: db.Micros(w.To), Amounts: queue.Amounts(w.Amounts)}); err != nil {
+			return fmt.Errorf("window %s: %w", w.ID, err)
+		}
+	}
+	l.windows = next
+	l.shut = nil
+	for _, w := range list {
+		if w.Amounts == nil {
+			l.shut = append(l.shut, w)
+		}
+	}
+	return nil
+}
+
+// shutFor are the centers whose maintenance work would run into if it started
+// now, and why.
+func shutFor(list []Window, runSeconds int64, now time.Time) map[string]string {
+	var out map[string]string
+	run := reach
+	if runSeconds > 0 {
+		run = time.Duration(runSeconds) * time.Second
+	}
+	for _, w := range list {
+		if w.Amounts != nil || !w.To.After(now) || !w.From.Before(now.Add(run)) && w.From.Add(-w.Drain).After(now) {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		if out[w.Center] == "" {
+			out[w.Center] = w.Text
+		}
+	}
+	return out
+}
+
+// exclude keeps a work from centers.
+func exclude(w *place.Work, centers map[string]string) {
+	for i := range w.Tasks { // fill made the list anew
+		t := &w.Tasks[i]
+		if len(t.Excluded) == 0 {
+			t.Excluded = centers
+			continue
+		}
+		both := make(map[string]string, len(t.Excluded)+len(centers))
+		for _, m := range []map[string]string{centers, t.Excluded} {
+			for id, why := range m {
+				both[id] = why
+			}
+		}
+		t.Excluded = both
+	}
+}
+
+// kept are the centers where not even one replica of a task could start now
+// beside what is kept in the calendar, and why.
+func (l *lineup) kept(it *Item, amounts core.Quantities, now time.Time) map[string]string {
+	var out map[string]string
+	w := queue.Work{ID: it.Work.ID, Tenant: it.Work.Tenant, Amounts: queue.Amounts(amounts), Run: it.RunSeconds * 1e6}
+	for _, win := range l.windows {
+		if out[win.Center] != "" {
+			continue
+		}
+		if id, ok := l.q.Blocked(w, win.Center, db.Micros(now)); ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[win.Center] = l.windows[id].Text
+		}
+	}
+	return out
+}
+
+// avoid has a plan see what the calendar keeps.
+func (s *Service) avoid(ctx context.Context, w *place.Work, it *Item, snap *registry.Snapshot) error {
+	list, _, err := s.windows(ctx)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	now := s.db.Now()
+	if shut := shutFor(list, it.RunSeconds, now); shut != nil {
+		exclude(w, shut)
+	}
+	l := s.getLine()
+	if l == nil || it.AllocationID != "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range w.Tasks {
+		one := place.Work{Tasks: w.Tasks[i : i+1]}
+		if spec := snap.Specs[w.Tasks[i].Spec]; spec != nil {
+			if kept := l.kept(it, spec.Quantity, now); kept != nil {
+				exclude(&one, kept)
+			}
+		}
+	}
+	return nil
+}
+
+// QueueLimit is what a queue may never exceed, and the tenants that it bounds.
+type QueueLimit struct {
+	Queue   string
+	Limit   core.Quantities
+	Tenants []string
+}
+
+// LimitsOf returns the limits that bound a tenant, its own first.
+func (s *Service) LimitsOf(ctx context.Context, tenant string) ([]QueueLimit, error) {
+	conf, err := s.settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]*Queue{}
+	for i := range conf.queues {
+		byID[conf.queues[i].ID] = &conf.queues[i]
+	}
+	var out []QueueLimit
+	for q := byID[tenant]; q != nil; q = byID[q.Parent] {
+		if len(q.Limit) == 0 {
+			continue
+		}
+		l := QueueLimit{Queue: q.ID, Limit: q.Limit}
+		for id := range byID {
+			for up := byID[id]; up != nil; up = byID[up.Parent] {
+				if up == q {
+					l.Tenants = append(l.Tenants, id)
+				}
+			}
+		}
+		slices.Sort(l.Tenants)
+		out = append(out, l)
+	}
+	return out, nil
+}
