@@ -83,7 +83,7 @@ describe("availability", () => {
 
   test("shares near 1 keep the digits that matter", () => {
     expect(percentText(0.9)).toBe("90.00 %");
-    expect(percentText(0.9999917, 0.0000083)).toBe("99.999170 %");
+    expect(percentText(0.9999917, 0.0000083)).toBe("99.9991700 %");
     expect(percentText(1, 0)).toBe("100.00 %");
     expect(toShare(99.9)).toBe(0.999);
   });
