@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,7 +14,7 @@ import (
 )
 
 func simCommand(c *cli) *cobra.Command {
-	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simRunCommand(c), simRecordCommand(c), simPackingCommand(c), simBenchCommand(c), simRoutesCommand(c), simTrainCommand(c))
+	return group("sim", groupHere, "Try scheduling on recorded work; needs no server", simRunCommand(c), simRecordCommand(c), simPackingCommand(c), simForecastCommand(c), simBenchCommand(c), simRoutesCommand(c), simTrainCommand(c))
 }
 
 // packingOut is what a policy left over.
@@ -42,11 +41,14 @@ func simPackingCommand(c *cli) *cobra.Command {
 		Use: "packing --nodes FILE --tasks FILE", Short: "How much of all cards is left over when a cluster is full",
 		Long: `Lets tasks arrive at random, drawn with replacement from a recorded list, until
 they have asked for --load times the cards there are; what does not fit is
-dropped. Prints the share of all cards that nobody has then.
+dropped. Prints the share of all cards that nobody has then. Nodes are in another
+order with each seed.
 
-Both files are CSV. Nodes: sn, cpu_milli, memory_mib, gpu (how many cards) and
-model. Tasks: cpu_milli, memory_mib, num_gpu, gpu_milli (thousandths of each
-card) and gpu_spec (models, separated by bars; may be missing).
+Both files are CSV, packed with gzip if their name ends in .gz, with columns in
+any order; others are ignored. Nodes: sn, cpu_milli, memory_mib, gpu (how many
+cards) and, if it is there, model. Tasks: cpu_milli, memory_mib, num_gpu,
+gpu_milli (thousandths of each card; may be missing where all ask for whole ones)
+and gpu_spec (models, separated by bars; may be missing).
 
 Policies: ` + strings.Join(names, ", ") + `. The first is
 Yunhe's; the others are here to be compared with (docs/scheduling.md). With
@@ -120,17 +122,9 @@ knew all tasks beforehand and was free to drop any could not leave less.`,
 	return cmd
 }
 
-func readTrace[T any](path string, read func(io.Reader) ([]T, error)) ([]T, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	out, err := read(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return out, nil
+func readTrace[T any](path string, read func(io.Reader) ([]T, error)) (out []T, err error) {
+	err = open(path, func(r io.Reader) (err error) { out, err = read(r); return err })
+	return out, err
 }
 
 // simulatePacking runs the seeds beside each other, as many as there are cores.

@@ -33,6 +33,7 @@ var ranks = map[string]int{
 
 	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/route": 2, "internal/scheduler/queue": 2, "internal/scheduler/forecast": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line
+	"internal/deploy":       2, // plans of the platform as manifests
 	"internal/availability": 2, // which submodules share a microservice: pure
 	"internal/accelerators": 2, // what models can do: data, and the checks of it
 

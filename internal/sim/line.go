@@ -22,6 +22,7 @@ type line struct {
 	of     []*lineShape // by job
 	places map[string]int32
 	runs   *forecast.Model // nil: run times are not forecast
+	stated bool            // jobs say how long they run; only where that is forecast
 }
 
 // lineShape is what jobs that ask for the same share.
@@ -44,7 +45,7 @@ func (s *sim) newLine() (*line, error) {
 	}
 	l := &line{Queue: q, s: s, byID: make(map[string]int32, len(s.jobs)), shapes: map[askKey]*lineShape{}, of: make([]*lineShape, len(s.jobs)), places: map[string]int32{}}
 	if s.cfg.Queue.Forecast {
-		l.runs = &forecast.Model{}
+		l.runs, l.stated = &forecast.Model{}, statesRuns(s.jobs)
 	}
 	for p := range int32(len(s.in.Nodes) + len(s.in.Centers)) {
 		l.places[s.name(int(p))] = p

@@ -271,9 +271,14 @@ func TestRead(t *testing.T) {
 	if err != nil || len(tasks) != 2 || tasks[0].Share != 250 || len(tasks[0].Models) != 2 || tasks[1].Cards != 0 {
 		t.Errorf("%+v, %v", tasks, err)
 	}
+	tasks, err = pack.ReadTasks(strings.NewReader("\ufeffnum_gpu, memory_mib,note,cpu_milli\n8,1,x,2\n0,1,,3\n"))
+	if err != nil || len(tasks) != 2 || tasks[0].CPU != 2 || tasks[0].Cards != 8 || tasks[0].Share != pack.Whole || tasks[1].Share != 0 {
+		t.Errorf("%+v, %v", tasks, err)
+	}
 	for text, want := range map[string]string{
 		"":             "empty",
-		"cpu_milli\n1": "memory_mib",
+		"cpu_milli\n1": "memory_mib, num_gpu; it has cpu_milli",
+		"cpu_milli,memory_mib,num_gpu,cpu_milli\n1,1,1,1": "cpu_milli twice",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\n":         "no tasks",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,0,0":  "[0].cpu_milli",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\n1,1,2,10": "tasks[0].gpu_milli",

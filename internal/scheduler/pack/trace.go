@@ -18,10 +18,10 @@ import (
 const maxRows = 2_000_000
 
 // ReadNodes reads nodes from CSV with the columns sn, cpu_milli, memory_mib,
-// gpu (a number of cards) and model.
+// gpu (a number of cards) and, if it is there, model, in any order.
 func ReadNodes(r io.Reader) ([]Node, error) {
 	var out []Node
-	err := read(r, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(x *line) {
+	err := read(r, []string{"sn", "cpu_milli", "memory_mib", "gpu"}, func(x *line) {
 		out = append(out, Node{ID: x.text("sn"), CPU: x.number("cpu_milli"), Memory: x.number("memory_mib"), Cards: int(x.number("gpu")), Model: x.text("model")})
 	})
 	if err == nil && len(out) == 0 {
@@ -34,12 +34,16 @@ func ReadNodes(r io.Reader) ([]Node, error) {
 }
 
 // ReadTasks reads tasks from CSV with the columns cpu_milli, memory_mib,
-// num_gpu, gpu_milli (thousandths of each card) and, if it is there, gpu_spec:
-// models of cards, separated by bars.
+// num_gpu and, if they are there, gpu_milli (thousandths of each card; without the
+// column, all ask for whole ones) and gpu_spec (models of cards, separated by
+// bars), in any order.
 func ReadTasks(r io.Reader) ([]Task, error) {
 	var out []Task
-	err := read(r, []string{"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}, func(x *line) {
+	err := read(r, []string{"cpu_milli", "memory_mib", "num_gpu"}, func(x *line) {
 		t := Task{CPU: x.number("cpu_milli"), Memory: x.number("memory_mib"), Cards: int(x.number("num_gpu")), Share: int(x.number("gpu_milli"))}
+		if _, ok := x.by["gpu_milli"]; !ok && t.Cards > 0 {
+			t.Share = Whole
+		}
 		for m := range strings.SplitSeq(x.text("gpu_spec"), "|") {
 			if m != "" {
 				t.Models = append(t.Models, m)
@@ -95,13 +99,21 @@ func read(r io.Reader, columns []string, row func(*line)) error {
 		return fault.New(fault.Invalid, "the file is not CSV: %v", err)
 	}
 	x := line{by: map[string]int{}, check: &core.Check{}}
+	var names, missing []string
 	for i, name := range head {
-		x.by[strings.TrimSpace(name)] = i
+		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		if _, twice := x.by[name]; twice {
+			return fault.New(fault.Invalid, "the file names the column %s twice", name)
+		}
+		x.by[name], names = i, append(names, name)
 	}
 	for _, name := range columns {
 		if _, ok := x.by[name]; !ok {
-			return fault.New(fault.Invalid, "the file has no column %s; it has %s", name, strings.Join(head, ", "))
+			missing = append(missing, name)
 		}
+	}
+	if missing != nil {
+		return fault.New(fault.Invalid, "the file has no column %s; it has %s", strings.Join(missing, ", "), strings.Join(names, ", "))
 	}
 	for n := 0; ; n++ {
 		if x.cells, err = in.Read(); errors.Is(err, io.EOF) {
