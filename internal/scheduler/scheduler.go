@@ -431,12 +431,6 @@ func (s *Service) unpack(body []byte) (*place.Decision, error) {
 
 // ForgetTx deletes the decisions of a job.
 func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
-	if err := s.spareRefused(ctx, works); err != nil {
-		return nil, err
-	}
-	if err := s.joinNetwork(ctx, out, works); err != nil {
-		return nil, err
-	}
 	_, err := tx.Exec(ctx, `DELETE FROM decisions WHERE job_id = $1`, jobID)
 	return err
 }
@@ -446,6 +440,9 @@ func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
 func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, works []place.Work) (*place.Snapshot, error) {
 	out := snapshotOf(snap)
 	if err := s.holdBack(ctx, out); err != nil {
+		return nil, err
+	}
+	if err := s.spareRefused(ctx, works); err != nil {
 		return nil, err
 	}
 	if err := s.joinNetwork(ctx, out, works); err != nil {
