@@ -53,7 +53,7 @@ line. The exit status is 1 if there was any.`,
 			if err != nil {
 				return err
 			}
-			i := &importer{c: c, a: a, batch: batch, dryRun: dryRun, versions: versions, started: c.now(), seen: map[string]bool{}}
+			i := &importer{c: c, a: a, batch: batch, dryRun: dryRun, versions: versions, started: c.now(), seen: map[string]bool{}, line: c.progressLine()}
 			in, err := i.open(args[0])
 			if err != nil {
 				return err
@@ -100,10 +100,9 @@ type importer struct {
 
 	created, updated, unchanged, refused, problems int
 
-	held    []waiting
-	seen    map[string]bool // IDs of the file that are right, in a dry run
-	shown   time.Time       // when progress was shown last
-	columns int             // of the terminal's line that shows it
+	held []waiting
+	seen map[string]bool // IDs of the file that are right, in a dry run
+	line *progressLine
 }
 
 // waiting is a resource that needs another one to be registered first.
@@ -184,7 +183,7 @@ func (i *importer) run(ctx context.Context, file resourcefile.Reader) error {
 	if err == nil {
 		err = i.retryHeld(ctx)
 	}
-	i.clearLine()
+	i.line.clear()
 	if err != nil {
 		done := i.created + i.updated + i.unchanged
 		if done == 0 || i.dryRun {
@@ -404,24 +403,15 @@ func (i *importer) complain(format string, args ...any) {
 }
 
 func (i *importer) say(format string, args ...any) {
-	i.clearLine()
+	i.line.clear()
 	fmt.Fprintf(i.c.err, "%s %s\n", i.c.paint(i.c.err, "error:", text.Red), text.Clean(fmt.Sprintf(format, args...)))
 }
 
-// showEvery is how often progress is shown.
-const showEvery = 100 * time.Millisecond
-
 // progress shows on a terminal how far the import is.
 func (i *importer) progress() {
-	columns, _, ok := i.c.screen(i.c.err)
-	now := i.c.now()
-	if !ok || !i.c.forPeople() || now.Sub(i.shown) < showEvery {
-		return
-	}
-	i.shown = now
 	done := i.created + i.updated + i.unchanged
 	line := text.Count(done, "resource")
-	if s := now.Sub(i.started).Seconds(); s > 0 {
+	if s := i.c.now().Sub(i.started).Seconds(); s > 0 {
 		line += fmt.Sprintf(", %.0f per second", float64(done)/s)
 	}
 	if i.size > 0 {
@@ -430,15 +420,7 @@ func (i *importer) progress() {
 	if i.problems > 0 {
 		line += ", " + text.Count(i.problems, "error")
 	}
-	i.columns = min(len(line), columns-1)
-	fmt.Fprintf(i.c.err, "\r%-*s", i.columns, line[:i.columns])
-}
-
-func (i *importer) clearLine() {
-	if i.columns > 0 {
-		fmt.Fprintf(i.c.err, "\r%s\r", strings.Repeat(" ", i.columns))
-		i.columns = 0
-	}
+	i.line.show(line)
 }
 
 // imported is the answer of an import.

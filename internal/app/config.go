@@ -17,6 +17,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/alarms"
+	"yunhe.dev/yunhe/internal/backup"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/objects"
@@ -247,4 +248,23 @@ func (c *Config) samples() samples.Config {
 // objects is the configuration of the engine that keeps objects.
 func (c *Config) objects() objects.Config {
 	return objects.Config{URL: c.path(c.Objects.URL, "objects"), AccessKey: c.Objects.AccessKey, SecretKey: c.Objects.SecretKey}
+}
+
+// BackupSource says where the parts of a platform with this configuration
+// are. Samples and objects that lie elsewhere than in folders are not parts.
+func (c *Config) BackupSource() backup.Source {
+	keys := c.path(c.Bus.Keys, "bus")
+	s := backup.Source{
+		Database: c.path(c.Database.URL, "yunhe.db"), Stage: filepath.Join(c.Data, "backup-stage"),
+		Keys: map[string]string{
+			"admin.key": filepath.Join(c.Data, "admin.key"), "bus/keys.json": filepath.Join(keys, "keys.json"), "bus/secrets.key": filepath.Join(keys, "secrets.key"),
+		},
+	}
+	if url := c.objects().URL; !strings.Contains(url, "://") {
+		s.Objects = url
+	}
+	if url := c.samples().URL; !strings.Contains(url, "://") {
+		s.Samples = url
+	}
+	return s
 }
