@@ -29,12 +29,25 @@ type DeviceMetrics struct {
 	MemoryUsed  string `json:"memory_used,omitempty" jsonschema:"metric with the memory in use of each device, in MiB"`
 	MemoryFree  string `json:"memory_free,omitempty" jsonschema:"metric with the free memory of each device, in MiB"`
 	MemoryTotal string `json:"memory_total,omitempty" jsonschema:"metric with all memory of each device, in MiB, where none says what is free"`
+	InBytes     bool   `json:"memory_in_bytes,omitempty" jsonschema:"these are in bytes, not in MiB"`
 	Node        string `json:"node" jsonschema:"label with the name of the node"`
 	Index       string `json:"index" jsonschema:"label with the number of the device in its node, from 0"`
 }
 
-// dcgm is what NVIDIA's exporter for Kubernetes says.
-var dcgm = DeviceMetrics{Busy: "DCGM_FI_DEV_GPU_UTIL", MemoryUsed: "DCGM_FI_DEV_FB_USED", MemoryFree: "DCGM_FI_DEV_FB_FREE", Node: "Hostname", Index: "gpu"}
+// exporters are what the makers' exporters for Kubernetes say, by their published
+// names. Only NVIDIA's is tested against figures as it gives them.
+var exporters = []DeviceMetrics{
+	// NVIDIA, dcgm-exporter.
+	{Busy: "DCGM_FI_DEV_GPU_UTIL", MemoryUsed: "DCGM_FI_DEV_FB_USED", MemoryFree: "DCGM_FI_DEV_FB_FREE", Node: "Hostname", Index: "gpu"},
+	// AMD, device-metrics-exporter.
+	{Busy: "gpu_gfx_activity", MemoryUsed: "gpu_used_vram", MemoryTotal: "gpu_total_vram", Node: "hostname", Index: "gpu_id"},
+	// Huawei, npu-exporter. It does not name its node: whoever scrapes it adds the label.
+	{Busy: "npu_chip_info_utilization", MemoryUsed: "npu_chip_info_hbm_used_memory", MemoryTotal: "npu_chip_info_hbm_total_memory", Node: "node", Index: "id"},
+	// Cambricon, mlu-exporter.
+	{Busy: "mlu_utilization", MemoryUsed: "mlu_memory_used", MemoryTotal: "mlu_memory_total", InBytes: true, Node: "node", Index: "mlu"},
+	// Hygon, dcu-exporter.
+	{Busy: "dcu_utilizationrate", MemoryUsed: "dcu_usedmemory_bytes", MemoryTotal: "dcu_memorycap_bytes", InBytes: true, Node: "node", Index: "minor_number"},
+}
 
 // prometheus asks a Prometheus.
 type prometheus struct {
@@ -207,20 +220,23 @@ func (p *prometheus) volumesUse(ctx context.Context, namespace string) (map[stri
 
 // devicesUse adds how busy the accelerators of nodes are, for one exporter.
 func (p *prometheus) devicesUse(ctx context.Context, m DeviceMetrics, into map[string]map[int32]*adapterv1.AcceleratorUse) error {
-	const mib = 1 << 20
+	unit := float64(1 << 20)
+	if m.InBytes {
+		unit = 1
+	}
 	for _, part := range []struct {
 		metric string
 		take   func(u *adapterv1.AcceleratorUse, v float64)
 	}{
 		{m.Busy, func(u *adapterv1.AcceleratorUse, v float64) { u.BusyPermille = min(count(v*10), 1000) }},
 		{m.MemoryUsed, func(u *adapterv1.AcceleratorUse, v float64) {
-			u.MemoryBusyBytes = count(v * mib)
+			u.MemoryBusyBytes = count(v * unit)
 			u.MemoryTotalBytes = saturate(u.MemoryTotalBytes, u.MemoryBusyBytes)
 		}},
 		{m.MemoryFree, func(u *adapterv1.AcceleratorUse, v float64) {
-			u.MemoryTotalBytes = saturate(u.MemoryTotalBytes, count(v*mib))
+			u.MemoryTotalBytes = saturate(u.MemoryTotalBytes, count(v*unit))
 		}},
-		{m.MemoryTotal, func(u *adapterv1.AcceleratorUse, v float64) { u.MemoryTotalBytes = count(v * mib) }},
+		{m.MemoryTotal, func(u *adapterv1.AcceleratorUse, v float64) { u.MemoryTotalBytes = count(v * unit) }},
 	} {
 		if part.metric == "" {
 			continue
@@ -228,6 +244,9 @@ func (p *prometheus) devicesUse(ctx context.Context, m DeviceMetrics, into map[s
 		all, err := p.query(ctx, fmt.Sprintf("max by (%s, %s) (%s)", m.Node, m.Index, part.metric))
 		if err != nil {
 			return err
+		}
+		if len(all) == 0 && part.metric == m.Busy {
+			return nil // there is no such exporter
 		}
 		for _, v := range all {
 			index, err := strconv.ParseInt(v.labels[m.Index], 10, 32)
@@ -260,7 +279,7 @@ func (d *Driver) prometheusUse(ctx context.Context, m *adapterv1.Measurement) er
 		errs = append(errs, d.prom.attemptsUse(ctx, d))
 	}
 	devices := map[string]map[int32]*adapterv1.AcceleratorUse{}
-	for _, metrics := range append(slices.Clone(d.cfg.DeviceMetrics), dcgm) {
+	for _, metrics := range slices.Concat(d.cfg.DeviceMetrics, exporters) {
 		errs = append(errs, d.prom.devicesUse(ctx, metrics, devices))
 	}
 	d.mu.Lock()

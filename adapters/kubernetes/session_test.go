@@ -574,6 +574,14 @@ func testPrometheus(t *testing.T, k *enginetest.Kubernetes, node, label, class s
 				fmt.Fprintf(w, "%s{gpu=\"%d\",own=\"%d\",Hostname=%q,UUID=\"GPU-%d\"} %s\n", name, i, 2+i, node, i, v)
 			}
 		}
+		// One device of each other maker, as their exporters have it. Only Huawei's
+		// says nothing of the node.
+		for i, metrics := range [][3]string{{"gpu_gfx_activity", "gpu_used_vram", "gpu_total_vram"}, {"npu_chip_info_utilization", "npu_chip_info_hbm_used_memory", "npu_chip_info_hbm_total_memory"},
+			{"mlu_utilization", "mlu_memory_used", "mlu_memory_total"}, {"dcu_utilizationrate", "dcu_usedmemory_bytes", "dcu_memorycap_bytes"}} {
+			for k, v := range []string{"50", []string{"1024", "1024", "1073741824", "1073741824"}[i], []string{"65536", "65536", "68719476736", "68719476736"}[i]} {
+				fmt.Fprintf(w, "%s{%s=%q,%s=\"%d\"} %s\n", metrics[k], []string{"hostname", "node", "node", "node"}[i], node, []string{"gpu_id", "id", "mlu", "minor_number"}[i], 4+i, v)
+			}
+		}
 	}))
 	t.Cleanup(exporter.Close)
 	u, err := url.Parse(k.URL)
@@ -633,6 +641,9 @@ scrape_configs:
 		0: {Index: 0, BusyPermille: 370, MemoryBusyBytes: gib, MemoryTotalBytes: 81560 << 20},
 		1: {Index: 1, BusyPermille: 1000, MemoryBusyBytes: 70000 << 20, MemoryTotalBytes: 81560 << 20},
 		2: {Index: 2, BusyPermille: 125}, 3: {Index: 3},
+	}
+	for i := range int32(4) {
+		want[4+i] = &adapterv1.AcceleratorUse{Index: 4 + i, BusyPermille: 500, MemoryBusyBytes: gib, MemoryTotalBytes: 64 * gib}
 	}
 	for _, n := range w.measure.Nodes {
 		for _, a := range n.Accelerators {
