@@ -17,7 +17,7 @@ import (
 
 func availabilityCommand(c *cli) *cobra.Command {
 	return group("availability", groupHere, "Plan which submodules share a microservice; needs no server",
-		availabilityPlanCommand(c), availabilityReproduceCommand(c))
+		availabilityPlanCommand(c), availabilityReproduceCommand(c), availabilityMeasuredCommand(c), availabilityDeployCommand(c))
 }
 
 // planOut is how a plan is printed; availability is in per cent.
@@ -55,7 +55,7 @@ type planFlags struct {
 	target                  float64
 	instances, trials       int
 	seed                    uint64
-	sensitivity             bool
+	sensitivity, measured   bool
 }
 
 func availabilityPlanCommand(c *cli) *cobra.Command {
@@ -95,6 +95,7 @@ would reach it.`,
 	cmd.Flags().Float64Var(&f.target, "target", 0, "availability wanted, such as 0.9999 (default: the file's)")
 	cmd.Flags().IntVar(&f.instances, "instances", 0, "instances of each microservice (default: the file's);\nwith --objective cost: the most there may be")
 	cmd.Flags().BoolVar(&f.sensitivity, "sensitivity", false, "say which submodules to improve first")
+	cmd.Flags().BoolVar(&f.measured, "measured", false, "submodules named like a role of the platform (api, control, reach,\nwatch) are as available as they were measured; asks the server")
 	cmd.Flags().IntVar(&f.trials, "simulate", 0, "check the result by this many random trials")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the trials")
 	return cmd
@@ -126,6 +127,11 @@ func (c *cli) planAvailability(cmd *cobra.Command, f planFlags) error {
 		s.Instances = f.instances
 		for i := range s.Modules {
 			s.Modules[i].Instances = f.instances
+		}
+	}
+	if f.measured {
+		if err := c.setMeasured(cmd.Context(), s); err != nil {
+			return err
 		}
 	}
 	if err := s.Check(); err != nil {

@@ -11,6 +11,8 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/access/v1/accessv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/availability/v1/availabilityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
@@ -35,6 +37,7 @@ type api struct {
 	resources registryv1connect.ResourceServiceClient
 	scheduler schedulerv1connect.SchedulerServiceClient
 	queues    schedulerv1connect.QueueServiceClient
+	calendar  calendarv1connect.CalendarServiceClient
 	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
@@ -51,6 +54,7 @@ type api struct {
 	measurement measurementv1connect.MeasurementServiceClient
 	access      accessv1connect.AccessServiceClient
 	monitor     monitorv1connect.MonitorServiceClient
+	planning    availabilityv1connect.AvailabilityServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -84,6 +88,7 @@ func (c *cli) api() (*api, error) {
 		resources: registryv1connect.NewResourceServiceClient(hc, t.server, opts),
 		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
 		queues:    schedulerv1connect.NewQueueServiceClient(hc, t.server, opts),
+		calendar:  calendarv1connect.NewCalendarServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
@@ -100,6 +105,7 @@ func (c *cli) api() (*api, error) {
 		measurement: measurementv1connect.NewMeasurementServiceClient(hc, t.server, opts),
 		access:      accessv1connect.NewAccessServiceClient(hc, t.server, opts),
 		monitor:     monitorv1connect.NewMonitorServiceClient(hc, t.server, opts),
+		planning:    availabilityv1connect.NewAvailabilityServiceClient(hc, t.server, opts),
 	}, nil
 }
 

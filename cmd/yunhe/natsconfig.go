@@ -10,6 +10,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/seal"
 )
 
 func natsConfigCommand(c *cli) *cobra.Command {
@@ -31,6 +32,10 @@ processes of the platform share (bus.keys); what is printed is public.`,
 			}
 			t, err := bus.LoadTrust(dir)
 			if err != nil {
+				return err
+			}
+			// The key that seals secrets is beside them: whoever copies the folder has all.
+			if _, err := seal.Open(filepath.Join(dir, "secrets.key")); err != nil {
 				return err
 			}
 			_, err = fmt.Fprint(c.out, natsConfig(t))

@@ -68,7 +68,7 @@ var ranks = map[string]int{
 	"internal/routing":     9,                         // counts the replicas of jobs
 	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/simulations": 10,                        // plays what policies choose on what jobs did
-	"internal/calendar":    10, // makes the allocations of reservations; lower ones ask it through interfaces
+	"internal/calendar":    10,                        // makes the allocations of reservations; lower ones ask it through interfaces
 	"internal/console":     10, "internal/alarms": 10, // alarms looks at what all others know
 	"internal/app": 11,
 }

@@ -3,11 +3,12 @@ package planning
 import (
 	"log/slog"
 	"math"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"yunhe.dev/yunhe/internal/db"
-	"yunhe.dev/yunhe/internal/db/dbtest"
+	"yunhe.dev/yunhe/internal/enginetest"
 )
 
 func TestMeasure(t *testing.T) {
@@ -56,53 +57,68 @@ func TestMeasure(t *testing.T) {
 // another one, and a process that ends in order has not failed.
 func TestBeat(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		ctx := t.Context()
-		s, err := New(ctx, d, "ins_1", []string{"api", "control"}, slog.New(slog.DiscardHandler))
-		if err != nil {
+	for name, url := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "yunhe.db") },
+		"postgres": func(t *testing.T) string { return enginetest.Postgres(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testBeat(t, url(t))
+		})
+	}
+}
+
+func testBeat(t *testing.T, url string) {
+	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	d, err := db.Open(ctx, db.Config{URL: url, Now: func() time.Time { return now }}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s, err := New(ctx, d, "ins_1", []string{"api", "control"}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		what        string
+		after       time.Duration
+		start, end  bool
+		spans       int64
+		failures    int
+		each, while float64 // seconds there, and counted
+	}{
+		{"the start", 0, true, false, 1, 0, 0, 0},
+		{"a sign of life", 10 * time.Second, false, false, 1, 0, 10, 10},
+		{"a late one", silent, false, false, 1, 0, 25, 25},
+		{"after silence", time.Minute, false, false, 2, 1, 25, 85},
+		{"the end", 10 * time.Second, false, true, 2, 1, 35, 95},
+		{"a new start", time.Hour, true, false, 3, 1, 35, 95},
+		{"and on", 5 * time.Second, false, false, 3, 1, 40, 100},
+	} {
+		now = now.Add(step.after)
+		if err := s.beat(ctx, step.start, step.end); err != nil {
 			t.Fatal(err)
 		}
-		beat := func(start, end bool) {
-			t.Helper()
-			if err := s.beat(ctx, start, end); err != nil {
-				t.Fatal(err)
-			}
-		}
-		spans := func() (n, ended int64) {
-			t.Helper()
-			err := d.View(ctx, func(tx *db.Tx) error {
-				_, err := tx.Get(ctx, `SELECT COUNT(*), COUNT(*) FILTER (WHERE ended) FROM presence WHERE role = 'api'`, nil, &n, &ended)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n, ended
-		}
-		expect := func(what string, want, wantEnded int64) {
-			t.Helper()
-			if n, ended := spans(); n != want || ended != wantEnded {
-				t.Fatalf("%s: %d spans, %d ended, want %d, %d", what, n, ended, want, wantEnded)
-			}
-		}
-		beat(true, false)
-		beat(false, false)
-		expect("signs of life", 1, 0)
-		if err := d.Tx(ctx, func(tx *db.Tx) error { // a silence
-			_, err := tx.Exec(ctx, `UPDATE presence SET since = since - 60000000, seen = seen - 60000000`)
+		var n int64
+		if err := d.View(ctx, func(tx *db.Tx) error {
+			_, err := tx.Get(ctx, `SELECT COUNT(*) FROM presence WHERE role = 'api'`, nil, &n)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		beat(false, false)
-		expect("after silence", 2, 0)
-		beat(false, true)
-		expect("the end", 2, 1)
-		beat(true, false)
-		expect("a new start", 3, 1)
 		roles, err := s.Measured(ctx, 0)
-		if err != nil || len(roles) != 2 || roles[0].Failures != 1 {
-			t.Errorf("measured %+v, %v", roles, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		if n != step.spans {
+			t.Errorf("%s: %d spans, want %d", step.what, n, step.spans)
+		}
+		if step.while == 0 {
+			continue
+		}
+		if len(roles) != 2 || roles[0].Failures != step.failures || math.Abs(roles[0].Each-step.each/step.while) > 1e-9 {
+			t.Errorf("%s: measured %+v, want %v of %v seconds and %d failures", step.what, roles, step.each, step.while, step.failures)
+		}
+	}
 }

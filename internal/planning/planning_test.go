@@ -69,18 +69,19 @@ func TestAPI(t *testing.T) {
 	if err != nil || len(study.Table1) != 40 || len(study.Figure9) != 25 || len(study.Figure10) != 25 || len(study.System.Modules) != 10 {
 		t.Errorf("study %v, %v", study, err)
 	}
-	apptest.Until(t, "the roles were measured", func() bool {
-		res, err := c.GetMeasuredAvailability(ctx, &availabilityv1.GetMeasuredAvailabilityRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(res.Roles) == 4 && res.Roles[0].Role == "api" && res.Roles[0].Availability == 1 && res.Roles[0].Failures == 0 && res.Roles[0].Instances == 1
-	})
-	a.Restart() // in order: no failure
-	apptest.Until(t, "the roles are measured on", func() bool {
-		res, err := c.GetMeasuredAvailability(ctx, &availabilityv1.GetMeasuredAvailabilityRequest{Days: 1})
-		return err == nil && len(res.Roles) == 4 && res.Roles[0].Availability == 1 && res.Roles[0].Failures == 0
-	})
+	measured := func(what string) {
+		t.Helper()
+		apptest.Until(t, what, func() bool {
+			res, err := a.Admin.Planning.GetMeasuredAvailability(ctx, &availabilityv1.GetMeasuredAvailabilityRequest{Days: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(res.Roles) == 4 && res.Roles[0].Role == "api" && res.Roles[0].Availability > 0 && res.Roles[0].Instances == 1
+		})
+	}
+	measured("the roles were measured")
+	a.Restart()
+	measured("a role is the same one after its process came back")
 }
 
 func TestRefused(t *testing.T) {
@@ -123,6 +124,9 @@ func TestRefused(t *testing.T) {
 	_, err = c.GetMeasuredAvailability(ctx, &availabilityv1.GetMeasuredAvailabilityRequest{Days: 401})
 	refused(err, "days")
 	_, err = c.EvaluateAvailability(ctx, &availabilityv1.EvaluateAvailabilityRequest{System: system(0), Modules: []*availabilityv1.AvailabilitySplit{
-		{Name: "trading", Microservices: []*availabilityv1.AvailabilityMicroservice{ms("market", "nobody"), ms()}}, {Name: "trading"}, {Name: "unknown"}}})
-	refused(err, "modules[0].microservices[0].submodules[1]", "modules[0].microservices[1].submodules", "matching", "modules[1].name", "modules[2].name", `"decision" is missing`)
+		{Name: "trading", Microservices: []*availabilityv1.AvailabilityMicroservice{ms("market", "nobody"), ms()}}}})
+	refused(err, "modules[0].microservices[0].submodules[1]", "modules[0].microservices[1].submodules", "matching")
+	whole := &availabilityv1.AvailabilitySplit{Name: "trading", Microservices: []*availabilityv1.AvailabilityMicroservice{ms("market", "matching")}}
+	_, err = c.EvaluateAvailability(ctx, &availabilityv1.EvaluateAvailabilityRequest{System: system(0), Modules: []*availabilityv1.AvailabilitySplit{whole, whole, {Name: "unknown"}}})
+	refused(err, "modules[1].name", "modules[2].name", `"decision" is missing`)
 }
