@@ -50,8 +50,8 @@ const (
 	Wait_CAUSE_RESTART Wait_Cause = 9
 	// The job whose place it asks for has no place yet.
 	Wait_CAUSE_NEAR_JOB Wait_Cause = 10
-	// A budget of its tenant or user has no money left for it.
-	Wait_CAUSE_BUDGET Wait_Cause = 13
+	// An elastic gang has not got its least yet; what is beyond it follows.
+	Wait_CAUSE_GANG Wait_Cause = 14
 )
 
 // Enum value maps for Wait_Cause.
@@ -68,7 +68,7 @@ var (
 		8:  "CAUSE_PAUSED",
 		9:  "CAUSE_RESTART",
 		10: "CAUSE_NEAR_JOB",
-		13: "CAUSE_BUDGET",
+		14: "CAUSE_GANG",
 	}
 	Wait_Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
@@ -82,7 +82,7 @@ var (
 		"CAUSE_PAUSED":      8,
 		"CAUSE_RESTART":     9,
 		"CAUSE_NEAR_JOB":    10,
-		"CAUSE_BUDGET":      13,
+		"CAUSE_GANG":        14,
 	}
 )
 
@@ -110,7 +110,7 @@ func (x Wait_Cause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Wait_Cause.Descriptor instead.
 func (Wait_Cause) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16, 0}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type Policy struct {
@@ -1052,6 +1052,9 @@ type ExplainJobResponse struct {
 	EstimatedStart *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=estimated_start,json=estimatedStart,proto3" json:"estimated_start,omitempty"`
 	// What the estimate rests on, one sentence; empty if nothing waits.
 	EstimateBasis string `protobuf:"bytes,5,opt,name=estimate_basis,json=estimateBasis,proto3" json:"estimate_basis,omitempty"`
+	// How long each of its runs that wait will hold its room; unset: nothing
+	// waits, or nobody can say.
+	RunForecast   *RunForecast `protobuf:"bytes,6,opt,name=run_forecast,json=runForecast,proto3" json:"run_forecast,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1121,6 +1124,99 @@ func (x *ExplainJobResponse) GetEstimateBasis() string {
 	return ""
 }
 
+func (x *ExplainJobResponse) GetRunForecast() *RunForecast {
+	if x != nil {
+		return x.RunForecast
+	}
+	return nil
+}
+
+// How long a run will hold its room, from its placement to its end. The queue
+// goes by high_seconds when it lets others start earlier and keeps room for
+// later.
+type RunForecast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Half of such runs took no longer, seconds.
+	MedianSeconds int64 `protobuf:"varint,1,opt,name=median_seconds,json=medianSeconds,proto3" json:"median_seconds,omitempty"`
+	// Nine of ten such runs took no longer, seconds; at least median_seconds.
+	HighSeconds int64 `protobuf:"varint,2,opt,name=high_seconds,json=highSeconds,proto3" json:"high_seconds,omitempty"`
+	// What it rests on, such as "the last 64 runs of the same name, user and
+	// request", or "what is stated".
+	Basis string `protobuf:"bytes,3,opt,name=basis,proto3" json:"basis,omitempty"`
+	// How many runs it rests on; 0: on what is stated.
+	Runs int32 `protobuf:"varint,4,opt,name=runs,proto3" json:"runs,omitempty"`
+	// What the job states, seconds (expected_seconds, or timeout_seconds where
+	// that is less); 0: nothing.
+	StatedSeconds int64 `protobuf:"varint,5,opt,name=stated_seconds,json=statedSeconds,proto3" json:"stated_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunForecast) Reset() {
+	*x = RunForecast{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunForecast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunForecast) ProtoMessage() {}
+
+func (x *RunForecast) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunForecast.ProtoReflect.Descriptor instead.
+func (*RunForecast) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RunForecast) GetMedianSeconds() int64 {
+	if x != nil {
+		return x.MedianSeconds
+	}
+	return 0
+}
+
+func (x *RunForecast) GetHighSeconds() int64 {
+	if x != nil {
+		return x.HighSeconds
+	}
+	return 0
+}
+
+func (x *RunForecast) GetBasis() string {
+	if x != nil {
+		return x.Basis
+	}
+	return ""
+}
+
+func (x *RunForecast) GetRuns() int32 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *RunForecast) GetStatedSeconds() int64 {
+	if x != nil {
+		return x.StatedSeconds
+	}
+	return 0
+}
+
 // Why replicas of a job wait.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1139,7 +1235,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1247,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1260,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Wait) GetCause() Wait_Cause {
@@ -1212,7 +1308,7 @@ type GetSchedulingStatsRequest struct {
 
 func (x *GetSchedulingStatsRequest) Reset() {
 	*x = GetSchedulingStatsRequest{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1320,7 @@ func (x *GetSchedulingStatsRequest) String() string {
 func (*GetSchedulingStatsRequest) ProtoMessage() {}
 
 func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1333,7 @@ func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSchedulingStatsRequest) GetWindowSeconds() int64 {
@@ -1278,7 +1374,7 @@ type GetSchedulingStatsResponse struct {
 
 func (x *GetSchedulingStatsResponse) Reset() {
 	*x = GetSchedulingStatsResponse{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1386,7 @@ func (x *GetSchedulingStatsResponse) String() string {
 func (*GetSchedulingStatsResponse) ProtoMessage() {}
 
 func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1399,7 @@ func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetSchedulingStatsResponse) GetJobsScheduled() int64 {
@@ -1411,7 +1507,7 @@ type SchedulingFigures struct {
 
 func (x *SchedulingFigures) Reset() {
 	*x = SchedulingFigures{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1519,7 @@ func (x *SchedulingFigures) String() string {
 func (*SchedulingFigures) ProtoMessage() {}
 
 func (x *SchedulingFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1532,7 @@ func (x *SchedulingFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulingFigures.ProtoReflect.Descriptor instead.
 func (*SchedulingFigures) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SchedulingFigures) GetSeconds() int64 {
@@ -1530,7 +1626,7 @@ type TenantQueue struct {
 
 func (x *TenantQueue) Reset() {
 	*x = TenantQueue{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1638,7 @@ func (x *TenantQueue) String() string {
 func (*TenantQueue) ProtoMessage() {}
 
 func (x *TenantQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1651,7 @@ func (x *TenantQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantQueue.ProtoReflect.Descriptor instead.
 func (*TenantQueue) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TenantQueue) GetTenantId() string {
@@ -1669,20 +1765,27 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\asummary\x18\b \x01(\tR\asummary\x12\x16\n" +
 	"\x06policy\x18\t \x01(\tR\x06policy\"*\n" +
 	"\x11ExplainJobRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\x83\x02\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xc7\x02\n" +
 	"\x12ExplainJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12:\n" +
 	"\tdecisions\x18\x02 \x03(\v2\x1c.yunhe.scheduler.v1.DecisionR\tdecisions\x12.\n" +
 	"\x05waits\x18\x03 \x03(\v2\x18.yunhe.scheduler.v1.WaitR\x05waits\x12C\n" +
 	"\x0festimated_start\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0eestimatedStart\x12%\n" +
-	"\x0eestimate_basis\x18\x05 \x01(\tR\restimateBasis\"\xb0\x03\n" +
+	"\x0eestimate_basis\x18\x05 \x01(\tR\restimateBasis\x12B\n" +
+	"\frun_forecast\x18\x06 \x01(\v2\x1f.yunhe.scheduler.v1.RunForecastR\vrunForecast\"\xa8\x01\n" +
+	"\vRunForecast\x12%\n" +
+	"\x0emedian_seconds\x18\x01 \x01(\x03R\rmedianSeconds\x12!\n" +
+	"\fhigh_seconds\x18\x02 \x01(\x03R\vhighSeconds\x12\x14\n" +
+	"\x05basis\x18\x03 \x01(\tR\x05basis\x12\x12\n" +
+	"\x04runs\x18\x04 \x01(\x05R\x04runs\x12%\n" +
+	"\x0estated_seconds\x18\x05 \x01(\x03R\rstatedSeconds\"\xae\x03\n" +
 	"\x04Wait\x124\n" +
 	"\x05cause\x18\x01 \x01(\x0e2\x1e.yunhe.scheduler.v1.Wait.CauseR\x05cause\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x02 \x01(\x05R\ttaskIndex\x12\x1a\n" +
 	"\breplicas\x18\x03 \x01(\x05R\breplicas\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xea\x01\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xe8\x01\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1697,8 +1800,9 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\fCAUSE_PAUSED\x10\b\x12\x11\n" +
 	"\rCAUSE_RESTART\x10\t\x12\x12\n" +
 	"\x0eCAUSE_NEAR_JOB\x10\n" +
-	"\x12\x10\n" +
-	"\fCAUSE_BUDGET\x10\r\"B\n" +
+	"\x12\x0e\n" +
+	"\n" +
+	"CAUSE_GANG\x10\x0e\"B\n" +
 	"\x19GetSchedulingStatsRequest\x12%\n" +
 	"\x0ewindow_seconds\x18\x01 \x01(\x03R\rwindowSeconds\"\xd3\x04\n" +
 	"\x1aGetSchedulingStatsResponse\x12%\n" +
@@ -1756,7 +1860,7 @@ func file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_yunhe_scheduler_v1_scheduler_proto_goTypes = []any{
 	(Wait_Cause)(0),                    // 0: yunhe.scheduler.v1.Wait.Cause
 	(*Policy)(nil),                     // 1: yunhe.scheduler.v1.Policy
@@ -1775,53 +1879,55 @@ var file_yunhe_scheduler_v1_scheduler_proto_goTypes = []any{
 	(*Decision)(nil),                   // 14: yunhe.scheduler.v1.Decision
 	(*ExplainJobRequest)(nil),          // 15: yunhe.scheduler.v1.ExplainJobRequest
 	(*ExplainJobResponse)(nil),         // 16: yunhe.scheduler.v1.ExplainJobResponse
-	(*Wait)(nil),                       // 17: yunhe.scheduler.v1.Wait
-	(*GetSchedulingStatsRequest)(nil),  // 18: yunhe.scheduler.v1.GetSchedulingStatsRequest
-	(*GetSchedulingStatsResponse)(nil), // 19: yunhe.scheduler.v1.GetSchedulingStatsResponse
-	(*SchedulingFigures)(nil),          // 20: yunhe.scheduler.v1.SchedulingFigures
-	(*TenantQueue)(nil),                // 21: yunhe.scheduler.v1.TenantQueue
-	nil,                                // 22: yunhe.scheduler.v1.PolicySet.WeightsEntry
-	nil,                                // 23: yunhe.scheduler.v1.Preset.WeightsEntry
-	(*timestamppb.Timestamp)(nil),      // 24: google.protobuf.Timestamp
+	(*RunForecast)(nil),                // 17: yunhe.scheduler.v1.RunForecast
+	(*Wait)(nil),                       // 18: yunhe.scheduler.v1.Wait
+	(*GetSchedulingStatsRequest)(nil),  // 19: yunhe.scheduler.v1.GetSchedulingStatsRequest
+	(*GetSchedulingStatsResponse)(nil), // 20: yunhe.scheduler.v1.GetSchedulingStatsResponse
+	(*SchedulingFigures)(nil),          // 21: yunhe.scheduler.v1.SchedulingFigures
+	(*TenantQueue)(nil),                // 22: yunhe.scheduler.v1.TenantQueue
+	nil,                                // 23: yunhe.scheduler.v1.PolicySet.WeightsEntry
+	nil,                                // 24: yunhe.scheduler.v1.Preset.WeightsEntry
+	(*timestamppb.Timestamp)(nil),      // 25: google.protobuf.Timestamp
 }
 var file_yunhe_scheduler_v1_scheduler_proto_depIdxs = []int32{
-	22, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
-	24, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
-	23, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
+	23, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
+	25, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
+	24, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
 	1,  // 3: yunhe.scheduler.v1.ListPoliciesResponse.policies:type_name -> yunhe.scheduler.v1.Policy
 	3,  // 4: yunhe.scheduler.v1.ListPoliciesResponse.presets:type_name -> yunhe.scheduler.v1.Preset
 	2,  // 5: yunhe.scheduler.v1.SetPolicySetRequest.policy_set:type_name -> yunhe.scheduler.v1.PolicySet
 	12, // 6: yunhe.scheduler.v1.CandidateScore.scores:type_name -> yunhe.scheduler.v1.PolicyScore
-	24, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	25, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
 	13, // 8: yunhe.scheduler.v1.Decision.candidates:type_name -> yunhe.scheduler.v1.CandidateScore
 	14, // 9: yunhe.scheduler.v1.ExplainJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	17, // 10: yunhe.scheduler.v1.ExplainJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	24, // 11: yunhe.scheduler.v1.ExplainJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	0,  // 12: yunhe.scheduler.v1.Wait.cause:type_name -> yunhe.scheduler.v1.Wait.Cause
-	24, // 13: yunhe.scheduler.v1.Wait.until:type_name -> google.protobuf.Timestamp
-	24, // 14: yunhe.scheduler.v1.GetSchedulingStatsResponse.since:type_name -> google.protobuf.Timestamp
-	20, // 15: yunhe.scheduler.v1.GetSchedulingStatsResponse.window:type_name -> yunhe.scheduler.v1.SchedulingFigures
-	21, // 16: yunhe.scheduler.v1.GetSchedulingStatsResponse.tenants:type_name -> yunhe.scheduler.v1.TenantQueue
-	24, // 17: yunhe.scheduler.v1.TenantQueue.oldest_at:type_name -> google.protobuf.Timestamp
-	4,  // 18: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
-	6,  // 19: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
-	7,  // 20: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
-	8,  // 21: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
-	10, // 22: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
-	15, // 23: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
-	18, // 24: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
-	5,  // 25: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
-	2,  // 26: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	2,  // 27: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	9,  // 28: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
-	11, // 29: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
-	16, // 30: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
-	19, // 31: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	18, // 10: yunhe.scheduler.v1.ExplainJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	25, // 11: yunhe.scheduler.v1.ExplainJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	17, // 12: yunhe.scheduler.v1.ExplainJobResponse.run_forecast:type_name -> yunhe.scheduler.v1.RunForecast
+	0,  // 13: yunhe.scheduler.v1.Wait.cause:type_name -> yunhe.scheduler.v1.Wait.Cause
+	25, // 14: yunhe.scheduler.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	25, // 15: yunhe.scheduler.v1.GetSchedulingStatsResponse.since:type_name -> google.protobuf.Timestamp
+	21, // 16: yunhe.scheduler.v1.GetSchedulingStatsResponse.window:type_name -> yunhe.scheduler.v1.SchedulingFigures
+	22, // 17: yunhe.scheduler.v1.GetSchedulingStatsResponse.tenants:type_name -> yunhe.scheduler.v1.TenantQueue
+	25, // 18: yunhe.scheduler.v1.TenantQueue.oldest_at:type_name -> google.protobuf.Timestamp
+	4,  // 19: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
+	6,  // 20: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
+	7,  // 21: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
+	8,  // 22: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
+	10, // 23: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
+	15, // 24: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
+	19, // 25: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
+	5,  // 26: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
+	2,  // 27: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	2,  // 28: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	9,  // 29: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
+	11, // 30: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
+	16, // 31: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
+	20, // 32: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_scheduler_v1_scheduler_proto_init() }
@@ -1835,7 +1941,7 @@ func file_yunhe_scheduler_v1_scheduler_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_scheduler_v1_scheduler_proto_rawDesc), len(file_yunhe_scheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
