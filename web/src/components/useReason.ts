@@ -10,6 +10,8 @@ const REASONS = [
   "start_failed",
   "lost",
   "never_started",
+  "refused",
+  "reclaimed",
 ] as const;
 
 /** Words for the platform's reason codes; a code unknown here is shown as it is. */

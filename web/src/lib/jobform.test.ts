@@ -1,6 +1,7 @@
 import { toJson } from "@bufbuild/protobuf";
+import dayjs from "dayjs";
 import { describe, expect, test } from "vitest";
-import { JobSpecSchema } from "../gen/yunhe/jobs/v1/jobs_pb";
+import { Dependency_Condition, JobSpecSchema, PlacementRule_Kind } from "../gen/yunhe/jobs/v1/jobs_pb";
 import {
   digitsExample,
   emptyJob,
@@ -40,17 +41,57 @@ const full: JobForm = {
       regions: ["north"],
       minSecurityGrade: 2,
       maxPrice: "0.50",
+      volumes: [{ volume: "vol_1", path: "/data", readOnly: true }],
+      after: [{ task: "u", condition: Dependency_Condition.STARTED }],
+      rules: [
+        { kind: PlacementRule_Kind.SPREAD, over: "region", ofJob: "", ofGroup: "web", maxSkew: 2, preferred: true },
+      ],
+      minReplicas: 2,
+      maxReplicas: 9,
     },
   ],
+  notBefore: dayjs(1_700_000_000_000),
+  deadline: dayjs(1_700_000_600_000),
+  nearJob: "job_1",
+  groups: ["web"],
+  noPreemption: true,
+  restartWhole: true,
+  elastic: true,
+  retryRules: [{ reasons: ["exit"], exitCodes: ["75"], maxRetries: 3, backoffSeconds: 30 }],
 };
+
+/** Without what is kept beside. */
+function shown({ rest: _, ...form }: JobForm): JobForm {
+  return { ...form, tasks: form.tasks.map(({ rest: __, ...task }) => task) };
+}
 
 describe("form and specification", () => {
   test("a form survives the way to a specification and back", () => {
-    expect(fromSpec(toSpec(full))).toEqual(full);
+    expect(shown(fromSpec(toSpec(full)))).toEqual(full);
+  });
+
+  test("what the form does not show is kept, and what it shows is changed", () => {
+    const spec =
+      specFromJson(`{"name":"n","allocationId":"al_1","lostGraceSeconds":"60","tasks":[{"name":"t","precision":"FP16",
+      "constraints":{"expression":"true","rules":[{"kind":"KIND_APART","over":"region"}]}}]}`);
+    const form = fromSpec(spec);
+    const changed = toSpec({
+      ...form,
+      name: "m",
+      tasks: form.tasks.map((x) => ({ ...x, rules: [], command: "true" })),
+    });
+    expect(toJson(JobSpecSchema, changed)).toEqual({
+      ...(toJson(JobSpecSchema, spec) as object),
+      name: "m",
+      successPolicy: "SUCCESS_POLICY_ALL",
+      failurePolicy: "FAILURE_POLICY_ANY",
+      tasks: [{ name: "t", precision: "FP16", command: "true", replicaNumber: 1, constraints: { expression: "true" } }],
+    });
+    expect(toJson(JobSpecSchema, spec)).toMatchObject({ name: "n" });
   });
 
   test("and the way through JSON", () => {
-    expect(fromSpec(specFromJson(specToJson(toSpec(full))))).toEqual(full);
+    expect(shown(fromSpec(specFromJson(specToJson(toSpec(full)))))).toEqual(full);
   });
 
   test("a task without constraints sends none", () => {

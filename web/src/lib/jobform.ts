@@ -1,14 +1,22 @@
 // The job form's values, and their way to and from the contract's JobSpec.
-import { create, fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { clone, create, fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { type Timestamp, timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
+import dayjs, { type Dayjs } from "dayjs";
 import {
   ConstraintsSchema,
+  type Dependency_Condition,
+  DependencySchema,
   FailurePolicy,
   FileSchema,
   type JobSpec,
   JobSpecSchema,
+  type PlacementRule_Kind,
+  PlacementRuleSchema,
+  RetryRuleSchema,
   SuccessPolicy,
   type Task,
   TaskSchema,
+  VolumeMountSchema,
 } from "../gen/yunhe/jobs/v1/jobs_pb";
 import type { FieldPath } from "./errors";
 import { fenToInput, parseYuan } from "./format";
@@ -22,6 +30,23 @@ export interface FileForm {
   path: string;
   content: Uint8Array<ArrayBuffer>;
   executable: boolean;
+}
+
+export interface RuleForm {
+  kind: PlacementRule_Kind;
+  over: string;
+  ofJob: string;
+  ofGroup: string;
+  maxSkew?: number | null;
+  preferred: boolean;
+}
+
+export interface RetryForm {
+  reasons: string[];
+  /** As typed. */
+  exitCodes: string[];
+  maxRetries?: number | null;
+  backoffSeconds?: number | null;
 }
 
 export interface TaskForm {
@@ -43,6 +68,13 @@ export interface TaskForm {
   minSecurityGrade?: number | null;
   /** Yuan per package and hour, as typed. */
   maxPrice: string;
+  volumes: { volume: string; path: string; readOnly: boolean }[];
+  after: { task: string; condition: Dependency_Condition }[];
+  rules: RuleForm[];
+  minReplicas?: number | null;
+  maxReplicas?: number | null;
+  /** What the form does not show of a task that was read. */
+  rest?: Task;
 }
 
 export interface JobForm {
@@ -58,6 +90,17 @@ export interface JobForm {
   ownWeights: boolean;
   policyWeights: Record<string, number>;
   labels: Pair[];
+  notBefore?: Dayjs | null;
+  deadline?: Dayjs | null;
+  nearJob: string;
+  groups: string[];
+  noPreemption: boolean;
+  /** With gang only, as elastic. */
+  restartWhole: boolean;
+  elastic: boolean;
+  retryRules: RetryForm[];
+  /** What the form does not show of a job that was read. */
+  rest?: JobSpec;
 }
 
 export function emptyTask(name: string): TaskForm {
@@ -73,6 +116,9 @@ export function emptyTask(name: string): TaskForm {
     centers: [],
     regions: [],
     maxPrice: "",
+    volumes: [],
+    after: [],
+    rules: [],
   };
 }
 
@@ -89,6 +135,12 @@ export function emptyJob(): JobForm {
     ownWeights: false,
     policyWeights: {},
     labels: [],
+    nearJob: "",
+    groups: [],
+    noPreemption: false,
+    restartWhole: false,
+    elastic: false,
+    retryRules: [],
   };
 }
 
@@ -114,7 +166,8 @@ export function digitsExample(): JobForm {
 
 /** What is sent. A price that is no amount is left out; the form has refused it before. */
 export function toSpec(form: JobForm): JobSpec {
-  return create(JobSpecSchema, {
+  const spec = form.rest ? clone(JobSpecSchema, form.rest) : create(JobSpecSchema);
+  return Object.assign(spec, {
     name: form.name,
     desc: form.desc,
     tasks: form.tasks.map(toTask),
@@ -125,14 +178,51 @@ export function toSpec(form: JobForm): JobSpec {
     gang: form.gang,
     policyWeights: form.ownWeights ? form.policyWeights : {},
     labels: toMap(form.labels),
+    notBefore: moment(form.notBefore),
+    deadline: moment(form.deadline),
+    nearJob: form.nearJob.trim(),
+    groups: form.groups,
+    noPreemption: form.noPreemption,
+    restartWhole: form.gang && form.restartWhole,
+    elastic: form.gang && form.elastic,
+    retryRules: form.retryRules.filter(Boolean).map((r) =>
+      create(RetryRuleSchema, {
+        reasons: r.reasons ?? [],
+        exitCodes: (r.exitCodes ?? []).map(Number).filter(Number.isInteger),
+        maxRetries: r.maxRetries ?? 0,
+        backoffSeconds: BigInt(r.backoffSeconds ?? 0),
+      }),
+    ),
   });
+}
+
+function moment(at: Dayjs | null | undefined): Timestamp | undefined {
+  return at ? timestampFromDate(at.toDate()) : undefined;
+}
+
+function fromMoment(at: Timestamp | undefined): Dayjs | undefined {
+  return at && dayjs(timestampDate(at));
 }
 
 function toTask(task: TaskForm): Task {
   const maxPrice = parseYuan(task.maxPrice) ?? 0n;
+  const out = task.rest ? clone(TaskSchema, task.rest) : create(TaskSchema);
+  const constraints = Object.assign(out.constraints ?? create(ConstraintsSchema), {
+    centers: task.centers,
+    regions: task.regions,
+    minSecurityGrade: BigInt(task.minSecurityGrade ?? 0),
+    maxPrice,
+    rules: task.rules.filter((r) => r?.kind).map((r) => create(PlacementRuleSchema, { ...r, maxSkew: r.maxSkew ?? 0 })),
+  });
   const constrained =
-    task.centers.length > 0 || task.regions.length > 0 || (task.minSecurityGrade ?? 0) > 0 || maxPrice > 0n;
-  return create(TaskSchema, {
+    constraints.centers.length > 0 ||
+    constraints.regions.length > 0 ||
+    constraints.rules.length > 0 ||
+    constraints.minSecurityGrade > 0n ||
+    maxPrice > 0n ||
+    constraints.expression !== "" ||
+    constraints.node !== "";
+  return Object.assign(out, {
     name: task.name,
     command: task.command,
     imageId: task.imageId,
@@ -142,17 +232,14 @@ function toTask(task: TaskForm): Task {
     files: task.files.map((f) => create(FileSchema, f)),
     timeoutSeconds: BigInt(task.timeoutSeconds ?? 0),
     network: task.network,
-    constraints: constrained
-      ? create(ConstraintsSchema, {
-          centers: task.centers,
-          regions: task.regions,
-          minSecurityGrade: BigInt(task.minSecurityGrade ?? 0),
-          maxPrice,
-        })
-      : undefined,
+    constraints: constrained ? constraints : undefined,
     expectedSeconds: BigInt(task.expectedSeconds ?? 0),
     stopGraceSeconds: BigInt(task.stopGraceSeconds ?? 0),
     scratchMib: BigInt(task.scratchMib ?? 0),
+    volumes: task.volumes.filter((v) => v?.volume).map((v) => create(VolumeMountSchema, v)),
+    after: task.after.filter((d) => d?.task).map((d) => create(DependencySchema, d)),
+    minReplicas: task.minReplicas ?? 0,
+    maxReplicas: task.maxReplicas ?? 0,
   });
 }
 
@@ -170,6 +257,20 @@ export function fromSpec(spec: JobSpec): JobForm {
     ownWeights: Object.keys(spec.policyWeights).length > 0,
     policyWeights: { ...spec.policyWeights },
     labels: toPairs(spec.labels),
+    notBefore: fromMoment(spec.notBefore),
+    deadline: fromMoment(spec.deadline),
+    nearJob: spec.nearJob,
+    groups: [...spec.groups],
+    noPreemption: spec.noPreemption,
+    restartWhole: spec.restartWhole,
+    elastic: spec.elastic,
+    retryRules: spec.retryRules.map((r) => ({
+      reasons: [...r.reasons],
+      exitCodes: r.exitCodes.map(String),
+      maxRetries: r.maxRetries,
+      backoffSeconds: optional(r.backoffSeconds),
+    })),
+    rest: spec,
   };
 }
 
@@ -192,6 +293,19 @@ function fromTask(task: Task): TaskForm {
     regions: c ? [...c.regions] : [],
     minSecurityGrade: c ? optional(c.minSecurityGrade) : undefined,
     maxPrice: c && c.maxPrice > 0n ? fenToInput(c.maxPrice) : "",
+    volumes: task.volumes.map(({ volume, path, readOnly }) => ({ volume, path, readOnly })),
+    after: task.after.map(({ task: name, condition }) => ({ task: name, condition })),
+    rules: (c?.rules ?? []).map(({ kind, over, ofJob, ofGroup, maxSkew, preferred }) => ({
+      kind,
+      over,
+      ofJob,
+      ofGroup,
+      maxSkew: maxSkew || undefined,
+      preferred,
+    })),
+    minReplicas: task.minReplicas || undefined,
+    maxReplicas: task.maxReplicas || undefined,
+    rest: task,
   };
 }
 
@@ -222,7 +336,11 @@ const TASK_FIELDS = new Set([
   "expectedSeconds",
   "stopGraceSeconds",
   "scratchMib",
+  "minReplicas",
+  "maxReplicas",
 ]);
+/** Lists whose entries have fields of their own. */
+const TASK_LISTS = new Set(["volumes", "after"]);
 const CONSTRAINT_FIELDS = new Set(["centers", "regions", "minSecurityGrade", "maxPrice"]);
 const JOB_FIELDS = new Set([
   "name",
@@ -234,12 +352,24 @@ const JOB_FIELDS = new Set([
   "gang",
   "policyWeights",
   "labels",
+  "notBefore",
+  "deadline",
+  "nearJob",
+  "groups",
+  "noPreemption",
+  "restartWhole",
+  "elastic",
 ]);
 
 /** The form field that shows a violation at this path, undefined if the form has none for it. */
 export function formField(path: FieldPath): FieldPath | undefined {
-  const [head, index, field, sub] = path;
+  const [head, index, field, sub, at, entry] = path;
+  if (head === "retryRules" && typeof index === "number" && typeof field === "string") return [head, index, field];
   if (head === "tasks" && typeof index === "number") {
+    if (field === "constraints" && sub === "rules" && typeof at === "number" && typeof entry === "string")
+      return ["tasks", index, "rules", at, entry];
+    if (typeof field === "string" && TASK_LISTS.has(field) && typeof sub === "number" && typeof at === "string")
+      return ["tasks", index, field, sub, at];
     if (field === "constraints" && typeof sub === "string" && CONSTRAINT_FIELDS.has(sub)) return ["tasks", index, sub];
     if (typeof field === "string" && TASK_FIELDS.has(field)) return ["tasks", index, field];
     return undefined;

@@ -216,7 +216,7 @@ const CAUSES = {
   [Wait_Cause.PAUSED]: "paused",
   [Wait_Cause.RESTART]: "restart",
   [Wait_Cause.NEAR_JOB]: "nearJob",
-  [Wait_Cause.BUDGET]: "budget",
+  [Wait_Cause.GANG]: "gang",
 } as const;
 
 /** What the scheduler says a job waits for, and when it may start. */
@@ -229,7 +229,7 @@ function WaitsFor({ job }: { job: Job }) {
       <ul>
         {data.waits.map((w) => (
           <li key={`${w.taskIndex}/${w.cause}/${w.message}`}>
-            <Tag tone="waiting" text={t(`job.waits.${CAUSES[w.cause] ?? "other"}`)} />{" "}
+            <Tag tone="waiting" text={t(`job.waits.${CAUSES[w.cause as keyof typeof CAUSES] ?? "other"}`)} />{" "}
             {w.taskIndex >= 0 && <b>{job.spec?.tasks[w.taskIndex]?.name} </b>}
             {w.message}
             {w.replicas > 1 && <span className="yh-muted"> · {t("job.waitingReplicas", { count: w.replicas })}</span>}

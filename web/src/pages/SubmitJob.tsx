@@ -24,8 +24,10 @@ import {
 import { sameWeights } from "../lib/weights";
 import { usePolicies } from "../queries";
 import { useClients } from "../session";
+import { JobRules } from "./submit/JobRules";
 import { Pairs } from "./submit/Pairs";
 import { Tasks } from "./submit/Tasks";
+import { WhatWould } from "./submit/WhatWould";
 
 export function SubmitJob() {
   const { t } = useTranslation();
@@ -92,6 +94,7 @@ export function SubmitJob() {
             <Button onClick={() => fill(digitsExample())} data-testid="example">
               {t("submit.example")}
             </Button>
+            <WhatWould form={form} onError={errors.show} />
             <Button type="primary" onClick={() => form.submit()} loading={submit.isPending} data-testid="submit">
               {t("submit.submit")}
             </Button>
@@ -161,6 +164,7 @@ export function SubmitJob() {
             <Form.Item name="gang" valuePropName="checked" noStyle>
               <Checkbox>{t("submit.gangLong")}</Checkbox>
             </Form.Item>
+            <JobRules />
           </Panel>
           <WeightsPanel />
           <Panel title={t("submit.labels")}>

@@ -9,6 +9,7 @@ import { priceRange, quantityText } from "../../lib/specs";
 import { useCenters, useImages, useSpecs } from "../../queries";
 import { Files } from "./Files";
 import { Pairs } from "./Pairs";
+import { TaskRules } from "./TaskRules";
 
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
@@ -204,6 +205,7 @@ function TaskFields({ index }: { index: number }) {
                     <Input prefix="¥" suffix="/h" placeholder={t("submit.noLimit")} />
                   </Form.Item>
                 </div>
+                <TaskRules index={index} />
                 <Form.Item name={[index, "network"]} valuePropName="checked">
                   <Checkbox>{t("submit.network")}</Checkbox>
                 </Form.Item>
