@@ -258,6 +258,12 @@ func DocumentIn(p *policiesv1.PolicyDocument) Document {
 		}
 		d.Rules.Weights[id] = int64(w)
 	}
+	for id, n := range r.GetMinimums() {
+		if d.Rules.Minimums == nil {
+			d.Rules.Minimums = map[string]int64{}
+		}
+		d.Rules.Minimums[id] = int64(n)
+	}
 	for _, f := range r.GetFilters() {
 		d.Rules.Filters = append(d.Rules.Filters, FilterRule{ID: f.GetFilterId(), Expression: f.GetExpression(), Module: useIn(f.GetModule()), Message: f.GetMessage()})
 	}
@@ -306,6 +312,12 @@ func documentOut(d *Document) *policiesv1.PolicyDocument {
 			out.Rules.Weights = map[string]int32{}
 		}
 		out.Rules.Weights[id] = int32(w)
+	}
+	for id, n := range d.Rules.Minimums {
+		if out.Rules.Minimums == nil {
+			out.Rules.Minimums = map[string]int32{}
+		}
+		out.Rules.Minimums[id] = int32(n)
 	}
 	for _, f := range d.Rules.Filters {
 		out.Rules.Filters = append(out.Rules.Filters, &policiesv1.PolicyFilterRule{FilterId: f.ID, Expression: f.Expression, Module: useOut(f.Module), Message: f.Message})

@@ -193,6 +193,27 @@ func (p *compiled) rules(c *checker) {
 		}
 	}
 	p.weigh(c, own)
+	few(c, "rules.minimums", len(r.Minimums), place.MaxUses)
+	for _, id := range slices.Sorted(maps.Keys(r.Minimums)) {
+		path := mapPath("rules.minimums", id)
+		_, builtIn := place.PolicyByID(id)
+		switch {
+		case own[id]:
+			c.Add(path, "is an own score: write a filter")
+		case !builtIn:
+			c.Add(path, "there is no built-in policy %q", clip(id))
+		}
+		c.Range(path, r.Minimums[id], 1, place.MaxScore)
+	}
+}
+
+// mapPath is the path of an entry of a map, or of the map where its key is no ID.
+func mapPath(path, id string) string {
+	var name core.Check
+	if name.ID("", id); name.Err() == nil {
+		return path + "." + id
+	}
+	return path
 }
 
 // weigh turns weights, preset or ranking into weights.
@@ -241,11 +262,7 @@ func (p *compiled) weigh(c *checker, own map[string]bool) {
 	case len(r.Weights) > 0:
 		few(c, "rules.weights", len(r.Weights), place.MaxUses)
 		for _, id := range slices.Sorted(maps.Keys(r.Weights)) {
-			var name core.Check
-			path := "rules.weights"
-			if name.ID("", id); name.Err() == nil {
-				path += "." + id
-			}
+			path := mapPath("rules.weights", id)
 			if w := r.Weights[id]; w < 0 || w > maxWeight {
 				c.Add(path, "must be between 0 and %d, got %d", maxWeight, w)
 			} else if known(path, id) && w > 0 {

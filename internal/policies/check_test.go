@@ -37,6 +37,8 @@ func TestCompile(t *testing.T) {
 			[]string{"rules.weights.lowest-price:0:0: must be between 0 and 1000, got 1001", "rules.weights.nearest:0:0: must be", `rules.weights.no:0:0: there is no built-in policy and no own score "no"`, "rules.weights:0:0: at least one must be above 0"}},
 		{"one way to weigh", Document{ID: "a", Rules: Rules{Preset: "nearest", Ranking: []string{"nearest"}}}, []string{"rules.weights:0:0: only one of weights, preset and ranking"}},
 		{"preset and evaluator", Document{ID: "a", Rules: Rules{Preset: "no", Evaluator: "no"}}, []string{"rules.evaluator:0:0: must be one of weighted, lexicographic", `rules.preset:0:0: there is no preset "no"`}},
+		{"vetoes", Document{ID: "a", Rules: Rules{Minimums: map[string]int64{"lowest-price": 101, "mine": 5, "no": 1}, Scores: []ScoreRule{{ID: "mine", Expression: "1"}}}},
+			[]string{"rules.minimums.lowest-price:0:0: must be between 1 and 100, got 101", "rules.minimums.mine:0:0: is an own score", `rules.minimums.no:0:0: there is no built-in policy "no"`}},
 		{"ranking", Document{ID: "a", Rules: Rules{Ranking: []string{"nearest", "x", "nearest"}}}, []string{"rules.ranking[1]:0:0: there is no built-in", `rules.ranking[2]:0:0: "nearest" is ranked twice`}},
 		{"rules by expression or module", Document{ID: "a", Rules: Rules{Filters: []FilterRule{{ID: "f"}, {ID: "f", Expression: "true", Module: &ModuleUse{ID: "m"}}}}},
 			[]string{"rules.filters[0].expression:0:0: either expression or module", `rules.filters[1].filter_id:0:0: "f" is given twice`, "rules.filters[1].expression:0:0: either"}},

@@ -286,7 +286,7 @@ func (t *tree) flatten(it *scheduler.Item, w *place.Work, f expr.Facts, top bool
 func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 	set := &place.Set{}
 	names := []string{}
-	weights := map[string]int64{}
+	weights, least := map[string]int64{}, map[string]int{}
 	type score struct {
 		*rule
 		weight int64
@@ -314,6 +314,9 @@ func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 				if f, ok := c.filter(r, k); ok {
 					set.Filters = append(set.Filters, f)
 				}
+			}
+			for id, n := range p.Rules.Minimums {
+				least[id] = max(least[id], int(n))
 			}
 			if only[i] || own != nil {
 				continue
@@ -349,10 +352,10 @@ func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 		counts = counts || s.weight > 0
 	}
 	switch {
-	case own != nil && len(set.Filters) == 0:
+	case own != nil && len(set.Filters)+len(least) == 0:
 		return own, nil // no policy has a say
 	case own != nil:
-		set.Uses, set.Evaluator = own.Uses, own.Evaluator
+		set.Uses, set.Evaluator = slices.Clone(own.Uses), own.Evaluator
 		names = append([]string{own.ID}, names...)
 	case !counts:
 		set.Uses, set.Evaluator = slices.Clone(c.platform.Uses), c.platform.Evaluator
@@ -361,6 +364,7 @@ func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 	if evaluator != nil {
 		set.Evaluator = *evaluator
 	}
+	veto(set, least)
 	taken := map[string]int{}
 	for _, s := range scores {
 		id := s.id
@@ -374,6 +378,23 @@ func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 		return nil, fmt.Errorf("set of %s: %w", set.ID, err)
 	}
 	return set, nil
+}
+
+// veto adds least scores to a set; policies that are not in it count for nothing
+// else.
+func veto(set *place.Set, least map[string]int) {
+	for _, p := range place.Policies() { // in the engine's order
+		n, ok := least[p.ID]
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(set.Uses, func(u place.Use) bool { return u.Policy.ID == p.ID })
+		if i < 0 {
+			i = len(set.Uses)
+			set.Uses = append(set.Uses, place.Use{Policy: p})
+		}
+		set.Uses[i].Min = max(set.Uses[i].Min, n)
+	}
 }
 
 // filter makes a filter of a rule; ok is false if it lets everything pass.

@@ -379,6 +379,27 @@ func TestMatching(t *testing.T) {
 		if !maps.Equal(got, map[string]int32{"near": 100, "far": 0}) {
 			t.Errorf("own scores %v: what is outside 0 to 100 is cut", got)
 		}
+
+		// Vetoes: whatever the weights, also those of the job itself.
+		vetoed := weights("any", 0, cheap)
+		vetoed.Rules.Minimums = map[string]int32{"highest-performance": 50}
+		p.put(vetoed)
+		p.issue("any", 0)
+		p.goes("by veto", job("m17"), "near", "any@5")
+		own = job("m18")
+		own.PolicyWeights = map[string]int32{"lowest-price": 1}
+		p.goes("by veto against the job's weights", own, "near", "job + any@5")
+		own = job("m19")
+		own.PolicyWeights = map[string]int32{"lowest-price": 1}
+		vetoed.Rules.Minimums["lowest-price"] = 50
+		p.put(vetoed)
+		p.issue("any", 0)
+		id = p.Admin.Submit(t, own)
+		apptest.Until(t, "no center passes both vetoes", func() bool {
+			res, err := p.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: id})
+			must(t, err)
+			return len(res.Waits) == 1 && strings.Contains(res.Waits[0].Message, "highest-performance")
+		})
 	})
 }
 

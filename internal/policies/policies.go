@@ -158,11 +158,12 @@ type Rules struct {
 	Evaluator string           `json:"evaluator,omitempty"`
 	Filters   []FilterRule     `json:"filters,omitempty"`
 	Scores    []ScoreRule      `json:"scores,omitempty"`
+	Minimums  map[string]int64 `json:"minimums,omitempty"`
 }
 
 // IsZero reports whether there is no rule.
 func (r Rules) IsZero() bool {
-	return len(r.Weights)+len(r.Ranking)+len(r.Filters)+len(r.Scores) == 0 && r.Preset == "" && r.Evaluator == ""
+	return len(r.Weights)+len(r.Ranking)+len(r.Filters)+len(r.Scores)+len(r.Minimums) == 0 && r.Preset == "" && r.Evaluator == ""
 }
 
 // FilterRule keeps centers out.
