@@ -76,6 +76,7 @@ var completions = map[string]completes{
 	"measurement list":    {flags: map[string]lister{"center": centerIDs}},
 	"topology history":    {flags: map[string]lister{"center": centerIDs}},
 	"topology diff":       {flags: map[string]lister{"center": centerIDs}},
+	"network origin set":  {flags: map[string]lister{"tenant": tenantIDs, "user": userIDs}},
 	"topology link set":   {flags: map[string]lister{"tenant": tenantIDs}},
 	"spec show":           {args: []lister{specIDs}, once: true},
 	"spec delete":         {args: []lister{specIDs}},
