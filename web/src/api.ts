@@ -5,6 +5,7 @@ import { AccessService } from "./gen/yunhe/access/v1/access_pb";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
 import { AlarmService } from "./gen/yunhe/alarms/v1/alarms_pb";
 import { AvailabilityService } from "./gen/yunhe/availability/v1/availability_pb";
+import { CalendarService } from "./gen/yunhe/calendar/v1/calendar_pb";
 import { ControlService } from "./gen/yunhe/control/v1/control_pb";
 import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
 import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
@@ -17,6 +18,7 @@ import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
 import { RoutingService } from "./gen/yunhe/routing/v1/routing_pb";
 import { QueueService } from "./gen/yunhe/scheduler/v1/queues_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
+import { SimulationService } from "./gen/yunhe/simulations/v1/simulations_pb";
 import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
 import { VolumeService } from "./gen/yunhe/volumes/v1/volumes_pb";
@@ -74,6 +76,8 @@ export interface Clients {
   policies: Client<typeof PolicyService>;
   routing: Client<typeof RoutingService>;
   queues: Client<typeof QueueService>;
+  calendar: Client<typeof CalendarService>;
+  simulations: Client<typeof SimulationService>;
   topology: Client<typeof TopologyService>;
   volumes: Client<typeof VolumeService>;
 }
@@ -98,6 +102,8 @@ export function createClients(transport: Transport): Clients {
     policies: createClient(PolicyService, transport),
     routing: createClient(RoutingService, transport),
     queues: createClient(QueueService, transport),
+    calendar: createClient(CalendarService, transport),
+    simulations: createClient(SimulationService, transport),
     topology: createClient(TopologyService, transport),
     volumes: createClient(VolumeService, transport),
   };

@@ -143,6 +143,11 @@ function consoleRouter() {
           lazy: async () => ({ Component: (await import("./pages/PluginDetail")).PluginDetail }),
         },
         { path: "specs", lazy: async () => ({ Component: (await import("./pages/Specs")).Specs }) },
+        { path: "simulations", lazy: async () => ({ Component: (await import("./pages/Simulations")).Simulations }) },
+        {
+          path: "simulations/:simulationId",
+          lazy: async () => ({ Component: (await import("./pages/SimulationDetail")).SimulationDetail }),
+        },
         { path: "volumes", lazy: async () => ({ Component: (await import("./pages/Volumes")).Volumes }) },
         { path: "images", lazy: async () => ({ Component: (await import("./pages/Images")).Images }) },
         { path: "policies", lazy: async () => ({ Component: (await import("./pages/Policies")).Policies }) },

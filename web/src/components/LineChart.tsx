@@ -4,7 +4,7 @@ import { GridComponent, LegendComponent, TooltipComponent } from "echarts/compon
 import { type EChartsType, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { useEffect, useRef } from "react";
-import { formatClock, formatTime } from "../lib/format";
+import { formatClock, formatDuration, formatTime } from "../lib/format";
 import { byteScale } from "../lib/scale";
 import { usePrefs } from "../prefs";
 import { FONT, SERIES } from "../theme";
@@ -26,12 +26,25 @@ interface ChartProps {
   bytes?: boolean;
   /** Values are counts: no marks between whole numbers. */
   whole?: boolean;
+  /** Times are since the beginning, not of the day. */
+  elapsed?: boolean;
   label: string;
 }
 
 use([Lines, GridComponent, LegendComponent, TooltipComponent, CanvasRenderer]);
 
-export default function LineChart({ lines, start, end, height, format, max, bytes, whole, label }: ChartProps) {
+export default function LineChart({
+  lines,
+  start,
+  end,
+  height,
+  format,
+  max,
+  bytes,
+  whole,
+  elapsed,
+  label,
+}: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<EChartsType>(undefined);
   const { theme } = usePrefs();
@@ -101,9 +114,17 @@ export default function LineChart({ lines, start, end, height, format, max, byte
             fontSize: 11,
             hideOverlap: true,
             formatter: (at: number) =>
-              end - start > 86_400_000 ? formatTime(at).slice(5, 16) : formatClock(at).slice(0, 5),
+              elapsed
+                ? formatDuration(at * 1000)
+                : end - start > 86_400_000
+                  ? formatTime(at).slice(5, 16)
+                  : formatClock(at).slice(0, 5),
           },
-          axisPointer: { label: { formatter: ({ value }: { value: number }) => formatTime(value) } },
+          axisPointer: {
+            label: {
+              formatter: ({ value }: { value: number }) => (elapsed ? formatDuration(value * 1000) : formatTime(value)),
+            },
+          },
         },
         yAxis: {
           type: "value",
@@ -128,7 +149,7 @@ export default function LineChart({ lines, start, end, height, format, max, byte
       },
       { notMerge: true },
     );
-  }, [lines, start, end, theme, format, max, bytes, whole]);
+  }, [lines, start, end, theme, format, max, bytes, whole, elapsed]);
 
   return <div ref={box} style={{ height }} role="img" aria-label={label} />;
 }

@@ -10,6 +10,7 @@ import {
   DashboardOutlined,
   DatabaseOutlined,
   DeploymentUnitOutlined,
+  ExperimentOutlined,
   HddOutlined,
   KeyOutlined,
   LockOutlined,
@@ -140,6 +141,7 @@ function Navigation() {
               item("/queues", <OrderedListOutlined aria-hidden />, t("nav.queues")),
             ]
           : []),
+        ...(can("jobs.read") ? [item("/simulations", <ExperimentOutlined aria-hidden />, t("nav.simulations"))] : []),
         ...(can("monitor.read") ? [item("/availability", <SafetyOutlined aria-hidden />, t("nav.availability"))] : []),
         ...(can("metering.read") ? [item("/usage", <WalletOutlined aria-hidden />, t("nav.usage"))] : []),
         item(

@@ -7,7 +7,7 @@ import { call } from "../../api";
 import { Fact, Problem } from "../../components/bits";
 import { Placement } from "../../components/Placement";
 import type { PolicyFigures } from "../../gen/yunhe/policies/v1/policies_pb";
-import { formatCount, formatFen } from "../../lib/format";
+import { formatCount, formatDuration, formatFen } from "../../lib/format";
 import { useCenterNames } from "../../queries";
 import { useClients } from "../../session";
 
@@ -72,7 +72,7 @@ export function Simulate(props: { policyId: string; version: bigint; allowed: bo
       <div className="yh-row">
         <InputNumber
           min={1}
-          max={2000}
+          max={1000}
           precision={0}
           value={jobs}
           aria-label={t("record.latestJobs")}
@@ -105,6 +105,12 @@ export function Simulate(props: { policyId: string; version: bigint; allowed: bo
             </Fact>
             <Fact label={t("record.energy")}>
               <Both a={r.present} b={r.withPolicy} of={(f) => `${formatCount(f?.energyJoules ?? 0n)} J`} />
+            </Fact>
+            <Fact label={t("simulation.waiting")}>
+              <Both a={r.present} b={r.withPolicy} of={(f) => formatDuration((f?.waitingMeanSeconds ?? 0) * 1e6)} />
+            </Fact>
+            <Fact label={t("simulation.notStarted")}>
+              <Both a={r.present} b={r.withPolicy} of={(f) => formatCount(f?.notStarted ?? 0)} />
             </Fact>
           </div>
           <Table
