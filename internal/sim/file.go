@@ -303,7 +303,7 @@ func (d *document) model(n *yaml.Node, at string) Supply {
 
 func (d *document) center(n *yaml.Node, at string, models map[string]Supply) Center {
 	m := d.members(n, at, "id", "region", "cpu", "memory", "cards", "model", "resources", "offers", "grade", "longitude", "latitude",
-		"latency", "jitter", "loss", "bandwidth", "fee", "data", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed", "mtbf", "mttr")
+		"latency", "jitter", "loss", "bandwidth", "fee", "data", "labels", "price", "core_price", "idle", "busy", "core_busy", "base", "pue", "carbon", "speed", "mtbf", "mttr")
 	r := d.row(n, at, m)
 	c := Center{ID: r.text("id", 64), Region: r.text("region", 64), CPU: r.cpu(maxCPU), Memory: r.memory(1 << 40),
 		Cards: r.number("cards", 0, maxCards), Model: r.text("model", 64), Grade: r.number("grade", 0, 5), Network: r.network()}
@@ -313,6 +313,9 @@ func (d *document) center(n *yaml.Node, at string, models map[string]Supply) Cen
 	c.Supply = r.supply(models[c.Model])
 	if c.Resources = d.amounts(m["resources"], at+".resources"); len(c.Resources) == 0 {
 		c.Resources = nil
+	}
+	if m["labels"] != nil {
+		d.strict(m["labels"], at+".labels", &c.Labels)
 	}
 	if m["data"] != nil {
 		c.Data = d.bytes(m["data"], at+".data")

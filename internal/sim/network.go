@@ -75,7 +75,7 @@ func (c *Center) candidate() place.Candidate {
 	}
 	total := place.Amounts{core.CPU: c.CPU, core.Memory: c.Memory << 20, cardName: c.Cards * pack.Whole}
 	maps.Copy(total, c.Resources)
-	k := place.Candidate{ID: c.ID, Region: c.Region, Status: place.Available, Position: c.Position, SecurityGrade: c.Grade, Total: total, Free: maps.Clone(total),
+	k := place.Candidate{ID: c.ID, Region: c.Region, Status: place.Available, Position: c.Position, SecurityGrade: c.Grade, Attributes: c.Labels, Total: total, Free: maps.Clone(total),
 		AnyImage: true, PUE: c.PUE, Carbon: c.Carbon, Network: c.Network, Offers: maps.Clone(c.Offers), Data: maps.Clone(c.Data)}
 	if k.Offers == nil {
 		k.Offers = map[string]place.Offer{}

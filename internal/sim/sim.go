@@ -162,6 +162,7 @@ type Center struct {
 	// Offers are specifications it sells, by ID, with their price.
 	Offers map[string]place.Offer
 	Data   place.Amounts // bytes held, by dataset
+	Labels map[string]string
 	// Candidate is what a platform's scheduler saw of it, with nothing in use; see
 	// [RecordedCenter]. nil: what the other fields say.
 	Candidate *place.Candidate
