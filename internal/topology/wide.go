@@ -2,7 +2,6 @@ package topology
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,39 +77,42 @@ const fewSeen = time.Hour
 // ready in, by ID in millionths: of the time it was known, at least an hour.
 // See network.Topology.
 func (s *Service) Availability(ctx context.Context, since time.Time) (map[string]int64, error) {
-	now := s.db.Now()
-	ready, all := map[string]int64{}, map[string]int64{}
+	if err := s.refresh(ctx); err != nil {
+		return nil, err
+	}
+	var centers []string
+	s.mu.Lock()
+	for _, it := range s.now.items {
+		if it.Level == LevelCenter && !it.isLink() {
+			centers = append(centers, it.CenterID)
+		}
+	}
+	s.mu.Unlock()
+	slices.Sort(centers)
+	now := db.Micros(s.db.Now())
+	out := map[string]int64{}
 	err := s.db.View(ctx, func(tx *db.Tx) error {
-		clear(ready)
-		clear(all)
-		return tx.Query(ctx, `SELECT ai_center_id, valid_from, valid_until, body FROM topology_versions WHERE item_id >= $1 AND item_id < $2 AND valid_until > $3`,
-			[]any{centerPrefix, strings.TrimSuffix(centerPrefix, ":") + ";", db.Micros(since)}, func(row db.Row) error {
-				var id, body string
-				var from, until int64
-				if err := row.Scan(&id, &from, &until, &body); err != nil {
-					return err
+		clear(out)
+		for _, id := range centers { // few rows each, of the many that nodes have
+			vs, err := readVersions(ctx, tx, `WHERE v.item_id = $1 AND v.valid_until > $2`, centerID(id), db.Micros(since))
+			if err != nil {
+				return err
+			}
+			var ready, all int64
+			for _, v := range vs {
+				length := max(0, min(v.ended, now)-max(db.Micros(v.Since), db.Micros(since)))
+				if all += length; v.State == Ready {
+					ready += length
 				}
-				var r struct {
-					State State `json:"state"`
-				}
-				if err := json.Unmarshal([]byte(body), &r); err != nil {
-					return fmt.Errorf("version of center %s: %w", id, err)
-				}
-				length := max(0, min(until, db.Micros(now))-max(from, db.Micros(since)))
-				if all[id] += length; r.State == Ready {
-					ready[id] += length
-				}
-				return nil
-			})
+			}
+			if all >= fewSeen.Microseconds() {
+				out[id] = int64(float64(ready) / float64(all) * 1e6)
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read how centers were: %w", err)
-	}
-	out := map[string]int64{}
-	for id, length := range all {
-		if length >= fewSeen.Microseconds() {
-			out[id] = int64(float64(ready[id]) / float64(length) * 1e6)
-		}
 	}
 	return out, nil
 }
