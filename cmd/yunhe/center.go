@@ -13,11 +13,12 @@ import (
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
+	standingv1 "yunhe.dev/yunhe/gen/yunhe/standing/v1"
 )
 
 func centerCommand(c *cli) *cobra.Command {
 	return group("center", groupNetwork, "Computing centers: how full, in or out of use, joining",
-		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), isolateCommand(c, false), restoreCommand(c, false), reclaimCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerAccountCommand(c), centerDeleteCommand(c))
+		centerListCommand(c), centerShowCommand(c), centerDrainCommand(c, true), centerDrainCommand(c, false), isolateCommand(c, false), restoreCommand(c, false), reclaimCommand(c, false), centerJoinCommand(c), centerLeaveCommand(c), joinTokenCommand(c), centerAccountCommand(c), centerStandingCommand(c), centerGraceCommand(c), centerForgetCommand(c), centerMaintenanceCommand(c), centerDeleteCommand(c))
 }
 
 func centerListCommand(c *cli) *cobra.Command {
@@ -124,18 +125,26 @@ func centerShowCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.print(result{msg: k, names: []string{k.GetAiCenterId()}, print: func(w io.Writer, color bool) error {
-				return c.showCenter(w, color, k, presentFigures(cmd.Context(), a, k.GetAiCenterId(), ""))
+				standing := standingOf(cmd.Context(), a, k.GetAiCenterId())
+				if err := c.showCenter(w, color, k, presentFigures(cmd.Context(), a, k.GetAiCenterId(), ""), standing); err != nil || standing == nil {
+					return err
+				}
+				return c.writeRefusals(w, color, standing)
 			}})
 		},
 	}
 }
 
-func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center, now *monitorv1.Figures) error {
+func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center, now *monitorv1.Figures, standing *standingv1.Standing) error {
 	var f text.Facts
 	status := centerStatus(k)
 	f.Add("Center", k.GetAiCenterId())
 	f.Add("Name", k.GetName())
 	f.AddColor("Status", status.Text, status.Color)
+	if standing != nil {
+		link := linkOf(standing)
+		f.AddColor("Link", link.Text+"; "+giveUpAfter(standing.GetLostGraceSeconds()), link.Color)
+	}
 	f.Add("Region", k.GetRegion())
 	if g := k.GetGeometry(); g != nil {
 		f.Add("Place", fmt.Sprintf("%s, %s (longitude, latitude)", number(g.GetLongitude(), 4), number(g.GetLatitude(), 4)))

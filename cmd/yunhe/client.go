@@ -25,6 +25,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 )
@@ -39,6 +40,7 @@ type api struct {
 	queues    schedulerv1connect.QueueServiceClient
 	calendar  calendarv1connect.CalendarServiceClient
 	metering  meteringv1connect.MeteringServiceClient
+	standing  standingv1connect.StandingServiceClient
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
 	tags      tagsv1connect.TagServiceClient
@@ -91,6 +93,7 @@ func (c *cli) api() (*api, error) {
 		calendar:  calendarv1connect.NewCalendarServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
+		standing:  standingv1connect.NewStandingServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
 		control:   controlv1connect.NewControlServiceClient(hc, t.server, opts),

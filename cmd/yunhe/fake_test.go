@@ -32,6 +32,8 @@ import (
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
 )
 
 // fakeNow is the time of every test.
@@ -117,6 +119,8 @@ func (s *fakeServer) start() {
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
 	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
 	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
+	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
+	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})

@@ -210,9 +210,11 @@ func validate(c *core.Check, prefix string, j *jobsv1.JobSpec, cat *registry.Cat
 			files += len(f.GetContent())
 		}
 		validateTask(c, p, t, cat)
+		checkScale(c, p, t, j.Elastic)
 	}
 	checkAfter(c, prefix, j)
 	checkRetries(c, prefix, j)
+	checkElastic(c, prefix, j)
 	checkTimes(c, prefix, j)
 	if total > maxTotal {
 		c.Add(prefix+"tasks", "must have at most %d replicas in all, got %d", maxTotal, total)
@@ -252,7 +254,6 @@ func validateTask(c *core.Check, p string, t *jobsv1.Task, cat *registry.Catalog
 			c.Add(p+"scratch_mib", "is kept in memory and must be at most the specification's %d MiB, got %d", mem>>20, scratch(t)>>20)
 		}
 	}
-	checkScale(c, p, t)
 	validateEnv(c, p, t.Env)
 	validateFiles(c, p, t.Files)
 	checkMounts(c, p, t.Volumes)

@@ -139,11 +139,12 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 		it.Work.Placed = map[string]int{}
 	}
 	for _, a := range as { // by number: the last attempt decides
-		placed[[2]int64{a.task, a.replica}] = !follows(a)
+		placed[[2]int64{a.task, a.replica}], ran[[2]int64{a.task, a.replica}] = !follows(a), true
 		if a.ended == 0 {
 			it.Work.Placed[a.center]++
 			if a.takenAs == takenRestarted {
 				restarting++
+	ran := map[[2]int64]bool{}
 			}
 		}
 	}
@@ -154,13 +155,15 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 	for i, t := range r.spec.Tasks {
 		pt := task(r.tenant, r.spec, i)
 		for n := range int(t.ReplicaNumber) {
-			if !placed[[2]int64{int64(i), int64(n)}] {
+			at := [2]int64{int64(i), int64(n)}
+			if !placed[at] && (ran[at] || !r.settled()) {
 				pt.Indices = append(pt.Indices, n)
 			}
 		}
 		pt.Replicas = len(pt.Indices)
 		switch {
 		case pt.Replicas == 0:
+	there, leaving := present(r, as)
 		case restarting > 0:
 			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d other runs of its gang have ended", restarting)})
 		case waits != nil && waits[i].never: // counted as stopped, or about to be
@@ -168,9 +171,20 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Dependency, Task: i, Replicas: pt.Replicas, Text: waits[i].waits})
 		default:
 			it.Work.Tasks = append(it.Work.Tasks, pt)
+		if r.spec.Elastic {
+			it.Least = append(it.Least, least(t))
+			more := pt
+			first := min(len(pt.Indices), max(0, least(t)-there[i]))
+			pt.Indices, more.Indices = pt.Indices[:first], pt.Indices[first:]
+			if more.Replicas = len(more.Indices); more.Replicas > 0 && (waits == nil || waits[i].waits == "" && !waits[i].never) {
+				it.More = append(it.More, more)
+			}
+		}
 		}
 	}
 	return it
+		case r.spec.Gang && leaving > 0:
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d runs of its gang that were taken back have ended", leaving)})
 }
 
 // expectations are how long the longest task of a job will run, 0 if nobody
@@ -221,15 +235,30 @@ func (s *Service) Running(ctx context.Context) (out []scheduler.Running, err err
 				continue
 			}
 			run, grace := expectations(r.spec)
-			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: r.spec.Gang, Resources: a.resources, Priority: r.priority,
-				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation})
+			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: gang, Least: low, Resources: a.resources, Priority: r.priority,
+				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation, Kin: kin(r.user, r.spec)})
 		}
 		return nil
+		elastic := map[string][]*attempt{}
+		for _, a := range as {
+			if r := byID[a.job]; r != nil && r.spec.Elastic {
+				elastic[a.job] = append(elastic[a.job], a)
+			}
+		}
+		cores := map[string]map[string]bool{}
+		for id, own := range elastic {
+			slices.SortFunc(own, func(a, b *attempt) int { return cmp.Or(cmp.Compare(a.placed, b.placed), strings.Compare(a.id, b.id)) })
+			cores[id] = coreOf(byID[id].spec, own)
+		}
 	})
 	return out, err
 }
 
 func micros(t *timestamppb.Timestamp) int64 {
+			gang, low := r.spec.Gang, 0
+			if r.spec.Elastic {
+				gang, low = cores[a.job][a.id], least(r.spec.Tasks[a.task])
+			}
 	if t == nil {
 		return 0
 	}
@@ -422,6 +451,22 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			case a.stopAsked:
 				out.Stop = append(out.Stop, a.id)
 			case a.pauseAsked && a.state == running:
+// Unsettled returns the centers for which Outstanding may have something. See
+// adapters.Work.
+func (s *Service) Unsettled(ctx context.Context, before time.Time) (centers []string, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		centers = nil
+		return tx.Query(ctx, `SELECT ai_center_id FROM attempts WHERE ended_at = 0 AND placed_at <= $1 AND (state IN ($2, $3) OR stop_asked OR pause_asked)
+			UNION SELECT ai_center_id FROM attempts WHERE lost ORDER BY 1`, []any{db.Micros(before), int64(dispatching), int64(paused)}, func(row db.Row) error {
+			var id string
+			err := row.Scan(&id)
+			centers = append(centers, id)
+			return err
+		})
+	})
+	return centers, err
+}
+
 				out.Suspend = append(out.Suspend, a.id)
 			case !a.pauseAsked && a.state == paused:
 				out.Resume = append(out.Resume, a.id)

@@ -225,7 +225,8 @@ func (b *batch) issued(r *record, a *attempt) {
 	r.issued++
 	at := b.s.takeIssued(a.id, db.Micros(b.tx.Now))
 	r.schedulingUS = max(r.schedulingUS, at-r.created)
-	if r.issued == r.total {
+	if r.issued >= toIssue(r) {
+		r.issued = r.total
 		us := r.schedulingUS
 		b.tx.AfterCommit(func() { b.s.sched.Scheduled(us) })
 	}
@@ -282,6 +283,9 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price})
 	}
 	r.lastEnd = max(r.lastEnd, a.ended)
+	if r.spec.Gang && r.unplaced > 0 { // what waits may wait for this end
+		r.waitingSince = now
+	}
 	b.wake = true
 	if err := saveAttempt(ctx, b.tx, a); err != nil {
 		return err
@@ -294,7 +298,7 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			return err
 		}
 	}
-	outcome := decide(r.counts, r.spec.SuccessPolicy, r.spec.FailurePolicy)
+	outcome := outcomeOf(r)
 	switch {
 	case outcome == failed && a.state == failed:
 		return b.s.conclude(ctx, b.tx, r, failed, a.reason, fmt.Sprintf("task %s replica %d: %s", r.spec.Tasks[a.task].Name, a.replica, describe(a)), a.ended)
@@ -322,9 +326,11 @@ func (b *batch) outcome(ctx context.Context, r *record, a *attempt, reason strin
 	switch {
 	case reason == "completed":
 		a.state, a.reason = succeeded, ""
-		r.succeeded++
+		if r.succeeded++; r.spec.Elastic && r.outcome == 0 {
+			return b.giveUpWaiting(ctx, r)
+		}
 		return nil
-	case reason == "stopped" && (a.taken == "" || r.outcome != 0):
+	case reason == "stopped" && (a.taken == "" || r.outcome != 0 || r.settled() && a.takenAs == takenPreempted):
 		a.state = stopped
 		r.stopped++
 		return nil

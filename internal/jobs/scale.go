@@ -13,11 +13,11 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
-func checkScale(c *core.Check, p string, t *jobsv1.Task) {
+func checkScale(c *core.Check, p string, t *jobsv1.Task, elastic bool) {
 	c.Range(p+"max_replicas", int64(t.MaxReplicas), 0, maxReplicas)
 	if c.Range(p+"min_replicas", int64(t.MinReplicas), 0, maxReplicas); t.MaxReplicas == 0 {
-		if t.MinReplicas > 0 {
-			c.Add(p+"min_replicas", "needs max_replicas: without it the task cannot be scaled")
+		if t.MinReplicas > 0 && !elastic {
+			c.Add(p+"min_replicas", "needs max_replicas, without which the task cannot be scaled, or a job that is elastic")
 		}
 		return
 	}
@@ -47,6 +47,8 @@ func (s *Service) Scale(ctx context.Context, id, task string, n int32) (*jobsv1.
 		switch {
 		case ended(r.state) || r.outcome != 0:
 			return fault.New(fault.Conflict, "job %s is ending or has ended; it is not scaled any more", id)
+		case r.settled():
+			return fault.New(fault.Conflict, "job %s is an elastic gang of which a replica has succeeded; it is not scaled any more", id)
 		case i < 0:
 			return fault.Fields(fault.Field{Path: "task", Problem: fmt.Sprintf("job %s has no task %q", id, clip(task))})
 		case r.spec.Tasks[i].MaxReplicas == 0:
@@ -139,7 +141,7 @@ func (s *Service) scale(ctx context.Context, tx *db.Tx, r *record, task int, n i
 			return err
 		}
 	}
-	switch decide(r.counts, r.spec.SuccessPolicy, r.spec.FailurePolicy) {
+	switch outcomeOf(r) {
 	case succeeded:
 		err = s.conclude(ctx, tx, r, succeeded, "", "", db.Micros(tx.Now))
 	case failed:

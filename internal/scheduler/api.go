@@ -326,6 +326,7 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 }
 
 // Preview is what would become of work now, with nothing placed.
+	it = it.offered(out)
 type Preview struct {
 	// Decisions about what waits, one per replica; Placed of them found a place.
 	Decisions []*schedulerv1.Decision
@@ -347,6 +348,28 @@ func (s *Service) Preview(ctx context.Context, it *Item) (*Preview, error) {
 		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: h.Cause, TaskIndex: int32(h.Task), Replicas: int32(h.Replicas), Message: h.Text})
 		if h.Task >= 0 {
 			out.Decisions = append(out.Decisions, &schedulerv1.Decision{TaskIndex: int32(h.Task), Summary: h.Text})
+// offered is what the queue is offered of a job now: of an elastic gang that
+// has its least the others, one by one. Before that it says that they wait.
+func (it *Item) offered(out *Preview) *Item {
+	switch {
+	case len(it.More) == 0:
+		return it
+	case len(it.Work.Tasks) == 0:
+		own := *it
+		own.Work.Tasks, own.Work.Gang = it.More, false
+		return &own
+	}
+	const why = "follows when the gang has its least"
+	for _, t := range it.More {
+		i := taskIndex(t.ID)
+		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_GANG, TaskIndex: i, Replicas: int32(t.Replicas), Message: why})
+		for _, n := range t.Indices {
+			out.Decisions = append(out.Decisions, &schedulerv1.Decision{TaskIndex: i, ReplicaIndex: int32(n), Summary: why})
+		}
+	}
+	return it
+}
+
 		}
 	}
 	if at := db.Time(it.NotBefore); it.NotBefore > 0 && at.After(s.db.Now()) {

@@ -27,6 +27,7 @@ type Running struct {
 	Task                             int
 	Gang                             bool
 	Resources                        core.Quantities
+	Least                            int // replicas of its task that an elastic gang has at least; 0: it is none
 	Priority, Since                  int64 // since when it holds what it does, microseconds
 	RunSeconds                       int64 // expected; 0: not known
 	GraceSeconds                     int64
@@ -38,7 +39,9 @@ type Running struct {
 // next is decided by package queue; this type keeps what that does not know:
 // the jobs behind the works, and which of equal works a cycle looks at.
 //
-// A job is one work if it is a gang or has one task, else a work per task.
+// A job is one work if it is a gang or has one task, else a work per task. An
+// elastic gang is one work of its least, and when that has its place a work per
+// task of the others.
 // What runs is a work per run, and one for all runs of a gang. Works that draw
 // on an allocation are not in the queue: nobody competes for their room.
 type lineup struct {
@@ -88,6 +91,7 @@ type entry struct {
 // sorted.
 type list struct {
 	list   []*entry
+	more    bool // beyond the least of an elastic gang
 	gone   int // entries of the list that are gone
 	sorted bool
 }
@@ -130,7 +134,7 @@ func (l *lineup) put(it *Item, snap *registry.Snapshot) error {
 func split(it *Item) []*entry {
 	switch {
 	case len(it.Work.Tasks) == 0:
-		return nil
+		return moreOf(it)
 	case it.Work.Gang || len(it.Work.Tasks) == 1:
 		return []*entry{{Item: *it, id: it.Work.ID}}
 	}
@@ -155,6 +159,17 @@ func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
 		l.lists[e.key] = li
 	}
 	if n := len(li.list); n > 0 && before(e, li.list[n-1]) {
+// moreOf makes works of what of an elastic gang is beyond its least.
+func moreOf(it *Item) []*entry {
+	var out []*entry
+	for i := range it.More {
+		e := &entry{Item: *it, id: it.Work.ID + "+" + it.More[i].ID, more: true}
+		e.Work.Gang, e.Work.Tasks, e.More = false, it.More[i:i+1], nil
+		out = append(out, e)
+	}
+	return out
+}
+
 		li.sorted = false
 	}
 	li.list = append(li.list, e)
@@ -350,7 +365,7 @@ func (l *lineup) begin(rs []Running) error {
 		if err := l.start(r.AttemptID, r, 1, []queue.Hold{{Place: r.Center, Members: 1}}); err != nil {
 			return fmt.Errorf("count the run %s: %w", r.AttemptID, err)
 		}
-		l.runs[r.AttemptID] = run{id: r.AttemptID, place: r.Center, job: r.JobID, amounts: a}
+		l.runs[r.AttemptID] = run{id: r.AttemptID, place: r.Center, job: r.JobID, task: r.Task, least: r.Least, amounts: a}
 	}
 	for _, job := range order {
 		rs := gangs[job]
@@ -362,7 +377,7 @@ func (l *lineup) begin(rs []Running) error {
 				sum[name] += n
 			}
 			holds = append(holds, queue.Hold{Place: r.Center, Members: 1, Amounts: queue.Amounts(r.Resources)})
-			l.runs[r.AttemptID] = run{id: id, place: r.Center, job: job, amounts: queue.Amounts(r.Resources)}
+			l.runs[r.AttemptID] = run{id: id, place: r.Center, job: job, task: r.Task, least: r.Least, amounts: queue.Amounts(r.Resources)}
 		}
 		for name := range sum { // members are alike to the queue
 			sum[name] = (sum[name] + int64(len(rs)) - 1) / int64(len(rs))

@@ -587,7 +587,7 @@ func (c *cycler) settle(placements []place.Placement, taken []Placement, entries
 			w.works = slices.DeleteFunc(w.works, func(x string) bool { return x == id })
 		}
 		if len(left.Tasks) > 0 && w != nil {
-			more := &entry{Item: e.Item, id: id}
+			more := &entry{Item: e.Item, id: id, more: e.more}
 			more.Work = left
 			if err := c.l.add(more, snap); err != nil {
 				return err
@@ -601,8 +601,12 @@ func (c *cycler) settle(placements []place.Placement, taken []Placement, entries
 	rs := make([]Running, 0, len(taken))
 	for _, p := range taken {
 		e := entries[p.work]
-		rs = append(rs, Running{AttemptID: p.AttemptID, JobID: p.JobID, Tenant: e.Work.Tenant, Center: p.Center, Task: p.Task, Gang: e.Work.Gang, Resources: p.Resources,
-			Priority: e.Work.Priority, Since: now, RunSeconds: e.RunSeconds, GraceSeconds: e.GraceSeconds, Keep: e.NoPreemption, AllocationID: p.AllocationID})
+		r := Running{AttemptID: p.AttemptID, JobID: p.JobID, Tenant: e.Work.Tenant, Center: p.Center, Task: p.Task, Gang: e.Work.Gang, Resources: p.Resources,
+			Priority: e.Work.Priority, Since: now, RunSeconds: e.RunSeconds, GraceSeconds: e.GraceSeconds, Keep: e.NoPreemption, AllocationID: p.AllocationID, Kin: e.Kin}
+		if e.Least != nil {
+			r.Least = e.Least[p.Task]
+		}
+		rs = append(rs, r)
 	}
 	return c.l.begin(rs)
 }
@@ -629,6 +633,15 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 }
 
 // claimants are the works that runs might be taken back for: the first of
+		if e.Work.Gang && w != nil && len(e.More) > 0 { // it has its least
+			e.Item.Work.Placed = left.Placed
+			for _, m := range moreOf(&e.Item) {
+				if err := c.l.add(m, snap); err != nil {
+					return err
+				}
+				w.works = append(w.works, m.id)
+			}
+		}
 // every tenant whose like found no room, at most preemptWorks. The queue does
 // not offer the others of a shape once one of them was refused.
 func (c *cycler) claimants(d *driver) []*entry {
@@ -640,7 +653,7 @@ func (c *cycler) claimants(d *driver) []*entry {
 			continue
 		}
 		for _, e := range li.live() {
-			if !e.gone && e.queued {
+			if !e.gone && e.queued && !e.more { // nobody gives way to an elastic gang that grows
 				out = append(out, e)
 				break
 			}
@@ -685,7 +698,7 @@ func (c *cycler) victims(d *driver, e *entry) (attempts []string, why string) {
 			attempts = append(attempts, id)
 		}
 	}
-	slices.Sort(attempts)
+	attempts = c.l.whole(attempts)
 	c.l.asked[e.id] = d.now + grace + preemptAgain.Microseconds()
 	for id := range gone {
 		c.l.q.Expect(id, d.now+grace)

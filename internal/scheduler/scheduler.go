@@ -69,6 +69,13 @@ type Item struct {
 	RunSeconds   int64 // how long it is expected to run, as its owner says; 0: not known
 	GraceSeconds int64 // how long its runs may take to end when they are asked to
 	// Held is what of the job waits for something else than room; it is not in
+	Kin          Kin   // what it is compared with to tell how long it runs
+	// More are what of an elastic gang is placed once the gang has its least,
+	// which is in Work: one by one, as room allows.
+	More []place.Task
+	// Least is, of an elastic gang, how many replicas each of the job's tasks has at
+	// least.
+	Least []int
 	// Work.
 	Held []Held
 }
@@ -85,16 +92,12 @@ type Held struct {
 // there are none.
 func (it *Item) KeepNear(job string, places []string) {
 	if places != nil {
-		for i := range it.Work.Tasks {
-			t := &it.Work.Tasks[i]
-			if t.Pinned == nil {
-				t.Pinned = places
-				continue
-			}
-			both := []string{}
-			for _, c := range t.Pinned {
-				if slices.Contains(places, c) {
-					both = append(both, c)
+		for _, tasks := range [][]place.Task{it.Work.Tasks, it.More} {
+			for i := range tasks {
+				t := &tasks[i]
+				if t.Pinned == nil {
+					t.Pinned = places
+					continue
 				}
 			}
 			t.Pinned = both
@@ -102,12 +105,14 @@ func (it *Item) KeepNear(job string, places []string) {
 		return
 	}
 	n := 0
-	for _, t := range it.Work.Tasks {
-		n += t.Replicas
+	for _, tasks := range [][]place.Task{it.Work.Tasks, it.More} {
+		for _, t := range tasks {
+			n += t.Replicas
+		}
 	}
 	if n > 0 {
 		it.Held = append(it.Held, Held{Cause: NearJob, Task: -1, Replicas: n, Text: fmt.Sprintf("waits until job %s, which it shall be near to, has a place", job)})
-		it.Work.Tasks = nil
+		it.Work.Tasks, it.More = nil, nil
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -190,6 +191,8 @@ type Client struct {
 	Alarms   alarmsv1connect.AlarmServiceClient
 	Routing  routingv1connect.RoutingServiceClient
 
+	Network  networkv1connect.NetworkServiceClient
+	Standing standingv1connect.StandingServiceClient
 	Simulations simulationsv1connect.SimulationServiceClient
 	Control     controlv1connect.ControlServiceClient
 	Identity    identityv1connect.IdentityServiceClient
@@ -215,6 +218,8 @@ func NewClient(url, key string) *Client {
 		Alarms:   alarmsv1connect.NewAlarmServiceClient(auth, url),
 		Routing:  routingv1connect.NewRoutingServiceClient(auth, url),
 
+		Network:  networkv1connect.NewNetworkServiceClient(auth, url),
+		Standing: standingv1connect.NewStandingServiceClient(auth, url),
 		Simulations: simulationsv1connect.NewSimulationServiceClient(auth, url),
 		Control:     controlv1connect.NewControlServiceClient(auth, url),
 		Identity:    identityv1connect.NewIdentityServiceClient(auth, url),

@@ -42,6 +42,8 @@ type Center struct {
 	Play func(r *Replica)
 	// Refuse gives the reason for which an attempt is not taken, "" to take it.
 	Refuse func(a *adapterv1.Attempt) string
+	// Later says of what it refuses that it may take it another time.
+	Later bool
 	// Features are what it says it offers; it suspends and resumes.
 	Features []adapterv1.Feature
 	// Parts are what it says it offers beside jobs.
@@ -368,7 +370,7 @@ func (f *FakeCenter) apply(r *adapterv1.ApplyRequest) *adapterv1.ApplyResponse {
 		}
 		if f.Center.Refuse != nil {
 			if why := f.Center.Refuse(a); why != "" {
-				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: why})
+				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: why, Later: f.Center.Later})
 				continue
 			}
 		}

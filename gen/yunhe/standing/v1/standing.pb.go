@@ -770,7 +770,7 @@ const file_yunhe_standing_v1_standing_proto_rawDesc = "" +
 	"\x0fStandingService\x12\x88\x01\n" +
 	"\vGetStanding\x12%.yunhe.standing.v1.GetStandingRequest\x1a\x1b.yunhe.standing.v1.Standing\"5\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/standings/{ai_center_id}\x12\x8a\x01\n" +
 	"\rListStandings\x12'.yunhe.standing.v1.ListStandingsRequest\x1a(.yunhe.standing.v1.ListStandingsResponse\"&\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/standings\x12\x8f\x01\n" +
-	"\x0eListLostGraces\x12(.yunhe.standing.v1.ListLostGracesRequest\x1a).yunhe.standing.v1.ListLostGracesResponse\"(\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/lost-graces\x12\x82\x01\n" +
+	"\x0eListLostGraces\x12(.yunhe.standing.v1.ListLostGracesRequest\x1a).yunhe.standing.v1.ListLostGracesResponse\"(\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/lost-graces\x12\x82\x01\n" +
 	"\fSetLostGrace\x12&.yunhe.standing.v1.SetLostGraceRequest\x1a\x1c.yunhe.standing.v1.LostGrace\",\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x14:\x01*\x1a\x0f/v1/lost-graces\x12\xa2\x01\n" +
 	"\x0eForgetRefusals\x12(.yunhe.standing.v1.ForgetRefusalsRequest\x1a\x1b.yunhe.standing.v1.Standing\"I\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x021:\x01*\",/v1/standings/{ai_center_id}/forget-refusalsB2Z0yunhe.dev/yunhe/gen/yunhe/standing/v1;standingv1b\x06proto3"
 
