@@ -19,13 +19,14 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
-	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/tags/v1/tagsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/topology/v1/topologyv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 )
@@ -39,8 +40,8 @@ type api struct {
 	scheduler schedulerv1connect.SchedulerServiceClient
 	queues    schedulerv1connect.QueueServiceClient
 	calendar  calendarv1connect.CalendarServiceClient
-	metering  meteringv1connect.MeteringServiceClient
 	standing  standingv1connect.StandingServiceClient
+	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
 	adapters  adaptersv1connect.AdapterServiceClient
 	tags      tagsv1connect.TagServiceClient
@@ -50,6 +51,7 @@ type api struct {
 	routing   routingv1connect.RoutingServiceClient
 
 	simulations simulationsv1connect.SimulationServiceClient
+	network     networkv1connect.NetworkServiceClient
 	topology    topologyv1connect.TopologyServiceClient
 	volumes     volumesv1connect.VolumeServiceClient
 
@@ -91,9 +93,9 @@ func (c *cli) api() (*api, error) {
 		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
 		queues:    schedulerv1connect.NewQueueServiceClient(hc, t.server, opts),
 		calendar:  calendarv1connect.NewCalendarServiceClient(hc, t.server, opts),
+		standing:  standingv1connect.NewStandingServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),
 		identity:  identityv1connect.NewIdentityServiceClient(hc, t.server, opts),
-		standing:  standingv1connect.NewStandingServiceClient(hc, t.server, opts),
 		adapters:  adaptersv1connect.NewAdapterServiceClient(hc, t.server, opts),
 		tags:      tagsv1connect.NewTagServiceClient(hc, t.server, opts),
 		control:   controlv1connect.NewControlServiceClient(hc, t.server, opts),
@@ -102,6 +104,7 @@ func (c *cli) api() (*api, error) {
 		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
 
 		simulations: simulationsv1connect.NewSimulationServiceClient(hc, t.server, opts),
+		network:     networkv1connect.NewNetworkServiceClient(hc, t.server, opts),
 		topology:    topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 		volumes:     volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),
 

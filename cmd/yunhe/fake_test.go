@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -31,9 +32,9 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
-	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 )
 
 // fakeNow is the time of every test.
@@ -118,9 +119,10 @@ func (s *fakeServer) start() {
 	mux.Handle(identityv1connect.NewIdentityServiceHandler(s.api, auth))
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
 	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
-	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
 	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
+	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
+	mux.Handle(simulationsv1connect.NewSimulationServiceHandler(&fakeSimulations{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})

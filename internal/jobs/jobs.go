@@ -291,8 +291,8 @@ func checkTimes(c *core.Check, prefix string, j *jobsv1.JobSpec) {
 	if j.NotBefore != nil && j.Deadline != nil && !j.Deadline.AsTime().After(j.NotBefore.AsTime()) {
 		c.Add(prefix+"deadline", "must be after not_before")
 	}
-	if j.NearJob != "" {
 	standing.CheckGrace(c, prefix+"lost_grace_seconds", j.LostGraceSeconds)
+	if j.NearJob != "" {
 		c.ID(prefix+"near_job", j.NearJob)
 	}
 	checkGroups(c, prefix, j.Groups)

@@ -53,7 +53,7 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 			if r.unplaced == 0 || r.pauseAsked {
 				continue // one of again that waits no more
 			}
-			it, err := item(ctx, tx, r)
+			it, err := s.item(ctx, tx, r)
 			if err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit in
 }
 
 // item describes what of a job waits, for the scheduler.
-func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
+func (s *Service) item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
 	var as []*attempt
 	if r.touched() {
 		var err error
@@ -116,6 +116,15 @@ func item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
 		}
 	}
 	it := itemOf(r, as)
+	if id := r.spec.ReservationId; id != "" && s.reserved != nil {
+		over, err := s.reserved.OverTx(ctx, tx, id)
+		if err != nil {
+			return it, err
+		}
+		if !over { // else it is placed as any other
+			it.AllocationID = id
+		}
+	}
 	if r.spec.NearJob == "" {
 		return it, nil
 	}
@@ -132,8 +141,10 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
 	it.RunSeconds, it.GraceSeconds = expectations(r.spec)
+	it.Kin = kin(r.user, r.spec)
 	it.Work = place.Work{ID: r.id, Origin: place.Origin{Name: network.From(r.spec.OriginId, r.user)}, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Groups: groupNames(r.tenant, r.spec.Groups)}
 	placed := map[[2]int64]bool{}
+	ran := map[[2]int64]bool{}
 	restarting := 0
 	if as != nil {
 		it.Work.Placed = map[string]int{}
@@ -144,7 +155,6 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 			it.Work.Placed[a.center]++
 			if a.takenAs == takenRestarted {
 				restarting++
-	ran := map[[2]int64]bool{}
 			}
 		}
 	}
@@ -152,6 +162,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 	if depends(r.spec) {
 		waits = verdicts(r.spec, r.skippedTasks(), as)
 	}
+	there, leaving := present(r, as)
 	for i, t := range r.spec.Tasks {
 		pt := task(r.tenant, r.spec, i)
 		for n := range int(t.ReplicaNumber) {
@@ -160,17 +171,6 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 				pt.Indices = append(pt.Indices, n)
 			}
 		}
-		pt.Replicas = len(pt.Indices)
-		switch {
-		case pt.Replicas == 0:
-	there, leaving := present(r, as)
-		case restarting > 0:
-			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d other runs of its gang have ended", restarting)})
-		case waits != nil && waits[i].never: // counted as stopped, or about to be
-		case waits != nil && waits[i].waits != "":
-			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Dependency, Task: i, Replicas: pt.Replicas, Text: waits[i].waits})
-		default:
-			it.Work.Tasks = append(it.Work.Tasks, pt)
 		if r.spec.Elastic {
 			it.Least = append(it.Least, least(t))
 			more := pt
@@ -180,11 +180,21 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 				it.More = append(it.More, more)
 			}
 		}
+		pt.Replicas = len(pt.Indices)
+		switch {
+		case pt.Replicas == 0:
+		case r.spec.Gang && leaving > 0:
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d runs of its gang that were taken back have ended", leaving)})
+		case restarting > 0:
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d other runs of its gang have ended", restarting)})
+		case waits != nil && waits[i].never: // counted as stopped, or about to be
+		case waits != nil && waits[i].waits != "":
+			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Dependency, Task: i, Replicas: pt.Replicas, Text: waits[i].waits})
+		default:
+			it.Work.Tasks = append(it.Work.Tasks, pt)
 		}
 	}
 	return it
-		case r.spec.Gang && leaving > 0:
-			it.Held = append(it.Held, scheduler.Held{Cause: scheduler.Restart, Task: i, Replicas: pt.Replicas, Text: fmt.Sprintf("waits until the %d runs of its gang that were taken back have ended", leaving)})
 }
 
 // expectations are how long the longest task of a job will run, 0 if nobody
@@ -229,16 +239,6 @@ func (s *Service) Running(ctx context.Context) (out []scheduler.Running, err err
 		for _, r := range rs {
 			byID[r.id] = r
 		}
-		for _, a := range as {
-			r := byID[a.job]
-			if r == nil {
-				continue
-			}
-			run, grace := expectations(r.spec)
-			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: gang, Least: low, Resources: a.resources, Priority: r.priority,
-				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation, Kin: kin(r.user, r.spec)})
-		}
-		return nil
 		elastic := map[string][]*attempt{}
 		for _, a := range as {
 			if r := byID[a.job]; r != nil && r.spec.Elastic {
@@ -250,15 +250,25 @@ func (s *Service) Running(ctx context.Context) (out []scheduler.Running, err err
 			slices.SortFunc(own, func(a, b *attempt) int { return cmp.Or(cmp.Compare(a.placed, b.placed), strings.Compare(a.id, b.id)) })
 			cores[id] = coreOf(byID[id].spec, own)
 		}
+		for _, a := range as {
+			r := byID[a.job]
+			if r == nil {
+				continue
+			}
+			gang, low := r.spec.Gang, 0
+			if r.spec.Elastic {
+				gang, low = cores[a.job][a.id], least(r.spec.Tasks[a.task])
+			}
+			run, grace := expectations(r.spec)
+			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: gang, Least: low, Resources: a.resources, Priority: r.priority,
+				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation, Kin: kin(r.user, r.spec)})
+		}
+		return nil
 	})
 	return out, err
 }
 
 func micros(t *timestamppb.Timestamp) int64 {
-			gang, low := r.spec.Gang, 0
-			if r.spec.Elastic {
-				gang, low = cores[a.job][a.id], least(r.spec.Tasks[a.task])
-			}
 	if t == nil {
 		return 0
 	}
@@ -331,25 +341,30 @@ func task(tenant string, j *jobsv1.JobSpec, i int) place.Task {
 func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placement) ([]scheduler.Placement, error) {
 	records := map[string]*record{}
 	var order []string
+	for _, p := range ps {
+		if _, seen := records[p.JobID]; !seen {
+			records[p.JobID] = nil
+			order = append(order, p.JobID)
+		}
+	}
+	rs, err := loadJobs(ctx, tx, order)
+	if err != nil {
+		return nil, err
+	}
 	next := map[string]map[[2]int64]nextRun{} // of replicas that ran before
+	for _, r := range rs {
+		records[r.id] = r
+		if r.touched() {
+			if next[r.id], err = nextNumbers(ctx, tx, r.id); err != nil {
+				return nil, err
+			}
+		}
+	}
 	var taken []scheduler.Placement
 	var as []*attempt
 	sends := map[string][]*adapterv1.Attempt{}
 	for _, p := range ps {
-		r, seen := records[p.JobID]
-		if !seen {
-			var err error
-			if r, err = loadJob(ctx, tx, p.JobID); err != nil {
-				return nil, err
-			}
-			records[p.JobID] = r
-			order = append(order, p.JobID)
-			if r != nil && r.touched() {
-				if next[p.JobID], err = nextNumbers(ctx, tx, p.JobID); err != nil {
-					return nil, err
-				}
-			}
-		}
+		r := records[p.JobID]
 		if r == nil || r.unplaced == 0 || r.outcome != 0 || r.pauseAsked || p.Replica >= int(r.spec.Tasks[p.Task].ReplicaNumber) {
 			continue
 		}
@@ -382,11 +397,11 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 	changed := make([]*record, 0, len(order))
 	for _, id := range order {
 		if r := records[id]; r != nil && r.active > 0 {
-			if err := saveJob(ctx, tx, r); err != nil {
-				return nil, err
-			}
 			changed = append(changed, r)
 		}
+	}
+	if err := savePlaced(ctx, tx, changed); err != nil {
+		return nil, err
 	}
 	if len(changed) > 0 {
 		if err := s.changed(ctx, tx, changed...); err != nil {
@@ -436,21 +451,6 @@ func unmarkRetries(ctx context.Context, tx *db.Tx, as []*attempt) error {
 	return nil
 }
 
-// Outstanding returns what a center should run and may not know, and what it
-// should stop, suspend or resume. See adapters.Work.
-func (s *Service) Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (out adapters.Wanted, err error) {
-	err = s.db.View(ctx, func(tx *db.Tx) error {
-		out = adapters.Wanted{}
-		as, err := queryAttempts(ctx, tx, `ai_center_id = $1 AND ended_at = 0 AND placed_at <= $2 ORDER BY placed_at, attempt_id`, centerID, db.Micros(before))
-		if err != nil {
-			return err
-		}
-		records := map[string]*record{}
-		for _, a := range as {
-			switch {
-			case a.stopAsked:
-				out.Stop = append(out.Stop, a.id)
-			case a.pauseAsked && a.state == running:
 // Unsettled returns the centers for which Outstanding may have something. See
 // adapters.Work.
 func (s *Service) Unsettled(ctx context.Context, before time.Time) (centers []string, err error) {
@@ -467,6 +467,21 @@ func (s *Service) Unsettled(ctx context.Context, before time.Time) (centers []st
 	return centers, err
 }
 
+// Outstanding returns what a center should run and may not know, and what it
+// should stop, suspend or resume. See adapters.Work.
+func (s *Service) Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (out adapters.Wanted, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		out = adapters.Wanted{}
+		as, err := queryAttempts(ctx, tx, `ai_center_id = $1 AND ended_at = 0 AND placed_at <= $2 ORDER BY placed_at, attempt_id`, centerID, db.Micros(before))
+		if err != nil {
+			return err
+		}
+		records := map[string]*record{}
+		for _, a := range as {
+			switch {
+			case a.stopAsked:
+				out.Stop = append(out.Stop, a.id)
+			case a.pauseAsked && a.state == running:
 				out.Suspend = append(out.Suspend, a.id)
 			case !a.pauseAsked && a.state == paused:
 				out.Resume = append(out.Resume, a.id)
@@ -570,7 +585,7 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 			return a.Task < b.Task || a.Task == b.Task && a.Replica < b.Replica
 		})
 		if r.unplaced > 0 {
-			it, err := item(ctx, tx, r)
+			it, err := s.item(ctx, tx, r)
 			if err != nil {
 				return err
 			}

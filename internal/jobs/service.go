@@ -27,8 +27,8 @@ import (
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler"
-	"yunhe.dev/yunhe/internal/volumes"
 	"yunhe.dev/yunhe/internal/standing"
+	"yunhe.dev/yunhe/internal/volumes"
 )
 
 //go:embed migrations/*.sql
@@ -36,28 +36,29 @@ var migrations embed.FS
 
 // Service owns jobs and their attempts.
 type Service struct {
-	db      *db.DB
-	bus     *bus.Bus
-	ids     *identity.Service
-	reg     *registry.Service
-	ad      *adapters.Service
-	sched   *scheduler.Service
-	meter   *metering.Service
-	logs    *objects.Chunks
-	allocs  Allocations      // nil: there are none
-	vols    *volumes.Service // nil: there are none
-	network *network.Service // nil: nobody knows where users are
-	log     *slog.Logger
-	hub     *hub
-	key     []byte // signs links to logs
+	db       *db.DB
+	bus      *bus.Bus
+	ids      *identity.Service
+	reg      *registry.Service
+	ad       *adapters.Service
+	sched    *scheduler.Service
+	meter    *metering.Service
+	logs     *objects.Chunks
+	allocs   Allocations      // nil: there are none
+	reserved Reservations     // nil: there are none
+	vols     *volumes.Service // nil: there are none
+	network  *network.Service // nil: nobody knows where users are
+	log      *slog.Logger
+	hub      *hub
+	key      []byte // signs links to logs
 
 	gather *gatherer
+
+	stand *standing.Service
 
 	mu          sync.Mutex // guards the fields below
 	issued      map[string]time.Time
 	issuedLimit int // notes at which the old ones are dropped
-	stand *standing.Service
-
 }
 
 // New returns the service; its loops are Watch and Purge.
@@ -135,6 +136,9 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		}
 		validate(&c, prefix, j, cat)
 		if err := s.placeVolumes(ctx, &c, prefix, j); err != nil {
+			return err
+		}
+		if err := s.checkNodes(ctx, &c, prefix, j); err != nil {
 			return err
 		}
 		if err := s.placeInputs(ctx, &c, prefix, j); err != nil {
@@ -425,7 +429,7 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 	if m.StopGraceSeconds == 0 {
 		m.StopGraceSeconds = defaultGrace
 	}
-	m.Volumes = mounts(t)
+	m.Volumes, m.Node = mounts(t), t.GetConstraints().GetNode()
 	if a.onNodes {
 		m.AllocationId = a.allocation
 	}

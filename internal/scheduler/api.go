@@ -116,24 +116,6 @@ func (h handler) GetSchedulingStats(ctx context.Context, r *schedulerv1.GetSched
 	return res, nil
 }
 
-// decisions returns the stored decisions of a job by ID.
-func (s *Service) decisions(ctx context.Context, jobID string) (map[string]*place.Decision, error) {
-	out := map[string]*place.Decision{}
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		return tx.Query(ctx, `SELECT decision_id, body FROM decisions WHERE job_id = $1`, []any{jobID}, func(row db.Row) error {
-			var id string
-			var body []byte
-			if err := row.Scan(&id, &body); err != nil {
-				return err
-			}
-			d, err := s.unpack(body)
-			out[id] = d
-			return err
-		})
-	})
-	return out, err
-}
-
 // DecisionProto is a decision as the API shows it.
 func DecisionProto(d *place.Decision) *schedulerv1.Decision {
 	out := &schedulerv1.Decision{AiCenterId: d.Chosen, Summary: summary(d), Policy: d.Set}
@@ -312,6 +294,7 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 		if !p.Start.IsZero() {
 			res.EstimatedStart = timestamppb.New(p.Start)
 		}
+		res.RunForecast = h.s.forecast(ex.Waiting)
 	}
 	for _, d := range res.Decisions {
 		if int(d.TaskIndex) < len(ex.TaskNames) {
@@ -326,7 +309,6 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 }
 
 // Preview is what would become of work now, with nothing placed.
-	it = it.offered(out)
 type Preview struct {
 	// Decisions about what waits, one per replica; Placed of them found a place.
 	Decisions []*schedulerv1.Decision
@@ -344,10 +326,28 @@ func (s *Service) Preview(ctx context.Context, it *Item) (*Preview, error) {
 		return nil, err
 	}
 	out := &Preview{}
+	it = it.offered(out)
 	for _, h := range it.Held {
 		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: h.Cause, TaskIndex: int32(h.Task), Replicas: int32(h.Replicas), Message: h.Text})
 		if h.Task >= 0 {
 			out.Decisions = append(out.Decisions, &schedulerv1.Decision{TaskIndex: int32(h.Task), Summary: h.Text})
+		}
+	}
+	if at := db.Time(it.NotBefore); it.NotBefore > 0 && at.After(s.db.Now()) {
+		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_TIME, TaskIndex: -1, Replicas: replicasOf(it), Message: "is not placed before " + at.UTC().Format(time.RFC3339),
+			Until: timestamppb.New(at)})
+		out.Start, out.Basis = at, "its time has not come; whether there is room then is not known"
+	}
+	if len(it.Work.Tasks) > 0 {
+		if err := s.preview(ctx, snap, it, out); err != nil {
+			return nil, err
+		}
+	} else if len(it.Held) > 0 {
+		out.Basis = "what it waits for has no certain time"
+	}
+	return out, nil
+}
+
 // offered is what the queue is offered of a job now: of an elastic gang that
 // has its least the others, one by one. Before that it says that they wait.
 func (it *Item) offered(out *Preview) *Item {
@@ -370,23 +370,6 @@ func (it *Item) offered(out *Preview) *Item {
 	return it
 }
 
-		}
-	}
-	if at := db.Time(it.NotBefore); it.NotBefore > 0 && at.After(s.db.Now()) {
-		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_TIME, TaskIndex: -1, Replicas: replicasOf(it), Message: "is not placed before " + at.UTC().Format(time.RFC3339),
-			Until: timestamppb.New(at)})
-		out.Start, out.Basis = at, "its time has not come; whether there is room then is not known"
-	}
-	if len(it.Work.Tasks) > 0 {
-		if err := s.preview(ctx, snap, it, out); err != nil {
-			return nil, err
-		}
-	} else if len(it.Held) > 0 {
-		out.Basis = "what it waits for has no certain time"
-	}
-	return out, nil
-}
-
 // preview adds what the engine says of what waits for a place.
 func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item, out *Preview) error {
 	set, err := s.policySet(ctx)
@@ -405,6 +388,22 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_ROOM, TaskIndex: -1, Replicas: int32(n), Message: "its resource specification no longer exists"})
 		out.Basis = "its resource specification no longer exists"
 		return nil
+	}
+	if IsReservation(it.AllocationID) && s.calendar != nil {
+		drawn, err := s.calendar.Drawn(ctx, []string{it.AllocationID})
+		if err != nil {
+			return err
+		}
+		if r := drawn[it.AllocationID]; r.Why != "" {
+			wait := &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_WINDOW, TaskIndex: -1, Replicas: replicasOf(it), Message: r.Why}
+			if !r.At.IsZero() {
+				out.Start, out.Basis, wait.Until = r.At, "the begin of its reservation", timestamppb.New(r.At)
+			}
+			out.Waits = append(out.Waits, wait)
+		}
+	}
+	if err := s.avoid(ctx, &w, it, snap); err != nil {
+		return err
 	}
 	res, err := s.plan(ctx, snap, []place.Work{w}, []*Item{it}, set)
 	if err != nil {
@@ -437,7 +436,7 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 
 // waitCauses are the queue's, in the API.
 var waitCauses = map[queue.Cause]Cause{queue.CauseTime: schedulerv1.Wait_CAUSE_TIME, queue.CauseLimit: schedulerv1.Wait_CAUSE_QUOTA, queue.CauseRoom: schedulerv1.Wait_CAUSE_ROOM,
-	queue.CauseReserved: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseKept: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseOrder: schedulerv1.Wait_CAUSE_ORDER}
+	queue.CauseReserved: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseKept: schedulerv1.Wait_CAUSE_RESERVATION, queue.CauseWindow: schedulerv1.Wait_CAUSE_WINDOW, queue.CauseOrder: schedulerv1.Wait_CAUSE_ORDER}
 
 // bases of an expected start, in words.
 var bases = map[queue.Basis]string{
@@ -486,6 +485,9 @@ func (s *Service) askQueue(it *Item, out *Preview) {
 			index = taskIndex(e.Work.Tasks[0].ID)
 		}
 		cause := waitCauses[x.Cause]
+		if w, ok := l.windows[x.Window]; ok {
+			x.Text = w.Text
+		}
 		had := slices.ContainsFunc(out.Waits, func(o *schedulerv1.Wait) bool {
 			return o.Cause == cause && (o.TaskIndex == index || o.TaskIndex == -1) || cause == schedulerv1.Wait_CAUSE_ROOM || cause == schedulerv1.Wait_CAUSE_ORDER && o.Cause == schedulerv1.Wait_CAUSE_ROOM
 		})

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/scheduler/queue"
@@ -16,7 +17,7 @@ import (
 
 const (
 	// perShape works of each tenant and shape go into a cycle.
-	perShape = 128
+	perShape = 512
 	// maxCycle works in all go into a cycle.
 	maxCycle = 2048
 )
@@ -26,13 +27,14 @@ type Running struct {
 	AttemptID, JobID, Tenant, Center string
 	Task                             int
 	Gang                             bool
-	Resources                        core.Quantities
 	Least                            int // replicas of its task that an elastic gang has at least; 0: it is none
+	Resources                        core.Quantities
 	Priority, Since                  int64 // since when it holds what it does, microseconds
 	RunSeconds                       int64 // expected; 0: not known
 	GraceSeconds                     int64
 	Keep                             bool // never taken back
 	AllocationID                     string
+	Kin                              Kin
 }
 
 // lineup is the copy in memory of what waits and of what runs. Which work goes
@@ -60,7 +62,14 @@ type lineup struct {
 	// cursor is the latest time at which a job known here was put in the queue.
 	cursor int64
 	conf   settings
-	class  func(*Item) string // what policies make of it; nil: there are none
+	// told is how long work is expected to run, microseconds; nil: as stated. ran
+	// is called with attempts that ended; nil: nobody asks.
+	told func(tenant string, k *Kin, stated int64) int64
+	ran  func(attempt string)
+	// windows are those that the queue knows, by ID; shut are those of maintenance.
+	windows map[string]Window
+	shut    []Window
+	class   func(*Item) string // what policies make of it; nil: there are none
 }
 
 // waitingJob is a job in the queue.
@@ -82,7 +91,9 @@ type entry struct {
 	key     listKey
 	gone    bool // not in the queue any more
 	queued  bool // in q
+	more    bool // beyond the least of an elastic gang
 	members int
+	run     int64            // expected, microseconds
 	amounts queue.Amounts    // of a member
 	kept    map[string]int64 // centers left out until then, microseconds
 }
@@ -91,7 +102,6 @@ type entry struct {
 // sorted.
 type list struct {
 	list   []*entry
-	more    bool // beyond the least of an elastic gang
 	gone   int // entries of the list that are gone
 	sorted bool
 }
@@ -100,6 +110,8 @@ type list struct {
 type run struct {
 	id, place string // of the work, of the center
 	job       string
+	task      int
+	least     int // see Running
 	amounts   queue.Amounts
 }
 
@@ -147,18 +159,6 @@ func split(it *Item) []*entry {
 	return out
 }
 
-func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
-	e.key = listKey{e.Work.Tenant, shapeOf(&e.Item)}
-	if l.class != nil {
-		e.key.shape += l.class(&e.Item) // policies may give them different centers
-	}
-	l.works[e.id] = e
-	li := l.lists[e.key]
-	if li == nil {
-		li = &list{sorted: true}
-		l.lists[e.key] = li
-	}
-	if n := len(li.list); n > 0 && before(e, li.list[n-1]) {
 // moreOf makes works of what of an elastic gang is beyond its least.
 func moreOf(it *Item) []*entry {
 	var out []*entry
@@ -170,6 +170,19 @@ func moreOf(it *Item) []*entry {
 	return out
 }
 
+func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
+	e.key = listKey{e.Work.Tenant, shapeOf(&e.Item)}
+	if l.class != nil {
+		e.key.shape += l.class(&e.Item) // policies may give them different centers
+	}
+	e.run = l.expected(e.Work.Tenant, &e.Kin, e.RunSeconds)
+	l.works[e.id] = e
+	li := l.lists[e.key]
+	if li == nil {
+		li = &list{sorted: true}
+		l.lists[e.key] = li
+	}
+	if n := len(li.list); n > 0 && before(e, li.list[n-1]) {
 		li.sorted = false
 	}
 	li.list = append(li.list, e)
@@ -227,9 +240,17 @@ func (l *lineup) shared(spec string, q core.Quantities) queue.Amounts {
 	return a
 }
 
+// expected is how long the queue is told that work runs, microseconds.
+func (l *lineup) expected(tenant string, k *Kin, stated int64) int64 {
+	if l.told == nil {
+		return stated * 1e6
+	}
+	return l.told(tenant, k, stated)
+}
+
 func (e *entry) queueWork() queue.Work {
 	w := queue.Work{ID: e.id, Tenant: e.Work.Tenant, Priority: e.Work.Priority, Arrival: e.Work.Arrival, Shape: e.key.shape, Amounts: e.amounts,
-		Min: 1, Max: e.members, Deadline: e.Deadline, NotBefore: e.NotBefore, Keep: e.NoPreemption, Run: e.RunSeconds * 1e6}
+		Min: 1, Max: e.members, Deadline: e.Deadline, NotBefore: e.NotBefore, Keep: e.NoPreemption, Run: e.run}
 	if e.Work.Gang {
 		w.Min = e.members
 	}
@@ -342,7 +363,7 @@ func shapeOf(it *Item) string {
 // counts less then than there is, and the centers' room still bounds all.
 func (l *lineup) start(id string, r Running, members int, holds []queue.Hold) error {
 	w := queue.Work{ID: id, Tenant: r.Tenant, Priority: r.Priority, Arrival: r.Since, Amounts: queue.Amounts(r.Resources), Min: members, Max: members,
-		Keep: r.Keep, Grace: r.GraceSeconds * 1e6, Run: r.RunSeconds * 1e6}
+		Keep: r.Keep, Grace: r.GraceSeconds * 1e6, Run: l.expected(r.Tenant, &r.Kin, r.RunSeconds)}
 	return l.q.Restore(w, holds, r.Since)
 }
 
@@ -400,6 +421,9 @@ func (l *lineup) end(attempt string, now int64) {
 		return
 	}
 	delete(l.runs, attempt)
+	if l.ran != nil {
+		l.ran(attempt)
+	}
 	if r.id == attempt || l.q.Shrunk(r.id, []queue.Hold{{Place: r.place, Members: 1, Amounts: r.amounts}}, now) != nil {
 		l.q.Ended(r.id, now) // it was the last of its gang
 	}
@@ -444,18 +468,19 @@ func (l *lineup) places(snap *registry.Snapshot) error {
 }
 
 // fillWork completes the work of an entry for the engine, under the work's ID.
-func fillWork(e *entry, snap *registry.Snapshot, now int64) (place.Work, bool) {
+func fillWork(e *entry, snap *registry.Snapshot, shut []Window, now int64) (place.Work, bool) {
 	w, ok := fill(&e.Item, snap)
 	w.ID = e.id
+	if shut := shutFor(shut, e.RunSeconds, db.Time(now)); shut != nil {
+		exclude(&w, shut)
+	}
 	maps.DeleteFunc(e.kept, func(_ string, until int64) bool { return until <= now })
 	if len(e.kept) > 0 {
 		out := map[string]string{}
 		for c := range e.kept {
-			out[c] = "what is free there is kept for work that waits longer"
+			out[c] = "what is free there is kept for work that waits longer, or is reserved"
 		}
-		for i := range w.Tasks { // fill made the list anew
-			w.Tasks[i].Excluded = out
-		}
+		exclude(&w, out)
 	}
 	return w, ok
 }

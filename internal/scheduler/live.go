@@ -22,8 +22,12 @@ const (
 	// process may change them.
 	settingsFresh = time.Second
 	// overlap is how far back a look for new work reaches on PostgreSQL, where
-	// transactions commit in another order than they began.
-	overlap = 10 * int64(time.Second/time.Microsecond)
+	// transactions commit in another order than they began: a little each time,
+	// and now and then far, for those that took long. What waits is read again
+	// each time, as far as the look reaches.
+	overlap      = int64(500 * time.Millisecond / time.Microsecond)
+	overlapFar   = 10 * int64(time.Second/time.Microsecond)
+	lookFarEvery = time.Second
 	// keptFor is how long a center is left out for a work whose room there is
 	// kept for others.
 	keptFor = time.Second
@@ -60,7 +64,7 @@ func (s *Service) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-look.C:
-				waiting = c.idle() || !c.due() && !s.roomChanged(ctx, &seen)
+				waiting = !c.lookDue() && (c.idle() || !c.due() && !s.roomChanged(ctx, &seen))
 				continue
 			case <-s.wake:
 			case <-reload.C:
@@ -137,6 +141,9 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 	if n, err := s.generation(ctx); err == nil {
 		fmt.Fprintf(&b, " %d", n)
 	}
+	if _, n, err := s.windows(ctx); err == nil {
+		fmt.Fprintf(&b, " %d", n)
+	}
 	if s.network != nil {
 		if n, err := s.network.Generation(ctx); err == nil {
 			fmt.Fprintf(&b, " %d", n)
@@ -159,15 +166,23 @@ func (s *Service) roomChanged(ctx context.Context, seen *string) bool {
 // is in the lineup, under its lock.
 type cycler struct {
 	*Service
-	l        *lineup
-	confAt   time.Time
-	counted  time.Time // when the open runs were last read
-	wakeAt   int64     // when something comes due by itself
-	anything bool      // something waits
-	nearHeld bool
+	l       *lineup
+	confAt  time.Time
+	counted time.Time // when the open runs were last read
+	// lookedFar is when a look for new work last reached far back, looked that one
+	// since then did not.
+	lookedFar time.Time
+	looked    bool
+	wakeAt    int64 // when something comes due by itself
+	anything  bool  // something waits
+	nearHeld  bool
+	freed     []string // jobs whose reservation is over: they are read again
 	// policyGeneration is that of the policies the lineup was made by.
 	policyGeneration int64
 }
+
+// lookDue reports whether work may be there that a look did not reach.
+func (c *cycler) lookDue() bool { return c.looked && time.Since(c.lookedFar) >= lookFarEvery }
 
 func (c *cycler) idle() bool { return c.l != nil && !c.anything }
 
@@ -205,7 +220,7 @@ func (c *cycler) configure(ctx context.Context) error {
 		if c.l, err = newLineup(conf); err != nil {
 			return err
 		}
-		c.l.class = c.classOf
+		c.l.class, c.l.told, c.l.ran = c.classOf, c.runs.expected, c.runs.note
 		c.counted = time.Time{}
 		c.setLine(c.l)
 		return nil
@@ -224,6 +239,9 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 	since := c.l.cursor
 	if c.db.Engine() == db.Postgres {
 		since = max(0, c.l.cursor-overlap)
+		if c.looked = true; time.Since(c.lookedFar) >= lookFarEvery {
+			since, c.looked, c.lookedFar = max(0, c.l.cursor-overlapFar), false, time.Now()
+		}
 	}
 	if full || fresh {
 		since = 0
@@ -237,7 +255,10 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 			near = append(near, id)
 		}
 	}
+	near = append(near, c.freed...)
+	c.freed = nil
 	slices.Sort(near)
+	near = slices.Compact(near)
 	listed := map[string]bool{}
 	items, err := c.src.Waiting(ctx, since, func(id string, at int64) bool {
 		if full {
@@ -308,6 +329,7 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	if err := c.configure(ctx); err != nil {
 		return false, err
 	}
+	c.learn(ctx)
 	snap, err := c.reg.Snapshot(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read the centers: %w", err)
@@ -319,24 +341,29 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 		return false, err
 	}
 	c.waiting.Set(float64(len(c.l.jobs)))
+	windows, _, err := c.windows(ctx)
+	if err != nil {
+		return false, err
+	}
 	c.l.mu.Lock()
+	err = c.l.follow(windows)
 	picked := c.l.pick()
 	c.l.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
 	c.anything = len(c.l.jobs) > 0
 	if len(picked) == 0 {
 		return false, nil
 	}
 	start := time.Now()
-	if snap, err = c.reg.Snapshot(ctx); err != nil {
-		return false, fmt.Errorf("read the centers: %w", err)
-	}
 	set, err := c.policySet(ctx)
 	if err != nil {
 		return false, err
 	}
 	works, items, entries := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked)), make(map[string]*entry, len(picked))
 	for _, e := range picked {
-		if w, ok := fillWork(e, snap, db.Micros(c.db.Now())); ok {
+		if w, ok := fillWork(e, snap, c.l.shut, db.Micros(c.db.Now())); ok {
 			works, items, entries[e.id] = append(works, w), append(items, &e.Item), e
 		}
 	}
@@ -351,6 +378,11 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	for _, e := range entries {
 		for _, until := range e.kept {
 			c.wakeAt = min(c.wakeAt, until)
+		}
+	}
+	for _, e := range picked {
+		if res.over[e.AllocationID] {
+			c.freed, d.missed = append(c.freed, e.Work.ID), true
 		}
 	}
 	if len(res.Placements) > 0 {
@@ -467,6 +499,9 @@ func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced
 		}
 		d.refused[e.key.shape] = true
 		for c := range e.kept { // has the queue see that it is not for lack of room alone
+			d.round.Allows(c, e.members)
+		}
+		for c := range shutFor(d.shut, e.RunSeconds, db.Time(d.now)) {
 			d.round.Allows(c, e.members)
 		}
 		d.round.Refuse(why, func(qw *queue.Work) (queue.Shadow, bool) { return d.q.Shadow(qw.ID, d.feasible(e)) })
@@ -594,6 +629,15 @@ func (c *cycler) settle(placements []place.Placement, taken []Placement, entries
 			}
 			w.works = append(w.works, id)
 		}
+		if e.Work.Gang && w != nil && len(e.More) > 0 { // it has its least
+			e.Item.Work.Placed = left.Placed
+			for _, m := range moreOf(&e.Item) {
+				if err := c.l.add(m, snap); err != nil {
+					return err
+				}
+				w.works = append(w.works, m.id)
+			}
+		}
 		if w != nil && len(w.works) == 0 && len(w.item.Held) == 0 {
 			delete(c.l.jobs, e.Work.ID)
 		}
@@ -633,15 +677,6 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 }
 
 // claimants are the works that runs might be taken back for: the first of
-		if e.Work.Gang && w != nil && len(e.More) > 0 { // it has its least
-			e.Item.Work.Placed = left.Placed
-			for _, m := range moreOf(&e.Item) {
-				if err := c.l.add(m, snap); err != nil {
-					return err
-				}
-				w.works = append(w.works, m.id)
-			}
-		}
 // every tenant whose like found no room, at most preemptWorks. The queue does
 // not offer the others of a shape once one of them was refused.
 func (c *cycler) claimants(d *driver) []*entry {

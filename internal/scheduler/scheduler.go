@@ -47,8 +47,8 @@ import (
 	"yunhe.dev/yunhe/internal/network"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
-	"yunhe.dev/yunhe/internal/tags"
 	"yunhe.dev/yunhe/internal/standing"
+	"yunhe.dev/yunhe/internal/tags"
 )
 
 //go:embed migrations/*.sql
@@ -61,14 +61,14 @@ type Item struct {
 	User    string           // who submitted it
 	Labels  map[string]string
 	Since   int64 // when it was last put in the queue, microseconds
-	// AllocationID is what it draws on; "": what centers have free.
+	// AllocationID is the allocation or reservation that it draws on; "": what
+	// centers have free.
 	AllocationID string
 	NotBefore    int64 // not placed before then, microseconds; 0: at once
 	Deadline     int64 // when it should have ended, microseconds; 0: none
 	NoPreemption bool  // its runs are never taken back
 	RunSeconds   int64 // how long it is expected to run, as its owner says; 0: not known
 	GraceSeconds int64 // how long its runs may take to end when they are asked to
-	// Held is what of the job waits for something else than room; it is not in
 	Kin          Kin   // what it is compared with to tell how long it runs
 	// More are what of an elastic gang is placed once the gang has its least,
 	// which is in Work: one by one, as room allows.
@@ -76,6 +76,7 @@ type Item struct {
 	// Least is, of an elastic gang, how many replicas each of the job's tasks has at
 	// least.
 	Least []int
+	// Held is what of the job waits for something else than room; it is not in
 	// Work.
 	Held []Held
 }
@@ -99,8 +100,14 @@ func (it *Item) KeepNear(job string, places []string) {
 					t.Pinned = places
 					continue
 				}
+				both := []string{}
+				for _, c := range t.Pinned {
+					if slices.Contains(places, c) {
+						both = append(both, c)
+					}
+				}
+				t.Pinned = both
 			}
-			t.Pinned = both
 		}
 		return
 	}
@@ -154,6 +161,9 @@ type Source interface {
 	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]Item, error)
 	// Running returns the open runs, in no certain order.
 	Running(ctx context.Context) ([]Running, error)
+	// EndedRuns returns those of the given attempts that ended by themselves; nil:
+	// the latest, as many as given. They come in the order in which they were placed.
+	EndedRuns(ctx context.Context, attemptIDs []string, latest int) ([]EndedRun, error)
 	// Preempt takes runs back for other work: they are stopped and wait again,
 	// which uses up no retry. It returns how many; runs that have ended or are
 	// not to be preempted stay as they are.
@@ -182,12 +192,14 @@ type Service struct {
 	log      *slog.Logger
 	src      Source
 	room     Allocations // nil: there are none
+	calendar Calendar    // nil: there is none
 	tags     *tags.Service
 	network  *network.Service                                     // nil: nothing is known of paths
 	policies Policies                                             // nil: there are none
 	held     func(ctx context.Context) (map[string]string, error) // nil: none is
 	wake     chan struct{}
 	changed  atomic.Bool // the settings of the queue, by this process
+	runs     runtimes
 	enc      *zstd.Encoder
 	dec      *zstd.Decoder
 
@@ -196,12 +208,12 @@ type Service struct {
 	waiting prometheus.Gauge
 	times   prometheus.Histogram
 
+	stand *standing.Service // nil: no center refuses
+
 	mu      sync.Mutex // guards the fields below
 	set     *place.Set
 	setAt   time.Time
 	unsaved figures
-	stand *standing.Service // nil: no center refuses
-
 	line    *lineup // nil: another process schedules
 }
 
@@ -300,32 +312,35 @@ func kindOf(q core.Quantities) string {
 
 // commit stores what was decided, all or nothing.
 func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *planned, entries map[string]*entry) (taken []Placement, err error) {
-	placements := res.Placements
+	// All that needs no transaction comes before it: others wait while it is open.
+	type about struct {
+		decision *place.Decision
+		work     string
+	}
+	ids := map[about]string{} // one record per decision and work
+	var rows [][]any
+	trail := newTrail()
+	list := make([]Placement, len(res.Placements))
+	for i, p := range res.Placements {
+		key := about{p.Decision, p.Work}
+		if ids[key] == "" {
+			ids[key] = core.NewID("dec")
+			rows = append(rows, []any{ids[key], entries[p.Work].Work.ID, int64(0), trail.add(p.Decision)})
+		}
+		if list[i], err = placement(snap, entries[p.Work], p, ids[key]); err != nil {
+			return nil, err
+		}
+		if from := res.parts[list[i].AllocationID]; from != nil {
+			list[i].AllocationID = from[list[i].Center]
+		}
+		list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
+	}
+	body, err := s.packTrail(trail)
+	if err != nil {
+		return nil, err
+	}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		taken = nil
-		ids := map[*place.Decision]map[string]string{} // one record per decision and job
-		var rows [][]any
-		list := make([]Placement, len(placements))
-		for i, p := range placements {
-			if ids[p.Decision] == nil {
-				ids[p.Decision] = map[string]string{}
-			}
-			id, ok := ids[p.Decision][p.Work]
-			if !ok {
-				id = core.NewID("dec")
-				ids[p.Decision][p.Work] = id
-				body, err := s.pack(p.Decision)
-				if err != nil {
-					return err
-				}
-				rows = append(rows, []any{id, entries[p.Work].Work.ID, db.Micros(tx.Now), body})
-			}
-			var err error
-			if list[i], err = placement(snap, entries[p.Work], p, id); err != nil {
-				return err
-			}
-			list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
-		}
 		got, err := s.src.PlacedTx(ctx, tx, list)
 		if err != nil {
 			return err
@@ -336,8 +351,11 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 				return err
 			}
 		}
-		if err := tx.Insert(ctx, "decisions", []string{"decision_id", "job_id", "at", "body"}, rows); err != nil {
-			return fmt.Errorf("store decisions: %w", err)
+		for _, r := range rows {
+			r[2] = db.Micros(tx.Now)
+		}
+		if err := storeTrail(ctx, tx, body, rows); err != nil {
+			return err
 		}
 		return s.reserve(ctx, tx, got)
 	})
@@ -345,12 +363,15 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 }
 
 func (s *Service) reserve(ctx context.Context, tx *db.Tx, ps []Placement) error {
-	sums, counts, draws := map[string]core.Quantities{}, map[string]int64{}, map[string]core.Quantities{}
+	claims, draws := map[string]registry.Claim{}, map[string]core.Quantities{}
 	for _, p := range ps {
-		if sums[p.Center] == nil {
-			sums[p.Center] = core.Quantities{}
+		c := claims[p.Center]
+		if c.Amounts == nil {
+			c.Amounts = core.Quantities{}
 		}
-		to := sums[p.Center]
+		c.Replicas++
+		claims[p.Center] = c
+		to := c.Amounts
 		if p.AllocationID != "" {
 			if draws[p.AllocationID] == nil {
 				draws[p.AllocationID] = core.Quantities{}
@@ -360,7 +381,6 @@ func (s *Service) reserve(ctx context.Context, tx *db.Tx, ps []Placement) error 
 		for name, n := range p.Resources {
 			to[name] += n
 		}
-		counts[p.Center]++
 	}
 	// Allocations first, as everywhere where both are locked.
 	for _, id := range slices.Sorted(keys(draws)) {
@@ -372,17 +392,7 @@ func (s *Service) reserve(ctx context.Context, tx *db.Tx, ps []Placement) error 
 			return fault.New(fault.Conflict, "allocation %s has less room than it said", id)
 		}
 	}
-	// In one order everywhere, so that concurrent transactions do not lock crosswise.
-	for _, center := range slices.Sorted(keys(sums)) {
-		ok, err := s.reg.ReserveTx(ctx, tx, center, sums[center], counts[center])
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return fault.New(fault.Conflict, "center %s has less room than the snapshot said", center)
-		}
-	}
-	return nil
+	return s.reg.ReserveAllTx(ctx, tx, claims)
 }
 
 func keys[V any](m map[string]V) func(func(string) bool) {
@@ -417,14 +427,7 @@ func placement(snap *registry.Snapshot, e *entry, p place.Placement, decisionID 
 	return out, nil
 }
 
-func (s *Service) pack(d *place.Decision) ([]byte, error) {
-	b, err := json.Marshal(d)
-	if err != nil {
-		return nil, fmt.Errorf("encode decision: %w", err)
-	}
-	return s.enc.EncodeAll(b, nil), nil
-}
-
+// unpack reads a decision that was stored by itself, as all once were.
 func (s *Service) unpack(body []byte) (*place.Decision, error) {
 	b, err := s.dec.DecodeAll(body, nil)
 	if err != nil {
@@ -432,12 +435,6 @@ func (s *Service) unpack(body []byte) (*place.Decision, error) {
 	}
 	d := &place.Decision{}
 	return d, json.Unmarshal(b, d)
-}
-
-// ForgetTx deletes the decisions of a job.
-func (s *Service) ForgetTx(ctx context.Context, tx *db.Tx, jobID string) error {
-	_, err := tx.Exec(ctx, `DELETE FROM decisions WHERE job_id = $1`, jobID)
-	return err
 }
 
 // snapshotFor is snapshotOf with what the expressions and rules of the works

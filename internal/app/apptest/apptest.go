@@ -36,13 +36,14 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/simulations/v1/simulationsv1connect"
-	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/volumes/v1/volumesv1connect"
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -190,9 +191,9 @@ type Client struct {
 	Adapters adaptersv1connect.AdapterServiceClient
 	Alarms   alarmsv1connect.AlarmServiceClient
 	Routing  routingv1connect.RoutingServiceClient
-
 	Network  networkv1connect.NetworkServiceClient
 	Standing standingv1connect.StandingServiceClient
+
 	Simulations simulationsv1connect.SimulationServiceClient
 	Control     controlv1connect.ControlServiceClient
 	Identity    identityv1connect.IdentityServiceClient
@@ -217,9 +218,9 @@ func NewClient(url, key string) *Client {
 		Adapters: adaptersv1connect.NewAdapterServiceClient(auth, url),
 		Alarms:   alarmsv1connect.NewAlarmServiceClient(auth, url),
 		Routing:  routingv1connect.NewRoutingServiceClient(auth, url),
-
 		Network:  networkv1connect.NewNetworkServiceClient(auth, url),
 		Standing: standingv1connect.NewStandingServiceClient(auth, url),
+
 		Simulations: simulationsv1connect.NewSimulationServiceClient(auth, url),
 		Control:     controlv1connect.NewControlServiceClient(auth, url),
 		Identity:    identityv1connect.NewIdentityServiceClient(auth, url),
