@@ -278,7 +278,7 @@ func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"":             "empty",
 		"cpu_milli\n1": "memory_mib, num_gpu; it has cpu_milli",
-		"cpu_milli,memory_mib,num_gpu,cpu_milli\n1,1,1,1": "cpu_milli twice",
+		"cpu_milli,memory_mib,num_gpu,cpu_milli\n1,1,1,1":  "cpu_milli twice",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\n":         "no tasks",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,0,0":  "[0].cpu_milli",
 		"cpu_milli,memory_mib,num_gpu,gpu_milli\n1,1,2,10": "tasks[0].gpu_milli",
