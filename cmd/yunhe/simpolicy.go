@@ -78,15 +78,14 @@ func (c *cli) simPolicies(ctx context.Context, f simFlags, in *sim.Input) (out [
 // onBench is a document, beside what was in force where the input was recorded;
 // or only that.
 func (c *cli) onBench(ctx context.Context, name string, in *sim.Input, modules []policies.ModuleFile) (simPolicy, error) {
-	rec := in.Recorded
+	rec, set := in.Recorded, place.Presets()[0]
 	if rec == nil && name == live {
 		return simPolicy{}, usagef("--policy live goes with what \"yunhe sim record\" wrote")
 	}
 	if rec == nil {
 		rec = &sim.Recording{Start: time.Unix(0, 0).UTC()}
 	}
-	set := place.Presets()[0]
-	if len(rec.Weights) > 0 {
+	if in.Recorded != nil {
 		var err error
 		if set, err = rec.Set(); err != nil {
 			return simPolicy{}, err

@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/policies"
+	"yunhe.dev/yunhe/internal/scheduler/place"
 	"yunhe.dev/yunhe/internal/sim"
 )
 
@@ -376,20 +377,11 @@ func (s *Service) policy(ctx context.Context, x *Spec, p *Compare, in *sim.Input
 		}
 		return list[0], nil, nil
 	}
-	rec := in.Recorded
+	rec, set := in.Recorded, place.Presets()[0]
 	if rec == nil {
-		rec = &sim.Recording{Start: time.Unix(0, 0).UTC(), Weights: map[string]int64{}}
-	}
-	set, err := rec.Set()
-	if err != nil {
+		rec = &sim.Recording{Start: time.Unix(0, 0).UTC()}
+	} else if set, err = rec.Set(); err != nil {
 		return out, nil, err
-	}
-	if len(rec.Weights) == 0 {
-		def, err := sim.ParsePolicies(nil, true)
-		if err != nil {
-			return out, nil, err
-		}
-		set = def[0].Set
 	}
 	var subject *policies.Subject
 	if p.Document != nil {
