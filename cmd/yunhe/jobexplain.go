@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
@@ -60,6 +61,11 @@ weight and weighted score, the final score, or the filter reasons.`,
 				if err := c.showWaits(w, color, res.GetWaits(), task, c.estimate(res.GetEstimatedStart() != nil, c.stamp(res.GetEstimatedStart()), res.GetEstimateBasis())); err != nil {
 					return err
 				}
+				if f := res.GetRunForecast(); f != nil {
+					if _, err := fmt.Fprintln(w, foretold(f)); err != nil {
+						return err
+					}
+				}
 				if len(res.GetWaits()) > 0 && len(res.GetDecisions()) > 0 {
 					if _, err := fmt.Fprintln(w); err != nil {
 						return err
@@ -71,6 +77,15 @@ weight and weighted score, the final score, or the filter reasons.`,
 	}
 	selectionFlags(cmd, &sel)
 	return cmd
+}
+
+// foretold says how long a run will take.
+func foretold(f *schedulerv1.RunForecast) string {
+	span := func(s int64) string { return text.Duration(time.Duration(s) * time.Second) }
+	if f.GetRuns() == 0 {
+		return "runs for " + span(f.GetMedianSeconds()) + ": " + text.Clean(f.GetBasis())
+	}
+	return "runs for " + span(f.GetMedianSeconds()) + ", nine of ten for no more than " + span(f.GetHighSeconds()) + ": " + text.Clean(f.GetBasis())
 }
 
 // chosenCenters returns the centers chosen, each once, sorted.
@@ -140,8 +155,22 @@ func (c *cli) explainDecision(w io.Writer, color bool, d *schedulerv1.Decision) 
 		lines = c.tallScores(d, c.columns(w)).Lines(color)
 		lines = append(lines, c.leftOut(d, color)...)
 	}
+	if c.wide() {
+		lines = append(lines, networkSources(d, color)...)
+	}
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err
+}
+
+// networkSources says where what was known of the network to each candidate was
+// from.
+func networkSources(d *schedulerv1.Decision, color bool) (lines []string) {
+	for _, k := range ranked(d.GetCandidates()) {
+		if s := k.GetNetworkSource(); s != "" {
+			lines = append(lines, text.Paint("network to "+text.Clean(k.GetAiCenterId()+": "+s), text.Dim, color))
+		}
+	}
+	return lines
 }
 
 // columns returns how many cells a line of w has; what is no terminal counts
