@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/core"
@@ -63,7 +64,8 @@ func (s *Service) ListAccounts(ctx context.Context, centerID string) ([]Account,
 	if err := s.ask(ctx, centerID, "listaccounts", &adapterv1.ListAccountsRequest{}, &res); err != nil {
 		return nil, centerError(err, centerID, "keep accounts")
 	}
-	booked, err := s.booked(ctx, centerID)
+	all, err := s.readBooked(ctx)
+	booked := all[centerID]
 	if err != nil {
 		return nil, err
 	}
@@ -91,29 +93,36 @@ func (s *Service) ListAccounts(ctx context.Context, centerID string) ([]Account,
 	return out, nil
 }
 
-// booked returns the accounts on which tenants' runs at a center are booked.
-func (s *Service) booked(ctx context.Context, centerID string) (map[string]string, error) {
-	out := map[string]string{}
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		clear(out)
-		return tx.Query(ctx, `SELECT tenant_id, name FROM accounts WHERE ai_center_id = $1 AND NOT leaving`, []any{centerID}, func(row db.Row) error {
-			var tenant, name string
-			err := row.Scan(&tenant, &name)
-			out[tenant] = name
+// readBooked returns the accounts on which tenants' runs are booked, by center
+// and tenant.
+func (s *Service) readBooked(ctx context.Context) (out map[string]map[string]string, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		out = map[string]map[string]string{}
+		return tx.Query(ctx, `SELECT ai_center_id, tenant_id, name FROM accounts WHERE NOT leaving`, nil, func(row db.Row) error {
+			var center, tenant, name string
+			err := row.Scan(&center, &tenant, &name)
+			if out[center] == nil {
+				out[center] = map[string]string{}
+			}
+			out[center][tenant] = name
 			return err
 		})
 	})
 	return out, err
 }
 
+// bookedKnown is how long what was read of accounts is used: so long may what
+// another process changed go on to be booked as before.
+const bookedKnown = 100 * time.Millisecond
+
 // book puts on each attempt the account it is booked on.
 func (s *Service) book(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) error {
-	booked, err := s.booked(ctx, centerID)
+	booked, err := s.booked.get(ctx, s.db.Now, bookedKnown)
 	if err != nil {
 		return err
 	}
 	for _, a := range attempts {
-		a.Account = booked[a.TenantId]
+		a.Account = booked[centerID][a.TenantId]
 	}
 	return nil
 }
@@ -156,6 +165,7 @@ func (s *Service) SetAccount(ctx context.Context, centerID, tenantID, name strin
 	if err != nil {
 		return Account{}, err
 	}
+	s.booked.forget()
 	if old != "" && old != got {
 		// It stays if runs of it go on; ListAccounts shows it.
 		if err := s.dropAccount(ctx, centerID, tenantID, old); err != nil {
@@ -184,6 +194,7 @@ func (s *Service) RemoveAccount(ctx context.Context, centerID, tenantID string) 
 	// Nothing new is booked on it while the center is asked. Who dies in between
 	// leaves it so, and is asked again.
 	mark := func(leaving bool) error {
+		defer s.booked.forget()
 		return s.db.Tx(ctx, func(tx *db.Tx) error {
 			name = ""
 			found, err := tx.Get(ctx, `SELECT name FROM accounts WHERE ai_center_id = $1 AND tenant_id = $2`, []any{centerID, tenantID}, &name)

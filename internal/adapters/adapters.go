@@ -63,6 +63,9 @@ type Work interface {
 	// before the time and not confirmed since (all: every one that has not
 	// ended), and those that should stop, stand still or go on.
 	Outstanding(ctx context.Context, centerID string, before time.Time, all bool) (Wanted, error)
+	// Unsettled returns the centers for which Outstanding, not for all, may have
+	// something.
+	Unsettled(ctx context.Context, before time.Time) (centers []string, err error)
 	// Issued notes that a center has accepted the attempts.
 	Issued(attemptIDs []string, at time.Time)
 	// Refused ends attempts a center does not take.
@@ -101,10 +104,11 @@ type Service struct {
 	dir  string        // of plug-ins' sockets
 	wake chan struct{} // instances changed
 
+	members *recent[map[string]string]            // the names of gateways on the bus, by center
+	booked  *recent[map[string]map[string]string] // accounts by center and tenant
+
 	mu      sync.Mutex // guards the fields below
 	outs    map[string]*outbox
-	members map[string]member // gateways by center, as last read
-	forgot  uint64            // how often one of them was forgotten
 	served  map[string]*plugin.Process
 	running map[string]*runner // instances of this process, by ID
 }
@@ -125,14 +129,9 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, reg *registry.Service, logs 
 		return nil, err
 	}
 	s := &Service{db: d, bus: b, reg: reg, logs: logs, log: log.With("component", "adapters"), box: box, dir: dir, wake: make(chan struct{}, 1),
-		outs: map[string]*outbox{}, members: map[string]member{}, served: map[string]*plugin.Process{}, running: map[string]*runner{}}
+		outs: map[string]*outbox{}, served: map[string]*plugin.Process{}, running: map[string]*runner{}}
+	s.members, s.booked = newRecent(s.readMembers), newRecent(s.readBooked)
 	return s, nil
-}
-
-// member is a center's gateway, as last read.
-type member struct {
-	name string // on the bus, "" if the center has no gateway
-	at   time.Time
 }
 
 const (
@@ -146,33 +145,25 @@ const (
 // member returns the name on the bus of a center's gateway, "" if it has none.
 // What was read longer ago than age is read again.
 func (s *Service) member(ctx context.Context, centerID string, age time.Duration) (string, error) {
-	now := s.db.Now()
-	s.mu.Lock()
-	m, ok := s.members[centerID]
-	forgot := s.forgot
-	s.mu.Unlock()
-	if since := now.Sub(m.at); ok && since >= 0 && since < age {
-		return m.name, nil
+	names, err := s.members.get(ctx, s.db.Now, age)
+	if err == nil && names[centerID] == "" { // it may have joined in another process just now
+		names, err = s.members.get(ctx, s.db.Now, memberAgain)
 	}
-	m = member{at: now}
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		m.name = ""
-		var key string
-		found, err := tx.Get(ctx, `SELECT public_key FROM gateways WHERE ai_center_id = $1 AND NOT removed`, []any{centerID}, &key)
-		if found {
-			m.name = bus.AgentName(centerID, key)
-		}
-		return err
+	return names[centerID], err
+}
+
+// readMembers returns the names on the bus of all gateways, by center.
+func (s *Service) readMembers(ctx context.Context) (names map[string]string, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		names = map[string]string{}
+		return tx.Query(ctx, `SELECT ai_center_id, public_key FROM gateways WHERE NOT removed`, nil, func(row db.Row) error {
+			var center, key string
+			err := row.Scan(&center, &key)
+			names[center] = bus.AgentName(center, key)
+			return err
+		})
 	})
-	if err != nil {
-		return "", err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forgot == forgot { // otherwise it may be out of date already
-		s.members[centerID] = m
-	}
-	return m.name, nil
+	return names, err
 }
 
 // isMember reports whether the named gateway is that of its center.
@@ -182,14 +173,6 @@ func (s *Service) isMember(ctx context.Context, centerID, name string) (bool, er
 		is, err = s.member(ctx, centerID, memberAgain)
 	}
 	return err == nil && is == name, err
-}
-
-// forgetMember has a center's gateway read anew.
-func (s *Service) forgetMember(centerID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.members, centerID)
-	s.forgot++
 }
 
 // SetWork says who owns what runs; it breaks the circle of construction
@@ -313,7 +296,7 @@ func (s *Service) Join(ctx context.Context, token, publicKey string, inv *adapte
 	if err != nil {
 		return nil, err
 	}
-	s.forgetMember(inv.AiCenterId)
+	s.members.forget()
 	s.note(ctx, inv.AiCenterId, "joined", "with a join token, version "+inv.Version)
 	s.log.Info("gateway joined", "ai_center_id", inv.AiCenterId)
 	return &adaptersv1.JoinResponse{AiCenterId: inv.AiCenterId, BusUrls: s.bus.AgentURLs(), BusJwt: jwt}, nil
@@ -425,7 +408,7 @@ func (s *Service) RemoveGateway(ctx context.Context, centerID string) error {
 		return s.reg.MarkDownTx(ctx, tx, centerID)
 	})
 	if err == nil {
-		s.forgetMember(centerID)
+		s.members.forget()
 	}
 	return err
 }

@@ -40,12 +40,15 @@ func (s *Service) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-resend.C:
-			gs, err := s.Gateways(ctx)
+			before := s.db.Now().Add(-resendAfter)
+			centers, err := s.work.Unsettled(ctx, before)
 			if err != nil {
-				s.log.Warn("gateways not read", "error", err)
+				s.log.Warn("outstanding work not read", "error", err)
 			}
-			for _, g := range gs {
-				s.again(ctx, g.CenterID, s.db.Now().Add(-resendAfter), false)
+			for _, id := range centers {
+				if name, err := s.member(ctx, id, memberKnown); err == nil && name != "" { // a plug-in's session does it itself
+					s.again(ctx, id, before, false)
+				}
 			}
 		}
 	}

@@ -148,7 +148,7 @@ func statement(rows [][]any) (n int, args []any) {
 	return n, args
 }
 
-// insertKey names the text of an INSERT.
+// insertKey names the text of a statement for many rows.
 type insertKey struct {
 	engine                 Engine
 	table, columns, suffix string
@@ -187,6 +187,71 @@ func insertText(engine Engine, table string, columns []string, n int, suffix str
 		b.WriteByte(')')
 	}
 	b.WriteString(suffix)
+	q := b.String()
+	insertTexts.Store(key, q)
+	return q
+}
+
+// ExecRows runs a statement for many rows at once, and returns how many it
+// changed. The text sees the rows as the table v, whose columns are given as
+// "name TYPE":
+//
+//	tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, rows, "UPDATE t SET used = used + v.n FROM v WHERE t.id = v.id")
+func (tx *Tx) ExecRows(ctx context.Context, columns []string, rows [][]any, text string) (changed int64, err error) {
+	for len(rows) > 0 {
+		n, args := statement(rows)
+		res, err := tx.run.ExecContext(ctx, rowsText(tx.db.engine, columns, n, text), args...)
+		if err != nil {
+			return changed, err
+		}
+		some, err := res.RowsAffected()
+		if err != nil {
+			return changed, err
+		}
+		changed += some
+		rows = rows[n:]
+	}
+	return changed, nil
+}
+
+func rowsText(engine Engine, columns []string, n int, text string) string {
+	key := insertKey{engine: engine, columns: strings.Join(columns, ", "), suffix: text, rows: n}
+	if q, ok := insertTexts.Load(key); ok {
+		return q.(string)
+	}
+	var b strings.Builder
+	b.WriteString("WITH v (")
+	types := make([]string, len(columns))
+	for i, c := range columns {
+		name, kind, _ := strings.Cut(c, " ")
+		types[i] = kind
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(name)
+	}
+	b.WriteString(") AS (VALUES ")
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('(')
+		for j := range columns {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			mark := "?" // see insertText
+			if engine == Postgres {
+				mark = fmt.Sprintf("$%d", i*len(columns)+j+1)
+			}
+			if i == 0 { // PostgreSQL takes the types of the others from the first
+				mark = "CAST(" + mark + " AS " + types[j] + ")"
+			}
+			b.WriteString(mark)
+		}
+		b.WriteByte(')')
+	}
+	b.WriteString(") " + text)
 	q := b.String()
 	insertTexts.Store(key, q)
 	return q

@@ -144,6 +144,22 @@ func saveJob(ctx context.Context, tx *db.Tx, r *record) error {
 	return nil
 }
 
+// savePlaced is saveJob for jobs of which only replicas were placed.
+func savePlaced(ctx context.Context, tx *db.Tx, rs []*record) error {
+	rows := make([][]any, len(rs))
+	for i, r := range rs {
+		r.state = stateOf(r.counts, r.outcome, r.pauseAsked)
+		r.version++
+		rows[i] = []any{r.id, int64(r.state), r.placed, r.unplaced, r.active, r.version}
+	}
+	_, err := tx.ExecRows(ctx, []string{"id TEXT", "state BIGINT", "placed_at BIGINT", "unplaced BIGINT", "active BIGINT", "version BIGINT"}, rows,
+		`UPDATE jobs SET state = v.state, placed_at = v.placed_at, unplaced = v.unplaced, active = v.active, version = v.version FROM v WHERE jobs.job_id = v.id`)
+	if err != nil {
+		return fmt.Errorf("save %d placed jobs: %w", len(rs), err)
+	}
+	return nil
+}
+
 // attempt is one run of a replica as stored.
 type attempt struct {
 	id, job                string

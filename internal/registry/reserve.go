@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -50,6 +52,47 @@ func (s *Service) ReserveTx(ctx context.Context, tx *db.Tx, id string, q core.Qu
 		}
 	}
 	return true, nil
+}
+
+// Claim is what is held at a center: Amounts for all of so many replicas.
+type Claim struct {
+	Amounts  core.Quantities
+	Replicas int64
+}
+
+// ReserveAllTx is ReserveTx at many centers, by their IDs. It takes everything
+// or, with an error, nothing: fault.Conflict says that a center has less than
+// is claimed, is drained or does not exist. It takes a few statements whatever
+// the number of centers; each takes its rows in no certain order, so that one
+// of two such transactions at a time may be run again.
+func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string]Claim) error {
+	replicas, amounts := make([][]any, 0, len(claims)), make([][]any, 0, 2*len(claims))
+	for _, id := range slices.Sorted(maps.Keys(claims)) {
+		c := claims[id]
+		if err := checkAmounts(c.Amounts, c.Replicas, 0); err != nil {
+			return err
+		}
+		replicas = append(replicas, []any{id, c.Replicas})
+		for _, name := range sorted(c.Amounts) {
+			if c.Amounts[name] > 0 {
+				amounts = append(amounts, []any{id, name, c.Amounts[name]})
+			}
+		}
+	}
+	n, err := tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, replicas, `UPDATE center_load SET waiting = waiting + v.n FROM v WHERE center_load.ai_center_id = v.id
+		AND EXISTS (SELECT 1 FROM centers c WHERE c.ai_center_id = v.id AND NOT c.drained)`)
+	if err == nil && int(n) == len(replicas) {
+		replicas = amounts
+		n, err = tx.ExecRows(ctx, []string{"id TEXT", "name TEXT", "n BIGINT"}, amounts, `UPDATE center_capacity SET used = used + v.n FROM v
+			WHERE center_capacity.ai_center_id = v.id AND resource = v.name AND used + v.n <= total`)
+	}
+	if err != nil {
+		return fmt.Errorf("reserve at %d centers: %w", len(claims), err)
+	}
+	if int(n) < len(replicas) {
+		return fault.New(fault.Conflict, "%d centers or resources of centers have less room than is to be reserved", len(replicas)-int(n))
+	}
+	return nil
 }
 
 // ReleaseTx gives back q, the sum for all replicas, and counts as many
