@@ -43,6 +43,7 @@ type platform struct {
 	admin, alice, bob, auditor string // secrets
 	job, bobsJob, key          string // IDs
 	allocation, operation      string
+	maintenance                string
 	module, test               string // of policies
 	service                    string
 }
@@ -364,6 +365,9 @@ func (p *platform) seed(tb testing.TB) {
 	var al struct{ AllocationID, OperationID string }
 	p.must(tb, "POST", "/v1/allocations", p.alice, `{"resourceSpecId":"s1","count":1}`, &al)
 	p.allocation, p.operation = al.AllocationID, al.OperationID
+	var m struct{ MaintenanceID string }
+	p.must(tb, "POST", "/v1/maintenance", p.admin, fmt.Sprintf(`{"aiCenterId":"c1","startAt":%q,"endAt":%q}`, ahead(48*time.Hour), ahead(49*time.Hour)), &m)
+	p.maintenance = m.MaintenanceID
 	var svc struct {
 		ServiceID string `json:"serviceId"`
 	}

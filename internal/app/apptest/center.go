@@ -50,6 +50,8 @@ type Center struct {
 	Parts []adapterv1.Part
 	// Other answers what else the platform asks, by the contract's messages.
 	Other func(what string, data []byte) ([]byte, error)
+	// Paths are the quality of the ways from it, as it measures them.
+	Paths []*adapterv1.Path
 	// Away joins without connecting; see [FakeCenter.Connect].
 	Away bool
 }
@@ -231,7 +233,7 @@ func (f *FakeCenter) beat(ctx context.Context, connected <-chan struct{}, heard 
 			fresh = true
 		case <-tick.C:
 		}
-		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now()}}
+		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), Paths: f.Center.Paths}}
 		if fresh {
 			r.Inventory, r.Features, r.Parts = f.Inventory(), f.Center.Features, f.Center.Parts
 		}
