@@ -28,7 +28,10 @@ import (
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/measurement"
 	"yunhe.dev/yunhe/internal/plugin"
 	"yunhe.dev/yunhe/sdk/adapter"
 )
@@ -80,8 +83,9 @@ func TestEngines(t *testing.T) {
 		}
 	}})
 	for _, id := range []string{"at-gateway", "at-kubernetes"} {
-		createSpec(t, a, id)
+		createSpec(t, a, id, "100m", "64Mi")
 	}
+	createSpec(t, a, "bench", "1", "512Mi")
 	g := a.Gateway(t)
 	await(t, a, g.ID, registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
 	if _, err := a.Admin.Registry.SetOffer(t.Context(), &registryv1.SetOfferRequest{ResourceSpecId: "at-gateway", AiCenterId: g.ID, Price: 100}); err != nil {
@@ -101,16 +105,17 @@ func TestEngines(t *testing.T) {
 	t.Run("by explicit center", func(t *testing.T) { testExplicit(t, a, backends) })
 	t.Run("pause", func(t *testing.T) { testPause(t, a, backends) })
 	t.Run("exec", func(t *testing.T) { testExec(t, a, backends[:2]) }) // Slurm's REST API has no such thing
+	t.Run("measure", func(t *testing.T) { testMeasure(t, a) })
 	t.Run("stop", func(t *testing.T) { testStop(t, a, backends) })
 	for _, b := range backends {
 		t.Run("lose "+b.center, func(t *testing.T) { testLoss(t, a, b, backends) })
 	}
 }
 
-func createSpec(t *testing.T, a *apptest.App, id string) {
+func createSpec(t *testing.T, a *apptest.App, id, cpu, memory string) {
 	t.Helper()
 	_, err := a.Admin.Registry.CreateSpec(t.Context(), &registryv1.CreateSpecRequest{Spec: &registryv1.Spec{ResourceSpecId: id, ResourceSpecName: id,
-		ResourceQuantity: map[string]string{"cpu": "100m", "memory": "64Mi"}, ServiceType: "batch", Price: 100}})
+		ResourceQuantity: map[string]string{"cpu": cpu, "memory": memory}, ServiceType: "batch", Price: 100}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +151,7 @@ func connectKubernetes(t *testing.T, a *apptest.App, k *enginetest.Kubernetes) {
 		t.Fatal(err)
 	}
 	connect(t, a, kubernetes.Name, "k8s", kubernetes.Config{Kubeconfig: string(kubeconfig), Images: map[string]string{"host": enginetest.KubeletImage}, ImagePullPolicy: "Never",
-		KeepNetworkOpen: true, Declared: adapter.Declared{Prices: map[string]int64{"small": 110, "at-kubernetes": 100}}})
+		KeepNetworkOpen: true, Declared: adapter.Declared{Prices: map[string]int64{"small": 110, "bench": 200, "at-kubernetes": 100}}})
 }
 
 func connectSlurm(t *testing.T, a *apptest.App, s *enginetest.Slurm) {
@@ -159,7 +164,7 @@ func connectSlurm(t *testing.T, a *apptest.App, s *enginetest.Slurm) {
 		t.Fatal(err)
 	}
 	connect(t, a, slurm.Name, "hpc", slurm.Config{URL: s.RESTURL, User: user, TokenFile: file, Directory: s.Work, OutputDir: s.Work, PollMillis: 200,
-		Declared:   adapter.Declared{Prices: map[string]int64{"small": 120}},
+		Declared:   adapter.Declared{Prices: map[string]int64{"small": 120, "bench": 200}},
 		Partitions: []slurm.Partition{{Name: "main", Price: 100, Quantity: map[string]int64{"cpu": 1000, "memory": 100 << 20}}}})
 }
 
@@ -238,6 +243,44 @@ func testExplicit(t *testing.T, a *apptest.App, backends []backend) {
 		if got := readLog(t, a, id, i); got != "it's at "+b.center+"\na note\n" {
 			t.Errorf("at %s: log %q", b.center, got)
 		}
+	}
+}
+
+// testMeasure measures a center of one node and one node of a center of several,
+// by the benchmark as a job.
+func testMeasure(t *testing.T, a *apptest.App) {
+	ctx := core.WithCaller(t.Context(), core.Caller{UserID: "admin", TenantID: "platform", AllTenants: true})
+	for _, c := range []struct {
+		center, node string
+		decision     measurement.Decision // one node of several does not speak for the center
+	}{{"k8s", "", measurement.Accepted}, {"hpc", "n2", measurement.Awaited}} {
+		r, err := a.Measurement.Start(ctx, measurement.Request{CenterID: c.center, Node: c.node, SpecID: "bench", ImageID: "host"})
+		if err != nil {
+			t.Errorf("measure %s: %v", c.center, err)
+			continue
+		}
+		apptest.Until(t, c.center+" is measured", func() bool {
+			r, err = a.Measurement.Get(ctx, r.ID)
+			return err == nil && r.State != measurement.Waiting && r.State != measurement.Running
+		})
+		if r.State != measurement.Succeeded || r.Performance <= 0 || r.Decision != c.decision || c.node != "" && r.Node != c.node || r.Node == "" {
+			t.Errorf("%s: %+v", c.center, r)
+			continue
+		}
+		t.Logf("figure: %s at node %s has factor %d, %d cores", c.center, r.Node, r.Performance, r.Result.Report.Cores)
+		if c.decision == measurement.Awaited {
+			if r, err = a.Measurement.Decide(ctx, r.ID, true); err != nil {
+				t.Errorf("accept: %v", err)
+			}
+		}
+		k, err := a.Admin.Registry.GetCenter(ctx, &registryv1.GetCenterRequest{AiCenterId: c.center})
+		if err != nil || k.Performance != r.Performance {
+			t.Errorf("%s has factor %d, %v, want the one that was measured, %d", c.center, k.GetPerformance(), err, r.Performance)
+		}
+	}
+	_, err := a.Measurement.Start(ctx, measurement.Request{CenterID: "hpc", Node: "n9", SpecID: "bench"})
+	if fault.KindOf(err) != fault.NotFound {
+		t.Errorf("a node that is not there: %v", err)
 	}
 }
 
