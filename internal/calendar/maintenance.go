@@ -26,10 +26,10 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	if err != nil {
 		return nil, err
 	}
-	m := &Maintenance{ID: core.NewID("mnt"), CenterID: in.CenterID, Reason: in.Reason, Runs: in.Runs, NoticeSeconds: in.NoticeSeconds, DrainSeconds: in.DrainSeconds, StartAt: in.StartAt,
-		EndAt: in.EndAt, Recurrence: in.Recurrence, TimeZone: in.TimeZone, CreatedAt: now, requestID: q.ID, digest: q.Digest}
-	if m.StartAt.IsZero() {
-		m.StartAt = now
+	m := &Maintenance{ID: core.NewID("mnt"), CenterID: in.CenterID, Reason: in.Reason, Runs: in.Runs, NoticeSeconds: in.NoticeSeconds, DrainSeconds: in.DrainSeconds, StartAt: in.StartAt.Truncate(time.Second),
+		EndAt: in.EndAt.Truncate(time.Second), Recurrence: in.Recurrence, TimeZone: in.TimeZone, CreatedAt: now, requestID: q.ID, digest: q.Digest}
+	if in.StartAt.IsZero() {
+		m.StartAt = now.Truncate(time.Second)
 	}
 	if m.Runs == 0 {
 		m.Runs = Finish
@@ -49,9 +49,9 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	switch {
 	case in.EndAt.IsZero():
 		c.Add("end_at", "is required")
-	case !in.EndAt.After(m.StartAt) || !in.EndAt.After(now):
+	case !m.EndAt.After(m.StartAt) || !m.EndAt.After(now):
 		c.Add("end_at", "must be after start_at and in the future, got %s", in.EndAt.UTC().Format(time.RFC3339))
-	case in.EndAt.Sub(m.StartAt) > maxMaintained:
+	case m.EndAt.Sub(m.StartAt) > maxMaintained:
 		c.Add("end_at", "must be at most 31 days after start_at")
 	case m.StartAt.After(now.Add(maxAhead)):
 		c.Add("start_at", "must be at most 366 days ahead, got %s", in.StartAt.UTC().Format(time.RFC3339))

@@ -95,12 +95,12 @@ func (s *Service) check(ctx context.Context, in Wish, q Request, now time.Time) 
 		return nil, err
 	}
 	r := &Reservation{ID: core.NewID("rsv"), Name: in.Name, State: Planned, SpecID: in.SpecID, Count: in.Count, Amounts: core.Quantities{}, Recurrence: in.Recurrence, TimeZone: in.TimeZone,
-		Preempt: in.Preempt, UnusedSeconds: in.UnusedSeconds, StartAt: in.StartAt, EndAt: in.EndAt, CreatedAt: now, requestID: q.ID, digest: q.Digest}
+		Preempt: in.Preempt, UnusedSeconds: in.UnusedSeconds, StartAt: in.StartAt.Truncate(time.Second), EndAt: in.EndAt.Truncate(time.Second), CreatedAt: now, requestID: q.ID, digest: q.Digest}
 	if r.UnusedSeconds == 0 {
 		r.UnusedSeconds = defaultUnused
 	}
-	if r.StartAt.IsZero() {
-		r.StartAt = now
+	if in.StartAt.IsZero() {
+		r.StartAt = now.Truncate(time.Second)
 	}
 	var c core.Check
 	c.Text("request_id", q.ID, false, 64, 0)
@@ -153,7 +153,7 @@ func (s *Service) check(ctx context.Context, in Wish, q Request, now time.Time) 
 func checkTimes(c *core.Check, start, end time.Time, rule, zone string, now time.Time) []Time {
 	late := now.Add(maxAhead)
 	switch {
-	case start.Before(now):
+	case start.Before(now.Truncate(time.Second)):
 		c.Add("start_at", "must not be in the past, got %s; leave it out to begin now", start.UTC().Format(time.RFC3339))
 	case start.After(late):
 		c.Add("start_at", "must be at most 366 days ahead, got %s", start.UTC().Format(time.RFC3339))

@@ -113,6 +113,15 @@ func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time
 	if err != nil {
 		return nil, err
 	}
+	open, err := s.jobs.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range open {
+		if r.AllocationID == "" && len(taken[r.Center]) > 0 {
+			held[r.Center] = append(held[r.Center], demand{span{now, endOf(r, now)}, r.Resources})
+		}
+	}
 	out := map[string]string{}
 	for _, c := range snap.Centers {
 		ds := taken[c.ID]
@@ -128,6 +137,20 @@ func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time
 		}
 	}
 	return out, nil
+}
+
+// endOf is when a run is expected to end: as it says, or in an hour; one that
+// should have ended gets as much time again as it has had.
+func endOf(r scheduler.Running, now time.Time) time.Time {
+	if r.RunSeconds == 0 {
+		return now.Add(time.Hour)
+	}
+	since := db.Time(r.Since)
+	end := since.Add(time.Duration(r.RunSeconds) * time.Second)
+	if !end.After(now) {
+		end = now.Add(now.Sub(since))
+	}
+	return end
 }
 
 // Drawn implements scheduler.Calendar: by reservation the allocations that hold
