@@ -28,6 +28,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
@@ -121,6 +122,7 @@ func (s *fakeServer) start() {
 	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
 	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
 	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
+	mux.Handle(networkv1connect.NewNetworkServiceHandler(newFakeNetwork(), auth))
 	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(simulationsv1connect.NewSimulationServiceHandler(&fakeSimulations{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))

@@ -27,6 +27,7 @@ type submission struct {
 
 	name, image, spec, command string
 	where, allocation          string
+	reservation                string
 	replicas                   int32
 	env, files, centers        []string
 	volumes                    []string
@@ -77,6 +78,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.StringArrayVar(&s.volumes, "volume", nil, "volume the command finds, VOLUME:PATH[:ro] (repeatable)")
 	f.StringVar(&s.where, "where", "", `run only at centers for which this is true, such as 'tags["green"] == "true"'`)
 	f.StringVar(&s.allocation, "allocation", "", "run on what this allocation holds")
+	f.StringVar(&s.reservation, "reservation", "", "run in this reservation; before it begins, wait")
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
 	f.BoolVar(&s.network, "network", false, "let the command use the network")
@@ -84,7 +86,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "allocation", "timeout", "priority", "network"}
+var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "allocation", "reservation", "timeout", "priority", "network"}
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -261,7 +263,7 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	if len(s.centers) > 0 || s.where != "" {
 		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}
 	}
-	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation}, nil
+	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation, ReservationId: s.reservation}, nil
 }
 
 // defaultName is the base name of the command's first word, at most 32

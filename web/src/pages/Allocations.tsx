@@ -5,14 +5,18 @@ import { useSearchParams } from "react-router";
 import { PageHead, Panel } from "../components/bits";
 import { AllocationList } from "./control/AllocationList";
 import { Controls } from "./control/Controls";
+import { MaintenanceList } from "./control/MaintenanceList";
 import { Operations } from "./control/Operations";
 import { Regions } from "./control/Regions";
+import { Reservations } from "./control/Reservations";
 
 export function Allocations() {
   const { t } = useTranslation();
   const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "allocations", label: t("allocation.allocations"), children: <AllocationList /> },
+    { key: "reservations", label: t("calendar.reservations"), children: <Reservations /> },
+    { key: "maintenance", label: t("calendar.maintenance"), children: <MaintenanceList /> },
     { key: "regions", label: t("allocation.regions"), children: <Regions /> },
     { key: "nodes", label: t("allocation.controls"), children: <Controls /> },
     { key: "operations", label: t("operation.operations"), children: <Operations /> },

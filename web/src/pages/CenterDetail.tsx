@@ -34,6 +34,7 @@ import { servingOf } from "../lib/plugins";
 import { quantityText } from "../lib/specs";
 import { useCenter, useJobs, usePlugin, usePlugins, useSpecs } from "../queries";
 import { useClients, useSession } from "../session";
+import { MaintenanceOf } from "./control/MaintenanceList";
 
 export function CenterDetail() {
   const { t } = useTranslation();
@@ -67,6 +68,7 @@ export function CenterDetail() {
               <FactsPanel center={data} />
               <MorePanel center={data} />
             </div>
+            <MaintenanceOf centerId={data.aiCenterId} />
             {can("adapters.read") && <Connection center={data} />}
             {data.nodes && <NodesHere center={data} />}
             {can("monitor.read") && <Charts id={data.aiCenterId} />}
