@@ -35,7 +35,8 @@
 //	                                     └──────▶ replaced, by a later run
 //
 // What was measured outlives what a gateway declares of itself; what an
-// operator stated outlives what is measured, until somebody accepts a run.
+// operator stated outlives what is measured, until somebody accepts a run. The
+// factor of a node that was chosen among several is awaited under either policy.
 //
 // # Failures
 //
