@@ -310,7 +310,7 @@ func TestCSVGuardsFormulas(t *testing.T) {
 	_, body, header := get(t, "a", serve(t, s)+"/v1/usage.csv")
 	want := strings.Join(csvHeader, ",") + "\r\n" +
 		`att_job_1_0000,job_1,ten_a,"'=HYPERLINK(""http://x"")",''already,1,0,2,center-1,spec-1,` +
-		"2026-03-01T08:00:00.000000Z,2026-03-01T09:00:00.000000Z,3600000000,3599000000,2147483648,500,5000000\r\n"
+		"2026-03-01T08:00:00.000000Z,2026-03-01T09:00:00.000000Z,3600000000,3599000000,2147483648,500,5000000,,3600000000\r\n"
 	if diff := cmp.Diff(want, body); diff != "" {
 		t.Errorf("export (-want +got): %s", diff)
 	}
