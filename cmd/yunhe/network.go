@@ -111,6 +111,7 @@ func pathListCommand(c *cli) *cobra.Command {
 			}
 			if len(rows) == 0 && c.forPeople() {
 				c.note("nothing is known of any path; gateways measure theirs, and `yunhe network path set` declares one")
+				return nil
 			}
 			names := make([]string, len(rows))
 			for i, x := range rows {
@@ -152,6 +153,7 @@ func pathShowCommand(c *cli) *cobra.Command {
 			}
 			if len(got.GetFacts()) == 0 && c.forPeople() {
 				c.note("nothing is known between %s and %s", args[0], args[1])
+				return nil
 			}
 			return c.print(result{msg: got, names: []string{pathName(got)}, print: t.Write})
 		},
@@ -267,6 +269,7 @@ func originListCommand(c *cli) *cobra.Command {
 			}
 			if len(rows) == 0 && c.forPeople() {
 				c.note("no origins; `yunhe network origin set` makes one")
+				return nil
 			}
 			names := make([]string, len(rows))
 			for i, o := range rows {
