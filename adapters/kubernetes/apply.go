@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,9 +55,10 @@ func (d *Driver) applyAll(ctx context.Context, c *clients, r *adapterv1.ApplyReq
 			err := d.apply(gctx, c, &m, a)
 			var no refused
 			if errors.As(err, &no) {
+				var later forNow
 				mu.Lock()
 				defer mu.Unlock()
-				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: string(no)})
+				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: string(no), Later: errors.As(err, &later)})
 				return nil
 			}
 			return err
@@ -147,7 +149,15 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 	return err
 }
 
+// forNow is a refusal of what the cluster may take another time.
+type forNow struct{ refused }
+
+func (f forNow) Unwrap() error { return f.refused }
+
 func refusedIfFinal(err error) error {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota") { // its reason is no other than that of a missing right
+		return forNow{refused("the cluster refuses it for now: " + serverWords(err))}
+	}
 	if final(err) {
 		return refused("the cluster refuses it: " + serverWords(err))
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"time"
 
 	standingv1 "yunhe.dev/yunhe/gen/yunhe/standing/v1"
 	"yunhe.dev/yunhe/gen/yunhe/standing/v1/standingv1connect"
@@ -21,10 +22,10 @@ func (f *fakeStanding) standing(id string) *standingv1.Standing {
 	if id != "bj-1" {
 		return &standingv1.Standing{AiCenterId: id, Link: standingv1.LinkState_LINK_STATE_CONNECTED, LostGraceSeconds: -1, HeardAt: fakeTime(0)}
 	}
-	x := &standingv1.Standing{AiCenterId: id, Link: standingv1.LinkState_LINK_STATE_LOST, Since: fakeTime(-600), SilentSeconds: 2400, LostGraceSeconds: 1800,
-		HeardAt: fakeTime(-2400), Silences: 3, Losses: 1}
+	x := &standingv1.Standing{AiCenterId: id, Link: standingv1.LinkState_LINK_STATE_LOST, Since: fakeTime(10 * time.Minute), SilentSeconds: 2400, LostGraceSeconds: 1800,
+		HeardAt: fakeTime(40 * time.Minute), Silences: 3, Losses: 1}
 	if !f.forgot {
-		x.Refusals = []*standingv1.Refusal{{ResourceSpecId: "small", ImageId: "host", Reason: "the quota is used up", Count: 4, FirstAt: fakeTime(-120), LastAt: fakeTime(-60), Until: fakeTime(60)}}
+		x.Refusals = []*standingv1.Refusal{{ResourceSpecId: "small", ImageId: "host", Reason: "the quota is used up", Count: 4, FirstAt: fakeTime(2 * time.Minute), LastAt: fakeTime(time.Minute), Until: fakeTime(-time.Minute)}}
 	}
 	return x
 }
