@@ -2,7 +2,7 @@
 // to bottom, in one function, and no component can be used before it exists.
 //
 //	engines     db (SQLite | PostgreSQL) · bus (NATS) · samples · objects
-//	components  identity · registry · inventory · tags · adapters · scheduler · metering · jobs · monitor
+//	components  identity · registry · inventory · tags · network · adapters · scheduler · metering · jobs · monitor
 //	edge        rpc (gRPC, Connect, REST, T/AI 123.6) · console
 //
 // Start order is the order of construction; stop order is its reverse: the
