@@ -40,12 +40,12 @@ import (
 
 // options are the flags.
 type options struct {
-	databases, parts      []string
-	centers, jobs, kinds  int
-	rate, batch, clients  int
-	steady, run, limit    time.Duration
-	output, profile       string
-	targetRate, targetP99 float64
+	databases, parts         []string
+	centers, jobs, kinds     int
+	rate, batch, clients     int
+	steady, run, limit, idle time.Duration
+	output, profile          string
+	targetRate, targetP99    float64
 }
 
 // The targets, of PostgreSQL and 1,000 centers.
@@ -72,7 +72,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	o := options{targetRate: rateTarget, targetP99: p99Target}
+	o := options{idle: 4 * time.Second, targetRate: rateTarget, targetP99: p99Target}
 	flags := flag.NewFlagSet("schedule", flag.ContinueOnError)
 	databases := flags.String("databases", "postgres,sqlite", "where the platform keeps its state: postgres, sqlite")
 	parts := flags.String("parts", "queue,steady,peer", "what to measure")

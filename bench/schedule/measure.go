@@ -238,7 +238,7 @@ func (b *bench) spent(part string, before used, n int, since time.Time) {
 // idle measures what the centers cost while nothing is asked of them.
 func (b *bench) idle(ctx context.Context) error {
 	before, since := b.used(), time.Now()
-	if err := pause(ctx, 4*time.Second); err != nil {
+	if err := pause(ctx, b.o.idle); err != nil {
 		return err
 	}
 	b.spent("idle", before, 0, since)
@@ -323,8 +323,9 @@ func (b *bench) queue(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("submit: %w", err)
 	}
-	if time.Now().After(due) {
-		return errors.New("the queue was due before it was whole: the machine is too busy for this measurement")
+	late := ""
+	if time.Now().After(due) { // then the figure is lower than the rate was
+		late = "; it was due before it was whole"
 	}
 	if err := pause(ctx, time.Until(due)); err != nil {
 		return err
@@ -339,7 +340,7 @@ func (b *bench) queue(ctx context.Context) error {
 	}
 	last := slices.MaxFunc(at, time.Time.Compare)
 	b.add(platform.Figure{Name: "queue to center", Value: float64(b.o.jobs) / last.Sub(due).Seconds(), Unit: "jobs/s", Target: b.target(b.o.targetRate),
-		Note: fmt.Sprintf("%d jobs of %d kinds, %d centers", b.o.jobs, b.o.kinds, b.o.centers)})
+		Note: fmt.Sprintf("%d jobs of %d kinds, %d centers%s", b.o.jobs, b.o.kinds, b.o.centers, late)})
 	b.spent("queue to center", before, b.o.jobs, due)
 	return nil
 }

@@ -660,6 +660,11 @@ func TestInstancesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	known := []plugin.Config{command("1", true)}
 	a := apptest.Start(t, apptest.Options{Config: func(c *app.Config) { c.Adapters.Plugins = known }})
+	// A loop declares what is configured, a moment after the start.
+	apptest.Until(t, "the plug-in is known", func() bool {
+		_, err := a.Admin.Adapters.GetPlugin(t.Context(), &adaptersv1.GetPluginRequest{Name: "made"})
+		return err == nil
+	})
 	if _, err := a.Admin.Adapters.CreateInstance(t.Context(), &adaptersv1.CreateInstanceRequest{Plugin: "made", AiCenterId: "p-kept", Config: `{"password":"x"}`}); err != nil {
 		t.Fatal(err)
 	}

@@ -175,6 +175,48 @@ func TestInsertMany(t *testing.T) {
 	})
 }
 
+func TestExecRows(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		makeTable(t, d)
+		ctx := t.Context()
+		var rows [][]any
+		for i := range 300 { // several statements
+			rows = append(rows, []any{fmt.Sprintf("id%03d", i), 1})
+		}
+		columns := []string{"id TEXT", "n BIGINT"}
+		const add = `UPDATE counter SET n = counter.n + v.n FROM v WHERE counter.id = v.id`
+		must(t, d.Tx(ctx, func(tx *db.Tx) error {
+			if err := tx.Insert(ctx, "counter", []string{"id", "n"}, rows); err != nil {
+				return err
+			}
+			changed, err := tx.ExecRows(ctx, columns, append([][]any{{"missing", 5}}, rows[:299]...), add)
+			if changed != 299 {
+				t.Errorf("%d rows changed, want 299", changed)
+			}
+			return err
+		}))
+		sum := int64(0)
+		must(t, d.View(ctx, func(tx *db.Tx) error {
+			if n, err := tx.ExecRows(ctx, columns, nil, add); n != 0 || err != nil {
+				t.Errorf("no rows: %d, %v", n, err)
+			}
+			_, err := tx.Get(ctx, `SELECT CAST(SUM(n) AS BIGINT) FROM counter`, nil, &sum)
+			return err
+		}))
+		if sum != 599 {
+			t.Errorf("the sum is %d, want 599", sum)
+		}
+		err := d.Tx(ctx, func(tx *db.Tx) error {
+			_, err := tx.ExecRows(ctx, columns, [][]any{{"id000", -9}}, add)
+			return err
+		})
+		if err == nil {
+			t.Error("what the table forbids was written")
+		}
+	})
+}
+
 func TestSQLiteRefusesSecondProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "y.db")

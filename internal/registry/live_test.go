@@ -197,6 +197,46 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+func TestReserveAll(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		for _, id := range []string{"c1", "c2", "c3"} {
+			w.declare(t, site(id))
+		}
+		reserve := func(claims map[string]registry.Claim) error {
+			return w.d.Tx(ctx, func(tx *db.Tx) error { return w.ReserveAllTx(ctx, tx, claims) })
+		}
+		state := func(what string, want map[string][]int64) {
+			t.Helper()
+			for id, held := range want {
+				k := w.center(t, id)
+				same(t, what+" at "+id, []int64{k.Used[core.CPU], k.Used[core.Memory], k.Waiting}, held)
+			}
+		}
+		claim := func(cpu, memory, n int64) registry.Claim {
+			return registry.Claim{Amounts: core.Quantities{core.CPU: cpu, core.Memory: memory, "gpu": 0}, Replicas: n}
+		}
+		must(t, reserve(map[string]registry.Claim{"c1": claim(4000, 1<<30, 4), "c2": claim(1000, 0, 1), "c3": {Replicas: 2}}))
+		before := map[string][]int64{"c1": {4000, 1 << 30, 4}, "c2": {1000, 0, 1}, "c3": {0, 0, 2}}
+		state("all", before)
+		w.tx(t, func(tx *db.Tx) error { _, err := w.SetDrainedTx(ctx, tx, "c3", true); return err })
+		for what, claims := range map[string]map[string]registry.Claim{
+			"one is full":      {"c1": claim(1, 0, 1), "c2": claim(1000, 0, 1)},
+			"one is drained":   {"c2": claim(1000, 0, 1), "c3": claim(1000, 0, 1)},
+			"one is not there": {"c2": claim(1000, 0, 1), "c9": claim(1, 0, 1)},
+			"no such resource": {"c2": {Amounts: core.Quantities{core.CPU: 1, "npu": 1}, Replicas: 1}},
+		} {
+			if err := reserve(claims); fault.KindOf(err) != fault.Conflict {
+				t.Errorf("%s: %v, want a conflict", what, err)
+			}
+			state(what, before)
+		}
+		if err := reserve(map[string]registry.Claim{"c2": claim(-1, 0, 1)}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("less than nothing: %v", err)
+		}
+	})
+}
+
 func TestReserve(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
