@@ -519,7 +519,7 @@ func (a *Agent) launch(ctx context.Context, at *adapterv1.Attempt) (_ *sandbox.R
 		}
 		// Once the attempt has started its folder says that it uses the image.
 		defer image.Close()
-		spec.RootFS, spec.Env = image.Rootfs, image.Environ()
+		spec.RootFS, spec.ImageUser, spec.Env = image.Rootfs, image.User, image.Environ()
 	}
 	maps.Copy(spec.Env, at.Env)
 	done, err := a.mount(&spec, at.Volumes)

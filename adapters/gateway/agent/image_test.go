@@ -153,8 +153,9 @@ func TestImages(t *testing.T) {
 	for _, applet := range []string{"cat", "ls", "echo", "id", "touch", "sleep"} {
 		links = append(links, entry{name: "bin/" + applet, link: "busybox"})
 	}
-	config := v1.ImageConfig{Env: []string{"FROM_IMAGE=yes", "BOTH=image", "HOME=/root"}, WorkingDir: "/app", User: "root", Entrypoint: []string{"/bin/false"}}
-	path := archive(t, "example.com/tools/box:1", config, layer(t, links...), layer(t, entry{name: "app/data", text: "from the image"}, entry{name: "etc/issue", text: "box 1"}))
+	config := v1.ImageConfig{Env: []string{"FROM_IMAGE=yes", "BOTH=image", "HOME=/root"}, WorkingDir: "/app", User: "app:app", Entrypoint: []string{"/bin/false"}}
+	path := archive(t, "example.com/tools/box:1", config, layer(t, links...), layer(t, entry{name: "app/data", text: "from the image"}, entry{name: "etc/issue", text: "box 1"},
+		entry{name: "etc/passwd", text: "root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/app:/bin/sh\n"}, entry{name: "etc/group", text: "root:x:0:\napp:x:1000:"}))
 	if _, _, err := store.Load(t.Context(), images.Request{Path: path}); err != nil {
 		t.Fatal(err)
 	}
@@ -179,6 +180,10 @@ func TestImages(t *testing.T) {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q:\n%s", want, log)
 		}
+	}
+	// The image's user is the name of the command's, whose number is the gateway's.
+	if !strings.Contains(log, "(app) gid=") || !strings.Contains(log, "(app)\n") || strings.Contains(log, "1000(") {
+		t.Errorf("the command is not called as the image's user:\n%s", log)
 	}
 	if strings.Contains(log, "host only") || strings.Contains(log, "root:") || strings.Contains(log, "uid=0") || strings.Contains(log, "vda") || strings.Contains(log, "kmsg") {
 		t.Errorf("the host shows:\n%s", log)

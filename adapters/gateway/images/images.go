@@ -49,7 +49,9 @@
 // command is text for /bin/sh, which every image must therefore have; it takes the place of
 // Entrypoint and Cmd, as "command" does in Kubernetes. It starts in the
 // folder that holds its files and that it can write to; where the image wanted to
-// start is in YUNHE_IMAGE_WORKDIR. User is not honored.
+// start is in YUNHE_IMAGE_WORKDIR. The attempt's user is called as User in the
+// image's lists of users and groups, and "yunhe" where that is root or a number;
+// its number is the gateway's choice.
 package images
 
 import (
@@ -88,7 +90,7 @@ type Image struct {
 	WorkingDir   string    `json:"working_dir,omitempty"`
 	Entrypoint   []string  `json:"entrypoint,omitempty"` // not run, see the package comment
 	Cmd          []string  `json:"cmd,omitempty"`        // not run
-	User         string    `json:"user,omitempty"`       // not honored
+	User         string    `json:"user,omitempty"`       // its name is the command's
 	NoShell      string    `json:"no_shell,omitempty"`   // why no command can be run in it; empty: one can
 	LoadedAt     time.Time `json:"loaded_at"`
 }

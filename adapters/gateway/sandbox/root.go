@@ -141,8 +141,41 @@ func node(source, path string) (runner.Node, error) {
 	return runner.Node{Path: path, Bind: full, Optional: true}, nil
 }
 
-// accounts are the files that tell a program who and where it is. An image
-// brings its own user list and keeps it.
+// maxAccounts bounds a list of users or groups of an image, in bytes.
+const maxAccounts = 16 << 10
+
+// imageAccounts gives the command's user a name in the image's own lists: that
+// of the image's user, or "yunhe". Programs that ask who they are fail without.
+// Lists that are not there, or large, are left as they are.
+func imageAccounts(dir, user string, uid uint32) []runner.Node {
+	name, _, _ := strings.Cut(user, ":")
+	if strings.Trim(name, "0123456789") == "" || name == "root" || strings.ContainsAny(name, "\n/") || len(name) > 32 {
+		name = "yunhe"
+	}
+	var nodes []runner.Node
+	for _, list := range []struct{ file, line string }{
+		{"passwd", fmt.Sprintf("%s:x:%d:%d:job:%s:/bin/sh\n", name, uid, uid, runner.Dir)},
+		{"group", fmt.Sprintf("%s:x:%d:\n", name, uid)},
+	} {
+		if !regularBelow(dir, "etc", list.file) {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "etc", list.file))
+		if err != nil || len(b) > maxAccounts {
+			continue
+		}
+		text := list.line
+		for l := range strings.Lines(string(b)) {
+			if !strings.HasPrefix(l, name+":") {
+				text += strings.TrimSuffix(l, "\n") + "\n"
+			}
+		}
+		nodes = append(nodes, runner.Node{Path: "/etc/" + list.file, Data: text, Over: true})
+	}
+	return nodes
+}
+
+// accounts are the files that tell a program without image who and where it is.
 func accounts(uid uint32, host string, own bool) []runner.Node {
 	if !own {
 		return nil

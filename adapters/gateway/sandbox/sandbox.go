@@ -277,6 +277,7 @@ func (s *Sandbox) launch(r *Run, spec Spec) (ready *os.File, err error) {
 		if root, err = imageRoot(spec.RootFS, spec.Network); err != nil {
 			return nil, err
 		}
+		root = append(root, imageAccounts(spec.RootFS, spec.ImageUser, r.uid)...)
 	}
 	devices, err := hostDevices(spec.Devices)
 	if err != nil {

@@ -16,14 +16,15 @@ import (
 // Spec is one attempt: a command and its bounds. A zero bound means its
 // default where one is given; CPUMilli and MemoryBytes have none.
 type Spec struct {
-	ID      string            // names the attempt for ever: letters, digits, '.', '_', '-', at most 64
-	Command string            // for /bin/sh -c; or
-	Args    []string          // a program and its arguments; a name without slash is looked up in PATH
-	Env     map[string]string // besides PATH, HOME, TMPDIR and LANG, which it may replace
-	Files   []File            // inputs below the working folder, [runner.Dir]; they use up DiskBytes
-	RootFS  string            // folder of an unpacked image, shown read-only; "": the host's own programs
-	Devices []Device          // of the machine, besides those every run has
-	Volumes []Volume          // folders of the machine it can write to
+	ID        string            // names the attempt for ever: letters, digits, '.', '_', '-', at most 64
+	Command   string            // for /bin/sh -c; or
+	Args      []string          // a program and its arguments; a name without slash is looked up in PATH
+	Env       map[string]string // besides PATH, HOME, TMPDIR and LANG, which it may replace
+	Files     []File            // inputs below the working folder, [runner.Dir]; they use up DiskBytes
+	RootFS    string            // folder of an unpacked image, shown read-only; "": the host's own programs
+	ImageUser string            // what the image calls its user: the command's user is called so there, or "yunhe"
+	Devices   []Device          // of the machine, besides those every run has
+	Volumes   []Volume          // folders of the machine it can write to
 
 	CPUMilli    int64 // thousandths of one CPU, at least 10
 	MemoryBytes int64 // at least 4 MiB; includes what lies in the scratch space

@@ -200,6 +200,11 @@ func (n Node) make() error {
 			return fmt.Errorf("link %s: %w", n.Path, err)
 		}
 		return nil
+	case n.Over:
+		if err := cover(target, []byte(n.Data)); err != nil {
+			return fmt.Errorf("cover %s: %w", n.Path, err)
+		}
+		return nil
 	case n.Bind == "":
 		if err := writeNew(target, []byte(n.Data), 0o644); err != nil {
 			return fmt.Errorf("make %s: %w", n.Path, err)
@@ -223,6 +228,18 @@ func (n Node) make() error {
 		return fmt.Errorf("make %s: %w", n.Path, err)
 	}
 	return bindReadOnly(n.Bind, target)
+}
+
+// cover shows a text in place of a file that cannot be written.
+func cover(target string, data []byte) error {
+	const name = ".cover"
+	if err := writeNew(name, data, 0o644); err != nil {
+		return err
+	}
+	if err := bindReadOnly(name, target); err != nil {
+		return err
+	}
+	return unix.Unlink(name)
 }
 
 // makeParents makes the folders above p, outermost first.

@@ -66,6 +66,7 @@ type Node struct {
 	Bind     string `json:"bind,omitempty"` // host path, mounted read-only
 	Link     string `json:"link,omitempty"` // symbolic link's target
 	Data     string `json:"data,omitempty"` // text of a read-only file
+	Over     bool   `json:"over,omitempty"` // Data takes the place of a file of a folder that was bound before
 	Optional bool   `json:"optional,omitempty"`
 }
 
