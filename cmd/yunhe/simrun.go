@@ -179,14 +179,14 @@ func hasName(games []game, name string) bool {
 // gamesOf are all policies with all queues; done frees what they hold.
 func (c *cli) gamesOf(ctx context.Context, f simFlags, in *sim.Input) (out []game, done func(), err error) {
 	list, err := c.simPolicies(ctx, f, in)
-	done = func() {
+	free := func() {
 		for _, p := range list {
 			p.close()
 		}
 	}
 	defer func() {
 		if err != nil {
-			done()
+			free()
 		}
 	}()
 	if err != nil {
@@ -221,7 +221,7 @@ func (c *cli) gamesOf(ctx context.Context, f simFlags, in *sim.Input) (out []gam
 	if f.events != "" && (len(out) > 1 || f.seeds > 1) {
 		return nil, nil, usagef("--events goes with one policy, one queue and one seed")
 	}
-	return out, done, nil
+	return out, free, nil
 }
 
 // readSim reads or makes up what is played.
