@@ -289,11 +289,24 @@ func attempt(id, duration string, change func(*adapterv1.Attempt)) *adapterv1.At
 
 func (r *rig) apply(attempts ...*adapterv1.Attempt) []*adapterv1.Refusal {
 	r.tb.Helper()
-	res, err := r.client.Apply(r.tb.Context(), &adapterv1.ApplyRequest{Attempts: attempts})
+	res, err := asked(r, func(ctx context.Context) (*adapterv1.ApplyResponse, error) {
+		return r.client.Apply(ctx, &adapterv1.ApplyRequest{Attempts: attempts})
+	})
 	if err != nil {
 		r.tb.Fatal(err)
 	}
 	return res.Refusals
+}
+
+// asked calls the driver, again while it says that the cluster cannot be used: on a
+// busy machine the API server stalls, and the platform asks again, too.
+func asked[T any](r *rig, call func(context.Context) (T, error)) (out T, err error) {
+	r.tb.Helper()
+	until(r.tb, "the cluster can be used", func() bool {
+		out, err = call(r.tb.Context())
+		return connect.CodeOf(err) != connect.CodeUnavailable
+	})
+	return out, err
 }
 
 func (r *rig) remove(stop, forget []string) {
