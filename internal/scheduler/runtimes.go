@@ -119,7 +119,7 @@ const maxRun = 10 * 365 * 24 * 3600 * 1_000_000
 
 // likeness are bases of a forecast, in words.
 var likeness = map[forecast.Basis]string{
-	forecast.OfName: "runs of the same name, user and request", forecast.OfUser: "runs of the same user and request", forecast.OfOwner: "runs of the same user",
+	forecast.OfName: "runs of the same name, user and request", forecast.OfUser: "runs of the same user and request", forecast.OfOwner: "runs of the same user", forecast.OfLast: "runs of the same user",
 	forecast.OfTenant: "runs of the same tenant and request", forecast.OfShape: "runs of the same request", forecast.OfAll: "all runs",
 	forecast.OfHabit: "runs of the same user, as a part of what was stated", forecast.OfHabits: "all runs, as a part of what was stated",
 }

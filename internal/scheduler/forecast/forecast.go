@@ -7,8 +7,8 @@
 // # How it learns
 //
 // Several experts see every run that ends. Each keeps the latest runs of a group
-// of works: of the same tenant, user, name and shape; of the same user; of the
-// same shape; of all. Two more keep, by user and of all, how long runs took as a
+// of works: of the same tenant, user, name and shape; of the same user, the last
+// two by themselves, too; of the same shape; of all. Two more keep, by user and of all, how long runs took as a
 // part of what was stated for them; one believes what is stated.
 //
 //	run ends ──▶ each expert is asked what it would have said ──▶ its error counts
@@ -48,6 +48,8 @@ const (
 	// borrowed is how many errors an expert's record in all groups counts as,
 	// beside those in the group.
 	borrowed = 4
+	// half and high are the parts of runs that take no longer than estimated.
+	half, high = 0.5, 0.9
 	// tie is how much smaller errors must be than those of what is stated.
 	tie = 1e-6
 )
@@ -69,6 +71,7 @@ const (
 	OfName   Basis = "name"   // runs of the same user, name and shape
 	OfUser   Basis = "user"   // of the same user and shape
 	OfOwner  Basis = "owner"  // of the same user
+	OfLast   Basis = "last"   // the last two of the same user
 	OfTenant Basis = "tenant" // of the same tenant and shape
 	OfShape  Basis = "shape"  // of the same shape
 	OfAll    Basis = "all"    // of all work
@@ -79,7 +82,7 @@ const (
 )
 
 // bases are those of the experts, in their order.
-var bases = [...]Basis{OfName, OfUser, OfOwner, OfTenant, OfShape, OfAll, OfHabit, OfHabits, Stated}
+var bases = [...]Basis{OfName, OfUser, OfOwner, OfLast, OfTenant, OfShape, OfAll, OfHabit, OfHabits, Stated}
 
 // relative reports whether an expert keeps parts of what is stated.
 func relative(expert int) bool { return bases[expert] == OfHabit || bases[expert] == OfHabits }
@@ -142,7 +145,7 @@ func (m *Model) Observe(w *Work, run int64) {
 			m.groups[string(key)] = g
 		}
 		g.used = m.clock
-		if said, ok := g.say(x, stated, 0.5); ok {
+		if said, ok := g.say(x, stated, half); ok {
 			miss := math.Abs(said - truth)
 			for _, h := range []*group{g, &m.all[x]} {
 				h.errors = h.errors*fade + miss
@@ -197,9 +200,12 @@ func (m *Model) Run(w *Work) Estimate {
 	case best < 0 && w.Stated > 0, best >= 0 && bases[best] == Stated:
 		out = Estimate{Median: w.Stated, High: w.Stated, Basis: Stated}
 	case best >= 0:
-		median, _ := from.say(best, stated, 0.5)
-		high, _ := from.say(best, stated, 0.9)
-		out = Estimate{Median: micros(median), High: micros(high), Basis: bases[best], Samples: min(from.n, Kept)}
+		median, _ := from.say(best, stated, half)
+		most, _ := from.say(best, stated, high)
+		out = Estimate{Median: micros(median), High: micros(most), Basis: bases[best], Samples: min(from.n, Kept)}
+		if out.Basis == OfLast {
+			out.Samples = 2
+		}
 	}
 	if w.Limit > 0 {
 		out.Median, out.High = min(out.Median, w.Limit), min(out.High, w.Limit)
@@ -223,6 +229,12 @@ func (g *group) say(expert int, stated, part float64) (log float64, ok bool) {
 	}
 	last := min(g.n, Kept) - 1
 	log = float64(g.sorted[int(part*float64(last)+0.5)])
+	if bases[expert] == OfLast {
+		two := math.Log((math.Exp(float64(g.last[(g.n-1)%Kept])) + math.Exp(float64(g.last[(g.n-2)%Kept]))) / 2)
+		if part == half || two > log {
+			log = two
+		}
+	}
 	if relative(expert) {
 		log += stated
 	}
@@ -242,7 +254,7 @@ func (m *Model) keyOf(expert int, w *Work) []byte {
 		add(w.Tenant, w.User, w.Shape, plain(w.Name))
 	case OfUser:
 		add(w.Tenant, w.User, w.Shape)
-	case OfOwner, OfHabit, Stated:
+	case OfOwner, OfLast, OfHabit, Stated:
 		add(w.Tenant, w.User)
 	case OfTenant:
 		add(w.Tenant, w.Shape)
