@@ -52,7 +52,9 @@ func (f *fakeSimulations) StartSimulation(_ context.Context, r *simulationsv1.St
 		case p.InForce:
 			name = "in force"
 		case p.PolicyId != "":
-			name = fmt.Sprintf("%s@%d", p.PolicyId, max(p.Version, 4))
+			if name = p.PolicyId + "@4"; p.Version > 0 { // the latest
+				name = fmt.Sprintf("%s@%d", p.PolicyId, p.Version)
+			}
 		case p.Document != nil:
 			name = p.Document.PolicyId
 		}
@@ -120,7 +122,7 @@ func (f *fakeSimulations) GetSimulationReport(_ context.Context, r *simulationsv
 func (f *fakeSimulations) ListSimulationEvents(_ context.Context, r *simulationsv1.ListSimulationEventsRequest) (*simulationsv1.ListSimulationEventsResponse, error) {
 	return &simulationsv1.ListSimulationEventsResponse{Cut: true, Events: []*simulationsv1.SimulationEvent{
 		{Seconds: 1.5, What: "arrives", JobId: "job_1"},
-		{Seconds: 1.5, What: "starts", JobId: "job_1", Places: map[string]int32{"bj-1": 2, "gz-1": 1}, Decision: &schedulerv1.Decision{Policy: "gold@3", AiCenterId: "bj-1", Summary: "bj-1 is the cheapest"}},
+		{Seconds: 1.5, What: "starts", JobId: "job_1", Places: map[string]int32{"bj-1": 2, "gz-1": 1}, Decision: &schedulerv1.Decision{TaskName: "job_1", Policy: "gold@3", AiCenterId: "bj-1", Summary: "bj-1 is the cheapest"}},
 	}}, nil
 }
 

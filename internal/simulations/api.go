@@ -132,6 +132,7 @@ func (a api) ListSimulationEvents(ctx context.Context, q *simulationsv1.ListSimu
 		}
 		if e.Decision != nil {
 			x.Decision = scheduler.DecisionProto(e.Decision)
+			x.Decision.TaskName = e.Job
 		}
 		out.Events = append(out.Events, x)
 	}
