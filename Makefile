@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-engines check lint bench bench-place bench-submit clean
+.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-engines check lint bench bench-place bench-submit bench-schedule clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,7 @@ bench: ## all benchmarks; figures go to docs/benchmarks.md by hand
 	$(GO) test -run xxx -bench . -benchtime 1s ./internal/... ./adapters/...
 	@$(MAKE) --no-print-directory bench-place
 	@$(MAKE) --no-print-directory bench-submit
+	@$(MAKE) --no-print-directory bench-schedule
 
 bench-place: build ## decisions per second of the scheduler's engines, beside goals and others' figures
 	@bin/yunhe sim bench
@@ -91,6 +92,11 @@ bench-submit: ## submissions per second beside Slurm and Kubernetes, and time to
 	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
 	$(GO) run ./bench/submit
+
+bench-schedule: ## jobs per second from queue to 1,000 centers, durable, and T while they arrive
+	@scripts/deps.sh bench
+	@$(MAKE) --no-print-directory build
+	$(GO) run ./bench/schedule
 
 clean: ## remove what was built
 	rm -rf bin .cache/tools web/dist/assets web/dist/index.html internal/measurement/programs/*.gz $(RUNNER) examples/digits/train

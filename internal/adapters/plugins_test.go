@@ -238,6 +238,16 @@ func command(version string, onDemand bool) plugin.Config {
 	return plugin.Config{Name: "made", Command: []string{os.Args[0]}, Env: []string{asDriver + "=" + version}, OnDemand: onDemand}
 }
 
+// declared waits for a plug-in that is configured: a loop declares it a moment
+// after the start.
+func declared(t *testing.T, a *apptest.App, name string) {
+	t.Helper()
+	apptest.Until(t, name+" is declared", func() bool {
+		_, err := a.Admin.Adapters.GetPlugin(t.Context(), &adaptersv1.GetPluginRequest{Name: name})
+		return err == nil
+	})
+}
+
 func TestPlugins(t *testing.T) {
 	t.Parallel()
 	for _, pg := range []bool{false, true} {
@@ -246,6 +256,7 @@ func TestPlugins(t *testing.T) {
 			a := apptest.Start(t, apptest.Options{Postgres: pg, Config: func(c *app.Config) {
 				c.Adapters.Plugins = []plugin.Config{command("7", true)}
 			}})
+			declared(t, a, "made")
 			for _, c := range []struct {
 				name string
 				f    func(*testing.T, *apptest.App)
@@ -660,11 +671,7 @@ func TestInstancesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	known := []plugin.Config{command("1", true)}
 	a := apptest.Start(t, apptest.Options{Config: func(c *app.Config) { c.Adapters.Plugins = known }})
-	// A loop declares what is configured, a moment after the start.
-	apptest.Until(t, "the plug-in is known", func() bool {
-		_, err := a.Admin.Adapters.GetPlugin(t.Context(), &adaptersv1.GetPluginRequest{Name: "made"})
-		return err == nil
-	})
+	declared(t, a, "made")
 	if _, err := a.Admin.Adapters.CreateInstance(t.Context(), &adaptersv1.CreateInstanceRequest{Plugin: "made", AiCenterId: "p-kept", Config: `{"password":"x"}`}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@
 //     of the cycle is committed and the next cycle decides again.
 //   - One process schedules at a time (run.Lead). Were there two, the
 //     reservations would still hold: they are conditional on what is free.
-//   - Every decision is kept with its whole score table.
+//   - Every decision is kept with its whole score table: a cycle's decisions as
+//     one trail, in which a table is what changed since the one before.
 //
 // A cycle:
 //
