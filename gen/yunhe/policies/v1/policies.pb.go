@@ -564,12 +564,12 @@ type PolicyRules struct {
 	Filters []*PolicyFilterRule `protobuf:"bytes,5,rep,name=filters,proto3" json:"filters,omitempty"`
 	// Own scores, at most 16; those without a weight do not count.
 	Scores []*PolicyScoreRule `protobuf:"bytes,6,rep,name=scores,proto3" json:"scores,omitempty"`
-	// Vetoes: least scores by built-in policy or own score, 1 to 100. A center
-	// that scores less by one is not chosen, whatever its total and the weight.
-	// Scores are relative to what is on offer, so the best passes the veto of one
-	// policy; several may leave no center, and the job waits. Of policies
-	// combined the highest counts; like filters they hold also for jobs with
-	// weights of their own.
+	// Vetoes: least scores by built-in policy, 1 to 100. A center that scores
+	// less by one is not chosen, whatever its total and the weight. Scores are
+	// relative to what is on offer, so the best passes the veto of one policy;
+	// several may leave no center, and the job waits. Of policies combined the
+	// highest counts; like filters they hold also for jobs with weights of their
+	// own. For an own score write a filter.
 	Minimums      map[string]int32 `protobuf:"bytes,7,rep,name=minimums,proto3" json:"minimums,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

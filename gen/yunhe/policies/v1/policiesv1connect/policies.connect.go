@@ -138,7 +138,7 @@ type PolicyServiceClient interface {
 	// for as long as they ran, with the code that schedules: once by the policies in
 	// force, once as if the policy were issued. It says what would go elsewhere, and
 	// what that does to cost, energy and waiting. A stored draft or validated version
-	// becomes simulated. DEADLINE_EXCEEDED if that takes longer than 60 s: fewer jobs
+	// becomes simulated. RESOURCE_EXHAUSTED if that takes longer than 60 s: fewer jobs
 	// take less.
 	SimulatePolicy(context.Context, *v1.SimulatePolicyRequest) (*v1.SimulatePolicyResponse, error)
 	// Puts a version in force. What is wrong with it, or missing, is refused as
@@ -579,7 +579,7 @@ type PolicyServiceHandler interface {
 	// for as long as they ran, with the code that schedules: once by the policies in
 	// force, once as if the policy were issued. It says what would go elsewhere, and
 	// what that does to cost, energy and waiting. A stored draft or validated version
-	// becomes simulated. DEADLINE_EXCEEDED if that takes longer than 60 s: fewer jobs
+	// becomes simulated. RESOURCE_EXHAUSTED if that takes longer than 60 s: fewer jobs
 	// take less.
 	SimulatePolicy(context.Context, *v1.SimulatePolicyRequest) (*v1.SimulatePolicyResponse, error)
 	// Puts a version in force. What is wrong with it, or missing, is refused as

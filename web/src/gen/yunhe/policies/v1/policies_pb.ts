@@ -255,12 +255,12 @@ export type PolicyRules = Message<"yunhe.policies.v1.PolicyRules"> & {
   scores: PolicyScoreRule[];
 
   /**
-   * Vetoes: least scores by built-in policy or own score, 1 to 100. A center
-   * that scores less by one is not chosen, whatever its total and the weight.
-   * Scores are relative to what is on offer, so the best passes the veto of one
-   * policy; several may leave no center, and the job waits. Of policies
-   * combined the highest counts; like filters they hold also for jobs with
-   * weights of their own.
+   * Vetoes: least scores by built-in policy, 1 to 100. A center that scores
+   * less by one is not chosen, whatever its total and the weight. Scores are
+   * relative to what is on offer, so the best passes the veto of one policy;
+   * several may leave no center, and the job waits. Of policies combined the
+   * highest counts; like filters they hold also for jobs with weights of their
+   * own. For an own score write a filter.
    *
    * @generated from field: map<string, int32> minimums = 7;
    */
@@ -2270,7 +2270,7 @@ export const PolicyService: GenService<{
    * for as long as they ran, with the code that schedules: once by the policies in
    * force, once as if the policy were issued. It says what would go elsewhere, and
    * what that does to cost, energy and waiting. A stored draft or validated version
-   * becomes simulated. DEADLINE_EXCEEDED if that takes longer than 60 s: fewer jobs
+   * becomes simulated. RESOURCE_EXHAUSTED if that takes longer than 60 s: fewer jobs
    * take less.
    *
    * @generated from rpc yunhe.policies.v1.PolicyService.SimulatePolicy
