@@ -15,6 +15,7 @@ import {
   KeyOutlined,
   LockOutlined,
   LogoutOutlined,
+  MenuOutlined,
   MoonOutlined,
   OrderedListOutlined,
   ProfileOutlined,
@@ -27,8 +28,8 @@ import {
   UserOutlined,
   WalletOutlined,
 } from "@ant-design/icons";
-import { Badge, Button, Dropdown, Layout, Menu, type MenuProps, Spin, Tooltip } from "antd";
-import { Suspense } from "react";
+import { Badge, Button, Drawer, Dropdown, Layout, Menu, type MenuProps, Spin, Tooltip } from "antd";
+import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, Outlet, ScrollRestoration, useLocation, useNavigate, useNavigation } from "react-router";
 import { useFeed } from "../feed";
@@ -42,6 +43,11 @@ const { Header, Sider, Content } = Layout;
 export function Shell() {
   const { t } = useTranslation();
   const moving = useNavigation().state === "loading";
+  // On narrow screens the navigation is behind a button.
+  const [open, setOpen] = useState(false);
+  const { pathname } = useLocation();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: going somewhere closes it
+  useEffect(() => setOpen(false), [pathname]);
   return (
     <Layout className="yh-shell">
       <a className="yh-skip" href="#content">
@@ -60,6 +66,23 @@ export function Shell() {
       <Layout>
         <Header className="yh-header">
           <div className={moving ? "yh-progress yh-progress-on" : "yh-progress"} />
+          <Button
+            type="text"
+            className="yh-menu-button"
+            icon={<MenuOutlined aria-hidden />}
+            aria-label={t("nav.label")}
+            onClick={() => setOpen(true)}
+          />
+          <Drawer
+            open={open}
+            onClose={() => setOpen(false)}
+            placement="left"
+            size={250}
+            title="Yunhe"
+            className="yh-drawer"
+          >
+            <Navigation />
+          </Drawer>
           <FeedStatus />
           <span className="yh-grow" />
           <LanguageSwitch />

@@ -256,7 +256,7 @@ function PlanView(props: {
                   target,
                 })
           }
-          description={<Advice plan={p} />}
+          description={p.advice && <Advice plan={p} />}
         />
       )}
       <Table<PlannedModule>

@@ -5,7 +5,7 @@ import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Loaded, Panel, Tag } from "../../components/bits";
 import type { StudyCount } from "../../gen/yunhe/availability/v1/availability_pb";
-import { methodName, percentText, toPercent } from "../../lib/availability";
+import { methodName, toPercent } from "../../lib/availability";
 import { formatCount, NONE } from "../../lib/format";
 import { useClients } from "../../session";
 
@@ -86,7 +86,9 @@ export function Study() {
                   key: "ours",
                   align: "right",
                   render: (_, c) => (
-                    <span className={c.reachable ? "yh-num" : "yh-num yh-muted"}>{percentText(c.availability)}</span>
+                    <span className={c.reachable ? "yh-num" : "yh-num yh-muted"}>
+                      {(100 * c.availability).toFixed(7)} %
+                    </span>
                   ),
                 },
                 {
