@@ -201,6 +201,8 @@ func parseRule(text, zone string, first time.Time) (*rrule.RRule, error) {
 		return bad("COUNT and UNTIL exclude each other")
 	case len(o.Bysetpos)+len(o.Bymonth)+len(o.Byyearday)+len(o.Byweekno)+len(o.Byhour)+len(o.Byminute)+len(o.Bysecond)+len(o.Byeaster) > 0:
 		return bad("may say FREQ, INTERVAL, COUNT, UNTIL, BYDAY, BYMONTHDAY and WKST only")
+	case len(o.Byweekday) > 0 && o.Freq != rrule.WEEKLY && o.Freq != rrule.MONTHLY:
+		return bad("BYDAY goes with FREQ=WEEKLY and FREQ=MONTHLY") // else there are rules that are searched for long and never come
 	case len(o.Bymonthday) > 0 && (o.Freq != rrule.MONTHLY || len(o.Byweekday) > 0):
 		return bad("BYMONTHDAY goes with FREQ=MONTHLY and without BYDAY")
 	case slices.ContainsFunc(o.Bymonthday, func(n int) bool { return n == 0 || n > 28 || n < -28 }):

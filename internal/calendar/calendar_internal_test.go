@@ -44,7 +44,7 @@ func TestTimesOfRules(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.rule, x, c.want)
 		}
 	}
-	for _, bad := range []string{"FREQ=SECONDLY", "FREQ=YEARLY", "FREQ=DAILY;COUNT=-1", "FREQ=DAILY;COUNT=2;UNTIL=20270101T000000Z", "FREQ=MONTHLY;BYMONTHDAY=31", "FREQ=DAILY;BYHOUR=1", "x", "DTSTART=20260101T000000Z",
+	for _, bad := range []string{"FREQ=SECONDLY", "FREQ=YEARLY", "FREQ=DAILY;COUNT=-1", "FREQ=DAILY;COUNT=2;UNTIL=20270101T000000Z", "FREQ=MONTHLY;BYMONTHDAY=31", "FREQ=DAILY;BYHOUR=1", "FREQ=HOURLY;INTERVAL=168;BYDAY=TU", "x", "DTSTART=20260101T000000Z",
 		"FREQ=WEEKLY;BYDAY=2MO", "FREQ=DAILY;INTERVAL=1001", strings.Repeat("a", 300)} {
 		if _, err := parseRule(bad, "", monday); err == nil {
 			t.Errorf("%q is taken", bad)

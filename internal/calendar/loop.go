@@ -10,6 +10,7 @@ import (
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/scheduler"
 )
@@ -92,6 +93,14 @@ func (s *Service) carry(ctx context.Context, t *Time) error {
 	for i := range t.Parts {
 		p := &t.Parts[i]
 		a, err := s.allocate(owner, r, t, i)
+		if k := fault.KindOf(err); err != nil && (k == fault.Invalid || k == fault.NotFound || k == fault.Conflict) {
+			// Its center or its specification is gone: it waits, and says so.
+			msg, _ := fault.Message(err)
+			if msg = "its room cannot be held: " + msg; r.Reason == msg {
+				return nil
+			}
+			return s.update(ctx, r, t, TimeBeginning, msg, func(time.Time) {})
+		}
 		if err != nil {
 			return err
 		}

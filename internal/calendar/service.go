@@ -311,13 +311,21 @@ func (s *Service) held(ctx context.Context) (map[string][]demand, error) {
 		if a.ReservationID != "" {
 			continue // a time of it counts
 		}
-		d := demand{span{a.StartAt, a.EndAt}, a.Amounts}
-		if a.EndAt.IsZero() {
-			d.to = time.Unix(1<<40, 0)
-		}
-		out[a.CenterID] = append(out[a.CenterID], d)
+		out[a.CenterID] = append(out[a.CenterID], held(a))
 	}
 	return out, nil
+}
+
+// held is what an allocation holds, and how long.
+func held(a *control.Allocation) demand {
+	d := demand{span{a.StartAt, a.EndAt}, a.Amounts}
+	if a.State == control.Releasing {
+		d.amounts = a.Used
+	}
+	if a.EndAt.IsZero() {
+		d.to = time.Unix(1<<33, 0) // in the year 2242
+	}
+	return d
 }
 
 // fit finds the parts of every time of a reservation; fault.Exhausted if one

@@ -13,9 +13,14 @@ import (
 	"yunhe.dev/yunhe/internal/scheduler"
 )
 
-// renewed is how long windows are given out without a look at the rules of
-// maintenance; the horizon is longer by that.
-const renewed = 10 * time.Minute
+const (
+	// renewed is how long windows are given out without a look at the rules of
+	// maintenance.
+	renewed = 10 * time.Minute
+	// renewedHeld is the same where reservations are: what allocations hold beside
+	// them counts then, and changes without a change of the calendar.
+	renewedHeld = time.Second
+)
 
 // Windows implements scheduler.Calendar.
 func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error) {
@@ -35,8 +40,10 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 	}
 	s.mu.Unlock()
 	var out []scheduler.Window
+	reserved := map[string]bool{}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
 		out = nil
+		clear(reserved)
 		if _, err := tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version); err != nil {
 			return err
 		}
@@ -46,6 +53,7 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 		}
 		for _, t := range ts {
 			for i, p := range t.Parts {
+				reserved[p.CenterID] = true
 				out = append(out, scheduler.Window{ID: fmt.Sprintf("%s.%d.%d", t.ReservationID, t.Number, i), Center: p.CenterID, From: t.From, To: t.To, Amounts: p.Amounts,
 					Text: fmt.Sprintf("its room is held for reservation %s %s", t.ReservationID, when(span{t.From, t.To}))})
 			}
@@ -69,9 +77,22 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the calendar: %w", err)
 	}
+	fresh := renewed
+	if len(reserved) > 0 {
+		fresh = renewedHeld
+		as, err := s.ctl.Held(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, a := range as {
+			if d := held(a); reserved[a.CenterID] && a.ReservationID == "" && d.to.After(now) {
+				out = append(out, scheduler.Window{ID: a.ID, Center: a.CenterID, From: d.from, To: d.to, Amounts: d.amounts, Text: "its room is held by allocation " + a.ID})
+			}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.windows, s.version, s.until = out, version, now.Add(renewed)
+	s.windows, s.version, s.until = out, version, now.Add(fresh)
 	return out, version, nil
 }
 

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -79,8 +80,8 @@ func (l *lineup) follow(list []Window) error {
 		}
 	}
 	for _, w := range list {
-		if was, ok := l.windows[w.ID]; ok && was.From.Equal(w.From) && was.To.Equal(w.To) {
-			continue // the amounts of a window do not change
+		if was, ok := l.windows[w.ID]; ok && was.From.Equal(w.From) && was.To.Equal(w.To) && maps.Equal(was.Amounts, w.Amounts) {
+			continue
 		}
 		if err := l.q.SetWindow(queue.Window{ID: w.ID, Place: w.Center, From: db.Micros(w.From), To: db.Micros(w.To), Amounts: queue.Amounts(w.Amounts)}); err != nil {
 			return fmt.Errorf("window %s: %w", w.ID, err)
