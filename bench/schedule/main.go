@@ -44,8 +44,7 @@ type options struct {
 	centers, jobs, kinds     int
 	rate, batch, clients     int
 	steady, run, limit, idle time.Duration
-	output, profile          string
-	targetRate, targetP99    float64
+	output                   string
 }
 
 // The targets, of PostgreSQL and 1,000 centers.
@@ -72,7 +71,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	o := options{idle: 4 * time.Second, targetRate: rateTarget, targetP99: p99Target}
+	o := options{idle: 4 * time.Second}
 	flags := flag.NewFlagSet("schedule", flag.ContinueOnError)
 	databases := flags.String("databases", "postgres,sqlite", "where the platform keeps its state: postgres, sqlite")
 	parts := flags.String("parts", "queue,steady,peer", "what to measure")

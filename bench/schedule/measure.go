@@ -339,7 +339,7 @@ func (b *bench) queue(ctx context.Context) error {
 		return err
 	}
 	last := slices.MaxFunc(at, time.Time.Compare)
-	b.add(platform.Figure{Name: "queue to center", Value: float64(b.o.jobs) / last.Sub(due).Seconds(), Unit: "jobs/s", Target: b.target(b.o.targetRate),
+	b.add(platform.Figure{Name: "queue to center", Value: float64(b.o.jobs) / last.Sub(due).Seconds(), Unit: "jobs/s", Target: b.target(rateTarget),
 		Note: fmt.Sprintf("%d jobs of %d kinds, %d centers%s", b.o.jobs, b.o.kinds, b.o.centers, late)})
 	b.spent("queue to center", before, b.o.jobs, due)
 	return nil
@@ -413,7 +413,7 @@ func (b *bench) steady(ctx context.Context) error {
 	for _, q := range []float64{.5, .95, .99, 1} {
 		f := platform.Figure{Name: "steady, T, " + strings.Replace(fmt.Sprintf("p%g", 100*q), "p100", "longest", 1), Value: platform.Quantile(took, q), Unit: "ms"}
 		if q == .99 {
-			f.Target, f.AtMost = b.target(b.o.targetP99), true
+			f.Target, f.AtMost = b.target(p99Target), true
 		}
 		b.add(f)
 	}
