@@ -13,17 +13,17 @@ import (
 	"yunhe.dev/yunhe/internal/app/apptest"
 )
 
-// elastic is a gang of a core each that starts with low replicas and has at
+// elasticGang is one of a core each that starts with low replicas and has at
 // most n.
-func elastic(name string, low, n int32) *jobsv1.JobSpec {
+func elasticGang(name string, low, n int32) *jobsv1.JobSpec {
 	j := apptest.Job(name, n)
 	j.Gang, j.Elastic = true, true
 	j.Tasks[0].ResourceSpecId, j.Tasks[0].MinReplicas, j.Tasks[0].StopGraceSeconds = "core", low, 1
 	return j
 }
 
-// open are the runs of a job at a center that nobody asked to stop.
-func open(c *apptest.FakeCenter, id string, n int) []*apptest.Replica {
+// unasked are the runs of a job at a center that nobody asked to stop.
+func unasked(c *apptest.FakeCenter, id string, n int) []*apptest.Replica {
 	return slices.DeleteFunc(c.Of(id, n), func(r *apptest.Replica) bool {
 		select {
 		case <-r.Stopped():
@@ -50,7 +50,7 @@ func TestElasticGang(t *testing.T) {
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
 		createSpec(t, a, "core")
 		one := a.Join(t, apptest.Center{ID: "c-one", CPU: 1000, Prices: map[string]int64{"core": 1}})
-		id := a.Admin.Submit(t, elastic("grows", 2, 6))
+		id := a.Admin.Submit(t, elasticGang("grows", 2, 6))
 		apptest.Until(t, "it is explained why the gang waits", func() bool {
 			ws := explain(t, a, id).Waits
 			return slices.ContainsFunc(ws, func(w *schedulerv1.Wait) bool {
@@ -114,7 +114,7 @@ func TestElasticGivesWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := a.Join(t, apptest.Center{ID: "c-way", CPU: 4000, Prices: map[string]int64{"core": 1}})
-		id := a.Admin.Submit(t, elastic("gives-way", 2, 4))
+		id := a.Admin.Submit(t, elasticGang("gives-way", 2, 4))
 		for _, r := range c.Of(id, 4) {
 			r.Run()
 		}
@@ -142,7 +142,7 @@ func TestElasticGivesWay(t *testing.T) {
 		}
 		first := urgent("first", 2)
 		out := stopped(2)
-		if left := open(c, id, 4); len(out) != 2 || len(left) != 2 {
+		if left := unasked(c, id, 4); len(out) != 2 || len(left) != 2 {
 			t.Fatalf("%d runs were taken back and %d left, want 2 and 2", len(out), len(left))
 		}
 		for _, r := range out {
@@ -159,14 +159,14 @@ func TestElasticGivesWay(t *testing.T) {
 		}
 		c.Of(second, 1)
 		j := a.Admin.Await(t, id, "the gang waits", func(j *jobsv1.Job) bool { return j.State == jobsv1.State_STATE_QUEUED })
-		if len(open(c, id, 4)) != 0 {
+		if len(unasked(c, id, 4)) != 0 {
 			t.Errorf("a part of the gang runs: %v", j)
 		}
 		for _, r := range first1 {
 			r.End("completed", 0)
 		}
 		a.Admin.AwaitState(t, first, succeeded)
-		if again := open(c, id, 7); len(again) != 3 { // 4 before, and what there is room for
+		if again := unasked(c, id, 7); len(again) != 3 { // 4 before, and what there is room for
 			t.Errorf("%d runs again, want 3", len(again))
 		}
 		if j := a.Admin.Job(t, id); slices.ContainsFunc(j.Replicas, func(r *jobsv1.Replica) bool { return r.Attempt > 2 }) {
@@ -184,7 +184,7 @@ func TestElasticRefused(t *testing.T) {
 		"job.tasks[0].min_replicas": func(j *jobsv1.JobSpec) { j.Tasks[0].MinReplicas = 5 },
 		"job.lost_grace_seconds":    func(j *jobsv1.JobSpec) { j.LostGraceSeconds = 29 },
 	} {
-		j := elastic("refused", 2, 4)
+		j := elasticGang("refused", 2, 4)
 		change(j)
 		_, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{Job: j})
 		if code(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), strings.TrimPrefix(want, "job.")) {
