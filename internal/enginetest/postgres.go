@@ -194,7 +194,11 @@ func Postgres(tb testing.TB) string {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := drop(ctx); err != nil {
+		switch err := drop(ctx); {
+		case err == nil:
+		case s.dir != "": // it goes with the server; a busy disk is no fault of the test
+			tb.Logf("drop the test's database: %v", err)
+		default:
 			tb.Errorf("drop the test's database: %v", err)
 		}
 	})
