@@ -52,7 +52,14 @@ func (c *Chart) Write(w io.Writer) error {
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/>`+"\n", left, y(v), width-right)
 		text(left-8, y(v)+4, "end", "", fmt.Sprintf("%.4g", v))
 	}
+	const letter = 7 // about so wide
+	slot := float64(width-left-right) / float64(max(len(c.Ticks), 1))
+	turned := slices.ContainsFunc(c.Ticks, func(tick string) bool { return float64(letter*len(tick)) > slot })
 	for i, tick := range c.Ticks {
+		if turned {
+			text(x(i)+6, height-bottom+14, "end", fmt.Sprintf(` font-size="11" transform="rotate(-35 %.1f %d)"`, x(i)+6, height-bottom+14), tick)
+			continue
+		}
 		text(x(i), height-bottom+20, "middle", "", tick)
 	}
 	text(left+float64(width-left-right)/2, height-16, "middle", "", c.X)
