@@ -8,8 +8,9 @@
 //
 // Several experts see every run that ends. Each keeps the latest runs of a group
 // of works: of the same tenant, user, name and shape; of the same user, the last
-// two by themselves, too; of the same shape; of all. Two more keep, by user and of all, how long runs took as a
-// part of what was stated for them; one believes what is stated.
+// two by themselves, too; of the same shape; of all. Two more keep, by user and of
+// all, how long runs took as a part of what was stated for them; one believes what
+// is stated.
 //
 //	run ends ──▶ each expert is asked what it would have said ──▶ its error counts
 //	         └─▶ then it sees how long the run took
