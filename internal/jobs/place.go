@@ -454,17 +454,24 @@ func unmarkRetries(ctx context.Context, tx *db.Tx, as []*attempt) error {
 // Unsettled returns the centers for which Outstanding may have something. See
 // adapters.Work.
 func (s *Service) Unsettled(ctx context.Context, before time.Time) (centers []string, err error) {
+	found := map[string]bool{}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		centers = nil
-		return tx.Query(ctx, `SELECT ai_center_id FROM attempts WHERE ended_at = 0 AND placed_at <= $1 AND (state IN ($2, $3) OR stop_asked OR pause_asked)
-			UNION SELECT ai_center_id FROM attempts WHERE lost ORDER BY 1`, []any{db.Micros(before), int64(dispatching), int64(paused)}, func(row db.Row) error {
-			var id string
-			err := row.Scan(&id)
-			centers = append(centers, id)
-			return err
+		clear(found)
+		return tx.Query(ctx, `SELECT ai_center_id, attempt_id, state = $2 AND NOT stop_asked AND NOT pause_asked FROM attempts
+			WHERE ended_at = 0 AND placed_at <= $1 AND (state IN ($2, $3) OR stop_asked OR pause_asked)
+			UNION ALL SELECT ai_center_id, attempt_id, FALSE FROM attempts WHERE lost`, []any{db.Micros(before), int64(dispatching), int64(paused)}, func(row db.Row) error {
+			var center, id string
+			var onlySent bool
+			if err := row.Scan(&center, &id, &onlySent); err != nil {
+				return err
+			}
+			if !onlySent || !s.wasIssued(id) {
+				found[center] = true
+			}
+			return nil
 		})
 	})
-	return centers, err
+	return sortedKeys(found), err
 }
 
 // Outstanding returns what a center should run and may not know, and what it
