@@ -115,7 +115,7 @@ type shelved struct {
 	Issued  bool  `json:"issued,omitempty"`
 }
 
-// Module is the file of a module that documents name.
+// ModuleFile is a module that documents name.
 type ModuleFile struct {
 	ID      string
 	Version int64

@@ -27,7 +27,6 @@ const (
 	done        = simulationsv1.SimulationState_SIMULATION_STATE_DONE
 	running     = simulationsv1.SimulationState_SIMULATION_STATE_RUNNING
 	canceled    = simulationsv1.SimulationState_SIMULATION_STATE_CANCELED
-	failed      = simulationsv1.SimulationState_SIMULATION_STATE_FAILED
 	interrupted = simulationsv1.SimulationState_SIMULATION_STATE_INTERRUPTED
 )
 
