@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
 	"yunhe.dev/yunhe/internal/fault"
@@ -42,6 +43,10 @@ func runnerCommand(dir string) ([]string, error) {
 	if old, err := os.ReadFile(path); err == nil && sha256.Sum256(old) == sum {
 		return []string{path}, nil
 	}
+	// A process forked meanwhile would hold the file open for writing until its
+	// exec, and nobody could run it ("text file busy").
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	tmp, err := os.CreateTemp(dir, ".tmp-*")
 	if err != nil {
 		return nil, fmt.Errorf("unpack runner: %w", err)
