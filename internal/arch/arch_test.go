@@ -308,7 +308,7 @@ func TestClean(t *testing.T) {
 // sleeps are files that may sleep, for the reason given. Tests may in the made
 // time of testing/synctest.
 var sleeps = map[string]string{
-	"internal/run/instance.go": "the kernel has no lock with a deadline, so it asks again",
+	"internal/filelock/filelock.go": "the kernel has no lock with a deadline, so it asks again",
 }
 
 func TestPackageComments(t *testing.T) {
