@@ -38,3 +38,14 @@ func (l *lineup) whole(attempts []string) []string {
 	slices.Sort(attempts)
 	return attempts
 }
+
+// claimed reports whether runs were taken back for work that still waits: an
+// elastic gang does not grow into the room that is being made.
+func (l *lineup) claimed(now int64) bool {
+	for _, until := range l.asked {
+		if until > now {
+			return true
+		}
+	}
+	return false
+}

@@ -491,7 +491,12 @@ func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced
 	if e == nil || e.AllocationID != "" || d.err != nil {
 		return
 	}
-	ps = d.allowed(e, ps)
+	if ps = d.allowed(e, ps); e.more && d.claimed(d.now) {
+		for _, p := range ps {
+			d.dropped[replica{p.Work, p.Task, p.Replica}] = true
+		}
+		ps = nil
+	}
 	if len(ps) == 0 {
 		why := "there is no room that is not kept for others"
 		if len(us) > 0 {
