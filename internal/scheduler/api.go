@@ -294,7 +294,10 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 		if !p.Start.IsZero() {
 			res.EstimatedStart = timestamppb.New(p.Start)
 		}
-		res.RunForecast = h.s.forecast(ex.Waiting)
+		if e, basis, ok := h.s.forecast(ex.Waiting); ok {
+			res.RunForecast = &schedulerv1.RunForecast{MedianSeconds: (e.Median + 999_999) / 1e6, HighSeconds: (e.High + 999_999) / 1e6, Runs: int32(e.Samples),
+				Basis: basis, StatedSeconds: ex.Waiting.RunSeconds}
+		}
 	}
 	for _, d := range res.Decisions {
 		if int(d.TaskIndex) < len(ex.TaskNames) {

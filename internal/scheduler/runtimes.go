@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/scheduler/forecast"
 )
 
@@ -124,18 +123,15 @@ var likeness = map[forecast.Basis]string{
 	forecast.OfHabit: "runs of the same user, as a part of what was stated", forecast.OfHabits: "all runs, as a part of what was stated",
 }
 
-// forecast says how long the runs of a job that waits will take; nil: nobody knows.
-func (s *Service) forecast(it *Item) *schedulerv1.RunForecast {
-	e, ok := s.runs.tell(it.Work.Tenant, &it.Kin, it.RunSeconds)
-	if !ok {
-		if it.RunSeconds == 0 {
-			return nil
-		}
+// forecast says how long the runs of a job that waits will take, and what that
+// rests on; false: nobody knows.
+func (s *Service) forecast(it *Item) (e forecast.Estimate, basis string, ok bool) {
+	if e, ok = s.runs.tell(it.Work.Tenant, &it.Kin, it.RunSeconds); !ok {
 		e = forecast.Estimate{Median: it.RunSeconds * 1e6, High: it.RunSeconds * 1e6, Basis: forecast.Stated}
 	}
-	out := &schedulerv1.RunForecast{MedianSeconds: (e.Median + 999_999) / 1e6, HighSeconds: (e.High + 999_999) / 1e6, Runs: int32(e.Samples), StatedSeconds: it.RunSeconds, Basis: "what is stated"}
-	if text, ok := likeness[e.Basis]; ok {
-		out.Basis = fmt.Sprintf("the last %d %s", e.Samples, text)
+	basis = "what is stated"
+	if text, learned := likeness[e.Basis]; learned {
+		basis = fmt.Sprintf("the last %d %s", e.Samples, text)
 	}
-	return out
+	return e, basis, e.Median > 0
 }
