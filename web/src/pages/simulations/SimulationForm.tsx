@@ -12,7 +12,6 @@ import { usePolicies } from "../../queries";
 import { useClients, useSession } from "../../session";
 
 const LIVE = "live";
-const KEPT = "policy:";
 
 interface Values {
   title?: string;
@@ -25,6 +24,13 @@ interface Values {
   seed?: number;
   load?: number;
   speed?: number;
+}
+
+/** A policy as it is chosen or typed: "gold@3" is a kept one, all else a preset or weights. */
+function compared(p: string) {
+  if (p === LIVE) return { inForce: true };
+  const kept = /^([a-z][a-z0-9-]*)@(\d+)$/.exec(p);
+  return kept ? { policyId: kept[1], version: BigInt(kept[2] ?? 0) } : { preset: p };
 }
 
 export function SimulationForm({ onDone }: { onDone: () => void }) {
@@ -61,9 +67,7 @@ export function SimulationForm({ onDone }: { onDone: () => void }) {
               ? { nodes: new Uint8Array(await file.arrayBuffer()), nodesName: file.name }
               : undefined,
           recipe: v.source === "recipe" ? (v.recipe?.trim() ?? "") : "",
-          policies: v.policies.map((p) =>
-            p === LIVE ? { inForce: true } : p.startsWith(KEPT) ? { policyId: p.slice(KEPT.length) } : { preset: p },
-          ),
+          policies: v.policies.map(compared),
           queues: v.queues ?? [],
           seed: BigInt(v.seed ?? 1),
           load: v.load ?? 0,
@@ -83,10 +87,7 @@ export function SimulationForm({ onDone }: { onDone: () => void }) {
   });
   const options = [
     ...(source === "platform" ? [{ value: LIVE, label: t("simulation.inForce") }] : []),
-    ...(records.data?.records ?? []).map((r) => ({
-      value: KEPT + r.policyId,
-      label: `${r.policyId}@${r.latestVersion}`,
-    })),
+    ...(records.data?.records ?? []).map((r) => ({ value: `${r.policyId}@${r.latestVersion}` })),
     ...(presets.data?.presets ?? []).map((p) => ({ value: p.name, label: presetTitle(p.name) })),
   ];
   return (
