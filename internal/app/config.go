@@ -258,6 +258,7 @@ func (c *Config) BackupSource() backup.Source {
 		Database: c.path(c.Database.URL, "yunhe.db"), Stage: filepath.Join(c.Data, "backup-stage"),
 		Keys: map[string]string{
 			"admin.key": filepath.Join(c.Data, "admin.key"), "bus/keys.json": filepath.Join(keys, "keys.json"), "bus/secrets.key": filepath.Join(keys, "secrets.key"),
+			"bus/port": filepath.Join(keys, "port"), // where gateways look for the bus
 		},
 	}
 	if url := c.objects().URL; !strings.Contains(url, "://") {

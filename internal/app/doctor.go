@@ -165,7 +165,7 @@ func (x *examination) keys(context.Context) {
 		}
 	}
 	if len(x.findings) == 0 || x.findings[len(x.findings)-1].Part != part {
-		x.fine(part, "%d of 3 there, for their owner only", n)
+		x.fine(part, "%d files, for their owner only", n)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestDoctor(t *testing.T) {
 	}
 	got = verdicts(t, &cfg, true)
 	expect(t, "running", got, "data folder", app.Fine, "a platform runs on it")
-	expect(t, "running", got, "keys", app.Fine, "3 of 3")
+	expect(t, "running", got, "keys", app.Fine, "4 files")
 	expect(t, "running", got, "database", app.Fine, "read whole: right")
 	moved := cfg
 	moved.Listen.Address = "127.0.0.1:1"

@@ -474,6 +474,7 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	lock.Lock()
 	defer lock.Unlock()
 	if a.ledger.has(at.AttemptId) {
+		a.mark(at.AttemptId) // a platform restored from a backup does not know that it ended
 		return "", nil
 	}
 	if _, err := a.sb.Get(at.AttemptId); err == nil || a.refuse(at) {

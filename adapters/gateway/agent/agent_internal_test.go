@@ -30,8 +30,11 @@ func TestLedgerSurvives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "recorded")
 	l, err := openLedger(path)
 	must(t, err)
-	must(t, l.add([]string{"att_1", "att_2"}))
-	must(t, l.add([]string{"att_3"}))
+	end := func(id string) *adapterv1.Status {
+		return &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: "exit", ExitCode: 3, Log: []byte("said " + id), LogInline: true}
+	}
+	must(t, l.add([]*adapterv1.Status{end("att_1"), end("att_2")}))
+	must(t, l.add([]*adapterv1.Status{end("att_3"), end("att_1")}))
 	if l.has("att_4") || !l.has("att_2") {
 		t.Error("the ledger forgets or invents")
 	}
@@ -47,8 +50,8 @@ func TestLedgerSurvives(t *testing.T) {
 			t.Fatalf("after %q: %v", torn, err)
 		}
 		for _, id := range []string{"att_1", "att_2", "att_3"} {
-			if !l.has(id) {
-				t.Errorf("after %q: %s is forgotten", torn, id)
+			if st, ok := l.status(id); !l.has(id) || !ok || st.ExitCode != 3 || len(st.Log) != 0 {
+				t.Errorf("after %q: of %s is known %v", torn, id, st)
 			}
 		}
 		for _, id := range []string{"att_torn", "att_old", "att_edge", "att_", "\x00\x00\x00"} {
@@ -60,13 +63,24 @@ func TestLedgerSurvives(t *testing.T) {
 	}
 	l, err = openLedger(path)
 	must(t, err)
-	must(t, l.add([]string{"att_5"})) // appended to whole lines
+	must(t, l.add([]*adapterv1.Status{end("att_5")})) // appended to whole lines
 	l.close()
 	l, err = openLedger(path)
 	must(t, err)
 	defer l.close()
-	if !l.has("att_5") || !l.has("att_3") {
-		t.Error("a line after a torn one is lost")
+	for _, id := range []string{"att_5", "att_3"} {
+		if st, ok := l.status(id); !ok || st.AttemptId != id {
+			t.Errorf("after a torn line %s is lost: %v", id, st)
+		}
+	}
+	// Written by a gateway that did not keep how attempts ended.
+	old := filepath.Join(t.TempDir(), "recorded")
+	must(t, os.WriteFile(old, fmt.Appendf(nil, "att_1 %d\n", now.Unix()), 0o600))
+	l, err = openLedger(old)
+	must(t, err)
+	defer l.close()
+	if _, ok := l.status("att_1"); ok || !l.has("att_1") {
+		t.Error("an old line is not read as one")
 	}
 }
 

@@ -90,6 +90,8 @@ func (a *Agent) report(ctx context.Context, ids []string) error {
 		if err != nil {
 			if v, ok := a.verdict(id); ok {
 				req.Statuses = append(req.Statuses, &adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: v.reason, Message: v.message})
+			} else if st, ok := a.ledger.status(id); ok {
+				req.Statuses = append(req.Statuses, st)
 			}
 			continue // else it was recorded and forgotten meanwhile
 		}
@@ -115,7 +117,7 @@ func (a *Agent) report(ctx context.Context, ids []string) error {
 	for _, id := range res.Unwanted {
 		a.stop(id)
 	}
-	return a.forget(res.Recorded)
+	return a.forget(req.Statuses, res.Recorded)
 }
 
 func (a *Agent) verdict(id string) (v verdict, ok bool) {
@@ -151,12 +153,14 @@ func (a *Agent) neverStarted(run *sandbox.Run) (bool, error) {
 	return true, nil
 }
 
-// forget writes recorded attempts into the ledger and then drops their files.
-func (a *Agent) forget(ids []string) error {
+// forget writes recorded attempts into the ledger, as they were told, and then
+// drops their files.
+func (a *Agent) forget(told []*adapterv1.Status, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := a.ledger.add(ids); err != nil {
+	recorded := slices.DeleteFunc(slices.Clone(told), func(st *adapterv1.Status) bool { return !slices.Contains(ids, st.AttemptId) })
+	if err := a.ledger.add(recorded); err != nil {
 		return err
 	}
 	for _, id := range ids {
