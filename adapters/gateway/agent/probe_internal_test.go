@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"yunhe.dev/yunhe/internal/bus"
@@ -248,18 +249,50 @@ func TestProbeMeasuresTheWay(t *testing.T) {
 	got := p.path()
 	t.Logf("a way of 30 ms, every second probe 8 ms more, every tenth lost: %v", got)
 	// A busy machine adds to the way; nothing takes away from it.
-	if l := got.LatencyMicroseconds; l < 30_000 || l > 60_000 {
-		t.Errorf("latency %d µs, want 30 ms to 38 ms", l)
+	if l := got.LatencyMicroseconds; l < 30_000 {
+		t.Errorf("latency %d µs, want 30 ms or more", l)
 	}
-	if j := got.JitterMicroseconds; j < 4_000 || j > 20_000 {
-		t.Errorf("jitter %d µs, want about 8 ms", j)
-	}
-	if l := got.LossPpm; l < 80_000 || l > 120_000 {
-		t.Errorf("loss %d ppm, want 100000", l)
+	if l := got.LossPpm; l < 80_000 {
+		t.Errorf("loss %d ppm, want 100000 or more", l)
 	}
 	if got.Peer != "platform" || got.BandwidthBitsPerSecond != 0 {
 		t.Errorf("path %v, want to the platform, bandwidth not measured yet", got)
 	}
+}
+
+// The same way where time is exact.
+func TestProbeIsExact(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		p := newProber(func(ctx context.Context, payload []byte) error {
+			if payload != nil {
+				return fault.New(fault.Unavailable, "too large")
+			}
+			n := sent.Add(1)
+			if n%10 == 0 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(30*time.Millisecond + time.Duration(n%2)*8*time.Millisecond)
+			return nil
+		}, func() (int64, int64, bool) { return 0, 0, false })
+		ctx, cancel := context.WithCancel(t.Context())
+		go p.run(ctx)
+		time.Sleep(2*time.Minute + 500*time.Millisecond)
+		got := p.path()
+		cancel()
+		synctest.Wait()
+		if l := got.LatencyMicroseconds; l < 30_000 || l > 38_000 {
+			t.Errorf("latency %d µs, want 30 ms to 38 ms", l)
+		}
+		if j := got.JitterMicroseconds; j < 7_000 || j > 8_000 {
+			t.Errorf("jitter %d µs, want about 8 ms", j)
+		}
+		if l := got.LossPpm; l < 90_000 || l > 110_000 {
+			t.Errorf("loss %d ppm, want 100000 (of %d probes)", l, p.window)
+		}
+	})
 }
 
 func TestProbeMeasuresBandwidth(t *testing.T) {
@@ -271,7 +304,7 @@ func TestProbeMeasuresBandwidth(t *testing.T) {
 	p.measureBandwidth(t.Context())
 	got := p.path().BandwidthBitsPerSecond
 	t.Logf("a way of %d bits per second: %d", rate*8, got)
-	if got < rate*8/2 || got > rate*8*5/4 {
+	if got == 0 || got > rate*8*5/4 { // a busy machine makes it less
 		t.Errorf("bandwidth %d bits per second, want about %d", got, rate*8)
 	}
 	// The platform is gone: what was measured is not changed by guesses.
