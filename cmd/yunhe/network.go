@@ -16,7 +16,7 @@ regions counts for all centers and origins in them that have no path of their
 own. The second end may be "*": the part of the first in all its paths.`
 
 func networkCommand(c *cli) *cobra.Command {
-	return group("network", "", "What placement knows of the network: paths to and between centers, and where users are",
+	return group("network", groupNetwork, "Paths to and between centers, and where users are, for placement",
 		group("path", "", "Quality and fees of paths", pathListCommand(c), pathShowCommand(c), pathSetCommand(c), pathDeleteCommand(c)),
 		group("origin", "", "Places users are at", originListCommand(c), originSetCommand(c), removal{
 			use: "delete ORIGIN...", short: "Delete origins", long: "Deletes origins, with what was declared of their paths. Jobs that name one are placed as if they named none.",

@@ -72,7 +72,8 @@ func runScript(t *testing.T, script string) string {
 			if out.Len() > 0 && !strings.HasPrefix(lines[i-1], "#") {
 				out.WriteByte('\n')
 			}
-			out.WriteString(line + "\n" + s.run(strings.TrimPrefix(line, "$ ")))
+			// What is printed with a # at its beginning is no comment of the script.
+			out.WriteString(line + strings.ReplaceAll("\n"+s.run(strings.TrimPrefix(line, "$ ")), "\n#", "\n\\#"))
 		case strings.HasPrefix(line, "#"):
 			if i > 0 && !strings.HasPrefix(lines[i-1], "#") {
 				out.WriteByte('\n')
