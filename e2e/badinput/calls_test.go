@@ -182,7 +182,7 @@ func (p *platform) example(m method) object {
 			"modules": []any{object{"name": "m", "microservices": []any{object{"submodules": []any{"s", "t"}}}}}})
 	case "yunhe.network.v1.NetworkService":
 		put(o, object{"from": "center:c1", "to": "region:north", "end": "center:c1", "origin_id": "o9",
-			"path": object{"from": "center:c1", "to": "region:north", "latency_us": 1, "jitter_us": 1, "loss_ppm": 1, "bandwidth_kbps": 1, "fee_fen_per_gib": 1, "note": "n"},
+			"path":   object{"from": "center:c1", "to": "region:north", "latency_us": 1, "jitter_us": 1, "loss_ppm": 1, "bandwidth_kbps": 1, "fee_fen_per_gib": 1, "note": "n"},
 			"origin": object{"origin_id": "o1", "name": "One", "region": "north", "longitude": 1, "latitude": 1, "tenant_ids": []any{"default"}, "user_ids": []any{"alice"}, "updated_at": "2026-01-01T00:00:00Z"}})
 		if m.name() == "GetPath" {
 			o["to"] = "center:c2"
@@ -298,7 +298,7 @@ func (p *platform) jobSpec() object {
 			"constraints":      object{"centers": []any{"c1"}, "regions": []any{"north"}, "min_security_grade": 0, "max_price": 1000},
 			"expected_seconds": 9, "stop_grace_seconds": 9, "scratch_mib": 64, "after": []any{}, "min_replicas": 1, "max_replicas": 2, "precision": "FP32",
 			"inputs": []any{object{"name": "d", "size_bytes": 1, "centers": []any{"c1"}, "volume": "", "stays": true}},
-			"qos": object{"max_latency_us": 1, "max_jitter_us": 1, "max_loss_ppm": 1, "min_bandwidth_kbps": 1, "finish_seconds": 1, "min_availability_ppm": 1, "required": false}}},
+			"qos":    object{"max_latency_us": 1, "max_jitter_us": 1, "max_loss_ppm": 1, "min_bandwidth_kbps": 1, "finish_seconds": 1, "min_availability_ppm": 1, "required": false}}},
 		"retry_rules":   []any{object{"reasons": []any{"exit"}, "exit_codes": []any{75}, "max_retries": 1, "backoff_seconds": 1}},
 		"restart_whole": true, "elastic": true, "lost_grace_seconds": 60, "no_preemption": false, "not_before": "2026-01-01T00:00:00Z", "deadline": "2099-01-01T00:00:00Z"}
 }

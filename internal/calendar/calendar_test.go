@@ -227,7 +227,7 @@ func TestReservationsAtOnce(t *testing.T) {
 		a.Join(t, apptest.Center{ID: "c2", CPU: 2000})
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		got := map[string]int64{}
+		got, won := map[string]int64{}, ""
 		from, to := in(time.Hour), in(2*time.Hour)
 		for i := range 8 {
 			wg.Go(func() {
@@ -241,7 +241,7 @@ func TestReservationsAtOnce(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				got[r.ReservationId] = r.Count
+				got[r.ReservationId], won = r.Count, id
 			})
 		}
 		wg.Wait()
@@ -252,7 +252,7 @@ func TestReservationsAtOnce(t *testing.T) {
 		must(t, err)
 		_, err = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{ResourceSpecId: "small", Count: 1, StartAt: from, EndAt: to})
 		code(t, "beyond the limit of the queue", err, connect.CodeResourceExhausted)
-		_, err = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{RequestId: "a", ResourceSpecId: "small", Count: 1, StartAt: from, EndAt: to})
+		_, err = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{RequestId: won, ResourceSpecId: "small", Count: 1, StartAt: from, EndAt: to})
 		code(t, "another request under the same ID", err, connect.CodeAborted)
 		// Later there is room, week after week.
 		r := reserve(t, a.Admin, &calendarv1.CreateReservationRequest{Amounts: map[string]string{"cpu": "2"}, AiCenterIds: []string{"c2"}, StartAt: to, EndAt: in(3 * time.Hour), Recurrence: "FREQ=WEEKLY;COUNT=4"})

@@ -67,7 +67,7 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 		}
 		for i := 1; i < len(list); i++ {
 			if list[i].from.Before(list[i-1].to) {
-				c.Add("recurrence", "comes again before it has ended: %s", when(list[i]))
+				c.Add("recurrence", "comes again, from this start_at and end_at, before it has ended: %s", when(list[i]))
 				break
 			}
 		}

@@ -178,7 +178,7 @@ func checkTimes(c *core.Check, start, end time.Time, rule, zone string, now time
 		for i, s := range list {
 			out[i] = Time{Number: i, State: TimePlanned, From: s.from, To: s.to}
 			if i > 0 && s.from.Before(list[i-1].to) {
-				c.Add("recurrence", "comes again before it has ended: %s", when(s))
+				c.Add("recurrence", "comes again, from this start_at and end_at, before it has ended: %s", when(s))
 				return nil
 			}
 		}

@@ -60,6 +60,9 @@ func (s *Service) Plan(ctx context.Context, sys *availability.System, method ava
 	if leastCost && method != availability.Aware {
 		return nil, nil, fault.Fields(fault.Field{Path: "least_cost", Problem: "goes with the method aware only"})
 	}
+	if leastCost && len(sys.Sites) > 0 {
+		return nil, nil, fault.Fields(fault.Field{Path: "least_cost", Problem: "goes with systems without sites only"})
+	}
 	err = s.work(ctx, sys, func() error {
 		if leastCost {
 			plan, err = availability.Cheapest(sys, sys.Instances)

@@ -180,7 +180,7 @@ func (r *recorder) add(p *jobs.Past, w place.Work, id string, runs []*jobs.PastR
 		us int64
 	}{{&j.NotBefore, it.NotBefore}, {&j.Deadline, it.Deadline}} {
 		if t.us > 0 {
-			*t.to = max(t.us-db.Micros(r.start), 0)
+			*t.to = min(max(t.us-db.Micros(r.start), 0), sim.MaxTime) // nothing is played for longer
 		}
 	}
 	if j.Run = r.run(w, runs); j.Run == 0 && p.Ended {

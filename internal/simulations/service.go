@@ -571,16 +571,13 @@ func (s *Service) Cancel(ctx context.Context, id string) (out *Simulation, err e
 }
 
 // Delete deletes a simulation that has ended with all that is kept of it. It
-// returns fault.Conflict for one that has not.
+// returns fault.Conflict for one that has not, and fault.NotFound.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		x, err := find(ctx, tx, id)
-		if fault.KindOf(err) == fault.NotFound {
-			return s.ids.AuditTx(ctx, tx, id)
-		}
 		if err != nil {
 			return err
 		}

@@ -362,7 +362,7 @@ func TestCompare(t *testing.T) {
 		_, err = ann.Simulations.DeleteSimulation(ctx, &simulationsv1.DeleteSimulationRequest{SimulationId: x.SimulationId})
 		must(t, err)
 		_, err = ann.Simulations.DeleteSimulation(ctx, &simulationsv1.DeleteSimulationRequest{SimulationId: x.SimulationId})
-		must(t, err)
+		code(t, "deleted again", err, connect.CodeNotFound)
 		_, err = ann.Simulations.GetSimulation(ctx, &simulationsv1.GetSimulationRequest{SimulationId: x.SimulationId})
 		code(t, "deleted", err, connect.CodeNotFound)
 	})

@@ -81,7 +81,7 @@ type SimulationServiceClient interface {
 	// stays as it is.
 	CancelSimulation(context.Context, *v1.CancelSimulationRequest) (*v1.Simulation, error)
 	// Deletes a simulation with all that is kept of it. ABORTED while it has not
-	// ended. Deleting again changes nothing.
+	// ended, NOT_FOUND if there is none.
 	DeleteSimulation(context.Context, *v1.DeleteSimulationRequest) (*v1.DeleteSimulationResponse, error)
 	// The report of a simulation: all figures with points over time as JSON, or a
 	// page with charts. NOT_FOUND until there is one.
@@ -272,7 +272,7 @@ type SimulationServiceHandler interface {
 	// stays as it is.
 	CancelSimulation(context.Context, *v1.CancelSimulationRequest) (*v1.Simulation, error)
 	// Deletes a simulation with all that is kept of it. ABORTED while it has not
-	// ended. Deleting again changes nothing.
+	// ended, NOT_FOUND if there is none.
 	DeleteSimulation(context.Context, *v1.DeleteSimulationRequest) (*v1.DeleteSimulationResponse, error)
 	// The report of a simulation: all figures with points over time as JSON, or a
 	// page with charts. NOT_FOUND until there is one.

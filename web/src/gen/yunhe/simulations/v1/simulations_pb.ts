@@ -923,7 +923,7 @@ export const SimulationService: GenService<{
   },
   /**
    * Deletes a simulation with all that is kept of it. ABORTED while it has not
-   * ended. Deleting again changes nothing.
+   * ended, NOT_FOUND if there is none.
    *
    * @generated from rpc yunhe.simulations.v1.SimulationService.DeleteSimulation
    */
