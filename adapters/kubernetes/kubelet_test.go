@@ -200,7 +200,8 @@ func TestLogsOutliveRotation(t *testing.T) {
 	r.start()
 	r.ended("talk")
 	late := r.log("talk", 0, 512<<10)
-	if len(late) >= count*width || !bytes.HasPrefix(late, []byte("[yunhe: the node has dropped")) || !bytes.HasSuffix(late, []byte(fmt.Sprintf("%0*d\n", width-1, count-1))) {
+	if len(late) >= count*width || !bytes.HasPrefix(late, []byte("[yunhe: the node has dropped")) ||
+		len(late) > width && !bytes.HasSuffix(late, []byte(fmt.Sprintf("%0*d\n", width-1, count-1))) { // it may drop all at the very end
 		t.Errorf("late, the log has %d bytes and begins %.80q, want a part that says so", len(late), late)
 	}
 }

@@ -354,6 +354,9 @@ func (c *cursor) pump(ctx context.Context, s *cursors, id string) {
 			return c.put(ctx, news)
 		})
 		_ = src.Close() // read only
+		if err == nil && src.final && first == "" && src.first != "" {
+			err = c.skip(ctx) // the node began a new file after the last line
+		}
 		if err == nil && src.final {
 			c.finish()
 			return
