@@ -164,7 +164,7 @@ func (p *platform) example(m method) object {
 		// Of a policy that is not there: what is right in all else is not played, and
 		// nothing moves by itself while states are compared.
 		put(o, object{"simulation_id": "simulation_1", "platform": object{"since_seconds": 60, "jobs": 5}, "policies": []any{object{"policy_id": "none", "version": 1}}, "queues": []any{"fair"},
-			"title": "one", "seed": 1, "load": 1.5, "speed": 1.5, "baseline": "", "format": "json", "since_seconds": 60, "jobs": 5, "name": "", "job_id": ""})
+			"title": "one", "seed": 1, "load": 0, "speed": 1.5, "baseline": "", "format": "json", "since_seconds": 60, "jobs": 5, "name": "", "job_id": ""})
 		delete(o, "files") // not together with the platform
 		delete(o, "recipe")
 	case "yunhe.policies.v1.PolicyService":
