@@ -114,9 +114,6 @@ func facts(n *place.Network) [5]*place.Fact {
 
 var ranges = [...]struct{ low, high int64 }{{0, maxMicros}, {0, maxMicros}, {0, 1_000_000}, {1, maxBandwidth}, {0, maxFee}}
 
-// CenterEnd and OriginEnd name ends.
-func CenterEnd(id string) string { return centerPrefix + id }
-
 // OriginEnd is the end that an origin is.
 func OriginEnd(id string) string { return originPrefix + id }
 

@@ -125,9 +125,6 @@ type Config struct {
 	SecretKey string
 }
 
-// DefaultConfig keeps objects in a folder under the working directory.
-func DefaultConfig() Config { return Config{URL: "data/objects"} }
-
 // String returns the configuration without its secrets.
 func (c Config) String() string {
 	if c.AccessKey == "" && c.SecretKey == "" {
