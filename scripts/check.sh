@@ -13,4 +13,5 @@ if [ "$before" != "$after" ]; then
 	echo "check: generated files were not in step with api/; commit what make gen wrote" >&2
 	exit 1
 fi
+scripts/console.sh check
 echo "check: clean"

@@ -1385,7 +1385,8 @@ export const zh: Texts = {
     reservations: "预约",
     reservation: "预约",
     reserve: "预约资源",
-    reserveHelp: "自开始时间起保留空间：不会启动会占用到该时段的任务。开始后资源即被占用并计费，指定该预约的作业在其中运行。",
+    reserveHelp:
+      "自开始时间起保留空间：不会启动会占用到该时段的任务。开始后资源即被占用并计费，指定该预约的作业在其中运行。",
     noReservations: "没有预约",
     byAmounts: "单个中心的数量",
     from: "开始时间",
