@@ -43,6 +43,7 @@ package calendar
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -119,6 +120,7 @@ type Time struct {
 	EndedAt       time.Time
 
 	idleSince, askedUntil time.Time
+	released              bool // it is over, and nothing is held for it any more
 }
 
 // Part is what a time has at one center.
@@ -154,6 +156,7 @@ const (
 	maxCount      = 100_000
 	maxSelected   = 64 // centers, regions
 	maxTimes      = 400
+	maxSpans      = 24 * 370 // of maintenance that are looked at: every hour for longer than maxAhead
 	maxAhead      = 366 * 24 * time.Hour
 	maxMaintained = 31 * 24 * time.Hour
 	maxInterval   = 1000
@@ -218,6 +221,21 @@ func parseRule(text, zone string, first time.Time) (*rrule.RRule, error) {
 	return r, nil
 }
 
+// checkRule checks a rule ("": none) and its time zone; false: it adds what is
+// wrong.
+func checkRule(c *core.Check, rule, zone string, first time.Time) bool {
+	path := "time_zone"
+	_, err := loadZone(zone)
+	if err == nil && rule != "" {
+		path = "recurrence"
+		_, err = parseRule(rule, zone, first)
+	}
+	if msg, _ := fault.Message(err); err != nil {
+		c.Add(path, "%s", msg)
+	}
+	return err == nil
+}
+
 func loadZone(zone string) (*time.Location, error) {
 	if zone == "Local" || len(zone) > 64 {
 		return nil, fault.New(fault.Invalid, "must be a time zone such as Asia/Shanghai, got %q", clip(zone))
@@ -263,6 +281,9 @@ type demand struct {
 // room is what a center has at every moment of a span beside the demands. No
 // amount is below 0.
 func room(total core.Quantities, ds []demand, during span) core.Quantities {
+	if slices.ContainsFunc(ds, func(d demand) bool { return d.amounts == nil && d.meets(during.from, during.to) }) {
+		return core.Quantities{} // nothing of anything
+	}
 	// The sum is greatest at the begin of the span or of a demand.
 	at := []time.Time{during.from}
 	for _, d := range ds {
@@ -270,26 +291,18 @@ func room(total core.Quantities, ds []demand, during span) core.Quantities {
 			at = append(at, d.from)
 		}
 	}
-	out := core.Quantities{}
-	for name, n := range total {
-		out[name] = n
-	}
+	out := maps.Clone(total)
 	for _, t := range at {
 		sum := core.Quantities{}
-		all := false
 		for _, d := range ds {
 			if d.from.After(t) || !d.to.After(t) {
 				continue
 			}
-			all = all || d.amounts == nil
 			for name, n := range d.amounts {
 				sum[name] += n
 			}
 		}
 		for name, n := range total {
-			if all {
-				n = sum[name]
-			}
 			out[name] = min(out[name], max(0, n-sum[name]))
 		}
 	}

@@ -310,6 +310,20 @@ func TestMaintenance(t *testing.T) {
 				t.Errorf("canceled: %v", got)
 			}
 		}
+		// Maintenance every hour counts as long as anything can be reserved.
+		often, err := a.Admin.Calendar.CreateMaintenance(ctx, &calendarv1.CreateMaintenanceRequest{AiCenterId: "c2", StartAt: in(30 * time.Minute), EndAt: in(50 * time.Minute), Recurrence: "FREQ=HOURLY"})
+		must(t, err)
+		_, err = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{ResourceSpecId: "small", Count: 1, AiCenterIds: []string{"c2"}, StartAt: in(300 * 24 * time.Hour), EndAt: in(300*24*time.Hour + 2*time.Hour)})
+		code(t, "reserve in maintenance that comes every hour", err, connect.CodeResourceExhausted)
+		_, err = a.Admin.Calendar.CancelMaintenance(ctx, &calendarv1.CancelMaintenanceRequest{MaintenanceId: often.MaintenanceId})
+		must(t, err)
+		_, err = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{ResourceSpecId: "small", Count: 1, StartAt: in(-time.Hour), EndAt: in(-2 * time.Hour), Recurrence: "FREQ=YEARLY", TimeZone: "Asia/Shanghai"})
+		code(t, "several mistakes", err, connect.CodeInvalidArgument)
+		for _, field := range []string{"start_at", "end_at", "recurrence"} {
+			if !strings.Contains(err.Error(), field) {
+				t.Errorf("%v, want %s in it", err, field)
+			}
+		}
 		back := expected("back", 1, 3600)
 		f.Pin(back)
 		f.Of(a.Admin.Submit(t, back), 1)

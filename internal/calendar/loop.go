@@ -65,6 +65,7 @@ func (s *Service) begin(ctx context.Context) {
 	for i := range due {
 		s.warn(ctx, "reservation not carried on", s.carry(ctx, &due[i]), "reservation_id", due[i].ReservationID)
 	}
+	s.giveBackAll(ctx)
 }
 
 // carry carries on a time that has begun.
@@ -199,24 +200,65 @@ func (s *Service) endTime(ctx context.Context, r *Reservation, t *Time, state Ti
 		return err
 	}
 	s.log.Info("time of a reservation ended", "reservation_id", r.ID, "time", t.Number, "state", int(state))
-	r.Times = []Time{*t}
-	s.release(ctx, r)
 	s.changed()
 	return nil
 }
 
-// release gives back the allocations of times that are over. Those that this
-// leaves, because the process died, end with their time by themselves.
-func (s *Service) release(ctx context.Context, r *Reservation) {
+// giveBackAll releases the allocations of times that are over, whoever ended
+// them. It comes after all that applies for allocations, so that none is missed.
+func (s *Service) giveBackAll(ctx context.Context) {
+	var over []Time
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		over, err = readTimes(ctx, tx, `WHERE ended_at > 0 AND NOT released ORDER BY reservation_id, number LIMIT 1000`)
+		return err
+	})
+	s.warn(ctx, "times that are over not read", err)
+	for i := range over {
+		s.warn(ctx, "allocations of a reservation not released", s.giveBack(ctx, &over[i]), "reservation_id", over[i].ReservationID)
+	}
+}
+
+// giveBack releases the allocations of a time that is over, and notes that it
+// is done.
+func (s *Service) giveBack(ctx context.Context, t *Time) error {
+	var r *Reservation
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		rows, err := readReservations(ctx, tx, `WHERE reservation_id = $1`, t.ReservationID)
+		if len(rows) > 0 {
+			r = rows[0]
+		}
+		return err
+	})
+	if err != nil || r == nil {
+		return err
+	}
+	if err := s.release(ctx, r, t); err != nil {
+		return err
+	}
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		t.released = true
+		return saveTime(ctx, tx, t)
+	})
+}
+
+// release gives back what is held for a time: allocations that it names, and
+// one that was applied for when it ended. What is released already stays so.
+func (s *Service) release(ctx context.Context, r *Reservation, t *Time) error {
+	open, err := s.ctl.OpenFor(ctx, r.ID)
+	if err != nil {
+		return err
+	}
 	owner := core.WithCaller(ctx, core.Caller{TenantID: r.TenantID, UserID: r.UserID})
-	for _, t := range r.Times {
-		for i, p := range t.Parts {
-			if p.AllocationID != "" && !t.EndedAt.IsZero() {
-				_, err := s.ctl.Release(owner, p.AllocationID, true, control.Request{ID: fmt.Sprintf("%s.%d.%d.end", r.ID, t.Number, i)})
-				s.warn(ctx, "allocation of a reservation not released", err, "allocation_id", p.AllocationID)
-			}
+	for _, a := range open {
+		ours := a.EndAt.Equal(t.To) || slices.ContainsFunc(t.Parts, func(p Part) bool { return p.AllocationID == a.ID })
+		if !ours || a.State == control.Releasing {
+			continue
+		}
+		if _, err := s.ctl.Release(owner, a.ID, true, control.Request{}); err != nil {
+			return fmt.Errorf("release %s: %w", a.ID, err)
 		}
 	}
+	return nil
 }
 
 // takeBack asks runs to end that are in the way of a time.

@@ -46,6 +46,7 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	if in.NoticeSeconds > 0 && m.Runs != Requeue {
 		c.Add("notice_seconds", "goes with runs that are put in the queue again")
 	}
+	ok := checkRule(&c, in.Recurrence, in.TimeZone, m.StartAt)
 	switch {
 	case in.EndAt.IsZero():
 		c.Add("end_at", "is required")
@@ -55,15 +56,10 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 		c.Add("end_at", "must be at most 31 days after start_at")
 	case m.StartAt.After(now.Add(maxAhead)):
 		c.Add("start_at", "must be at most 366 days ahead, got %s", in.StartAt.UTC().Format(time.RFC3339))
-	default:
-		if _, err := loadZone(in.TimeZone); err != nil {
-			msg, _ := fault.Message(err)
-			c.Add("time_zone", "%s", msg)
-			break
-		}
+	case ok:
 		list, err := m.times(m.StartAt, m.StartAt.Add(2*maxAhead), maxTimes)
-		if msg, _ := fault.Message(err); err != nil {
-			c.Add("recurrence", "%s", msg)
+		if err != nil {
+			return nil, err
 		}
 		for i := 1; i < len(list); i++ {
 			if list[i].from.Before(list[i-1].to) {
@@ -145,7 +141,7 @@ func met(ctx context.Context, tx *db.Tx, m *Maintenance) ([]string, error) {
 	if !m.EndedAt.IsZero() {
 		return nil, nil
 	}
-	list, err := m.times(tx.Now, tx.Now.Add(horizon), maxTimes)
+	list, err := m.times(tx.Now, tx.Now.Add(horizon), maxSpans)
 	if err != nil {
 		return nil, err
 	}

@@ -152,47 +152,50 @@ func (s *Service) check(ctx context.Context, in Wish, q Request, now time.Time) 
 // checkTimes checks when a reservation is, and returns its times.
 func checkTimes(c *core.Check, start, end time.Time, rule, zone string, now time.Time) []Time {
 	late := now.Add(maxAhead)
+	ok := checkRule(c, rule, zone, start)
+	bad := func(path, format string, args ...any) {
+		ok = false
+		c.Add(path, format, args...)
+	}
 	switch {
 	case start.Before(now.Truncate(time.Second)):
-		c.Add("start_at", "must not be in the past, got %s; leave it out to begin now", start.UTC().Format(time.RFC3339))
+		bad("start_at", "must not be in the past, got %s; leave it out to begin now", start.UTC().Format(time.RFC3339))
 	case start.After(late):
-		c.Add("start_at", "must be at most 366 days ahead, got %s", start.UTC().Format(time.RFC3339))
-	case end.IsZero():
-		c.Add("end_at", "is required")
-	case !end.After(start):
-		c.Add("end_at", "must be after start_at %s, got %s", start.UTC().Format(time.RFC3339), end.UTC().Format(time.RFC3339))
-	case end.Sub(start) > maxAhead:
-		c.Add("end_at", "must be at most 366 days after start_at")
-	default:
-		if _, err := loadZone(zone); err != nil {
-			msg, _ := fault.Message(err)
-			c.Add("time_zone", "%s", msg)
-			return nil
-		}
-		list, err := times(span{start, end}, rule, zone, now.Add(-time.Second), late.Add(24*time.Hour), maxTimes+1)
-		if msg, _ := fault.Message(err); err != nil {
-			c.Add("recurrence", "%s", msg)
-			return nil
-		}
-		out := make([]Time, len(list))
-		for i, s := range list {
-			out[i] = Time{Number: i, State: TimePlanned, From: s.from, To: s.to}
-			if i > 0 && s.from.Before(list[i-1].to) {
-				c.Add("recurrence", "comes again, from this start_at and end_at, before it has ended: %s", when(s))
-				return nil
-			}
-		}
-		switch {
-		case len(list) == 0:
-			c.Add("recurrence", "has no time in the next 366 days")
-		case len(list) > maxTimes:
-			c.Add("recurrence", "has more than %d times within 366 days; give COUNT or UNTIL", maxTimes)
-		case list[len(list)-1].to.After(late):
-			c.Add("recurrence", "must end within 366 days; give COUNT or UNTIL")
-		}
-		return out
+		bad("start_at", "must be at most 366 days ahead, got %s", start.UTC().Format(time.RFC3339))
 	}
-	return nil
+	switch {
+	case end.IsZero():
+		bad("end_at", "is required")
+	case !end.After(start):
+		bad("end_at", "must be after start_at %s, got %s", start.UTC().Format(time.RFC3339), end.UTC().Format(time.RFC3339))
+	case end.Sub(start) > maxAhead:
+		bad("end_at", "must be at most 366 days after start_at")
+	}
+	if !ok {
+		return nil
+	}
+	list, err := times(span{start, end}, rule, zone, now.Add(-time.Second), late.Add(24*time.Hour), maxTimes+1)
+	if msg, _ := fault.Message(err); err != nil {
+		c.Add("recurrence", "%s", msg)
+		return nil
+	}
+	out := make([]Time, len(list))
+	for i, s := range list {
+		out[i] = Time{Number: i, State: TimePlanned, From: s.from, To: s.to}
+		if i > 0 && s.from.Before(list[i-1].to) {
+			c.Add("recurrence", "comes again, from this start_at and end_at, before it has ended: %s", when(s))
+			return nil
+		}
+	}
+	switch {
+	case len(list) == 0:
+		c.Add("recurrence", "has no time in the next 366 days")
+	case len(list) > maxTimes:
+		c.Add("recurrence", "has more than %d times within 366 days; give COUNT or UNTIL", maxTimes)
+	case list[len(list)-1].to.After(late):
+		c.Add("recurrence", "must end within 366 days; give COUNT or UNTIL")
+	}
+	return out
 }
 
 // Reserve promises what is wished for. It returns fault.Invalid,
@@ -200,6 +203,9 @@ func checkTimes(c *core.Check, start, end time.Time, rule, zone string, now time
 // take runs back, and fault.Conflict for a request ID of something else.
 func (s *Service) Reserve(ctx context.Context, in Wish, q Request) (*Reservation, error) {
 	caller := core.CallerFrom(ctx)
+	if known, err := s.asked(ctx, q); known != nil || err != nil {
+		return known, err // however late it is sent again
+	}
 	r, err := s.check(ctx, in, q, s.db.Now())
 	if err != nil {
 		return nil, err
@@ -255,6 +261,27 @@ func (s *Service) Reserve(ctx context.Context, in Wish, q Request) (*Reservation
 	s.changed()
 	s.log.Info("reserved", "reservation_id", r.ID, "tenant_id", r.TenantID, "times", len(r.Times))
 	return s.Reservation(ctx, r.ID)
+}
+
+// asked returns the reservation that the same request made before, nil if none
+// did.
+func (s *Service) asked(ctx context.Context, q Request) (*Reservation, error) {
+	var c core.Check
+	if c.Text("request_id", q.ID, true, 64, 0); c.Err() != nil {
+		return nil, nil // there is none; what is wrong with it is said with the rest
+	}
+	var rows []*Reservation
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		rows, err = readReservations(ctx, tx, `WHERE tenant_id = $1 AND request_id = $2`, core.CallerFrom(ctx).TenantID, q.ID)
+		return err
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	if err := same(rows[0].digest, q); err != nil {
+		return nil, err
+	}
+	return s.Reservation(ctx, rows[0].ID)
 }
 
 func same(digest string, q Request) error {
@@ -589,6 +616,7 @@ func (s *Service) Cancel(ctx context.Context, id string, stop bool) (*Reservatio
 		for i := range r.Times {
 			if t := &r.Times[i]; t.EndedAt.IsZero() {
 				t.State, t.EndedAt = TimeCanceled, tx.Now
+				t.released = t.From.After(tx.Now) // nothing was held for it yet
 				if err := saveTime(ctx, tx, t); err != nil {
 					return err
 				}
@@ -602,11 +630,15 @@ func (s *Service) Cancel(ctx context.Context, id string, stop bool) (*Reservatio
 	if err != nil {
 		return nil, err
 	}
+	s.changed()
 	if r, err = s.Reservation(ctx, id); err != nil {
 		return nil, err
 	}
-	s.release(ctx, r)
-	s.changed()
+	for i := range r.Times { // at once; the loop sees to it that it is done
+		if t := &r.Times[i]; !t.released {
+			s.warn(ctx, "allocations of a reservation not released", s.release(ctx, r, t), "reservation_id", id)
+		}
+	}
 	return r, nil
 }
 

@@ -52,8 +52,8 @@ func saveReservation(ctx context.Context, tx *db.Tx, r *Reservation) error {
 }
 
 func saveTime(ctx context.Context, tx *db.Tx, t *Time) error {
-	if _, err := tx.Exec(ctx, `UPDATE reservation_times SET state = $3, parts = $4, idle_since = $5, asked_until = $6, ended_at = $7 WHERE reservation_id = $1 AND number = $2`,
-		t.ReservationID, t.Number, int64(t.State), toJSON(t.Parts), db.Micros(t.idleSince), db.Micros(t.askedUntil), db.Micros(t.EndedAt)); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE reservation_times SET state = $3, parts = $4, idle_since = $5, asked_until = $6, ended_at = $7, released = $8 WHERE reservation_id = $1 AND number = $2`,
+		t.ReservationID, t.Number, int64(t.State), toJSON(t.Parts), db.Micros(t.idleSince), db.Micros(t.askedUntil), db.Micros(t.EndedAt), t.released); err != nil {
 		return fmt.Errorf("save time %d of %s: %w", t.Number, t.ReservationID, err)
 	}
 	return nil
@@ -82,11 +82,11 @@ func readReservations(ctx context.Context, tx *db.Tx, rest string, args ...any) 
 
 func readTimes(ctx context.Context, tx *db.Tx, rest string, args ...any) ([]Time, error) {
 	var out []Time
-	err := tx.Query(ctx, `SELECT reservation_id, number, state, from_at, to_at, parts, idle_since, asked_until, ended_at FROM reservation_times `+rest, args, func(row db.Row) error {
+	err := tx.Query(ctx, `SELECT reservation_id, number, state, from_at, to_at, parts, idle_since, asked_until, ended_at, released FROM reservation_times `+rest, args, func(row db.Row) error {
 		var t Time
 		var parts string
 		var from, to, idle, asked, ended int64
-		if err := row.Scan(&t.ReservationID, &t.Number, &t.State, &from, &to, &parts, &idle, &asked, &ended); err != nil {
+		if err := row.Scan(&t.ReservationID, &t.Number, &t.State, &from, &to, &parts, &idle, &asked, &ended, &t.released); err != nil {
 			return err
 		}
 		t.From, t.To, t.idleSince, t.askedUntil, t.EndedAt = db.Time(from), db.Time(to), db.Time(idle), db.Time(asked), db.Time(ended)
@@ -156,7 +156,7 @@ func demands(ctx context.Context, tx *db.Tx, except string, during span) (map[st
 		return nil, err
 	}
 	for _, m := range ms {
-		list, err := m.times(during.from, during.to, maxTimes)
+		list, err := m.times(during.from, during.to, maxSpans)
 		if err != nil {
 			return nil, err
 		}

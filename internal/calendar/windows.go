@@ -63,7 +63,7 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 			return err
 		}
 		for _, m := range ms {
-			list, err := m.times(now, now.Add(horizon), maxTimes)
+			list, err := m.times(now, now.Add(horizon), maxSpans)
 			if err != nil {
 				return err
 			}

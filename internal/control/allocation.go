@@ -715,6 +715,15 @@ func (s *Service) Held(ctx context.Context) (out []*Allocation, err error) {
 	return out, err
 }
 
+// OpenFor returns the allocations made for a reservation that have not ended.
+func (s *Service) OpenFor(ctx context.Context, reservation string) (out []*Allocation, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readAllocations(ctx, tx, `WHERE ended_at = 0 AND reservation_id = $1 ORDER BY allocation_id`, reservation)
+		return err
+	})
+	return out, err
+}
+
 // Usable is what one run may draw at most of an allocation of the caller's
 // tenant: see jobs.Allocations.
 func (s *Service) Usable(ctx context.Context, id string) (core.Quantities, error) {
