@@ -45,6 +45,9 @@ func play(t *testing.T, in *sim.Input) {
 func FuzzDocument(f *testing.F) {
 	f.Add([]byte("nodes: [{id: n, cpu: 8, memory: 8Gi, cards: 2}]\njobs: [{id: a, arrival: 0, duration: 10, cpu: 1, cards: 1, share: 500}]\n"))
 	f.Add([]byte(`{"centers": [{"id": "c", "cpu": 9, "cards": 4, "price": 1.5, "resources": {"npu": 3}, "offers": {"s": 2}}], "jobs": [{"arrival": 1, "duration": "1h", "spec": "s", "resources": {"npu": 1}, "replicas": 2}], "tenants": [{"id": "x", "limit": {"card": 1.5}}]}`))
+	f.Add([]byte(`{"recorded": {"at": "2026-01-02T03:04:05Z", "start": "2026-01-02T03:04:05Z", "queue": "fair", "weights": {"least-load": 1}},
+		"snapshot": {"candidates": [{"id": "c", "status": "available", "total": {"cpu": 9000, "gpu": 2}, "free": {"cpu": 9000, "gpu": 2}, "offers": {"s": {}}, "speeds": [{"kind": "gpu", "milli": 500}]}]},
+		"jobs": [{"id": "j", "arrival": 0, "duration": 60, "expected": "unknown", "work": {"id": "j", "tasks": [{"id": "t", "replicas": 2, "spec": "s", "kind": "gpu", "request": {"cpu": 1000, "gpu": 1}}]}}]}`))
 	f.Add([]byte("models: {m: {speeds: {k: 2}}}\nnodes: &a [{id: n, count: 3, cpu: 1, model: m}]\njobs: *a\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in, err := sim.ReadFleet(sim.Document, bytes.NewReader(data))

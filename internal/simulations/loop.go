@@ -26,9 +26,6 @@ const (
 
 // Run plays simulations until ctx ends. One process at a time runs it.
 func (s *Service) Run(ctx context.Context) error {
-	if err := s.recover(ctx); err != nil && ctx.Err() == nil {
-		return err
-	}
 	if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 		s.log.Warn("objects of deleted simulations not looked for", "error", err)
 	}
@@ -36,8 +33,17 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	told := s.feed.Watch() // what other processes store
 	defer told.Close()
+	recovered := false // nothing counts as running, for nothing does
 	for {
-		more, err := s.next(ctx)
+		var more bool
+		var err error
+		if !recovered {
+			err = s.recover(ctx)
+		}
+		if err == nil {
+			more, err = s.next(ctx)
+		}
+		recovered = err == nil
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("simulation not played, will try again", "error", err)
 		}
@@ -55,7 +61,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// recover has what ran when the platform stopped played again.
+// recover has what ran when the platform stopped, or when its end could not be
+// stored, played again.
 func (s *Service) recover(ctx context.Context) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		rows, err := read(ctx, tx, `WHERE state = $1 ORDER BY simulation_id`, int64(Running))
@@ -292,7 +299,8 @@ func (p *play) watch(ctx context.Context, now int64, r *sim.Result) error {
 		if speed == 0 {
 			return p.limit(ctx)
 		}
-		wait := time.Until(p.since.Add(time.Duration(float64(now-p.first) / float64(sim.Second) / speed * float64(time.Second))))
+		seconds := min(float64(now-p.first)/float64(sim.Second)/speed, 2*MaxTime.Seconds()) // it is over by then
+		wait := time.Until(p.since.Add(time.Duration(seconds * float64(time.Second))))
 		if wait <= 0 {
 			return p.limit(ctx)
 		}

@@ -516,6 +516,8 @@ func (s *Service) List(ctx context.Context, size int32, token string) (list []*S
 func (s *Service) Follow(ctx context.Context, id string, f func(*Simulation) error) error {
 	w := s.feed.Watch()
 	defer w.Close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
 	seen := int64(0)
 	for {
 		x, err := s.Get(ctx, id)
@@ -540,6 +542,8 @@ func (s *Service) Follow(ctx context.Context, id string, f func(*Simulation) err
 				return ctx.Err()
 			case <-w.Changed:
 				again = slices.Contains(w.Take(), id)
+			case <-tick.C:
+				again = true
 			}
 		}
 	}
