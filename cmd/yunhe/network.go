@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -303,7 +304,7 @@ facts of the path from there then count for it.`,
 				if !(longitude >= -180 && longitude <= 180 && latitude >= -90 && latitude <= 90) {
 					return usagef("--longitude is -180 to 180 and --latitude -90 to 90, got %g and %g", longitude, latitude)
 				}
-				o.Longitude, o.Latitude = new(int64(longitude*1e6)), new(int64(latitude*1e6))
+				o.Longitude, o.Latitude = new(int64(math.Round(longitude*1e6))), new(int64(math.Round(latitude*1e6)))
 			}
 			a, err := c.api()
 			if err != nil {

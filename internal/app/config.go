@@ -170,10 +170,11 @@ func (c *Config) Validate() error {
 	if scheme, _, ok := strings.Cut(c.Database.URL, "://"); ok && !c.postgres() {
 		k.Add("database.url", "must be postgres://... or the path of a SQLite file, got %s://...", scheme)
 	}
-	for name, err := range map[string]error{"samples": c.samples().Validate(), "objects": c.objects().Validate()} {
-		for _, f := range fault.FieldsOf(err) {
-			k.Add(name+"."+f.Path, "%s", f.Problem)
-		}
+	for _, f := range fault.FieldsOf(c.samples().Validate()) {
+		k.Add("samples."+f.Path, "%s", f.Problem)
+	}
+	for _, f := range fault.FieldsOf(c.objects().Validate()) {
+		k.Add("objects."+f.Path, "%s", f.Problem)
 	}
 	if h := c.Topology.History; h != 0 && h < time.Hour {
 		k.Add("topology.history", "must be a time of at least 1h such as 720h, 0 for the default, got %s", h)

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -148,7 +150,9 @@ func (x *examination) folder(context.Context) {
 func (x *examination) keys(context.Context) {
 	const part = "keys"
 	n := 0
-	for name, path := range x.cfg.BackupSource().Keys {
+	keys := x.cfg.BackupSource().Keys
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		path := keys[name]
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

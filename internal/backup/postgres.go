@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"os/exec"
@@ -36,7 +37,7 @@ func (t *taking) postgres(ctx context.Context) error {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		return fault.New(fault.Unavailable, "pg_dump failed: %s", lastLine(said, err))
+		return failed("pg_dump", "", said, err)
 	}
 	t.add(f)
 	return nil
@@ -66,7 +67,7 @@ func (r *Repository) restorePostgres(ctx context.Context, s Snapshot, address st
 	}
 	out, err := check.Output()
 	if err != nil {
-		return notRun("psql", fault.New(fault.Unavailable, "%s", lastLine(said, err)))
+		return failed("psql", "", said, err)
 	}
 	if n := strings.TrimSpace(string(out)); n != "0" {
 		return fault.New(fault.Conflict, "the database has %s tables and sequences: a backup is restored to an empty one", n)
@@ -77,7 +78,7 @@ func (r *Repository) restorePostgres(ctx context.Context, s Snapshot, address st
 	}
 	restore.Args = append(restore.Args, tmp.Name())
 	if err := restore.Run(); err != nil {
-		return fault.New(fault.Unavailable, "pg_restore failed, the database is as it was: %s", lastLine(said, err))
+		return failed("pg_restore", ", the database is as it was", said, err)
 	}
 	return nil
 }
@@ -100,6 +101,16 @@ func client(ctx context.Context, address, program string, args ...string) (*exec
 	said := &bytes.Buffer{}
 	cmd.Stderr = said
 	return cmd, said, nil
+}
+
+// failed is how a program failed, and what that means, or that it could not be
+// run at all.
+func failed(program, means string, said *bytes.Buffer, err error) error {
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) {
+		return notRun(program, err)
+	}
+	return fault.New(fault.Unavailable, "%s failed%s: %s", program, means, lastLine(said, err))
 }
 
 func notRun(program string, err error) error {

@@ -53,9 +53,14 @@ func (s *Service) checkAllocation(ctx context.Context, c *core.Check, prefix str
 	case id == "":
 		return nil
 	}
+	var own core.Check
+	if own.ID("", id); own.Err() != nil {
+		c.ID(prefix+field, id)
+		return nil
+	}
 	var limit core.Quantities
 	var err error
-	switch c.ID(prefix+field, id); {
+	switch {
 	case field == "reservation_id" && s.reserved != nil:
 		limit, err = s.reserved.Reserved(ctx, id)
 	case field == "allocation_id" && s.allocs != nil:

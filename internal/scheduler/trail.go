@@ -384,8 +384,12 @@ func (s *Service) decisions(ctx context.Context, jobID string) (map[string]*plac
 				continue
 			}
 			var body []byte
-			if ok, err := tx.Get(ctx, `SELECT body FROM decision_trails WHERE trail_id = $1`, []any{f.trail}, &body); err != nil || !ok {
-				return fmt.Errorf("read trail %s of decision %s, found: %v: %w", f.trail, f.id, ok, err)
+			ok, err := tx.Get(ctx, `SELECT body FROM decision_trails WHERE trail_id = $1`, []any{f.trail}, &body)
+			if err != nil {
+				return fmt.Errorf("read trail %s of decision %s: %w", f.trail, f.id, err)
+			}
+			if !ok {
+				return fmt.Errorf("trail %s of decision %s is not there", f.trail, f.id)
 			}
 			if trails[f.trail], err = s.unpackTrail(body); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -228,7 +229,7 @@ func (s *Service) SetGrace(ctx context.Context, center, tenant string, seconds i
 		if err != nil {
 			return fmt.Errorf("set the grace of %s %s: %w", g.Scope, g.ID, err)
 		}
-		return s.ids.AuditTx(ctx, tx, g.ID)
+		return s.ids.AuditTx(ctx, tx, cmp.Or(g.ID, string(g.Scope)))
 	})
 	return g, err
 }
