@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,13 +16,11 @@ import (
 	"connectrpc.com/connect"
 	"github.com/nats-io/nats-server/v2/server"
 
-	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
-	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
@@ -44,12 +43,21 @@ type layout struct {
 	split bool
 }
 
+// centerSuffix makes names of centers unique: control groups have them, and
+// other tests may run here too.
+func centerSuffix() string {
+	suffix := strings.ToLower(core.NewID("x")[12:])
+	return suffix[len(suffix)-8:]
+}
+
 // cluster is a platform and its gateways, each a process.
 type cluster struct {
 	layout
 	dir, url string
 	nodes    []*node // the platform, then the gateways, then the scheduler if it is split
 	centers  []string
+	api      *balancer // of several processes with the role api; nil: there is one
+	dirOfKey string    // folder of the process that has the first key
 
 	jobs     jobsv1connect.JobServiceClient
 	registry registryv1connect.RegistryServiceClient
@@ -60,11 +68,14 @@ type cluster struct {
 
 // node is one process that can be killed and comes back.
 type node struct {
-	name string
-	c    *cluster
-	bin  string
-	env  []string
-	args []string
+	name  string
+	c     *cluster
+	bin   string
+	env   []string
+	args  []string
+	host  *enginetest.Host // nil: this machine as it is
+	url   string           // of one of several processes of the platform, and
+	roles []string         // what it does
 
 	mu    sync.Mutex // held while the process changes
 	prog  *enginetest.Program
@@ -79,7 +90,7 @@ func startCluster(t *testing.T, ctx context.Context, cut layout) *cluster {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: gateways need root to isolate what they run")
 	}
-	c := &cluster{layout: cut, dir: t.TempDir()}
+	c := &cluster{layout: cut, dir: t.TempDir(), dirOfKey: "platform"}
 	if *flagKeep != "" {
 		c.dir = filepath.Join(*flagKeep, filepath.Base(t.Name()))
 	}
@@ -98,33 +109,7 @@ func startCluster(t *testing.T, ctx context.Context, cut layout) *cluster {
 	_, err = c.ready(ctx)
 	must(t, err)
 	c.clients(t)
-	_, err = c.registry.CreateSpec(ctx, &registryv1.CreateSpecRequest{Spec: &registryv1.Spec{ResourceSpecId: spec, ResourceSpecName: spec,
-		ResourceQuantity: map[string]string{"cpu": "100m", "memory": "32Mi"}, ServiceType: "batch", Price: price}})
-	must(t, err)
-	// Control groups are named by center, and other tests may run here too.
-	suffix := strings.ToLower(core.NewID("x")[12:])
-	for i := range gateways {
-		id := fmt.Sprintf("k%d%s", i, suffix[len(suffix)-8:])
-		token, err := c.adapters.CreateJoinToken(ctx, &adaptersv1.CreateJoinTokenRequest{AiCenterId: id})
-		must(t, err)
-		file := filepath.Join(c.dir, id+".yaml")
-		must(t, os.WriteFile(file, []byte(fmt.Sprintf("id: %s\nname: Center %d\nregion: here\nsecurity_grade: 3\nperformance: 1000\ncpu: \"%d\"\nmemory: 4Gi\nprices: {%s: %d}\n",
-			id, i, c.cpus, spec, price)), 0o600))
-		g := &node{name: "gateway-" + id, c: c, bin: bin, env: []string{"YUNHE_JOIN_TOKEN=" + token.Token},
-			args: []string{"gateway", "--server", c.url, "--data", filepath.Join(c.dir, id), "--center", file}}
-		c.nodes, c.centers = append(c.nodes, g), append(c.centers, id)
-		must(t, g.start())
-	}
-	must(t, c.poll(ctx, time.Minute, "all gateways connected", func(ctx context.Context) (bool, error) {
-		res, err := c.adapters.ListGateways(ctx, &adaptersv1.ListGatewaysRequest{})
-		n := 0
-		for _, g := range res.GetGateways() {
-			if g.Connected {
-				n++
-			}
-		}
-		return n == gateways, err
-	}))
+	c.startGateways(t, ctx, bin)
 	if c.split {
 		n := c.serve(t, bin, "scheduler", 0, buses, "[control]")
 		c.nodes = append(c.nodes, n)
@@ -170,10 +155,14 @@ func must(t *testing.T, err error) {
 }
 
 func (c *cluster) clients(t *testing.T) {
-	key, err := os.ReadFile(filepath.Join(c.dir, "platform", "admin.key"))
+	key, err := os.ReadFile(filepath.Join(c.dir, c.dirOfKey, "admin.key"))
 	must(t, err)
 	auth := connect.WithInterceptors(bearer(strings.TrimSpace(string(key))))
-	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
+	hc := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext}}
+	if c.api != nil {
+		c.api.next = hc.Transport
+		hc = &http.Client{Transport: c.api}
+	}
 	t.Cleanup(hc.CloseIdleConnections)
 	c.jobs = jobsv1connect.NewJobServiceClient(hc, c.url, auth)
 	c.registry = registryv1connect.NewRegistryServiceClient(hc, c.url, auth)
@@ -206,7 +195,7 @@ func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 
 func (n *node) start() (err error) {
 	n.since = time.Now()
-	n.prog, err = enginetest.StartProgram(n.name, n.bin, n.c.dir, n.env, n.args...)
+	n.prog, err = enginetest.StartProgramOn(n.host, n.name, n.bin, n.c.dir, n.env, n.args...)
 	return err
 }
 
@@ -227,6 +216,9 @@ func (n *node) killAndRestart(ctx context.Context, dead time.Duration) (back tim
 	pause(ctx, dead)
 	if err := n.start(); err != nil {
 		return 0, err
+	}
+	if n.url != "" {
+		return time.Since(n.since), n.ready(ctx)
 	}
 	if n != n.c.nodes[0] {
 		return 0, nil

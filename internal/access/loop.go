@@ -35,7 +35,7 @@ type judged struct {
 	failed           bool
 }
 
-// Run judges until ctx ends. One process at a time may run it (run.Lead).
+// Run judges until ctx ends. One process at a time may run it (run.Elector).
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -15,7 +15,7 @@
 //
 //   - A plug-in serves centers by instances, each with a process and a session
 //     of its own: one that hangs or lies delays no other. One process of the
-//     platform runs the instances (run.Lead); requests of the others reach it
+//     platform runs the instances (run.Elector); requests of the others reach it
 //     over the bus. What an instance needs to know is stored sealed.
 //
 //   - A report is answered only after it is durably recorded; until then the

@@ -89,6 +89,7 @@ type App struct {
 	cfg      Config
 	log      *slog.Logger
 	instance *run.Instance
+	leases   *run.Elector
 	db       *db.DB
 	bus      *bus.Bus
 	tsdb     *samples.Store // this process's own
@@ -136,12 +137,13 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 	if a.instance, err = run.OpenInstance(cfg.Data); err != nil {
 		return nil, err
 	}
-	if a.db, err = db.Open(ctx, db.Config{URL: cfg.path(cfg.Database.URL, "yunhe.db")}, a.log); err != nil {
+	if a.db, err = db.Open(ctx, db.Config{URL: cfg.path(cfg.Database.URL, "yunhe.db"), Name: run.Session(a.instance.ID)}, a.log); err != nil {
 		return nil, err
 	}
 	if err := run.Init(ctx, a.db); err != nil {
 		return nil, err
 	}
+	a.leases = run.NewElector(a.db, a.instance.ID, a.log)
 	a.bus, err = bus.Open(ctx, bus.Config{URL: cfg.Bus.URL, Dir: cfg.path(cfg.Bus.Keys, "bus"), Listen: cfg.Bus.Listen, Advertise: cfg.Bus.Advertise, Replicas: cfg.Bus.Replicas}, a.log)
 	if err != nil {
 		return nil, err
@@ -271,6 +273,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Jobs.SetReservations(a.Calendar)
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
+	a.group.Add("leases", a.leases.Run)
 	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
 	a.group.Add("scheduler.figures", a.Scheduler.Figures)
 	a.group.Add("jobs.watch", a.Jobs.Watch)
@@ -340,7 +343,7 @@ func (a *App) known(ctx context.Context, center, node string) error {
 func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }
 
 func (a *App) lead(ctx context.Context, name string, l run.Loop) error {
-	return run.Lead(ctx, a.db, name, a.instance.ID, a.log, l)
+	return a.leases.Lead(ctx, name, l)
 }
 
 // collect samples the state; where samples are in the folder of this process,

@@ -80,7 +80,7 @@ func DialAgent(urls []string, id, seed, userJWT string, connected func(), log *s
 	conn, err := nats.Connect(strings.Join(urls, ","), nats.Name("yunhe-gateway "+id), nats.CustomInboxPrefix(AgentInbox(name)),
 		nats.UserJWT(func() (string, error) { return userJWT, nil }, kp.Sign),
 		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
-		nats.SetCustomDialer(a), nats.IgnoreAuthErrorAbort(), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2),
+		nats.SetCustomDialer(a), nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(*nats.Conn) { connected() }), nats.ReconnectHandler(func(*nats.Conn) { connected() }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			a.mu.Lock()

@@ -65,6 +65,9 @@ type Bus struct {
 const (
 	streamName  = "YUNHE_EVENTS"
 	eventPrefix = "yunhe.event."
+	// pingEvery is how often a connection is tried: one that is cut off is
+	// given up after three of them.
+	pingEvery = 3 * time.Second
 	// startTimeout covers a cluster that elects its leaders.
 	startTimeout = 30 * time.Second
 )
@@ -80,7 +83,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Bus, error) {
 		return nil, err
 	}
 	opts := []nats.Option{nats.Name("yunhe"), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(250 * time.Millisecond),
-		nats.UserJWT(b.keys.platformJWT, b.keys.platformSign), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.UserJWT(b.keys.platformJWT, b.keys.platformSign), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			b.log.Warn("bus connection", "error", err)
 		})}
 	url := cfg.URL

@@ -57,6 +57,9 @@ type Config struct {
 	URL string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Name of this process's sessions at PostgreSQL; at most 63 letters, digits
+	// and underscores.
+	Name string
 }
 
 // DB is a database. It is safe for concurrent use.
@@ -86,7 +89,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 	}
 	var err error
 	if strings.HasPrefix(cfg.URL, "postgres://") || strings.HasPrefix(cfg.URL, "postgresql://") {
-		err = d.openPostgres(ctx, cfg.URL)
+		err = d.openPostgres(ctx, cfg.URL, cfg.Name)
 	} else {
 		err = d.openSQLite(ctx, strings.TrimPrefix(cfg.URL, "sqlite:"))
 	}
@@ -99,12 +102,13 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 	return d, nil
 }
 
-func (d *DB) openPostgres(ctx context.Context, url string) error {
+func (d *DB) openPostgres(ctx context.Context, url, name string) error {
 	d.engine = Postgres
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "database url is not a PostgreSQL connection string")
 	}
+	outlive(cfg, name)
 	d.sql = stdlib.OpenDB(*cfg)
 	d.sql.SetMaxOpenConns(16)
 	d.sql.SetMaxIdleConns(16)
@@ -187,12 +191,32 @@ func (d *DB) Ping(ctx context.Context) error {
 
 // Tx runs fn in a serializable read-write transaction and commits it. If fn
 // returns an error nothing is written and Tx returns that error. Conflicts are
-// retried; fault.Conflict says that they did not end.
+// retried; fault.Conflict says that they did not end. So is what a lost
+// connection interrupted before the commit; fault.Unavailable says that the
+// database did not come back, or that the answer to the commit got lost: then
+// the transaction may have been written.
 func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
+	if check, ok := ctx.Value(fence{}).(func(context.Context, *Tx) error); ok {
+		free := fn
+		fn = func(tx *Tx) error {
+			if err := check(ctx, tx); err != nil {
+				return err
+			}
+			return free(tx)
+		}
+	}
 	if d.writer != nil {
 		return d.writer.do(ctx, fn)
 	}
 	return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
+}
+
+type fence struct{}
+
+// Fenced returns a context whose transactions ([DB.Tx]) begin with check: if it
+// returns an error nothing is written.
+func Fenced(ctx context.Context, check func(context.Context, *Tx) error) context.Context {
+	return context.WithValue(ctx, fence{}, check)
 }
 
 // View runs fn on a consistent snapshot. fn must not write.
@@ -229,7 +253,7 @@ const (
 )
 
 func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
-	end := time.Now().Add(conflictTime)
+	begin := time.Now()
 	for i := 0; ; i++ {
 		if i == conflictAlone {
 			// Those that meet again and again take turns, so that one of them wins.
@@ -241,10 +265,14 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 			}
 		}
 		err := d.pgOnce(ctx, opt, fn)
-		if !isConflict(err) {
+		switch {
+		case isGone(ctx, err):
+			if errors.Is(err, errUnknown) || time.Since(begin) > goneTime {
+				return fault.Wrap(fault.Unavailable, err, "the database does not answer")
+			}
+		case !isConflict(err):
 			return err
-		}
-		if i >= conflictTries && time.Now().After(end) {
+		case i >= conflictTries && time.Since(begin) > conflictTime:
 			return fault.Wrap(fault.Conflict, err, "too many writers at once, please try again")
 		}
 		// All of the pause is random: writers that met once must not meet again.
@@ -260,7 +288,7 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
 	st, err := d.sql.BeginTx(ctx, opt)
 	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the database does not answer")
+		return fmt.Errorf("begin: %w", err)
 	}
 	tx := &Tx{db: d, run: st, Now: d.Now()}
 	if err := protect(fn, tx); err != nil {
@@ -268,6 +296,9 @@ func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error)
 		return err
 	}
 	if err := st.Commit(); err != nil {
+		if isGone(ctx, err) {
+			err = errors.Join(errUnknown, err)
+		}
 		return fmt.Errorf("commit: %w", err)
 	}
 	tx.committed()

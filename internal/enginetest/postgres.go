@@ -28,6 +28,9 @@ type PostgresConfig struct {
 	NotDurable bool
 	// Settings are passed as `-c name=value`, after this package's own.
 	Settings map[string]string
+	// Host it runs on, where everyone on the network of hosts is let in; nil:
+	// this machine as it is.
+	Host *Host
 }
 
 // PostgresServer is a running PostgreSQL server, or a connection to one that
@@ -35,6 +38,7 @@ type PostgresConfig struct {
 type PostgresServer struct {
 	url  string // of the database "postgres", as a superuser
 	dir  string // "" if the server is not ours
+	port int
 	proc *process
 	cmd  command
 }
@@ -70,22 +74,92 @@ func (s *PostgresServer) boot(ctx context.Context, cfg PostgresConfig, initdb, p
 	if err := runTo(ctx, command{name: "initdb", path: initdb, args: args, dir: s.dir, user: cred}); err != nil {
 		return err
 	}
-	port, err := freePort()
-	if err != nil {
+	if cfg.Host != nil {
+		rules := "local all all trust\nhost all all samenet trust\nhost replication all samenet trust\n"
+		if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(rules), 0o600); err != nil {
+			return fmt.Errorf("let the network in: %w", err)
+		}
+	}
+	return s.serve(ctx, cfg, postgres, cred)
+}
+
+// serve starts the server of the data that is there.
+func (s *PostgresServer) serve(ctx context.Context, cfg PostgresConfig, postgres string, cred *syscall.Credential) (err error) {
+	address := "127.0.0.1"
+	if s.port = 5432; cfg.Host != nil {
+		address = cfg.Host.Address
+	} else if s.port, err = freePort(); err != nil {
 		return err
 	}
-	args = []string{"-D", data, "-k", s.dir, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-c", "max_connections=500"}
+	args := []string{"-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-h", address, "-p", strconv.Itoa(s.port), "-c", "max_connections=500"}
 	if cfg.NotDurable {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
 	for _, name := range sortedKeys(cfg.Settings) {
 		args = append(args, "-c", name+"="+cfg.Settings[name])
 	}
-	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	s.url = fmt.Sprintf("postgres://postgres@%s:%d/postgres?sslmode=disable", address, s.port)
 	// SIGINT is a fast shutdown, SIGQUIT an immediate one: it also ends the
 	// server's children and returns its shared memory, which SIGKILL does not.
-	s.cmd = command{name: "postgres", path: postgres, args: args, dir: s.dir, user: cred, stop: syscall.SIGINT, death: syscall.SIGQUIT}
+	s.cmd = command{name: "postgres", path: postgres, args: args, dir: s.dir, user: cred, host: cfg.Host, stop: syscall.SIGINT, death: syscall.SIGQUIT}
 	return s.Start(ctx)
+}
+
+// StartStandby starts a server that follows s, a server of a host, by streaming
+// replication and can take its place ([PostgresServer.Promote]). From then on
+// s confirms a commit only once the standby has it. The caller must Close it.
+func (s *PostgresServer) StartStandby(ctx context.Context, cfg PostgresConfig) (*PostgresServer, error) {
+	_, postgres, _ := postgresPrograms()
+	copier, ok := find("pg_basebackup", filepath.Dir(postgres))
+	if !ok {
+		return nil, &MissingError{Engine: "PostgreSQL", Need: "no pg_basebackup found", Fix: fixTest}
+	}
+	cred, err := unprivileged("PostgreSQL", "postgres")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newDir("postgres", cred)
+	if err != nil {
+		return nil, err
+	}
+	b := &PostgresServer{dir: dir}
+	err = runTo(ctx, command{name: "pg_basebackup", path: copier, dir: dir, user: cred, host: cfg.Host,
+		args: []string{"-d", s.url, "-D", filepath.Join(dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"}})
+	if err == nil {
+		err = b.serve(ctx, cfg, postgres, cred)
+	}
+	if err == nil {
+		err = s.follow(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// follow waits until a standby follows and has commits wait for it.
+func (s *PostgresServer) follow(ctx context.Context) error {
+	if err := s.exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '*'"); err != nil {
+		return err
+	}
+	if err := s.exec(ctx, "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	return s.proc.ready(ctx, func(ctx context.Context) error {
+		return s.exec(ctx, "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync') THEN RAISE 'no standby follows'; END IF; END $$")
+	})
+}
+
+// Promote makes a standby the server that is written; who was must be gone. It
+// waits for no standby of its own until it has one.
+func (s *PostgresServer) Promote(ctx context.Context) error {
+	if err := s.exec(ctx, "SELECT pg_promote()"); err != nil {
+		return err
+	}
+	if err := s.exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = ''"); err != nil {
+		return err
+	}
+	return s.exec(ctx, "SELECT pg_reload_conf()")
 }
 
 // Start starts a server again after Stop or Crash, on the same port and data.
@@ -150,6 +224,17 @@ func (s *PostgresServer) NewDatabase(ctx context.Context) (dsn string, drop func
 		return s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 	}
 	return u.String(), drop, nil
+}
+
+// Beside returns the URL that a database of another server has at this one.
+func (s *PostgresServer) Beside(dsn string) string {
+	a, err := url.Parse(s.url)
+	b, err2 := url.Parse(dsn)
+	if err != nil || err2 != nil {
+		return dsn // whoever connects is told
+	}
+	b.Host = a.Host
+	return b.String()
 }
 
 func (s *PostgresServer) exec(ctx context.Context, sql string) (err error) {

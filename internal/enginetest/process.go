@@ -27,6 +27,7 @@ type command struct {
 	env   []string // nil: this process's environment
 	user  *syscall.Credential
 	clone uintptr        // namespaces to create, as in syscall.SysProcAttr
+	host  *Host          // it runs on; nil: this machine as it is
 	stdin io.Reader      // nil: nothing
 	stop  syscall.Signal // asks it to end; SIGTERM if zero
 	death syscall.Signal // what it gets when this process dies; SIGKILL if zero
@@ -87,7 +88,7 @@ func start(c command) (*process, error) {
 	// Go sets the parent-death signal after it has changed the user, which
 	// would clear it. A wrapper such as setpriv would lose it.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: p.death, Credential: c.user, Cloneflags: c.clone}
-	if err := onSpawner(p.cmd.Start); err != nil {
+	if err := onSpawner(func() error { return c.host.enter(p.cmd.Start) }); err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
 	go func() {
@@ -169,7 +170,7 @@ func runTo(ctx context.Context, c command) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: c.user}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := onSpawner(cmd.Start); err != nil {
+	if err := onSpawner(func() error { return c.host.enter(cmd.Start) }); err != nil {
 		return fmt.Errorf("run %s: %w", c.name, err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -34,7 +34,12 @@ type Program struct {
 // appended to what an earlier process of that name said there. env is added to
 // the environment.
 func StartProgram(name, path, dir string, env []string, args ...string) (*Program, error) {
-	p, err := start(command{name: name, path: path, args: args, dir: dir, env: append(os.Environ(), env...)})
+	return StartProgramOn(nil, name, path, dir, env, args...)
+}
+
+// StartProgramOn is StartProgram on a host; nil: this machine as it is.
+func StartProgramOn(h *Host, name, path, dir string, env []string, args ...string) (*Program, error) {
+	p, err := start(command{name: name, path: path, args: args, dir: dir, host: h, env: append(os.Environ(), env...)})
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +64,12 @@ func (p *Program) Kill() error {
 	<-p.done
 	return nil
 }
+
+// Freeze has the process stand still until Thaw.
+func (p *Program) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw has it go on.
+func (p *Program) Thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Stop asks the process to end (SIGTERM), waits for it and returns an error
 // unless it exited with 0. Stopping one that was killed is not an error.

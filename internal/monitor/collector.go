@@ -40,7 +40,7 @@ func NewCollector(store Store, gather Gather, log *slog.Logger) *Collector {
 }
 
 // Run samples and stores until ctx ends, and then returns nil. Failures are
-// logged and never end it. In a cluster it belongs under run.Lead: two
+// logged and never end it. In a cluster it belongs under a lease (run.Elector): two
 // collectors of one state would store most samples twice.
 func (c *Collector) Run(ctx context.Context) error {
 	interval := c.Every

@@ -122,7 +122,7 @@ func (r *Relay) ask(ctx context.Context, req *relayed) (*relayed, error) {
 }
 
 // Serve answers the [Relay] of other processes from store until ctx ends. One
-// process at a time MUST do so (run.Lead).
+// process at a time MUST do so (run.Elector).
 func Serve(ctx context.Context, b *bus.Bus, store Store) error {
 	return b.Answer(ctx, relaySubject, "samples", relayWidth, func(ctx context.Context, _ string, data []byte) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, relayTimeout)

@@ -14,7 +14,7 @@
 //   - A new generation begins only when a weight changed; a change moves at
 //     most a share of an origin's requests, unless a center is full or gone.
 //   - All that was learned is in the database: a restart goes on where it was.
-//   - One process at a time makes weights (run.Lead).
+//   - One process at a time makes weights (run.Elector).
 //
 // A center that is not heard of, or that cannot be used, has no replicas here:
 // its users are sent elsewhere with the next round, and come back when it does.

@@ -5,11 +5,26 @@
 // returns before it was asked to stops the whole group, because a process
 // with half its loops is worse than one its supervisor restarts.
 //
-// A lease ([Lead]) is held by at most one process: it is renewed well before
-// it ends, and the loop under it is canceled if a renewal was not confirmed
-// in time, before anyone else can take it. A process that was killed and is
-// started again with the same folder ([OpenInstance]) has its leases at once;
-// others wait until they end.
+// # Leases
+//
+// An [Elector] holds the leases of its process, and takes those that are free:
+//
+//	free ──take──▶ held ──renewed every renewEvery──▶ held
+//	                │ not confirmed for giveUp: the loop is canceled
+//	                │ owner without a session for orphaned: another takes it
+//	                └ not renewed for leaseTime: another takes it
+//
+// Time is the database's, so that a clock that jumps gives nobody a lease. A
+// process that was killed leaves no session at the database, which is seen at
+// once; one that is cut off leaves it open, and its lease is waited for. A
+// process that is started again with the same folder ([OpenInstance]) has its
+// leases at once.
+//
+// Each time a lease changes hands its term grows. Transactions of the loop
+// under a lease begin with a look at the term (a fence, [db.Fenced]): what a
+// process does that stood still while another took its lease is refused by the
+// database. A lease is thus held by one process at a time, in the order of the
+// database's transactions, whatever a process believes.
 package run
 
 import (
@@ -103,94 +118,4 @@ func guarded(ctx context.Context, l Loop) (err error) {
 		}
 	}()
 	return l(ctx)
-}
-
-const (
-	leaseTime  = 10 * time.Second
-	leaseRenew = 3 * time.Second
-)
-
-// Lead runs fn whenever this process, named me, holds the named lease, and
-// again when it gets it back after losing it. No two processes may have one
-// name at the same time. On SQLite, where there is one process, it runs fn at
-// once. It returns when ctx ends or fn fails.
-func Lead(ctx context.Context, d *db.DB, name, me string, log *slog.Logger, fn Loop) error {
-	if d.Engine() == db.SQLite {
-		return fn(ctx)
-	}
-	for ctx.Err() == nil {
-		got, err := take(ctx, d, name, me)
-		if err != nil {
-			log.Warn("lease not taken", "lease", name, "error", err)
-		}
-		if got {
-			log.Info("lease taken", "lease", name)
-			if err := hold(ctx, d, name, me, fn); err != nil {
-				return err
-			}
-			log.Info("lease ended", "lease", name)
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(leaseRenew):
-		}
-	}
-	return nil
-}
-
-// hold runs fn until it ends, ctx ends or the lease cannot be renewed.
-func hold(ctx context.Context, d *db.DB, name, me string, fn Loop) error {
-	fctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- guarded(fctx, fn) }()
-	tick := time.NewTicker(leaseRenew)
-	defer tick.Stop()
-	good := time.Now()
-	for {
-		select {
-		case err := <-ended:
-			release(ctx, d, name, me)
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		case <-tick.C:
-			rctx, rcancel := context.WithTimeout(ctx, leaseRenew)
-			ok, err := take(rctx, d, name, me)
-			rcancel()
-			if err == nil && ok {
-				good = time.Now()
-			} else if (err == nil && !ok) || time.Since(good) > leaseTime-2*leaseRenew {
-				cancel()
-				<-ended
-				return nil
-			}
-		}
-	}
-}
-
-// take gets or renews the lease. Time is the database clock's of this
-// process; leases assume clocks within a second of each other.
-func take(ctx context.Context, d *db.DB, name, me string) (bool, error) {
-	var got bool
-	err := d.Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `INSERT INTO leases (name, owner, until) VALUES ($1, $2, $3)
-			ON CONFLICT (name) DO UPDATE SET owner = $2, until = $3 WHERE leases.owner = $2 OR leases.until < $4`,
-			name, me, db.Micros(tx.Now.Add(leaseTime)), db.Micros(tx.Now))
-		got = n == 1
-		return err
-	})
-	return got && err == nil, err
-}
-
-func release(ctx context.Context, d *db.DB, name, me string) {
-	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	// If this fails the lease ends by itself.
-	_ = d.Tx(rctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(rctx, `DELETE FROM leases WHERE name = $1 AND owner = $2`, name, me)
-		return err
-	})
 }

@@ -130,7 +130,7 @@ func postgres(t *testing.T, n int) []*db.DB {
 	url := enginetest.Postgres(t)
 	out := make([]*db.DB, n)
 	for i := range out {
-		d, err := db.Open(t.Context(), db.Config{URL: url}, quiet)
+		d, err := db.Open(t.Context(), db.Config{URL: url, Name: fmt.Sprint("process", i)}, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,12 +143,23 @@ func postgres(t *testing.T, n int) []*db.DB {
 	return out
 }
 
+// lead runs Lead, of an elector of its own, until ctx ends or the loop does.
+func lead(ctx context.Context, d *db.DB, name, me string, fn run.Loop) error {
+	e := run.NewElector(d, me, quiet)
+	ectx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ectx) }()
+	err := e.Lead(ctx, name, fn)
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
 // leader runs Lead until the test ends or stop is called.
 func leader(t *testing.T, d *db.DB, name, me string, fn run.Loop) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- run.Lead(ctx, d, name, me, quiet, fn) }()
+	go func() { done <- lead(ctx, d, name, me, fn) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { _ = stop() }) // whoever cares has asked already
 	return stop
@@ -171,7 +182,7 @@ func TestLeadSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	if err := run.Lead(t.Context(), d, "x", "me", quiet, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+	if err := lead(t.Context(), d, "x", "me", func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v, want what the loop returned", err)
 	}
 }
@@ -327,10 +338,10 @@ func TestLeadFails(t *testing.T) {
 	t.Parallel()
 	d := postgres(t, 1)[0]
 	broken := errors.New("broken")
-	if err := run.Lead(t.Context(), d, "x", "me", quiet, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+	if err := lead(t.Context(), d, "x", "me", func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v, want what the loop returned", err)
 	}
-	if err := run.Lead(t.Context(), d, "x", "another", quiet, func(context.Context) error { panic("the cause") }); err == nil || !strings.Contains(err.Error(), "the cause") {
+	if err := lead(t.Context(), d, "x", "another", func(context.Context) error { panic("the cause") }); err == nil || !strings.Contains(err.Error(), "the cause") {
 		t.Errorf("got %v, want the panic", err)
 	}
 }

@@ -10,7 +10,7 @@
 //   - A decision, the reservations for it and the attempts that follow from it
 //     are one transaction. If a center has less than the snapshot said, nothing
 //     of the cycle is committed and the next cycle decides again.
-//   - One process schedules at a time (run.Lead). Were there two, the
+//   - One process schedules at a time (run.Elector). Were there two, the
 //     reservations would still hold: they are conditional on what is free.
 //   - Every decision is kept with its whole score table: a cycle's decisions as
 //     one trail, in which a table is what changed since the one before.

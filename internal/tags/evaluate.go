@@ -25,7 +25,7 @@ const (
 )
 
 // Run looks at the rules until ctx ends. In a cluster it belongs under
-// run.Lead: two would do the same work twice.
+// a lease (run.Elector): two would do the same work twice.
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

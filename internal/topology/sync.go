@@ -47,7 +47,7 @@ type watch struct {
 }
 
 // Run watches registry and inventory and records what changes, until ctx ends.
-// In a cluster it belongs under run.Lead: two would do the same work twice.
+// In a cluster it belongs under a lease (run.Elector): two would do the same work twice.
 func (s *Service) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
 	ring := func() {

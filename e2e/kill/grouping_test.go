@@ -1,0 +1,108 @@
+package kill_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sync/errgroup"
+
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/enginetest"
+)
+
+// groupingJobs are submitted to each grouping.
+const groupingJobs = 24
+
+// TestGrouping runs the same jobs on platforms whose roles are grouped
+// otherwise. States, exit codes, runs and logs come out the same, and each bill
+// is the sum of its runs.
+func TestGrouping(t *testing.T) {
+	bin, err := enginetest.Binary()
+	must(t, err)
+	var each [][]string
+	for _, r := range roles {
+		each = append(each, []string{r})
+	}
+	plan := planned(t, bin, 3)
+	t.Logf("planned: %v", plan)
+	var first []string
+	for _, x := range []struct {
+		name   string
+		groups [][]string
+		copies int
+	}{{"one process", [][]string{roles}, 1}, {"each role by itself, twice", each, 2}, {"as planned, three times", plan, 3}} {
+		t.Run(x.name, func(t *testing.T) {
+			got := grouping(t, x.groups, x.copies)
+			if first == nil {
+				first = got
+			} else if !slices.Equal(got, first) {
+				t.Errorf("the jobs came out as\n%s\nwith one process as\n%s", strings.Join(got, "\n"), strings.Join(first, "\n"))
+			}
+		})
+	}
+}
+
+// grouping runs the jobs and returns what became of each, by name.
+func grouping(t *testing.T, groups [][]string, copies int) []string {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	proofs := newProofs(t)
+	keys := filepath.Join(t.TempDir(), "bus")
+	must(t, os.MkdirAll(keys, 0o700))
+	trust, err := bus.LoadTrust(keys)
+	must(t, err)
+	servers := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
+		o.MaxPayload = 8 << 20
+		err = trust.Apply(o)
+	})
+	must(t, err)
+	c := startMany(t, ctx, many{groups: groups, copies: copies, database: enginetest.Postgres(t), bus: servers.URL()}, keys, 8)
+	work := makeWork(rand.New(rand.NewPCG(1, 1)), groupingJobs, proofs.command)
+	p := &progress{done: map[string]bool{}}
+	proofs.first = p.add
+	l := &load{c: c, p: p, proofs: proofs, work: work, jobs: groupingJobs, kinds: map[string]string{}, first: map[string]bool{}, stops: make(chan string, groupingJobs)}
+	clients, cctx := errgroup.WithContext(ctx)
+	for range 4 {
+		clients.Go(func() error { return l.submit(cctx) })
+	}
+	clients.Go(func() error { return l.stop(cctx) })
+	if err := clients.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, c.tails())
+	}
+	if err := c.await(ctx, groupingJobs); err != nil {
+		t.Fatalf("%v\n%s", err, c.tails())
+	}
+	r := l.check(t, ctx)
+	out := l.outcomes(t, ctx)
+	c.stop(t)
+	t.Logf("%d processes, %d jobs, %d runs", len(groups)*copies, groupingJobs, r.runs)
+	return out
+}
+
+// outcomes says how each job ended, without what differs from one time to the
+// next: identifiers, times, and how far one got that was stopped.
+func (l *load) outcomes(t *testing.T, ctx context.Context) []string {
+	var out []string
+	for id, name := range l.kinds {
+		j, err := l.c.jobs.GetJob(ctx, &jobsv1.GetJobRequest{JobId: id})
+		must(t, err)
+		text := fmt.Sprintf("%s %s", name, j.State)
+		for _, r := range j.Replicas {
+			text += fmt.Sprintf("; %d.%d %s", r.TaskIndex, r.ReplicaIndex, r.State)
+			if r.State != jobsv1.State_STATE_STOPPED {
+				text += fmt.Sprintf(" exit %d after %d runs", r.ExitCode, r.Attempt)
+			}
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return out
+}
