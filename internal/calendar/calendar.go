@@ -11,7 +11,8 @@
 //     the same room.
 //   - From acceptance on the room is kept. The scheduler gets every time as a
 //     window ([Service.Windows]) and starts nothing that would still hold it;
-//     allocations are granted only beside it ([Service.Keeps]).
+//     allocations are granted, and grow, only beside it ([Service.Keeps]), in a
+//     transaction that fails if the calendar has changed since.
 //   - At its begin each part becomes an allocation at its center (component
 //     control), which holds it in the registry, is metered, and is drawn on by
 //     the jobs that name the reservation. The request for it has a name made of

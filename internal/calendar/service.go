@@ -241,6 +241,14 @@ func (s *Service) Reserve(ctx context.Context, in Wish, q Request) (*Reservation
 				return same(rows[0].digest, q)
 			}
 		}
+		as, err := s.ctl.HeldTx(ctx, tx)
+		if err != nil {
+			return err
+		}
+		held := heldOf(as)
+		for i := range where {
+			where[i].held = held[where[i].ID]
+		}
 		if err := s.fit(ctx, tx, r, where); err != nil {
 			return err
 		}
@@ -311,10 +319,6 @@ func (s *Service) candidates(ctx context.Context, in Wish) ([]candidate, error) 
 		}
 		unmet = all[in.Expression]
 	}
-	held, err := s.held(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var out []candidate
 	for _, c := range snap.Centers {
 		_, offered := c.Offers[in.SpecID]
@@ -322,17 +326,13 @@ func (s *Service) candidates(ctx context.Context, in Wish) ([]candidate, error) 
 			len(in.Regions) > 0 && !slices.Contains(in.Regions, c.Region) || unmet[c.ID] != "" {
 			continue
 		}
-		out = append(out, candidate{c, held[c.ID]})
+		out = append(out, candidate{Center: c})
 	}
 	return out, nil
 }
 
-// held is what allocations hold by center, but those of reservations.
-func (s *Service) held(ctx context.Context) (map[string][]demand, error) {
-	as, err := s.ctl.Held(ctx)
-	if err != nil {
-		return nil, err
-	}
+// heldOf is what allocations hold by center, but those of reservations.
+func heldOf(as []*control.Allocation) map[string][]demand {
 	out := map[string][]demand{}
 	for _, a := range as {
 		if a.ReservationID != "" {
@@ -340,7 +340,7 @@ func (s *Service) held(ctx context.Context) (map[string][]demand, error) {
 		}
 		out[a.CenterID] = append(out[a.CenterID], held(a))
 	}
-	return out, nil
+	return out
 }
 
 // held is what an allocation holds, and how long.

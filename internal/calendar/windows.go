@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -26,12 +27,12 @@ const (
 func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error) {
 	now := s.db.Now()
 	var version int64
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		_, err := tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version)
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		version, err = s.VersionTx(ctx, tx)
 		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the calendar: %w", err)
+		return nil, 0, err
 	}
 	s.mu.Lock()
 	if s.version == version && now.Before(s.until) {
@@ -41,10 +42,10 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 	s.mu.Unlock()
 	var out []scheduler.Window
 	reserved := map[string]bool{}
-	err = s.db.View(ctx, func(tx *db.Tx) error {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		out = nil
 		clear(reserved)
-		if _, err := tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version); err != nil {
+		if version, err = s.VersionTx(ctx, tx); err != nil {
 			return err
 		}
 		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 ORDER BY reservation_id, number`, db.Micros(now.Add(horizon)), db.Micros(now))
@@ -96,27 +97,37 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 	return out, version, nil
 }
 
-// Keeps implements scheduler.Calendar: the centers that could hold amounts until
-// then only by breaking a promise, and why. A zero time is without end.
-func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time.Time, except string) (map[string]string, error) {
-	now := s.db.Now()
+// VersionTx implements scheduler.Calendar.
+func (s *Service) VersionTx(ctx context.Context, tx *db.Tx) (version int64, err error) {
+	if _, err = tx.Get(ctx, `SELECT version FROM calendar_version WHERE one = 1`, nil, &version); err != nil {
+		return 0, fmt.Errorf("read the calendar: %w", err)
+	}
+	return version, nil
+}
+
+// Keeps implements scheduler.Calendar.
+func (s *Service) Keeps(ctx context.Context, h scheduler.Hold) (map[string]string, int64, error) {
+	now, until := s.db.Now(), h.Until
 	if until.IsZero() {
 		until = now.Add(10 * maxAhead)
 	}
 	snap, err := s.reg.Snapshot(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var taken map[string][]demand
-	err = s.db.View(ctx, func(tx *db.Tx) error {
-		var err error
-		if taken, err = demands(ctx, tx, except, span{now, now.Add(time.Second)}); err != nil {
+	var version int64
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		if version, err = s.VersionTx(ctx, tx); err != nil {
+			return err
+		}
+		if taken, err = demands(ctx, tx, h.Reservation, span{now, now.Add(time.Second)}); err != nil {
 			return err
 		}
 		for id, ds := range taken { // maintenance counts while it is under way
 			taken[id] = slices.DeleteFunc(ds, func(d demand) bool { return d.amounts != nil })
 		}
-		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 AND reservation_id <> $3`, db.Micros(until), db.Micros(now), except)
+		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 AND reservation_id <> $3`, db.Micros(until), db.Micros(now), h.Reservation)
 		for _, t := range ts {
 			for _, p := range t.Parts {
 				taken[p.CenterID] = append(taken[p.CenterID], demand{span{t.From, t.To}, p.Amounts})
@@ -125,18 +136,19 @@ func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the calendar: %w", err)
+		return nil, 0, fmt.Errorf("read the calendar: %w", err)
 	}
 	if len(taken) == 0 {
-		return nil, nil
+		return nil, version, nil
 	}
-	held, err := s.held(ctx)
+	as, err := s.ctl.Held(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	held := heldOf(slices.DeleteFunc(as, func(a *control.Allocation) bool { return a.ID == h.Allocation }))
 	open, err := s.jobs.Running(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, r := range open {
 		if r.AllocationID == "" && len(taken[r.Center]) > 0 {
@@ -153,11 +165,11 @@ func (s *Service) Keeps(ctx context.Context, amounts core.Quantities, until time
 			out[c.ID] = "it is under maintenance"
 			continue
 		}
-		if name, ok := holds(room(c.Total, append(slices.Clone(held[c.ID]), ds...), span{now, until}), amounts); !ok {
+		if name, ok := holds(room(c.Total, append(slices.Clone(held[c.ID]), ds...), span{now, until}), h.Amounts); !ok {
 			out[c.ID] = "its " + name + " is promised to reservations"
 		}
 	}
-	return out, nil
+	return out, version, nil
 }
 
 // endOf is when a run is expected to end: as it says, or in an hour; one that

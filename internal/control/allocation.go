@@ -234,8 +234,19 @@ func (s *Service) nodeAmounts(ctx context.Context, tx *db.Tx, centerID string, n
 	return out, nil
 }
 
-// grant decides a waiting allocation, and reports whether anything changed.
+// grant decides a waiting allocation, and reports whether anything changed. When
+// the calendar changes meanwhile it decides anew; the loop tries again at last.
 func (s *Service) grant(ctx context.Context, id string) (changed bool, err error) {
+	for again, tries := true, 0; again && tries < 3 && err == nil; tries++ {
+		changed, again, err = s.grantOnce(ctx, id)
+	}
+	if changed && err == nil {
+		s.sched.Wake() // work may wait for it
+	}
+	return changed, err
+}
+
+func (s *Service) grantOnce(ctx context.Context, id string) (changed, again bool, err error) {
 	var a *Allocation
 	err = s.db.View(ctx, func(tx *db.Tx) error {
 		rows, err := readAllocations(ctx, tx, `WHERE allocation_id = $1 AND state = $2`, id, int64(Waiting))
@@ -245,34 +256,46 @@ func (s *Service) grant(ctx context.Context, id string) (changed bool, err error
 		return err
 	})
 	if err != nil || a == nil {
-		return false, err
+		return false, false, err
 	}
-	choice := scheduler.Choice{CenterID: a.wish, Possible: true}
-	if len(a.Nodes) == 0 {
-		t := place.Task{Spec: a.SpecID, Request: place.Amounts(a.Amounts)}
-		if a.wish != "" {
-			t.Pinned = []string{a.wish}
-		}
-		if a.Region != "" {
-			t.Regions = []string{a.Region}
-		}
-		if choice, err = s.sched.Choose(ctx, scheduler.Ask{Task: t, Weights: a.weights, Until: a.EndAt, Reservation: a.ReservationID}); err != nil {
-			return false, err
-		}
+	choice, err := s.choose(ctx, a)
+	if err != nil {
+		return false, false, err
 	}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		changed = false
+		changed, again = false, false
 		rows, err := readAllocations(ctx, tx, `WHERE allocation_id = $1 AND state = $2`, id, int64(Waiting))
 		if err != nil || len(rows) == 0 {
+			return err
+		}
+		same, err := s.sched.CalendarIsTx(ctx, tx, choice.Version)
+		if again = !same; err != nil || again {
 			return err
 		}
 		changed, err = s.decide(ctx, tx, rows[0], choice)
 		return err
 	})
-	if changed && err == nil {
-		s.sched.Wake() // work may wait for it
+	return changed, again, err
+}
+
+// choose says where a waiting allocation would go now. That of named nodes goes
+// where they are, unless their room is promised.
+func (s *Service) choose(ctx context.Context, a *Allocation) (scheduler.Choice, error) {
+	if len(a.Nodes) > 0 {
+		why, version, err := s.sched.Kept(ctx, a.wish, scheduler.Hold{Amounts: a.Amounts, Until: a.EndAt, Reservation: a.ReservationID})
+		if why != "" {
+			return scheduler.Choice{Possible: true, Reason: "center " + a.wish + ": " + why, Version: version}, err
+		}
+		return scheduler.Choice{CenterID: a.wish, Possible: true, Version: version}, err
 	}
-	return changed, err
+	t := place.Task{Spec: a.SpecID, Request: place.Amounts(a.Amounts)}
+	if a.wish != "" {
+		t.Pinned = []string{a.wish}
+	}
+	if a.Region != "" {
+		t.Regions = []string{a.Region}
+	}
+	return s.sched.Choose(ctx, scheduler.Ask{Task: t, Weights: a.weights, Until: a.EndAt, Reservation: a.ReservationID})
 }
 
 // decide grants a waiting allocation where the choice says, refuses it, or
@@ -473,6 +496,10 @@ func (s *Service) Adjust(ctx context.Context, id string, adj Adjustment, r Reque
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
+	grows, version, err := s.growth(ctx, id, adj, amounts, cat)
+	if err != nil {
+		return nil, err
+	}
 	o := &Operation{Kind: Adjust, AllocationID: id}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		a, err := visibleAllocation(ctx, tx, id)
@@ -482,6 +509,15 @@ func (s *Service) Adjust(ctx context.Context, id string, adj Adjustment, r Reque
 		*o = Operation{Kind: Adjust, AllocationID: id, CenterID: a.CenterID}
 		if known, err := s.begin(ctx, tx, o, r); known != nil || err != nil {
 			return err
+		}
+		if grows {
+			same, err := s.sched.CalendarIsTx(ctx, tx, version)
+			if err != nil {
+				return err
+			}
+			if !same {
+				return fault.New(fault.Conflict, "what is promised to reservations changed meanwhile; adjust again")
+			}
 		}
 		if err := s.adjust(ctx, tx, a, adj, amounts, cat, o); err != nil {
 			return err
@@ -496,11 +532,46 @@ func (s *Service) Adjust(ctx context.Context, id string, adj Adjustment, r Reque
 	return s.GetAllocation(ctx, id)
 }
 
+// growth reports whether an allocation would hold more, or longer. Then it must
+// break no promise; the version of the calendar says what was promised.
+func (s *Service) growth(ctx context.Context, id string, adj Adjustment, amounts core.Quantities, cat *registry.Catalog) (grows bool, version int64, err error) {
+	a, err := s.GetAllocation(ctx, id)
+	if err != nil || a.State != Granted {
+		return false, 0, err
+	}
+	h := scheduler.Hold{Amounts: a.Amounts, Until: a.EndAt, Allocation: a.ID}
+	if spec := cat.Specs[a.SpecID]; adj.Count > 0 && spec != nil {
+		var c core.Check
+		h.Amounts = times(&c, "count", spec.Quantity, adj.Count)
+		if c.Err() != nil {
+			return false, 0, c.Err()
+		}
+	} else if len(amounts) > 0 {
+		h.Amounts = amounts
+	}
+	for name, n := range h.Amounts {
+		grows = grows || n > a.Amounts[name]
+	}
+	if !adj.EndAt.IsZero() {
+		h.Until, grows = adj.EndAt, grows || !a.EndAt.IsZero() && adj.EndAt.After(a.EndAt)
+	}
+	if !grows {
+		return false, 0, nil
+	}
+	why, version, err := s.sched.Kept(ctx, a.CenterID, h)
+	if why != "" {
+		err = fault.New(fault.Exhausted, "center %s cannot hold so much for so long: %s", a.CenterID, why)
+	}
+	return true, version, err
+}
+
 func (s *Service) adjust(ctx context.Context, tx *db.Tx, a *Allocation, adj Adjustment, amounts core.Quantities, cat *registry.Catalog, o *Operation) error {
 	var c core.Check
 	switch {
 	case a.over():
 		return fault.New(fault.Conflict, "allocation %s is over", a.ID)
+	case a.ReservationID != "":
+		return fault.New(fault.Conflict, "allocation %s holds what reservation %s promises; cancel that, or reserve more", a.ID, a.ReservationID)
 	case (adj.Count > 0 || len(amounts) > 0) && len(a.Nodes) > 0:
 		c.Add("count", "an allocation of named nodes cannot change its size; release it and apply for others")
 	case adj.Count > 0 && a.SpecID == "":
@@ -709,10 +780,15 @@ func (s *Service) stopUsers(ctx context.Context, id, why string) {
 // Held returns the allocations that hold something.
 func (s *Service) Held(ctx context.Context) (out []*Allocation, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		out, err = readAllocations(ctx, tx, `WHERE ended_at = 0 AND state IN ($1, $2) ORDER BY allocation_id`, int64(Granted), int64(Releasing))
+		out, err = s.HeldTx(ctx, tx)
 		return err
 	})
 	return out, err
+}
+
+// HeldTx is Held in the caller's transaction.
+func (s *Service) HeldTx(ctx context.Context, tx *db.Tx) ([]*Allocation, error) {
+	return readAllocations(ctx, tx, `WHERE ended_at = 0 AND state IN ($1, $2) ORDER BY allocation_id`, int64(Granted), int64(Releasing))
 }
 
 // OpenFor returns the allocations made for a reservation that have not ended.

@@ -156,6 +156,7 @@ type Choice struct {
 	Reason   string // why nowhere
 	Possible bool   // some center could take it if nothing were held there
 	Price    core.Fen
+	Version  int64 // of the calendar it rests on; see [Service.CalendarIsTx]
 }
 
 // Ask is what an allocation needs.
@@ -181,9 +182,10 @@ func (s *Service) Choose(ctx context.Context, a Ask) (Choice, error) {
 	if own := ownSet(weights); own != nil {
 		set = own
 	}
+	var version int64
 	t.ID, t.Replicas, t.RunSeconds, t.Kind = "0", 1, place.Known(3600), kindOf(core.Quantities(t.Request))
 	if s.calendar != nil {
-		if t.Excluded, err = s.calendar.Keeps(ctx, core.Quantities(t.Request), a.Until, a.Reservation); err != nil {
+		if t.Excluded, version, err = s.calendar.Keeps(ctx, Hold{Amounts: core.Quantities(t.Request), Until: a.Until, Reservation: a.Reservation}); err != nil {
 			return Choice{}, err
 		}
 	}
@@ -195,9 +197,9 @@ func (s *Service) Choose(ctx context.Context, a Ask) (Choice, error) {
 	}
 	if len(res.Placements) == 1 {
 		id := res.Placements[0].Candidate
-		return Choice{CenterID: id, Possible: true, Price: centerOf(snap, id).Offers[t.Spec]}, nil
+		return Choice{CenterID: id, Possible: true, Price: centerOf(snap, id).Offers[t.Spec], Version: version}, nil
 	}
-	out := Choice{Reason: "no center can take it"}
+	out := Choice{Reason: "no center can take it", Version: version}
 	if len(res.Unplaced) > 0 {
 		out.Reason = res.Unplaced[0].Reason
 	}

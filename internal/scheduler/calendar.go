@@ -32,15 +32,24 @@ type Reserved struct {
 	At          time.Time // when it begins; zero: it has begun
 }
 
+// Hold is what an allocation would hold from now on.
+type Hold struct {
+	Amounts     core.Quantities
+	Until       time.Time // zero: without end
+	Reservation string    // that it is for, whose own promise does not count; "": none
+	Allocation  string    // that would hold this instead of what it holds; "": none
+}
+
 // Calendar knows reservations and maintenance.
 type Calendar interface {
 	// Windows returns the windows of the coming 30 days, and a number that changes
 	// with them. The list must not be changed.
 	Windows(ctx context.Context) ([]Window, int64, error)
-	// Keeps returns the centers that could hold amounts until then (the zero time:
-	// without end) only by breaking a promise, and why; promises of one reservation
-	// do not count.
-	Keeps(ctx context.Context, amounts core.Quantities, until time.Time, reservation string) (map[string]string, error)
+	// Keeps returns the centers that could hold what is asked only by breaking a
+	// promise, and why, and the version of the calendar that says so.
+	Keeps(ctx context.Context, h Hold) (map[string]string, int64, error)
+	// VersionTx returns the version of the calendar.
+	VersionTx(ctx context.Context, tx *db.Tx) (int64, error)
 	// Drawn returns what reservations have.
 	Drawn(ctx context.Context, reservations []string) (map[string]Reserved, error)
 }
@@ -48,6 +57,26 @@ type Calendar interface {
 // SetCalendar says who knows reservations and maintenance; without it there are
 // none.
 func (s *Service) SetCalendar(c Calendar) { s.calendar = c }
+
+// Kept says why a center could hold something only by breaking a promise, "" if
+// it need not, and the version of the calendar for [Service.CalendarIsTx].
+func (s *Service) Kept(ctx context.Context, center string, h Hold) (why string, version int64, err error) {
+	if s.calendar == nil {
+		return "", 0, nil
+	}
+	kept, version, err := s.calendar.Keeps(ctx, h)
+	return kept[center], version, err
+}
+
+// CalendarIsTx reports whether the calendar has still that version: what it
+// keeps is as it was, until the transaction has ended.
+func (s *Service) CalendarIsTx(ctx context.Context, tx *db.Tx, version int64) (bool, error) {
+	if s.calendar == nil {
+		return true, nil
+	}
+	now, err := s.calendar.VersionTx(ctx, tx)
+	return now == version, err
+}
 
 // reach is how long work is taken to run that does not say so, where it is about
 // windows: as everywhere else.
