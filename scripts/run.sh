@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 data=${YUNHE_DATA:-$PWD/data}
 listen=${YUNHE_LISTEN:-127.0.0.1:8180}
 yunhe=bin/yunhe
-mkdir -p "$data"
+mkdir -p -m 700 "$data" # it will have keys
 echo "==> starting the platform with three centers (log: $data/up.log)"
 $yunhe up --data "$data" --listen "$listen" --centers examples/centers.yaml >"$data/up.log" 2>&1 &
 pid=$!

@@ -107,21 +107,23 @@ func (x *examination) folder(context.Context) {
 	case err != nil || !info.IsDir():
 		x.say(part, Broken, "name a folder with data", "%s is no folder that can be read", dir)
 		return
-	case info.Mode().Perm()&0o077 != 0:
-		x.say(part, Warning, "chmod 700 "+dir, "%s is open to others (mode %04o); it has keys", dir, info.Mode().Perm())
 	case syscall.Access(dir, 7) != nil:
 		x.say(part, Broken, "run as its owner", "%s cannot be written by this user", dir)
 		return
 	default:
+		runs := "no platform runs on it"
 		lock, err := os.Open(filepath.Join(dir, "instance"))
 		if err == nil {
 			x.running = errors.Is(filelock.Lock(lock), filelock.ErrHeld)
 			_ = filelock.Unlock(lock) // it is not ours if it is held
 		}
 		if x.running {
-			x.fine(part, "%s; a platform runs on it", dir)
+			runs = "a platform runs on it"
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			x.say(part, Warning, "chmod 700 "+dir, "%s is open to others (mode %04o) and has keys; %s", dir, info.Mode().Perm(), runs)
 		} else {
-			x.fine(part, "%s; no platform runs on it", dir)
+			x.fine(part, "%s; %s", dir, runs)
 		}
 	}
 	for errors.Is(err, fs.ErrNotExist) && dir != "/" {

@@ -73,6 +73,13 @@ func TestDoctor(t *testing.T) {
 	moved := cfg
 	moved.Listen.Address = "127.0.0.1:1"
 	expect(t, "running elsewhere", verdicts(t, &moved, false), "address", app.Warning, "not at 127.0.0.1:1")
+	if err := os.Chmod(cfg.Data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "running, open to others", verdicts(t, &cfg, false), "data folder", app.Warning, "chmod 700", "a platform runs on it")
+	if err := os.Chmod(cfg.Data, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	a.Close()
 	expect(t, "ended", verdicts(t, &cfg, false), "data folder", app.Fine, "no platform runs")
 
