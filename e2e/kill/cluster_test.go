@@ -335,7 +335,7 @@ func (c *cluster) end(t *testing.T) {
 	}
 	for _, id := range c.centers {
 		for _, pattern := range []string{"/sys/fs/cgroup/*/yunhe/", "/sys/fs/cgroup/yunhe/"} {
-			dirs, _ := filepath.Glob(pattern + id) // the pattern is well formed
+			dirs, _ := filepath.Glob(pattern + id + "-*") // the pattern is well formed
 			for _, d := range dirs {
 				_ = os.Remove(d) // busy only if the test failed while runs ran
 			}

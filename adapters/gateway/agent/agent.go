@@ -203,7 +203,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	defer a.ledger.close()
-	a.sb, err = sandbox.New(sandbox.Config{Dir: RunsDir(cfg.Dir), GatewayID: m.CenterID, HostPaths: cfg.Shares}, log)
+	a.sb, err = sandbox.New(sandbox.Config{Dir: RunsDir(cfg.Dir), GatewayID: groupName(m.CenterID, cfg.Dir), HostPaths: cfg.Shares}, log)
 	if err != nil {
 		return err
 	}
@@ -243,6 +243,18 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 // ImagesDir is where the gateway with the given data folder has its images.
 func ImagesDir(dir string) string { return filepath.Join(dir, "images") }
+
+// groupName names a gateway's control groups. A gateway ends what it finds there
+// and does not know, and one of another platform may serve a center of the same ID
+// on this machine: its folder is what a gateway has for itself.
+func groupName(center, dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	h := fnv.New64a()
+	h.Write([]byte(dir)) // it never fails
+	return fmt.Sprintf("%s-%016x", center, h.Sum64())
+}
 
 // RunsDir is where the gateway with the given data folder has its runs.
 func RunsDir(dir string) string { return filepath.Join(dir, "runs") }

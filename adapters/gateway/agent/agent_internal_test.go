@@ -86,6 +86,17 @@ func TestLedgerSurvives(t *testing.T) {
 
 // The key is on disk before the token is used: however often the gateway is
 // killed in between, it is the same gateway to the platform.
+// Gateways of two platforms on one machine may serve centers of one ID: each has
+// groups of its own, the same after every start.
+func TestGroupsAreOfOneFolder(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("c", 32)
+	one, other := groupName(long, "/var/lib/one"), groupName(long, "/var/lib/other")
+	if one == other || one != groupName(long, "/var/lib/one") || !strings.HasPrefix(one, long+"-") || len(one) > 64 {
+		t.Errorf("groups %s and %s", one, other)
+	}
+}
+
 func TestMembershipBeforeToken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

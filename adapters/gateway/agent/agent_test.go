@@ -125,6 +125,10 @@ func testRuns(t *testing.T, a *apptest.App, g *apptest.Gateway) {
 	if j := a.Admin.AwaitState(t, id, jobsv1.State_STATE_FAILED); j.Replicas[0].ExitCode != 3 || j.Reason != "exit" {
 		t.Errorf("exit 3: %v", j)
 	}
+	id = a.Admin.Submit(t, command("killed", "kill -KILL $$"))
+	if j := a.Admin.AwaitState(t, id, jobsv1.State_STATE_FAILED); j.Reason != "signal" || !strings.Contains(j.Replicas[0].Message, "SIGKILL") {
+		t.Errorf("killed: %v", j)
+	}
 }
 
 func testBigLog(t *testing.T, a *apptest.App, _ *apptest.Gateway) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"yunhe.dev/yunhe/adapters/gateway/measure"
@@ -197,6 +198,9 @@ func (a *Agent) status(ctx context.Context, run *sandbox.Run) (*adapterv1.Status
 	}
 	st.Phase = adapterv1.Phase_PHASE_ENDED
 	st.Reason, st.Message, st.ExitCode = string(res.Reason), cleanText(res.Message), int32(res.ExitCode)
+	if res.Reason == runner.Signaled && st.Message == "" {
+		st.Message = "ended by " + unix.SignalName(unix.Signal(res.Signal)) + ", which nobody of the platform sent"
+	}
 	st.CpuMicroseconds, st.MemoryPeakBytes, st.LogBytes = res.CPU.Microseconds(), res.MaxMemoryBytes, res.OutputBytes
 	if !res.StartedAt.IsZero() {
 		st.StartedAt = res.StartedAt.UnixMicro()
@@ -301,6 +305,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		}
 		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
+		tick.Reset(heartbeat) // the next is no sooner, however late this one is
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
 			req.Features, req.Parts = features, a.parts()
