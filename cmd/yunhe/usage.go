@@ -119,9 +119,10 @@ func usageExportCommand(c *cli) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write all usage records as CSV",
-		Long: `Writes all usage records as CSV, newest first: one line per run, named by the
-members of the API's Usage. Times are RFC 3339 with microseconds, costs whole
-micro-yuan, prices fen per hour. A file is complete or not there.`,
+		Long: `Writes all usage records as CSV, newest first: one line per run, or per piece of
+the time in which an allocation was held, named by the members of the API's
+Usage. Times are RFC 3339 with microseconds, costs whole micro-yuan, prices fen
+per hour. A file is complete or not there.`,
 		Example: `  yunhe usage export --after 2026-11-01 --before 2026-12-01 --file november.csv`,
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,6 +152,7 @@ micro-yuan, prices fen per hour. A file is complete or not there.`,
 var usageColumns = []string{
 	"attempt_id", "job_id", "tenant_id", "user_name", "task_name", "task_index", "replica_index", "attempt", "ai_center_id", "resource_spec_id",
 	"started_at", "ended_at", "duration_microseconds", "cpu_microseconds", "memory_peak_bytes", "price", "cost_micros",
+	"allocation_id", "package_microseconds",
 }
 
 // exportUsage writes the records page by page and returns how many.
@@ -177,7 +179,7 @@ func exportUsage(ctx context.Context, a *api, filter *meteringv1.ListUsageReques
 				u.GetAttemptId(), u.GetJobId(), u.GetTenantId(), u.GetUserName(), u.GetTaskName(), int(int64(u.GetTaskIndex())),
 				int(int64(u.GetReplicaIndex())), int(int64(u.GetAttempt())), u.GetAiCenterId(), u.GetResourceSpecId(), at(u.GetStartedAt()),
 				at(u.GetEndedAt()), int(u.GetDurationMicroseconds()), int(u.GetCpuMicroseconds()), int(u.GetMemoryPeakBytes()),
-				int(u.GetPrice()), int(u.GetCostMicros()),
+				int(u.GetPrice()), int(u.GetCostMicros()), u.GetAllocationId(), int(u.GetPackageMicroseconds()),
 			})
 			if err != nil {
 				return count, err

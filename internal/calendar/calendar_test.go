@@ -262,6 +262,52 @@ func TestReservationsAtOnce(t *testing.T) {
 	})
 }
 
+// An allocation grows, in size or time, only beside what is promised; of an
+// allocation and a reservation asked for at once, one is refused.
+func TestAllocationsBesideReservations(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		ctx := t.Context()
+		a.Join(t, apptest.Center{ID: "c1", CPU: 4000})
+		r := reserve(t, a.Admin, &calendarv1.CreateReservationRequest{ResourceSpecId: "small", Count: 3, StartAt: in(2 * time.Hour), EndAt: in(3 * time.Hour)})
+		al, err := a.Admin.Control.ApplyAllocation(ctx, &controlv1.ApplyAllocationRequest{ResourceSpecId: "small", Count: 2, EndAt: in(time.Hour)})
+		must(t, err)
+		granted := func() bool {
+			al, err = a.Admin.Control.GetAllocation(ctx, &controlv1.GetAllocationRequest{AllocationId: al.AllocationId})
+			must(t, err)
+			return al.State == controlv1.AllocationState_ALLOCATION_STATE_GRANTED
+		}
+		apptest.Until(t, "it is granted beside the reservation", granted)
+		for what, q := range map[string]*controlv1.AdjustAllocationRequest{"longer": {EndAt: in(150 * time.Minute)}, "longer and more": {EndAt: in(150 * time.Minute), Count: 3}} {
+			q.AllocationId = al.AllocationId
+			_, err := a.Admin.Control.AdjustAllocation(ctx, q)
+			code(t, what, err, connect.CodeResourceExhausted)
+		}
+		for _, q := range []*controlv1.AdjustAllocationRequest{{Count: 4}, {EndAt: in(90 * time.Minute)}, {Count: 1, EndAt: in(150 * time.Minute)}} {
+			q.AllocationId = al.AllocationId
+			_, err := a.Admin.Control.AdjustAllocation(ctx, q)
+			must(t, err)
+		}
+		_, err = a.Admin.Control.ReleaseAllocation(ctx, &controlv1.ReleaseAllocationRequest{AllocationId: al.AllocationId})
+		must(t, err)
+		_, err = a.Admin.Calendar.CancelReservation(ctx, &calendarv1.CancelReservationRequest{ReservationId: r.ReservationId})
+		must(t, err)
+		var reserved error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, reserved = a.Admin.Calendar.CreateReservation(ctx, &calendarv1.CreateReservationRequest{ResourceSpecId: "small", Count: 3, StartAt: in(time.Hour), EndAt: in(2 * time.Hour)})
+		})
+		wg.Go(func() {
+			al, err = a.Admin.Control.ApplyAllocation(ctx, &controlv1.ApplyAllocationRequest{ResourceSpecId: "small", Count: 3, NoWait: true})
+		})
+		wg.Wait()
+		must(t, err)
+		if got := granted(); got == (reserved == nil) {
+			t.Errorf("granted: %v, reserved: %v; want one of them", got, reserved)
+		}
+	})
+}
+
 // Work that would reach into maintenance goes elsewhere, or waits and is told;
 // what runs is put in the queue again ahead of it, without a retry.
 func TestMaintenance(t *testing.T) {
