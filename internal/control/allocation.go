@@ -546,7 +546,7 @@ func (s *Service) growth(ctx context.Context, id string, adj Adjustment, amounts
 		if c.Err() != nil {
 			return false, 0, c.Err()
 		}
-	} else if len(amounts) > 0 {
+	} else if len(amounts) > 0 && a.SpecID == "" && len(a.Nodes) == 0 { // else it is refused
 		h.Amounts = amounts
 	}
 	for name, n := range h.Amounts {
