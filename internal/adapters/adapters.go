@@ -104,6 +104,7 @@ type Service struct {
 	dir  string        // of plug-ins' sockets
 	wake chan struct{} // instances changed
 
+	beats   beats                                 // not stored yet
 	members *recent[map[string]string]            // the names of gateways on the bus, by center
 	booked  *recent[map[string]map[string]string] // accounts by center and tenant
 

@@ -15,6 +15,7 @@ import (
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/registry"
 )
 
 // Run sends what waits to the centers until ctx ends.
@@ -178,6 +179,9 @@ const answerWidth = 16
 // Answer serves the gateways' requests until ctx ends. The bus lets a gateway
 // publish on its own subjects only, so the subject says who asks.
 func (s *Service) Answer(ctx context.Context) error {
+	var storing sync.WaitGroup
+	storing.Go(func() { s.storeBeats(ctx) })
+	defer storing.Wait()
 	return s.bus.Answer(ctx, bus.AgentUp("*", "*"), "platform", answerWidth, func(ctx context.Context, subject string, data []byte) ([]byte, error) {
 		name, what := bus.AgentOf(subject)
 		if what == "probe" { // a gateway measures the way to here: nothing is read or kept
@@ -214,14 +218,7 @@ func handle[T proto.Message](data []byte, req T, f func(T) (proto.Message, error
 }
 
 func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.HeartbeatRequest) (proto.Message, error) {
-	var nodes []*adapterv1.Node
-	if r.Inventory != nil && r.Node != nil {
-		nodes = []*adapterv1.Node{r.Node}
-	}
-	err := s.converted(ctx, id, GatewayPlugin, r.Inventory, nodes, func(inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
-		return s.recordHeartbeat(ctx, id, r, inv, nodes)
-	})
-	if err != nil {
+	if err := s.hear(ctx, id, r); err != nil {
 		return nil, err
 	}
 	s.measure(id, r.Measurement)
@@ -237,6 +234,25 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 		s.again(ctx, id, s.db.Now(), true)
 	}
 	return &adapterv1.HeartbeatResponse{}, nil
+}
+
+// hear stores a heartbeat: at once if it says more than that the center lives
+// and how busy it is.
+func (s *Service) hear(ctx context.Context, id string, r *adapterv1.HeartbeatRequest) error {
+	if r.Inventory == nil && !r.Resync && r.Measurement != nil {
+		m, err := registry.ReadMeasurement(r.Measurement, s.db.Now())
+		if err == nil {
+			s.beats.put(id, m)
+		}
+		return err
+	}
+	var nodes []*adapterv1.Node
+	if r.Inventory != nil && r.Node != nil {
+		nodes = []*adapterv1.Node{r.Node}
+	}
+	return s.converted(ctx, id, GatewayPlugin, r.Inventory, nodes, func(inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
+		return s.recordHeartbeat(ctx, id, r, inv, nodes)
+	})
 }
 
 // recordHeartbeat stores a heartbeat; what it declares is given apart.

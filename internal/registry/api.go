@@ -50,6 +50,18 @@ func (s *Service) HeartbeatTx(ctx context.Context, tx *db.Tx, id string, m *adap
 	if m == nil {
 		return s.MarkSeenTx(ctx, tx, id)
 	}
+	return s.MeasureTx(ctx, tx, id, measuredOf(m))
+}
+
+// ReadMeasurement reads what a center sends. It returns fault.Invalid for
+// figures that cannot be.
+func ReadMeasurement(m *adapterv1.Measurement, now time.Time) (Measured, error) {
+	out := measuredOf(m)
+	_, err := out.check(now)
+	return out, err
+}
+
+func measuredOf(m *adapterv1.Measurement) Measured {
 	out := Measured{
 		CPUBusyPermille: m.GetCpuBusyPermille(), MemoryBusy: m.GetMemoryBusyBytes(), MemoryTotal: m.GetMemoryTotalBytes(),
 		StorageBusy: m.GetStorageBusyBytes(), StorageTotal: m.GetStorageTotalBytes(),
@@ -57,7 +69,7 @@ func (s *Service) HeartbeatTx(ctx context.Context, tx *db.Tx, id string, m *adap
 	if m.GetMeasuredAt() != nil {
 		out.At = m.GetMeasuredAt().AsTime()
 	}
-	return s.MeasureTx(ctx, tx, id, out)
+	return out
 }
 
 // SyncNodesTx takes what a driver reports of the nodes of its center: with

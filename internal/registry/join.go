@@ -211,15 +211,17 @@ func (s *Service) MarkSeenTx(ctx context.Context, tx *db.Tx, ids ...string) erro
 	return nil
 }
 
-// MeasureTx records that the center was heard of now, and what it measured.
-// It returns fault.NotFound if it does not exist and fault.Invalid for
-// figures that cannot be.
-func (s *Service) MeasureTx(ctx context.Context, tx *db.Tx, id string, m Measured) error {
+// measuredColumns of center_monitor are what a center measures.
+var measuredColumns = []string{"measured_at", "cpu_busy_permille", "memory_busy", "memory_total", "storage_busy", "storage_total"}
+
+// check returns the values of measuredColumns, or fault.Invalid for figures
+// that cannot be.
+func (m *Measured) check(now time.Time) ([]any, error) {
 	if m.At.IsZero() {
-		m.At = tx.Now
+		m.At = now
 	}
 	var c core.Check
-	if m.At.Before(time.UnixMicro(1)) || m.At.After(tx.Now.Add(24*time.Hour)) {
+	if m.At.Before(time.UnixMicro(1)) || m.At.After(now.Add(24*time.Hour)) {
 		c.Add("measurement.measured_at", "must be between 1970 and tomorrow, got %s", m.At.UTC().Format(time.RFC3339))
 	}
 	c.Range("measurement.cpu_busy_permille", m.CPUBusyPermille, 0, 1000)
@@ -227,13 +229,52 @@ func (s *Service) MeasureTx(ctx context.Context, tx *db.Tx, id string, m Measure
 	c.Range("measurement.memory_total_bytes", m.MemoryTotal, 0, maxHeld)
 	c.Range("measurement.storage_busy_bytes", m.StorageBusy, 0, maxHeld)
 	c.Range("measurement.storage_total_bytes", m.StorageTotal, 0, maxHeld)
-	if err := c.Err(); err != nil {
+	return []any{db.Micros(m.At), m.CPUBusyPermille, m.MemoryBusy, m.MemoryTotal, m.StorageBusy, m.StorageTotal}, c.Err()
+}
+
+// MeasureTx records that the center was heard of now, and what it measured.
+// It returns fault.NotFound if it does not exist and fault.Invalid for
+// figures that cannot be.
+func (s *Service) MeasureTx(ctx context.Context, tx *db.Tx, id string, m Measured) error {
+	values, err := m.check(tx.Now)
+	if err != nil {
 		return err
 	}
-	err := heardTx(ctx, tx, id, "last_seen = $2, measured_at = $4, cpu_busy_permille = $5, memory_busy = $6, memory_total = $7, storage_busy = $8, storage_total = $9",
-		db.Micros(m.At), m.CPUBusyPermille, m.MemoryBusy, m.MemoryTotal, m.StorageBusy, m.StorageTotal)
-	if err != nil {
+	set := "last_seen = $2"
+	for i, c := range measuredColumns {
+		set += fmt.Sprintf(", %s = $%d", c, i+4)
+	}
+	if err := heardTx(ctx, tx, id, set, values...); err != nil {
 		return fmt.Errorf("store measurement of %s: %w", id, err)
+	}
+	return nil
+}
+
+// MeasureAllTx is [Service.MeasureTx] for many centers; those that do not
+// exist are passed over.
+func (s *Service) MeasureAllTx(ctx context.Context, tx *db.Tx, ms map[string]Measured) error {
+	columns, set := []string{"id TEXT", "seen BIGINT", "oldest BIGINT"}, "last_seen = v.seen"
+	for _, c := range measuredColumns {
+		columns, set = append(columns, c+" BIGINT"), set+", "+c+" = v."+c
+	}
+	rows := make([][]any, 0, len(ms))
+	for _, id := range sorted(ms) {
+		m := ms[id]
+		values, err := m.check(tx.Now)
+		if err != nil {
+			return fmt.Errorf("measurement of %s: %w", id, err)
+		}
+		rows = append(rows, append([]any{id, db.Micros(tx.Now), db.Micros(tx.Now.Add(-SeenWithin))}, values...))
+	}
+	n, err := tx.ExecRows(ctx, columns, rows, `UPDATE center_monitor AS m SET `+set+` FROM v WHERE m.ai_center_id = v.id AND m.last_seen >= v.oldest`)
+	if err != nil || int(n) == len(rows) {
+		return err
+	}
+	for _, r := range rows { // some were silent, or are gone
+		id := r[0].(string)
+		if err := s.MeasureTx(ctx, tx, id, ms[id]); err != nil && fault.KindOf(err) != fault.NotFound {
+			return err
+		}
 	}
 	return nil
 }

@@ -410,7 +410,7 @@ func (c *cycler) planLive(ctx context.Context, d *driver, works []place.Work, it
 	res, err := c.planWith(ctx, d.snap, works, items, set, func(o *place.Options) func() {
 		c.l.mu.Lock()
 		d.round = c.l.q.Round(d.now)
-		o.Order, o.Placed = d.order, d.placed
+		o.Changes, o.Order, o.Placed = true, d.order, d.placed
 		return func() {
 			d.wake = c.l.q.Wake()
 			c.l.mu.Unlock()

@@ -27,6 +27,7 @@ type trail struct {
 	number map[string]int
 	owner  map[*place.Row]*chain // of each row that a table has at its end so far
 	steps  map[*place.Decision]int
+	ends   map[*place.Decision]*chain // whose last decision that is
 }
 
 // chain has what its decisions have in common.
@@ -39,7 +40,8 @@ type chain struct {
 	Omitted    int                 `json:"omitted,omitempty"`
 
 	number int
-	table  []place.Entry // of the last decision
+	last   *place.Decision
+	table  []place.Entry // of the last decision; nil if that told of a change
 }
 
 // step is a decision but for its table, and what of that is different from the
@@ -51,7 +53,7 @@ type step struct {
 	Reason   string        `json:"reason,omitempty"`
 	Margin   *place.Margin `json:"margin,omitempty"`
 	Load     place.Load    `json:"load"`
-	Gone     []int         `json:"gone,omitempty"` // places in the table before, ascending
+	Gone     []int32       `json:"gone,omitempty"` // places in the table before, ascending
 	New      entries       `json:"new,omitempty"`  // ascending by their places now
 }
 
@@ -65,30 +67,50 @@ type put struct {
 type entries []put
 
 func newTrail() *trail {
-	return &trail{number: map[string]int{}, owner: map[*place.Row]*chain{}, steps: map[*place.Decision]int{}}
+	return &trail{number: map[string]int{}, owner: map[*place.Row]*chain{}, steps: map[*place.Decision]int{}, ends: map[*place.Decision]*chain{}}
 }
 
 // add appends a decision and returns its place; one that was added before has
-// it already.
+// it already. Those that its table is told by are added with it.
 func (t *trail) add(d *place.Decision) int {
 	if at, ok := t.steps[d]; ok {
 		return at
 	}
-	var c *chain
-	for i := range d.Table {
-		if c = t.owner[d.Table[i].Row]; c != nil {
-			break
-		}
+	path := []*place.Decision{d}
+	for first := d; first.Change != nil && t.ends[first.Change.Since] == nil; path = append(path, first) {
+		first = first.Change.Since
 	}
-	if c == nil {
+	for _, d := range slices.Backward(path) {
+		t.append(d)
+	}
+	return t.steps[d]
+}
+
+func (t *trail) append(d *place.Decision) {
+	var c *chain
+	if d.Change != nil {
+		c = t.ends[d.Change.Since]
+		c.table = nil
+	}
+	for i := 0; c == nil && i < len(d.Table); i++ {
+		c = t.owner[d.Table[i].Row]
+	}
+	if c == nil || c.table == nil && d.Change == nil {
 		c = &chain{Set: d.Set, Evaluator: d.Evaluator, Policies: d.Policies, WeightSum: d.WeightSum, Candidates: d.Candidates, Omitted: d.Omitted, number: len(t.Chains)}
 		t.Chains = append(t.Chains, c)
 	}
 	s := step{Chain: c.number, Feasible: d.Feasible, Chosen: d.Chosen, Reason: d.Reason, Margin: d.Margin, Load: d.Load}
-	t.differ(c, d.Table, &s)
+	if d.Change != nil {
+		s.Gone, s.New = d.Change.Gone, make(entries, len(d.Change.New))
+		for i, p := range d.Change.New {
+			s.New[i] = put{p.At, t.numberOf(p.Row), p.Entry}
+		}
+	} else {
+		t.differ(c, d.Table, &s)
+	}
 	t.Steps = append(t.Steps, s)
-	t.steps[d] = len(t.Steps) - 1
-	return len(t.Steps) - 1
+	delete(t.ends, c.last)
+	c.last, t.steps[d], t.ends[d] = d, len(t.Steps)-1, c
 }
 
 // differ notes what of a table is not as in the last one of the chain.
@@ -102,7 +124,7 @@ func (t *trail) differ(c *chain, table []place.Entry, s *step) {
 			k++
 		case i < len(c.table) && e.Row != c.table[i].Row && t.owner[e.Row] == c: // it comes later in the old one
 			delete(t.owner, c.table[i].Row)
-			s.Gone = append(s.Gone, i)
+			s.Gone = append(s.Gone, int32(i))
 			i++
 		default:
 			s.New = append(s.New, put{k, t.numberOf(e.Row), *e})
@@ -111,7 +133,7 @@ func (t *trail) differ(c *chain, table []place.Entry, s *step) {
 	}
 	for ; i < len(c.table); i++ {
 		delete(t.owner, c.table[i].Row)
-		s.Gone = append(s.Gone, i)
+		s.Gone = append(s.Gone, int32(i))
 	}
 	for k := range s.New { // after all that is gone: a row may only have moved
 		t.owner[s.New[k].entry.Row] = c
@@ -149,7 +171,7 @@ func (t *trail) decision(at int) (*place.Decision, error) {
 		from, gone := 0, s.Gone
 		keep := func(until int) { // rows of the table before, until there are so many
 			for len(next) < until && from < len(table) {
-				if len(gone) > 0 && gone[0] == from {
+				if len(gone) > 0 && int(gone[0]) == from {
 					gone = gone[1:]
 				} else {
 					next = append(next, table[from])
@@ -204,11 +226,48 @@ func (t *trail) whole(c *chain, p put) (place.Entry, error) {
 	return place.Entry{Rules: p.entry.Rules, Row: &r}, nil
 }
 
-// MarshalJSON writes one array per entry: its place, candidate, the parts of
-// its exact score, rules, filters, network, scores, values. It is written by
-// hand because there are thousands of rows in a cycle.
-func (es entries) MarshalJSON() ([]byte, error) {
-	b := make([]byte, 0, 2+64*len(es))
+// appendTo appends a trail as JSON. It is written by hand because there are
+// thousands of rows in a cycle.
+func (t *trail) appendTo(b []byte) ([]byte, error) {
+	chains, err := json.Marshal(t.Chains)
+	if err != nil {
+		return nil, err
+	}
+	b = append(append(append(b, `{"chains":`...), chains...), `,"steps":[`...)
+	for i := range t.Steps {
+		s := t.Steps[i]
+		list := s.New
+		s.New = nil
+		text, err := json.Marshal(&s)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, text...)
+		if len(list) > 0 {
+			if b, err = list.appendTo(append(b[:len(b)-1], `,"new":`...)); err != nil {
+				return nil, err
+			}
+			b = append(b, '}')
+		}
+	}
+	candidates, err := json.Marshal(t.Candidates)
+	if err != nil {
+		return nil, err
+	}
+	names, err := json.Marshal(t.Names)
+	if err != nil {
+		return nil, err
+	}
+	b = append(append(b, `],"candidates":`...), candidates...)
+	return append(append(append(b, `,"names":`...), names...), '}'), nil
+}
+
+// appendTo appends one array per entry: its place, candidate, the parts of its
+// exact score, rules, filters, network, scores, values.
+func (es entries) appendTo(b []byte) ([]byte, error) {
 	b = append(b, '[')
 	for i, p := range es {
 		r := p.entry.Row
@@ -269,7 +328,7 @@ func (es entries) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; the values of a row are left in
+// UnmarshalJSON reads what appendTo writes; the values of a row are left in
 // one list.
 func (es *entries) UnmarshalJSON(b []byte) error {
 	var list [][]json.RawMessage
@@ -313,7 +372,7 @@ func nilIfEmpty(s []int) []int {
 
 // packTrail makes of a trail what is stored.
 func (s *Service) packTrail(t *trail) ([]byte, error) {
-	b, err := json.Marshal(t)
+	b, err := t.appendTo(nil)
 	if err != nil {
 		return nil, fmt.Errorf("encode decisions: %w", err)
 	}

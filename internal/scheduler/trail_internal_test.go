@@ -59,32 +59,41 @@ func someWork(r *rand.Rand, centers, works int) (*place.Snapshot, []place.Work) 
 
 func TestTrailKeepsEveryTable(t *testing.T) {
 	t.Parallel()
-	s := packer(t)
+	s, changes := packer(t), 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		snap, queue := someWork(r, 1+r.IntN(30), 1+r.IntN(40))
+		snap, queue := someWork(r, 1+r.IntN(60), 1+r.IntN(40))
 		sets := place.Presets()
 		opts := place.Options{}
 		if r.IntN(4) == 0 {
 			opts.TableRows = 1 + r.IntN(10)
 		}
-		res, err := place.Plan(snap, queue, sets[r.IntN(len(sets))], opts)
-		if err != nil {
-			t.Fatal(err)
+		set := sets[r.IntN(len(sets))]
+		decisions := func(changes bool) (all []*place.Decision) {
+			opts.Changes = changes
+			res, err := place.Plan(snap, queue, set, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range res.Placements {
+				all = append(all, p.Decision)
+			}
+			for _, u := range res.Unplaced {
+				all = append(all, u.Decision)
+			}
+			return all
 		}
+		whole, told := decisions(false), decisions(seed%2 == 0)
 		tr := newTrail()
 		var want []*place.Decision
 		var at []int
-		add := func(d *place.Decision) {
-			if d != nil {
-				want, at = append(want, d), append(at, tr.add(d))
+		for i, d := range told {
+			if seed%4 < 2 || r.IntN(2) == 0 { // not all that was decided is stored
+				want, at = append(want, whole[i]), append(at, tr.add(d))
+				if d.Change != nil {
+					changes++
+				}
 			}
-		}
-		for _, p := range res.Placements {
-			add(p.Decision)
-		}
-		for _, u := range res.Unplaced {
-			add(u.Decision)
 		}
 		body, err := s.packTrail(tr)
 		if err != nil {
@@ -105,6 +114,9 @@ func TestTrailKeepsEveryTable(t *testing.T) {
 				t.Fatalf("seed %d, decision %d (%v, %v):\n%s\ncame back as\n%s", seed, i, errA, errB, a, b)
 			}
 		}
+	}
+	if changes == 0 {
+		t.Error("no decision told of a change")
 	}
 }
 
@@ -130,7 +142,7 @@ func TestTrailRefusesRubbish(t *testing.T) {
 func FuzzTrail(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	snap, queue := someWork(r, 4, 4)
-	res, err := place.Plan(snap, queue, place.Presets()[0], place.Options{})
+	res, err := place.Plan(snap, queue, place.Presets()[0], place.Options{Changes: true})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -172,7 +184,7 @@ func BenchmarkTrail(b *testing.B) {
 	set, _ := place.Preset("balanced")
 	for _, part := range []string{"decide", "pack"} {
 		b.Run(part, func(b *testing.B) {
-			res, err := place.Plan(snap, queue, set, place.Options{})
+			res, err := place.Plan(snap, queue, set, place.Options{Changes: true})
 			if err != nil || len(res.Placements) != len(queue) {
 				b.Fatal(err, len(res.Placements))
 			}
@@ -180,7 +192,7 @@ func BenchmarkTrail(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if part == "decide" {
-					if _, err := place.Plan(snap, queue, set, place.Options{}); err != nil {
+					if _, err := place.Plan(snap, queue, set, place.Options{Changes: true}); err != nil {
 						b.Fatal(err)
 					}
 					continue

@@ -27,6 +27,24 @@ type Decision struct {
 	// Omitted counts rows left out by [Options].TableRows.
 	Table   []Entry `json:"table"`
 	Omitted int     `json:"omitted,omitempty"`
+
+	// Change, with [Options.Changes], stands for the table: it is that of an
+	// earlier decision but for what is said here. nil: Table is whole.
+	Change *Change `json:"-"`
+}
+
+// Change makes the table of a decision of an earlier one: entries of that are
+// left out, then others put in.
+type Change struct {
+	Since *Decision
+	Gone  []int32 // places in the earlier table, ascending
+	New   []Put   // ascending by their places in this one
+}
+
+// Put is an entry and its place in a table.
+type Put struct {
+	At int
+	Entry
 }
 
 // PolicyInUse is a column of a decision's table.
@@ -126,24 +144,41 @@ func (p *planner) header(s *Set) *header {
 // explain keeps the rows of a table between decisions, so that only those that
 // changed are written again.
 type explain struct {
-	rows  []*Row
-	fresh []bool
-	order []int32 // the last ranking; most of it holds for the next
-	last  *Decision
-	seen  int // changes when last was made
-	peers int64
+	rows   []*Row
+	fresh  []bool
+	order  []int32 // the last ranking; most of it holds for the next
+	ranked bool    // order is a ranking, but for the sites of moved
+	moved  []int32 // sites that changed since, each once
+	isIn   []bool  // moved, by site
+	spare  []int32 // of the length of order
+	last   *Decision
+	seen   int // changes when last was made
+	peers  int64
+}
+
+func newExplain(n int) *explain {
+	e := &explain{rows: make([]*Row, n), fresh: make([]bool, n), order: make([]int32, n), isIn: make([]bool, n), spare: make([]int32, n)}
+	for i := range e.order {
+		e.order[i] = int32(i)
+	}
+	return e
 }
 
 // stale marks the row of site i as changed. A nil explain keeps nothing.
 func (e *explain) stale(i int32) {
-	if e != nil {
-		e.fresh[i] = false
+	if e == nil {
+		return
+	}
+	e.fresh[i] = false
+	if e.ranked && !e.isIn[i] {
+		e.isIn[i], e.moved = true, append(e.moved, i)
 	}
 }
 
 func (e *explain) staleAll() {
 	if e != nil {
 		clear(e.fresh)
+		e.ranked = false
 	}
 }
 
@@ -157,10 +192,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 	t := h.table
 	n := len(p.sites)
 	if t.show == nil {
-		t.show = &explain{rows: make([]*Row, n), fresh: make([]bool, n), order: make([]int32, n)}
-		for i := range t.show.order {
-			t.show.order[i] = int32(i)
-		}
+		t.show = newExplain(n)
 	}
 	e := t.show
 	limited := len(of.rules)+len(t.vetoes) > 0
@@ -171,18 +203,30 @@ func (p *planner) decision(of *part, best int32) *Decision {
 	if r := p.opts.TableRows; r > 0 && r < n {
 		shown = r
 	}
-	p.rank(t)
+	gone, at, whole := e.rank(t)
 	order, out := e.order, []Entry(nil)
 	if limited {
 		order, out = p.ruled(of)
 	}
-	p.writeRows(h, order[:shown])
 	head := p.header(h.set)
 	d := &Decision{
 		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Policies: head.policies, WeightSum: head.sum,
-		Candidates: n, Feasible: t.nfit, Load: p.load, Omitted: n - shown, Table: make([]Entry, shown),
+		Candidates: n, Feasible: t.nfit, Load: p.load, Omitted: n - shown,
 	}
-	for k, i := range order[:shown] {
+	if p.opts.Changes && !whole && !limited && shown == n && e.last != nil {
+		d.Change = &Change{Since: e.last, Gone: gone, New: make([]Put, len(at))}
+		for k, place := range at {
+			e.spare[k] = order[place]
+		}
+		p.writeRows(h, e.spare[:len(at)])
+		for k, place := range at {
+			d.Change.New[k] = Put{int(place), Entry{Row: e.rows[order[place]]}}
+		}
+	} else {
+		p.writeRows(h, order[:shown])
+		d.Table = make([]Entry, shown)
+	}
+	for k, i := range order[:len(d.Table)] {
 		if out != nil {
 			d.Table[k].Rules = out[k].Rules
 		}
@@ -196,7 +240,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 			}
 		}
 	}
-	for k := range d.Table[:min(shown, d.Feasible)] {
+	for k := range d.Table[:min(len(d.Table), d.Feasible)] {
 		d.Table[k].Rank = k + 1
 		d.Table[k].Chosen = order[k] == best
 	}
@@ -215,6 +259,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 		}
 	}
 	if out != nil {
+		e.last = nil // what changes next is told of no table
 		return d
 	}
 	e.last, e.seen, e.peers = d, len(p.changes), t.peers
@@ -321,9 +366,11 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 	}
 }
 
-// rank sorts the sites: those that fit, best first, then the others by ID.
-func (p *planner) rank(t *table) {
-	slices.SortFunc(t.show.order, func(a, b int32) int {
+// rank sorts the sites: those that fit, best first, then the others by ID. It
+// returns at which places of the last ranking those were that changed, and at
+// which of this one they are, both ascending; with whole, all may have.
+func (e *explain) rank(t *table) (gone, at []int32, whole bool) {
+	compare := func(a, b int32) int {
 		if fa, fb := t.fits[a], t.fits[b]; fa != fb {
 			if fa {
 				return -1
@@ -335,7 +382,41 @@ func (p *planner) rank(t *table) {
 			}
 		}
 		return cmp.Compare(a, b)
-	})
+	}
+	defer func() {
+		for _, i := range e.moved {
+			e.isIn[i] = false
+		}
+		e.moved = e.moved[:0]
+	}()
+	if !e.ranked || len(e.moved) > len(e.order)/8 {
+		e.ranked = true
+		slices.SortFunc(e.order, compare)
+		return nil, nil, true
+	}
+	if len(e.moved) == 0 {
+		return nil, nil, false
+	}
+	slices.SortFunc(e.moved, compare)
+	gone, at = make([]int32, 0, len(e.moved)), make([]int32, 0, len(e.moved))
+	stay := e.spare[:0]
+	for k, i := range e.order {
+		if e.isIn[i] {
+			gone = append(gone, int32(k))
+		} else {
+			stay = append(stay, i)
+		}
+	}
+	order := e.order[:0]
+	for _, i := range e.moved {
+		k, _ := slices.BinarySearchFunc(stay, i, compare)
+		order = append(order, stay[:k]...)
+		stay = stay[k:]
+		at = append(at, int32(len(order)))
+		order = append(order, i)
+	}
+	e.order = append(order, stay...)
+	return gone, at, false
 }
 
 // margin compares the chosen site with the runner-up.

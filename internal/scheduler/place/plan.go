@@ -14,6 +14,9 @@ type Options struct {
 	NoTables bool
 	// TableRows is the most rows a Decision lists, 0 for all.
 	TableRows int
+	// Changes has Decisions say how their tables differ from earlier ones, where
+	// that is less than the whole table.
+	Changes bool
 	// Order of the queue; nil is ByPriority.
 	Order Order
 	// Filters come after the built-in ones.
