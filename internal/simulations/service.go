@@ -284,10 +284,7 @@ func below(at string, err error) error {
 // documents kept, names given, and all of it is known to be right.
 func (s *Service) resolve(ctx context.Context, x *Spec, in *sim.Input) error {
 	if len(x.Policies) == 0 {
-		switch {
-		case x.Source == Platform:
-			x.Policies = []Compare{{InForce: true}}
-		default:
+		if x.Policies = []Compare{{InForce: true}}; in.Recorded == nil {
 			p, err := sim.ParsePolicies(nil, len(in.Centers) > 0)
 			if err != nil {
 				return err

@@ -223,6 +223,9 @@ func TestReproduces(t *testing.T) {
 		if n != 10 || rec.Centers != 3 || rec.Jobs != 10 || rec.OpenJobs != 5 {
 			t.Errorf("%d started of %d centers, %d jobs, %d open", n, rec.Centers, rec.Jobs, rec.OpenJobs)
 		}
+		if y := ended(t, a.Admin, start(t, a.Admin, &simulationsv1.StartSimulationRequest{Files: &simulationsv1.SimulationFiles{Nodes: rec.Content, NodesName: "recorded.json"}}).SimulationId); y.State != done || !slices.Equal(y.Compared, []string{"in force"}) {
+			t.Errorf("from the file on the platform, with no policy named: %v", y)
+		}
 		// What would have been otherwise, without a policy and with a draft.
 		s, err := a.Admin.Policies.SimulatePolicy(ctx, &policiesv1.SimulatePolicyRequest{Document: document("dear", "", map[string]int32{"highest-performance": 1})})
 		must(t, err)

@@ -429,7 +429,8 @@ type StartSimulationRequest struct {
 	// What is made up, such as "centers=20,jobs=2000,load=1.1"; see
 	// docs/howto/simulate.md.
 	Recipe string `protobuf:"bytes,5,opt,name=recipe,proto3" json:"recipe,omitempty"`
-	// 1 to 8. Without any, the platform's own: what decides now.
+	// At most 8. Without any: of the platform, and of a file recorded of one, what
+	// decides there; else the first preset for centers, or policy for nodes.
 	Policies []*SimulationPolicy `protobuf:"bytes,6,rep,name=policies,proto3" json:"policies,omitempty"`
 	// At most 4: order and settings of the queue as for "yunhe sim run". Without
 	// any, that of the platform where that is played, else fair shares.

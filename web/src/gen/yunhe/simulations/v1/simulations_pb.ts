@@ -254,7 +254,8 @@ export type StartSimulationRequest = Message<"yunhe.simulations.v1.StartSimulati
   recipe: string;
 
   /**
-   * 1 to 8. Without any, the platform's own: what decides now.
+   * At most 8. Without any: of the platform, and of a file recorded of one, what
+   * decides there; else the first preset for centers, or policy for nodes.
    *
    * @generated from field: repeated yunhe.simulations.v1.SimulationPolicy policies = 6;
    */
