@@ -151,22 +151,10 @@ func accessRuleDeleteCommand(c *cli) *cobra.Command {
 		Use: "delete RULE...", Short: "Delete rules; restore brings them back",
 		Args: takes(1, -1, "the ID of a rule"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "rules", "deleted", func(a *api, id string) error {
 				_, err := a.access.DeleteAccessRule(cmd.Context(), &accessv1.DeleteAccessRuleRequest{RuleId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if perr := c.printDone("rules", done, "deleted"); err == nil {
-				err = perr
-			}
-			return err
 		},
 	}
 }
@@ -341,22 +329,10 @@ func accessConversionDeleteCommand(c *cli) *cobra.Command {
 		Use: "delete CONVERSION...", Short: "Delete conversions; restore brings them back",
 		Args: takes(1, -1, "the ID of a conversion"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "conversions", "deleted", func(a *api, id string) error {
 				_, err := a.access.DeleteConversion(cmd.Context(), &accessv1.DeleteConversionRequest{ConversionId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if perr := c.printDone("conversions", done, "deleted"); err == nil {
-				err = perr
-			}
-			return err
 		},
 	}
 }

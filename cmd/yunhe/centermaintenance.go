@@ -180,22 +180,10 @@ func maintenanceCancelCommand(c *cli) *cobra.Command {
 		Use: "cancel MAINTENANCE...", Short: "End maintenance now, with all times to come",
 		Args: takes(1, -1, "the ID of a maintenance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "maintenanceIds", "canceled", func(a *api, id string) error {
 				_, err := a.calendar.CancelMaintenance(cmd.Context(), &calendarv1.CancelMaintenanceRequest{MaintenanceId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if printErr := c.printDone("maintenanceIds", done, "canceled"); err == nil {
-				err = printErr
-			}
-			return err
 		},
 	}
 }

@@ -64,10 +64,6 @@ func (r removal) command(c *cli) *cobra.Command {
 		Use: r.use, Short: r.short, Long: r.long,
 		Args: takes(1, -1, "the ID of "+article(r.one)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
 			if !yes {
 				what := r.one + " " + text.Clean(args[0])
 				if len(args) > 1 {
@@ -78,15 +74,7 @@ func (r removal) command(c *cli) *cobra.Command {
 					return err
 				}
 			}
-			removed := []string{}
-			err = c.each(args, func(id string) error {
-				err := r.remove(cmd, a, id)
-				if err == nil {
-					removed = append(removed, id)
-				}
-				return err
-			})
-			return errors.Join(err, c.printDone(r.member, removed, r.done))
+			return c.eachDone(args, r.member, r.done, func(a *api, id string) error { return r.remove(cmd, a, id) })
 		},
 	}
 	yesFlag(cmd, &yes)

@@ -44,6 +44,23 @@ its grace period. Stopping a job that has ended changes nothing.`,
 	return cmd
 }
 
+// eachDone does to every thing what fn does, and prints to which it was done.
+func (c *cli) eachDone(ids []string, member, done string, fn func(a *api, id string) error) error {
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	changed := []string{}
+	err = c.each(ids, func(id string) error {
+		err := fn(a, id)
+		if err == nil {
+			changed = append(changed, id)
+		}
+		return err
+	})
+	return errors.Join(err, c.printDone(member, changed, done))
+}
+
 // each calls fn for every argument, reports what fails and goes on. It returns
 // an error if any call failed.
 func (c *cli) each(args []string, fn func(string) error) error {

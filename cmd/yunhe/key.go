@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -113,19 +112,10 @@ func keyRevokeCommand(c *cli) *cobra.Command {
 		Long: "Revokes API keys by their ID, the public part that `yunhe key list` shows.\nRevoking a revoked key changes nothing.",
 		Args: takes(1, -1, "the ID of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			revoked := []string{}
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "keyIds", "revoked", func(a *api, id string) error {
 				_, err := a.identity.RevokeKey(cmd.Context(), &identityv1.RevokeKeyRequest{KeyId: id})
-				if err == nil {
-					revoked = append(revoked, id)
-				}
 				return err
 			})
-			return errors.Join(err, c.printDone("keyIds", revoked, "revoked"))
 		},
 	}
 }

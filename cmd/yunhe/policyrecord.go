@@ -286,18 +286,10 @@ Jobs placed from then on follow it.`,
   yunhe policy issue gold --version 3 --tenant physics --region north`,
 		Args: takes(1, 1, "the ID of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
 			if req.PolicyId = args[0]; scopeText(s) != "everywhere" {
 				req.Scope = s
 			}
-			r, err := a.policies.IssuePolicy(cmd.Context(), req)
-			if err != nil {
-				return err
-			}
-			return c.printPolicy(r)
+			return c.changePolicy(func(a *api) (*policiesv1.PolicyRecord, error) { return a.policies.IssuePolicy(cmd.Context(), req) })
 		},
 	}
 	f := cmd.Flags()
@@ -312,22 +304,27 @@ Jobs placed from then on follow it.`,
 	return cmd
 }
 
+// changePolicy prints the policy that a change has left.
+func (c *cli) changePolicy(change func(a *api) (*policiesv1.PolicyRecord, error)) error {
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	r, err := change(a)
+	if err != nil {
+		return err
+	}
+	return c.printPolicy(r)
+}
+
 func policyWithdrawCommand(c *cli) *cobra.Command {
 	req := &policiesv1.WithdrawPolicyRequest{}
 	cmd := &cobra.Command{
 		Use: "withdraw POLICY", Short: "Take a policy out of force",
 		Args: takes(1, 1, "the ID of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
 			req.PolicyId = args[0]
-			r, err := a.policies.WithdrawPolicy(cmd.Context(), req)
-			if err != nil {
-				return err
-			}
-			return c.printPolicy(r)
+			return c.changePolicy(func(a *api) (*policiesv1.PolicyRecord, error) { return a.policies.WithdrawPolicy(cmd.Context(), req) })
 		},
 	}
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "why")
@@ -340,16 +337,8 @@ func policyRollBackCommand(c *cli) *cobra.Command {
 		Use: "rollback POLICY", Short: "Put the version in force again that was before",
 		Args: takes(1, 1, "the ID of a policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
 			req.PolicyId = args[0]
-			r, err := a.policies.RollBackPolicy(cmd.Context(), req)
-			if err != nil {
-				return err
-			}
-			return c.printPolicy(r)
+			return c.changePolicy(func(a *api) (*policiesv1.PolicyRecord, error) { return a.policies.RollBackPolicy(cmd.Context(), req) })
 		},
 	}
 	f := cmd.Flags()

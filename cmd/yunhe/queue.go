@@ -150,22 +150,10 @@ func queueDeleteCommand(c *cli) *cobra.Command {
 		Use: "delete QUEUE...", Short: "Delete queues that have none below them",
 		Args: takes(1, -1, "the ID of a queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "queueIds", "deleted", func(a *api, id string) error {
 				_, err := a.queues.DeleteQueue(cmd.Context(), &schedulerv1.DeleteQueueRequest{QueueId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if printErr := c.printDone("queueIds", done, "deleted"); err == nil {
-				err = printErr
-			}
-			return err
 		},
 	}
 }

@@ -225,22 +225,10 @@ func reservationCancelCommand(c *cli) *cobra.Command {
 		Use: "cancel RESERVATION...", Short: "Give reservations back, with all times to come",
 		Args: takes(1, -1, "the ID of a reservation"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "reservationIds", "canceled", func(a *api, id string) error {
 				_, err := a.calendar.CancelReservation(cmd.Context(), &calendarv1.CancelReservationRequest{ReservationId: id, Stop: stop})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if printErr := c.printDone("reservationIds", done, "canceled"); err == nil {
-				err = printErr
-			}
-			return err
 		},
 	}
 	cmd.Flags().BoolVar(&stop, "stop", false, "also while jobs run in it: they are stopped")
