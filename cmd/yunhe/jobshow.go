@@ -98,6 +98,8 @@ func (c *cli) jobFacts(job *jobsv1.Job) text.Facts {
 		f.Add("Retries", fmt.Sprintf("at most %d per replica", spec.GetMaxRetries()))
 	}
 	f.Add("Allocation", spec.GetAllocationId())
+	f.Add("Reservation", spec.GetReservationId())
+	f.Add("Origin", spec.GetOriginId())
 	f.Add("Weights", pairs(spec.GetPolicyWeights()))
 	f.Add("Labels", pairs(spec.GetLabels()))
 	return f
@@ -147,14 +149,14 @@ func replicaCounts(job *jobsv1.Job) string {
 func (c *cli) taskTable(job *jobsv1.Job) *text.Table {
 	columns := []string{"TASK", ">REPLICAS", "IMAGE", "SPEC", "COMMAND"}
 	if c.wide() {
-		columns = []string{"TASK", ">REPLICAS", "IMAGE", "SPEC", "TIMEOUT", "NETWORK", "CONSTRAINTS", "COMMAND"}
+		columns = []string{"TASK", ">REPLICAS", "IMAGE", "SPEC", "TIMEOUT", "NETWORK", "CONSTRAINTS", "NEEDS", "COMMAND"}
 	}
 	t := text.NewTable(columns...)
 	for _, task := range job.GetSpec().GetTasks() {
 		row := []any{task.GetName(), task.GetReplicaNumber(), task.GetImageId(), task.GetResourceSpecId()}
 		command := text.Clean(task.GetCommand())
 		if c.wide() {
-			row = append(row, seconds(task.GetTimeoutSeconds()), task.GetNetwork(), constraints(task.GetConstraints()))
+			row = append(row, seconds(task.GetTimeoutSeconds()), task.GetNetwork(), constraints(task.GetConstraints()), needsText(task))
 		} else {
 			command = text.Cut(command, 60)
 		}

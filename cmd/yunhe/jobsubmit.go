@@ -34,6 +34,8 @@ type submission struct {
 	timeout                    time.Duration
 	priority                   int32
 	network                    bool
+	origin                     string
+	needs                      needs
 }
 
 const jobSubmitLong = `Submits a job from a file, or a job of one task from flags.
@@ -46,7 +48,9 @@ are not known are refused.
 
 The server keeps the request ID for 7 days: submitting again with the same ID
 answers the first job instead of starting a second one. Without --request-id
-one is chosen, so that a lost answer is asked for again safely.`
+one is chosen, so that a lost answer is asked for again safely.
+
+` + inputHelp
 
 func jobSubmitCommand(c *cli) *cobra.Command {
 	var s submission
@@ -57,6 +61,8 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 		Example: `  yunhe job submit -f job.yaml --follow
   yunhe job submit --image host --spec small --replicas 4 -- python3 train.py --epochs 5
   yunhe job submit --image host --spec small --command 'echo $YUNHE_REPLICA_INDEX'
+  yunhe job submit --image host --spec small --input s3://maps/tiles,size=20Gi,at=gz-1 --command ./render
+  yunhe job submit --image host --spec small --origin hq --max-latency 20ms --qos-required -- ./serve
   yunhe job submit -f job.yaml --dry-run
   generate-jobs | yunhe job submit -f -`,
 		Args: cobra.ArbitraryArgs,
@@ -82,11 +88,13 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
 	f.BoolVar(&s.network, "network", false, "let the command use the network")
+	f.StringVar(&s.origin, "origin", "", "where its users are (see network origin list; default: where you or your tenant are)")
+	s.needs.flags(cmd)
 	return cmd
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = []string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "allocation", "reservation", "timeout", "priority", "network"}
+var quickFlags = append([]string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "where", "allocation", "reservation", "timeout", "priority", "network", "origin"}, needFlags...)
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -228,8 +236,9 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	if s.spec == "" {
 		return nil, &usageError{msg: "--spec is missing", hint: "`yunhe spec list` shows the specifications"}
 	}
-	if s.timeout < 0 || (s.timeout > 0 && s.timeout < time.Second) {
-		return nil, usagef("--timeout: want at least 1s, got %s", s.timeout)
+	timeout, err := secondsFlag("--timeout", s.timeout)
+	if err != nil {
+		return nil, err
 	}
 	name := s.name
 	if name == "" {
@@ -237,7 +246,7 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	}
 	task := &jobsv1.Task{
 		Name: name, Command: command, ImageId: s.image, ResourceSpecId: s.spec, ReplicaNumber: s.replicas,
-		TimeoutSeconds: int64(s.timeout / time.Second), Network: s.network, Env: map[string]string{},
+		TimeoutSeconds: timeout, Network: s.network, Env: map[string]string{},
 	}
 	for _, e := range s.env {
 		k, v, ok := strings.Cut(e, "=")
@@ -263,7 +272,10 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	if len(s.centers) > 0 || s.where != "" {
 		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}
 	}
-	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation, ReservationId: s.reservation}, nil
+	if err := s.needs.of(task); err != nil {
+		return nil, err
+	}
+	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation, ReservationId: s.reservation, OriginId: s.origin}, nil
 }
 
 // defaultName is the base name of the command's first word, at most 32

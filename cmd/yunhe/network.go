@@ -181,14 +181,14 @@ func pathSetCommand(c *cli) *cobra.Command {
 				d.JitterUs = new(jitter.Microseconds())
 			}
 			if loss != "" {
-				x, err := strconv.ParseFloat(strings.TrimSuffix(loss, "%"), 64)
-				if err != nil || !strings.HasSuffix(loss, "%") || !(x >= 0 && x <= 100) {
-					return usagef("--loss: want per cent such as 0.1%%, got %q", loss)
+				ppm, err := percentFlag("--loss", loss)
+				if err != nil {
+					return err
 				}
-				d.LossPpm = new(int64(x*1e4 + .5))
+				d.LossPpm = new(ppm)
 			}
 			if bandwidth != "" {
-				bits, err := parseBitRate(bandwidth)
+				bits, err := parseBitRate("--bandwidth", bandwidth)
 				if err != nil {
 					return err
 				}

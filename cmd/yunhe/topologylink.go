@@ -64,7 +64,7 @@ func bitRate(n int64) string {
 }
 
 // parseBitRate reads "10G", "100M", "5000".
-func parseBitRate(s string) (int64, error) {
+func parseBitRate(what, s string) (int64, error) {
 	number, unit := s, int64(1)
 	for _, u := range []struct {
 		name string
@@ -76,7 +76,7 @@ func parseBitRate(s string) (int64, error) {
 	}
 	x, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(x > 0 && x*float64(unit) <= 1e15) {
-		return 0, usagef("--bandwidth: want bits per second such as 10G or 100M, got %q", s)
+		return 0, usagef("%s: want bits per second such as 10G or 100M, got %q", what, s)
 	}
 	return int64(x * float64(unit)), nil
 }
@@ -142,7 +142,7 @@ func topologyLinkSetCommand(c *cli) *cobra.Command {
 			}
 			l.LinkId, l.Kind, l.LatencyUs = args[0], topologyv1.LinkKind(k), latency.Microseconds()
 			if bandwidth != "" {
-				if l.BandwidthBitsPerSecond, err = parseBitRate(bandwidth); err != nil {
+				if l.BandwidthBitsPerSecond, err = parseBitRate("--bandwidth", bandwidth); err != nil {
 					return err
 				}
 			}
