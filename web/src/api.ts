@@ -12,6 +12,7 @@ import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
 import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
+import { NetworkService } from "./gen/yunhe/network/v1/network_pb";
 import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
@@ -19,6 +20,7 @@ import { RoutingService } from "./gen/yunhe/routing/v1/routing_pb";
 import { QueueService } from "./gen/yunhe/scheduler/v1/queues_pb";
 import { SchedulerService } from "./gen/yunhe/scheduler/v1/scheduler_pb";
 import { SimulationService } from "./gen/yunhe/simulations/v1/simulations_pb";
+import { StandingService } from "./gen/yunhe/standing/v1/standing_pb";
 import { TagService } from "./gen/yunhe/tags/v1/tags_pb";
 import { TopologyService } from "./gen/yunhe/topology/v1/topology_pb";
 import { VolumeService } from "./gen/yunhe/volumes/v1/volumes_pb";
@@ -67,6 +69,7 @@ export interface Clients {
   measurement: Client<typeof MeasurementService>;
   metering: Client<typeof MeteringService>;
   monitor: Client<typeof MonitorService>;
+  network: Client<typeof NetworkService>;
   adapters: Client<typeof AdapterService>;
   alarms: Client<typeof AlarmService>;
   control: Client<typeof ControlService>;
@@ -78,6 +81,7 @@ export interface Clients {
   queues: Client<typeof QueueService>;
   calendar: Client<typeof CalendarService>;
   simulations: Client<typeof SimulationService>;
+  standing: Client<typeof StandingService>;
   topology: Client<typeof TopologyService>;
   volumes: Client<typeof VolumeService>;
 }
@@ -93,6 +97,7 @@ export function createClients(transport: Transport): Clients {
     measurement: createClient(MeasurementService, transport),
     metering: createClient(MeteringService, transport),
     monitor: createClient(MonitorService, transport),
+    network: createClient(NetworkService, transport),
     adapters: createClient(AdapterService, transport),
     alarms: createClient(AlarmService, transport),
     control: createClient(ControlService, transport),
@@ -104,6 +109,7 @@ export function createClients(transport: Transport): Clients {
     queues: createClient(QueueService, transport),
     calendar: createClient(CalendarService, transport),
     simulations: createClient(SimulationService, transport),
+    standing: createClient(StandingService, transport),
     topology: createClient(TopologyService, transport),
     volumes: createClient(VolumeService, transport),
   };

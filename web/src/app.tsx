@@ -125,6 +125,7 @@ function consoleRouter() {
           lazy: async () => ({ Component: (await import("./pages/CenterDetail")).CenterDetail }),
         },
         { path: "topology", lazy: async () => ({ Component: (await import("./pages/Topology")).Topology }) },
+        { path: "network", lazy: async () => ({ Component: (await import("./pages/Network")).Network }) },
         { path: "compare", lazy: async () => ({ Component: (await import("./pages/Compare")).Compare }) },
         { path: "alarms", lazy: async () => ({ Component: (await import("./pages/Alarms")).Alarms }) },
         { path: "nodes", lazy: async () => ({ Component: (await import("./pages/Nodes")).Nodes }) },

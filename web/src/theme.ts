@@ -22,6 +22,7 @@ export function antdTheme(name: ThemeName): ThemeConfig {
   return {
     algorithm: dark ? theme.darkAlgorithm : theme.defaultAlgorithm,
     token: {
+      motion: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
       ...shared,
       ...(dark
         ? {

@@ -2,11 +2,11 @@
 // page only, so the way back is remembered here.
 import { LeftOutlined, RightOutlined } from "@ant-design/icons";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Button } from "antd";
+import { Button, Table, type TableProps } from "antd";
 import { type ReactNode, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { formatCount } from "../lib/format";
-import { Loaded } from "./bits";
+import { Loaded, Nothing } from "./bits";
 
 interface Page<T> {
   items: T[];
@@ -98,5 +98,28 @@ export function PagedRows<T>({ paged, children }: { paged: Paged<T>; children: (
         </nav>
       )}
     </>
+  );
+}
+
+/** A table of the rows of a page; empty is said where there are none. */
+export function PagedTable<T extends object>({
+  paged,
+  empty,
+  ...table
+}: { paged: Paged<T>; empty: string } & Omit<TableProps<T>, "dataSource" | "loading" | "pagination" | "locale">) {
+  return (
+    <PagedRows paged={paged}>
+      {(rows) => (
+        <Table
+          size="small"
+          tableLayout="fixed"
+          {...table}
+          dataSource={rows}
+          loading={paged.stale}
+          pagination={false}
+          locale={{ emptyText: <Nothing text={empty} /> }}
+        />
+      )}
+    </PagedRows>
   );
 }

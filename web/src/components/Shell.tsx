@@ -23,6 +23,7 @@ import {
   SafetyOutlined,
   SlidersOutlined,
   SunOutlined,
+  SwapOutlined,
   TagsOutlined,
   TeamOutlined,
   UserOutlined,
@@ -133,6 +134,7 @@ function Navigation() {
       children: [
         item("/topology", <DeploymentUnitOutlined aria-hidden />, t("nav.topology")),
         item("/centers", <ApartmentOutlined aria-hidden />, t("nav.centers")),
+        item("/network", <SwapOutlined aria-hidden />, t("nav.network")),
         item("/nodes", <ClusterOutlined aria-hidden />, t("nav.nodes")),
         item("/resources", <DatabaseOutlined aria-hidden />, t("nav.registry")),
         item("/tags", <TagsOutlined aria-hidden />, t("nav.tags")),

@@ -1,5 +1,5 @@
 // Small pieces every page uses.
-import { CopyOutlined } from "@ant-design/icons";
+import { CopyOutlined, PlusOutlined } from "@ant-design/icons";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { Alert, App, Button, Empty, Skeleton, Tooltip } from "antd";
 import { type ReactNode, useEffect, useState } from "react";
@@ -120,6 +120,15 @@ export function Nothing({ text, children }: { text: string; children?: ReactNode
     <Empty image={Empty.PRESENTED_IMAGE_SIMPLE} description={text}>
       {children}
     </Empty>
+  );
+}
+
+/** Opens the form of a new thing. */
+export function CreateButton({ text, onClick, testId }: { text: string; onClick: () => void; testId: string }) {
+  return (
+    <Button type="primary" icon={<PlusOutlined aria-hidden />} onClick={onClick} data-testid={testId}>
+      {text}
+    </Button>
   );
 }
 

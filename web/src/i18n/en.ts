@@ -1,5 +1,6 @@
 // English texts, and the list of all keys.
 import { availability } from "./availability";
+import { network } from "./network";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -13,6 +14,7 @@ export const en = {
     alarms: "Alarms",
     resources: "Resources",
     topology: "Topology",
+    network: "Paths and users",
     centers: "Computing centers",
     nodes: "Nodes",
     registry: "Registry",
@@ -34,6 +36,7 @@ export const en = {
     keys: "API keys",
   },
   availability: availability.en,
+  network: network.en,
   service: service.en,
   simulation: simulation.en,
   access: {
@@ -747,6 +750,9 @@ export const en = {
     notBefore: "not before",
     estimatedStart: "Estimated start",
     notKnown: "not known",
+    forecast: "A run is expected to take",
+    forecastHigh: "at most {{time}} in nine of ten cases",
+    forecastStated: "stated: {{time}}",
     name: "Job",
     state: "State",
     replicas: "Replicas",
@@ -1312,6 +1318,30 @@ export const en = {
     deleteHelp: "Nothing carries it.",
     deleteUsed: "{{objects}} objects carry it and {{rules}} rules set it. Their values and the rules are deleted, too.",
     noneDefined: "No tag is defined",
+    share: "Share",
+    shareHelp: "A file with these tags, their groups and the rules that set them, for another platform to adopt",
+    adopt: "Adopt",
+    adoptTitle: "Adopt tags of another platform",
+    adoptHelp:
+      "Takes over tags, groups and rules that another platform shared as a file. What is here already and different stays as it is.",
+    adoptReplace: "Have what is different become as it is shared",
+    notShared: "{{name}} is not what a platform shares",
+    adoptWould_one: "{{name}}: {{count}} thing would change",
+    adoptWould_other: "{{name}}: {{count}} things would change",
+    adoptDid_one: "{{name}}: {{count}} thing changed",
+    adoptDid_other: "{{name}}: {{count}} things changed",
+    adopted: "Adopted",
+    sharedKind: "Kind",
+    sharedKinds: { group: "group", tag: "tag", rule: "rule" },
+    outcome: "Outcome",
+    outcomeWhy: "Why",
+    outcomes: {
+      created: "new",
+      replaced: "replaced",
+      same: "the same",
+      different: "different, left",
+      refused: "refused",
+    },
     key: "Key",
     keyHelp: "Lower-case letters, digits, dots, hyphens, underscores and slashes; a letter first; at most 63",
     titleEn: "Title (English)",
@@ -1427,7 +1457,7 @@ export const en = {
     reserve: "Reserve",
     reserveHelp:
       "Room is kept from its begin on: no work is started that would reach into it. From then on it is held, which is billed, and jobs that name it run in it.",
-    noReservations: "No reservations",
+    noReservations: "There is no reservation yet. One keeps room for jobs from a time on, once or again and again.",
     byAmounts: "Amounts at one center",
     from: "From",
     made: "Made",
@@ -1440,7 +1470,7 @@ export const en = {
     cancelTitle: "Give back {{id}}?",
     cancelHelp: "All times to come are given back, and jobs that run in it are stopped.",
     maintenance: "Maintenance",
-    noMaintenance: "No maintenance",
+    noMaintenance: "No maintenance is planned. While a center is under maintenance nothing is placed there.",
     plan: "Plan maintenance",
     runs: "What runs then",
     runsKinds: { finish: "Goes on to its end", requeue: "Waits in the queue again" },
@@ -1625,6 +1655,13 @@ export const en = {
     addScore: "Add a score",
     byExpression: "Expression",
     byModule: "Module",
+    vetoes: "Vetoes",
+    vetoesHelp:
+      "A center that scores less by a policy is not chosen, whatever its total. Scores are relative to what is on offer; several vetoes may leave no center, and the job waits.",
+    veto: "Veto {{number}}",
+    vetoLeast: "Least score",
+    addVeto: "Add a veto",
+    issueScope: "Only in this scope, instead of the document's",
     onFailure: "If it fails",
     failureSkip: "If it fails, it does not count",
     failureRefuse: "If it fails, no center passes",

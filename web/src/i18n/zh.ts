@@ -1,6 +1,7 @@
 // Chinese texts. Terms are those of the glossary.
 import { availability } from "./availability";
 import type { Texts } from "./en";
+import { network } from "./network";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -14,6 +15,7 @@ export const zh: Texts = {
     alarms: "告警",
     resources: "资源",
     topology: "拓扑",
+    network: "路径与用户",
     centers: "计算中心",
     nodes: "节点",
     registry: "资源登记",
@@ -35,6 +37,7 @@ export const zh: Texts = {
     keys: "API 密钥",
   },
   availability: availability.zh,
+  network: network.zh,
   service: service.zh,
   simulation: simulation.zh,
   access: {
@@ -723,6 +726,9 @@ export const zh: Texts = {
     notBefore: "不早于",
     estimatedStart: "预计开始",
     notKnown: "未知",
+    forecast: "预计每次运行",
+    forecastHigh: "十次中有九次不超过 {{time}}",
+    forecastStated: "声明：{{time}}",
     name: "作业",
     state: "状态",
     replicas: "副本",
@@ -1274,6 +1280,21 @@ export const zh: Texts = {
     deleteHelp: "没有对象带有它。",
     deleteUsed: "有 {{objects}} 个对象带有它，{{rules}} 条规则设置它；这些值和规则将一并删除。",
     noneDefined: "尚未定义标签",
+    share: "共享",
+    shareHelp: "包含这些标签、其分组及设置它们的规则的文件，供其他平台采纳",
+    adopt: "采纳",
+    adoptTitle: "采纳其他平台的标签",
+    adoptHelp: "采纳其他平台以文件共享的标签、分组和规则。本平台已有且不同的保持不变。",
+    adoptReplace: "不同的以共享内容为准",
+    notShared: "{{name}} 不是平台共享的内容",
+    adoptWould_other: "{{name}}：将有 {{count}} 项变更",
+    adoptDid_other: "{{name}}：已变更 {{count}} 项",
+    adopted: "已采纳",
+    sharedKind: "种类",
+    sharedKinds: { group: "分组", tag: "标签", rule: "规则" },
+    outcome: "结果",
+    outcomeWhy: "原因",
+    outcomes: { created: "新增", replaced: "已替换", same: "相同", different: "不同，未改", refused: "被拒绝" },
     key: "键",
     keyHelp: "小写字母、数字、点、连字符、下划线和斜杠，以字母开头，最多 63 个",
     titleEn: "英文名称",
@@ -1387,7 +1408,7 @@ export const zh: Texts = {
     reserve: "预约资源",
     reserveHelp:
       "自开始时间起保留空间：不会启动会占用到该时段的任务。开始后资源即被占用并计费，指定该预约的作业在其中运行。",
-    noReservations: "没有预约",
+    noReservations: "还没有预留。预留为作业从某一时间起保留资源，可一次或重复。",
     byAmounts: "单个中心的数量",
     from: "开始时间",
     made: "创建时间",
@@ -1400,7 +1421,7 @@ export const zh: Texts = {
     cancelTitle: "归还 {{id}}？",
     cancelHelp: "以后的所有时段都将归还，其中正在运行的作业将被停止。",
     maintenance: "维护",
-    noMaintenance: "没有维护计划",
+    noMaintenance: "没有计划的维护。维护期间不会在该中心放置作业。",
     plan: "计划维护",
     runs: "届时正在运行的任务",
     runsKinds: { finish: "运行至结束", requeue: "重新排队" },
@@ -1582,6 +1603,13 @@ export const zh: Texts = {
     addScore: "添加评分",
     byExpression: "表达式",
     byModule: "模块",
+    vetoes: "否决",
+    vetoesHelp:
+      "某项策略得分低于下限的中心不会被选中，无论其总分如何。得分是相对于当前候选而言的；多项否决可能使所有中心都落选，作业便会等待。",
+    veto: "否决 {{number}}",
+    vetoLeast: "最低得分",
+    addVeto: "添加否决",
+    issueScope: "仅在此范围内生效（替代文档中的范围）",
     onFailure: "失败时",
     failureSkip: "失败时不计入",
     failureRefuse: "失败时任何中心都不通过",

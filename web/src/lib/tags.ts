@@ -9,6 +9,7 @@ import {
   type Tag,
   ValueType,
 } from "../gen/yunhe/tags/v1/tags_pb";
+import type { Tone } from "./states";
 
 export const OBJECT_KINDS = [
   ObjectKind.PLATFORM,
@@ -116,4 +117,19 @@ export function originOf(object: string, x: ObjectTag): "blocked" | "inherited" 
   if (x.blocked) return "blocked";
   if (x.from !== object && x.from !== "") return "inherited";
   return x.source === Source.RULE ? "rule" : "person";
+}
+
+/** How what became of a shared thing looks. */
+export function adoptedTone(outcome: string): Tone {
+  switch (outcome) {
+    case "created":
+    case "replaced":
+      return "good";
+    case "different":
+      return "warn";
+    case "refused":
+      return "bad";
+    default:
+      return "neutral";
+  }
 }

@@ -1,4 +1,4 @@
-import { DeploymentUnitOutlined } from "@ant-design/icons";
+import { DeploymentUnitOutlined, SwapOutlined } from "@ant-design/icons";
 import { clone } from "@bufbuild/protobuf";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { App, Button, Descriptions, Popconfirm, Table } from "antd";
@@ -34,6 +34,8 @@ import { servingOf } from "../lib/plugins";
 import { quantityText } from "../lib/specs";
 import { useCenter, useJobs, usePlugin, usePlugins, useSpecs } from "../queries";
 import { useClients, useSession } from "../session";
+import { AccountsPanel } from "./center/Accounts";
+import { StandingPanel } from "./center/Standing";
 import { MaintenanceOf } from "./control/MaintenanceList";
 
 export function CenterDetail() {
@@ -55,6 +57,9 @@ export function CenterDetail() {
               <Link to={`/topology?v=${encodeURIComponent(`center:${centerId}`)}`}>
                 <Button icon={<DeploymentUnitOutlined aria-hidden />}>{t("nav.topology")}</Button>
               </Link>
+              <Link to={`/network?tab=paths&end=${encodeURIComponent(`center:${centerId}`)}`}>
+                <Button icon={<SwapOutlined aria-hidden />}>{t("network.paths")}</Button>
+              </Link>
               {can("registry.write") && <DrainButton center={c} />}
             </div>
           )
@@ -70,6 +75,8 @@ export function CenterDetail() {
             </div>
             <MaintenanceOf centerId={data.aiCenterId} />
             {can("adapters.read") && <Connection center={data} />}
+            <StandingPanel center={data} />
+            {can("adapters.read") && <AccountsPanel center={data} />}
             {data.nodes && <NodesHere center={data} />}
             {can("monitor.read") && <Charts id={data.aiCenterId} />}
             {can("monitor.read") && <MeasuredCharts id={data.aiCenterId} />}

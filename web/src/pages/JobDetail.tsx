@@ -28,7 +28,7 @@ import { WriteOffButton } from "../components/WriteOff";
 import type { Job, Replica } from "../gen/yunhe/jobs/v1/jobs_pb";
 import { FailurePolicy, State, SuccessPolicy } from "../gen/yunhe/jobs/v1/jobs_pb";
 import type { CostLine } from "../gen/yunhe/metering/v1/metering_pb";
-import { Wait_Cause } from "../gen/yunhe/scheduler/v1/scheduler_pb";
+import { type RunForecast, Wait_Cause } from "../gen/yunhe/scheduler/v1/scheduler_pb";
 import { messageOf } from "../lib/errors";
 import { formatBytes, formatCount, formatDuration, formatFen, formatMillis, NONE } from "../lib/format";
 import { specToJson } from "../lib/jobform";
@@ -247,7 +247,25 @@ function WaitsFor({ job }: { job: Job }) {
         {data.estimatedStart ? <Moment at={data.estimatedStart} /> : <span>{t("job.notKnown")}</span>}
         {data.estimateBasis && <span className="yh-muted"> · {data.estimateBasis}</span>}
       </p>
+      {data.runForecast && <Forecast of={data.runForecast} />}
     </div>
+  );
+}
+
+/** How long a run will hold its room. */
+function Forecast({ of: f }: { of: RunForecast }) {
+  const { t } = useTranslation();
+  const time = (seconds: bigint) => formatDuration(seconds * 1_000_000n);
+  const more = [
+    t("job.forecastHigh", { time: time(f.highSeconds) }),
+    ...(f.statedSeconds > 0n && f.runs > 0 ? [t("job.forecastStated", { time: time(f.statedSeconds) })] : []),
+    f.basis,
+  ];
+  return (
+    <p data-testid="run-forecast">
+      {t("job.forecast")}: <span className="yh-num">{time(f.medianSeconds)}</span>
+      <span className="yh-muted"> · {more.join(" · ")}</span>
+    </p>
   );
 }
 

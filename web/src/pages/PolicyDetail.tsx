@@ -1,16 +1,24 @@
 // One policy: what it says, its versions and what differs between them, what
 // it would do, and its life: validated, simulated, issued, compared, rolled back.
+import { create } from "@bufbuild/protobuf";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Drawer, Input, Modal, Table, Tabs } from "antd";
+import { App, Button, Checkbox, Drawer, Input, Modal, Table, Tabs } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useNavigate, useParams, useSearchParams } from "react-router";
 import { call } from "../api";
 import { Copyable, Fact, Loaded, Moment, Nothing, PageHead, Panel, Problem } from "../components/bits";
-import { type PolicyRecord, PolicyState, type PolicyVersion } from "../gen/yunhe/policies/v1/policies_pb";
+import {
+  type PolicyRecord,
+  type PolicyScope,
+  PolicyScopeSchema,
+  PolicyState,
+  type PolicyVersion,
+} from "../gen/yunhe/policies/v1/policies_pb";
 import { NONE } from "../lib/format";
 import { documentText, valueText } from "../lib/policies";
 import { useClients } from "../session";
+import { ScopeFields } from "./policies/fields";
 import { PolicyEditor, ProblemList } from "./policies/PolicyEditor";
 import { PolicyTag, useScopeText } from "./policies/Records";
 import { StartTest, TestList } from "./policies/Tests";
@@ -190,12 +198,14 @@ function Ask(props: { policyId: string; action: Action; version: bigint; onClose
   const navigate = useNavigate();
   const { policyId, action, version } = props;
   const [text, setText] = useState("");
+  // The scope it is issued to; undefined: the document's.
+  const [scope, setScope] = useState<PolicyScope>();
   const write = useMutation({
     mutationFn: async () => {
       const reason = text.trim();
       switch (action) {
         case "issue":
-          await policies.issuePolicy({ policyId, version, reason }, call());
+          await policies.issuePolicy({ policyId, version, reason, scope }, call());
           break;
         case "withdraw":
           await policies.withdrawPolicy({ policyId, reason }, call());
@@ -218,6 +228,17 @@ function Ask(props: { policyId: string; action: Action; version: bigint; onClose
     <>
       {write.error && <Problem error={write.error} />}
       <p>{t(`record.askHelp.${action}`)}</p>
+      {action === "issue" && (
+        <>
+          <Checkbox
+            checked={scope !== undefined}
+            onChange={(e) => setScope(e.target.checked ? create(PolicyScopeSchema) : undefined)}
+          >
+            {t("record.issueScope")}
+          </Checkbox>
+          {scope && <ScopeFields scope={scope} onChange={(part) => setScope({ ...scope, ...part })} />}
+        </>
+      )}
       <Input
         value={text}
         maxLength={512}

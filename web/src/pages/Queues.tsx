@@ -1,5 +1,4 @@
 // Queues: who may use how much, what is used, how work is ordered, and how fast it is placed.
-import { PlusOutlined } from "@ant-design/icons";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   App,
@@ -20,7 +19,7 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useSearchParams } from "react-router";
 import { call } from "../api";
-import { Fact, Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { CreateButton, Fact, Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
 import { useServerErrors } from "../components/useServerErrors";
 import { type Queue, type QueueSettings, QueueSettings_Order } from "../gen/yunhe/scheduler/v1/queues_pb";
 import { quantity, typedAmounts } from "../lib/control";
@@ -119,14 +118,7 @@ function Tree() {
     <>
       {write && (
         <div className="yh-tab-actions">
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setOpen("new")}
-            data-testid="new-queue"
-          >
-            {t("queue.create")}
-          </Button>
+          <CreateButton text={t("queue.create")} onClick={() => setOpen("new")} testId="new-queue" />
         </div>
       )}
       <Loaded query={list} rows={5}>

@@ -1,12 +1,11 @@
 // Services: jobs that answer requests, and the weights by which these are sent.
-import { PlusOutlined } from "@ant-design/icons";
-import { Button, Modal, Table, type TableColumnsType } from "antd";
+import { Modal, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../api";
-import { Moment, Nothing, PageHead, Panel } from "../components/bits";
-import { PagedRows, usePaged } from "../components/Pager";
+import { CreateButton, Moment, PageHead, Panel } from "../components/bits";
+import { PagedTable, usePaged } from "../components/Pager";
 import type { Service } from "../gen/yunhe/routing/v1/routing_pb";
 import { formatCount } from "../lib/format";
 import { useClients, useSession } from "../session";
@@ -72,33 +71,19 @@ export function Services() {
         sub={t("service.sub")}
         extra={
           can("jobs.write") && (
-            <Button
-              type="primary"
-              icon={<PlusOutlined aria-hidden />}
-              onClick={() => setOpen(true)}
-              data-testid="new-service"
-            >
-              {t("service.create")}
-            </Button>
+            <CreateButton text={t("service.create")} onClick={() => setOpen(true)} testId="new-service" />
           )
         }
       />
       <Panel flush>
-        <PagedRows paged={paged}>
-          {(rows) => (
-            <Table
-              size="small"
-              rowKey="serviceId"
-              columns={columns}
-              dataSource={rows}
-              loading={paged.stale}
-              scroll={{ x: 900 }}
-              pagination={false}
-              data-testid="services"
-              locale={{ emptyText: <Nothing text={t("service.none")} /> }}
-            />
-          )}
-        </PagedRows>
+        <PagedTable
+          paged={paged}
+          rowKey="serviceId"
+          columns={columns}
+          scroll={{ x: 900 }}
+          data-testid="services"
+          empty={t("service.none")}
+        />
       </Panel>
       <Modal
         open={open}

@@ -6,8 +6,8 @@ import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useParams } from "react-router";
 import { call } from "../api";
-import { Fact, Loaded, Moment, Nothing, PageHead, Panel, Tag } from "../components/bits";
-import { PagedRows, usePaged } from "../components/Pager";
+import { Fact, Loaded, Moment, PageHead, Panel, Tag } from "../components/bits";
+import { PagedTable, usePaged } from "../components/Pager";
 import { Placement } from "../components/Placement";
 import {
   type Simulation,
@@ -355,25 +355,17 @@ function Events({ s }: { s: Simulation }) {
           onSearch={(text) => setJobId(text.trim())}
         />
       </search>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey={(e) => `${e.seconds} ${e.what} ${e.jobId} ${Object.keys(e.places).join()}`}
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            pagination={false}
-            data-testid="simulation-events"
-            expandable={{
-              rowExpandable: (e) => e.decision !== undefined,
-              expandedRowRender: (e) => e.decision && <Placement decisions={[e.decision]} />,
-            }}
-            locale={{ emptyText: <Nothing text={t("simulation.noEvents")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey={(e) => `${e.seconds} ${e.what} ${e.jobId} ${Object.keys(e.places).join()}`}
+        columns={columns}
+        data-testid="simulation-events"
+        expandable={{
+          rowExpandable: (e) => e.decision !== undefined,
+          expandedRowRender: (e) => e.decision && <Placement decisions={[e.decision]} />,
+        }}
+        empty={t("simulation.noEvents")}
+      />
     </>
   );
 }

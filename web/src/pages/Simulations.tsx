@@ -1,12 +1,11 @@
 // Simulations: work of the past or made up, played by several policies.
-import { PlusOutlined } from "@ant-design/icons";
-import { Button, Modal, Progress, Table, type TableColumnsType } from "antd";
+import { Modal, Progress, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../api";
-import { Moment, Nothing, PageHead, Panel, Tag } from "../components/bits";
-import { PagedRows, usePaged } from "../components/Pager";
+import { CreateButton, Moment, PageHead, Panel, Tag } from "../components/bits";
+import { PagedTable, usePaged } from "../components/Pager";
 import { type Simulation, SimulationState } from "../gen/yunhe/simulations/v1/simulations_pb";
 import { formatCount } from "../lib/format";
 import { SIMULATION_STATES } from "../lib/simulations";
@@ -82,34 +81,19 @@ export function Simulations() {
         sub={t("simulation.sub")}
         extra={
           can("jobs.write") && (
-            <Button
-              type="primary"
-              icon={<PlusOutlined aria-hidden />}
-              onClick={() => setOpen(true)}
-              data-testid="new-simulation"
-            >
-              {t("simulation.create")}
-            </Button>
+            <CreateButton text={t("simulation.create")} onClick={() => setOpen(true)} testId="new-simulation" />
           )
         }
       />
       <Panel flush>
-        <PagedRows paged={paged}>
-          {(rows) => (
-            <Table
-              size="small"
-              rowKey="simulationId"
-              columns={columns}
-              dataSource={rows}
-              loading={paged.stale}
-              tableLayout="fixed"
-              scroll={{ x: 1080 }}
-              pagination={false}
-              data-testid="simulations"
-              locale={{ emptyText: <Nothing text={t("simulation.none")} /> }}
-            />
-          )}
-        </PagedRows>
+        <PagedTable
+          paged={paged}
+          rowKey="simulationId"
+          columns={columns}
+          scroll={{ x: 1080 }}
+          data-testid="simulations"
+          empty={t("simulation.none")}
+        />
       </Panel>
       <Modal
         open={open}

@@ -4,7 +4,7 @@ import { App, Button, Checkbox, Form, Input, InputNumber, Select, Upload } from 
 import { useMemo, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { useNavigate, useSearchParams } from "react-router";
-import { call } from "../api";
+import { call, newRequestId } from "../api";
 import { Copyable, PageHead, Panel } from "../components/bits";
 import { usePresetTitle } from "../components/usePresetTitle";
 import { useServerErrors } from "../components/useServerErrors";
@@ -177,11 +177,6 @@ export function SubmitJob() {
       </Form>
     </>
   );
-}
-
-// Random enough to name one submission; works on pages served without TLS too.
-function newRequestId(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
 function WeightsPanel() {

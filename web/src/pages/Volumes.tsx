@@ -1,13 +1,12 @@
 // Volumes: files at a center that outlive the runs that use them.
-import { PlusOutlined } from "@ant-design/icons";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Form, Input, InputNumber, Modal, Popconfirm, Select, Table, type TableColumnsType } from "antd";
+import { App, Button, Form, Input, InputNumber, Modal, Popconfirm, Select, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../api";
-import { Moment, Nothing, PageHead, Panel, Tag, UseBar } from "../components/bits";
-import { PagedRows, usePaged } from "../components/Pager";
+import { CreateButton, Moment, PageHead, Panel, Tag, UseBar } from "../components/bits";
+import { PagedTable, usePaged } from "../components/Pager";
 import { useServerErrors } from "../components/useServerErrors";
 import { type Volume, VolumeState } from "../gen/yunhe/volumes/v1/volumes_pb";
 import { messageOf } from "../lib/errors";
@@ -138,18 +137,7 @@ export function Volumes() {
       <PageHead
         title={t("nav.volumes")}
         sub={t("volume.sub")}
-        extra={
-          write && (
-            <Button
-              type="primary"
-              icon={<PlusOutlined aria-hidden />}
-              onClick={() => setOpen("new")}
-              data-testid="new-volume"
-            >
-              {t("volume.create")}
-            </Button>
-          )
-        }
+        extra={write && <CreateButton text={t("volume.create")} onClick={() => setOpen("new")} testId="new-volume" />}
       />
       <Panel flush>
         <Form layout="inline" className="yh-filters" role="search" aria-label={t("jobs.filters")}>
@@ -164,22 +152,14 @@ export function Volumes() {
             options={(centers.data ?? []).map((c) => ({ value: c.aiCenterId, label: c.name || c.aiCenterId }))}
           />
         </Form>
-        <PagedRows paged={paged}>
-          {(rows) => (
-            <Table
-              size="small"
-              rowKey="volumeId"
-              columns={columns}
-              dataSource={rows}
-              loading={paged.stale}
-              tableLayout="fixed"
-              scroll={{ x: 1180 }}
-              pagination={false}
-              data-testid="volumes"
-              locale={{ emptyText: <Nothing text={t("volume.none")} /> }}
-            />
-          )}
-        </PagedRows>
+        <PagedTable
+          paged={paged}
+          rowKey="volumeId"
+          columns={columns}
+          scroll={{ x: 1180 }}
+          data-testid="volumes"
+          empty={t("volume.none")}
+        />
       </Panel>
       <Modal
         open={open !== undefined}

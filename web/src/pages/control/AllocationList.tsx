@@ -1,13 +1,12 @@
 // Allocations: applied for, looked at, changed and given back.
-import { PlusOutlined } from "@ant-design/icons";
 import { useQuery } from "@tanstack/react-query";
-import { Button, Descriptions, Drawer, Form, Select, Table, type TableColumnsType } from "antd";
+import { Button, Descriptions, Drawer, Form, Select, type TableColumnsType } from "antd";
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 import { call } from "../../api";
-import { Loaded, Moment, Nothing, Tag, UseBar } from "../../components/bits";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { CreateButton, Loaded, Moment, Tag, UseBar } from "../../components/bits";
+import { PagedTable, usePaged } from "../../components/Pager";
 import type { Allocation } from "../../gen/yunhe/control/v1/control_pb";
 import { ALLOCATION_STATES, allocationStateName, allocationTone, amountsOf, isOver, quantity } from "../../lib/control";
 import { NONE } from "../../lib/format";
@@ -140,34 +139,17 @@ export function AllocationList() {
         />
         <span className="yh-grow" />
         {can("jobs.write") && (
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setApplying(true)}
-            data-testid="apply-allocation"
-          >
-            {t("allocation.apply")}
-          </Button>
+          <CreateButton text={t("allocation.apply")} onClick={() => setApplying(true)} testId="apply-allocation" />
         )}
       </Form>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="allocationId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1190 }}
-            pagination={false}
-            data-testid="allocations"
-            locale={{
-              emptyText: <Nothing text={t(states.length > 0 || centerId ? "allocation.noMatch" : "allocation.none")} />,
-            }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="allocationId"
+        columns={columns}
+        scroll={{ x: 1190 }}
+        data-testid="allocations"
+        empty={t(states.length > 0 || centerId ? "allocation.noMatch" : "allocation.none")}
+      />
       <Drawer
         open={applying}
         onClose={() => setApplying(false)}

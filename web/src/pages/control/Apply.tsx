@@ -3,9 +3,9 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { App, Button, Checkbox, DatePicker, Form, Input, InputNumber, Radio, Select } from "antd";
 import type { Dayjs } from "dayjs";
-import { useRef } from "react";
 import { useTranslation } from "react-i18next";
-import { call, newRequestId } from "../../api";
+import { call } from "../../api";
+import { useRequestId } from "../../components/useRequestId";
 import { useServerErrors } from "../../components/useServerErrors";
 import { allocationStateName, typedAmounts } from "../../lib/control";
 import { useCenters, useSpecs } from "../../queries";
@@ -36,8 +36,7 @@ export function Apply({ onDone }: { onDone: (allocationId: string) => void }) {
   const [form] = Form.useForm<Values>();
   const errors = useServerErrors(form, "");
   const by = Form.useWatch("by", form) ?? "spec";
-  // The same application, sent again after an answer that was lost, is one application.
-  const request = useRef({ of: "", id: "" });
+  const requestId = useRequestId();
   const apply = useMutation({
     mutationFn: (v: Values) => {
       const body = {
@@ -52,12 +51,10 @@ export function Apply({ onDone }: { onDone: (allocationId: string) => void }) {
         endAt: v.endAt && timestampFromMs(v.endAt.valueOf()),
         noWait: v.noWait ?? false,
       };
-      const of = JSON.stringify(body, (_, x: unknown) => (typeof x === "bigint" ? x.toString() : x));
-      if (request.current.of !== of) request.current = { of, id: newRequestId() };
-      return control.applyAllocation({ ...body, requestId: request.current.id }, call());
+      return control.applyAllocation({ ...body, requestId: requestId.of(body) }, call());
     },
     onSuccess: async (a) => {
-      request.current = { of: "", id: "" };
+      requestId.done();
       void message.success(t(`allocation.answer.${allocationStateName(a.state)}`));
       await client.invalidateQueries({ queryKey: ["allocations"] });
       onDone(a.allocationId);

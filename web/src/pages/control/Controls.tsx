@@ -1,11 +1,11 @@
 // Nodes that are to be otherwise than free, with whether they are.
-import { Table, type TableColumnsType } from "antd";
+import type { TableColumnsType } from "antd";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../../api";
-import { Moment, Nothing, Tag } from "../../components/bits";
+import { Moment, Tag } from "../../components/bits";
 import { NodeActions } from "../../components/NodeControl";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { PagedTable, usePaged } from "../../components/Pager";
 import type { NodeControl } from "../../gen/yunhe/control/v1/control_pb";
 import { NONE } from "../../lib/format";
 import { useCenterNames } from "../../queries";
@@ -79,22 +79,14 @@ export function Controls() {
   return (
     <>
       <p className="yh-muted yh-pad yh-flat">{t("allocation.controlsHelp")}</p>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey={(c) => `${c.aiCenterId}/${c.node}`}
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1280 }}
-            pagination={false}
-            data-testid="node-controls"
-            locale={{ emptyText: <Nothing text={t("allocation.allFree")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey={(c) => `${c.aiCenterId}/${c.node}`}
+        columns={columns}
+        scroll={{ x: 1280 }}
+        data-testid="node-controls"
+        empty={t("allocation.allFree")}
+      />
     </>
   );
 }

@@ -1,6 +1,5 @@
 // Maintenance: when centers are out of use.
 
-import { PlusOutlined } from "@ant-design/icons";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
@@ -15,7 +14,6 @@ import {
   InputNumber,
   Radio,
   Select,
-  Table,
   type TableColumnsType,
 } from "antd";
 import type { Dayjs } from "dayjs";
@@ -23,8 +21,8 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../../api";
-import { Moment, Nothing, Tag } from "../../components/bits";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { CreateButton, Moment, Tag } from "../../components/bits";
+import { PagedTable, usePaged } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import { type Maintenance, Maintenance_Runs, Maintenance_State } from "../../gen/yunhe/calendar/v1/calendar_pb";
 import { calendarTone, maintenanceStateName, runsName } from "../../lib/calendar";
@@ -120,33 +118,16 @@ export function MaintenanceList() {
         <Checkbox checked={all} onChange={(e) => setAll(e.target.checked)}>
           {t("calendar.also")}
         </Checkbox>
-        {write && (
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setPlanning(true)}
-            data-testid="new-maintenance"
-          >
-            {t("calendar.plan")}
-          </Button>
-        )}
+        {write && <CreateButton text={t("calendar.plan")} onClick={() => setPlanning(true)} testId="new-maintenance" />}
       </div>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="maintenanceId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1180 }}
-            pagination={false}
-            data-testid="maintenance"
-            locale={{ emptyText: <Nothing text={t("calendar.noMaintenance")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="maintenanceId"
+        columns={columns}
+        scroll={{ x: 1180 }}
+        data-testid="maintenance"
+        empty={t("calendar.noMaintenance")}
+      />
       <Drawer open={planning} onClose={() => setPlanning(false)} size={560} title={t("calendar.plan")} destroyOnHidden>
         <Plan onDone={() => setPlanning(false)} />
       </Drawer>

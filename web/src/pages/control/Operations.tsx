@@ -1,12 +1,12 @@
 // Operations with their steps, followed while they run.
 import { useQueryClient } from "@tanstack/react-query";
-import { Alert, Button, Descriptions, Drawer, Form, Select, Table, type TableColumnsType, Timeline } from "antd";
+import { Alert, Button, Descriptions, Drawer, Form, Select, type TableColumnsType, Timeline } from "antd";
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 import { call } from "../../api";
-import { Moment, Nothing, Problem, Tag } from "../../components/bits";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { Moment, Problem, Tag } from "../../components/bits";
+import { PagedTable, usePaged } from "../../components/Pager";
 import { type Operation, OperationState } from "../../gen/yunhe/control/v1/control_pb";
 import { OPERATION_KINDS, operationKindName, operationStateName, operationTone } from "../../lib/control";
 import { NONE } from "../../lib/format";
@@ -169,22 +169,14 @@ export function OperationsOf({ filter }: { filter: Filter }) {
   ];
   return (
     <>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="operationId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: narrow ? 560 : 1040 }}
-            pagination={false}
-            data-testid="operations"
-            locale={{ emptyText: <Nothing text={t("operation.none")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="operationId"
+        columns={columns}
+        scroll={{ x: narrow ? 560 : 1040 }}
+        data-testid="operations"
+        empty={t("operation.none")}
+      />
       <Drawer open={shown !== undefined} onClose={() => setShown(undefined)} size={560} title={shown} destroyOnHidden>
         {shown && <Followed id={shown} />}
       </Drawer>

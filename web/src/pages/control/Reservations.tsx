@@ -1,6 +1,5 @@
 // Reservations: room promised for later, made, looked at and given back.
 
-import { PlusOutlined } from "@ant-design/icons";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
@@ -19,12 +18,13 @@ import {
   type TableColumnsType,
 } from "antd";
 import type { Dayjs } from "dayjs";
-import { useRef, useState } from "react";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useSearchParams } from "react-router";
-import { call, newRequestId } from "../../api";
-import { Loaded, Moment, Nothing, Tag } from "../../components/bits";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { call } from "../../api";
+import { CreateButton, Loaded, Moment, Tag } from "../../components/bits";
+import { PagedTable, usePaged } from "../../components/Pager";
+import { useRequestId } from "../../components/useRequestId";
 import { useServerErrors } from "../../components/useServerErrors";
 import type { Occurrence, Reservation } from "../../gen/yunhe/calendar/v1/calendar_pb";
 import { calendarTone, presentTime, reservationOver, reservationStateName, timeStateName } from "../../lib/calendar";
@@ -114,32 +114,17 @@ export function Reservations() {
     <>
       {can("jobs.write") && (
         <div className="yh-tab-actions">
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setMaking(true)}
-            data-testid="new-reservation"
-          >
-            {t("calendar.reserve")}
-          </Button>
+          <CreateButton text={t("calendar.reserve")} onClick={() => setMaking(true)} testId="new-reservation" />
         </div>
       )}
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="reservationId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1170 }}
-            pagination={false}
-            data-testid="reservations"
-            locale={{ emptyText: <Nothing text={t("calendar.noReservations")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="reservationId"
+        columns={columns}
+        scroll={{ x: 1170 }}
+        data-testid="reservations"
+        empty={t("calendar.noReservations")}
+      />
       <Drawer open={making} onClose={() => setMaking(false)} size={600} title={t("calendar.reserve")} destroyOnHidden>
         <Reserve
           onDone={(id) => {
@@ -253,8 +238,7 @@ function Reserve({ onDone }: { onDone: (id: string) => void }) {
   const [form] = Form.useForm<Values>();
   const errors = useServerErrors(form, "");
   const by = Form.useWatch("by", form) ?? "spec";
-  // The same wish, sent again after an answer that was lost, is one reservation.
-  const request = useRef({ of: "", id: "" });
+  const requestId = useRequestId();
   const reserve = useMutation({
     mutationFn: (v: Values) => {
       const body = {
@@ -269,12 +253,10 @@ function Reserve({ onDone }: { onDone: (id: string) => void }) {
         timeZone: v.recurrence ? (v.timeZone?.trim() ?? "") : "",
         preempt: v.preempt ?? false,
       };
-      const of = JSON.stringify(body, (_, x: unknown) => (typeof x === "bigint" ? x.toString() : x));
-      if (request.current.of !== of) request.current = { of, id: newRequestId() };
-      return calendar.createReservation({ ...body, requestId: request.current.id }, call());
+      return calendar.createReservation({ ...body, requestId: requestId.of(body) }, call());
     },
     onSuccess: async (r) => {
-      request.current = { of: "", id: "" };
+      requestId.done();
       await client.invalidateQueries({ queryKey: ["reservations"] });
       onDone(r.reservationId);
     },

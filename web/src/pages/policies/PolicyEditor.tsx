@@ -1,12 +1,12 @@
 // Writes a policy document. The platform checks the whole of it while it is
 // written; what is wrong is shown at the field, in expressions at the place.
-import { CloseOutlined, PlusOutlined } from "@ant-design/icons";
+import { PlusOutlined } from "@ant-design/icons";
 import { clone, create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Alert, App, Button, DatePicker, Input, InputNumber, Radio, Segmented, Select } from "antd";
 import dayjs from "dayjs";
-import { type ReactNode, useId, useMemo, useState } from "react";
+import { type ReactNode, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Problem } from "../../components/bits";
@@ -32,10 +32,10 @@ import {
 import { messageOf } from "../../lib/errors";
 import { millis } from "../../lib/format";
 import { documentText, includeOf, problemsBy, readDocument, type Weighing, weighingOf } from "../../lib/policies";
-import { labelsOf, labelTexts } from "../../lib/registry";
 import { withoutZeros } from "../../lib/weights";
 import { usePolicies } from "../../queries";
 import { useClients, useSession } from "../../session";
+import { Item, Line, Problems, ScopeFields, Vetoes } from "./fields";
 
 type Part = Partial<PolicyDocument>;
 
@@ -206,6 +206,7 @@ const FIELDS = [
   "rules.preset",
   "rules.ranking",
   "rules.evaluator",
+  "rules.minimums",
   "rules.filters",
   "rules.scores",
   "combination",
@@ -228,23 +229,6 @@ function Fields(props: FieldsProps) {
   const setRules = (part: object) => change({ rules: Object.assign(create(PolicyRulesSchema), rules, part) });
   const scope = d.scope;
   const setScope = (part: object) => change({ scope: Object.assign(create(PolicyScopeSchema), scope, part) });
-  const words = (label: string, value: string[], onChange: (v: string[]) => void) => (
-    <Line label={label}>
-      {(id) => (
-        <Select
-          id={id}
-          mode="tags"
-          open={false}
-          suffixIcon={null}
-          tokenSeparators={[",", " "]}
-          value={value}
-          onChange={onChange}
-          placeholder={t("record.any")}
-          aria-label={label}
-        />
-      )}
-    </Line>
-  );
   const checkedOf = props.checkedDocument;
   return (
     <div className="yh-policy-form">
@@ -340,14 +324,7 @@ function Fields(props: FieldsProps) {
       <fieldset className="yh-fieldset">
         <legend>{t("record.scope")}</legend>
         <Problems of={by.get("scope")} />
-        <div className="yh-cols-2">
-          {words(t("record.regions"), scope?.regions ?? [], (regions) => setScope({ regions }))}
-          {words(t("record.businesses"), scope?.businesses ?? [], (businesses) => setScope({ businesses }))}
-          {words(t("identity.tenants"), scope?.tenants ?? [], (tenants) => setScope({ tenants }))}
-          {words(t("identity.users"), scope?.users ?? [], (users) => setScope({ users }))}
-          {words(t("nav.centers"), scope?.centers ?? [], (centers) => setScope({ centers }))}
-          {words(t("record.labels"), labelTexts(scope?.labels ?? {}), (l) => setScope({ labels: labelsOf(l) }))}
-        </div>
+        <ScopeFields scope={scope} onChange={setScope} />
       </fieldset>
       <fieldset className="yh-fieldset">
         <legend>{t("record.rules")}</legend>
@@ -380,6 +357,11 @@ function Fields(props: FieldsProps) {
             )}
           </Line>
         </div>
+        <Vetoes
+          minimums={rules?.minimums ?? {}}
+          problems={by.get("rules.minimums")}
+          onChange={(minimums) => setRules({ minimums })}
+        />
         <h4 className="yh-small-title">{t("record.filters")}</h4>
         <p className="yh-field-help">{t("record.filtersHelp")}</p>
         <Problems of={by.get("rules.filters")} />
@@ -691,57 +673,5 @@ function When(props: {
       value={ms === undefined ? null : dayjs(ms)}
       onChange={(v) => props.onChange(v ? timestampFromMs(v.valueOf()) : undefined)}
     />
-  );
-}
-
-function Line(props: {
-  label: string;
-  problems?: readonly PolicyProblem[];
-  help?: string;
-  required?: boolean;
-  children: (id: string) => ReactNode;
-}) {
-  const id = useId();
-  return (
-    <div className="yh-line">
-      <label htmlFor={id}>
-        {props.label}
-        {props.required && <span className="yh-star">*</span>}
-      </label>
-      {props.children(id)}
-      {props.help && <p className="yh-field-help yh-flat">{props.help}</p>}
-      <Problems of={props.problems} />
-    </div>
-  );
-}
-
-function Problems({ of }: { of: readonly PolicyProblem[] | undefined }) {
-  return (of ?? []).map((p) => (
-    <div
-      key={`${p.field}/${p.problem}`}
-      className={p.warning ? "yh-field-warning" : "yh-field-problem"}
-      data-testid="field-problem"
-    >
-      {p.problem}
-    </div>
-  ));
-}
-
-function Item(props: { label: string; onRemove: () => void; children: ReactNode }) {
-  const { t } = useTranslation();
-  return (
-    <div className="yh-item">
-      <div className="yh-item-head">
-        <span className="yh-muted">{props.label}</span>
-        <Button
-          type="text"
-          size="small"
-          icon={<CloseOutlined aria-hidden />}
-          aria-label={`${t("common.remove")}: ${props.label}`}
-          onClick={props.onRemove}
-        />
-      </div>
-      {props.children}
-    </div>
   );
 }

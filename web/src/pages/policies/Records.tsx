@@ -1,13 +1,12 @@
 // The policies there are, in force or not.
-import { PlusOutlined } from "@ant-design/icons";
-import { Button, Drawer, Form, Input, Segmented, Table, type TableColumnsType } from "antd";
+import { Drawer, Form, Input, Segmented, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate } from "react-router";
 import { call } from "../../api";
-import { Moment, Nothing, Tag } from "../../components/bits";
+import { CreateButton, Moment, Tag } from "../../components/bits";
 import { useRested } from "../../components/ExpressionInput";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { PagedTable, usePaged } from "../../components/Pager";
 import { type PolicyRecord, type PolicyScope, PolicyState } from "../../gen/yunhe/policies/v1/policies_pb";
 import { NONE } from "../../lib/format";
 import { newDocument, policyStateName, policyTone } from "../../lib/policies";
@@ -130,34 +129,17 @@ export function Records() {
         />
         <span className="yh-grow" />
         {can("scheduler.write") && (
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setCreating(true)}
-            data-testid="new-policy"
-          >
-            {t("record.create")}
-          </Button>
+          <CreateButton text={t("record.create")} onClick={() => setCreating(true)} testId="new-policy" />
         )}
       </Form>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="policyId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1080 }}
-            pagination={false}
-            data-testid="policy-records"
-            locale={{
-              emptyText: <Nothing text={t(rested || which !== "all" ? "record.noMatch" : "record.none")} />,
-            }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="policyId"
+        columns={columns}
+        scroll={{ x: 1080 }}
+        data-testid="policy-records"
+        empty={t(rested || which !== "all" ? "record.noMatch" : "record.none")}
+      />
       <Drawer open={creating} onClose={() => setCreating(false)} size={820} title={t("record.create")} destroyOnHidden>
         <PolicyEditor document={newDocument()} onSaved={(id) => void navigate(policyPath(id))} />
       </Drawer>

@@ -1,10 +1,10 @@
 // What was changed, by whom or which rule, latest first.
-import { Form, Input, Table, type TableColumnsType } from "antd";
+import { Form, Input, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
-import { Moment, Nothing } from "../../components/bits";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { Moment } from "../../components/bits";
+import { PagedTable, usePaged } from "../../components/Pager";
 import { Source, type TagChangeRecord } from "../../gen/yunhe/tags/v1/tags_pb";
 import { NONE } from "../../lib/format";
 import { useClients } from "../../session";
@@ -83,22 +83,14 @@ export function History() {
           />
         ))}
       </Form>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="changeId"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            tableLayout="fixed"
-            scroll={{ x: 1340 }}
-            pagination={false}
-            data-testid="tag-history"
-            locale={{ emptyText: <Nothing text={t("tag.noHistory")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="changeId"
+        columns={columns}
+        scroll={{ x: 1340 }}
+        data-testid="tag-history"
+        empty={t("tag.noHistory")}
+      />
     </>
   );
 }

@@ -1,19 +1,40 @@
 // The library: groups of tags, and what values each tag may have where.
 import { PlusOutlined } from "@ant-design/icons";
+import { toJson } from "@bufbuild/protobuf";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Checkbox, Drawer, Form, Input, Select, Switch, Table, type TableColumnsType } from "antd";
+import {
+  App,
+  Button,
+  Checkbox,
+  Drawer,
+  Form,
+  Input,
+  Select,
+  Switch,
+  Table,
+  type TableColumnsType,
+  Tooltip,
+} from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
-import { call } from "../../api";
+import { call, saveFile } from "../../api";
 import { Loaded, Nothing, Tag as StateTag } from "../../components/bits";
 import { useTagLibrary } from "../../components/ObjectTags";
 import { useServerErrors } from "../../components/useServerErrors";
-import { Setter, type Tag, type TagGroup, TagStatus, ValueType } from "../../gen/yunhe/tags/v1/tags_pb";
+import {
+  Setter,
+  SharedTagsSchema,
+  type Tag,
+  type TagGroup,
+  TagStatus,
+  ValueType,
+} from "../../gen/yunhe/tags/v1/tags_pb";
 import { messageOf } from "../../lib/errors";
 import { formatCount, NONE } from "../../lib/format";
 import { kindName, OBJECT_KINDS, setterName, tagTitle, valueTypeName } from "../../lib/tags";
 import { useClients, useSession } from "../../session";
+import { Adopt } from "./Share";
 
 export function useTagGroups() {
   const { tags } = useClients();
@@ -41,6 +62,7 @@ export function Library() {
   const [group, setGroup] = useState<string>();
   const [tag, setTag] = useState<Tag | "new">();
   const [editing, setEditing] = useState<TagGroup | "new">();
+  const [adopting, setAdopting] = useState(false);
   const write = can("registry.write");
   const columns: TableColumnsType<Tag> = [
     {
@@ -133,8 +155,12 @@ export function Library() {
           </Button>
         )}
         <span className="yh-grow" />
+        <ShareButton group={group ?? ""} />
         {write && (
           <>
+            <Button onClick={() => setAdopting(true)} data-testid="adopt-tags">
+              {t("tag.adopt")}
+            </Button>
             <Button icon={<PlusOutlined aria-hidden />} onClick={() => setEditing("new")}>
               {t("tag.newGroup")}
             </Button>
@@ -158,6 +184,9 @@ export function Library() {
           />
         )}
       </Loaded>
+      <Drawer open={adopting} onClose={() => setAdopting(false)} size={760} title={t("tag.adoptTitle")} destroyOnHidden>
+        <Adopt onDone={() => setAdopting(false)} />
+      </Drawer>
       <Drawer
         open={tag !== undefined}
         onClose={() => setTag(undefined)}
@@ -187,6 +216,29 @@ export function Library() {
         )}
       </Drawer>
     </>
+  );
+}
+
+/** A file of the library, or of a group, for another platform. */
+function ShareButton({ group }: { group: string }) {
+  const { t } = useTranslation();
+  const { message } = App.useApp();
+  const { tags } = useClients();
+  const share = useMutation({
+    mutationFn: () => tags.shareTags({ groupId: group }, call()),
+    onSuccess: (shared) =>
+      saveFile(
+        new Blob([JSON.stringify(toJson(SharedTagsSchema, shared), null, 2)], { type: "application/json" }),
+        `tags${group && `-${group}`}.json`,
+      ),
+    onError: (e) => void message.error(messageOf(e)),
+  });
+  return (
+    <Tooltip title={t("tag.shareHelp")}>
+      <Button loading={share.isPending} onClick={() => share.mutate()} data-testid="share-tags">
+        {t("tag.share")}
+      </Button>
+    </Tooltip>
   );
 }
 

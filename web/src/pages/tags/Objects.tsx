@@ -5,9 +5,9 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 import { call, newRequestId } from "../../api";
-import { Labels, Nothing, Problem } from "../../components/bits";
+import { Labels, Problem } from "../../components/bits";
 import { ObjectTagsView } from "../../components/ObjectTags";
-import { PagedRows, usePaged } from "../../components/Pager";
+import { PagedTable, usePaged } from "../../components/Pager";
 import { TagExpression } from "../../components/TagExpression";
 import type { BatchResult, ObjectTags } from "../../gen/yunhe/tags/v1/tags_pb";
 import { formatCount, NONE } from "../../lib/format";
@@ -130,21 +130,15 @@ export function Objects() {
           )}
         </div>
       </div>
-      <PagedRows paged={paged}>
-        {(rows) => (
-          <Table
-            size="small"
-            rowKey="object"
-            columns={columns}
-            dataSource={rows}
-            loading={paged.stale}
-            pagination={false}
-            scroll={{ x: 700 }}
-            data-testid="tagged-objects"
-            locale={{ emptyText: <Nothing text={t(expression ? "tag.noMatch" : "tag.noObjects")} /> }}
-          />
-        )}
-      </PagedRows>
+      <PagedTable
+        paged={paged}
+        rowKey="object"
+        columns={columns}
+        tableLayout="auto"
+        scroll={{ x: 700 }}
+        data-testid="tagged-objects"
+        empty={t(expression ? "tag.noMatch" : "tag.noObjects")}
+      />
       <Drawer open={shown !== undefined} onClose={() => setShown(undefined)} size={860} title={shown} destroyOnHidden>
         {shown && (
           <>
