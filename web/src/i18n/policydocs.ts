@@ -19,6 +19,7 @@ const CHINESE: Readonly<Record<string, string>> = {
   "compute-type": "优先选择具有任务所需算力类型与精度的候选。",
   "business-fit": "优先选择适合任务业务类型的候选。",
   "lowest-latency": "优先选择与作业来源往返时延较低的候选。",
+  "lowest-total-cost": "优先选择运行价格与数据传入费用之和较低的候选。",
   "lowest-transfer-cost": "优先选择传入作业数据费用较低的候选。",
 };
 
