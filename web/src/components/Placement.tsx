@@ -102,6 +102,11 @@ function ScoreTable({ group }: { group: DecisionGroup }) {
         </table>
       </section>
       <p className="yh-score-note">
+        {d.policy && (
+          <>
+            {t("placement.by")} <code data-testid="decided-by">{d.policy}</code>.{" "}
+          </>
+        )}
         {t("placement.note")} {d.decidedAt && <Moment at={d.decidedAt} />}
       </p>
     </div>

@@ -849,6 +849,7 @@ export const en = {
     },
   },
   placement: {
+    by: "Weights of",
     none: "No decision yet",
     task: "Task {{index}}",
     replicas_one: "replica {{list}}",

@@ -821,6 +821,7 @@ export const zh: Texts = {
     },
   },
   placement: {
+    by: "权重来自",
     none: "尚无调度决策",
     task: "任务 {{index}}",
     replicas_other: "{{count}} 个副本：{{list}}",
