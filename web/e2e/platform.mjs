@@ -73,6 +73,8 @@ export async function start(name, args = []) {
         locale: "en-US",
         viewport: { width: 1440, height: 900 },
         acceptDownloads: true,
+        // What opens is where it will be, however busy the machine.
+        reducedMotion: "reduce",
         ...options,
       });
       context.setDefaultTimeout(PATIENCE_MS);
@@ -131,9 +133,13 @@ export async function start(name, args = []) {
       open: (label) => page.getByRole("navigation").getByRole("link", { name: label, exact: true }).click(),
       /** Chooses from a list that was opened by its label. */
       choose: async (within, label, option) => {
-        await within.getByLabel(label, { exact: true }).click();
+        const field = within.getByLabel(label, { exact: true });
+        await field.click();
+        // Its own list: another one may still be closing.
+        await page.locator(".ant-select-dropdown:not(.ant-select-dropdown-hidden)").first().waitFor();
+        const list = await field.getAttribute("aria-controls");
         await page
-          .locator(".ant-select-dropdown:not(.ant-select-dropdown-hidden) .ant-select-item-option", { hasText: option })
+          .locator(`.ant-select-dropdown:has([id="${list}"]) .ant-select-item-option`, { hasText: option })
           .first()
           .click();
       },
