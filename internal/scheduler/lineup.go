@@ -54,9 +54,11 @@ type lineup struct {
 	lists map[listKey]*list
 	runs  map[string]run // by attempt ID
 	wants map[string]bool
-	ends  map[string]bool // attempts that ended while the open ones were read; nil: they are not
-	asked map[string]int64
-	specs map[string]queue.Amounts
+	// ends and begun are attempts that did so while the open ones were read; nil:
+	// they are not.
+	ends, begun map[string]bool
+	asked       map[string]int64
+	specs       map[string]queue.Amounts
 	// centers are the places that the queue knows, with what they have.
 	centers map[string]core.Quantities
 	// cursor is the latest time at which a job known here was put in the queue.
@@ -386,7 +388,7 @@ func (l *lineup) begin(rs []Running) error {
 		if err := l.start(r.AttemptID, r, 1, []queue.Hold{{Place: r.Center, Members: 1}}); err != nil {
 			return fmt.Errorf("count the run %s: %w", r.AttemptID, err)
 		}
-		l.runs[r.AttemptID] = run{id: r.AttemptID, place: r.Center, job: r.JobID, task: r.Task, least: r.Least, amounts: a}
+		l.note(r.AttemptID, run{id: r.AttemptID, place: r.Center, job: r.JobID, task: r.Task, least: r.Least, amounts: a})
 	}
 	for _, job := range order {
 		rs := gangs[job]
@@ -398,7 +400,7 @@ func (l *lineup) begin(rs []Running) error {
 				sum[name] += n
 			}
 			holds = append(holds, queue.Hold{Place: r.Center, Members: 1, Amounts: queue.Amounts(r.Resources)})
-			l.runs[r.AttemptID] = run{id: id, place: r.Center, job: job, task: r.Task, least: r.Least, amounts: queue.Amounts(r.Resources)}
+			l.note(r.AttemptID, run{id: id, place: r.Center, job: job, task: r.Task, least: r.Least, amounts: queue.Amounts(r.Resources)})
 		}
 		for name := range sum { // members are alike to the queue
 			sum[name] = (sum[name] + int64(len(rs)) - 1) / int64(len(rs))
@@ -409,6 +411,13 @@ func (l *lineup) begin(rs []Running) error {
 		}
 	}
 	return nil
+}
+
+// note notes what an attempt holds.
+func (l *lineup) note(attempt string, r run) {
+	if l.runs[attempt] = r; l.begun != nil {
+		l.begun[attempt] = true
+	}
 }
 
 // end counts a run no more.
@@ -436,12 +445,12 @@ func (l *lineup) reconcile(open []Running, now int64) error {
 		there[r.AttemptID] = true
 	}
 	for id := range l.runs {
-		if !there[id] {
+		if !there[id] && !l.begun[id] {
 			l.end(id, now)
 		}
 	}
 	err := l.begin(open)
-	l.ends = nil
+	l.ends, l.begun = nil, nil
 	return err
 }
 

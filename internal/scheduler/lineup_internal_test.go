@@ -123,3 +123,46 @@ func cycled(t *testing.T, l *lineup, snap *registry.Snapshot) (out []string) {
 	}
 	return out
 }
+
+// TestReconcileBesideCycles: what begins and ends while the open runs are read
+// is not undone by what was read.
+func TestReconcileBesideCycles(t *testing.T) {
+	t.Parallel()
+	l, err := newLineup(settings{QueueSettings: QueueSettings{Order: FirstCome}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.places(&registry.Snapshot{Centers: []*registry.Center{{ID: "c", Total: core.Quantities{core.CPU: 100}}}}); err != nil {
+		t.Fatal(err)
+	}
+	runs := func(ids ...string) (out []Running) {
+		for _, id := range ids {
+			out = append(out, Running{AttemptID: id, JobID: "job-" + id, Tenant: "t", Center: "c", Resources: core.Quantities{core.CPU: 1}})
+		}
+		return out
+	}
+	begin := func(ids ...string) {
+		t.Helper()
+		if err := l.begin(runs(ids...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("stays", "ends elsewhere", "ends here")
+	l.ends, l.begun = map[string]bool{}, map[string]bool{} // reading begins
+	begin("comes", "comes and ends")
+	l.end("ends here", 1)
+	l.end("comes and ends", 1)
+	if err := l.reconcile(runs("stays", "ends here", "came elsewhere", "comes and ends"), 2); err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Sorted(keys(l.runs))
+	if want := []string{"came elsewhere", "comes", "stays"}; !slices.Equal(got, want) {
+		t.Errorf("counted are %q, want %q", got, want)
+	}
+	if err := l.reconcile(runs("comes"), 3); err != nil { // nothing was told of meanwhile
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(keys(l.runs)); !slices.Equal(got, []string{"comes"}) {
+		t.Errorf("counted are %q then", got)
+	}
+}

@@ -28,6 +28,9 @@ const (
 	overlap      = int64(500 * time.Millisecond / time.Microsecond)
 	overlapFar   = 10 * int64(time.Second/time.Microsecond)
 	lookFarEvery = time.Second
+	// countShare is how many times as long as it takes to read what runs the next
+	// reading is put off.
+	countShare = 10
 	// keptFor is how long a center is left out for a work whose room there is
 	// kept for others.
 	keptFor = time.Second
@@ -46,6 +49,11 @@ func (s *Service) Run(ctx context.Context) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	c := &cycler{Service: s}
+	defer func() {
+		if c.counting != nil {
+			<-c.counting.done
+		}
+	}()
 	full, seen := true, ""
 	for {
 		more, err := c.cycle(ctx, full)
@@ -169,6 +177,9 @@ type cycler struct {
 	l       *lineup
 	confAt  time.Time
 	counted time.Time // when the open runs were last read
+	// countTook is how long that took, counting what is being read now.
+	countTook time.Duration
+	counting  *counting
 	// lookedFar is when a look for new work last reached far back, looked that one
 	// since then did not.
 	lookedFar time.Time
@@ -304,23 +315,72 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 	return nil
 }
 
+// counting is a look at what runs. It goes on beside cycles: there may be tens
+// of thousands of runs.
+type counting struct {
+	of   *lineup
+	done chan struct{} // closed when the fields below are set
+	open []Running
+	took time.Duration
+	err  error
+}
+
+// look begins to read what runs.
+func (c *cycler) look(ctx context.Context) *counting {
+	k := &counting{of: c.l, done: make(chan struct{})}
+	c.l.mu.Lock()
+	c.l.ends, c.l.begun = map[string]bool{}, map[string]bool{}
+	c.l.mu.Unlock()
+	go func() {
+		began := time.Now()
+		k.open, k.err = c.src.Running(ctx)
+		k.took = time.Since(began)
+		close(k.done)
+		c.Wake()
+	}()
+	return k
+}
+
 // count makes the lineup count what runs: at the start, now and then, and
 // where limits hold and another process may have recorded ends.
 func (c *cycler) count(ctx context.Context, full bool) error {
-	if !full && !c.counted.IsZero() && (c.db.Engine() != db.Postgres || len(c.l.conf.queues) == 0 || time.Since(c.counted) < settingsFresh) {
+	first := c.counted.IsZero()
+	if c.counting != nil {
+		select {
+		case <-c.counting.done:
+		default:
+			if !first {
+				return nil
+			}
+			<-c.counting.done
+		}
+		k := c.counting
+		if c.counting = nil; k.of == c.l {
+			return c.counts(k)
+		}
+	}
+	every := max(settingsFresh, countShare*c.countTook)
+	if !first && !full && (c.db.Engine() != db.Postgres || len(c.l.conf.queues) == 0 || time.Since(c.counted) < every) {
 		return nil
 	}
-	c.l.mu.Lock()
-	c.l.ends = map[string]bool{}
-	c.l.mu.Unlock()
-	open, err := c.src.Running(ctx)
-	if err != nil {
-		return fmt.Errorf("read what runs: %w", err)
+	k := c.look(ctx)
+	if !first {
+		c.counting = k
+		return nil
 	}
-	c.counted = time.Now()
+	<-k.done
+	return c.counts(k)
+}
+
+// counts takes over what was read.
+func (c *cycler) counts(k *counting) error {
+	if k.err != nil {
+		return fmt.Errorf("read what runs: %w", k.err)
+	}
+	c.counted, c.countTook = time.Now(), k.took
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	return c.l.reconcile(open, db.Micros(c.db.Now()))
+	return c.l.reconcile(k.open, db.Micros(c.db.Now()))
 }
 
 // cycle looks for new work and places what fits. It reports whether another
