@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-engines check lint bench bench-place bench-submit bench-schedule clean
+.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,16 @@ test-schedule-kill: ## the process that schedules is killed 200 times between de
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_SCHEDULE_KILLS=$${YUNHE_TEST_SCHEDULE_KILLS:-200} $(GO) test -count=1 -timeout 60m -v -run 'TestScheduleKill$$' ./e2e/kill
+
+test-faults: ## 10 minutes of load while everything fails in turn: processes, bus, database, network, disk, clocks
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_FAULTS_FOR=$${YUNHE_TEST_FAULTS_FOR:-10m} $(GO) test -count=1 -timeout 90m -v -run 'TestFaults$$' ./e2e/kill
+
+test-upgrade: ## every process is replaced under load, from the version before the last migrations or YUNHE_TEST_UPGRADE_FROM
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_UPGRADE_FROM=$${YUNHE_TEST_UPGRADE_FROM:-auto} $(GO) test -count=1 -timeout 60m -v -run 'TestUpgrade$$' ./e2e/kill
 
 test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and a gateway
 	@scripts/deps.sh engines

@@ -13,13 +13,16 @@ import (
 
 func doctorCommand(c *cli) *cobra.Command {
 	var f platformFlags
-	var thorough bool
+	var thorough, alive bool
 	cmd := &cobra.Command{
 		Use: "doctor", GroupID: groupServe, Short: "Check what a platform on this machine needs, and say what to do",
 		Long: `Check what a platform on this machine needs: configuration, folders, keys,
 database, bus, objects, metrics, addresses, certificates, clocks, limits. It changes
 nothing, and the platform may run. For a machine that is to be a computing
 center, see yunhe gateway check.
+
+--alive only asks the process that listens where the configuration says whether
+it lives, for health checks of containers.
 
 The exit status is 1 if something is broken; warnings leave it 0.`,
 		Example: `  yunhe doctor --config /etc/yunhe.yaml
@@ -28,6 +31,9 @@ The exit status is 1 if something is broken; warnings leave it 0.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := []app.Finding{}
 			cfg, err := f.load()
+			if err == nil && alive {
+				return app.Alive(cmd.Context(), &cfg)
+			}
 			switch fields := fault.FieldsOf(err); {
 			case len(fields) > 0:
 				for _, x := range fields {
@@ -73,5 +79,6 @@ The exit status is 1 if something is broken; warnings leave it 0.`,
 	f.addState(cmd)
 	cmd.Flags().StringVar(&f.listen, "listen", "", "address of API and console (default 127.0.0.1:8180)")
 	cmd.Flags().BoolVar(&thorough, "thorough", false, "read the whole database too (SQLite)")
+	cmd.Flags().BoolVar(&alive, "alive", false, "only ask the process that listens whether it lives")
 	return cmd
 }

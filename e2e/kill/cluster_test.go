@@ -218,9 +218,10 @@ func (n *node) killAndRestart(ctx context.Context, dead time.Duration) (back tim
 		return 0, err
 	}
 	if n.url != "" {
-		return time.Since(n.since), n.ready(ctx)
+		err := n.ready(ctx)
+		return time.Since(n.since), err
 	}
-	if n != n.c.nodes[0] {
+	if len(n.c.nodes) == 0 || n != n.c.nodes[0] {
 		return 0, nil
 	}
 	return n.c.ready(ctx)

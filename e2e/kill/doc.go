@@ -13,6 +13,10 @@
 //     has the run's start and end, and the costs add up.
 //   - The centers hold nothing, and no process logged an error.
 //
+// The same is checked when everything else fails too ([TestFaults], `make
+// test-faults`), when roles are grouped otherwise ([TestGrouping]) and when a
+// version replaces another ([TestUpgrade]).
+//
 // Runs themselves are not killed: their runners survive a gateway's end, so no
 // run may be lost. The random choices come from -kill.seed; the interleaving
 // of processes does not.

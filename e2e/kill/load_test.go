@@ -48,24 +48,31 @@ type unit struct {
 func makeWork(rng *rand.Rand, n int, proof string) []*unit {
 	var out []*unit
 	for made := 0; made < n; {
-		u := &unit{request: fmt.Sprintf("unit-%d", len(out)), twice: rng.IntN(10) == 0}
-		size := 1
-		if u.batch = rng.IntN(3) == 0; u.batch {
-			size = 1 + rng.IntN(12)
-		}
-		for range min(size, n-made) {
-			x := rng.IntN(100)
-			for _, s := range shares {
-				if x -= s.n; x < 0 {
-					u.jobs = append(u.jobs, makeJob(rng, s.kind, made, proof))
-					break
-				}
-			}
-			made++
-		}
+		u := makeUnit(rng, len(out), proof)
+		u.jobs = u.jobs[:min(len(u.jobs), n-made)]
 		out = append(out, u)
+		made += len(u.jobs)
 	}
 	return out
+}
+
+// makeUnit makes the unit of a number.
+func makeUnit(rng *rand.Rand, number int, proof string) *unit {
+	u := &unit{request: fmt.Sprintf("unit-%d", number), twice: rng.IntN(10) == 0}
+	size := 1
+	if u.batch = rng.IntN(3) == 0; u.batch {
+		size = 1 + rng.IntN(12)
+	}
+	for i := range size {
+		x := rng.IntN(100)
+		for _, s := range shares {
+			if x -= s.n; x < 0 {
+				u.jobs = append(u.jobs, makeJob(rng, s.kind, number*12+i, proof))
+				break
+			}
+		}
+	}
+	return u
 }
 
 // line is what a run that ends by itself writes last.
@@ -140,34 +147,41 @@ func (l *load) submit(ctx context.Context) error {
 		if err := l.p.reach(ctx, int(l.started.Add(int64(len(u.jobs))))-ahead); err != nil {
 			return err
 		}
-		ids, err := l.send(ctx, u)
+		ids, err := l.submitUnit(ctx, u)
 		if err != nil {
 			return err
-		}
-		if u.twice {
-			again, err := l.send(ctx, u)
-			if err != nil {
-				return err
-			}
-			if !slices.Equal(ids, again) {
-				return fmt.Errorf("request %s made the jobs %v and, sent again, %v", u.request, ids, again)
-			}
-		}
-		l.mu.Lock()
-		l.first[ids[0]] = true
-		for n, id := range ids {
-			l.kinds[id] = u.jobs[n].Name
-		}
-		l.mu.Unlock()
-		for n, id := range ids {
-			if kindOf(u.jobs[n].Name) == halted {
-				l.stops <- id
-			}
 		}
 		if l.acked.Add(int64(len(ids))) == int64(l.jobs) {
 			close(l.stops)
 		}
 	}
+}
+
+// submitUnit submits a unit, some twice.
+func (l *load) submitUnit(ctx context.Context, u *unit) ([]string, error) {
+	ids, err := l.send(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if u.twice {
+		again, err := l.send(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(ids, again) {
+			return nil, fmt.Errorf("request %s made the jobs %v and, sent again, %v", u.request, ids, again)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.first[ids[0]] = true
+	for n, id := range ids {
+		l.kinds[id] = u.jobs[n].Name
+		if kindOf(u.jobs[n].Name) == halted {
+			l.stops <- id
+		}
+	}
+	return ids, nil
 }
 
 // send submits a unit until it is acknowledged.

@@ -90,6 +90,7 @@ type App struct {
 	log      *slog.Logger
 	instance *run.Instance
 	leases   *run.Elector
+	loops    map[string][]string // names of those that one process at a time runs, by role
 	db       *db.DB
 	bus      *bus.Bus
 	tsdb     *samples.Store // this process's own
@@ -110,7 +111,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *App, err error) 
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "cannot make the data folder %s", cfg.Data)
 	}
-	a := &App{cfg: cfg, log: log, group: run.NewGroup(log)}
+	a := &App{cfg: cfg, log: log, group: run.NewGroup(log), loops: map[string][]string{}}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -241,7 +242,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if len(roles) == 0 {
 		roles = Roles
 	}
-	if a.Planning, err = planning.New(ctx, d, a.instance.ID, roles, log); err != nil {
+	if a.Planning, err = planning.New(ctx, d, a.instance.ID, roles, a.works, log); err != nil {
 		return err
 	}
 	a.Monitor = monitor.New(a.samples, log)
@@ -274,7 +275,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
 	a.group.Add("leases", a.leases.Run)
-	a.group.Add("bus.relay", func(ctx context.Context) error { return a.lead(ctx, "bus.relay", a.relay) })
+	a.led("", "bus.relay", a.relay)
 	a.group.Add("scheduler.figures", a.Scheduler.Figures)
 	a.group.Add("jobs.watch", a.Jobs.Watch)
 	a.group.Add("control.watch", a.Control.Watch)
@@ -291,26 +292,26 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 			known = append(known, adapters.Known{Config: c, Source: adapters.Configured})
 		}
 		instances := func(ctx context.Context) error { return a.Adapters.RunInstances(ctx, known) }
-		a.group.Add("adapters.instances", func(ctx context.Context) error { return a.lead(ctx, "adapters.instances", instances) })
+		a.led(Reach, "adapters.instances", instances)
 	}
 	// Placements are sent by the process that made them, so Control reaches out too.
 	if a.cfg.runs(Reach) || a.cfg.runs(Control) || a.cfg.runs(API) {
 		a.group.Add("adapters.send", a.Adapters.Run)
 	}
 	if a.cfg.runs(Control) {
-		a.group.Add("scheduler.cycle", func(ctx context.Context) error { return a.lead(ctx, "scheduler.cycle", a.Scheduler.Run) })
-		a.group.Add("tags.rules", func(ctx context.Context) error { return a.lead(ctx, "tags.rules", a.Tags.Run) })
-		a.group.Add("control.run", func(ctx context.Context) error { return a.lead(ctx, "control.run", a.Control.Run) })
-		a.group.Add("calendar.run", func(ctx context.Context) error { return a.lead(ctx, "calendar.run", a.Calendar.Run) })
-		a.group.Add("volumes.run", func(ctx context.Context) error { return a.lead(ctx, "volumes.run", a.Volumes.Run) })
-		a.group.Add("topology.watch", func(ctx context.Context) error { return a.lead(ctx, "topology.watch", a.Topology.Run) })
-		a.group.Add("measurement.run", func(ctx context.Context) error { return a.lead(ctx, "measurement.run", a.Measurement.Run) })
-		a.group.Add("alarms.sweep", func(ctx context.Context) error { return a.lead(ctx, "alarms.sweep", a.Alarms.Run) })
-		a.group.Add("access.judge", func(ctx context.Context) error { return a.lead(ctx, "access.judge", a.Access.Run) })
-		a.group.Add("routing.run", func(ctx context.Context) error { return a.lead(ctx, "routing.run", a.Routing.Run) })
-		a.group.Add("standing.run", func(ctx context.Context) error { return a.lead(ctx, "standing.run", a.Standing.Run) })
-		a.group.Add("simulations.run", func(ctx context.Context) error { return a.lead(ctx, "simulations.run", a.Simulations.Run) })
-		a.group.Add("jobs.purge", func(ctx context.Context) error { return a.lead(ctx, "jobs.purge", a.Jobs.Purge) })
+		a.led(Control, "scheduler.cycle", a.Scheduler.Run)
+		a.led(Control, "tags.rules", a.Tags.Run)
+		a.led(Control, "control.run", a.Control.Run)
+		a.led(Control, "calendar.run", a.Calendar.Run)
+		a.led(Control, "volumes.run", a.Volumes.Run)
+		a.led(Control, "topology.watch", a.Topology.Run)
+		a.led(Control, "measurement.run", a.Measurement.Run)
+		a.led(Control, "alarms.sweep", a.Alarms.Run)
+		a.led(Control, "access.judge", a.Access.Run)
+		a.led(Control, "routing.run", a.Routing.Run)
+		a.led(Control, "standing.run", a.Standing.Run)
+		a.led(Control, "simulations.run", a.Simulations.Run)
+		a.led(Control, "jobs.purge", a.Jobs.Purge)
 	}
 	if a.cfg.runs(API) {
 		a.group.Add("topology.values", a.Topology.Follow)
@@ -319,7 +320,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.group.Add("network.follow", a.Network.Follow)
 	}
 	if a.cfg.runs(Watch) {
-		a.group.Add("monitor.collect", func(ctx context.Context) error { return a.lead(ctx, "monitor.collect", a.collect) })
+		a.led(Watch, "monitor.collect", a.collect)
 	}
 	if a.cfg.runs(Reach) {
 		measured := monitor.NewCollector(a.samples, a.intake.Gather, log)
@@ -342,8 +343,27 @@ func (a *App) known(ctx context.Context, center, node string) error {
 
 func (a *App) relay(ctx context.Context) error { return a.bus.Relay(ctx, a.db) }
 
-func (a *App) lead(ctx context.Context, name string, l run.Loop) error {
-	return a.leases.Lead(ctx, name, l)
+// led adds a loop that one process at a time runs, of a role.
+func (a *App) led(role, name string, l run.Loop) {
+	a.group.Add(name, func(ctx context.Context) error { return a.leases.Lead(ctx, name, l) })
+	a.loops[role] = append(a.loops[role], name)
+}
+
+// works reports whether a role of this process does its work: the API answers,
+// and what one process at a time does for the role is done by some process.
+func (a *App) works(ctx context.Context, role string) error {
+	if err := a.bus.Ready(); err != nil {
+		return err
+	}
+	for _, name := range a.loops[role] {
+		if !a.leases.Live(name) {
+			return fault.New(fault.Unavailable, "no process runs %s", name)
+		}
+	}
+	if role != API {
+		return nil
+	}
+	return alive(ctx, a.URL())
 }
 
 // collect samples the state; where samples are in the folder of this process,

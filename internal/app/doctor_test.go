@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/fault"
 )
 
 // verdicts examines and returns what it found by part.
@@ -186,5 +189,40 @@ func TestDoctorCertificate(t *testing.T) {
 			}
 		}
 		expect(t, x.to.String(), verdicts(t, &cfg, false), "certificate", x.want, "yunhe.example.com")
+	}
+}
+
+// Alive is what health checks of containers ask.
+func TestAlive(t *testing.T) {
+	t.Parallel()
+	cfg := app.DefaultConfig()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen.Address = ln.Addr().String()
+	var status atomic.Int32
+	status.Store(http.StatusOK)
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(int(status.Load()))
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	if err := app.Alive(t.Context(), &cfg); err != nil {
+		t.Error(err)
+	}
+	status.Store(http.StatusForbidden)
+	if err := app.Alive(t.Context(), &cfg); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("one that refuses: %v", err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if err := app.Alive(t.Context(), &cfg); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("one that is gone: %v", err)
 	}
 }

@@ -324,12 +324,18 @@ func reply(ctx context.Context, m *nats.Msg, h func(context.Context, string, []b
 	r.Data = out
 	if err != nil {
 		msg, ok := fault.Message(err)
-		if !ok {
+		kind := fault.KindOf(err)
+		switch {
+		case ok:
+		case kind == fault.Internal:
 			msg = "internal error"
 			log.Error("bus request failed", "subject", m.Subject, "error", err)
+		default: // it took too long, or this side ends
+			msg = "not now"
+			log.Debug("bus request given up", "subject", m.Subject, "error", err)
 		}
 		r.Header.Set(errorHeader, strings.Map(oneLine, msg))
-		r.Header.Set(kindHeader, fault.KindOf(err).String())
+		r.Header.Set(kindHeader, kind.String())
 	}
 	if err := m.RespondMsg(r); err != nil {
 		log.Debug("bus answer not sent", "subject", m.Subject, "error", err)

@@ -1,6 +1,8 @@
 package planning
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"path/filepath"
@@ -76,10 +78,12 @@ func testBeat(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	s, err := New(ctx, d, "ins_1", []string{"api", "control"}, quiet)
+	var works error
+	s, err := New(ctx, d, "ins_1", []string{"api", "control"}, func(context.Context, string) error { return works }, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := map[string]bool{}
 	for _, step := range []struct {
 		what        string
 		after       time.Duration
@@ -97,7 +101,10 @@ func testBeat(t *testing.T, url string) {
 		{"and on", 5 * time.Second, false, false, 3, 1, 40, 100},
 	} {
 		now = now.Add(step.after)
-		if err := s.beat(ctx, step.start, step.end); err != nil {
+		if step.start {
+			clear(began)
+		}
+		if err := s.beat(ctx, s.roles, began, step.end); err != nil {
 			t.Fatal(err)
 		}
 		var n int64
@@ -120,5 +127,14 @@ func testBeat(t *testing.T, url string) {
 		if len(roles) != 2 || roles[0].Failures != step.failures || math.Abs(roles[0].Each-step.each/step.while) > 1e-9 {
 			t.Errorf("%s: measured %+v, want %v of %v seconds and %d failures", step.what, roles, step.each, step.while, step.failures)
 		}
+	}
+	works = errors.New("it is idle")
+	idle := map[string]bool{}
+	if roles := s.working(ctx, idle); len(roles) != 0 || !idle["api"] {
+		t.Errorf("roles %v give signs of life, idle are %v", roles, idle)
+	}
+	works = nil
+	if roles := s.working(ctx, idle); len(roles) != 2 || idle["api"] {
+		t.Errorf("roles %v give signs of life, idle are %v", roles, idle)
 	}
 }

@@ -13,18 +13,18 @@
 //
 //	process starts ─▶ span begins ─▶ a sign of life every [beatEvery] ─▶ stops in order: the span ends
 //	                      ▲                       │
-//	                      └── comes back ◀── silence: killed, stopped, or cut off from the database
+//	                      └── comes back ◀── silence: killed, stopped, idle, or cut off from the database
 //
-// Each process writes down the spans in which it was there, one for each of
-// its roles. The time between two spans of an instance is a failure, unless the
+// Each process writes down the spans in which it was there and did its work,
+// one for each of its roles: the API answers, what must run once per platform
+// is run by some process, the bus is connected. The time between two spans of an instance is a failure, unless the
 // first ended in order. A process is known by its data folder, so one that is
 // started anew elsewhere is another: an instance that does not come back
 // within [gone] counts as down for that long and is then taken as replaced. A
 // failure looks longer than it was by [beatEvery] at most; a silence shorter
 // than [silent] of a process that goes on is none.
 //
-// What is measured is whether processes run and reach the database. That a
-// role does its work beyond that is not measured.
+// Whether a loop that runs gets anything done is not measured.
 package planning
 
 import (

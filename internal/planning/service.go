@@ -41,17 +41,18 @@ type Service struct {
 	db       *db.DB
 	instance string
 	roles    []string
+	works    func(ctx context.Context, role string) error
 	log      *slog.Logger
 	turn     chan struct{}
 }
 
-// New returns the service of a process with an instance's ID and roles; its
-// loop is Run.
-func New(ctx context.Context, d *db.DB, instance string, roles []string, log *slog.Logger) (*Service, error) {
+// New returns the service of a process with an instance's ID and roles, of
+// which works says whether one does its work now; its loop is Run.
+func New(ctx context.Context, d *db.DB, instance string, roles []string, works func(ctx context.Context, role string) error, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "planning", migrations); err != nil {
 		return nil, err
 	}
-	return &Service{db: d, instance: instance, roles: roles, log: log.With("component", "planning"), turn: make(chan struct{}, atOnce)}, nil
+	return &Service{db: d, instance: instance, roles: roles, works: works, log: log.With("component", "planning"), turn: make(chan struct{}, atOnce)}, nil
 }
 
 // Plan splits a system by a method or, with leastCost, so that the cost of its
@@ -215,45 +216,65 @@ func (s *Service) Measured(ctx context.Context, days int) ([]Role, error) {
 	return measure(spans, from, now), nil
 }
 
-// Run gives signs of life for the roles of this process until ctx ends.
+// Run gives signs of life for the roles of this process that do their work,
+// until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
-	began, purged := false, time.Time{}
+	next := time.NewTimer(beatEvery)
+	defer next.Stop()
+	began, idle, purged := map[string]bool{}, map[string]bool{}, time.Time{}
 	for {
-		if err := s.beat(ctx, !began, false); err == nil {
-			began = true
-		} else if ctx.Err() == nil {
+		roles := s.working(ctx, idle)
+		if err := s.beat(ctx, roles, began, false); err != nil && ctx.Err() == nil {
 			s.log.Warn("no sign of life given, will try again", "error", err)
 		}
-		if now := s.db.Now(); began && now.Sub(purged) > 24*time.Hour {
+		if now := s.db.Now(); len(began) > 0 && now.Sub(purged) > 24*time.Hour {
 			purged = now
 			if err := s.purge(ctx); err != nil && ctx.Err() == nil {
 				s.log.Warn("old signs of life not deleted", "error", err)
 			}
 		}
+		if next.Reset(beatEvery); len(began) < len(s.roles) {
+			next.Reset(beatEvery / 10) // it starts
+		}
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			if err := s.beat(last, false, true); err != nil {
+			if err := s.beat(last, s.roles, began, true); err != nil {
 				s.log.Warn("the end of this process counts as a failure: it was not written down", "error", err)
 			}
 			return nil
-		case <-tick.C:
+		case <-next.C:
 		}
 	}
 }
 
-// beat lengthens the open spans of this process, or begins new ones at its
-// start and after silence. With end they end.
-func (s *Service) beat(ctx context.Context, start, end bool) error {
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+// working returns the roles that do their work. idle are those that did not
+// when they were last asked.
+func (s *Service) working(ctx context.Context, idle map[string]bool) (roles []string) {
+	ctx, cancel := context.WithTimeout(ctx, beatEvery)
+	defer cancel()
+	for _, role := range s.roles {
+		err := s.works(ctx, role)
+		if err == nil {
+			roles = append(roles, role)
+		} else if !idle[role] && ctx.Err() == nil {
+			s.log.Warn("a role does not do its work", "role", role, "error", err)
+		}
+		idle[role] = err != nil
+	}
+	return roles
+}
+
+// beat lengthens the open spans of roles, or begins new ones for those that
+// have not begun in this process and after silence. With end they end.
+func (s *Service) beat(ctx context.Context, roles []string, began map[string]bool, end bool) error {
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		now := db.Micros(tx.Now)
-		for _, role := range s.roles {
+		for _, role := range roles {
 			var n int64
 			var err error
-			if !start {
+			if began[role] {
 				n, err = tx.Exec(ctx, `UPDATE presence SET seen = $3, ended = $5 WHERE role = $1 AND instance_id = $2 AND seen BETWEEN $4 AND $3 AND NOT ended`,
 					role, s.instance, now, db.Micros(tx.Now.Add(-silent)), end)
 			}
@@ -266,6 +287,12 @@ func (s *Service) beat(ctx context.Context, start, end bool) error {
 		}
 		return nil
 	})
+	if err == nil {
+		for _, role := range roles {
+			began[role] = true
+		}
+	}
+	return err
 }
 
 func (s *Service) purge(ctx context.Context) error {

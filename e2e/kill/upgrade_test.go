@@ -1,0 +1,131 @@
+package kill_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sync/errgroup"
+
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/enginetest"
+)
+
+// upgradeFrom names the commit of the version before, or "auto": the one before
+// migrations were last added. TestUpgrade is skipped without.
+const upgradeFrom = "YUNHE_TEST_UPGRADE_FROM"
+
+// TestUpgrade replaces every process of a platform under load, one after the
+// other, by one of this version, and the gateways after them. Two versions work
+// side by side meanwhile, on tables that the first new process has changed. No
+// call fails that is not answered when it is made again, and nothing is lost.
+func TestUpgrade(t *testing.T) {
+	from := os.Getenv(upgradeFrom)
+	if from == "" {
+		t.Skipf("SKIPPED: it builds the version before, which %s names (a commit, or auto); make test-upgrade runs it", upgradeFrom)
+	}
+	fresh, err := enginetest.Binary()
+	must(t, err)
+	old := buildOld(t, from)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	keys := filepath.Join(t.TempDir(), "bus")
+	must(t, os.MkdirAll(keys, 0o700))
+	trust, err := bus.LoadTrust(keys)
+	must(t, err)
+	servers := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
+		o.MaxPayload = 8 << 20
+		err = trust.Apply(o)
+	})
+	must(t, err)
+	c := startMany(t, ctx, many{groups: planned(t, fresh, 2), copies: 2, database: enginetest.Postgres(t), bus: servers.URL(), bin: old}, keys, 16)
+	proofs := newProofs(t)
+	p := &progress{done: map[string]bool{}}
+	proofs.first = p.add
+	l := &load{c: c, p: p, proofs: proofs, kinds: map[string]string{}, first: map[string]bool{}, stops: make(chan string, 1<<16)}
+	u := &users{load: l, rng: rand.New(rand.NewPCG(1, 2))}
+	group, gctx := errgroup.WithContext(ctx)
+	lctx, end := context.WithCancel(gctx)
+	begin := time.Now()
+	u.run(gctx, lctx, group)
+	group.Go(func() error {
+		defer end()
+		pause(gctx, 5*time.Second)
+		for _, n := range c.nodes {
+			at := time.Now()
+			if err := n.prog.Stop(); err != nil {
+				return err
+			}
+			n.bin = fresh
+			if err := n.start(); err != nil {
+				return err
+			}
+			if n.url != "" {
+				if err := n.ready(gctx); err != nil {
+					return err
+				}
+			}
+			t.Logf("%s replaced in %.1f s", n.name, time.Since(at).Seconds())
+			pause(gctx, 4*time.Second) // both versions do their work
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, c.tails())
+	}
+	took := time.Since(begin)
+	if err := c.await(ctx, int64(len(l.kinds))); err != nil {
+		t.Fatalf("%v\n%s", err, c.tails())
+	}
+	r := l.check(t, ctx)
+	u.check(t, took)
+	if u.again > 0 {
+		t.Errorf("%d calls failed also when they were made again", u.again)
+	}
+	c.stop(t)
+	t.Logf("%d processes replaced, %d jobs, %d runs", len(c.nodes), len(l.kinds), r.runs)
+}
+
+// buildOld builds the program of a commit.
+func buildOld(t *testing.T, commit string) string {
+	t.Helper()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	must(t, err)
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("git %s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if commit == "auto" {
+		commit = git("log", "-1", "--format=%H", "--", ":(glob)internal/*/migrations/*.sql") + "^"
+	}
+	t.Logf("the version before: %s", git("log", "-1", "--format=%h %s", commit))
+	dir := t.TempDir()
+	archive := filepath.Join(dir, "old.tar")
+	git("archive", "-o", archive, commit)
+	run := func(name string, args ...string) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out.String())
+		}
+	}
+	run("tar", "-xf", archive)
+	must(t, os.Remove(archive))
+	run("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.FromSlash("adapters/gateway/sandbox/bin/runner"), "./adapters/gateway/sandbox/runner/cmd")
+	bin := filepath.Join(dir, "yunhe-old")
+	run("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", fmt.Sprintf("-s -w -X main.version=%.7s", commit), "-o", bin, "./cmd/yunhe")
+	return bin
+}
