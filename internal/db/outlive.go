@@ -43,7 +43,7 @@ func outlive(cfg *pgx.ConnConfig, name string) {
 	set("application_name", name)
 	// The first ends transactions of processes that stand still, the others
 	// those of processes that are cut off.
-	set("idle_in_transaction_session_timeout", "10000")
+	set("idle_in_transaction_session_timeout", "15000")
 	set("tcp_keepalives_idle", "3")
 	set("tcp_keepalives_interval", "1")
 	set("tcp_keepalives_count", "3")

@@ -233,9 +233,11 @@ func (s *Service) Run(ctx context.Context) error {
 				s.log.Warn("old signs of life not deleted", "error", err)
 			}
 		}
-		if next.Reset(beatEvery); len(began) < len(s.roles) {
-			next.Reset(beatEvery / 10) // it starts
+		wait := beatEvery
+		if len(began) < len(s.roles) {
+			wait /= 10 // it starts
 		}
+		next.Reset(wait)
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
