@@ -12,6 +12,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/availability/v1/availabilityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/budgets/v1/budgetsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
@@ -40,6 +41,7 @@ type api struct {
 	scheduler schedulerv1connect.SchedulerServiceClient
 	queues    schedulerv1connect.QueueServiceClient
 	calendar  calendarv1connect.CalendarServiceClient
+	budgets   budgetsv1connect.BudgetServiceClient
 	standing  standingv1connect.StandingServiceClient
 	metering  meteringv1connect.MeteringServiceClient
 	identity  identityv1connect.IdentityServiceClient
@@ -92,6 +94,7 @@ func (c *cli) api() (*api, error) {
 		resources: registryv1connect.NewResourceServiceClient(hc, t.server, opts),
 		scheduler: schedulerv1connect.NewSchedulerServiceClient(hc, t.server, opts),
 		queues:    schedulerv1connect.NewQueueServiceClient(hc, t.server, opts),
+		budgets:   budgetsv1connect.NewBudgetServiceClient(hc, t.server, opts),
 		calendar:  calendarv1connect.NewCalendarServiceClient(hc, t.server, opts),
 		standing:  standingv1connect.NewStandingServiceClient(hc, t.server, opts),
 		metering:  meteringv1connect.NewMeteringServiceClient(hc, t.server, opts),

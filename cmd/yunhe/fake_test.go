@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/budgets/v1/budgetsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
@@ -120,6 +121,7 @@ func (s *fakeServer) start() {
 	mux.Handle(identityv1connect.NewIdentityServiceHandler(s.api, auth))
 	mux.Handle(adaptersv1connect.NewAdapterServiceHandler(s.api, auth))
 	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
+	mux.Handle(budgetsv1connect.NewBudgetServiceHandler(&fakeBudgets{}, auth))
 	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
 	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
 	mux.Handle(networkv1connect.NewNetworkServiceHandler(newFakeNetwork(), auth))

@@ -55,6 +55,7 @@ func commands(c *cli) []*cobra.Command {
 		policyCommand(c),
 		schedulerCommand(c),
 		queueCommand(c),
+		budgetCommand(c),
 		reservationCommand(c),
 		tenantCommand(c),
 		userCommand(c),

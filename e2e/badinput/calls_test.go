@@ -101,6 +101,10 @@ func (p *platform) example(m method) object {
 	case "SetQueue":
 		o["queue_id"], o["queue"] = "q1", object{"queue_id": "q1", "parent_id": "", "weight": 1, "guaranteed": object{"cpu": "1"}, "borrowable": object{"cpu": "2"}, "limit": object{"cpu": "4"},
 			"used": object{}, "waiting_jobs": 0, "share_ppm": 0, "updated_at": "2026-01-01T00:00:00Z"}
+	case "SetBudget":
+		o["budget_id"], o["budget"] = "b1", object{"budget_id": "b1", "tenant_id": "", "user_id": "u", "project": "p", "amount_micros": 1000000, "period": "PERIOD_ONCE", "time_zone": "Asia/Shanghai",
+			"start_at": "2026-01-01T00:00:00Z", "warn_percents": []any{50}, "action": "ACTION_WARN", "grace_seconds": 0, "updated_at": "2026-01-01T00:00:00Z", "spent_micros": 0, "committed_micros": 0,
+			"rate_micros_per_hour": 0, "period_start": "2026-01-01T00:00:00Z", "period_end": "2026-01-01T00:00:00Z", "reached_percent": 0}
 	case "CreateUser":
 		o["user"].(object)["role"] = "ROLE_USER"
 	case "SetPolicySet":

@@ -11,11 +11,11 @@
 //     center that is down is the root of the alarms of its gateway, its
 //     instance, its nodes and of the jobs with runs there.
 //   - A tenant sees the alarms of resources, which are everyone's, and those
-//     of its own jobs and allocations.
+//     of its own jobs, allocations and budgets.
 //
 // # How alarms come and go
 //
-//	facts (registry, adapters, jobs, control) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
+//	facts (registry, adapters, jobs, control, budgets) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
 //	     ▲                                                                          one transaction
 //	     └── after an event, when the clock makes something an alarm, and every [sweepEvery]
 //
@@ -70,6 +70,7 @@ const (
 	JobAtRisk            Kind = 8
 	AllocationNotGranted Kind = 9
 	ReclaimAnnounced     Kind = 10
+	BudgetReached        Kind = 11
 )
 
 // About is what an alarm is about; fields that do not apply are empty.

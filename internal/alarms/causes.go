@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/budgets"
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/registry"
@@ -27,7 +28,8 @@ type facts struct {
 	waiting  []*control.Allocation
 	reclaims []*control.Operation
 	losing   map[string][]jobs.Run // by reclaim
-	due      time.Time             // when the clock alone may change what is wrong
+	reached  []budgets.Standing
+	due      time.Time // when the clock alone may change what is wrong
 }
 
 // look gathers the facts.
@@ -79,6 +81,9 @@ func (s *Service) look(ctx context.Context) (*facts, error) {
 		if f.losing[o.ID], err = s.jobs.Runs(ctx, jobs.RunFilter{CenterID: o.CenterID, Node: o.Node}); err != nil {
 			return nil, err
 		}
+	}
+	if f.reached, err = s.budgets.Reached(ctx); err != nil {
+		return nil, err
 	}
 	return f, s.setDue(ctx, f)
 }
@@ -184,9 +189,24 @@ func (f *facts) causes() map[string]*cause {
 		add(cause{key: "set/" + n.CenterID + "/" + n.Node, parent: center(n.CenterID), kind: NodeNotSet, severity: Warning, About: About{CenterID: n.CenterID, Node: n.Node},
 			message: fmt.Sprintf("node %s of center %s is not as it was asked to be: %s", n.Node, n.CenterID, n.Problem)})
 	}
+	for i := range f.reached {
+		b := &f.reached[i]
+		c := cause{key: "budget/" + b.ID + "/" + b.From.Format(time.RFC3339), kind: BudgetReached, severity: Warning, About: About{TenantID: b.Tenant}, message: b.Alarm()}
+		if b.Reached == 100 {
+			c.severity = Major
+		}
+		if b.Tenant == "" {
+			c.TenantID = allTenants
+		}
+		add(c)
+	}
 	f.work(out, add, center)
 	return out
 }
+
+// allTenants is whose an alarm is that only who may see all tenants sees: no
+// tenant has this ID.
+const allTenants = "-"
 
 // work adds what is wrong with jobs and allocations.
 func (f *facts) work(found map[string]*cause, add func(cause), center func(string) string) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/budgets"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
@@ -37,6 +38,7 @@ type Service struct {
 	ad      *adapters.Service
 	jobs    *jobs.Service
 	control *control.Service
+	budgets *budgets.Service
 	log     *slog.Logger
 	feed    *bus.Feed
 
@@ -46,12 +48,12 @@ type Service struct {
 }
 
 // New returns the service; its loops are Run and Watch.
-func New(ctx context.Context, cfg Config, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, work *jobs.Service, con *control.Service, log *slog.Logger) (*Service, error) {
+func New(ctx context.Context, cfg Config, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, work *jobs.Service, con *control.Service, bud *budgets.Service, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "alarms", migrations); err != nil {
 		return nil, err
 	}
 	log = log.With("component", "alarms")
-	return &Service{cfg: cfg.filled(), db: d, bus: b, ids: ids, reg: reg, ad: ad, jobs: work, control: con, log: log, feed: bus.NewFeed(b, "alarms.changed", log)}, nil
+	return &Service{cfg: cfg.filled(), db: d, bus: b, ids: ids, reg: reg, ad: ad, jobs: work, control: con, budgets: bud, log: log, feed: bus.NewFeed(b, "alarms.changed", log)}, nil
 }
 
 // Watch feeds the watchers until ctx ends.
@@ -103,7 +105,7 @@ func (s *Service) listen(wake chan<- struct{}) (stop func(), err error) {
 			f()
 		}
 	}
-	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, "control.changed", "job.changed"} {
+	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, budgets.ChangedSubject, "control.changed", "job.changed"} {
 		end, err := s.bus.Listen(subject, func(_ string, payload []byte) {
 			if subject == "job.changed" && !s.concerns(payload) {
 				return
@@ -466,7 +468,7 @@ func (f Filter) where() (where []string, args []any, err error) {
 		c.Range("states["+strconv.Itoa(i)+"]", int64(x), 1, int64(Cleared))
 	}
 	for i, x := range f.Kinds {
-		c.Range("kinds["+strconv.Itoa(i)+"]", int64(x), 1, int64(ReclaimAnnounced))
+		c.Range("kinds["+strconv.Itoa(i)+"]", int64(x), 1, int64(BudgetReached))
 	}
 	c.Range("severity", int64(f.Severity), 0, int64(Critical))
 	if err := c.Err(); err != nil {

@@ -28,6 +28,7 @@ import (
 	"yunhe.dev/yunhe/internal/access"
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/alarms"
+	"yunhe.dev/yunhe/internal/budgets"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/calendar"
 	"yunhe.dev/yunhe/internal/console"
@@ -72,6 +73,7 @@ type App struct {
 	Jobs      *jobs.Service
 	Policies  *policies.Service
 	Metering  *metering.Service
+	Budgets   *budgets.Service
 	Monitor   *monitor.Service
 	Access    *access.Service
 	Control   *control.Service
@@ -213,6 +215,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, a.Standing, logs, log); err != nil {
 		return err
 	}
+	if a.Budgets, err = budgets.New(ctx, d, a.bus, a.Identity, a.Metering, a.Jobs, a.Scheduler, log); err != nil {
+		return err
+	}
 	if a.Volumes, err = volumes.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, log); err != nil {
 		return err
 	}
@@ -235,7 +240,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
-	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Jobs, a.Control, log); err != nil {
+	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Jobs, a.Control, a.Budgets, log); err != nil {
 		return err
 	}
 	roles := a.cfg.Roles
@@ -271,6 +276,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Jobs.SetAllocations(a.Control)
 	a.Scheduler.SetAllocations(a.Control)
 	a.Scheduler.SetCalendar(a.Calendar)
+	a.Scheduler.SetBudgets(a.Budgets)
 	a.Jobs.SetReservations(a.Calendar)
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
@@ -303,6 +309,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.led(Control, "tags.rules", a.Tags.Run)
 		a.led(Control, "control.run", a.Control.Run)
 		a.led(Control, "calendar.run", a.Calendar.Run)
+		a.led(Control, "budgets.run", a.Budgets.Run)
 		a.led(Control, "volumes.run", a.Volumes.Run)
 		a.led(Control, "topology.watch", a.Topology.Run)
 		a.led(Control, "measurement.run", a.Measurement.Run)
@@ -410,6 +417,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)
+		a.Budgets.Register(srv)
 		a.Jobs.Register(srv)
 		a.Policies.Register(srv)
 		a.Simulations.Register(srv)

@@ -65,6 +65,7 @@ var ranks = map[string]int{
 	"internal/jobs":        8,
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
+	"internal/budgets":     9,                         // counts what jobs cost, and stops them; the scheduler asks it through its interface
 	"internal/routing":     9,                         // counts the replicas of jobs
 	"internal/policies":    9,                         // chooses for the scheduler, through its interface; reads what became of jobs
 	"internal/simulations": 10,                        // plays what policies choose on what jobs did

@@ -12,6 +12,7 @@ import (
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/scheduler"
 )
 
 // batch gathers what a transaction of reports changes.
@@ -280,7 +281,8 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 	if a.started > 0 {
 		b.usage = append(b.usage, metering.Record{AttemptID: a.id, JobID: r.id, TenantID: r.tenant, UserName: r.user, TaskName: r.spec.Tasks[a.task].Name,
 			TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), Attempt: int32(a.number), AICenterID: a.center, ResourceSpecID: a.spec,
-			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price})
+			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price,
+			Project: r.spec.Labels[scheduler.ProjectLabel]})
 	}
 	r.lastEnd = max(r.lastEnd, a.ended)
 	if r.spec.Gang && r.unplaced > 0 { // what waits may wait for this end

@@ -12,21 +12,21 @@ import (
 
 // columns in the order of values and scan.
 const columns = `attempt_id, job_id, tenant_id, user_name, task_name, task_index, replica_index, attempt,
-	ai_center_id, resource_spec_id, started_at, ended_at, cpu_micros, memory_peak, price, cost_micros, allocation_id, package_us`
+	ai_center_id, resource_spec_id, started_at, ended_at, cpu_micros, memory_peak, price, cost_micros, allocation_id, package_us, project`
 
-const columnCount = 18
+const columnCount = 19 // beside recorded_at, which only insert writes
 
 func (r *Record) values() []any {
 	return []any{
 		r.AttemptID, r.JobID, r.TenantID, r.UserName, r.TaskName, int64(r.TaskIndex), int64(r.ReplicaIndex), int64(r.Attempt),
-		r.AICenterID, r.ResourceSpecID, db.Micros(r.StartedAt), db.Micros(r.EndedAt), r.CPUMicros, r.MemoryPeakBytes, r.Price, r.CostMicros, r.AllocationID, r.PackageMicros,
+		r.AICenterID, r.ResourceSpecID, db.Micros(r.StartedAt), db.Micros(r.EndedAt), r.CPUMicros, r.MemoryPeakBytes, r.Price, r.CostMicros, r.AllocationID, r.PackageMicros, r.Project,
 	}
 }
 
 func scan(row db.Row) (r Record, err error) {
 	var started, ended int64
 	err = row.Scan(&r.AttemptID, &r.JobID, &r.TenantID, &r.UserName, &r.TaskName, &r.TaskIndex, &r.ReplicaIndex, &r.Attempt,
-		&r.AICenterID, &r.ResourceSpecID, &started, &ended, &r.CPUMicros, &r.MemoryPeakBytes, &r.Price, &r.CostMicros, &r.AllocationID, &r.PackageMicros)
+		&r.AICenterID, &r.ResourceSpecID, &started, &ended, &r.CPUMicros, &r.MemoryPeakBytes, &r.Price, &r.CostMicros, &r.AllocationID, &r.PackageMicros, &r.Project)
 	r.StartedAt, r.EndedAt = db.Time(started), db.Time(ended)
 	return r, err
 }
@@ -49,13 +49,13 @@ func insert(ctx context.Context, tx *db.Tx, records []Record) (stored map[string
 	stored = make(map[string]bool, len(records))
 	for len(records) > 0 {
 		n := chunk(len(records))
-		args := make([]any, 0, n*columnCount)
+		args := make([]any, 0, n*(columnCount+1))
 		rows := make([]string, n)
 		for i := range n {
-			rows[i] = "(" + params(len(args)+1, columnCount) + ")"
-			args = append(args, records[i].values()...)
+			rows[i] = "(" + params(len(args)+1, columnCount+1) + ")"
+			args = append(append(args, records[i].values()...), db.Micros(tx.Now))
 		}
-		q := `INSERT INTO usage (` + columns + `) VALUES ` + strings.Join(rows, ",") + ` ON CONFLICT (attempt_id) DO NOTHING RETURNING attempt_id`
+		q := `INSERT INTO usage (` + columns + `, recorded_at) VALUES ` + strings.Join(rows, ",") + ` ON CONFLICT (attempt_id) DO NOTHING RETURNING attempt_id`
 		err := tx.Query(ctx, q, args, func(row db.Row) error {
 			var id string
 			err := row.Scan(&id)

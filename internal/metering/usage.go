@@ -66,6 +66,8 @@ type Record struct {
 	Price           int64 // fen per package and hour, fixed when it was placed
 	CostMicros      int64 // micro-yuan; set by RecordTx, whatever the caller put there
 
+	Project string // the label of the job; "": it has none
+
 	AllocationID  string // "": a run
 	PackageMicros int64  // of held time: packages that nothing used, times microseconds
 }
@@ -119,6 +121,7 @@ func (r *Record) check(c *core.Check, path string) {
 	c.Text(path+".allocation_id", r.AllocationID, false, maxID, 0)
 	c.Text(path+".tenant_id", r.TenantID, true, maxID, 0)
 	c.Text(path+".user_name", r.UserName, false, maxID, 0)
+	c.Text(path+".project", r.Project, false, maxID, 0)
 	c.Text(path+".task_name", r.TaskName, false, maxID, 0)
 	c.Text(path+".ai_center_id", r.AICenterID, true, maxID, 0)
 	c.Text(path+".resource_spec_id", r.ResourceSpecID, true, maxID, 0)

@@ -434,6 +434,84 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 	}
 	out.Placed = len(res.Placements)
 	s.askQueue(it, out)
+	return s.askBudgets(ctx, snap, it, res.Placements, out)
+}
+
+// askBudgets adds what budgets say of what waits: of what has found a place,
+// what they have too little for goes on waiting.
+func (s *Service) askBudgets(ctx context.Context, snap *registry.Snapshot, it *Item, found []place.Placement, out *Preview) error {
+	if s.budgets == nil || it.AllocationID != "" {
+		return nil
+	}
+	now := s.db.Now()
+	list, err := s.budgets.Budgets(ctx, now.Add(-purseFresh))
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(b Budget) bool { return !b.covers(it) })
+	if len(list) == 0 {
+		return nil
+	}
+	prices := map[[2]int]core.Fen{} // by task and replica
+	for _, p := range found {
+		prices[[2]int{int(taskIndex(p.Task)), p.Replica}] = centerOf(snap, p.Candidate).Offers[specOf(it, p.Task)]
+	}
+	taken := make([]int64, len(list))
+	short := map[[2]int]*Budget{}
+	var poor *Budget
+	for _, placed := range []bool{true, false} { // what has a place goes first
+		for _, t := range it.Work.Tasks {
+			for _, n := range t.Indices {
+				at := [2]int{int(taskIndex(t.ID)), n}
+				price, ok := prices[at]
+				if ok != placed {
+					continue
+				}
+				if !ok {
+					price = cheapest(snap, t.Spec)
+				}
+				var b *Budget
+				for i := range list {
+					if !list[i].has(plus(taken[i], list[i].cost(price, it.expectedRun(), now))) {
+						b = &list[i]
+					}
+				}
+				if b != nil {
+					short[at], poor = b, b
+					continue
+				}
+				for i := range list {
+					taken[i] = plus(taken[i], list[i].cost(price, it.expectedRun(), now))
+				}
+			}
+		}
+	}
+	if poor == nil {
+		return nil
+	}
+	n, all := int32(0), true
+	for _, d := range out.Decisions {
+		at := [2]int{int(d.TaskIndex), int(d.ReplicaIndex)}
+		_, placed := prices[at]
+		if short[at] == nil && !it.Work.Gang {
+			all = all && !placed
+			continue
+		}
+		if n++; placed {
+			d.AiCenterId, d.Summary = "", "waits: "+poor.Text
+			out.Placed--
+		}
+	}
+	wait := &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_BUDGET, TaskIndex: -1, Replicas: n, Message: poor.Text}
+	if !poor.Ends.IsZero() {
+		wait.Until = timestamppb.New(poor.Ends)
+	}
+	out.Waits = append(out.Waits, wait)
+	if all {
+		if out.Start, out.Basis = poor.Ends, "the next period of budget "+poor.ID+"; sooner if what runs costs less than expected"; poor.Ends.IsZero() {
+			out.Basis = "budget " + poor.ID + " has no other period: it starts if more is budgeted, or what runs costs less than expected"
+		}
+	}
 	return nil
 }
 

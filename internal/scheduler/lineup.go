@@ -72,6 +72,7 @@ type lineup struct {
 	windows map[string]Window
 	shut    []Window
 	class   func(*Item) string // what policies make of it; nil: there are none
+	bounds  func(*Item) []int  // the budgets that it is bounded by; nil: there are none
 }
 
 // waitingJob is a job in the queue.
@@ -98,6 +99,9 @@ type entry struct {
 	run     int64            // expected, microseconds
 	amounts queue.Amounts    // of a member
 	kept    map[string]int64 // centers left out until then, microseconds
+	budgets []int            // that bound it, in the purse
+	capped  *Budget          // for which dear centers are left out in this cycle
+	poor    int64            // no budget is asked for it until then, microseconds
 }
 
 // list holds works of one tenant that ask for the same thing, best first when
@@ -176,6 +180,11 @@ func (l *lineup) add(e *entry, snap *registry.Snapshot) error {
 	e.key = listKey{e.Work.Tenant, shapeOf(&e.Item)}
 	if l.class != nil {
 		e.key.shape += l.class(&e.Item) // policies may give them different centers
+	}
+	if l.bounds != nil {
+		if e.budgets = l.bounds(&e.Item); e.budgets != nil {
+			e.key.shape += fmt.Sprintf(" budgets %v", e.budgets)
+		}
 	}
 	e.run = l.expected(e.Work.Tenant, &e.Kin, e.RunSeconds)
 	l.works[e.id] = e

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
@@ -58,7 +59,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		more, err := c.cycle(ctx, full)
 		if full = err != nil; full {
-			c.l = nil // what failed may be the copy's fault
+			c.l, c.purse = nil, nil // what failed may be the copy's fault
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("scheduling cycle failed, will read the queue anew", "error", err)
@@ -190,6 +191,7 @@ type cycler struct {
 	freed     []string // jobs whose reservation is over: they are read again
 	// policyGeneration is that of the policies the lineup was made by.
 	policyGeneration int64
+	purse            *purse // nil: not read
 }
 
 // lookDue reports whether work may be there that a look did not reach.
@@ -208,7 +210,11 @@ func (c *cycler) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if changed {
+	other, err := c.fillPurse(ctx)
+	if err != nil {
+		return err
+	}
+	if changed || other {
 		c.l = nil // who asks for the same is another question now
 	}
 	if c.l != nil && time.Since(c.confAt) < settingsFresh && !c.changed.Swap(false) {
@@ -232,6 +238,7 @@ func (c *cycler) configure(ctx context.Context) error {
 			return err
 		}
 		c.l.class, c.l.told, c.l.ran = c.classOf, c.runs.expected, c.runs.note
+		c.l.bounds = func(it *Item) []int { return c.purse.bounds(it) }
 		c.counted = time.Time{}
 		c.setLine(c.l)
 		return nil
@@ -424,10 +431,11 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	works, items, entries := make([]place.Work, 0, len(picked)), make([]*Item, 0, len(picked)), make(map[string]*entry, len(picked))
 	for _, e := range picked {
 		if w, ok := fillWork(e, snap, c.l.shut, db.Micros(c.db.Now())); ok {
+			c.purse.cap(e, &w, snap, c.db.Now())
 			works, items, entries[e.id] = append(works, w), append(items, &e.Item), e
 		}
 	}
-	d := &driver{lineup: c.l, now: db.Micros(c.db.Now()), entries: entries, snap: snap, dropped: map[replica]bool{}, refused: map[string]bool{}}
+	d := &driver{lineup: c.l, now: db.Micros(c.db.Now()), entries: entries, snap: snap, purse: c.purse, dropped: map[replica]bool{}, refused: map[string]bool{}}
 	res, err := c.planLive(ctx, d, works, items, set)
 	if err != nil {
 		return false, err
@@ -435,6 +443,7 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	if c.wakeAt, err = c.refusedUntil(ctx, works, d.wake); err != nil {
 		return false, err
 	}
+	c.wakeAt = c.purse.wake(c.db.Now(), c.wakeAt)
 	for _, e := range entries {
 		for _, until := range e.kept {
 			c.wakeAt = min(c.wakeAt, until)
@@ -500,6 +509,8 @@ type driver struct {
 	now     int64
 	snap    *registry.Snapshot
 	entries map[string]*entry
+	purse   *purse
+	prices  map[string]core.Fen // see cheapest
 	round   *queue.Round
 	offer   queue.Offer
 	dropped map[replica]bool // placed beyond a limit; they go on waiting
@@ -518,7 +529,7 @@ func (d *driver) order(works []*place.Work) place.Turn {
 		if d.err != nil {
 			return 0, false
 		}
-		o, ok := d.round.Next()
+		o, ok := d.next()
 		if !ok {
 			return 0, false
 		}
@@ -541,6 +552,23 @@ func (d *driver) order(works []*place.Work) place.Turn {
 	}
 }
 
+// next is the queue's next offer that budgets have enough for.
+func (d *driver) next() (queue.Offer, bool) {
+	for {
+		o, ok := d.round.Next()
+		if !ok {
+			return o, false
+		}
+		if e := d.works[o.ID]; e != nil && len(e.budgets) > 0 {
+			if b := d.short(e); b != nil {
+				d.hold(b)
+				continue
+			}
+		}
+		return o, true
+	}
+}
+
 func specified(e *entry, snap *registry.Snapshot) bool {
 	return !slices.ContainsFunc(e.Work.Tasks, func(t place.Task) bool { return snap.Specs[t.Spec] == nil })
 }
@@ -556,6 +584,10 @@ func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced
 			d.dropped[replica{p.Work, p.Task, p.Replica}] = true
 		}
 		ps = nil
+	}
+	if len(ps) == 0 && e.capped != nil { // dearer centers may have room
+		d.hold(e.capped)
+		return
 	}
 	if len(ps) == 0 {
 		why := "there is no room that is not kept for others"
@@ -575,7 +607,12 @@ func (d *driver) placed(w *place.Work, ps []place.Placement, us []place.Unplaced
 	for _, p := range ps[min(len(ps), d.offer.Most):] {
 		d.dropped[replica{p.Work, p.Task, p.Replica}] = true
 	}
-	ps = ps[:min(len(ps), d.offer.Most)]
+	ps, poor := d.afford(e, ps[:min(len(ps), d.offer.Most)])
+	if len(ps) == 0 {
+		e.poor = d.now + purseAgain.Microseconds()
+		d.hold(poor)
+		return
+	}
 	d.err = d.round.Start(holdsOf(ps, e, d.snap))
 }
 

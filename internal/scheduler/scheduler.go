@@ -194,6 +194,7 @@ type Service struct {
 	src      Source
 	room     Allocations // nil: there are none
 	calendar Calendar    // nil: there is none
+	budgets  Budgets     // nil: there are none
 	tags     *tags.Service
 	network  *network.Service                                     // nil: nothing is known of paths
 	policies Policies                                             // nil: there are none
@@ -203,6 +204,8 @@ type Service struct {
 	runs     runtimes
 	enc      *zstd.Encoder
 	dec      *zstd.Decoder
+
+	budgetsChanged atomic.Bool // by this process
 
 	placed  prometheus.Counter
 	cycles  prometheus.Histogram

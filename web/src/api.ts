@@ -5,6 +5,7 @@ import { AccessService } from "./gen/yunhe/access/v1/access_pb";
 import { AdapterService } from "./gen/yunhe/adapters/v1/adapters_pb";
 import { AlarmService } from "./gen/yunhe/alarms/v1/alarms_pb";
 import { AvailabilityService } from "./gen/yunhe/availability/v1/availability_pb";
+import { BudgetService } from "./gen/yunhe/budgets/v1/budgets_pb";
 import { CalendarService } from "./gen/yunhe/calendar/v1/calendar_pb";
 import { ControlService } from "./gen/yunhe/control/v1/control_pb";
 import { IdentityService } from "./gen/yunhe/identity/v1/identity_pb";
@@ -79,6 +80,7 @@ export interface Clients {
   policies: Client<typeof PolicyService>;
   routing: Client<typeof RoutingService>;
   queues: Client<typeof QueueService>;
+  budgets: Client<typeof BudgetService>;
   calendar: Client<typeof CalendarService>;
   simulations: Client<typeof SimulationService>;
   standing: Client<typeof StandingService>;
@@ -107,6 +109,7 @@ export function createClients(transport: Transport): Clients {
     policies: createClient(PolicyService, transport),
     routing: createClient(RoutingService, transport),
     queues: createClient(QueueService, transport),
+    budgets: createClient(BudgetService, transport),
     calendar: createClient(CalendarService, transport),
     simulations: createClient(SimulationService, transport),
     standing: createClient(StandingService, transport),

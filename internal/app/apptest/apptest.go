@@ -29,6 +29,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/adapters/v1/adaptersv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/availability/v1/availabilityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/budgets/v1/budgetsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/calendar/v1/calendarv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/control/v1/controlv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
@@ -204,6 +205,7 @@ type Client struct {
 	Scheduler   schedulerv1connect.SchedulerServiceClient
 	Queues      schedulerv1connect.QueueServiceClient
 	Calendar    calendarv1connect.CalendarServiceClient
+	Budgets     budgetsv1connect.BudgetServiceClient
 	Volumes     volumesv1connect.VolumeServiceClient
 	Planning    availabilityv1connect.AvailabilityServiceClient
 
@@ -230,6 +232,7 @@ func NewClient(url, key string) *Client {
 		Registry:    registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
+		Budgets:     budgetsv1connect.NewBudgetServiceClient(auth, url),
 		Calendar:    calendarv1connect.NewCalendarServiceClient(auth, url),
 		Volumes:     volumesv1connect.NewVolumeServiceClient(auth, url),
 		Planning:    availabilityv1connect.NewAvailabilityServiceClient(auth, url),

@@ -567,9 +567,12 @@ func (r *Replica) Status() *adapterv1.Status {
 }
 
 // Run says that the replica runs, since now.
-func (r *Replica) Run() {
+func (r *Replica) Run() { r.RunSince(time.Now()) }
+
+// RunSince says that the replica runs, since then.
+func (r *Replica) RunSince(at time.Time) {
 	r.mu.Lock()
-	r.started = time.Now().UnixMicro()
+	r.started = at.UnixMicro()
 	r.status = &adapterv1.Status{AttemptId: r.AttemptId, Phase: adapterv1.Phase_PHASE_RUNNING, StartedAt: r.started}
 	r.mu.Unlock()
 	r.tell()

@@ -60,6 +60,7 @@ const KINDS = {
   [AlarmKind.JOB_AT_RISK]: "jobAtRisk",
   [AlarmKind.ALLOCATION_NOT_GRANTED]: "allocationNotGranted",
   [AlarmKind.RECLAIM]: "reclaim",
+  [AlarmKind.BUDGET]: "budget",
   [AlarmKind.UNSPECIFIED]: "other",
 } as const;
 

@@ -217,6 +217,7 @@ const CAUSES = {
   [Wait_Cause.RESTART]: "restart",
   [Wait_Cause.NEAR_JOB]: "nearJob",
   [Wait_Cause.GANG]: "gang",
+  [Wait_Cause.BUDGET]: "budget",
 } as const;
 
 /** What the scheduler says a job waits for, and when it may start. */

@@ -28,6 +28,7 @@ import { messageOf } from "../lib/errors";
 import { formatCount, formatMillis, NONE } from "../lib/format";
 import { type QueueAmount, type QueueNode, queueAmounts, queueTree, within } from "../lib/queues";
 import { useClients, useSession } from "../session";
+import { Budgets } from "./queues/Budgets";
 
 const EVERY_MS = 5000;
 
@@ -36,6 +37,7 @@ export function Queues() {
   const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "queues", label: t("queue.queues"), children: <Tree /> },
+    { key: "budgets", label: t("budget.budgets"), children: <Budgets /> },
     { key: "stats", label: t("queue.stats"), children: <Stats /> },
     { key: "settings", label: t("queue.settings"), children: <Settings /> },
   ];

@@ -155,6 +155,9 @@ const (
 	AlarmKind_ALARM_KIND_ALLOCATION_NOT_GRANTED AlarmKind = 9
 	// A resource is being reclaimed: runs there are about to be stopped.
 	AlarmKind_ALARM_KIND_RECLAIM AlarmKind = 10
+	// A share of a budget that is to be warned of is spent; of severity major: all
+	// of it.
+	AlarmKind_ALARM_KIND_BUDGET AlarmKind = 11
 )
 
 // Enum value maps for AlarmKind.
@@ -171,6 +174,7 @@ var (
 		8:  "ALARM_KIND_JOB_AT_RISK",
 		9:  "ALARM_KIND_ALLOCATION_NOT_GRANTED",
 		10: "ALARM_KIND_RECLAIM",
+		11: "ALARM_KIND_BUDGET",
 	}
 	AlarmKind_value = map[string]int32{
 		"ALARM_KIND_UNSPECIFIED":            0,
@@ -184,6 +188,7 @@ var (
 		"ALARM_KIND_JOB_AT_RISK":            8,
 		"ALARM_KIND_ALLOCATION_NOT_GRANTED": 9,
 		"ALARM_KIND_RECLAIM":                10,
+		"ALARM_KIND_BUDGET":                 11,
 	}
 )
 
@@ -872,7 +877,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x17ALARM_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ALARM_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18ALARM_STATE_ACKNOWLEDGED\x10\x02\x12\x17\n" +
-	"\x13ALARM_STATE_CLEARED\x10\x03*\xd9\x02\n" +
+	"\x13ALARM_STATE_CLEARED\x10\x03*\xf0\x02\n" +
 	"\tAlarmKind\x12\x1a\n" +
 	"\x16ALARM_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALARM_KIND_CENTER_DOWN\x10\x01\x12\x1d\n" +
@@ -885,7 +890,8 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x16ALARM_KIND_JOB_AT_RISK\x10\b\x12%\n" +
 	"!ALARM_KIND_ALLOCATION_NOT_GRANTED\x10\t\x12\x16\n" +
 	"\x12ALARM_KIND_RECLAIM\x10\n" +
-	"2\x8a\x04\n" +
+	"\x12\x15\n" +
+	"\x11ALARM_KIND_BUDGET\x10\v2\x8a\x04\n" +
 	"\fAlarmService\x12y\n" +
 	"\n" +
 	"ListAlarms\x12\".yunhe.alarms.v1.ListAlarmsRequest\x1a#.yunhe.alarms.v1.ListAlarmsResponse\"\"\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\f\x12\n" +
