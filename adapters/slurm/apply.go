@@ -51,7 +51,7 @@ func (d *Driver) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapter
 	if err := d.whole(ctx, time.Time{}); err != nil {
 		return nil, err
 	}
-	refusals := make([]string, len(r.Attempts))
+	refusals := make([]refusal, len(r.Attempts))
 	// A caller that hangs up must not leave submissions in doubt.
 	group, work := errgroup.WithContext(context.WithoutCancel(ctx))
 	group.SetLimit(workers)
@@ -73,9 +73,9 @@ func (d *Driver) Apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapter
 	}
 	d.look()
 	res := &adapterv1.ApplyResponse{}
-	for i, reason := range refusals {
-		if reason != "" {
-			res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: r.Attempts[i].AttemptId, Reason: reason})
+	for i, no := range refusals {
+		if no.why != "" {
+			res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: r.Attempts[i].AttemptId, Reason: no.why, Later: no.later})
 		}
 	}
 	return res, nil
@@ -124,30 +124,36 @@ func (d *Driver) decided(a *attempt, seen bool) bool {
 	return true
 }
 
-// submit makes an attempt exist, unless it does. What is wrong with it for good
-// is returned as a refusal.
-func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal string, err error) {
+// refusal is why an attempt is not taken, "": it is. Later says that another time
+// it may be.
+type refusal struct {
+	why   string
+	later bool
+}
+
+// submit makes an attempt exist, unless it does.
+func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal, error) {
 	if !idRule.MatchString(r.AttemptId) {
-		return fmt.Sprintf("attempt_id %q is not letters, digits, _, - and . that begin with a letter", clip(r.AttemptId, 60)), nil
+		return refusal{why: fmt.Sprintf("attempt_id %q is not letters, digits, _, - and . that begin with a letter", clip(r.AttemptId, 60))}, nil
 	}
 	a := d.attempt(r.AttemptId)
 	a.op.Lock()
 	defer a.op.Unlock()
 	if d.decided(a, r.Seen) {
-		return "", nil
+		return refusal{}, nil
 	}
 	if r.AllocationId != "" {
-		return fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60)), nil
+		return refusal{why: fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60))}, nil
 	}
-	if refusal, err = d.noNode(ctx, r.Node); refusal != "" || err != nil {
-		return refusal, err
+	if why, err := d.noNode(ctx, r.Node); why != "" || err != nil {
+		return refusal{why: why}, err
 	}
 	body, err := d.request(r)
 	if err != nil {
-		return clip(err.Error(), 500), nil
+		return refusal{why: clip(err.Error(), 500)}, nil
 	}
-	if refusal, err = d.mayBook(ctx, r.Account); refusal != "" || err != nil {
-		return refusal, err
+	if why, err := d.mayBook(ctx, r.Account); why != "" || err != nil {
+		return refusal{why: why}, err
 	}
 	d.mu.Lock()
 	doubt := a.doubt
@@ -156,10 +162,10 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 	if !doubt.IsZero() {
 		// An earlier submission may have come through.
 		if err := d.whole(ctx, doubt); err != nil {
-			return "", err
+			return refusal{}, err
 		}
 		if d.decided(a, r.Seen) {
-			return "", nil
+			return refusal{}, nil
 		}
 	}
 	d.submitting.Add(1)
@@ -173,19 +179,21 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal stri
 	case err == nil:
 		err = &strangeError{d.api.where() + " answered a submission without a job_id"}
 	case errors.As(err, &no) && forGood(no):
-		return "Slurm refuses the job: " + clip(no.Error(), 400), nil
+		return refusal{why: "Slurm refuses the job: " + clip(no.Error(), 400)}, nil
+	case errors.As(err, &no) && slices.Contains(forNow, no.number()):
+		return refusal{"Slurm refuses the job for now: " + clip(no.Error(), 400), true}, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if id == 0 {
 		a.doubt = time.Now()
-		return "", err
+		return refusal{}, err
 	}
 	a.submitted, a.at, a.doubt = id, time.Now(), time.Time{}
 	if len(a.jobs) == 0 && a.final == nil && !a.finishing { // it has not been seen in a list meanwhile
 		d.publish(&adapterv1.Status{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_PENDING, Message: fmt.Sprintf("Slurm job %d waits", id)})
 	}
-	return "", nil
+	return refusal{}, nil
 }
 
 // refusals are Slurm's numbers of what stays wrong with a job, however often it
@@ -197,8 +205,13 @@ var refusals = []int64{
 	2127, 9000, 9001, 9002, 9202, // environment, form
 }
 
+// forNow are Slurm's numbers of what another center should rather take: nodes are
+// busy, a limit of the association or the QOS is reached, a reservation is busy or
+// not usable, a node or the partition is down, drained or inactive.
+var forNow = []int64{2016, 2050, 2055, 2056, 2068, 2070}
+
 // forGood reports whether an answer means that the job can never be submitted
-// as it is. A limit of jobs in the queue, or a partition that is down, passes.
+// as it is.
 func forGood(e *apiError) bool { return slices.Contains(refusals, e.number()) }
 
 // request is what an attempt is as a submission. An error is for good.

@@ -44,6 +44,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -467,10 +468,14 @@ func (a *Agent) apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv
 		wg.Go(func() {
 			defer func() { <-slots }()
 			refusal, err := a.start(ctx, at)
+			why, later := forNow(err)
+			if later {
+				refusal, err = why, nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if refusal != "" {
-				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: at.AttemptId, Reason: refusal})
+				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: at.AttemptId, Reason: refusal, Later: later})
 			}
 			lost = errors.Join(lost, err)
 		})
@@ -479,8 +484,23 @@ func (a *Agent) apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv
 	return res, lost
 }
 
+// forNow reports whether an error says that the machine is full: another center
+// should rather take the run than that the platform asks here again and again.
+func forNow(err error) (why string, yes bool) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "the disk of the machine is full", true
+	case errors.Is(err, syscall.ENOMEM):
+		return "the machine has no memory left", true
+	case fault.KindOf(err) == fault.Exhausted:
+		why, _ = fault.Message(err)
+		return why, true
+	}
+	return "", false
+}
+
 // start starts one attempt unless it is known. A refusal is for good; an
-// error has the platform ask again.
+// error has the platform ask again, but see forNow.
 func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal string, err error) {
 	lock := a.lock(at.AttemptId)
 	lock.Lock()
