@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule clean
+.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ deps: ## install what building and testing needs
 deps-engines: ## build and install real Kubernetes, kubelet included, for test-engines
 	@scripts/deps.sh engines
 
-build: runner programs console ## build bin/yunhe with its console, and the example
+build: runner programs pool console ## build bin/yunhe with its console, and the example
 	@mkdir -p bin
 	$(GO) build $(GOFLAGS_) -o bin/yunhe ./cmd/yunhe
 	$(GO) build $(GOFLAGS_) -o examples/digits/train ./examples/digits
@@ -28,6 +28,9 @@ runner: # the supervisor of one replica, embedded into the binary
 
 programs: # the benchmark for each architecture, embedded into the binary; without them it measures no center
 	@scripts/programs.sh
+
+pool: # the accelerator pool's worker and client library, embedded into the binary; without a C compiler it has none
+	@scripts/pool.sh
 
 console: # the web console, embedded into the binary; without npm the binary has none
 	@scripts/console.sh
@@ -108,5 +111,10 @@ bench-schedule: ## jobs per second from queue to 1,000 centers, durable, and T w
 	@$(MAKE) --no-print-directory build
 	$(GO) run ./bench/schedule
 
+bench-pool: ## what the accelerator pool costs beside native, in one run
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	@scripts/benchpool.sh
+
 clean: ## remove what was built
-	rm -rf bin .cache/tools web/dist/assets web/dist/index.html internal/measurement/programs/*.gz $(RUNNER) examples/digits/train
+	rm -rf bin .cache/tools web/dist/assets web/dist/index.html internal/measurement/programs/*.gz internal/pool/programs/*.gz $(RUNNER) examples/digits/train

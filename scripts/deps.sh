@@ -4,7 +4,8 @@
 #   run    what `make run` needs: Go, and node with npm for the console.
 #          Installs nothing.
 #   test   adds the engines the tests start: PostgreSQL, Slurm with MariaDB,
-#          Prometheus, runc, sshd, Chromium with Chinese fonts, an S3 server (built from source).
+#          Prometheus, runc, sshd, Chromium with Chinese fonts, an S3 server (built from source),
+#          OpenCL on the CPU (PoCL) with its headers and gcc.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -99,6 +100,12 @@ needs_file slurm-wlm-mysql-plugin '/usr/lib/*/slurm*/accounting_storage_mysql.so
 needs mariadbd mariadb-server-core
 needs_file slurm-wlm-jwt-plugin '/usr/lib/*/slurm*/auth_jwt.so' '/usr/lib*/slurm/auth_jwt.so'
 needs prometheus prometheus
+needs gcc gcc
+needs_file libc6-dev '/usr/include/stdlib.h'
+needs_file opencl-c-headers /usr/include/CL/cl_icd.h
+needs_file ocl-icd-libopencl1 '/usr/lib/*/libOpenCL.so.1' '/usr/lib*/libOpenCL.so.1'
+needs_file pocl-opencl-icd /etc/OpenCL/vendors/pocl.icd
+needs clinfo clinfo
 needs chromium chromium
 needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'
 needs_file postgresql '/usr/lib/postgresql/*/bin/postgres' "$(command -v postgres || echo /nowhere)"

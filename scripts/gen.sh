@@ -1,5 +1,6 @@
 #!/bin/sh
-# gen.sh - generate gen/ and web/src/gen from api/.
+# gen.sh - generate gen/ and web/src/gen from api/, and the accelerator pool's
+# calls from shim/opencl.table.
 set -eu
 cd "$(dirname "$0")/.."
 if [ ! -x web/node_modules/.bin/buf ]; then
@@ -11,6 +12,7 @@ for tool in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/
 	(cd tools && go build -o ../.cache/tools/ "$tool")
 done
 (cd tools && go run ./protoexport ../.cache/proto)
+go run ./shim/gen # both sides of the accelerator pool's calls
 web/node_modules/.bin/buf lint
 # Beside, and then only what is new: whoever builds meanwhile finds every file.
 rm -rf .cache/gen

@@ -26,6 +26,7 @@ func commands(c *cli) []*cobra.Command {
 		upCommand(c),
 		serveCommand(c),
 		gatewayCommand(c),
+		poolCommand(c),
 		doctorCommand(c),
 		backupCommand(c),
 		restorePlatformCommand(c),

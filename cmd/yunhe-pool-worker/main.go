@@ -1,0 +1,69 @@
+//go:build linux
+
+// Command yunhe-pool-worker is the part of a pool node that loads a vendor's
+// library: a process for each program that uses a device of the node, and one
+// that lists the devices. The node (yunhe pool node) starts it.
+//
+// It is a program of its own because it needs the system's dynamic loader,
+// where yunhe itself runs anywhere, and because what a program does to a device
+// must end with its worker.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "error: %s\n", err)
+		os.Exit(1)
+	}
+}
+
+// What a worker is given as open files.
+const (
+	connFD = 3
+	pageFD = 4
+	turnFD = 5
+)
+
+func run(args []string) error {
+	if len(args) == 1 && args[0] == "list" {
+		devices, err := worker.Devices()
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(devices)
+	}
+	if len(args) != 4 || args[0] != "serve" {
+		return fmt.Errorf("yunhe pool node starts this program")
+	}
+	var n [3]int
+	for i, a := range args[1:] {
+		var err error
+		if n[i], err = strconv.Atoi(a); err != nil || n[i] < 0 {
+			return fmt.Errorf("%q is not a number", a)
+		}
+	}
+	if n[2] >= worker.Slots {
+		return fmt.Errorf("there is no slot %d", n[2])
+	}
+	conn, err := net.FileConn(os.NewFile(connFD, "connection"))
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	page, err := unix.Mmap(pageFD, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	turn := worker.NewTurn(os.NewFile(turnFD, "turns"), func() { os.Exit(0) })
+	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn)
+}

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	"yunhe.dev/yunhe/internal/app"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+func poolCommand(c *cli) *cobra.Command {
+	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
+		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolStopCommand(c),
+		poolEnableCommand(c, true), poolEnableCommand(c, false))
+}
+
+const poolDir = "pool-data"
+
+// poolAt is how commands reach a node.
+type poolAt struct{ node, group, key string }
+
+func (p *poolAt) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH or tcp:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
+	f.StringVar(&p.group, "group", "", "group to act for, where the node has groups (default $YUNHE_POOL_GROUP)")
+	f.StringVar(&p.key, "key-file", "", "file with the group's key (default: the key in $YUNHE_POOL_KEY)")
+}
+
+func (p *poolAt) address(c *cli) string {
+	switch {
+	case p.node != "":
+		return p.node
+	case c.env("YUNHE_POOL_NODE") != "":
+		return c.env("YUNHE_POOL_NODE")
+	}
+	return pool.DefaultAddress(poolDir)
+}
+
+func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
+	group, key := p.group, c.env("YUNHE_POOL_KEY")
+	if group == "" {
+		group = c.env("YUNHE_POOL_GROUP")
+	}
+	if p.key != "" {
+		b, err := os.ReadFile(p.key)
+		if err != nil {
+			return nil, fault.Wrap(fault.Invalid, err, "--key-file: %s cannot be read", p.key)
+		}
+		key = strings.TrimSpace(string(b))
+	}
+	return pool.Dial(ctx, p.address(c), group, key)
+}
+
+func poolNodeCommand(*cli) *cobra.Command {
+	var data, groups, logLevel, logFormat string
+	var listen []string
+	var overcommit int64
+	cmd := &cobra.Command{
+		Use: "node", Short: "Lend this machine's accelerators",
+		Long: `Lends the devices that OpenCL shows on this machine, in shares: percent of a
+device's time, MiB of its memory. Programs use them with "yunhe pool run", here
+or on other machines, without being changed.
+
+Without --groups only who may open the Unix socket uses the node: the user who
+started it. Listening on TCP needs groups: a file (YAML) of names, keys and
+limits. What programs send over TCP is not encrypted: use a network of your own.`,
+		Example: `  yunhe pool node
+  yunhe pool node --listen unix:/run/yunhe/pool.sock --listen tcp:10.0.0.5:7420 --groups groups.yaml`,
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit}
+			if groups != "" {
+				var file struct {
+					Groups []pool.Group `yaml:"groups"`
+				}
+				if err := readYAML(groups, &file); err != nil {
+					return err
+				}
+				cfg.Groups = file.Groups
+			}
+			if len(listen) == 0 {
+				cfg.Listen = []string{pool.DefaultAddress(data)}
+			}
+			log := newLog(app.LogConfig{Level: logLevel, Format: logFormat})
+			n, err := pool.NewNode(cfg, log)
+			if err != nil {
+				return err
+			}
+			log.Info("pool node listens", "addresses", strings.Join(n.Addresses(), " "))
+			return n.Run(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&data, "data", poolDir, "folder for the node's socket and the worker's program")
+	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH or tcp:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
+	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/pool.md")
+	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
+	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+// mebibytes reads a size: 1234MiB, 2GiB, or a number of MiB.
+func mebibytes(flag, s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	number, unit := strings.TrimSuffix(s, "MiB"), int64(1<<20)
+	if n, ok := strings.CutSuffix(s, "GiB"); ok {
+		number, unit = n, 1<<30
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 1 {
+		return 0, usagef("%s must be a number of MiB from 1, such as 1234MiB or 2GiB, got %q", flag, s)
+	}
+	return n * unit, nil
+}
+
+func poolRunCommand(c *cli) *cobra.Command {
+	var at poolAt
+	var spec pool.Spec
+	var memory string
+	var idle, limit time.Duration
+	cmd := &cobra.Command{
+		Use: "run [flags] -- PROGRAM [ARGUMENT...]", Short: "Run a program on a share of an accelerator",
+		Long: `Asks a pool node for a share of a device and runs a program that finds it as the
+only device of OpenCL. The program is not changed and need not be on the node's
+machine. The share is the node's to enforce: nothing the program does changes it.
+
+The share ends with the program. It can be resized meanwhile ("yunhe pool
+resize"). The exit status is the program's.`,
+		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
+  yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
+		Args: takes(1, -1, "a program"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if spec.Memory, err = mebibytes("--memory", memory); err != nil {
+				return err
+			}
+			if spec.Compute < 1 || spec.Compute > 100 {
+				return usagef("--compute must be 1 to 100, got %d", spec.Compute)
+			}
+			spec.Idle, spec.Limit = int64(idle/time.Second), int64(limit/time.Second)
+			spec.Name = filepath.Base(args[0])
+			return c.poolRun(cmd.Context(), &at, spec, args)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	at.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&spec.Device, "device", "", "device to use (default: any that has room)")
+	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
+	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
+	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
+	f.StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB (default: all that is left)")
+	f.DurationVar(&idle, "idle", 0, "end the share when it is not used for so long, such as 30s")
+	f.DurationVar(&limit, "limit", 0, "end the share after so long")
+	return cmd
+}
+
+func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []string) error {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	vendors, err := pool.Library(filepath.Join(dir, "yunhe", "pool"))
+	if err != nil {
+		return err
+	}
+	client, err := at.dial(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	task, token, err := client.Run(spec)
+	if err != nil {
+		return err
+	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		if why, err := client.Ended(); err == nil && why != "" {
+			c.note("yunhe pool: task %s: %s", task.ID, why)
+		}
+	}()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "YUNHE_POOL_") && !strings.HasPrefix(e, "OCL_ICD_") {
+			cmd.Env = append(cmd.Env, e)
+		}
+	}
+	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors, "YUNHE_POOL_ADDRESS="+at.address(c), "YUNHE_POOL_TASK="+task.ID, "YUNHE_POOL_TOKEN="+token)
+	if err := cmd.Start(); err != nil {
+		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // or it has ended
+	defer stop()
+	err = cmd.Wait()
+	client.Close()
+	<-said
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if code := exit.ExitCode(); code > 0 {
+			return exitStatus(code)
+		}
+		return fault.New(fault.Canceled, "%s was ended: %s", args[0], exit.ProcessState)
+	}
+	return err
+}
+
+func poolDevicesCommand(c *cli) *cobra.Command {
+	var at poolAt
+	cmd := &cobra.Command{
+		Use: "devices", Short: "List a pool node's devices and what is lent of them",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := at.dial(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			devices, err := client.Devices()
+			if err != nil {
+				return err
+			}
+			t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
+			var names []string
+			for _, d := range devices {
+				state := "enabled"
+				if d.Disabled {
+					state = "disabled"
+				}
+				t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
+				names = append(names, d.ID)
+			}
+			return c.print(result{msg: devices, names: names, print: t.Write})
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func poolTaskTable(tasks []pool.Task) func(io.Writer, bool) error {
+	t := text.NewTable("TASK", "PROGRAM", "GROUP", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">DEVICE TIME", ">PROGRAMS", "STARTED")
+	for _, k := range tasks {
+		share := strconv.FormatInt(k.Compute, 10) + "%"
+		if k.Weighted {
+			share += " weight"
+		}
+		t.Row(k.ID, k.Name, k.Group, k.Device, share, text.Bytes(k.Memory), text.Bytes(k.Used), k.Busy.Round(time.Millisecond).String(), k.Programs, k.Started.Local().Format(time.DateTime))
+	}
+	return t.Write
+}
+
+func poolTasksCommand(c *cli) *cobra.Command {
+	var at poolAt
+	cmd := &cobra.Command{
+		Use: "tasks", Short: "List the shares that run on a pool node",
+		Long: "Lists the shares that run on a pool node: a group sees its own.",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := at.dial(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			tasks, err := client.Tasks()
+			if err != nil {
+				return err
+			}
+			if len(tasks) == 0 && c.forPeople() {
+				c.note("nothing runs there; `yunhe pool run` starts a program")
+				return nil
+			}
+			var names []string
+			for _, t := range tasks {
+				names = append(names, t.ID)
+			}
+			return c.print(result{msg: tasks, names: names, print: poolTaskTable(tasks)})
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func poolResizeCommand(c *cli) *cobra.Command {
+	var at poolAt
+	var compute int64
+	var memory string
+	cmd := &cobra.Command{
+		Use: "resize TASK", Short: "Change what a share may use while it runs",
+		Long: `Changes a share at once, while its program runs on: nothing is restarted. Memory
+that the program holds already stays its own; below that it gets no more.`,
+		Example: "  yunhe pool resize 01J... --compute 50 --memory 2GiB",
+		Args:    takes(1, 1, "a task"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if compute == 0 && memory == "" {
+				return usagef("one of --compute and --memory is needed")
+			}
+			size, err := mebibytes("--memory", memory)
+			if err != nil {
+				return err
+			}
+			client, err := at.dial(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			task, err := client.Resize(args[0], compute, size)
+			if err != nil {
+				return err
+			}
+			return c.print(result{msg: task, names: []string{task.ID}, print: poolTaskTable([]pool.Task{task})})
+		},
+	}
+	at.flags(cmd)
+	cmd.Flags().Int64Var(&compute, "compute", 0, "percent of the device's time")
+	cmd.Flags().StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB")
+	return cmd
+}
+
+func poolStopCommand(c *cli) *cobra.Command {
+	var at poolAt
+	cmd := &cobra.Command{
+		Use: "stop TASK", Short: "Take a share back",
+		Long: "Takes a share back. Its programs are not ended: what they call fails from then on.",
+		Args: takes(1, 1, "a task"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := at.dial(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return client.Stop(args[0])
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func poolEnableCommand(c *cli, on bool) *cobra.Command {
+	var at poolAt
+	use, short := "disable", "Lend no more of a device; what runs goes on"
+	if on {
+		use, short = "enable", "Lend a device again"
+	}
+	cmd := &cobra.Command{
+		Use: use + " DEVICE", Short: short,
+		Args: takes(1, 1, "a device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := at.dial(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return client.Enable(args[0], on)
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}

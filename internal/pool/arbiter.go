@@ -1,0 +1,218 @@
+package pool
+
+import (
+	"sync"
+	"time"
+)
+
+// Times of turns. A turn of a task that is alone is long, because giving the
+// device back waits until it is idle; it is cut short when another wants it.
+const (
+	turnLength = 10 * time.Millisecond
+	turnAlone  = 200 * time.Millisecond
+	turnLeast  = 500 * time.Microsecond
+	// savings is how much time a task that has a fixed share may put by.
+	savings = 50 * time.Millisecond
+	// patience is how long a device waits for a task whose turn is over: a
+	// kernel that never ends must not stop the others, who then compute beside it.
+	patience = time.Second
+)
+
+// user is a worker that uses a device, as the arbiter sees it.
+type user struct {
+	share    func() int64 // percent of the device's time, of the whole task
+	weighted func() bool  // the share is of what others leave, not a limit
+	say      func(what byte, d time.Duration)
+	account  *account
+
+	wants bool
+	since time.Time // of the turn it has
+	asked time.Time // when it was asked to give the device back; zero: it was not
+	over  bool      // its turn is over and it did not give the device back in time
+}
+
+// account is the time of a task, which all its workers use.
+type account struct {
+	credit  time.Duration // of a task with a fixed share: may be used now; below 0 is waited for
+	at      time.Time     // when credit was counted
+	virtual float64       // time used, by share: who has the least is next
+	used    time.Duration
+	active  time.Time // when the device was last wanted or used
+}
+
+// arbiter gives a device to one user at a time. Who has used the least of its
+// share is next; a user with a fixed share waits until it has earned a turn,
+// even if nobody else wants the device.
+type arbiter struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	users  []*user // in the order they came
+	holder *user
+	timer  *time.Timer
+}
+
+func newArbiter() *arbiter {
+	a := &arbiter{now: time.Now}
+	a.timer = time.AfterFunc(time.Hour, a.tick)
+	a.timer.Stop()
+	return a
+}
+
+func (a *arbiter) add(u *user) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if u.account.at.IsZero() {
+		u.account.at, u.account.active = a.now(), a.now()
+	}
+	a.users = append(a.users, u)
+}
+
+func (a *arbiter) remove(u *user) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, x := range a.users {
+		if x == u {
+			a.users = append(a.users[:i], a.users[i+1:]...)
+			break
+		}
+	}
+	if a.holder == u || u.over {
+		a.charge(u, a.now().Sub(u.since))
+	}
+	if a.holder == u {
+		a.holder = nil
+	}
+	a.next()
+}
+
+// want is said by a user that has work.
+func (a *arbiter) want(u *user) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u.wants = true
+	away := a.now().Sub(u.account.active) > savings
+	u.account.active = a.now()
+	least, any := 0.0, false
+	for _, x := range a.users { // who was away does not come back with all the time it did not use
+		if x != u && x.account != u.account && (x.wants || x == a.holder) && (!any || x.account.virtual < least) {
+			least, any = x.account.virtual, true
+		}
+	}
+	if any && away {
+		u.account.virtual = max(u.account.virtual, least)
+	}
+	a.next()
+}
+
+// done is said by a user that gives the device back, which it used for so long,
+// and whether it wants it again: who is next is decided knowing that.
+func (a *arbiter) done(u *user, used time.Duration, more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.holder != u && !u.over {
+		return // a worker that says so without a turn
+	}
+	a.charge(u, min(used, a.now().Sub(u.since)))
+	u.over, u.wants = false, more
+	if a.holder == u {
+		a.holder = nil
+	}
+	a.next()
+}
+
+func (a *arbiter) charge(u *user, used time.Duration) {
+	c := u.account
+	a.earn(u)
+	c.used += used
+	c.credit -= used
+	c.virtual += float64(used) / float64(max(u.share(), 1))
+	c.active = a.now()
+}
+
+// earn counts what a fixed share has earned since it was last counted.
+func (a *arbiter) earn(u *user) {
+	c, now := u.account, a.now()
+	c.credit = min(c.credit+now.Sub(c.at)*time.Duration(u.share())/100, savings)
+	c.at = now
+}
+
+func (a *arbiter) tick() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next()
+}
+
+// next gives the device to who is next, or sees to it that somebody looks again in time.
+func (a *arbiter) next() {
+	if h := a.holder; h != nil {
+		others := false
+		for _, u := range a.users {
+			others = others || u != h && u.wants
+		}
+		now := a.now()
+		switch held := now.Sub(h.since); {
+		case !others:
+		case held < turnLength:
+			a.timer.Reset(turnLength - held)
+		case h.asked.IsZero():
+			h.asked = now
+			h.say('Y', 0)
+			a.timer.Reset(patience)
+		case now.Sub(h.asked) >= patience:
+			h.over, a.holder = true, nil
+		default:
+			a.timer.Reset(patience - now.Sub(h.asked))
+		}
+		if a.holder != nil {
+			return
+		}
+	}
+	var best *user
+	wanting, wait := 0, time.Duration(-1)
+	for _, u := range a.users {
+		if !u.wants {
+			continue
+		}
+		wanting++
+		if a.earn(u); !u.weighted() && u.share() < 100 && u.account.credit < turnLeast {
+			if d := (turnLeast - u.account.credit) * 100 / time.Duration(max(u.share(), 1)); wait < 0 || d < wait {
+				wait = d
+			}
+			continue
+		}
+		if best == nil || u.account.virtual < best.account.virtual {
+			best = u
+		}
+	}
+	if best == nil {
+		if wait >= 0 {
+			a.timer.Reset(wait + 10*time.Microsecond)
+		}
+		return
+	}
+	length := turnLength
+	if wanting == 1 {
+		length = turnAlone
+	}
+	if !best.weighted() && best.share() < 100 {
+		length = min(length, max(best.account.credit, turnLeast))
+	}
+	best.wants, best.since, best.asked, a.holder = false, a.now(), time.Time{}, best
+	best.say('G', length)
+	if wanting > 1 {
+		a.timer.Reset(turnLength)
+	}
+}
+
+// usage is a task's device time and when it last wanted the device.
+func (a *arbiter) usage(c *account) (used time.Duration, active time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.users {
+		if u.account == c && (a.holder == u || u.over || u.wants) {
+			return c.used, a.now()
+		}
+	}
+	return c.used, c.active
+}

@@ -1,0 +1,209 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// load is a worker that always has work: kernels of one length, given to the
+// device whenever it is its turn.
+type load struct {
+	share    int64
+	now      atomic.Int64 // the share, if it is not 0
+	weighted bool
+	kernel   time.Duration
+
+	account account
+	user    *user
+	turn    chan time.Duration
+	yield   chan struct{}
+	ran     time.Duration
+}
+
+func (l *load) wants() int64 {
+	if n := l.now.Load(); n != 0 {
+		return n
+	}
+	return l.share
+}
+
+func (l *load) run(a *arbiter, stop <-chan struct{}) {
+	l.turn, l.yield = make(chan time.Duration, 1), make(chan struct{}, 1)
+	l.user = &user{account: &l.account, share: l.wants, weighted: func() bool { return l.weighted }, say: func(what byte, d time.Duration) {
+		if what == 'G' {
+			l.turn <- d
+			return
+		}
+		select {
+		case l.yield <- struct{}{}:
+		default:
+		}
+	}}
+	a.add(l.user)
+	defer a.remove(l.user)
+	a.want(l.user)
+	for {
+		var d time.Duration
+		select {
+		case d = <-l.turn:
+		case <-stop:
+			return
+		}
+		begin := time.Now()
+		for over := false; !over; {
+			time.Sleep(l.kernel)
+			select {
+			case <-l.yield:
+				over = true
+			case <-stop:
+				over = true
+			default:
+				over = time.Since(begin) >= d
+			}
+		}
+		l.ran += time.Since(begin)
+		a.done(l.user, time.Since(begin), true)
+	}
+}
+
+func share(t *testing.T, loads ...*load) {
+	t.Helper()
+	const span = 10 * time.Second
+	a := newArbiter()
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for _, l := range loads {
+		all.Go(func() { l.run(a, stop) })
+	}
+	time.Sleep(span)
+	close(stop)
+	all.Wait()
+	a.timer.Stop()
+}
+
+func percent(l *load) float64 { return 100 * l.ran.Seconds() / 10 }
+
+// TestFixedShares: whoever else wants the device, and if nobody does, a task
+// has the share it was given, within one percentage point over ten seconds.
+func TestFixedShares(t *testing.T) {
+	t.Parallel()
+	for _, shares := range [][]int64{{1}, {37}, {99}, {1, 50}, {2, 3}, {10, 90}, {30, 70}, {1, 1, 1}, {20, 30, 50}, {50, 50}} {
+		t.Run(fmt.Sprint(shares), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var loads []*load
+				for _, s := range shares {
+					loads = append(loads, &load{share: s, kernel: time.Millisecond})
+				}
+				share(t, loads...)
+				for i, l := range loads {
+					within := 1.0
+					if shares[i] > 50 {
+						within = 2
+					}
+					if got := percent(l); math.Abs(got-float64(shares[i])) > within {
+						t.Errorf("a share of %d%% had %.2f%% of the device", shares[i], got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWeights: a task whose share is a weight uses what others leave.
+func TestWeights(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		loads []*load
+		want  []float64
+	}{
+		{"alone", []*load{{share: 10, weighted: true}}, []float64{100}},
+		{"two alike", []*load{{share: 100, weighted: true}, {share: 100, weighted: true}}, []float64{50, 50}},
+		{"by weight", []*load{{share: 20, weighted: true}, {share: 60, weighted: true}}, []float64{25, 75}},
+		{"beside a fixed share", []*load{{share: 30}, {share: 50, weighted: true}}, []float64{30, 70}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for _, l := range c.loads {
+					l.kernel = time.Millisecond
+				}
+				share(t, c.loads...)
+				for i, l := range c.loads {
+					if got := percent(l); math.Abs(got-c.want[i]) > 2 {
+						t.Errorf("load %d had %.2f%% of the device, want %.0f%%", i, got, c.want[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestResizeShare: a new share counts from the moment it is set.
+func TestResizeShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &load{share: 10, kernel: time.Millisecond}
+		a, stop := newArbiter(), make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() { l.run(a, stop) })
+		time.Sleep(10 * time.Second)
+		used, _ := a.usage(&l.account)
+		l.now.Store(60)
+		time.Sleep(10 * time.Second)
+		after, _ := a.usage(&l.account)
+		close(stop)
+		all.Wait()
+		a.timer.Stop()
+		if got := 100 * (after - used).Seconds() / 10; math.Abs(used.Seconds()*10-10) > 1 || math.Abs(got-60) > 2 {
+			t.Errorf("10%% had %.2f%%, and 60%% then %.2f%%", used.Seconds()*10, got)
+		}
+	})
+}
+
+// TestEndlessKernel: who does not give the device back is not waited for for
+// longer than a second, and its time is counted.
+func TestEndlessKernel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stuck, other := &load{share: 50, kernel: time.Hour}, &load{share: 50, kernel: time.Millisecond}
+		a, stop := newArbiter(), make(chan struct{})
+		var all sync.WaitGroup
+		go stuck.run(a, stop)
+		time.Sleep(5 * time.Second) // it has been alone for long
+		all.Go(func() { other.run(a, stop) })
+		time.Sleep(10 * time.Second)
+		close(stop)
+		all.Wait()
+		if got := percent(other); got < 40 {
+			t.Errorf("beside a kernel that never ends, a share of 50%% had %.1f%%", got)
+		}
+		a.remove(stuck.user) // its worker is killed
+		if used, _ := a.usage(&stuck.account); used < 14*time.Second {
+			t.Errorf("a kernel that ran for 15 s is counted with %v", used)
+		}
+		a.timer.Stop()
+		time.Sleep(time.Hour)
+	})
+}
+
+// TestArbiterRejects: a worker that says it is done without a turn changes nothing.
+func TestArbiterRejects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbiter()
+		u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return false }, say: func(byte, time.Duration) {}}
+		a.add(u)
+		a.done(u, time.Hour, true)
+		if used, _ := a.usage(u.account); used != 0 {
+			t.Errorf("%v were counted without a turn", used)
+		}
+		a.remove(u)
+	})
+}

@@ -1,0 +1,201 @@
+package pool
+
+import (
+	"bufio"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// The control connection: after the greetings, lines of JSON. The first says
+// which group the client is of and proves it; a node answers each request with
+// one reply, and says on the connection that asked for a task when it ends.
+
+// request is a line from a client.
+type request struct {
+	Op      string `json:"op"`              // hello, devices, tasks, run, resize, stop, enable, disable
+	Group   string `json:"group,omitempty"` // hello
+	MAC     string `json:"mac,omitempty"`   // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
+	Spec    Spec   `json:"spec,omitzero"`   // run
+	Task    string `json:"task,omitempty"`
+	Device  string `json:"device,omitempty"`
+	Compute int64  `json:"compute,omitempty"`      // resize; 0: as it is
+	Memory  int64  `json:"memory_bytes,omitempty"` // resize; 0: as it is
+}
+
+// reply is a line from a node.
+type reply struct {
+	Error   string   `json:"error,omitempty"`
+	Kind    string   `json:"kind,omitempty"` // of the error
+	Devices []Device `json:"devices,omitempty"`
+	Tasks   []Task   `json:"tasks,omitempty"`
+	Task    *Task    `json:"task,omitempty"`
+	Token   string   `json:"token,omitempty"`
+	Ended   string   `json:"ended,omitempty"` // why a task ended
+}
+
+// kinds are the errors that cross the wire.
+var kinds = map[string]fault.Kind{
+	"invalid": fault.Invalid, "not found": fault.NotFound, "exhausted": fault.Exhausted, "denied": fault.Denied, "unauthenticated": fault.Unauthenticated, "unavailable": fault.Unavailable,
+}
+
+func kindName(err error) string {
+	for name, k := range kinds {
+		if fault.KindOf(err) == k {
+			return name
+		}
+	}
+	return ""
+}
+
+func groupMAC(key string, challenge []byte, group string) []byte {
+	k := sha256.Sum256([]byte(key))
+	m := hmac.New(sha256.New, k[:])
+	m.Write(challenge)
+	m.Write([]byte(group))
+	return m.Sum(nil)
+}
+
+// Client asks a node.
+type Client struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  *json.Encoder
+}
+
+// Address splits "unix:PATH" and "tcp:HOST:PORT" into what net.Dial takes.
+func Address(s string) (network, address string, err error) {
+	network, address, ok := strings.Cut(s, ":")
+	if !ok || address == "" || network != "unix" && network != "tcp" {
+		return "", "", fault.New(fault.Invalid, "%q is not the address of a pool node: unix:PATH or tcp:HOST:PORT", s)
+	}
+	return network, address, nil
+}
+
+// Dial connects to a node for a group; both are empty for a node without groups.
+func Dial(ctx context.Context, at, group, key string) (*Client, error) {
+	network, address, err := Address(at)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the pool node at %s does not answer", at)
+	}
+	c := &Client{conn, bufio.NewReader(conn), json.NewEncoder(conn)}
+	var hello [len(wire.Greeting) + wire.ChallengeSize]byte
+	if _, err := io.ReadFull(c.in, hello[:]); err != nil || string(hello[:len(wire.Greeting)]) != wire.Greeting {
+		_ = conn.Close()
+		return nil, fault.New(fault.Unavailable, "what answers at %s is not a pool node of this version", at)
+	}
+	if _, err = io.WriteString(conn, wire.ControlHello); err == nil {
+		_, err = c.ask(request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, hello[len(wire.Greeting):], group))})
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the connection, and the task that was asked for on it.
+func (c *Client) Close() { _ = c.conn.Close() }
+
+func (c *Client) read() (reply, error) {
+	var r reply
+	line, err := c.in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &r)
+	}
+	if err != nil {
+		return r, fault.Wrap(fault.Unavailable, err, "the pool node ended the connection")
+	}
+	if r.Error != "" {
+		k, ok := kinds[r.Kind]
+		if !ok {
+			k = fault.Internal
+		}
+		return r, fault.New(k, "%s", r.Error)
+	}
+	return r, nil
+}
+
+func (c *Client) ask(q request) (reply, error) {
+	if err := c.out.Encode(q); err != nil {
+		return reply{}, fault.Wrap(fault.Unavailable, err, "the pool node ended the connection")
+	}
+	return c.read()
+}
+
+// Devices lists the node's devices.
+func (c *Client) Devices() ([]Device, error) {
+	r, err := c.ask(request{Op: "devices"})
+	return r.Devices, err
+}
+
+// Tasks lists the tasks that the group may see: its own.
+func (c *Client) Tasks() ([]Task, error) {
+	r, err := c.ask(request{Op: "tasks"})
+	return r.Tasks, err
+}
+
+// Run asks for a task. It lasts until it is released or the client is closed.
+func (c *Client) Run(s Spec) (Task, string, error) {
+	r, err := c.ask(request{Op: "run", Spec: s})
+	if err == nil && r.Task == nil {
+		err = fault.New(fault.Unavailable, "the pool node gave no task")
+	}
+	if err != nil {
+		return Task{}, "", err
+	}
+	return *r.Task, r.Token, nil
+}
+
+// Ended waits until the task that was asked for has ended, and says why.
+func (c *Client) Ended() (string, error) {
+	r, err := c.read()
+	return r.Ended, err
+}
+
+// Resize changes what a task may use while it runs; 0 leaves it.
+func (c *Client) Resize(task string, compute, memory int64) (Task, error) {
+	r, err := c.ask(request{Op: "resize", Task: task, Compute: compute, Memory: memory})
+	if err != nil || r.Task == nil {
+		return Task{}, err
+	}
+	return *r.Task, nil
+}
+
+// Stop ends a task.
+func (c *Client) Stop(task string) error {
+	_, err := c.ask(request{Op: "stop", Task: task})
+	return err
+}
+
+// Enable lets a device take new tasks, or none.
+func (c *Client) Enable(device string, on bool) error {
+	op := "disable"
+	if on {
+		op = "enable"
+	}
+	_, err := c.ask(request{Op: op, Device: device})
+	return err
+}
+
+// DefaultAddress is where a node with this folder listens if nothing else is said.
+func DefaultAddress(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		abs = dir
+	}
+	return "unix:" + filepath.Join(abs, "pool.sock")
+}

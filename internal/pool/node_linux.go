@@ -1,0 +1,761 @@
+package pool
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/wire"
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// NodeConfig is how a node is started.
+type NodeConfig struct {
+	Dir        string   // for the worker's program
+	Listen     []string // addresses
+	Groups     []Group  // none: who may open the Unix socket may use the node
+	Overcommit int64    // percent of a device's time that tasks may have together; 0: 100
+}
+
+// Node lends this machine's devices.
+type Node struct {
+	cfg     NodeConfig
+	log     *slog.Logger
+	program string
+
+	listeners []net.Listener
+	work      sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	devices []*device
+	tasks   map[string]*task
+	closed  bool
+}
+
+type device struct {
+	Device
+
+	platform, index int
+	turns           *arbiter
+}
+
+type task struct {
+	Task
+
+	token   []byte
+	spec    Spec
+	device  *device
+	page    *os.File
+	mapped  []byte
+	over    bool // it has ended; its page goes with the last worker
+	memory  *worker.Memory
+	account account
+	compute atomic.Int64 // as Compute, for the arbiter
+	workers [worker.Slots]*exec.Cmd
+	ended   chan string // told why, once
+	limit   time.Time   // zero: none
+}
+
+// helloTime is how long a connection may take to say what it is.
+const helloTime = 10 * time.Second
+
+// NewNode finds the devices and opens the addresses.
+func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
+	if err := CheckGroups(cfg.Groups); err != nil {
+		return nil, err
+	}
+	if cfg.Overcommit == 0 {
+		cfg.Overcommit = 100
+	}
+	if cfg.Overcommit < 100 || cfg.Overcommit > 10000 {
+		return nil, fault.New(fault.Invalid, "overcommit: %d%% is not from 100 to 10000", cfg.Overcommit)
+	}
+	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}}
+	for _, at := range cfg.Listen {
+		network, _, err := Address(at)
+		if err != nil {
+			return nil, err
+		}
+		if network == "tcp" && len(cfg.Groups) == 0 {
+			return nil, fault.New(fault.Invalid, "%s: a pool node that others reach needs groups, whose keys they show", at)
+		}
+	}
+	var err error
+	if n.program, err = unpack(cfg.Dir, workerProgram); err != nil {
+		return nil, err
+	}
+	if err := n.discover(); err != nil {
+		return nil, err
+	}
+	for _, at := range cfg.Listen {
+		network, address, _ := Address(at) // checked above
+		if network == "unix" {
+			if c, err := net.Dial(network, address); err == nil {
+				_ = c.Close()
+				n.closeListeners()
+				return nil, fault.New(fault.Exists, "another pool node listens at %s", at)
+			}
+			_ = os.Remove(address) // of one that was killed
+		}
+		l, err := net.Listen(network, address)
+		if err == nil && network == "unix" {
+			err = os.Chmod(address, 0o600)
+		}
+		if err != nil {
+			n.closeListeners()
+			return nil, fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
+		}
+		n.listeners = append(n.listeners, l)
+	}
+	return n, nil
+}
+
+func (n *Node) closeListeners() {
+	for _, l := range n.listeners {
+		_ = l.Close()
+	}
+}
+
+// Addresses are where the node listens, with the ports that were chosen.
+func (n *Node) Addresses() []string {
+	var out []string
+	for _, l := range n.listeners {
+		out = append(out, l.Addr().Network()+":"+l.Addr().String())
+	}
+	return out
+}
+
+// workerEnv is the environment of workers: whoever starts a node with the pool's
+// own vendor library set must not have workers find that.
+func workerEnv() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "YUNHE_POOL_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// discover asks a process of its own: a vendor's library may end it.
+func (n *Node) discover() error {
+	cmd := exec.Command(n.program, "list")
+	cmd.Env = workerEnv()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	var found []worker.Device
+	if err == nil {
+		err = json.Unmarshal(out, &found)
+	}
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the devices of this machine cannot be listed: %s", strings.TrimSpace(strings.TrimPrefix(errs.String(), "error: ")))
+	}
+	if len(found) == 0 {
+		return fault.New(fault.NotFound, "OpenCL shows no device on this machine; a vendor's driver is missing")
+	}
+	for i, d := range found {
+		n.devices = append(n.devices, &device{
+			Device:   Device{ID: "opencl-" + strconv.Itoa(i), Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Version: d.Version, Type: d.Type, Units: d.Units, Memory: d.Memory},
+			platform: d.Platform, index: d.Index, turns: newArbiter(),
+		})
+		n.log.Info("device found", "device", "opencl-"+strconv.Itoa(i), "model", d.Model, "driver", d.Driver, "memory_bytes", d.Memory)
+	}
+	return nil
+}
+
+// Run serves until ctx is done. All tasks end with it.
+func (n *Node) Run(ctx context.Context) error {
+	for _, l := range n.listeners {
+		n.work.Go(func() { n.accept(l) })
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case now := <-tick.C:
+			n.expire(now)
+		}
+	}
+	n.closeListeners()
+	n.mu.Lock()
+	n.closed = true
+	tasks := n.sorted()
+	n.mu.Unlock()
+	for _, t := range tasks {
+		n.end(t, "the pool node stops")
+	}
+	n.work.Wait()
+	return nil
+}
+
+func (n *Node) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // it is closed: nothing else makes it fail for good
+		}
+		n.work.Go(func() { n.serve(conn) })
+	}
+}
+
+// expire ends tasks whose time is over.
+func (n *Node) expire(now time.Time) {
+	n.mu.Lock()
+	tasks := n.sorted()
+	n.mu.Unlock()
+	for _, t := range tasks {
+		_, active := t.device.turns.usage(&t.account)
+		if active.Before(t.Started) {
+			active = t.Started
+		}
+		switch {
+		case !t.limit.IsZero() && now.After(t.limit):
+			n.end(t, fmt.Sprintf("virtual resource released: it ran for its limit of %d s", t.spec.Limit))
+		case t.spec.Idle > 0 && now.Sub(active) >= time.Duration(t.spec.Idle)*time.Second:
+			n.end(t, fmt.Sprintf("virtual resource released: it was not used for %d s", t.spec.Idle))
+		}
+	}
+}
+
+func (n *Node) sorted() []*task {
+	var out []*task
+	for _, t := range n.tasks {
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b *task) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// serve answers a connection, or hands it to a worker.
+func (n *Node) serve(conn net.Conn) {
+	defer conn.Close()
+	hello := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
+	copy(hello, wire.Greeting)
+	challenge := hello[len(wire.Greeting):]
+	_, _ = rand.Read(challenge) // it does not fail
+	_ = conn.SetDeadline(time.Now().Add(helloTime))
+	if _, err := conn.Write(hello); err != nil {
+		return
+	}
+	kind := make([]byte, len(wire.DataGreeting))
+	if _, err := io.ReadFull(conn, kind); err != nil {
+		return
+	}
+	switch string(kind) {
+	case wire.DataGreeting:
+		n.data(conn, challenge)
+	case wire.ControlHello:
+		n.control(conn, challenge)
+	default:
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "reason", "it is not a pool's client")
+	}
+}
+
+// data gives a program's connection to a worker and waits until that ends.
+func (n *Node) data(conn net.Conn, challenge []byte) {
+	b := make([]byte, wire.TaskIDSize+wire.MACSize)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return
+	}
+	id := string(b[:wire.TaskIDSize])
+	n.mu.Lock()
+	t := n.tasks[id]
+	var m []byte
+	if t != nil {
+		h := hmac.New(sha256.New, t.token)
+		h.Write(challenge)
+		h.Write(b[:wire.TaskIDSize])
+		m = h.Sum(nil)
+	}
+	slot := -1
+	if t != nil && hmac.Equal(m, b[wire.TaskIDSize:]) {
+		slot = slices.Index(t.workers[:], nil)
+	}
+	var cmd *exec.Cmd
+	if slot >= 0 {
+		cmd = exec.Command(n.program, "serve", strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot))
+		t.workers[slot] = cmd
+	}
+	n.mu.Unlock()
+	if slot < 0 {
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token, or too many programs")
+		text := "the pool node has no such task with this token"
+		head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
+		wire.PutAnswer(head, wire.OpRefused, 0, 0, 0, 0, 0, len(text))
+		_, _ = conn.Write(append(head, text...)) // it goes away anyhow
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	err := n.runWorker(conn, t, cmd)
+	n.mu.Lock()
+	t.workers[slot] = nil
+	t.memory.Reap(slot)
+	t.free()
+	n.mu.Unlock()
+	n.log.Info("program ended", "task_id", id, "error", err)
+}
+
+// runWorker runs a worker until it ends.
+func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd) error {
+	file, err := conn.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_ = conn.Close() // the worker has it
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "turns")
+	defer theirs.Close()
+	own := os.NewFile(uintptr(pair[0]), "turns")
+	ours, err := net.FileConn(own)
+	_ = own.Close()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	cmd.Env = workerEnv()
+	cmd.ExtraFiles = []*os.File{file, t.page, theirs}
+	var errs head
+	cmd.Stderr = &errs
+	n.mu.Lock()
+	_, there := n.tasks[t.ID]
+	if there {
+		err = cmd.Start()
+	}
+	n.mu.Unlock()
+	if !there || err != nil {
+		return errors.Join(err, errors.New("the worker was not started"))
+	}
+	_ = theirs.Close()
+	_ = file.Close()
+	u := &user{
+		account:  &t.account,
+		share:    t.compute.Load,
+		weighted: func() bool { return t.Weighted },
+		say:      func(what byte, d time.Duration) { _, _ = ours.Write(worker.PutTurn(what, d)) }, // a worker that is gone needs no turn
+	}
+	t.device.turns.add(u)
+	var heard sync.WaitGroup
+	heard.Go(func() {
+		for {
+			switch what, d, err := worker.ReadTurn(ours); {
+			case err != nil:
+				return
+			case what == worker.TurnWant:
+				t.device.turns.want(u)
+			case what == worker.TurnDone, what == worker.TurnMore:
+				t.device.turns.done(u, d, what == worker.TurnMore)
+			}
+		}
+	})
+	err = cmd.Wait()
+	_ = ours.Close()
+	heard.Wait()
+	t.device.turns.remove(u)
+	if text := strings.TrimSpace(errs.String()); err != nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// head keeps the beginning of what is written: of a crash, what and where.
+type head struct{ b []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.b = append(h.b, p[:min(len(p), maxErrors-len(h.b))]...)
+	return len(p), nil
+}
+
+func (h *head) String() string { return string(h.b) }
+
+const maxErrors = 2000
+
+// control answers requests. A task that was asked for ends with the connection.
+func (n *Node) control(conn net.Conn, challenge []byte) {
+	in := bufio.NewReader(io.LimitReader(conn, 1<<30))
+	out := json.NewEncoder(conn)
+	group, err := n.hello(in, challenge)
+	if err != nil {
+		n.log.Warn("client refused", "from", conn.RemoteAddr().String(), "reason", err)
+		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	if out.Encode(reply{}) != nil {
+		return
+	}
+	var own *task
+	defer func() {
+		if own != nil {
+			n.end(own, "its client ended the connection")
+		}
+	}()
+	for {
+		q, err := readRequest(in)
+		if err != nil {
+			return
+		}
+		r, err := n.handle(group, q, own != nil)
+		if err != nil {
+			r = reply{Error: err.Error(), Kind: kindName(err)}
+		}
+		if q.Op == "run" && err == nil {
+			n.mu.Lock()
+			own = n.tasks[r.Task.ID]
+			n.mu.Unlock()
+		}
+		if out.Encode(r) != nil {
+			return
+		}
+		if q.Op == "run" && err == nil && own != nil { // from here on the node speaks, until the task ends
+			gone := make(chan struct{})
+			n.work.Go(func() {
+				_, _ = in.ReadByte() // a client with a task asks nothing more: it only goes
+				close(gone)
+			})
+			select {
+			case why := <-own.ended:
+				_ = out.Encode(reply{Ended: why}) // if it is gone, it knows
+				own = nil
+				_ = conn.Close()
+				<-gone
+			case <-gone:
+			}
+			return
+		}
+	}
+}
+
+const maxRequest = 64 << 10
+
+func readRequest(in *bufio.Reader) (request, error) {
+	var q request
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxRequest {
+			return q, fault.New(fault.Invalid, "a request of more than %d bytes", maxRequest)
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return q, err
+		}
+	}
+	return q, json.Unmarshal(line, &q)
+}
+
+// hello finds the group a client proves to be of; nil where there are none.
+func (n *Node) hello(in *bufio.Reader, challenge []byte) (*Group, error) {
+	q, err := readRequest(in)
+	if err != nil || q.Op != "hello" {
+		return nil, fault.New(fault.Invalid, "the first line is not a hello")
+	}
+	if len(n.cfg.Groups) == 0 {
+		return nil, nil
+	}
+	mac, _ := hex.DecodeString(q.MAC) // what is not hexadecimal is not the MAC
+	for i := range n.cfg.Groups {
+		g := &n.cfg.Groups[i]
+		if g.Name == q.Group && hmac.Equal(mac, groupMAC(g.Key, challenge, g.Name)) {
+			return g, nil
+		}
+	}
+	return nil, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
+}
+
+func (n *Node) handle(g *Group, q request, has bool) (reply, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch q.Op {
+	case "devices":
+		return reply{Devices: n.listDevices(g)}, nil
+	case "tasks":
+		out := []Task{}
+		for _, t := range n.sorted() {
+			if g == nil || t.Group == g.Name {
+				out = append(out, t.show())
+			}
+		}
+		return reply{Tasks: out}, nil
+	case "run":
+		if has {
+			return reply{}, fault.New(fault.Invalid, "this connection has a task already")
+		}
+		return n.run(g, q.Spec)
+	case "resize":
+		return n.resize(g, q)
+	case "stop":
+		t, err := n.find(g, q.Task)
+		if err != nil {
+			return reply{}, err
+		}
+		n.endLocked(t, "it was stopped")
+		return reply{}, nil
+	case "enable", "disable":
+		if g != nil {
+			return reply{}, fault.New(fault.Denied, "a group may not enable or disable devices")
+		}
+		for _, d := range n.devices {
+			if d.ID == q.Device {
+				d.Disabled = q.Op == "disable"
+				n.log.Info("device changed", "device", d.ID, "disabled", d.Disabled)
+				return reply{}, nil
+			}
+		}
+		return reply{}, fault.New(fault.NotFound, "there is no device %q", q.Device)
+	}
+	return reply{}, fault.New(fault.Invalid, "there is no request %q", q.Op)
+}
+
+// free unmaps the page of a task that has ended when no worker counts there any more.
+func (t *task) free() {
+	if !t.over || t.mapped == nil || slices.ContainsFunc(t.workers[:], func(c *exec.Cmd) bool { return c != nil }) {
+		return
+	}
+	_ = t.page.Close() // it is memory: there is nothing to lose
+	_ = unix.Munmap(t.mapped)
+	t.mapped = nil
+}
+
+func (t *task) show() Task {
+	out := t.Task
+	out.Memory, out.Used = int64(t.memory.Limit()), int64(t.memory.Used())
+	for _, w := range t.workers {
+		if w != nil {
+			out.Programs++
+		}
+	}
+	out.Busy, _ = t.device.turns.usage(&t.account)
+	return out
+}
+
+func (n *Node) listDevices(g *Group) []Device {
+	out := []Device{}
+	for _, d := range n.devices {
+		if g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID) {
+			continue
+		}
+		x := d.Device
+		x.Compute, x.Allotted, x.Tasks = n.allotted(func(t *task) bool { return t.device == d })
+		out = append(out, x)
+	}
+	return out
+}
+
+// allotted is what tasks have together. Weights are of what there is, so they are not counted.
+func (n *Node) allotted(of func(*task) bool) (compute, memory int64, tasks int) {
+	for _, t := range n.tasks {
+		if of(t) {
+			if tasks++; !t.Weighted {
+				compute += t.Compute
+			}
+			memory += int64(t.memory.Limit())
+		}
+	}
+	return compute, memory, tasks
+}
+
+func (n *Node) find(g *Group, id string) (*task, error) {
+	t := n.tasks[id]
+	if t == nil || g != nil && t.Group != g.Name {
+		return nil, fault.New(fault.NotFound, "there is no task %q", id)
+	}
+	return t, nil
+}
+
+// room says whether a device and a group have what a task wants, beside what
+// except has already. The caller has the lock.
+func (n *Node) room(g *Group, d *device, compute, memory int64, weighted bool, except *task) error {
+	if weighted {
+		compute = 0
+	}
+	c, m, _ := n.allotted(func(t *task) bool { return t != except && t.device == d })
+	if c+compute > n.cfg.Overcommit {
+		return fault.New(fault.Exhausted, "device %s has %d%% of its time left, %d%% wanted", d.ID, max(n.cfg.Overcommit-c, 0), compute)
+	}
+	if m+memory > d.Memory {
+		return fault.New(fault.Exhausted, "device %s has %d MiB of memory left, %d MiB wanted", d.ID, max(d.Memory-m, 0)/mib, memory/mib)
+	}
+	if g == nil {
+		return nil
+	}
+	c, m, _ = n.allotted(func(t *task) bool { return t != except && t.Group == g.Name })
+	if g.Compute > 0 && c+compute > g.Compute {
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d%% of %d%% compute are left, %d%% wanted", g.Name, max(g.Compute-c, 0), g.Compute, compute)
+	}
+	if g.Memory > 0 && m+memory > g.Memory*mib {
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d of %d MiB memory are left, %d MiB wanted", g.Name, max(g.Memory-m/mib, 0), g.Memory, memory/mib)
+	}
+	return nil
+}
+
+// run makes a task on the device that fits and has the fewest. The caller has the lock.
+func (n *Node) run(g *Group, s Spec) (reply, error) {
+	if err := s.check(); err != nil {
+		return reply{}, err
+	}
+	if n.closed {
+		return reply{}, fault.New(fault.Unavailable, "the pool node stops")
+	}
+	if s.Compute == 0 {
+		s.Compute = 100
+	}
+	var best *device
+	var bestTasks int
+	var why error
+	memory := s.Memory
+	for _, d := range n.devices {
+		switch {
+		case s.Device != "" && s.Device != d.ID, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
+			s.Model != "" && !strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)):
+			continue
+		case d.Disabled:
+			why = fault.New(fault.Unavailable, "device %s is disabled", d.ID)
+			continue
+		}
+		_, m, tasks := n.allotted(func(t *task) bool { return t.device == d })
+		want := s.Memory
+		if want == 0 {
+			if want = (d.Memory - m) / mib * mib; g != nil && g.Memory > 0 {
+				_, of, _ := n.allotted(func(t *task) bool { return t.Group == g.Name })
+				want = min(want, g.Memory*mib-of)
+			}
+			want = max(want, mib)
+		}
+		if err := n.room(g, d, s.Compute, want, s.Weighted, nil); err != nil {
+			why = err
+			continue
+		}
+		if best == nil || tasks < bestTasks {
+			best, bestTasks, memory = d, tasks, want
+		}
+	}
+	switch {
+	case best != nil:
+	case why != nil:
+		return reply{}, why
+	case s.Device != "":
+		return reply{}, fault.New(fault.NotFound, "there is no device %q%s", s.Device, map[bool]string{true: " of that model"}[s.Model != ""])
+	default:
+		return reply{}, fault.New(fault.NotFound, "the pool node has no device of the model %q", s.Model)
+	}
+	t, err := newTask(best, s, memory)
+	if err != nil {
+		return reply{}, err
+	}
+	if g != nil {
+		t.Group = g.Name
+	}
+	n.tasks[t.ID] = t
+	n.log.Info("task started", "task_id", t.ID, "group", t.Group, "device", best.ID, "compute", t.Compute, "memory_bytes", memory)
+	shown := t.show()
+	return reply{Task: &shown, Token: hex.EncodeToString(t.token)}, nil
+}
+
+func newTask(d *device, s Spec, memory int64) (*task, error) {
+	fd, err := unix.MemfdCreate("yunhe-pool-task", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory of a task: %w", err)
+	}
+	page := os.NewFile(uintptr(fd), "task")
+	if err := page.Truncate(worker.PageSize); err != nil {
+		_ = page.Close()
+		return nil, fmt.Errorf("memory of a task: %w", err)
+	}
+	mapped, err := unix.Mmap(fd, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		_ = page.Close()
+		return nil, fmt.Errorf("memory of a task: %w", err)
+	}
+	now := time.Now()
+	t := &task{
+		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
+		token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), ended: make(chan string, 1),
+	}
+	_, _ = rand.Read(t.token) // it does not fail
+	t.compute.Store(s.Compute)
+	t.memory.SetLimit(uint64(memory))
+	if s.Limit > 0 {
+		t.limit = now.Add(time.Duration(s.Limit) * time.Second)
+	}
+	return t, nil
+}
+
+func (n *Node) resize(g *Group, q request) (reply, error) {
+	t, err := n.find(g, q.Task)
+	if err != nil {
+		return reply{}, err
+	}
+	compute, memory := t.Compute, int64(t.memory.Limit())
+	if q.Compute != 0 {
+		compute = q.Compute
+	}
+	if q.Memory != 0 {
+		memory = q.Memory
+	}
+	if err := (Spec{Compute: compute, Memory: memory}).check(); err != nil {
+		return reply{}, err
+	}
+	if err := n.room(g, t.device, compute, memory, t.Weighted, t); err != nil {
+		return reply{}, err
+	}
+	t.Compute = compute
+	t.compute.Store(compute)
+	t.memory.SetLimit(uint64(memory))
+	n.log.Info("task resized", "task_id", t.ID, "compute", compute, "memory_bytes", memory)
+	shown := t.show()
+	return reply{Task: &shown}, nil
+}
+
+// end ends a task and its workers.
+func (n *Node) end(t *task, why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.endLocked(t, why)
+}
+
+func (n *Node) endLocked(t *task, why string) {
+	if n.tasks[t.ID] != t {
+		return
+	}
+	delete(n.tasks, t.ID)
+	t.ended <- why
+	for _, w := range t.workers {
+		if w != nil && w.Process != nil {
+			_ = w.Process.Kill() // or it has ended
+		}
+	}
+	t.over = true
+	t.free()
+	n.log.Info("task ended", "task_id", t.ID, "reason", why)
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package pool
+
+import (
+	"context"
+	"log/slog"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// NodeConfig is how a node is started.
+type NodeConfig struct {
+	Dir        string
+	Listen     []string
+	Groups     []Group
+	Overcommit int64
+}
+
+// Node lends this machine's devices, where it is Linux.
+type Node struct{}
+
+// NewNode refuses: turns and memory are counted with what Linux has.
+func NewNode(NodeConfig, *slog.Logger) (*Node, error) {
+	return nil, fault.New(fault.Unimplemented, "pool nodes run on Linux")
+}
+
+// Addresses are none.
+func (n *Node) Addresses() []string { return nil }
+
+// Run does nothing.
+func (n *Node) Run(context.Context) error { return nil }

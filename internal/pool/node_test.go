@@ -1,0 +1,440 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// These tests run real programs of OpenCL on a node with the machine's devices.
+// The programs are not changed and do not know.
+
+const key = "a key of group a, long enough"
+
+// built is what the tests share: the program of shim/test and the client library.
+var built = sync.OnceValues(func() (b struct{ program, vendors string }, err error) {
+	dir, err := os.MkdirTemp("", "yunhe-pool-test-")
+	if err != nil {
+		return b, err
+	}
+	b.program = filepath.Join(dir, "program")
+	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
+		return b, fmt.Errorf("%w: %s", err, out)
+	}
+	b.vendors, err = pool.Library(dir)
+	return b, err
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if b, err := built(); err == nil && b.program != "" {
+		_ = os.RemoveAll(filepath.Dir(b.program))
+	}
+	os.Exit(code)
+}
+
+type node struct {
+	unix, tcp string
+	log       *lines
+}
+
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.Write(p) }
+func (l *lines) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
+
+// start starts a node, or skips where there is nothing to lend.
+func start(t *testing.T, cfg pool.NodeConfig) node {
+	t.Helper()
+	if !pool.Built() {
+		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
+	}
+	if _, err := built(); err != nil {
+		t.Skipf("SKIPPED: the test's program cannot be built: %v", err)
+	}
+	cfg.Dir = t.TempDir()
+	sock, err := os.MkdirTemp("", "yp") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sock) })
+	cfg.Listen = []string{"unix:" + filepath.Join(sock, "s"), "tcp:127.0.0.1:0"}
+	if cfg.Groups == nil {
+		cfg.Groups = []pool.Group{{Name: "a", Key: key}, {Name: "b", Key: strings.ToUpper(key)}}
+	}
+	log := &lines{}
+	n, err := pool.NewNode(cfg, slog.New(slog.NewTextHandler(log, nil)))
+	if k := fault.KindOf(err); k == fault.Unavailable || k == fault.NotFound {
+		t.Skipf("SKIPPED: no device of OpenCL (pocl-opencl-icd): %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = n.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	at := n.Addresses()
+	return node{at[0], at[1], log}
+}
+
+func dial(t *testing.T, at string) *pool.Client {
+	t.Helper()
+	c, err := pool.Dial(t.Context(), at, "a", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// share asks for a task and returns it with what runs a program on it.
+func share(t *testing.T, at string, s pool.Spec) (pool.Task, func(args ...string) *exec.Cmd) {
+	t.Helper()
+	task, token, err := dial(t, at).Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task, func(args ...string) *exec.Cmd { return program(t, at, task.ID, token, args...) }
+}
+
+func program(t *testing.T, at, task, token string, args ...string) *exec.Cmd {
+	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "/") {
+		args = append([]string{b.program}, args...)
+	}
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors, "YUNHE_POOL_ADDRESS="+at, "YUNHE_POOL_TASK="+task, "YUNHE_POOL_TOKEN="+token)
+	return cmd
+}
+
+func native(t *testing.T, args ...string) string {
+	b, _ := built() // start saw that it is
+	out, err := exec.CommandContext(t.Context(), b.program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("native: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+const mib = 1 << 20
+
+func quarter(t *testing.T, at string) int64 {
+	d, err := dial(t, at).Devices()
+	if err != nil || len(d) == 0 {
+		t.Fatalf("devices: %v, %v", d, err)
+	}
+	return d[0].Memory / 4 / mib * mib
+}
+
+// TestSameResults: a program computes the same natively, on this machine's
+// pool, and over TCP.
+func TestSameResults(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	want := native(t, "add", "4")
+	for _, at := range []string{n.unix, n.tcp} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+		if got := output(t, run("add", "4")); got != want {
+			t.Errorf("%s: got %q, want %q", at, got, want)
+		}
+		if got := output(t, run("threads")); got != "threads 7\n" {
+			t.Errorf("%s: an event that another thread sets: %q", at, got)
+		}
+	}
+}
+
+// TestClinfo: what clinfo tells of the device is what it tells natively, but
+// for the platform's name and what the pool does not have.
+func TestClinfo(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	clinfo, err := exec.LookPath("clinfo")
+	if err != nil {
+		t.Skip("SKIPPED: no clinfo")
+	}
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 1234 * mib})
+	got := output(t, run(clinfo, "--raw"))
+	if !strings.Contains(got, "Yunhe accelerator pool") || !regexp.MustCompile(`CL_DEVICE_GLOBAL_MEM_SIZE +1293942784\b`).MatchString(got) {
+		t.Fatalf("clinfo shows no device of the pool with 1234 MiB:\n%s", got)
+	}
+	out, err := exec.CommandContext(t.Context(), clinfo, "--raw").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^.*/0\]\s+(CL_DEVICE_(?:NAME|VENDOR|VERSION|MAX_\w+|IMAGE\w*|LOCAL_MEM\w*|PREFERRED\w*|NATIVE\w*|\w+_FP_CONFIG|EXTENSIONS|ADDRESS_BITS|PRINTF\w*))\s+(.*)$`)
+	facts := func(text string) map[string]string {
+		m := map[string]string{}
+		for _, x := range line.FindAllStringSubmatch(text, -1) {
+			m[x[1]] = x[2]
+		}
+		delete(m, "CL_DEVICE_MAX_MEM_ALLOC_SIZE") // the task's
+		return m
+	}
+	here, there := facts(string(out)), facts(got)
+	if len(there) < 20 {
+		t.Errorf("only %d facts", len(there))
+	}
+	for k, v := range there {
+		if w, ok := here[k]; ok && strings.TrimSpace(w) != strings.TrimSpace(v) {
+			t.Errorf("%s: %q natively, %q in the pool", k, w, v)
+		}
+	}
+}
+
+// TestMemory: a task has its memory to the mebibyte, all its programs together;
+// a new limit counts at once, while they run.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 37 * mib})
+	cmd := run("fill", "100", "wait")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(out)
+	if line, _ := r.ReadString('\n'); line != "buffers 37 error -4\n" {
+		t.Errorf("of 37 MiB: %q", line)
+	}
+	other := dial(t, n.unix)
+	if tasks, err := other.Tasks(); err != nil || len(tasks) != 1 || tasks[0].Used != 37*mib || tasks[0].Programs != 1 {
+		t.Errorf("the task is shown as %+v, %v", tasks, err)
+	}
+	if got := output(t, run("fill", "100")); got != "buffers 0 error -4\n" {
+		t.Errorf("a second program of a task that is full: %q", got)
+	}
+	if k, err := other.Resize(task.ID, 20, 38*mib); err != nil || k.Compute != 20 || k.Memory != 38*mib {
+		t.Errorf("resized to %+v, %v", k, err)
+	}
+	_, _ = io.WriteString(in, "\n")
+	if line, _ := r.ReadString('\n'); line != "again 0\n" {
+		t.Errorf("with one MiB more: %q", line)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := output(t, run("fill", "100")); got != "buffers 38 error -4\n" {
+		t.Errorf("what the first held is not back: %q", got)
+	}
+}
+
+// begin starts a program and returns when it has said so.
+func begin(t *testing.T, cmd *exec.Cmd, says string) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != says+"\n" {
+		t.Fatalf("it said %q", line)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestIsolation: beside programs that take all memory, crash, never end and are
+// killed, a neighbor on the same card computes on, and rightly; what they held
+// comes back.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	want := native(t, "add", "6")
+	_, neighbor := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+	_, full := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
+	_, bad := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
+	endless, loop := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
+
+	if got := output(t, full("fill", "9")); got != "buffers 5 error -4\n" {
+		t.Errorf("out of memory: %q", got)
+	}
+	if out, err := bad("crash").CombinedOutput(); err != nil || !strings.Contains(string(out), "finish -5") {
+		t.Errorf("a kernel that writes where it must not: the program is to be told by an error: %v, %q", err, out)
+	}
+	forever := loop("forever")
+	begin(t, forever, "forever")
+	if got := output(t, neighbor("add", "6")); got != want {
+		t.Errorf("beside a kernel that never ends: %q, want %q", got, want)
+	}
+	if err := forever.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = forever.Wait() // it was killed
+	c := dial(t, n.unix)
+	for held := true; held; { // the worker ends with its program, kernel or not
+		tasks, err := c.Tasks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = false
+		for _, k := range tasks {
+			held = held || k.ID == endless.ID && (k.Programs > 0 || k.Used > 0)
+		}
+	}
+	if got := output(t, neighbor("add", "6")); got != want {
+		t.Errorf("after it was killed: %q, want %q", got, want)
+	}
+}
+
+// TestEnds: a task ends when it is stopped, when its time is over and when it
+// is not used, and its client is told why; its programs' calls fail then.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	for name, c := range map[string]struct {
+		spec pool.Spec
+		want string
+	}{
+		"stopped": {pool.Spec{}, "it was stopped"},
+		"limit":   {pool.Spec{Limit: 1}, "virtual resource released: it ran for its limit of 1 s"},
+		"idle":    {pool.Spec{Idle: 1}, "virtual resource released: it was not used for 1 s"},
+	} {
+		c.spec.Device, c.spec.Compute, c.spec.Memory = "opencl-0", 5, 5*mib
+		client := dial(t, n.unix)
+		task, token, err := client.Run(c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "stopped" {
+			if err := dial(t, n.unix).Stop(task.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		if why, err := client.Ended(); err != nil || why != c.want {
+			t.Errorf("%s: ended with %q, %v", name, why, err)
+		}
+		if out, err := program(t, n.unix, task.ID, token, "add").CombinedOutput(); err == nil || !strings.Contains(string(out), "no such task") {
+			t.Errorf("%s: a program of a task that has ended: %v, %s", name, err, out)
+		}
+	}
+}
+
+// TestRefused: who does not prove to be of a group or a task gets nothing, and
+// the node says so in its log and serves on.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key, Compute: 40, Memory: 50}, {Name: "b", Key: "another key of 16"}}})
+	for _, c := range [][2]string{{"", ""}, {"a", ""}, {"a", "another key of 16"}, {"c", key}} {
+		if _, err := pool.Dial(t.Context(), n.tcp, c[0], c[1]); fault.KindOf(err) != fault.Unauthenticated {
+			t.Errorf("group %q: %v", c[0], err)
+		}
+	}
+	client := dial(t, n.tcp)
+	for _, c := range []struct {
+		spec pool.Spec
+		kind fault.Kind
+		say  string
+	}{
+		{pool.Spec{Compute: 41, Memory: mib}, fault.Exhausted, "exceeds the quota of group a"},
+		{pool.Spec{Compute: 1, Memory: 51 * mib}, fault.Exhausted, "exceeds the quota of group a"},
+		{pool.Spec{Compute: 101, Memory: 5, Idle: -1}, fault.Invalid, "compute: 101 is not a percentage from 1 to 100; memory: 5 bytes"},
+		{pool.Spec{Model: "no such model"}, fault.NotFound, "no device of the model"},
+		{pool.Spec{Device: "opencl-99"}, fault.NotFound, `no device "opencl-99"`},
+	} {
+		if _, _, err := client.Run(c.spec); fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+	}
+	task, token, err := client.Run(pool.Spec{Compute: 10, Memory: 5 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pool.Dial(t.Context(), n.tcp, "b", "another key of 16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if tasks, err := other.Tasks(); err != nil || len(tasks) != 0 {
+		t.Errorf("another group sees %v, %v", tasks, err)
+	}
+	if err := other.Stop(task.ID); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("another group stops it: %v", err)
+	}
+	if err := other.Enable("opencl-0", false); fault.KindOf(err) != fault.Denied {
+		t.Errorf("a group disables a device: %v", err)
+	}
+	for _, wrong := range [][2]string{{task.ID, strings.Repeat("00", 32)}, {strings.Repeat("0", 26), token}} {
+		if out, err := program(t, n.tcp, wrong[0], wrong[1], "add").CombinedOutput(); err == nil || !strings.Contains(string(out), "no such task with this token") {
+			t.Errorf("a wrong token: %v, %s", err, out)
+		}
+	}
+	// What another said, said again, does not fit the new challenge; and noise is refused.
+	for _, noise := range []string{"", "YHDATA1\n" + task.ID + strings.Repeat("x", 32), "YHCTRL1\n{\"op\":\"run\"}\n", "YHCTRL1\n\xff\xff\n", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 100)} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tcp:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, noise)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn) // until the node ends it
+		_ = conn.Close()
+	}
+	if got := output(t, program(t, n.tcp, task.ID, token, "add")); !strings.HasPrefix(got, "sum ") {
+		t.Errorf("after all that: %q", got)
+	}
+	if log := n.log.String(); strings.Count(log, "client refused") < 4 || strings.Count(log, "connection refused") < 3 {
+		t.Errorf("refusals are not in the log:\n%s", log)
+	}
+}
+
+// TestDevices: what is lent is shown, a disabled device takes no new tasks, and
+// what a device has is not lent twice.
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key}}})
+	memory := quarter(t, n.unix)
+	_, _ = share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 60, Memory: memory})
+	c := dial(t, n.unix)
+	if d, err := c.Devices(); err != nil || d[0].Tasks != 1 || d[0].Compute != 60 || d[0].Allotted != memory {
+		t.Errorf("shown as %+v, %v", d, err)
+	}
+	if _, _, err := c.Run(pool.Spec{Device: "opencl-0", Compute: 41, Memory: mib}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("101%% of a device: %v", err)
+	}
+	if _, _, err := c.Run(pool.Spec{Device: "opencl-0", Compute: 1, Memory: 4 * memory}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("more than its memory: %v", err)
+	}
+	if _, _, err := c.Run(pool.Spec{Device: "opencl-0", Compute: 41, Weighted: true, Memory: mib}); err != nil {
+		t.Errorf("a weight beside it: %v", err)
+	}
+}

@@ -1,0 +1,136 @@
+// Package pool lends shares of accelerators to programs on this machine and on
+// others. A pool node has devices; a task is a share of one: percent of its
+// time, bytes of its memory. Programs of a task need not know: the client
+// library (shim/) is a vendor library of OpenCL to them, and what they call is
+// done by workers at the node.
+//
+//	yunhe pool run ── control ──▶ node: the task, for as long as this connection lasts
+//	  └─ the program
+//	       └─ libyunhe-pool.so ── data ──▶ node ── hands the connection to ──▶ worker ──▶ OpenCL
+//	                                         ▲                                   │
+//	                                         └────────── turns, memory ──────────┘
+//
+// The node is authoritative for what a task has: a client proves that it is the
+// task's with a token and says nothing else. Memory is counted when it is made,
+// in a page that the node and the task's workers share, so that a new limit
+// counts at once. Time is given in turns: a worker asks before it gives the
+// device work, and gives the device back when its turn is over (arbiter).
+//
+// Each connection has a worker, a process of its own. If a program ends or is
+// killed, its worker ends; if a worker dies, its program's calls fail and nobody
+// else's. The node then gives back what the worker held. A kernel that never
+// ends keeps the device for a second beyond its turn, then the others are let
+// compute beside it. Nothing is kept on disk: a node that is started again has
+// no tasks, and who had one is told by the end of the connection.
+package pool
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Device is one of a node's.
+type Device struct {
+	ID       string `json:"id"`
+	Model    string `json:"model"`
+	Vendor   string `json:"vendor"`
+	Driver   string `json:"driver"`
+	Version  string `json:"version"`
+	Type     string `json:"type"`
+	Units    int64  `json:"units"`
+	Memory   int64  `json:"memory_bytes"`
+	Disabled bool   `json:"disabled,omitempty"` // no new tasks
+	Tasks    int    `json:"tasks"`
+	Compute  int64  `json:"compute_allotted"`      // percent
+	Allotted int64  `json:"memory_allotted_bytes"` // of tasks
+}
+
+// Spec is what is asked for.
+type Spec struct {
+	Device   string `json:"device,omitempty"`       // "": any
+	Model    string `json:"model,omitempty"`        // "": any; a part of its name
+	Compute  int64  `json:"compute,omitempty"`      // percent; 0: 100
+	Memory   int64  `json:"memory_bytes,omitempty"` // 0: all that is left
+	Weighted bool   `json:"weighted,omitempty"`     // compute is a weight, and what others leave is used
+	Idle     int64  `json:"idle_s,omitempty"`       // seconds without use after which the task ends; 0: never
+	Limit    int64  `json:"limit_s,omitempty"`      // seconds after which the task ends; 0: never
+	Name     string `json:"name,omitempty"`         // for people: what runs
+}
+
+const (
+	mib      = 1 << 20
+	maxName  = 200
+	maxLimit = 366 * 24 * 3600
+)
+
+func (s Spec) check() error {
+	var bad []string
+	if s.Compute < 0 || s.Compute > 100 {
+		bad = append(bad, fmt.Sprintf("compute: %d is not a percentage from 1 to 100", s.Compute))
+	}
+	if s.Memory < 0 || s.Memory%mib != 0 {
+		bad = append(bad, fmt.Sprintf("memory: %d bytes are not a number of MiB", s.Memory))
+	}
+	if s.Idle < 0 || s.Idle > maxLimit {
+		bad = append(bad, fmt.Sprintf("idle: %d s, at most %d", s.Idle, maxLimit))
+	}
+	if s.Limit < 0 || s.Limit > maxLimit {
+		bad = append(bad, fmt.Sprintf("limit: %d s, at most %d", s.Limit, maxLimit))
+	}
+	if len(s.Name) > maxName {
+		bad = append(bad, fmt.Sprintf("name: %d bytes, at most %d", len(s.Name), maxName))
+	}
+	if len(bad) > 0 {
+		return fault.New(fault.Invalid, "%s", strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// Task is a share of a device that is lent.
+type Task struct {
+	ID       string        `json:"id"`
+	Group    string        `json:"group,omitempty"`
+	Name     string        `json:"name,omitempty"`
+	Device   string        `json:"device"`
+	Compute  int64         `json:"compute"`
+	Weighted bool          `json:"weighted,omitempty"`
+	Memory   int64         `json:"memory_bytes"`
+	Used     int64         `json:"memory_used_bytes"`
+	Busy     time.Duration `json:"device_time_ns"`
+	Programs int           `json:"programs"`
+	Started  time.Time     `json:"started"`
+}
+
+// Group may use a node with its key.
+type Group struct {
+	Name    string   `yaml:"name"`
+	Key     string   `yaml:"key"`
+	Devices []string `yaml:"devices"` // none: all
+	Compute int64    `yaml:"compute"` // percent of all its tasks together; 0: no limit
+	Memory  int64    `yaml:"memory_mib"`
+}
+
+// CheckGroups tells all that is wrong with groups at once.
+func CheckGroups(groups []Group) error {
+	var bad []string
+	var names []string
+	for i, g := range groups {
+		if g.Name == "" || strings.ContainsAny(g.Name, " \n\"") || len(g.Name) > 63 || slices.Contains(names, g.Name) {
+			bad = append(bad, fmt.Sprintf("groups[%d].name: %q is empty, longer than 63 bytes, has blanks or is there twice", i, g.Name))
+		}
+		if names = append(names, g.Name); len(g.Key) < 16 {
+			bad = append(bad, fmt.Sprintf("groups[%d].key: %d characters, at least 16", i, len(g.Key)))
+		}
+		if g.Compute < 0 || g.Memory < 0 {
+			bad = append(bad, fmt.Sprintf("groups[%d]: compute and memory_mib are not below 0", i))
+		}
+	}
+	if len(bad) > 0 {
+		return fault.New(fault.Invalid, "%s", strings.Join(bad, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package pool
+
+import (
+	"compress/gzip"
+	"embed"
+	"io"
+	"os"
+	"path/filepath"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// built holds what the build made first (scripts/pool.sh): the worker and the
+// client library, for the machine it ran on.
+//
+//go:embed all:programs
+var built embed.FS
+
+const (
+	workerProgram = "yunhe-pool-worker"
+	clientLibrary = "libyunhe-pool.so"
+)
+
+func packed(name string) ([]byte, error) {
+	f, err := built.Open("programs/" + name + ".gz")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// Built says whether this program has the worker and the client library in it.
+func Built() bool {
+	_, err := built.Open("programs/" + clientLibrary + ".gz")
+	return err == nil
+}
+
+// unpack puts one of them into a folder, if it is not there, and returns where it is.
+func unpack(dir, name string) (string, error) {
+	want, err := packed(name)
+	if err != nil {
+		return "", fault.Wrap(fault.Unimplemented, err, "this yunhe was built without %s: build it on Linux with gcc and the headers of OpenCL (opencl-c-headers)", name)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", dir)
+	}
+	path := filepath.Join(dir, name)
+	if got, err := os.ReadFile(path); err == nil && string(got) == string(want) {
+		return path, nil
+	}
+	f, err := os.CreateTemp(dir, name+"-")
+	if err != nil {
+		return "", fault.Wrap(fault.Invalid, err, "%s cannot be written", dir)
+	}
+	_, err = f.Write(want)
+	if e := f.Chmod(0o755); err == nil {
+		err = e
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // it is of no use
+		return "", fault.Wrap(fault.Invalid, err, "%s cannot be written", path)
+	}
+	return path, nil
+}
+
+// Library puts the client library into a folder, with the file by which the
+// loader of OpenCL finds it, and returns the folder of that.
+func Library(dir string) (vendors string, err error) {
+	lib, err := unpack(dir, clientLibrary)
+	if err != nil {
+		return "", err
+	}
+	if lib, err = filepath.Abs(lib); err != nil {
+		return "", err
+	}
+	vendors = filepath.Join(filepath.Dir(lib), "vendors")
+	if err := os.MkdirAll(vendors, 0o700); err != nil {
+		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
+	}
+	return vendors, os.WriteFile(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
+}

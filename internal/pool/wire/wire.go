@@ -1,0 +1,166 @@
+// Package wire is the form of what the client library of the accelerator pool
+// (shim/) and a worker say to each other. docs/pool.md describes it for those
+// who write another client.
+//
+// A message is a header of 16 bytes and words of eight, little-endian. What a
+// client sends is not trusted: reading past the end of a message gives zeros
+// and Err, never a panic, and no count in a message makes more be allocated
+// than the message has bytes.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Sizes of headers in bytes.
+const (
+	HeaderSize = 16 // size, op, flags, call
+	AnswerSize = 40 // the same, a status and two words
+)
+
+// What a connection begins with: the node's greeting with a challenge of 32
+// bytes, then the client's, a task's ID and HMAC-SHA256(token, challenge, ID).
+const (
+	Greeting      = "YHPOOL1\n"
+	DataGreeting  = "YHDATA1\n"
+	ControlHello  = "YHCTRL1\n"
+	ChallengeSize = 32
+	TaskIDSize    = 26
+	MACSize       = 32
+)
+
+// Flags of messages from clients.
+const (
+	FlagAnswer  = 1 // an answer is waited for
+	FlagThreads = 2 // the program calls from several threads
+)
+
+// FlagFD in an answer says that a descriptor came along.
+const FlagFD = 1
+
+// Kinds of messages to clients.
+const (
+	OpAnswer  = 0
+	OpData    = 1 // of a read that was not waited for; the first word is its number
+	OpRefused = 2 // the connection is refused; the text says why
+)
+
+// Op is the number of a call.
+type Op uint16
+
+func (o Op) String() string {
+	if s, ok := ops[o]; ok {
+		return s
+	}
+	return fmt.Sprintf("op %d", uint16(o))
+}
+
+// Kind is how a parameter is on the wire; see shim/opencl.table.
+type Kind uint8
+
+// The kinds.
+const (
+	KindQueue Kind = iota + 1
+	KindMem
+	KindKernel
+	KindEvent
+	KindU32
+	KindI32
+	KindFlags
+	KindSize
+	KindSize3
+	KindOsize3
+	KindWaits
+	KindMems
+	KindPattern
+	KindColor
+	KindOut
+)
+
+// Call is a call of OpenCL that a worker makes by its parameters.
+type Call struct {
+	Name   string
+	Work   bool // work for the device, which waits for the task's turn
+	Params []Kind
+}
+
+// Header of a message from a client.
+type Header struct {
+	Size  uint64 // of the message, header included
+	Op    Op
+	Flags uint16
+	Call  uint32
+}
+
+// ParseHeader reads a header. It refuses what is not a message: a size below
+// the header's or above limit, or a call there is not.
+func ParseHeader(b []byte, limit uint64) (Header, error) {
+	h := Header{binary.LittleEndian.Uint64(b), Op(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:]), binary.LittleEndian.Uint32(b[12:])}
+	if _, ok := ops[h.Op]; !ok {
+		return h, fmt.Errorf("there is no call with the number %d", uint16(h.Op))
+	}
+	if h.Size < HeaderSize || h.Size > limit {
+		return h, fmt.Errorf("%s: a message of %d bytes, want %d to %d", h.Op, h.Size, HeaderSize, limit)
+	}
+	return h, nil
+}
+
+// PutAnswer writes an answer's header: n bytes of data follow it.
+func PutAnswer(b []byte, op, flags uint16, call uint32, status int32, a, c uint64, n int) {
+	binary.LittleEndian.PutUint64(b, uint64(AnswerSize+n))
+	binary.LittleEndian.PutUint16(b[8:], op)
+	binary.LittleEndian.PutUint16(b[10:], flags)
+	binary.LittleEndian.PutUint32(b[12:], call)
+	binary.LittleEndian.PutUint64(b[16:], uint64(int64(status)))
+	binary.LittleEndian.PutUint64(b[24:], a)
+	binary.LittleEndian.PutUint64(b[32:], c)
+}
+
+// Body is what follows a header, read from its beginning.
+type Body struct {
+	rest []byte
+	bad  bool
+}
+
+// NewBody reads b, which it does not copy.
+func NewBody(b []byte) Body { return Body{rest: b} }
+
+// Err says whether more was read than there is.
+func (b *Body) Err() bool { return b.bad }
+
+// Word reads a word.
+func (b *Body) Word() uint64 {
+	if len(b.rest) < 8 {
+		b.bad, b.rest = true, nil
+		return 0
+	}
+	w := binary.LittleEndian.Uint64(b.rest)
+	b.rest = b.rest[8:]
+	return w
+}
+
+// Words reads n words to a slice of the caller's.
+func (b *Body) Words(to []uint64) {
+	for i := range to {
+		to[i] = b.Word()
+	}
+}
+
+// Count reads a word that counts what follows, each of size bytes or more.
+func (b *Body) Count(size int) int {
+	n := b.Word()
+	if n > uint64(len(b.rest)/size) {
+		b.bad, b.rest = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+// Bytes reads a counted string of bytes and its padding. It is a part of the message.
+func (b *Body) Bytes() []byte {
+	n := b.Count(1)
+	s := b.rest[:n:n]
+	b.rest = b.rest[min((n+7)/8*8, len(b.rest)):]
+	return s
+}

@@ -1,0 +1,374 @@
+//go:build linux
+
+package worker
+
+import (
+	"runtime"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// do makes the call that a message asks for. An error ends the connection: the
+// message is not one that a client sends. What OpenCL says goes into the answer.
+func (s *Session) do(m *message) error {
+	defer runtime.KeepAlive(m) // arguments point into it
+	b := wire.NewBody(m.body)
+	if c, ok := wire.Calls[m.Op]; ok {
+		return s.byParams(m, c, &b)
+	}
+	switch m.Op {
+	case wire.OpRead, wire.OpWrite:
+		return s.transfer(m, &b)
+	case wire.OpSetArg:
+		return s.setArg(m, &b)
+	case wire.OpFinish:
+		return s.finish(m, &b)
+	case wire.OpWait:
+		return s.wait(m, &b)
+	case wire.OpInfo:
+		return s.info(m, &b)
+	case wire.OpRelease:
+		return s.release(&b)
+	case wire.OpCreateBuffer:
+		return s.createBuffer(m, &b)
+	case wire.OpCreateSubBuffer:
+		return s.createSubBuffer(m, &b)
+	case wire.OpCreateImage:
+		return s.createImage(m, &b)
+	case wire.OpImageFormats:
+		return s.imageFormats(m, &b)
+	case wire.OpCreateProgram, wire.OpBuild, wire.OpCompile, wire.OpLink, wire.OpBinaries:
+		return s.programs(m, &b)
+	case wire.OpCreateKernel, wire.OpCreateKernels, wire.OpCloneKernel:
+		return s.kernels(m, &b)
+	}
+	return s.create(m, &b)
+}
+
+// byParams makes a call that the table describes. If nobody waits for it, its
+// failure is told by the next finish of its queue, and by its event.
+func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
+	if c.Work {
+		s.turn.Take()
+		defer s.turn.Done()
+	}
+	s.mu.Lock()
+	var room [16]uintptr
+	args := room[:0]
+	bad := int32(clSuccess)
+	var q *object
+	var out uint64
+	var slot []uint64
+	one := func(k kind) {
+		o, e := s.get(b.Word(), k)
+		if e != clSuccess {
+			bad = e
+			args = append(args, 0)
+			return
+		}
+		if k == queue {
+			q = o
+		}
+		if o.kind == event && o.ptr == 0 {
+			bad = clFailedWait
+		}
+		args = append(args, o.ptr)
+	}
+	many := func(k kind, wrong int32) {
+		n := b.Count(8)
+		list := m.args.take(n)
+		for i := range list {
+			o, e := s.get(b.Word(), k)
+			switch {
+			case e != clSuccess:
+				bad = e
+			case o.ptr == 0:
+				bad = wrong
+			default:
+				list[i] = uint64(o.ptr)
+			}
+		}
+		if n == 0 {
+			args = append(args, 0, 0)
+			return
+		}
+		args = append(args, uintptr(n), atWords(list))
+	}
+	three := func() {
+		w := m.args.take(3)
+		b.Words(w)
+		args = append(args, atWords(w))
+	}
+	for _, k := range c.Params {
+		switch k {
+		case wire.KindQueue:
+			one(queue)
+		case wire.KindMem:
+			one(mem)
+		case wire.KindKernel:
+			one(kernel)
+		case wire.KindEvent:
+			one(event)
+		case wire.KindU32, wire.KindI32:
+			args = append(args, uintptr(uint32(b.Word())))
+		case wire.KindFlags, wire.KindSize:
+			args = append(args, uintptr(b.Word()))
+		case wire.KindSize3:
+			three()
+		case wire.KindOsize3:
+			if b.Word() != 0 {
+				three()
+			} else {
+				b.Words(m.args.take(3))
+				args = append(args, 0)
+			}
+		case wire.KindWaits:
+			many(event, clFailedWait)
+		case wire.KindMems:
+			many(mem, clInvalidMem)
+		case wire.KindPattern:
+			p := b.Bytes()
+			args = append(args, atBytes(p), uintptr(len(p)))
+		case wire.KindColor:
+			p := b.Bytes()
+			if len(p) != 16 {
+				s.mu.Unlock()
+				return errEnd
+			}
+			args = append(args, atBytes(p))
+		case wire.KindOut:
+			if out = b.Word(); out == 0 {
+				args = append(args, 0)
+				continue
+			}
+			slot = m.args.take(1)
+			slot[0] = 0
+			args = append(args, atWords(slot))
+		}
+	}
+	if b.Err() {
+		s.mu.Unlock()
+		return errEnd
+	}
+	if c.Name == "clEnqueueNDRangeKernel" && uint32(args[2]) > 3 {
+		bad = -53 // CL_INVALID_WORK_DIMENSION
+	}
+	if bad == clSuccess {
+		bad = s.lib.status(c.Name, args...)
+	}
+	var err error
+	waited := m.Flags&wire.FlagAnswer != 0
+	if out != 0 && (bad == clSuccess || !waited) {
+		o := &object{kind: event, status: bad}
+		if bad == clSuccess {
+			o.ptr = uintptr(slot[0])
+		}
+		err = s.keep(out, o)
+	}
+	if bad != clSuccess && !waited && q != nil {
+		q.status = bad
+	}
+	if m.Op == wire.OpSetUserEventStatus && bad == clSuccess {
+		s.users--
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+func (s *Session) finish(m *message, b *wire.Body) error {
+	id := b.Word()
+	s.mu.Lock()
+	o, bad := s.get(id, queue)
+	s.mu.Unlock()
+	if bad == clSuccess {
+		bad = s.lib.status("clFinish", o.ptr)
+		s.mu.Lock()
+		if bad == clSuccess {
+			bad, o.status = o.status, clSuccess
+		}
+		s.bury()
+		s.mu.Unlock()
+	}
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+// events reads a list of events. The caller has the lock.
+func (s *Session) events(m *message, b *wire.Body) (list []uint64, bad int32) {
+	list = m.args.take(b.Count(8))
+	for i := range list {
+		o, e := s.get(b.Word(), event)
+		switch {
+		case e != clSuccess:
+			bad = e
+		case o.ptr == 0:
+			bad = clFailedWait
+		default:
+			list[i] = uint64(o.ptr)
+		}
+	}
+	return list, bad
+}
+
+func (s *Session) wait(m *message, b *wire.Body) error {
+	s.mu.Lock()
+	list, bad := s.events(m, b)
+	for _, e := range list {
+		if e != 0 {
+			s.lib.call("clRetainEvent", uintptr(e)) // the program may release it while it is waited for
+		}
+	}
+	s.mu.Unlock()
+	if b.Err() || len(list) == 0 {
+		return errEnd
+	}
+	if bad == clSuccess {
+		bad = s.lib.status("clWaitForEvents", uintptr(len(list)), atWords(list))
+	}
+	for _, e := range list {
+		if e != 0 {
+			s.lib.call("clReleaseEvent", uintptr(e))
+		}
+	}
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+// release forgets an object. Memory that commands still use is forgotten when they are done.
+func (s *Session) release(b *wire.Body) error {
+	id := b.Word()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[id]
+	if o == nil || b.Err() {
+		return errEnd
+	}
+	delete(s.objects, id)
+	if o.kind == event && o.user {
+		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1)) // if it was not set, who waits for it waits in vain
+	}
+	if o.kind == mem && o.bytes > 0 {
+		s.dying = append(s.dying, o)
+		s.bury()
+		return nil
+	}
+	if o.ptr != 0 {
+		s.lib.call(releases[o.kind], o.ptr)
+	}
+	return nil
+}
+
+// bury frees memory that nothing uses any more. The caller has the lock.
+func (s *Session) bury() {
+	left := s.dying[:0]
+	for _, o := range s.dying {
+		if s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1 {
+			left = append(left, o)
+			continue
+		}
+		s.lib.call("clReleaseMemObject", o.ptr)
+		o.unmap()
+		s.memory.Give(o.bytes)
+	}
+	clear(s.dying[len(left):])
+	s.dying = left
+}
+
+// setArg sets an argument of a kernel.
+func (s *Session) setArg(m *message, b *wire.Body) error {
+	var w [4]uint64
+	b.Words(w[:])
+	s.mu.Lock()
+	k, bad := s.get(w[0], kernel)
+	var value uintptr
+	switch w[3] {
+	case argValue:
+		p := b.Bytes()
+		if uint64(len(p)) != w[2] {
+			s.mu.Unlock()
+			return errEnd
+		}
+		value = atBytes(p)
+	case argHandle:
+		slot := m.args.take(1)
+		o := s.objects[b.Word()]
+		if w[2] != 8 || o == nil || o.kind != mem && o.kind != sampler {
+			bad = clInvalidMem
+		} else {
+			slot[0] = uint64(o.ptr)
+		}
+		value = atWords(slot)
+	}
+	if b.Err() {
+		s.mu.Unlock()
+		return errEnd
+	}
+	if bad == clSuccess {
+		bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value)
+	}
+	s.mu.Unlock()
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+const (
+	argValue  = 0
+	argHandle = 1
+)
+
+// infos are what can be asked of: the function, the object's kind (0: the
+// device), and what comes between it and what is asked.
+var infos = map[uint64]struct {
+	name string
+	kind kind
+	more byte
+}{
+	1: {"clGetDeviceInfo", 0, 0}, 2: {"clGetCommandQueueInfo", queue, 0}, 3: {"clGetMemObjectInfo", mem, 0}, 4: {"clGetImageInfo", mem, 0}, 5: {"clGetSamplerInfo", sampler, 0},
+	6: {"clGetProgramInfo", program, 0}, 7: {"clGetProgramBuildInfo", program, 'd'}, 8: {"clGetKernelInfo", kernel, 0}, 9: {"clGetKernelArgInfo", kernel, 'n'},
+	10: {"clGetKernelWorkGroupInfo", kernel, 'd'}, 11: {"clGetEventInfo", event, 0}, 12: {"clGetEventProfilingInfo", event, 0},
+}
+
+func (s *Session) info(m *message, b *wire.Body) error {
+	var w [4]uint64
+	b.Words(w[:])
+	of, ok := infos[w[0]]
+	if !ok || b.Err() || of.name == "clGetProgramInfo" && w[3] == clProgramBinaries {
+		return errEnd
+	}
+	what := uintptr(uint32(w[3]))
+	args := []uintptr{s.device, what}
+	s.mu.Lock()
+	if of.kind != 0 {
+		o, bad := s.get(w[1], of.kind)
+		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it
+			s.mu.Unlock()
+			status := uint32(o.status)
+			return s.answer(m, clSuccess, 0, 0, []byte{byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24)})
+		}
+		if bad != clSuccess {
+			s.mu.Unlock()
+			return s.answer(m, bad, 0, 0, nil)
+		}
+		if of.name == "clGetProgramBuildInfo" && what == clBuildOptions && o.options != nil {
+			s.mu.Unlock()
+			return s.answer(m, clSuccess, 0, 0, o.options)
+		}
+		if of.name == "clGetKernelArgInfo" && o.hidden {
+			s.mu.Unlock()
+			return s.answer(m, clNoArgInfo, 0, 0, nil)
+		}
+		args = []uintptr{o.ptr, what}
+		switch of.more {
+		case 'd':
+			args = []uintptr{o.ptr, s.device, what}
+		case 'n':
+			args = []uintptr{o.ptr, uintptr(uint32(w[2])), what}
+		}
+	}
+	data, bad := s.lib.info(of.name, args...)
+	s.mu.Unlock()
+	if of.kind == 0 && bad == clSuccess && len(data) == 8 && (what == clDeviceMemory || what == clDeviceMaxAllocation) {
+		data = s.capped(data)
+	}
+	return s.answer(m, bad, 0, 0, data)
+}

@@ -1,0 +1,322 @@
+//go:build linux
+
+package worker
+
+import (
+	"bytes"
+	"runtime"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// made keeps what a call made, and answers.
+func (s *Session) made(m *message, id uint64, o *object, bad int32, data []byte) error {
+	if o.ptr != 0 {
+		if err := s.keep(id, o); err != nil {
+			return err
+		}
+	}
+	return s.answerLocked(m, bad, 0, 0, data)
+}
+
+// create makes what needs little: contexts, queues, samplers, user events.
+func (s *Session) create(m *message, b *wire.Body) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := cell()
+	if m.Op == wire.OpCreateContext {
+		id := b.Word()
+		devices := []uintptr{s.device}
+		ptr := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
+		return s.made(m, id, &object{kind: context, ptr: ptr}, int32(uint32(*e)), nil)
+	}
+	c, bad := s.get(b.Word(), context)
+	id := b.Word()
+	var w [3]uint64
+	switch m.Op {
+	case wire.OpCreateQueue:
+		b.Words(w[:1])
+	case wire.OpCreateSampler:
+		b.Words(w[:])
+	}
+	if b.Err() {
+		return errEnd
+	}
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	switch m.Op {
+	case wire.OpCreateQueue:
+		ptr := s.lib.call("clCreateCommandQueue", c.ptr, s.device, uintptr(w[0]), at(e))
+		return s.made(m, id, &object{kind: queue, ptr: ptr}, int32(uint32(*e)), nil)
+	case wire.OpCreateSampler:
+		ptr := s.lib.call("clCreateSampler", c.ptr, uintptr(uint32(w[0])), uintptr(uint32(w[1])), uintptr(uint32(w[2])), at(e))
+		return s.made(m, id, &object{kind: sampler, ptr: ptr}, int32(uint32(*e)), nil)
+	case wire.OpUserEvent:
+		ptr := s.lib.call("clCreateUserEvent", c.ptr, at(e))
+		if ptr == 0 {
+			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+		}
+		s.users++
+		if err := s.keep(id, &object{kind: event, ptr: ptr, user: true}); err != nil {
+			return err
+		}
+		return s.answerLocked(m, clSuccess, 0, 0, nil)
+	}
+	return errEnd
+}
+
+const (
+	fromSource = iota
+	fromBinary
+	fromIL
+	builtIn
+)
+
+func (s *Session) programs(m *message, b *wire.Body) error {
+	switch m.Op {
+	case wire.OpCreateProgram:
+		return s.createProgram(m, b)
+	case wire.OpBuild, wire.OpCompile:
+		return s.build(m, b)
+	case wire.OpLink:
+		return s.link(m, b)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, bad := s.get(b.Word(), program)
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	size := s.lib.number("clGetProgramInfo", p.ptr, clProgramBinarySizes)
+	binary := make([]byte, max(size, 1))
+	list := []uintptr{atBytes(binary)}
+	bad = s.lib.status("clGetProgramInfo", p.ptr, clProgramBinaries, 8, atWords(list), 0)
+	return s.answerLocked(m, bad, 0, 0, binary[:size])
+}
+
+func (s *Session) createProgram(m *message, b *wire.Body) error {
+	var w [3]uint64
+	b.Words(w[:])
+	text := b.Bytes()
+	if b.Err() || len(text) == 0 && w[2] != fromSource {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	e, status := cell(), cell()
+	sizes, texts, devices := []uint64{uint64(len(text))}, []uintptr{atBytes(text)}, []uintptr{s.device}
+	var ptr uintptr
+	switch w[2] {
+	case fromSource:
+		if len(text) == 0 {
+			texts[0] = atBytes([]byte{0})
+		}
+		ptr = s.lib.call("clCreateProgramWithSource", c.ptr, 1, atWords(texts), atWords(sizes), at(e))
+	case fromBinary:
+		ptr = s.lib.call("clCreateProgramWithBinary", c.ptr, 1, atWords(devices), atWords(sizes), atWords(texts), at(status), at(e))
+	case fromIL:
+		if s.lib.functions["clCreateProgramWithIL"] == 0 {
+			return s.answerLocked(m, clInvalidOperation, 0, 0, nil)
+		}
+		ptr = s.lib.call("clCreateProgramWithIL", c.ptr, atBytes(text), uintptr(len(text)), at(e))
+	case builtIn:
+		names := cString(string(text))
+		ptr = s.lib.call("clCreateProgramWithBuiltInKernels", c.ptr, 1, atWords(devices), atBytes(names), at(e))
+	default:
+		return errEnd
+	}
+	if ptr != 0 {
+		if err := s.keep(w[1], &object{kind: program, ptr: ptr}); err != nil {
+			return err
+		}
+	}
+	return s.answerLocked(m, int32(uint32(*e)), uint64(uint32(*status)), 0, nil)
+}
+
+// options of a compiler come from the program. Those that name files of the
+// node's are not for it: a header of a client's is given with the call.
+func optionsRight(options []byte) bool {
+	for f := range strings.FieldsSeq(string(options)) {
+		if strings.HasPrefix(f, "-I") || strings.HasPrefix(f, "@") || strings.HasPrefix(f, "-include") || strings.HasPrefix(f, "-imacros") {
+			return false
+		}
+	}
+	return !bytes.ContainsRune(options, 0)
+}
+
+func (s *Session) build(m *message, b *wire.Body) error {
+	id := b.Word()
+	options := b.Bytes()
+	s.mu.Lock()
+	p, bad := s.get(id, program)
+	var headers []uintptr
+	var names []uintptr
+	var keep [][]byte
+	if m.Op == wire.OpCompile {
+		for range b.Count(16) {
+			h, e := s.get(b.Word(), program)
+			name := cString(string(b.Bytes()))
+			if e != clSuccess {
+				bad = e
+				continue
+			}
+			keep = append(keep, name)
+			headers, names = append(headers, h.ptr), append(names, atBytes(name))
+		}
+	}
+	s.mu.Unlock()
+	if b.Err() {
+		return errEnd
+	}
+	if bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	// The client must know which arguments are handles; the program's own options are what an info shows.
+	text, devices := cString(string(options)+" -cl-kernel-arg-info"), []uintptr{s.device}
+	s.mu.Lock()
+	p.options = cString(string(options))
+	s.mu.Unlock()
+	if !optionsRight(options) {
+		bad = -43 // CL_INVALID_BUILD_OPTIONS
+		if m.Op == wire.OpCompile {
+			bad = -66 // CL_INVALID_COMPILER_OPTIONS
+		}
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	if m.Op == wire.OpBuild {
+		bad = s.lib.status("clBuildProgram", p.ptr, 1, atWords(devices), atBytes(text), 0, 0)
+	} else {
+		var list, called uintptr
+		if len(headers) > 0 {
+			list, called = atWords(headers), atWords(names)
+		}
+		bad = s.lib.status("clCompileProgram", p.ptr, 1, atWords(devices), atBytes(text), uintptr(len(headers)), list, called, 0, 0)
+	}
+	runtime.KeepAlive([]any{text, devices, headers, names, keep})
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+func (s *Session) link(m *message, b *wire.Body) error {
+	c, id := b.Word(), b.Word()
+	options := b.Bytes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, bad := s.get(c, context)
+	inputs := make([]uintptr, b.Count(8))
+	for i := range inputs {
+		p, e := s.get(b.Word(), program)
+		if e != clSuccess {
+			bad = e
+			continue
+		}
+		inputs[i] = p.ptr
+	}
+	if b.Err() || len(inputs) == 0 {
+		return errEnd
+	}
+	if bad == clSuccess && !optionsRight(options) {
+		bad = -67 // CL_INVALID_LINKER_OPTIONS
+	}
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	e, text, devices := cell(), cString(string(options)), []uintptr{s.device}
+	ptr := s.lib.call("clLinkProgram", of.ptr, 1, atWords(devices), atBytes(text), uintptr(len(inputs)), atWords(inputs), 0, 0, at(e))
+	there := uint64(0)
+	if ptr != 0 {
+		there = 1
+		if err := s.keep(id, &object{kind: program, ptr: ptr}); err != nil {
+			return err
+		}
+	}
+	return s.answerLocked(m, int32(uint32(*e)), there, 0, nil)
+}
+
+// hides says that a program was built without what tells of its kernels' arguments.
+func (o *object) hides() bool {
+	return o.options != nil && !bytes.Contains(o.options, []byte("-cl-kernel-arg-info"))
+}
+
+// classes says of each argument of a kernel what it is: m memory, s a sampler,
+// l local memory, v a value, and ? that it is not known, as of programs that
+// were not made from source.
+func (s *Session) classes(k uintptr) []byte {
+	out := make([]byte, uint32(s.lib.number("clGetKernelInfo", k, clKernelArgs)))
+	for i := range out {
+		if _, bad := s.lib.info("clGetKernelArgInfo", k, uintptr(i), clArgAddress); bad != clSuccess {
+			out[i] = '?'
+			continue
+		}
+		kind := s.lib.text("clGetKernelArgInfo", k, uintptr(i), clArgType)
+		switch address := s.lib.number("clGetKernelArgInfo", k, uintptr(i), clArgAddress) & 0xFFFFFFFF; {
+		case address == clAddressLocal:
+			out[i] = 'l'
+		case address == clAddressGlobal || address == clAddressConstant || strings.HasPrefix(kind, "image"):
+			out[i] = 'm'
+		case kind == "sampler_t":
+			out[i] = 's'
+		default:
+			out[i] = 'v'
+		}
+	}
+	return out
+}
+
+func (s *Session) kernels(m *message, b *wire.Body) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, e := b.Word(), cell()
+	switch m.Op {
+	case wire.OpCloneKernel:
+		k, bad := s.get(from, kernel)
+		if bad == clSuccess && s.lib.functions["clCloneKernel"] == 0 {
+			bad = clInvalidOperation
+		}
+		if bad != clSuccess {
+			return s.answerLocked(m, bad, 0, 0, nil)
+		}
+		ptr := s.lib.call("clCloneKernel", k.ptr, at(e))
+		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden}, int32(uint32(*e)), nil)
+	case wire.OpCreateKernel:
+		id, name := b.Word(), cString(string(b.Bytes()))
+		p, bad := s.get(from, program)
+		if b.Err() {
+			return errEnd
+		}
+		if bad != clSuccess {
+			return s.answerLocked(m, bad, 0, 0, nil)
+		}
+		ptr := s.lib.call("clCreateKernel", p.ptr, atBytes(name), at(e))
+		if ptr == 0 {
+			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+		}
+		return s.made(m, id, &object{kind: kernel, ptr: ptr, hidden: p.hides()}, clSuccess, s.classes(ptr))
+	}
+	ids := make([]uint64, b.Count(8))
+	b.Words(ids)
+	p, bad := s.get(from, program)
+	if b.Err() || len(ids) == 0 {
+		return errEnd
+	}
+	list, n := make([]uintptr, len(ids)), cell()
+	if bad == clSuccess {
+		bad = s.lib.status("clCreateKernelsInProgram", p.ptr, uintptr(len(ids)), atWords(list), at(n))
+	}
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	var lines []byte
+	for i, ptr := range list[:min(int(uint32(*n)), len(list))] {
+		if err := s.keep(ids[i], &object{kind: kernel, ptr: ptr, hidden: p.hides()}); err != nil {
+			return err
+		}
+		lines = append(append(lines, s.classes(ptr)...), '\n')
+	}
+	return s.answerLocked(m, clSuccess, 0, 0, lines)
+}

@@ -1,0 +1,402 @@
+//go:build linux
+
+package worker
+
+import (
+	"encoding/binary"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// capped is the size of the device's memory, or of a piece of it, as the task may have it.
+func (s *Session) capped(data []byte) []byte {
+	return binary.LittleEndian.AppendUint64(nil, min(binary.LittleEndian.Uint64(data), s.memory.Limit()))
+}
+
+func (o *object) unmap() {
+	if o.shared != nil {
+		_ = unix.Munmap(o.shared) // it was mapped so
+		o.shared = nil
+	}
+}
+
+// createBuffer makes a buffer, if the task may hold as much. A shared one is a
+// file in memory that the client maps too, and the device uses as its own.
+func (s *Session) createBuffer(m *message, b *wire.Body) error {
+	var w [5]uint64 // context, number, flags, size, shared
+	b.Words(w[:])
+	host := b.Bytes()
+	if b.Err() || w[3] == 0 || len(host) > 0 && uint64(len(host)) != w[3] || w[2]&clUseHostPtr != 0 {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	o := &object{kind: mem, bytes: w[3], size: w[3]}
+	s.bury()
+	if !s.memory.Take(o.bytes) {
+		return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
+	}
+	flags, at0, fd := w[2], atBytes(host), -1
+	if len(host) == 0 {
+		at0 = 0
+		flags &^= clCopyHostPtr
+	}
+	if _, local := s.conn.(*net.UnixConn); w[4] != 0 && local {
+		var err error
+		if fd, o.shared, err = sharedMemory(w[3]); err != nil {
+			s.memory.Give(o.bytes)
+			return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
+		}
+		defer unix.Close(fd)
+		flags, at0 = flags&^(clAllocHostPtr|clCopyHostPtr)|clUseHostPtr, atBytes(o.shared)
+	}
+	e := cell()
+	o.ptr = s.lib.call("clCreateBuffer", c.ptr, uintptr(flags), uintptr(w[3]), at0, at(e))
+	if o.ptr == 0 {
+		o.unmap()
+		s.memory.Give(o.bytes)
+		return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+	}
+	if err := s.keep(w[1], o); err != nil {
+		return err
+	}
+	if fd < 0 {
+		return s.answerLocked(m, clSuccess, 0, 0, nil)
+	}
+	return s.sendFD(m.Call, fd)
+}
+
+func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
+	if fd, err = unix.MemfdCreate("yunhe-pool", unix.MFD_CLOEXEC); err != nil {
+		return -1, nil, err
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, nil, err
+	}
+	return fd, mapped, nil
+}
+
+// sendFD answers with a descriptor.
+func (s *Session) sendFD(call uint32, fd int) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD, call, clSuccess, 0, 0, 0)
+	_, _, err := s.conn.(*net.UnixConn).WriteMsgUnix(s.head[:], unix.UnixRights(fd), nil)
+	return err
+}
+
+// answerLocked answers while the caller has the lock.
+func (s *Session) answerLocked(m *message, status int32, a, b uint64, data []byte) error {
+	if m.Flags&wire.FlagAnswer == 0 {
+		return nil
+	}
+	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
+}
+
+func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
+	var w [5]uint64 // parent, number, flags, origin, size
+	b.Words(w[:])
+	if b.Err() {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parent, bad := s.get(w[0], mem)
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	region, e := m.args.take(2), cell()
+	region[0], region[1] = w[3], w[4]
+	ptr := s.lib.call("clCreateSubBuffer", parent.ptr, uintptr(w[2]), 0x1220, atWords(region), at(e))
+	if ptr != 0 {
+		if err := s.keep(w[1], &object{kind: mem, ptr: ptr, size: w[4]}); err != nil {
+			return err
+		}
+	}
+	return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+}
+
+// imageDesc is cl_image_desc.
+type imageDesc struct {
+	kind, _                     uint32
+	width, height, depth, array uint64
+	rowPitch, slicePitch        uint64
+	levels, samples             uint32
+	buffer                      uintptr
+}
+
+// createImage makes an image. How much it takes is known when it is there: what
+// is more than the task may hold is given back at once.
+func (s *Session) createImage(m *message, b *wire.Body) error {
+	var w [14]uint64 // context, number, flags, order, type, kind, width, height, depth, array, row pitch, levels, samples, buffer
+	b.Words(w[:])
+	host := b.Bytes()
+	if b.Err() || w[2]&clUseHostPtr != 0 {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	d := &imageDesc{kind: uint32(w[5]), width: w[6], height: w[7], depth: w[8], array: w[9], rowPitch: w[10], levels: uint32(w[11]), samples: uint32(w[12])}
+	if w[13] != 0 {
+		o, e := s.get(w[13], mem)
+		if e != clSuccess {
+			bad = e
+		} else {
+			d.buffer = o.ptr
+		}
+	}
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	pixel := pixelSize(uint32(w[3]), uint32(w[4]))
+	need := pixel
+	for _, n := range imageExtent(d) {
+		if n != 0 && need > s.limit/n+1 {
+			return s.answerLocked(m, -40, 0, 0, nil) // CL_INVALID_IMAGE_SIZE
+		}
+		need *= max(n, 1)
+	}
+	if len(host) > 0 && uint64(len(host)) != need {
+		return errEnd
+	}
+	if d.buffer != 0 {
+		need = 0 // it is the buffer's
+	}
+	s.bury()
+	if !s.memory.Take(need) {
+		return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
+	}
+	format, e := m.args.take(1), cell()
+	format[0] = w[3]&0xFFFFFFFF | w[4]<<32
+	flags, from := w[2], atBytes(host)
+	if len(host) == 0 {
+		from, flags = 0, flags&^clCopyHostPtr
+	}
+	descs := []imageDesc{*d}
+	ptr := s.lib.call("clCreateImage", c.ptr, uintptr(flags), atWords(format), atWords(descs), from, at(e))
+	if ptr == 0 {
+		s.memory.Give(need)
+		return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+	}
+	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel}
+	if err := s.keep(w[1], o); err != nil {
+		return err
+	}
+	return s.answerLocked(m, clSuccess, 0, 0, nil)
+}
+
+// imageExtent is how many pixels, rows and slices an image has.
+func imageExtent(d *imageDesc) [3]uint64 {
+	switch d.kind {
+	case 0x10F1: // 2D
+		return [3]uint64{d.width, d.height, 1}
+	case 0x10F2: // 3D
+		return [3]uint64{d.width, d.height, d.depth}
+	case 0x10F3: // 2D array
+		return [3]uint64{d.width, d.height, d.array}
+	case 0x10F5: // 1D array
+		return [3]uint64{d.width, d.array, 1}
+	}
+	return [3]uint64{d.width, 1, 1}
+}
+
+// pixelSize is how many bytes a pixel of a format has. It has a twin in shim/src/memory.c.
+func pixelSize(order, kind uint32) uint64 {
+	channels := uint64(4)
+	switch order {
+	case 0x10B0, 0x10B1, 0x10B8, 0x10B9, 0x10BA, 0x10BD: // R, A, intensity, luminance, Rx, depth
+		channels = 1
+	case 0x10B2, 0x10B3, 0x10BB: // RG, RA, RGx
+		channels = 2
+	case 0x10B4, 0x10BC, 0x10BF: // RGB, RGBx, sRGB
+		channels = 3
+	}
+	switch kind {
+	case 0x10D0, 0x10D2, 0x10D7, 0x10DA:
+		return channels
+	case 0x10D1, 0x10D3, 0x10D8, 0x10DB, 0x10DD:
+		return 2 * channels
+	case 0x10D4, 0x10D5:
+		return 2
+	case 0x10D6, 0x10E0:
+		return 4
+	}
+	return 4 * channels
+}
+
+func (s *Session) imageFormats(m *message, b *wire.Body) error {
+	var w [3]uint64 // context, flags, kind
+	b.Words(w[:])
+	if b.Err() {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	n := cell()
+	bad = s.lib.status("clGetSupportedImageFormats", c.ptr, uintptr(w[1]), uintptr(uint32(w[2])), 0, 0, at(n))
+	formats := make([]byte, 8*uint32(*n))
+	if bad == clSuccess && len(formats) > 0 {
+		bad = s.lib.status("clGetSupportedImageFormats", c.ptr, uintptr(w[1]), uintptr(uint32(w[2])), uintptr(uint32(*n)), atBytes(formats), 0)
+	}
+	return s.answerLocked(m, bad, 0, 0, formats)
+}
+
+const (
+	shapeBuffer = iota
+	shapeRect
+	shapeImage
+)
+
+// transfer reads or writes memory of the device. Rows are packed on the wire.
+func (s *Session) transfer(m *message, b *wire.Body) error {
+	var w [14]uint64 // queue, memory, shape, waited for, origin, region, row pitch, slice pitch, bytes, number
+	b.Words(w[:])
+	s.mu.Lock()
+	q, bad := s.get(w[0], queue)
+	o, e := s.get(w[1], mem)
+	if bad == clSuccess {
+		bad = e
+	}
+	list, e := s.events(m, b)
+	if bad == clSuccess {
+		bad = e
+	}
+	out, total, blocking := b.Word(), w[12], w[3] != 0
+	reads := m.Op == wire.OpRead
+	var data []byte
+	switch {
+	case !reads:
+		data = b.Bytes()
+		if uint64(len(data)) != total {
+			total = 0
+		}
+	case total <= s.limit && bad == clSuccess && total <= rowsFit(w, o):
+		if !blocking {
+			data = make([]byte, total)
+			break
+		}
+		if uint64(cap(m.stage)) < total {
+			m.stage = make([]byte, total)
+		}
+		data = m.stage[:total]
+	}
+	if b.Err() || bad == clSuccess && (total == 0 || total != uint64(len(data)) || total != rowsFit(w, o)) {
+		s.mu.Unlock()
+		return errEnd
+	}
+	if bad != clSuccess {
+		return s.refuseTransfer(m, w[13], out, q, bad)
+	}
+	for _, x := range list {
+		s.lib.call("clRetainEvent", uintptr(x))
+	}
+	own := m.args.take(1)
+	own[0] = 0
+	waitsN, waitsAt := uintptr(len(list)), atWords(list)
+	if len(list) == 0 {
+		waitsAt = 0
+	}
+	name := map[bool]string{true: "clEnqueueRead", false: "clEnqueueWrite"}[reads]
+	block := uintptr(0)
+	if blocking {
+		block = 1
+	}
+	origin, region := m.args.take(3), m.args.take(3)
+	copy(origin, w[4:7])
+	copy(region, w[7:10])
+	s.mu.Unlock()
+	switch w[2] {
+	case shapeBuffer:
+		bad = s.lib.status(name+"Buffer", q.ptr, o.ptr, block, uintptr(w[4]), uintptr(total), atBytes(data), waitsN, waitsAt, atWords(own))
+	case shapeRect:
+		zero := m.args.take(3)
+		clear(zero)
+		bad = s.lib.status(name+"BufferRect", q.ptr, o.ptr, block, atWords(origin), atWords(zero), atWords(region), uintptr(w[10]), uintptr(w[11]), 0, 0, atBytes(data), waitsN, waitsAt, atWords(own))
+	default:
+		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atBytes(data), waitsN, waitsAt, atWords(own))
+	}
+	s.mu.Lock()
+	for _, x := range list {
+		s.lib.call("clReleaseEvent", uintptr(x))
+	}
+	if bad != clSuccess {
+		return s.refuseTransfer(m, w[13], out, q, bad)
+	}
+	ptr := uintptr(own[0])
+	var err error
+	if out != 0 {
+		s.lib.call("clRetainEvent", ptr)
+		err = s.keep(out, &object{kind: event, ptr: ptr})
+	}
+	switch {
+	case blocking:
+		s.lib.call("clReleaseEvent", ptr)
+	case reads:
+		s.reads = append(s.reads, read{w[13], ptr, data})
+	default:
+		m.taken = true
+		s.writes = append(s.writes, read{0, ptr, data})
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if !blocking || !reads {
+		data = nil
+	}
+	return s.answer(m, bad, 0, 0, data)
+}
+
+// refuseTransfer gives the lock back.
+func (s *Session) refuseTransfer(m *message, landing, out uint64, q *object, bad int32) error {
+	waited := m.Flags&wire.FlagAnswer != 0
+	var err error
+	if out != 0 && !waited {
+		err = s.keep(out, &object{kind: event, status: bad})
+	}
+	if q != nil && !waited {
+		q.status = bad
+	}
+	if m.Op == wire.OpRead && landing != 0 {
+		s.reads = append(s.reads, read{landing: landing}) // the client has a place for it, which it may forget
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.answer(m, bad, 0, 0, nil)
+}
+
+// rowsFit is how many bytes a transfer's rows have, or 0 if its region is none.
+func rowsFit(w [14]uint64, o *object) uint64 {
+	n := uint64(1)
+	if (w[2] == shapeImage) != (o.pixel != 0) {
+		return 0
+	}
+	if o.pixel != 0 {
+		n = o.pixel
+	}
+	for _, x := range w[7:10] {
+		if x == 0 || n > 1<<48/x {
+			return 0
+		}
+		n *= x
+	}
+	return n
+}

@@ -1,0 +1,66 @@
+//go:build linux
+
+package worker
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// Memory is what a task may hold on its device and what it holds: a page that
+// the node and all workers of the task map, so that a limit changes for all at
+// once and a worker that dies leaves behind how much it held.
+type Memory struct {
+	words *[pageWords]atomic.Uint64
+	slot  int
+}
+
+const (
+	pageWords = 512
+	pageLimit = 0
+	pageUsed  = 1
+	pageSlots = 8
+)
+
+// PageSize is how large the page is, Slots how many workers a task has at most.
+const (
+	PageSize = pageWords * 8
+	Slots    = pageWords - pageSlots
+)
+
+// NewMemory is over a mapped page, for the worker with a slot.
+func NewMemory(page []byte, slot int) *Memory {
+	return &Memory{(*[pageWords]atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(page))), slot}
+}
+
+// SetLimit sets how many bytes the task may hold. What it holds already stays.
+func (m *Memory) SetLimit(n uint64) { m.words[pageLimit].Store(n) }
+
+// Limit is how many bytes the task may hold.
+func (m *Memory) Limit() uint64 { return m.words[pageLimit].Load() }
+
+// Used is how many bytes the task holds.
+func (m *Memory) Used() uint64 { return m.words[pageUsed].Load() }
+
+// Take takes n bytes or none.
+func (m *Memory) Take(n uint64) bool {
+	for {
+		used := m.Used()
+		if n > m.Limit() || used > m.Limit()-n {
+			return false
+		}
+		if m.words[pageUsed].CompareAndSwap(used, used+n) {
+			m.words[pageSlots+m.slot].Add(n)
+			return true
+		}
+	}
+}
+
+// Give gives n bytes back.
+func (m *Memory) Give(n uint64) {
+	m.words[pageSlots+m.slot].Add(-n)
+	m.words[pageUsed].Add(-n)
+}
+
+// Reap gives back what the worker of a slot held when it ended.
+func (m *Memory) Reap(slot int) { m.words[pageUsed].Add(-m.words[pageSlots+slot].Swap(0)) }

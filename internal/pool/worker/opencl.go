@@ -1,0 +1,219 @@
+//go:build linux
+
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// Values of OpenCL that are used; names are the standard's.
+const (
+	clSuccess             = 0
+	clAllocationFailure   = -4
+	clOutOfResources      = -5
+	clInvalidValue        = -30
+	clInvalidContext      = -34
+	clInvalidQueue        = -36
+	clInvalidMem          = -38
+	clInvalidSampler      = -41
+	clInvalidProgram      = -44
+	clInvalidKernel       = -48
+	clInvalidEvent        = -58
+	clInvalidOperation    = -59
+	clFailedWait          = -14
+	clNoArgInfo           = -19
+	clDeviceType          = 0x1000
+	clDeviceUnits         = 0x1002
+	clDeviceMaxAllocation = 0x1010
+	clDeviceMemory        = 0x101F
+	clDeviceName          = 0x102B
+	clDeviceVendor        = 0x102C
+	clDriverVersion       = 0x102D
+	clDeviceVersion       = 0x102F
+	clDeviceUnified       = 0x1035
+	clPlatformName        = 0x0902
+	clProfiling           = 1 << 1
+	clUseHostPtr          = 1 << 3
+	clAllocHostPtr        = 1 << 4
+	clCopyHostPtr         = 1 << 5
+	clMemSize             = 0x1102
+	clMemReferences       = 0x1105
+	clEventStatus         = 0x11D3
+	clProgramBinarySizes  = 0x1165
+	clProgramBinaries     = 0x1166
+	clBuildOptions        = 0x1182
+	clKernelArgs          = 0x1191
+	clArgAddress          = 0x1196
+	clArgType             = 0x1198
+	clAddressGlobal       = 0x119B
+	clAddressLocal        = 0x119C
+	clAddressConstant     = 0x119D
+)
+
+// library is the system's OpenCL, opened when the process starts.
+type library struct{ functions map[string]uintptr }
+
+// names are all functions that are called.
+func names() []string {
+	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateContext clReleaseContext clCreateCommandQueue clReleaseCommandQueue
+clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMemObject clGetMemObjectInfo clGetImageInfo clGetSupportedImageFormats clCreateSampler
+clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clBuildProgram
+clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo
+clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCreateUserEvent clReleaseEvent clRetainEvent clGetEventProfilingInfo clFinish
+clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clCreateProgramWithIL clCloneKernel`)
+	for _, c := range wire.Calls {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+func open() (*library, error) {
+	h, err := purego.Dlopen("libOpenCL.so.1", purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("there is no OpenCL (libOpenCL.so.1): %w", err)
+	}
+	l := &library{map[string]uintptr{}}
+	for _, n := range names() {
+		at, err := purego.Dlsym(h, n)
+		if err != nil && n != "clCreateProgramWithIL" && n != "clCloneKernel" { // of OpenCL 2.1
+			return nil, fmt.Errorf("libOpenCL.so.1 has no %s", n)
+		}
+		l.functions[n] = at
+	}
+	return l, nil
+}
+
+// call calls a function. Memory that arguments point to is the caller's to keep.
+func (l *library) call(name string, args ...uintptr) uintptr {
+	at := l.functions[name]
+	if at == 0 {
+		status := int32(clInvalidOperation)
+		return uintptr(uint32(status))
+	}
+	r, _, _ := purego.SyscallN(at, args...)
+	return r
+}
+
+// status calls a function that returns an error code.
+func (l *library) status(name string, args ...uintptr) int32 { return int32(l.call(name, args...)) }
+
+// pins keep what calls are given pointers to: an address in an argument does not
+// keep Go's memory, nor hold it where it is. Each is kept until 1,024 more were
+// given; a call that may take longer keeps its own (runtime.KeepAlive).
+var (
+	pins    [1024]atomic.Pointer[byte]
+	nextPin atomic.Uint32
+)
+
+func pin(p unsafe.Pointer) uintptr {
+	pins[nextPin.Add(1)%uint32(len(pins))].Store((*byte)(p))
+	return uintptr(p)
+}
+
+// A cell is memory for what OpenCL gives back.
+func cell() *uint64                { return new(uint64) }
+func at(p *uint64) uintptr         { return pin(unsafe.Pointer(p)) }
+func atBytes(b []byte) uintptr     { return pin(unsafe.Pointer(unsafe.SliceData(b))) }
+func atWords[T any](w []T) uintptr { return pin(unsafe.Pointer(unsafe.SliceData(w))) }
+func cString(s string) []byte      { return append([]byte(s), 0) }
+
+// info asks an info function for all of a value; more are arguments between the object and what is asked.
+func (l *library) info(name string, args ...uintptr) ([]byte, int32) {
+	n := cell()
+	if s := l.status(name, append(args[:len(args):len(args)], 0, 0, at(n))...); s != clSuccess {
+		return nil, s
+	}
+	b := make([]byte, *n)
+	if *n == 0 {
+		return b, clSuccess
+	}
+	s := l.status(name, append(args[:len(args):len(args)], uintptr(*n), atBytes(b), 0)...)
+	return b, s
+}
+
+func (l *library) text(name string, args ...uintptr) string {
+	b, _ := l.info(name, args...)
+	return strings.TrimRight(string(b), "\x00")
+}
+
+func (l *library) number(name string, args ...uintptr) uint64 {
+	b, _ := l.info(name, args...)
+	var n uint64
+	for i, x := range b[:min(len(b), 8)] {
+		n |= uint64(x) << (8 * i)
+	}
+	return n
+}
+
+// Device is what a pool node knows of one.
+type Device struct {
+	Platform int    `json:"platform"` // which of the loader's
+	Index    int    `json:"index"`    // which of the platform's
+	Model    string `json:"model"`
+	Vendor   string `json:"vendor"`
+	Driver   string `json:"driver"`  // platform and version
+	Version  string `json:"version"` // of OpenCL
+	Type     string `json:"type"`
+	Units    int64  `json:"units"`
+	Memory   int64  `json:"memory_bytes"`
+}
+
+var deviceTypes = map[uint64]string{2: "cpu", 4: "gpu", 8: "accelerator"}
+
+type handle struct {
+	Device
+
+	platform, device uintptr
+}
+
+// devices lists those that OpenCL shows, but for those of a pool: a node does
+// not lend what is lent to it.
+func (l *library) devices() []handle {
+	ids, n := make([]uintptr, 16), cell()
+	if l.status("clGetPlatformIDs", uintptr(len(ids)), atWords(ids), at(n)) != clSuccess {
+		return nil
+	}
+	var out []handle
+	for p, platform := range ids[:min(int(uint32(*n)), len(ids))] {
+		name := l.text("clGetPlatformInfo", platform, clPlatformName)
+		if strings.HasPrefix(name, "Yunhe") {
+			continue
+		}
+		found, n := make([]uintptr, 64), cell()
+		if l.status("clGetDeviceIDs", platform, 0xFFFFFFFF, uintptr(len(found)), atWords(found), at(n)) != clSuccess {
+			continue
+		}
+		for i, d := range found[:min(int(uint32(*n)), len(found))] {
+			text := func(what uintptr) string { return l.text("clGetDeviceInfo", d, what) }
+			kind := deviceTypes[l.number("clGetDeviceInfo", d, clDeviceType)&14]
+			if kind == "" {
+				kind = "other"
+			}
+			out = append(out, handle{Device{
+				Platform: p, Index: i, Model: strings.TrimSpace(text(clDeviceName)), Vendor: text(clDeviceVendor), Driver: name + " " + text(clDriverVersion), Version: text(clDeviceVersion),
+				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)),
+			}, platform, d})
+		}
+	}
+	return out
+}
+
+// Devices lists the devices of this machine.
+func Devices() ([]Device, error) {
+	l, err := open()
+	if err != nil {
+		return nil, err
+	}
+	out := []Device{}
+	for _, h := range l.devices() {
+		out = append(out, h.Device)
+	}
+	return out, nil
+}

@@ -1,0 +1,352 @@
+//go:build linux
+
+// Package worker makes the calls of OpenCL that one program asks for on one
+// device. A worker is a process: what a program does to a device (a kernel that
+// writes where it must not, one that never ends) ends with its worker, and
+// other programs' workers go on.
+//
+// Messages are read by one goroutine at a time. A call that waits for the
+// device is made by the goroutine that read it; if the program has other
+// threads, or events that it sets itself, another goroutine reads on meanwhile,
+// because what the call waits for may be what comes next.
+//
+// What a message asks for is checked here, whatever client sent it: numbers of
+// objects and their kinds, counts, and sizes of memory against what rows and
+// regions need. A message that is not one ends the connection.
+package worker
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+type kind uint8
+
+const (
+	context kind = iota + 1
+	queue
+	mem
+	sampler
+	program
+	kernel
+	event
+)
+
+// invalid is the error of a number that is not of an object of a kind.
+var invalid = map[kind]int32{context: clInvalidContext, queue: clInvalidQueue, mem: clInvalidMem, sampler: clInvalidSampler, program: clInvalidProgram, kernel: clInvalidKernel, event: clInvalidEvent}
+
+var releases = [...]string{context: "clReleaseContext", queue: "clReleaseCommandQueue", mem: "clReleaseMemObject", sampler: "clReleaseSampler", program: "clReleaseProgram", kernel: "clReleaseKernel", event: "clReleaseEvent"}
+
+// object is what a client's number stands for.
+type object struct {
+	kind   kind
+	ptr    uintptr
+	bytes  uint64 // counted as the task's
+	size   uint64 // of memory
+	pixel  uint64 // bytes of an image's
+	shared []byte // what both sides map
+	status int32  // of a queue, what a call that nobody waited for failed with; of an event, why there is none
+	user   bool
+
+	options []byte // of a program, as it was built, with the 0 at the end
+	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
+}
+
+// read is one that the client does not wait for, until it waits for something else.
+type read struct {
+	landing uint64
+	event   uintptr
+	data    []byte
+}
+
+// Session is one program's connection.
+type Session struct {
+	lib    *library
+	device uintptr
+	memory *Memory
+	turn   *Turn
+	conn   net.Conn
+	in     *bufio.Reader
+	limit  uint64 // bytes of a message
+
+	sending sync.Mutex
+	head    [wire.AnswerSize]byte
+
+	mu      sync.Mutex // guards what follows
+	objects map[uint64]*object
+	reads   []read
+	writes  []read // whose data must stay until they are done
+	dying   []*object
+	users   int // events that the program sets
+}
+
+// message is one that was read.
+type message struct {
+	wire.Header
+
+	body  []byte
+	taken bool   // the body is kept by another
+	stage []byte // for what is read and sent at once
+	args  arena
+}
+
+// arena is memory for arguments that are pointers: it stays where it is until
+// the next message.
+type arena struct {
+	first []uint64
+	more  [][]uint64
+}
+
+func (a *arena) take(n int) []uint64 {
+	if a.first == nil {
+		a.first = make([]uint64, 0, 1024)
+	}
+	if used := len(a.first); used+n <= cap(a.first) {
+		a.first = a.first[:used+n]
+		return a.first[used:]
+	}
+	w := make([]uint64, max(n, 1))
+	a.more = append(a.more, w)
+	return w
+}
+
+func (a *arena) reset() { a.first, a.more = a.first[:0], nil }
+
+var errEnd = errors.New("the message is not one of this call")
+
+// Serve reads and answers until the connection ends. It returns what was wrong
+// with what the client sent, or nil.
+func (s *Session) Serve() error {
+	end := make(chan error, 1)
+	go s.readOn(end)
+	return <-end
+}
+
+func (s *Session) readOn(end chan<- error) {
+	m := &message{}
+	for {
+		if err := s.next(m); err != nil {
+			if err == io.EOF || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
+				err = nil
+			}
+			end <- err
+			return
+		}
+		waits := m.Op == wire.OpFinish || m.Op == wire.OpWait || m.Op == wire.OpBuild || m.Op == wire.OpCompile || m.Op == wire.OpLink || m.Op == wire.OpRead || m.Op == wire.OpWrite
+		if waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
+			go s.readOn(end)
+			if err := s.do(m); err != nil {
+				_ = s.conn.Close() // whoever reads on finds it closed, and ends
+			}
+			return
+		}
+		if err := s.do(m); err != nil {
+			end <- err
+			return
+		}
+	}
+}
+
+func (s *Session) userEvents() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.users > 0
+}
+
+const keepBody = 64 << 10
+
+func (s *Session) next(m *message) error {
+	var h [wire.HeaderSize]byte
+	if _, err := io.ReadFull(s.in, h[:]); err != nil {
+		return err
+	}
+	var err error
+	if m.Header, err = wire.ParseHeader(h[:], s.limit); err != nil {
+		return err
+	}
+	n := int(m.Size - wire.HeaderSize)
+	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && n <= keepBody && m.Op != wire.OpWrite {
+		m.taken = false
+		m.body = make([]byte, n, max(n, 4096))
+	}
+	m.body = m.body[:n]
+	m.args.reset()
+	_, err = io.ReadFull(s.in, m.body)
+	return err
+}
+
+// answer ends a call that is waited for.
+func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) error {
+	if m.Flags&wire.FlagAnswer == 0 {
+		return nil
+	}
+	if err := s.sendReads(); err != nil {
+		return err
+	}
+	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
+}
+
+func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64, data []byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	wire.PutAnswer(s.head[:], op, flags, call, status, a, b, len(data))
+	if len(data) == 0 {
+		_, err := s.conn.Write(s.head[:])
+		return err
+	}
+	buffers := net.Buffers{s.head[:], data}
+	_, err := buffers.WriteTo(s.conn)
+	return err
+}
+
+// sendReads sends what was read meanwhile, before an answer that may tell the
+// client that it was.
+func (s *Session) sendReads() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.reads[:0]
+	for _, r := range s.reads {
+		status := int32(clOutOfResources)
+		if r.event != 0 {
+			status = s.eventStatus(r.event)
+		}
+		if status > clSuccess {
+			left = append(left, r)
+			continue
+		}
+		if r.event != 0 {
+			s.lib.call("clReleaseEvent", r.event)
+		}
+		if status < clSuccess {
+			r.data = nil
+		}
+		if err := s.send(wire.OpData, 0, 0, clSuccess, r.landing, 0, r.data); err != nil {
+			return err
+		}
+	}
+	s.reads = left
+	done := s.writes[:0]
+	for _, w := range s.writes {
+		if s.eventStatus(w.event) > clSuccess {
+			done = append(done, w)
+			continue
+		}
+		s.lib.call("clReleaseEvent", w.event)
+	}
+	clear(s.writes[len(done):])
+	s.writes = done
+	return nil
+}
+
+func (s *Session) eventStatus(ptr uintptr) int32 {
+	status := cell()
+	if bad := s.lib.status("clGetEventInfo", ptr, clEventStatus, 4, at(status), 0); bad != clSuccess {
+		return bad
+	}
+	return int32(uint32(*status))
+}
+
+// drain waits until the device has done what it was given. If the program has
+// events that it sets itself, that may be never, and drain does not wait.
+func (s *Session) drain() {
+	s.mu.Lock()
+	var queues []uintptr
+	if s.users == 0 {
+		for _, o := range s.objects {
+			if o.kind == queue {
+				queues = append(queues, o.ptr)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, q := range queues {
+		s.lib.call("clFinish", q)
+	}
+}
+
+// get returns an object of a kind. The caller has the lock.
+func (s *Session) get(id uint64, k kind) (*object, int32) {
+	o := s.objects[id]
+	if o == nil || o.kind != k {
+		return nil, invalid[k]
+	}
+	return o, clSuccess
+}
+
+// keep remembers a new object. A number that is in use is an error of the client.
+func (s *Session) keep(id uint64, o *object) error {
+	if id == 0 || s.objects[id] != nil {
+		return fmt.Errorf("the number %d is in use or is none", id)
+	}
+	s.objects[id] = o
+	return nil
+}
+
+// Run serves the connection at a descriptor for a device.
+func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn) error {
+	lib, err := open()
+	if err != nil {
+		return err
+	}
+	for _, h := range lib.devices() {
+		if h.Platform != platform || h.Index != index {
+			continue
+		}
+		s := &Session{
+			lib: lib, device: h.device, memory: memory, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{},
+			limit: uint64(h.Memory) + 1<<20,
+		}
+		turn.drain = s.drain
+		unified := uint64(0)
+		if _, local := conn.(*net.UnixConn); local && lib.sharesHostMemory(h) {
+			unified = 1
+		}
+		if err := s.send(wire.OpAnswer, 0, 0, clSuccess, unified, 0, nil); err != nil {
+			return err
+		}
+		return s.Serve()
+	}
+	return fmt.Errorf("there is no device %d of platform %d any more", index, platform)
+}
+
+// sharesHostMemory tries whether a buffer made of host memory is that memory:
+// what the device writes there is seen without asking for it.
+func (l *library) sharesHostMemory(h handle) bool {
+	if l.number("clGetDeviceInfo", h.device, clDeviceUnified) == 0 {
+		return false
+	}
+	host, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	bad, devices := cell(), []uintptr{h.device}
+	context := l.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(bad))
+	if context == 0 {
+		return false
+	}
+	defer l.call("clReleaseContext", context)
+	queue := l.call("clCreateCommandQueue", context, h.device, 0, at(bad))
+	buffer := l.call("clCreateBuffer", context, clUseHostPtr, uintptr(len(host)), atBytes(host), at(bad))
+	if queue == 0 || buffer == 0 {
+		return false
+	}
+	defer l.call("clReleaseCommandQueue", queue)
+	defer l.call("clReleaseMemObject", buffer)
+	want := []byte{1, 2, 3, 4}
+	l.call("clEnqueueFillBuffer", queue, buffer, atBytes(want), 4, 64, 4, 0, 0, 0)
+	l.call("clFinish", queue)
+	seen := [4]byte(host[64:68]) == [4]byte(want)
+	host[128] = 7
+	got := make([]byte, 1)
+	l.call("clEnqueueReadBuffer", queue, buffer, 1, 128, 1, atBytes(got), 0, 0, 0)
+	return seen && got[0] == 7
+}

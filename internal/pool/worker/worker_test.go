@@ -1,0 +1,186 @@
+//go:build linux
+
+package worker
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+func byteView(w []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 8*len(w))
+}
+
+func page(t testing.TB) []byte {
+	t.Helper()
+	words := make([]uint64, pageWords) // aligned
+	return byteView(words)
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	p := page(t)
+	a, b := NewMemory(p, 0), NewMemory(p, 1)
+	a.SetLimit(10)
+	if !a.Take(6) || b.Take(5) || !b.Take(4) || a.Take(1) {
+		t.Errorf("10 bytes were not shared as 6 and 4: %d used", a.Used())
+	}
+	a.SetLimit(11) // while both run
+	if !b.Take(1) || b.Take(1) {
+		t.Error("one byte more is not one byte more")
+	}
+	a.SetLimit(2) // what is held stays
+	if a.Take(1) || a.Used() != 11 {
+		t.Errorf("%d used", a.Used())
+	}
+	a.Reap(1) // the second worker was killed
+	if a.Used() != 6 {
+		t.Errorf("6 are held by who lives, %d are counted", a.Used())
+	}
+	if a.Give(6); a.Used() != 0 || a.Take(1<<63) || a.Take(1<<64-1) {
+		t.Errorf("%d used", a.Used())
+	}
+}
+
+func TestMemoryTogether(t *testing.T) {
+	t.Parallel()
+	p := page(t)
+	NewMemory(p, 0).SetLimit(100)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	took := 0
+	for slot := range 8 {
+		all.Go(func() {
+			m := NewMemory(p, slot)
+			for range 50 {
+				if m.Take(1) {
+					mu.Lock()
+					took++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if took != 100 {
+		t.Errorf("%d of 100 bytes were taken", took)
+	}
+}
+
+// session has an object of each kind and a library none of whose functions
+// works: what a message makes it do is to be refused.
+func session(conn net.Conn) *Session {
+	s := &Session{lib: &library{map[string]uintptr{}}, conn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
+	s.memory.SetLimit(1 << 20)
+	s.turn = &Turn{drain: func() {}, start: time.Now()}
+	s.turn.until.Store(1 << 62)
+	for k := context; k <= event; k++ {
+		s.objects[uint64(k)] = &object{kind: k, ptr: 64, size: 4096}
+	}
+	s.objects[20] = &object{kind: mem, ptr: 64, pixel: 4}
+	s.objects[21] = &object{kind: event, status: -5}
+	return s
+}
+
+type silent struct{ net.Conn }
+
+func (silent) Write(b []byte) (int, error) { return len(b), nil }
+func (silent) Close() error                { return nil }
+
+// FuzzMessage: no message makes a worker fail, whatever is in it.
+func FuzzMessage(f *testing.F) {
+	add := func(op wire.Op, w ...uint64) {
+		var b []byte
+		for _, x := range w {
+			b = binary.LittleEndian.AppendUint64(b, x)
+		}
+		f.Add(uint16(op), b)
+	}
+	add(wire.OpFinish, 2)
+	add(wire.OpEnqueueNDRangeKernel, 2, 6, 1, 0, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0, 0, 0, 30)
+	add(wire.OpEnqueueNDRangeKernel, 2, 6, 9, 0, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0, 0, 1, 7, 30)
+	add(wire.OpRead, 2, 3, 0, 1, 0, 0, 0, 64, 1, 1, 64, 64, 64, 9, 0, 0)
+	add(wire.OpRead, 2, 20, 2, 0, 0, 0, 0, 1<<40, 1<<40, 1, 0, 0, 1<<50, 9, 1, 21, 31)
+	add(wire.OpWrite, 2, 3, 1, 0, 0, 0, 0, 8, 1, 1, 8, 8, 8, 0, 0, 32, 8, 1)
+	add(wire.OpCreateBuffer, 1, 40, 1, 100, 0, 0)
+	add(wire.OpCreateImage, 1, 41, 1, 0x10B5, 0x10D2, 0x10F1, 1<<40, 1<<40, 1, 1, 0, 0, 0, 0, 0)
+	add(wire.OpSetArg, 6, 0, 8, 1, 3)
+	add(wire.OpInfo, 11, 21, 0, 0x11D3)
+	add(wire.OpLink, 1, 50, 0, 1, 5)
+	add(wire.OpCompile, 5, 0, 1, 5, 3, 0)
+	add(wire.OpCreateKernels, 5, 2, 60, 61)
+	add(wire.OpRelease, 3)
+	f.Fuzz(func(t *testing.T, op uint16, body []byte) {
+		if len(body) > 1<<16 {
+			t.Skip()
+		}
+		h := make([]byte, wire.HeaderSize)
+		binary.LittleEndian.PutUint64(h, uint64(wire.HeaderSize+len(body)))
+		binary.LittleEndian.PutUint16(h[8:], op)
+		for _, flags := range []uint16{0, wire.FlagAnswer} {
+			binary.LittleEndian.PutUint16(h[10:], flags)
+			parsed, err := wire.ParseHeader(h, 1<<20)
+			if err != nil {
+				return
+			}
+			s := session(silent{})
+			_ = s.do(&message{Header: parsed, body: append([]byte{}, body...)}) // an error ends the connection
+			if s.memory.Used() > 0 {
+				t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
+			}
+			if !s.mu.TryLock() {
+				t.Fatal("the session is locked for good")
+			}
+		}
+	})
+}
+
+// TestServeEnds: what is no message ends the session, and so does the client's end.
+func TestServeEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		send []byte
+		bad  bool
+	}{
+		"nothing":              {nil, false},
+		"half a header":        {make([]byte, 7), true},
+		"a call there is none": {binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 16), 9999), true},
+		"too large":            {binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 1<<60), uint64(wire.OpFinish)), true},
+		"too short for it":     {binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 16), uint64(wire.OpRead)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := net.Pipe()
+			end := make(chan error, 1)
+			go func() { end <- session(theirs).Serve() }()
+			if len(c.send) > 0 {
+				_, _ = ours.Write(c.send)
+			}
+			go func() { _, _ = io.Copy(io.Discard, ours) }()
+			if name == "nothing" || name == "half a header" {
+				_ = ours.Close()
+			}
+			if err := <-end; (err != nil) != c.bad {
+				t.Errorf("the session ended with %v", err)
+			}
+			_ = ours.Close()
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for options, right := range map[string]bool{"": true, "-DX=1 -cl-fast-relaxed-math": true, "-I/etc": false, "-w -I .": false, "@/etc/passwd": false, "-include x": false} {
+		if optionsRight([]byte(options)) != right {
+			t.Errorf("options %q: want %v", options, right)
+		}
+	}
+}

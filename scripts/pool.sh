@@ -1,0 +1,21 @@
+#!/bin/sh
+# pool.sh - build the accelerator pool's worker and client library, packed, to
+# be embedded into the binary. Without a C compiler or OpenCL's headers the
+# binary has no pool, and says so when it is asked for one.
+set -eu
+cd "$(dirname "$0")/.."
+to=internal/pool/programs
+cc=${CC:-gcc}
+if [ "$(uname -s)" != Linux ] || ! command -v "$cc" >/dev/null 2>&1 || ! echo '#include <CL/cl_icd.h>' | "$cc" -E - >/dev/null 2>&1; then
+	echo "pool: no C compiler, or no headers of OpenCL (opencl-c-headers): the binary is built without the accelerator pool"
+	exit 0
+fi
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
+	-o "$tmp/libyunhe-pool.so" shim/src/*.c
+CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
+for program in libyunhe-pool.so yunhe-pool-worker; do
+	gzip -9nc "$tmp/$program" >"$tmp/packed"
+	cmp -s "$tmp/packed" "$to/$program.gz" || mv "$tmp/packed" "$to/$program.gz"
+done

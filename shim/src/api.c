@@ -1,0 +1,896 @@
+/* Platform, device, contexts, queues, programs, kernels, samplers and events. */
+#include "pool.h"
+#include "stubs.h"
+#include <stddef.h>
+
+#define EXTENSIONS "cl_khr_icd"
+#define VERSION "OpenCL 3.0 Yunhe accelerator pool"
+
+/* What an info asks of; the worker has the same list. */
+enum { OF_DEVICE = 1, OF_QUEUE, OF_MEM, OF_IMAGE, OF_SAMPLER, OF_PROGRAM, OF_BUILD, OF_KERNEL, OF_ARG, OF_GROUP, OF_EVENT, OF_PROFILE };
+
+cl_icd_dispatch yp_dispatch;
+object yp_platform = {.dispatch = &yp_dispatch, .kind = PLATFORM, .refs = 1}, yp_device = {.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1};
+
+static pthread_mutex_t objects = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t ids;
+static object *all[1 << 12]; /* by address */
+
+static object **place(const void *o) { return &all[((uintptr_t)o >> 4) % (sizeof all / sizeof *all)]; }
+
+/* find_object returns the object at an address that may be anything. */
+static object *find_object(const void *p) {
+  pthread_mutex_lock(&objects);
+  object *o = *place(p);
+  while (o && o != p) o = o->next;
+  pthread_mutex_unlock(&objects);
+  return o;
+}
+
+object *yp_new(int kind, object *parent, object *context) {
+  object *o = calloc(1, sizeof *o);
+  if (!o) return NULL;
+  o->dispatch = &yp_dispatch, o->kind = kind, o->refs = 1, o->parent = parent, o->context = context;
+  pthread_mutex_lock(&objects);
+  o->id = ++ids;
+  if (parent) parent->children++;
+  o->next = *place(o), *place(o) = o;
+  pthread_mutex_unlock(&objects);
+  return o;
+}
+
+/* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
+void yp_destroy(object *o) {
+  pthread_mutex_lock(&objects);
+  o->refs = 0;
+  while (o && o->refs == 0 && o->children == 0) {
+    object *parent = o->parent;
+    if (o->kind == CONTEXT) free(o->u.ctx.properties);
+    if (o->kind == QUEUE) free(o->u.queue.properties);
+    if (o->kind == KERNEL) free(o->u.kernel.classes);
+    object **at = place(o);
+    while (*at != o) at = &(*at)->next;
+    *at = o->next;
+    o->kind = 0;
+    free(o);
+    if (parent) parent->children--;
+    o = parent;
+  }
+  pthread_mutex_unlock(&objects);
+}
+
+static cl_int retain(void *handle, int kind, cl_int invalid) {
+  if (!is(handle, kind)) return invalid;
+  __atomic_add_fetch(&obj(handle)->refs, 1, __ATOMIC_RELAXED);
+  return CL_SUCCESS;
+}
+
+/* release reports in *last whether that was the last reference; the worker has been told then. */
+static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
+  if (!is(handle, kind) || obj(handle)->refs < 1) return invalid;
+  *last = __atomic_load_n(&obj(handle)->refs, __ATOMIC_RELAXED) == 1;
+  if (!*last) {
+    __atomic_sub_fetch(&obj(handle)->refs, 1, __ATOMIC_RELAXED);
+    return CL_SUCCESS;
+  }
+  yp_begin(OP_release);
+  yp_word(obj(handle)->id);
+  yp_post(kind == QUEUE);
+  return CL_SUCCESS;
+}
+
+#define COUNTED(NAME, TYPE, KIND, INVALID)                                      \
+  static cl_int CL_API_CALL yp_clRetain##NAME(TYPE h) { return retain(h, KIND, INVALID); } \
+  static cl_int CL_API_CALL yp_clRelease##NAME(TYPE h) {                        \
+    bool last;                                                                  \
+    cl_int bad = release(h, KIND, INVALID, &last);                              \
+    if (!bad && last) yp_destroy(obj(h));                                       \
+    return bad;                                                                 \
+  }
+COUNTED(CommandQueue, cl_command_queue, QUEUE, CL_INVALID_COMMAND_QUEUE)
+COUNTED(Sampler, cl_sampler, SAMPLER, CL_INVALID_SAMPLER)
+COUNTED(Program, cl_program, PROGRAM, CL_INVALID_PROGRAM)
+COUNTED(Kernel, cl_kernel, KERNEL, CL_INVALID_KERNEL)
+COUNTED(Event, cl_event, EVENT, CL_INVALID_EVENT)
+
+static cl_int CL_API_CALL yp_clRetainMemObject(cl_mem h) { return retain(h, MEM, CL_INVALID_MEM_OBJECT); }
+static cl_int CL_API_CALL yp_clReleaseMemObject(cl_mem h) {
+  bool last;
+  cl_int bad = release(h, MEM, CL_INVALID_MEM_OBJECT, &last);
+  if (!bad && last) yp_mem_gone(obj(h));
+  return bad;
+}
+
+static cl_int CL_API_CALL yp_clRetainContext(cl_context h) { return retain(h, CONTEXT, CL_INVALID_CONTEXT); }
+static cl_int CL_API_CALL yp_clReleaseContext(cl_context h) {
+  bool last;
+  cl_int bad = release(h, CONTEXT, CL_INVALID_CONTEXT, &last);
+  if (!bad && last) yp_destroy(obj(h));
+  return bad;
+}
+
+static cl_int CL_API_CALL yp_clRetainDevice(cl_device_id d) { return is(d, DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE; }
+static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id d) { return is(d, DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE; }
+
+cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got) {
+  if (value && size < n) return CL_INVALID_VALUE;
+  if (value && n) memcpy(value, p, n);
+  if (got) *got = n;
+  return CL_SUCCESS;
+}
+#define GIVE(TYPE, X) \
+  do {                \
+    TYPE v = (X);     \
+    return yp_give(&v, sizeof v, size, value, got); \
+  } while (0)
+#define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
+
+static cl_int ask(int of, uint64_t id, uint64_t more, cl_uint what, answer *a) {
+  yp_begin(OP_info);
+  yp_word((uint64_t)of);
+  yp_word(id);
+  yp_word(more);
+  yp_word(what);
+  return yp_sync(a);
+}
+
+cl_int yp_info(int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got) {
+  answer a = {.land = NULL};
+  cl_int status = ask(of, id, more, what, &a);
+  if (!status) status = yp_give(a.data, a.size, size, value, got);
+  free(a.data);
+  return status;
+}
+
+static cl_int CL_API_CALL yp_clGetPlatformIDs(cl_uint n, cl_platform_id *ids_, cl_uint *count) {
+  if ((!ids_ && !count) || (ids_ && !n)) return CL_INVALID_VALUE;
+  if (ids_) *ids_ = (cl_platform_id)&yp_platform;
+  if (count) *count = 1;
+  return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL yp_clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *value, size_t *got) {
+  if (p && !is(p, PLATFORM)) return CL_INVALID_PLATFORM;
+  switch (what) {
+  case CL_PLATFORM_PROFILE: GIVE_TEXT("FULL_PROFILE");
+  case CL_PLATFORM_VERSION: GIVE_TEXT(VERSION);
+  case CL_PLATFORM_NAME: GIVE_TEXT("Yunhe accelerator pool");
+  case CL_PLATFORM_VENDOR: GIVE_TEXT("Yunhe");
+  case CL_PLATFORM_EXTENSIONS: GIVE_TEXT(EXTENSIONS);
+  case CL_PLATFORM_ICD_SUFFIX_KHR: GIVE_TEXT("YUNHE");
+  case CL_PLATFORM_HOST_TIMER_RESOLUTION: GIVE(cl_ulong, 0);
+  case CL_PLATFORM_NUMERIC_VERSION: GIVE(cl_version, CL_MAKE_VERSION(3, 0, 0));
+  case CL_PLATFORM_EXTENSIONS_WITH_VERSION: {
+    cl_name_version v = {CL_MAKE_VERSION(1, 0, 0), EXTENSIONS};
+    return yp_give(&v, sizeof v, size, value, got);
+  }
+  }
+  return CL_INVALID_VALUE;
+}
+
+static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint n, cl_device_id *devices, cl_uint *count) {
+  static cl_device_type own;
+  if (p && !is(p, PLATFORM)) return CL_INVALID_PLATFORM;
+  if ((!devices && !count) || (devices && !n)) return CL_INVALID_VALUE;
+  const cl_device_type real = CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM | CL_DEVICE_TYPE_DEFAULT;
+  if (type != CL_DEVICE_TYPE_ALL && (!type || type & ~real)) return CL_INVALID_DEVICE_TYPE;
+  cl_int bad = yp_connect();
+  if (bad) return bad;
+  if (!own && (bad = yp_info(OF_DEVICE, 0, 0, CL_DEVICE_TYPE, sizeof own, &own, NULL))) return CL_DEVICE_NOT_FOUND;
+  if (type != CL_DEVICE_TYPE_ALL && !(type & (own | CL_DEVICE_TYPE_DEFAULT))) return CL_DEVICE_NOT_FOUND;
+  if (devices) *devices = (cl_device_id)&yp_device;
+  if (count) *count = 1;
+  return CL_SUCCESS;
+}
+
+/* Facts of the device do not change, except how much memory it has: that is the task's, and can be resized. */
+static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
+  typedef struct fact {
+    struct fact *next;
+    cl_device_info what;
+    answer a;
+  } fact;
+  static fact *facts;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  switch (what) {
+  case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
+  case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, NULL);
+  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, 1);
+  case CL_DEVICE_PARTITION_PROPERTIES: GIVE(cl_device_partition_property, 0);
+  case CL_DEVICE_PARTITION_TYPE: return yp_give(NULL, 0, size, value, got);
+  case CL_DEVICE_PARTITION_MAX_SUB_DEVICES: GIVE(cl_uint, 0);
+  case CL_DEVICE_PARTITION_AFFINITY_DOMAIN: GIVE(cl_device_affinity_domain, 0);
+  case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
+  case CL_DEVICE_SVM_CAPABILITIES: GIVE(cl_device_svm_capabilities, 0);
+  case CL_DEVICE_PIPE_SUPPORT:
+  case CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000: GIVE(cl_bool, CL_FALSE);
+  case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
+  case CL_DEVICE_GLOBAL_MEM_SIZE:
+  case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(OF_DEVICE, 0, 0, what, size, value, got);
+  }
+  pthread_mutex_lock(&lock);
+  fact *f = facts;
+  while (f && f->what != what) f = f->next;
+  if (!f && (f = calloc(1, sizeof *f))) {
+    f->what = what;
+    ask(OF_DEVICE, 0, 0, what, &f->a);
+    if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
+  }
+  pthread_mutex_unlock(&lock);
+  if (!f) return CL_OUT_OF_HOST_MEMORY;
+  return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clCreateSubDevices(cl_device_id d, const cl_device_partition_property *p, cl_uint n, cl_device_id *out, cl_uint *count) {
+  (void)p, (void)n, (void)out, (void)count;
+  return is(d, DEVICE) ? CL_INVALID_VALUE : CL_INVALID_DEVICE; /* CL_DEVICE_PARTITION_PROPERTIES says that there are none */
+}
+
+#define FAIL(CODE)          \
+  do {                      \
+    if (err) *err = (CODE); \
+    return NULL;            \
+  } while (0)
+
+/* copy_properties keeps a list that ends with 0, for the info that asks for it. */
+static void *copy_properties(const void *list, size_t *size, size_t pair) {
+  const intptr_t *p = list;
+  size_t n = 0;
+  if (!p) return NULL;
+  while (p[n]) n += pair;
+  void *copy = malloc(*size = (n + 1) * sizeof *p);
+  if (copy) memcpy(copy, p, *size);
+  return copy;
+}
+
+static object *create_context(const cl_context_properties *properties, cl_int *err) {
+  for (const cl_context_properties *p = properties; p && *p; p += 2) {
+    if (*p == CL_CONTEXT_PLATFORM) {
+      if (!is((void *)p[1], PLATFORM)) FAIL(CL_INVALID_PLATFORM);
+    } else if (*p != CL_CONTEXT_INTEROP_USER_SYNC) {
+      FAIL(CL_INVALID_PROPERTY);
+    }
+    for (const cl_context_properties *q = properties; q < p; q += 2)
+      if (*q == *p) FAIL(CL_INVALID_PROPERTY);
+  }
+  cl_int bad = yp_connect();
+  if (bad) FAIL(bad);
+  object *o = yp_new(CONTEXT, NULL, NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->u.ctx.properties = copy_properties(properties, &o->u.ctx.size, 2);
+  bad = yp_status(OP_create_context, o->id, 0);
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_context CL_API_CALL yp_clCreateContext(const cl_context_properties *properties, cl_uint n, const cl_device_id *devices,
+                                                 void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
+  if (!devices || !n || (!notify && data)) FAIL(CL_INVALID_VALUE);
+  for (cl_uint i = 0; i < n; i++)
+    if (!is(devices[i], DEVICE)) FAIL(CL_INVALID_DEVICE);
+  return (cl_context)create_context(properties, err);
+}
+
+static cl_context CL_API_CALL yp_clCreateContextFromType(const cl_context_properties *properties, cl_device_type type,
+                                                         void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
+  cl_device_id d;
+  if (!notify && data) FAIL(CL_INVALID_VALUE);
+  cl_int bad = yp_clGetDeviceIDs(NULL, type, 1, &d, NULL);
+  if (bad) FAIL(bad);
+  return (cl_context)create_context(properties, err);
+}
+
+static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
+  object *o = obj(h);
+  switch (what) {
+  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, 1);
+  case CL_CONTEXT_DEVICES: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_CONTEXT_PROPERTIES: return yp_give(o->u.ctx.properties, o->u.ctx.size, size, value, got);
+  }
+  return CL_INVALID_VALUE;
+}
+
+static cl_int CL_API_CALL yp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
+  (void)data;
+  if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
+  return call ? CL_OUT_OF_RESOURCES : CL_INVALID_VALUE;
+}
+
+static object *create_queue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!is(d, DEVICE)) FAIL(CL_INVALID_DEVICE);
+  if (flags & ~(cl_command_queue_properties)(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT)) FAIL(CL_INVALID_VALUE);
+  if (flags & (CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT)) FAIL(CL_INVALID_QUEUE_PROPERTIES);
+  object *o = yp_new(QUEUE, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->u.queue.flags = flags;
+  yp_begin(OP_create_queue);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_word(flags);
+  cl_int bad = yp_sync(NULL);
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_command_queue CL_API_CALL yp_clCreateCommandQueue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
+  return (cl_command_queue)create_queue(c, d, flags, err);
+}
+
+static cl_command_queue CL_API_CALL yp_clCreateCommandQueueWithProperties(cl_context c, cl_device_id d, const cl_queue_properties *properties, cl_int *err) {
+  cl_command_queue_properties flags = 0;
+  for (const cl_queue_properties *p = properties; p && *p; p += 2)
+    if (*p == CL_QUEUE_PROPERTIES) flags = p[1];
+    else if (*p == CL_QUEUE_SIZE) FAIL(CL_INVALID_QUEUE_PROPERTIES);
+    else FAIL(CL_INVALID_VALUE);
+  object *o = create_queue(c, d, flags, err);
+  if (o) o->u.queue.properties = copy_properties(properties, &o->u.queue.size, 2);
+  return (cl_command_queue)o;
+}
+
+static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_command_queue_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  object *o = obj(h);
+  switch (what) {
+  case CL_QUEUE_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_QUEUE_DEVICE: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
+  case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->u.queue.properties, o->u.queue.size, size, value, got);
+  case CL_QUEUE_DEVICE_DEFAULT: GIVE(cl_command_queue, NULL);
+  case CL_QUEUE_SIZE: return CL_INVALID_COMMAND_QUEUE; /* of queues on devices only */
+  }
+  return CL_INVALID_VALUE;
+}
+
+static cl_int CL_API_CALL yp_clSetCommandQueueProperty(cl_command_queue h, cl_command_queue_properties p, cl_bool on, cl_command_queue_properties *old) {
+  (void)p, (void)on, (void)old;
+  return is(h, QUEUE) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE; /* removed from OpenCL in 1.1 */
+}
+
+cl_int yp_finish(object *q) {
+  cl_int status = yp_status(OP_finish, q->id, 0);
+  if (!status) q->u.queue.pending = false;
+  return status;
+}
+
+static cl_int CL_API_CALL yp_clFinish(cl_command_queue q) {
+  if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  return yp_finish(obj(q));
+}
+
+static cl_int CL_API_CALL yp_clFlush(cl_command_queue q) {
+  if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  yp_begin(OP_Flush);
+  yp_word(obj(q)->id);
+  yp_post(true);
+  return CL_SUCCESS;
+}
+
+/* Samplers. */
+
+static object *create_sampler(cl_context c, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  object *o = yp_new(SAMPLER, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  yp_begin(OP_create_sampler);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_word(normalized);
+  yp_word(addressing);
+  yp_word(filter);
+  cl_int bad = yp_sync(NULL);
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_sampler CL_API_CALL yp_clCreateSampler(cl_context c, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *err) {
+  return (cl_sampler)create_sampler(c, normalized, addressing, filter, err);
+}
+
+static cl_sampler CL_API_CALL yp_clCreateSamplerWithProperties(cl_context c, const cl_sampler_properties *p, cl_int *err) {
+  cl_bool normalized = CL_TRUE;
+  cl_addressing_mode addressing = CL_ADDRESS_CLAMP;
+  cl_filter_mode filter = CL_FILTER_NEAREST;
+  for (; p && *p; p += 2)
+    if (*p == CL_SAMPLER_NORMALIZED_COORDS) normalized = (cl_bool)p[1];
+    else if (*p == CL_SAMPLER_ADDRESSING_MODE) addressing = (cl_addressing_mode)p[1];
+    else if (*p == CL_SAMPLER_FILTER_MODE) filter = (cl_filter_mode)p[1];
+    else FAIL(CL_INVALID_VALUE);
+  return (cl_sampler)create_sampler(c, normalized, addressing, filter, err);
+}
+
+static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, SAMPLER)) return CL_INVALID_SAMPLER;
+  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)obj(h)->refs);
+  if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)obj(h)->context);
+  return yp_info(OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
+}
+
+/* Programs. */
+
+enum { FROM_SOURCE, FROM_BINARY, FROM_IL, BUILT_IN };
+
+static object *create_program(cl_context c, int from, const void *text, size_t n, answer *a, cl_int *err) {
+  object *o = yp_new(PROGRAM, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  yp_begin(OP_create_program);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_word((uint64_t)from);
+  yp_bytes(text, n);
+  cl_int bad = yp_sync(a);
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_program CL_API_CALL yp_clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts, const size_t *lengths, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!n || !texts) FAIL(CL_INVALID_VALUE);
+  size_t all = 0;
+  for (cl_uint i = 0; i < n; i++) {
+    if (!texts[i]) FAIL(CL_INVALID_VALUE);
+    all += lengths && lengths[i] ? lengths[i] : strlen(texts[i]);
+  }
+  char *text = malloc(all + 1);
+  if (!text) FAIL(CL_OUT_OF_HOST_MEMORY);
+  size_t at = 0;
+  for (cl_uint i = 0; i < n; i++) {
+    size_t k = lengths && lengths[i] ? lengths[i] : strlen(texts[i]);
+    memcpy(text + at, texts[i], k);
+    at += k;
+  }
+  object *o = create_program(c, FROM_SOURCE, text, all, NULL, err);
+  free(text);
+  return (cl_program)o;
+}
+
+static bool devices_right(cl_uint n, const cl_device_id *devices, cl_int *bad) {
+  *bad = (n == 0) != (devices == NULL) ? CL_INVALID_VALUE : CL_SUCCESS;
+  for (cl_uint i = 0; i < n && !*bad; i++)
+    if (!is(devices[i], DEVICE)) *bad = CL_INVALID_DEVICE;
+  return !*bad;
+}
+
+static cl_program CL_API_CALL yp_clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *devices, const size_t *lengths, const unsigned char **binaries,
+                                                           cl_int *status, cl_int *err) {
+  cl_int bad;
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!n || !devices || !lengths || !binaries) FAIL(CL_INVALID_VALUE);
+  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  if (!lengths[0] || !binaries[0]) {
+    if (status) *status = CL_INVALID_VALUE;
+    FAIL(CL_INVALID_VALUE);
+  }
+  answer a = {.land = NULL};
+  object *o = create_program(c, FROM_BINARY, binaries[0], lengths[0], &a, err);
+  if (status) *status = (cl_int)a.a;
+  free(a.data);
+  return (cl_program)o;
+}
+
+static cl_program CL_API_CALL yp_clCreateProgramWithIL(cl_context c, const void *il, size_t n, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!il || !n) FAIL(CL_INVALID_VALUE);
+  return (cl_program)create_program(c, FROM_IL, il, n, NULL, err);
+}
+
+static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c, cl_uint n, const cl_device_id *devices, const char *names, cl_int *err) {
+  cl_int bad;
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!n || !devices || !names) FAIL(CL_INVALID_VALUE);
+  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  return (cl_program)create_program(c, BUILT_IN, names, strlen(names), NULL, err);
+}
+
+typedef void(CL_CALLBACK *built)(cl_program, void *);
+
+static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
+  cl_int bad;
+  if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  if (!devices_right(n, devices, &bad)) return bad;
+  if (!notify && data) return CL_INVALID_VALUE;
+  yp_begin(OP_build);
+  yp_word(obj(p)->id);
+  yp_bytes(options, options ? strlen(options) : 0);
+  bad = yp_sync(NULL);
+  if (notify) notify(p, data);
+  return bad;
+}
+
+static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, cl_uint headers, const cl_program *header,
+                                              const char **names, built notify, void *data) {
+  cl_int bad;
+  if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  if (!devices_right(n, devices, &bad)) return bad;
+  if ((!notify && data) || (headers == 0) != (header == NULL) || (headers == 0) != (names == NULL)) return CL_INVALID_VALUE;
+  for (cl_uint i = 0; i < headers; i++)
+    if (!is(header[i], PROGRAM)) return CL_INVALID_PROGRAM;
+  yp_begin(OP_compile);
+  yp_word(obj(p)->id);
+  yp_bytes(options, options ? strlen(options) : 0);
+  yp_word(headers);
+  for (cl_uint i = 0; i < headers; i++) {
+    yp_word(obj(header[i])->id);
+    yp_bytes(names[i], strlen(names[i]));
+  }
+  bad = yp_sync(NULL);
+  if (notify) notify(p, data);
+  return bad;
+}
+
+static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl_device_id *devices, const char *options, cl_uint inputs, const cl_program *input, built notify,
+                                               void *data, cl_int *err) {
+  cl_int bad;
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  if (!inputs || !input || (!notify && data)) FAIL(CL_INVALID_VALUE);
+  for (cl_uint i = 0; i < inputs; i++)
+    if (!is(input[i], PROGRAM)) FAIL(CL_INVALID_PROGRAM);
+  object *o = yp_new(PROGRAM, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  yp_begin(OP_link);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_bytes(options, options ? strlen(options) : 0);
+  yp_word(inputs);
+  for (cl_uint i = 0; i < inputs; i++) yp_word(obj(input[i])->id);
+  answer a = {.land = NULL};
+  bad = yp_sync(&a);
+  free(a.data);
+  if (bad && !a.a) yp_destroy(o), o = NULL; /* a.a: there is a program, with a log that says what is wrong */
+  if (err) *err = bad;
+  if (notify) notify((cl_program)o, data);
+  return (cl_program)o;
+}
+
+static cl_int CL_API_CALL yp_clUnloadCompiler(void) { return CL_SUCCESS; }
+static cl_int CL_API_CALL yp_clUnloadPlatformCompiler(cl_platform_id p) { return is(p, PLATFORM) ? CL_SUCCESS : CL_INVALID_PLATFORM; }
+
+static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
+  object *o = obj(h);
+  switch (what) {
+  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_PROGRAM_NUM_DEVICES: GIVE(cl_uint, 1);
+  case CL_PROGRAM_DEVICES: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_PROGRAM_BINARIES: {
+    unsigned char **to = value;
+    answer a = {.land = NULL};
+    if (got) *got = sizeof *to;
+    if (!value) return CL_SUCCESS;
+    if (size < sizeof *to) return CL_INVALID_VALUE;
+    yp_begin(OP_binaries);
+    yp_word(o->id);
+    cl_int status = yp_sync(&a);
+    if (!status && *to) memcpy(*to, a.data, a.size);
+    free(a.data);
+    return status;
+  }
+  }
+  return yp_info(OF_PROGRAM, o->id, 0, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clGetProgramBuildInfo(cl_program h, cl_device_id d, cl_program_build_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
+  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  return yp_info(OF_BUILD, obj(h)->id, 0, what, size, value, got);
+}
+
+/* Kernels. */
+
+static void describe_kernel(object *k, const char *classes, size_t n) {
+  k->u.kernel.args = (cl_uint)n;
+  k->u.kernel.classes = calloc(1, n + 1);
+  if (k->u.kernel.classes) memcpy(k->u.kernel.classes, classes, n);
+  else k->u.kernel.args = 0;
+}
+
+static cl_kernel CL_API_CALL yp_clCreateKernel(cl_program p, const char *name, cl_int *err) {
+  if (!is(p, PROGRAM)) FAIL(CL_INVALID_PROGRAM);
+  if (!name) FAIL(CL_INVALID_VALUE);
+  object *o = yp_new(KERNEL, obj(p), obj(p)->context);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  answer a = {.land = NULL};
+  yp_begin(OP_create_kernel);
+  yp_word(obj(p)->id);
+  yp_word(o->id);
+  yp_bytes(name, strlen(name));
+  cl_int bad = yp_sync(&a);
+  if (bad) yp_destroy(o), o = NULL;
+  else describe_kernel(o, (char *)a.data, a.size);
+  free(a.data);
+  if (err) *err = bad;
+  return (cl_kernel)o;
+}
+
+static cl_int CL_API_CALL yp_clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *count) {
+  if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  size_t there = 0;
+  cl_int bad = yp_info(OF_PROGRAM, obj(p)->id, 0, CL_PROGRAM_NUM_KERNELS, sizeof there, &there, NULL);
+  if (bad) return bad == CL_INVALID_PROGRAM_EXECUTABLE ? bad : CL_INVALID_PROGRAM_EXECUTABLE;
+  if (kernels && n < there) return CL_INVALID_VALUE;
+  if (count) *count = (cl_uint)there;
+  if (!kernels) return CL_SUCCESS;
+  for (size_t i = 0; i < there; i++) kernels[i] = (cl_kernel)yp_new(KERNEL, obj(p), obj(p)->context);
+  answer a = {.land = NULL};
+  yp_begin(OP_create_kernels);
+  yp_word(obj(p)->id);
+  yp_word(there);
+  for (size_t i = 0; i < there; i++) yp_word(obj(kernels[i])->id);
+  bad = yp_sync(&a);
+  const char *line = (char *)a.data;
+  for (size_t i = 0; i < there; i++) {
+    const char *end = bad ? NULL : strchr(line, '\n');
+    if (!end) {
+      yp_destroy(obj(kernels[i]));
+      continue;
+    }
+    describe_kernel(obj(kernels[i]), line, (size_t)(end - line));
+    line = end + 1;
+  }
+  free(a.data);
+  return bad;
+}
+
+static cl_kernel CL_API_CALL yp_clCloneKernel(cl_kernel k, cl_int *err) {
+  if (!is(k, KERNEL)) FAIL(CL_INVALID_KERNEL);
+  object *o = yp_new(KERNEL, obj(k)->parent, obj(k)->context);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = yp_status(OP_clone_kernel, obj(k)->id, o->id);
+  if (bad) yp_destroy(o), o = NULL;
+  else describe_kernel(o, obj(k)->u.kernel.classes, obj(k)->u.kernel.args);
+  if (err) *err = bad;
+  return (cl_kernel)o;
+}
+
+/* Classes of arguments: m memory, s sampler, v value, l local, ? not known. */
+enum { ARG_VALUE, ARG_HANDLE, ARG_NULL };
+
+static cl_int CL_API_CALL yp_clSetKernelArg(cl_kernel h, cl_uint index, size_t size, const void *value) {
+  if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  object *k = obj(h);
+  if (index >= k->u.kernel.args) return CL_INVALID_ARG_INDEX;
+  char class = k->u.kernel.classes[index];
+  if (class == '?' && value && size == sizeof(void *)) { /* a value that is the address of an object is that object */
+    object *o = find_object(*(void *const *)value);
+    class = is(o, MEM) ? 'm' : is(o, SAMPLER) ? 's' : '?';
+  }
+  uint64_t id = 0;
+  int how = value ? ARG_VALUE : ARG_NULL;
+  if (class == 'm' || class == 's') {
+    if (size != sizeof(void *)) return CL_INVALID_ARG_SIZE;
+    void *handle = value ? *(void *const *)value : NULL;
+    if (class == 's' && !is(handle, SAMPLER)) return CL_INVALID_SAMPLER;
+    if (handle && class == 'm' && !is(handle, MEM)) return CL_INVALID_MEM_OBJECT;
+    how = handle ? ARG_HANDLE : ARG_NULL;
+    if (handle) id = obj(handle)->id;
+  } else if (class == 'v' && !value) {
+    return CL_INVALID_ARG_VALUE;
+  } else if (class == 'l' && (value || !size)) {
+    return value ? CL_INVALID_ARG_VALUE : CL_INVALID_ARG_SIZE;
+  } else if (size > 4096 && value) {
+    return CL_INVALID_ARG_SIZE;
+  }
+  yp_begin(OP_set_arg);
+  yp_word(k->id);
+  yp_word(index);
+  yp_word(size);
+  yp_word((uint64_t)how);
+  yp_proof();
+  if (how == ARG_HANDLE) yp_word(id);
+  else if (how == ARG_VALUE) yp_bytes(value, size);
+  return yp_end();
+}
+
+static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  object *o = obj(h);
+  switch (what) {
+  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)o->parent);
+  }
+  return yp_info(OF_KERNEL, o->id, 0, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clGetKernelArgInfo(cl_kernel h, cl_uint index, cl_kernel_arg_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  return yp_info(OF_ARG, obj(h)->id, index, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_work_group_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  if (d && !is(d, DEVICE)) return CL_INVALID_DEVICE;
+  return yp_info(OF_GROUP, obj(h)->id, 0, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, cl_uint n,
+                                                    const cl_event *waits, cl_event *event) {
+  if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!is(k, KERNEL)) return CL_INVALID_KERNEL;
+  if (obj(q)->context != obj(k)->context) return CL_INVALID_CONTEXT;
+  if (dims < 1 || dims > 3) return CL_INVALID_WORK_DIMENSION;
+  cl_int bad = yp_check_waits(obj(q)->context, n, waits);
+  if (bad) return bad;
+  object *e = event ? yp_event(obj(q), CL_COMMAND_NDRANGE_KERNEL) : NULL;
+  obj(q)->u.queue.pending = true;
+  yp_begin(OP_EnqueueNDRangeKernel);
+  yp_word(obj(q)->id);
+  yp_word(obj(k)->id);
+  yp_word(dims);
+  yp_osize3(offset, dims);
+  yp_osize3(global, dims);
+  yp_osize3(local, dims);
+  yp_proof();
+  yp_waits(n, waits);
+  yp_word(e ? e->id : 0);
+  bad = yp_end();
+  if (e && bad) yp_destroy(e);
+  else if (e) *event = (cl_event)e;
+  return bad;
+}
+
+static cl_int CL_API_CALL yp_clEnqueueNativeKernel(cl_command_queue q, void(CL_CALLBACK *call)(void *), void *args, size_t size, cl_uint mems, const cl_mem *mem, const void **at,
+                                                   cl_uint n, const cl_event *waits, cl_event *event) {
+  (void)call, (void)args, (void)size, (void)mems, (void)mem, (void)at, (void)n, (void)waits, (void)event;
+  return is(q, QUEUE) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE; /* CL_DEVICE_EXECUTION_CAPABILITIES says so */
+}
+
+/* Events. */
+
+object *yp_event(object *queue, cl_command_type type) {
+  object *e = yp_new(EVENT, queue, queue->context);
+  if (e) e->u.event.type = type;
+  return e;
+}
+
+cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events) {
+  if ((n == 0) != (events == NULL)) return CL_INVALID_EVENT_WAIT_LIST;
+  for (cl_uint i = 0; i < n; i++) {
+    if (!is(events[i], EVENT)) return CL_INVALID_EVENT_WAIT_LIST;
+    if (obj(events[i])->context != context) return CL_INVALID_CONTEXT;
+  }
+  return CL_SUCCESS;
+}
+
+static cl_int wait_for(cl_uint n, const cl_event *events) {
+  yp_begin(OP_wait);
+  yp_waits(n, events);
+  return yp_sync(NULL);
+}
+
+static cl_int CL_API_CALL yp_clWaitForEvents(cl_uint n, const cl_event *events) {
+  if (!n || !events) return CL_INVALID_VALUE;
+  for (cl_uint i = 0; i < n; i++) {
+    if (!is(events[i], EVENT)) return CL_INVALID_EVENT;
+    if (obj(events[i])->context != obj(events[0])->context) return CL_INVALID_CONTEXT;
+  }
+  return wait_for(n, events);
+}
+
+static cl_event CL_API_CALL yp_clCreateUserEvent(cl_context c, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  object *o = yp_new(EVENT, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->u.event.type = CL_COMMAND_USER;
+  cl_int bad = yp_status(OP_user_event, obj(c)->id, o->id);
+  if (bad) yp_destroy(o), o = NULL;
+  else yp_user_events = true;
+  if (err) *err = bad;
+  return (cl_event)o;
+}
+
+static cl_int CL_API_CALL yp_clGetEventInfo(cl_event h, cl_event_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, EVENT)) return CL_INVALID_EVENT;
+  object *o = obj(h);
+  switch (what) {
+  case CL_EVENT_COMMAND_QUEUE: GIVE(cl_command_queue, o->u.event.type == CL_COMMAND_USER ? NULL : (cl_command_queue)o->parent);
+  case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, o->u.event.type);
+  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  }
+  return yp_info(OF_EVENT, o->id, 0, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clGetEventProfilingInfo(cl_event h, cl_profiling_info what, size_t size, void *value, size_t *got) {
+  if (!is(h, EVENT)) return CL_INVALID_EVENT;
+  object *o = obj(h);
+  if (o->u.event.type == CL_COMMAND_USER || !(o->parent->u.queue.flags & CL_QUEUE_PROFILING_ENABLE)) return CL_PROFILING_INFO_NOT_AVAILABLE;
+  return yp_info(OF_PROFILE, o->id, 0, what, size, value, got);
+}
+
+typedef struct {
+  cl_event event;
+  void(CL_CALLBACK *call)(cl_event, cl_int, void *);
+  void *data;
+} notice;
+
+/* A notice waits in a thread of its own: the program's callback may take as long as it likes. */
+static void *notify(void *p) {
+  notice n = *(notice *)p;
+  free(p);
+  cl_int status = CL_COMPLETE, failed = wait_for(1, &n.event);
+  if (failed && yp_clGetEventInfo(n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) status = failed;
+  n.call(n.event, status, n.data);
+  yp_clReleaseEvent(n.event);
+  return NULL;
+}
+
+static cl_int CL_API_CALL yp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
+  if (!is(h, EVENT)) return CL_INVALID_EVENT;
+  if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
+  notice *n = malloc(sizeof *n);
+  pthread_attr_t attr;
+  pthread_t thread;
+  if (!n) return CL_OUT_OF_HOST_MEMORY;
+  *n = (notice){h, call, data};
+  yp_clRetainEvent(h);
+  pthread_attr_init(&attr);
+  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  int bad = pthread_create(&thread, &attr, notify, n);
+  pthread_attr_destroy(&attr);
+  if (!bad) return CL_SUCCESS;
+  yp_clReleaseEvent(h);
+  free(n);
+  return CL_OUT_OF_HOST_MEMORY;
+}
+
+/* What the loader finds. */
+
+static cl_int CL_API_CALL nothing(void) { return CL_INVALID_OPERATION; }
+static void *CL_API_CALL no_object(void) { return NULL; }
+
+#define EXPORT __attribute__((visibility("default")))
+EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name);
+EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *ids_, cl_uint *count);
+EXPORT cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *value, size_t *got);
+
+static void *CL_API_CALL yp_clGetExtensionFunctionAddressForPlatform(cl_platform_id p, const char *name) { return is(p, PLATFORM) ? clGetExtensionFunctionAddress(name) : NULL; }
+
+#define SET(NAME) yp_dispatch.NAME = yp_##NAME;
+static void fill(void) {
+  void (**all)(void) = (void (**)(void))(void *)&yp_dispatch;
+  for (size_t i = 0; i < sizeof yp_dispatch / sizeof *all; i++) all[i] = (void (*)(void))nothing; /* such as what shares objects with OpenGL */
+  YP_STUBS(SET)
+#define NONE(NAME) all[offsetof(cl_icd_dispatch, NAME) / sizeof *all] = (void (*)(void))no_object;
+  NONE(clCreatePipe) NONE(clSVMAlloc) NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
+  NONE(clCreateFromGLRenderbuffer) NONE(clCreateEventFromGLsyncKHR)
+  SET(clGetPlatformIDs) SET(clGetPlatformInfo) SET(clGetDeviceIDs) SET(clGetDeviceInfo) SET(clCreateSubDevices) SET(clRetainDevice) SET(clReleaseDevice)
+  SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
+  SET(clCreateCommandQueue) SET(clCreateCommandQueueWithProperties) SET(clRetainCommandQueue) SET(clReleaseCommandQueue) SET(clGetCommandQueueInfo)
+  SET(clSetCommandQueueProperty) SET(clFinish) SET(clFlush) SET(clRetainMemObject) SET(clReleaseMemObject)
+  SET(clCreateSampler) SET(clCreateSamplerWithProperties) SET(clRetainSampler) SET(clReleaseSampler) SET(clGetSamplerInfo)
+  SET(clCreateProgramWithSource) SET(clCreateProgramWithBinary) SET(clCreateProgramWithIL) SET(clCreateProgramWithBuiltInKernels) SET(clRetainProgram) SET(clReleaseProgram)
+  SET(clBuildProgram) SET(clCompileProgram) SET(clLinkProgram) SET(clUnloadCompiler) SET(clUnloadPlatformCompiler) SET(clGetProgramInfo) SET(clGetProgramBuildInfo)
+  SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg) SET(clGetKernelInfo)
+  SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clEnqueueNDRangeKernel) SET(clEnqueueNativeKernel)
+  SET(clWaitForEvents) SET(clCreateUserEvent) SET(clRetainEvent) SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
+  SET(clGetExtensionFunctionAddressForPlatform)
+  yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
+  yp_fill_memory();
+}
+
+cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *ids_, cl_uint *count) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, fill);
+  return yp_clGetPlatformIDs(n, ids_, count);
+}
+
+cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *value, size_t *got) {
+  return yp_clGetPlatformInfo(p, what, size, value, got);
+}
+
+void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
+  if (name && !strcmp(name, "clIcdGetPlatformIDsKHR")) return (void *)(uintptr_t)clIcdGetPlatformIDsKHR;
+  if (name && !strcmp(name, "clGetPlatformInfo")) return (void *)(uintptr_t)clGetPlatformInfo;
+  return NULL;
+}

@@ -1,0 +1,548 @@
+/* Buffers and images. A buffer whose device memory both sides map (shared) is
+ * read, written and mapped by copying here, once what was sent before is done;
+ * all others by messages. What is mapped of those is a copy. */
+#include "pool.h"
+#include "ops.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FAIL(CODE)          \
+  do {                      \
+    if (err) *err = (CODE); \
+    return NULL;            \
+  } while (0)
+
+typedef struct map {
+  void *at;
+  bool shadow; /* at is to be freed, or is the program's own memory that the device's is a copy of */
+  bool owned, write;
+  size_t origin[3], region[3], bytes;
+  struct map *next;
+} map;
+
+static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
+
+enum { SHARED = 32 << 10 }; /* bytes from which a mapping is worth its cost */
+enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
+enum { BUFFER, RECT, IMAGE };
+
+static cl_int check_flags(cl_mem_flags f, const void *host) {
+  const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, of_host = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+  if (f & ~(access | of_host | CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_KERNEL_READ_AND_WRITE)) return CL_INVALID_VALUE;
+  if ((f & access) & ((f & access) - 1) || (f & of_host) & ((f & of_host) - 1)) return CL_INVALID_VALUE;
+  if (f & CL_MEM_USE_HOST_PTR && f & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) return CL_INVALID_VALUE;
+  if ((host != NULL) != ((f & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) return CL_INVALID_HOST_PTR;
+  return CL_SUCCESS;
+}
+
+/* device_flags: memory that the program lends is copied to the device. */
+static uint64_t device_flags(cl_mem_flags f) { return f & CL_MEM_USE_HOST_PTR ? (f & ~(cl_mem_flags)CL_MEM_USE_HOST_PTR) | CL_MEM_COPY_HOST_PTR : f; }
+
+static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  cl_int bad = check_flags(flags, host);
+  if (bad) FAIL(bad);
+  if (!size) FAIL(CL_INVALID_BUFFER_SIZE);
+  object *o = yp_new(MEM, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
+  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
+  bool share = yp_unified && size >= SHARED;
+  answer a = {.land = NULL};
+  yp_begin(OP_create_buffer);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_word(device_flags(flags));
+  yp_word(size);
+  yp_word(share);
+  if (host && !share) yp_rows(host, size, 1, 1, size, size);
+  else yp_word(0);
+  bad = yp_sync(&a);
+  if (!bad && share) {
+    void *p = a.fd < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
+    if (a.fd >= 0) close(a.fd);
+    if (p == MAP_FAILED) {
+      yp_begin(OP_release);
+      yp_word(o->id);
+      yp_post(false);
+      yp_destroy(o);
+      FAIL(CL_OUT_OF_HOST_MEMORY);
+    }
+    o->u.mem.shared = p;
+    if (host) memcpy(p, host, size);
+  }
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_mem CL_API_CALL yp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) { return (cl_mem)create_buffer(c, flags, size, host, err); }
+
+static cl_mem CL_API_CALL yp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
+  if (p && *p) FAIL(CL_INVALID_PROPERTY);
+  return (cl_mem)create_buffer(c, flags, size, host, err);
+}
+
+static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
+  const cl_buffer_region *r = info;
+  const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, of_host = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+  if (!is(m, MEM) || obj(m)->u.mem.pixel || obj(m)->parent->kind == MEM) FAIL(CL_INVALID_MEM_OBJECT);
+  object *of = obj(m);
+  if (flags & ~(access | of_host) || (flags && check_flags(flags, NULL))) FAIL(CL_INVALID_VALUE);
+  if ((of->u.mem.flags & CL_MEM_WRITE_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY)) || (of->u.mem.flags & CL_MEM_READ_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY)))
+    FAIL(CL_INVALID_VALUE);
+  if ((of->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (of->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
+      (of->u.mem.flags & CL_MEM_HOST_NO_ACCESS && flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY)))
+    FAIL(CL_INVALID_VALUE);
+  if (type != CL_BUFFER_CREATE_TYPE_REGION || !r) FAIL(CL_INVALID_VALUE);
+  if (!r->size) FAIL(CL_INVALID_BUFFER_SIZE);
+  if (r->origin > of->u.mem.size || r->size > of->u.mem.size - r->origin) FAIL(CL_INVALID_VALUE);
+  object *o = yp_new(MEM, of, of->context);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  if (!(flags & access)) flags |= of->u.mem.flags & access;
+  if (!(flags & of_host)) flags |= of->u.mem.flags & of_host;
+  yp_begin(OP_create_sub_buffer);
+  yp_word(of->id);
+  yp_word(o->id);
+  yp_word(flags);
+  yp_word(r->origin);
+  yp_word(r->size);
+  cl_int bad = yp_sync(NULL);
+  o->u.mem.flags = flags | (of->u.mem.flags & (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR));
+  o->u.mem.size = r->size, o->u.mem.origin = r->origin, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
+  if (of->u.mem.host) o->u.mem.host = of->u.mem.host + r->origin;
+  if (of->u.mem.shared) o->u.mem.shared = of->u.mem.shared + r->origin;
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return (cl_mem)o;
+}
+
+static size_t pixel_size(const cl_image_format *f) {
+  size_t n;
+  switch (f->image_channel_order) {
+  case CL_R: case CL_A: case CL_INTENSITY: case CL_LUMINANCE: case CL_Rx: case CL_DEPTH: n = 1; break;
+  case CL_RG: case CL_RA: case CL_RGx: n = 2; break;
+  case CL_RGB: case CL_RGBx: case CL_sRGB: n = 3; break;
+  default: n = 4;
+  }
+  switch (f->image_channel_data_type) {
+  case CL_SNORM_INT8: case CL_UNORM_INT8: case CL_SIGNED_INT8: case CL_UNSIGNED_INT8: return n;
+  case CL_SNORM_INT16: case CL_UNORM_INT16: case CL_SIGNED_INT16: case CL_UNSIGNED_INT16: case CL_HALF_FLOAT: return 2 * n;
+  case CL_UNORM_SHORT_565: case CL_UNORM_SHORT_555: return 2;
+  case CL_UNORM_INT_101010: case CL_UNORM_INT_101010_2: return 4;
+  default: return 4 * n;
+  }
+}
+
+static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
+  if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!f) FAIL(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
+  if (!d) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  if (d->buffer && !is(d->buffer, MEM)) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  cl_int bad = check_flags(flags, host);
+  if (bad) FAIL(bad);
+  size_t pixel = pixel_size(f), w = d->image_width, h = 1, z = 1;
+  switch (d->image_type) {
+  case CL_MEM_OBJECT_IMAGE1D_ARRAY: h = d->image_array_size; break;
+  case CL_MEM_OBJECT_IMAGE2D: h = d->image_height; break;
+  case CL_MEM_OBJECT_IMAGE2D_ARRAY: h = d->image_height, z = d->image_array_size; break;
+  case CL_MEM_OBJECT_IMAGE3D: h = d->image_height, z = d->image_depth; break;
+  case CL_MEM_OBJECT_IMAGE1D: case CL_MEM_OBJECT_IMAGE1D_BUFFER: break;
+  default: FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  }
+  size_t row = d->image_row_pitch ? d->image_row_pitch : w * pixel, slice = d->image_slice_pitch ? d->image_slice_pitch : row * (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : h);
+  if (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY) row = slice; /* each row is a slice there */
+  if ((!host && !d->buffer && (d->image_row_pitch || d->image_slice_pitch)) || (host && row < w * pixel)) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  object *o = yp_new(MEM, obj(c), obj(c));
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->u.mem.flags = flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
+  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
+  yp_begin(OP_create_image);
+  yp_word(obj(c)->id);
+  yp_word(o->id);
+  yp_word(device_flags(flags));
+  yp_word(f->image_channel_order);
+  yp_word(f->image_channel_data_type);
+  yp_word(d->image_type);
+  yp_word(d->image_width);
+  yp_word(d->image_height);
+  yp_word(d->image_depth);
+  yp_word(d->image_array_size);
+  yp_word(d->buffer ? d->image_row_pitch : 0);
+  yp_word(d->num_mip_levels);
+  yp_word(d->num_samples);
+  yp_word(d->buffer ? obj(d->buffer)->id : 0);
+  if (host) yp_rows(host, w * pixel, h, z, row, slice);
+  else yp_word(0);
+  bad = yp_sync(NULL);
+  if (bad) yp_destroy(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static cl_mem CL_API_CALL yp_clCreateImage(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
+  return (cl_mem)create_image(c, flags, f, d, host, err);
+}
+
+static cl_mem CL_API_CALL yp_clCreateImageWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host,
+                                                         cl_int *err) {
+  if (p && *p) FAIL(CL_INVALID_PROPERTY);
+  return (cl_mem)create_image(c, flags, f, d, host, err);
+}
+
+static cl_mem old_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, cl_image_desc d, void *host, cl_int *err) {
+  cl_int bad;
+  object *o = create_image(c, flags, f, &d, host, &bad);
+  if (err) *err = bad == CL_INVALID_IMAGE_DESCRIPTOR ? CL_INVALID_IMAGE_SIZE : bad;
+  return (cl_mem)o;
+}
+
+static cl_mem CL_API_CALL yp_clCreateImage2D(cl_context c, cl_mem_flags flags, const cl_image_format *f, size_t w, size_t h, size_t row, void *host, cl_int *err) {
+  return old_image(c, flags, f, (cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = w, .image_height = h, .image_row_pitch = row}, host, err);
+}
+
+static cl_mem CL_API_CALL yp_clCreateImage3D(cl_context c, cl_mem_flags flags, const cl_image_format *f, size_t w, size_t h, size_t d, size_t row, size_t slice, void *host, cl_int *err) {
+  cl_image_desc x = {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = w, .image_height = h, .image_depth = d, .image_row_pitch = row, .image_slice_pitch = slice};
+  return old_image(c, flags, f, x, host, err);
+}
+
+static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_flags flags, cl_mem_object_type type, cl_uint n, cl_image_format *formats, cl_uint *count) {
+  if (!is(c, CONTEXT)) return CL_INVALID_CONTEXT;
+  if (formats && !n) return CL_INVALID_VALUE;
+  answer a = {.land = NULL};
+  yp_begin(OP_image_formats);
+  yp_word(obj(c)->id);
+  yp_word(flags);
+  yp_word(type);
+  cl_int status = yp_sync(&a);
+  size_t there = a.size / sizeof *formats;
+  if (!status && formats) memcpy(formats, a.data, (there < n ? there : n) * sizeof *formats);
+  if (!status && count) *count = (cl_uint)there;
+  free(a.data);
+  return status;
+}
+
+/* yp_mem_gone calls what the program asked for, the last first, and frees. */
+void yp_mem_gone(object *o) {
+  for (callback *c = o->u.mem.destroyed; c;) {
+    callback *next = c->next;
+    c->call((cl_mem)o, c->data);
+    free(c);
+    c = next;
+  }
+  if (o->u.mem.shared && o->parent->kind == CONTEXT) munmap(o->u.mem.shared, o->u.mem.size);
+  yp_destroy(o);
+}
+
+static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
+  if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (!call) return CL_INVALID_VALUE;
+  callback *c = malloc(sizeof *c);
+  if (!c) return CL_OUT_OF_HOST_MEMORY;
+  *c = (callback){call, data, obj(m)->u.mem.destroyed};
+  obj(m)->u.mem.destroyed = c;
+  return CL_SUCCESS;
+}
+
+#define GIVE(TYPE, X) \
+  do {                \
+    TYPE v = (X);     \
+    return yp_give(&v, sizeof v, size, value, got); \
+  } while (0)
+
+static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {
+  if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  object *o = obj(m);
+  cl_uint n = 0;
+  switch (what) {
+  case CL_MEM_TYPE: GIVE(cl_mem_object_type, o->u.mem.type);
+  case CL_MEM_FLAGS: GIVE(cl_mem_flags, o->u.mem.flags);
+  case CL_MEM_HOST_PTR: GIVE(void *, o->u.mem.host);
+  case CL_MEM_MAP_COUNT:
+    pthread_mutex_lock(&maps);
+    for (map *i = o->u.mem.maps; i; i = i->next) n++;
+    pthread_mutex_unlock(&maps);
+    GIVE(cl_uint, n);
+  case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, o->parent->kind == MEM ? (cl_mem)o->parent : NULL);
+  case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
+  case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, CL_FALSE);
+  case CL_MEM_PROPERTIES: return yp_give(NULL, 0, size, value, got);
+  }
+  return yp_info(YP_OF_MEM, o->id, 0, what, size, value, got);
+}
+
+static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
+  if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, NULL);
+  return yp_info(YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
+}
+
+/* A transfer is between memory of the device and rows of the program's. */
+typedef struct {
+  int shape, op;
+  object *queue, *mem;
+  bool blocking;
+  size_t origin[3], region[3]; /* bytes and rows, or pixels in images */
+  size_t row_pitch, slice_pitch; /* of the buffer, in RECT */
+  uint8_t *host;
+  size_t host_row, host_slice;
+  cl_uint n;
+  const cl_event *waits;
+  cl_event *event;
+  cl_command_type type;
+} transfer;
+
+static size_t row_bytes(const transfer *t) { return t->region[0] * (t->shape == IMAGE ? t->mem->u.mem.pixel : 1); }
+
+static void copy_rows(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t *from, size_t from_row, size_t from_slice, size_t row, size_t rows, size_t slices) {
+  for (size_t z = 0; z < slices; z++)
+    if (rows == 1 || (to_row == row && from_row == row)) memcpy(to + z * to_slice, from + z * from_slice, row * rows);
+    else
+      for (size_t y = 0; y < rows; y++) memcpy(to + z * to_slice + y * to_row, from + z * from_slice + y * from_row, row);
+}
+
+/* marker makes the event of a transfer that was done here. */
+static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *event, cl_command_type type) {
+  object *e = event ? yp_event(queue, type) : NULL;
+  yp_begin(OP_EnqueueMarkerWithWaitList);
+  yp_word(queue->id);
+  yp_proof();
+  yp_waits(n, waits);
+  yp_word(e ? e->id : 0);
+  cl_int status = yp_end();
+  if (e && status) yp_destroy(e);
+  else if (e) *event = (cl_event)e;
+  return status;
+}
+
+/* shared_now brings a queue to rest, if that is the cheaper way to transfer n
+ * bytes. It says no where the message must go behind what the queue has. */
+static bool shared_now(object *queue, const object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status) {
+  *status = CL_SUCCESS;
+  if (!mem->u.mem.shared || yp_user_events) return false;
+  if (!queue->u.queue.pending && !waits) return true;
+  if (!blocking && n < LATER) return false;
+  if (waits) *status = marker(queue, waits, list, NULL, 0);
+  if (!*status) *status = yp_finish(queue);
+  return true;
+}
+
+static cl_int run_transfer(transfer *t) {
+  if (!is(t->queue, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!is(t->mem, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (t->queue->context != t->mem->context) return CL_INVALID_CONTEXT;
+  bool reads = t->op == OP_read;
+  cl_int status = yp_check_waits(t->queue->context, t->n, t->waits);
+  if (status) return status;
+  if (!t->host) return CL_INVALID_VALUE;
+  if ((t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) return CL_INVALID_MEM_OBJECT;
+  if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && t->type != CL_COMMAND_MAP_BUFFER && t->type != CL_COMMAND_UNMAP_MEM_OBJECT)
+    return CL_INVALID_OPERATION;
+  size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = row * rows * slices;
+  if (!t->region[0] || !rows || !slices) return CL_INVALID_VALUE;
+  if (!t->host_row) t->host_row = row;
+  if (!t->host_slice) t->host_slice = t->host_row * rows;
+  if (t->host_row < row || t->host_slice < t->host_row * rows || (t->shape == RECT && t->host_slice % t->host_row)) return CL_INVALID_VALUE;
+  size_t at = 0;
+  if (t->shape != IMAGE) {
+    size_t size = t->mem->u.mem.size;
+    if (!t->row_pitch) t->row_pitch = row;
+    if (!t->slice_pitch) t->slice_pitch = t->row_pitch * rows;
+    if (t->row_pitch < row || (t->shape == RECT && (t->slice_pitch < t->row_pitch * rows || t->slice_pitch % t->row_pitch))) return CL_INVALID_VALUE;
+    at = t->origin[0] + t->origin[1] * t->row_pitch + t->origin[2] * t->slice_pitch;
+    size_t end = at + (slices - 1) * t->slice_pitch + (rows - 1) * t->row_pitch + row;
+    if (t->origin[0] > size || at > size || end > size || end < at || bytes > size) return CL_INVALID_VALUE;
+    bool profiled = t->event && t->queue->u.queue.flags & CL_QUEUE_PROFILING_ENABLE;
+    if (!profiled && shared_now(t->queue, t->mem, t->blocking, bytes, t->n, t->waits, &status)) {
+      uint8_t *device = t->mem->u.mem.shared + at;
+      if (status) return status == CL_OUT_OF_RESOURCES ? status : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+      if (reads) copy_rows(t->host, t->host_row, t->host_slice, device, t->row_pitch, t->slice_pitch, row, rows, slices);
+      else copy_rows(device, t->row_pitch, t->slice_pitch, t->host, t->host_row, t->host_slice, row, rows, slices);
+      return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
+    }
+  }
+  object *e = t->event ? yp_event(t->queue, t->type) : NULL;
+  landing l = {0, t->host, row, rows, slices, t->host_row, t->host_slice, NULL};
+  bool later = reads && !t->blocking;
+  if (later) {
+    object *number = yp_new(EVENT, NULL, NULL); /* for its number only */
+    if (!number) return CL_OUT_OF_HOST_MEMORY;
+    l.id = number->id;
+    yp_destroy(number);
+    yp_land_later(&l);
+  }
+  if (!t->blocking) t->queue->u.queue.pending = true;
+  answer a = {.land = &l};
+  yp_begin(t->op);
+  yp_word(t->queue->id);
+  yp_word(t->mem->id);
+  yp_word((uint64_t)t->shape);
+  yp_word(t->blocking);
+  yp_size3(t->origin);
+  yp_size3(t->region);
+  yp_word(t->row_pitch);
+  yp_word(t->slice_pitch);
+  yp_word(bytes);
+  yp_proof();
+  yp_word(l.id);
+  yp_waits(t->n, t->waits);
+  yp_word(e ? e->id : 0);
+  if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
+  status = t->blocking ? yp_sync(&a) : yp_end();
+  if (!status && t->blocking && !t->n) t->queue->u.queue.pending = t->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+  if (e && status) yp_destroy(e);
+  else if (e) *t->event = (cl_event)e;
+  return status;
+}
+
+#define ENDS cl_uint n, const cl_event *waits, cl_event *event
+
+static cl_int CL_API_CALL yp_clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, void *p, ENDS) {
+  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, p, 0, 0, n, waits, event, CL_COMMAND_READ_BUFFER};
+  return run_transfer(&t);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueWriteBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, const void *p, ENDS) {
+  transfer t = {BUFFER, OP_write, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, (uint8_t *)(uintptr_t)p, 0, 0, n, waits, event, CL_COMMAND_WRITE_BUFFER};
+  return run_transfer(&t);
+}
+
+static cl_int rect(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row, size_t slice, size_t host_row,
+                   size_t host_slice, const void *p, ENDS) {
+  if (!origin || !host || !region || !p) return CL_INVALID_VALUE;
+  if (!host_row) host_row = region[0];
+  if (!host_slice) host_slice = host_row * region[1];
+  uint8_t *at = (uint8_t *)(uintptr_t)p + host[0] + host[1] * host_row + host[2] * host_slice;
+  transfer t = {RECT, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, row, slice, at, host_row, host_slice, n, waits, event,
+                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT};
+  return run_transfer(&t);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueReadBufferRect(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row,
+                                                     size_t slice, size_t host_row, size_t host_slice, void *p, ENDS) {
+  return rect(OP_read, q, m, blocking, origin, host, region, row, slice, host_row, host_slice, p, n, waits, event);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row,
+                                                      size_t slice, size_t host_row, size_t host_slice, const void *p, ENDS) {
+  return rect(OP_write, q, m, blocking, origin, host, region, row, slice, host_row, host_slice, p, n, waits, event);
+}
+
+static cl_int image(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p, cl_command_type type, ENDS) {
+  if (!origin || !region) return CL_INVALID_VALUE;
+  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type};
+  if (is(m, MEM) && obj(m)->u.mem.type == CL_MEM_OBJECT_IMAGE1D_ARRAY && slice) t.host_row = slice, t.host_slice = slice * region[1];
+  return run_transfer(&t);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueReadImage(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, void *p, ENDS) {
+  return image(OP_read, q, m, blocking, origin, region, row, slice, p, CL_COMMAND_READ_IMAGE, n, waits, event);
+}
+
+static cl_int CL_API_CALL yp_clEnqueueWriteImage(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p, ENDS) {
+  return image(OP_write, q, m, blocking, origin, region, row, slice, p, CL_COMMAND_WRITE_IMAGE, n, waits, event);
+}
+
+static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
+  const cl_map_flags all = CL_MAP_READ | CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
+  if (!is(t->queue, QUEUE)) FAIL(CL_INVALID_COMMAND_QUEUE);
+  if (!is(t->mem, MEM) || (t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) FAIL(CL_INVALID_MEM_OBJECT);
+  if (t->queue->context != t->mem->context) FAIL(CL_INVALID_CONTEXT);
+  object *m = t->mem;
+  cl_int bad = yp_check_waits(t->queue->context, t->n, t->waits);
+  if (bad) FAIL(bad);
+  if (flags & ~all || (flags & CL_MAP_WRITE_INVALIDATE_REGION && flags & (CL_MAP_READ | CL_MAP_WRITE))) FAIL(CL_INVALID_VALUE);
+  const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
+  if (m->u.mem.flags & CL_MEM_HOST_NO_ACCESS || (m->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MAP_READ) || (m->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & writes))
+    FAIL(CL_INVALID_OPERATION);
+  if (t->shape == BUFFER && (!t->region[0] || t->origin[0] > m->u.mem.size || t->region[0] > m->u.mem.size - t->origin[0])) FAIL(CL_INVALID_VALUE);
+  size_t row = row_bytes(t), bytes = row * t->region[1] * t->region[2];
+  if (t->shape == IMAGE && (!bytes || t->origin[0] + t->region[0] > m->u.mem.w || t->origin[1] + t->region[1] > m->u.mem.h || t->origin[2] + t->region[2] > m->u.mem.d)) FAIL(CL_INVALID_VALUE);
+  map *p = calloc(1, sizeof *p);
+  if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
+  p->write = flags & writes, p->bytes = bytes;
+  memcpy(p->origin, t->origin, sizeof p->origin);
+  memcpy(p->region, t->region, sizeof p->region);
+  if (m->u.mem.shared && !m->u.mem.host) {
+    p->at = m->u.mem.shared + t->origin[0];
+    if (yp_user_events && !t->blocking) {
+      bad = marker(t->queue, t->n, t->waits, t->event, t->type);
+    } else {
+      if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
+      if (!bad && (t->queue->u.queue.pending || t->n)) bad = yp_finish(t->queue);
+      if (!bad && t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
+    }
+  } else {
+    p->shadow = true;
+    bool lent = m->u.mem.host && t->shape == BUFFER;
+    p->owned = !lent;
+    p->at = lent ? m->u.mem.host + t->origin[0] : aligned_alloc(128, (bytes + 127) / 128 * 128);
+    if (!p->at) bad = CL_OUT_OF_HOST_MEMORY;
+    t->host = p->at;
+    if (!bad && flags & CL_MAP_WRITE_INVALIDATE_REGION) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
+    else if (!bad) t->type = CL_COMMAND_MAP_BUFFER, bad = run_transfer(t);
+  }
+  if (bad) {
+    if (p->owned) free(p->at);
+    free(p);
+    FAIL(bad);
+  }
+  pthread_mutex_lock(&maps);
+  p->next = m->u.mem.maps, m->u.mem.maps = p;
+  pthread_mutex_unlock(&maps);
+  if (err) *err = CL_SUCCESS;
+  return p->at;
+}
+
+static void *CL_API_CALL yp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, ENDS, cl_int *err) {
+  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_BUFFER};
+  return map_region(&t, flags, err);
+}
+
+static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice,
+                                              ENDS, cl_int *err) {
+  if (!is(m, MEM)) FAIL(CL_INVALID_MEM_OBJECT);
+  if (!origin || !region || !row) FAIL(CL_INVALID_VALUE);
+  cl_mem_object_type type = obj(m)->u.mem.type;
+  if (!slice && (type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY)) FAIL(CL_INVALID_VALUE);
+  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE};
+  void *p = map_region(&t, flags, err);
+  if (!p) return NULL;
+  *row = row_bytes(&t);
+  if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY ? *row * region[1] : 0;
+  return p;
+}
+
+static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {
+  if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (obj(q)->context != obj(m)->context) return CL_INVALID_CONTEXT;
+  cl_int bad = yp_check_waits(obj(q)->context, n, waits);
+  if (bad) return bad;
+  pthread_mutex_lock(&maps);
+  map **i = &obj(m)->u.mem.maps, *p;
+  while (*i && (*i)->at != at) i = &(*i)->next;
+  if ((p = *i)) *i = p->next;
+  pthread_mutex_unlock(&maps);
+  if (!p) return CL_INVALID_VALUE;
+  if (p->shadow && p->write) {
+    transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
+                  0, 0, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};
+    bad = run_transfer(&t);
+  } else if (n || event) {
+    bad = marker(obj(q), n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT);
+  }
+  if (p->owned) free(p->at);
+  free(p);
+  return bad;
+}
+
+#define SET(NAME) yp_dispatch.NAME = yp_##NAME;
+void yp_fill_memory(void) {
+  SET(clCreateBuffer) SET(clCreateBufferWithProperties) SET(clCreateSubBuffer) SET(clCreateImage) SET(clCreateImageWithProperties) SET(clCreateImage2D) SET(clCreateImage3D)
+  SET(clGetSupportedImageFormats) SET(clSetMemObjectDestructorCallback) SET(clGetMemObjectInfo) SET(clGetImageInfo) SET(clEnqueueReadBuffer) SET(clEnqueueWriteBuffer)
+  SET(clEnqueueReadBufferRect) SET(clEnqueueWriteBufferRect) SET(clEnqueueReadImage) SET(clEnqueueWriteImage) SET(clEnqueueMapBuffer) SET(clEnqueueMapImage)
+  SET(clEnqueueUnmapMemObject)
+}

@@ -1,0 +1,141 @@
+/* The client library of the accelerator pool: a vendor library of OpenCL that
+ * any program finds through its ICD loader, and that sends what the program
+ * asks for to a worker at a pool node. docs/pool.md describes the wire.
+ *
+ * A call goes in one of two ways. Sync: it is sent, and its answer waited for.
+ * Post: it is put behind what is to be sent, and the call succeeds at once. A
+ * call is posted if an equal one was sent before and succeeded: objects do not
+ * change once they are made, so what was right stays right (see yp_end). Thus
+ * errors are told by the call that has them, as programs expect, and a stream
+ * of launches waits for nothing.
+ *
+ * Handles are made here: a number that the worker knows the object by. Numbers
+ * are not used again.
+ */
+#ifndef YUNHE_POOL_H
+#define YUNHE_POOL_H
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_2_APIS
+#define _GNU_SOURCE
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <CL/cl_icd.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT };
+
+typedef struct object object;
+typedef struct callback {
+  void(CL_CALLBACK *call)(cl_mem, void *);
+  void *data;
+  struct callback *next;
+} callback;
+
+/* object is what every handle points to. The loader reads its first word. */
+struct object {
+  const cl_icd_dispatch *dispatch;
+  int kind;
+  uint64_t id;
+  int refs;     /* the program's */
+  int children; /* objects that point here: the memory stays until they are gone */
+  object *parent;  /* context of most, program of a kernel, parent of a sub-buffer, queue of an event */
+  object *context; /* NULL in a context */
+  object *next;    /* of those with a like address */
+  union {
+    struct {
+      cl_context_properties *properties;
+      size_t size;
+    } ctx;
+    struct {
+      cl_command_queue_properties flags;
+      cl_queue_properties *properties;
+      size_t size;
+      bool pending; /* something was sent that no finish has waited for */
+    } queue;
+    struct {
+      cl_mem_flags flags;
+      cl_mem_object_type type;
+      size_t size, origin;
+      uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR */
+      uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
+      size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
+      struct map *maps;
+      callback *destroyed;
+    } mem;
+    struct {
+      cl_uint args;
+      char *classes; /* one letter for each argument, as the worker found it */
+    } kernel;
+    struct {
+      cl_command_type type;
+    } event;
+  } u;
+};
+
+extern cl_icd_dispatch yp_dispatch;
+extern object yp_platform, yp_device;
+
+object *yp_new(int kind, object *parent, object *context);
+void yp_destroy(object *o);
+static inline object *obj(const void *handle) { return (object *)handle; }
+static inline bool is(const void *handle, int kind) { return handle && obj(handle)->kind == kind; }
+
+/* landing is where data that is read goes: rows of equal length, in slices. */
+typedef struct landing {
+  uint64_t id;
+  uint8_t *to;
+  size_t row, rows, slices, row_pitch, slice_pitch;
+  struct landing *next;
+} landing;
+
+typedef struct {
+  cl_int status;
+  uint64_t a, b;
+  landing *land; /* where the data goes, if it is wanted there */
+  uint8_t *data; /* else it is here, to be freed */
+  size_t size;
+  int fd; /* that came along, or -1 */
+} answer;
+
+/* A message is built between yp_begin, which takes the lock, and one of
+ * yp_sync, yp_post and yp_end, which give it back. */
+int yp_connect(void); /* 0, or an error of OpenCL; connects when first called */
+bool yp_begin(int op);
+void yp_word(uint64_t w);
+void yp_size3(const size_t *v);
+void yp_osize3(const size_t *v, cl_uint n);
+void yp_bytes(const void *p, size_t n); /* a word that counts, and the bytes */
+void yp_rows(const uint8_t *p, size_t row, size_t rows, size_t slices, size_t row_pitch, size_t slice_pitch);
+void yp_waits(cl_uint n, const cl_event *events);
+cl_int yp_sync(answer *a);
+void yp_post(bool flush);
+cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
+void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
+void yp_land_later(const landing *l);
+extern bool yp_user_events, yp_unified;
+cl_int yp_status(int op, uint64_t a, uint64_t b);
+
+cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
+cl_int yp_finish(object *queue);
+object *yp_event(object *queue, cl_command_type type);
+
+cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
+cl_int yp_info(int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
+enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
+void yp_mem_gone(object *o); /* the program's last reference to memory is gone */
+void yp_fill_memory(void);
+
+void yp_hmac(const uint8_t key[32], const uint8_t *text, size_t n, uint8_t out[32]);
+
+#endif

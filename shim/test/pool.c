@@ -1,0 +1,274 @@
+/* A program that uses OpenCL, as the tests run it natively and on a pool: it
+ * must not know which. The first argument says what it does:
+ *
+ *   add [ROUNDS]     adds vectors in many ways and prints a checksum
+ *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
+ *   spin SECONDS     keeps the device busy and prints how many kernels it did
+ *   crash            runs a kernel that writes where it must not
+ *   forever          runs a kernel that never ends
+ *   threads          waits in one thread for an event that another sets
+ *   bench            prints times, one name and number in a line
+ */
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static cl_context context;
+static cl_command_queue queue;
+static cl_device_id device;
+static cl_program program;
+
+static void must(cl_int e, const char *what) {
+  if (e == CL_SUCCESS) return;
+  printf("failed %s %d\n", what, e);
+  exit(1);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static const char *source = "kernel void add(global const float *a, global const float *b, global float *c) { size_t i = get_global_id(0); c[i] = a[i] + b[i]; }\n"
+                            "kernel void scale(global float *a, float by, local float *room) { size_t i = get_global_id(0); room[get_local_id(0)] = a[i]; a[i] = room[get_local_id(0)] * by; }\n"
+                            "kernel void none(void) {}\n"
+                            "kernel void spin(global uint *out, uint rounds) { uint x = get_global_id(0) + 1; for (uint i = 0; i < rounds; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; } out[get_global_id(0)] = x; }\n"
+                            "kernel void crash(global uint *out, ulong at) { *(volatile global uint *)at = out[0]; }\n"
+                            "kernel void forever(volatile global uint *out) { while (out[0] == 0) ; }\n";
+
+static void start(void) {
+  cl_platform_id platform;
+  cl_int e;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
+  context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  must(e, "context");
+  queue = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  must(e, "program");
+  must(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
+}
+
+static cl_mem buffer(size_t n, void *host) {
+  cl_int e;
+  cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE | (host ? CL_MEM_COPY_HOST_PTR : 0), n, host, &e);
+  must(e, "buffer");
+  return m;
+}
+
+static cl_kernel kernel(const char *name) {
+  cl_int e;
+  cl_kernel k = clCreateKernel(program, name, &e);
+  must(e, name);
+  return k;
+}
+
+static void arg(cl_kernel k, cl_uint i, size_t n, const void *v) { must(clSetKernelArg(k, i, n, v), "argument"); }
+static void run(cl_kernel k, size_t n, const size_t *local) { must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &n, local, 0, NULL, NULL), "run"); }
+
+static uint64_t sum(const void *p, size_t n) {
+  const uint8_t *b = p;
+  uint64_t h = 14695981039346656037u;
+  for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 1099511628211u;
+  return h;
+}
+
+static uint64_t add(size_t n, int round) {
+  size_t bytes = n * sizeof(float), local = 16;
+  float *x = malloc(bytes), *y = malloc(bytes), *z = calloc(1, bytes), by = 3;
+  for (size_t i = 0; i < n; i++) x[i] = (float)((i * 7 + (size_t)round) % 1000), y[i] = (float)(i % 313);
+  cl_mem a = buffer(bytes, x), b = buffer(bytes, NULL), c = buffer(bytes, NULL);
+  must(clEnqueueWriteBuffer(queue, b, CL_FALSE, 0, bytes, y, 0, NULL, NULL), "write");
+  cl_kernel k = kernel("add"), s = kernel("scale");
+  arg(k, 0, sizeof a, &a), arg(k, 1, sizeof b, &b), arg(k, 2, sizeof c, &c);
+  arg(s, 0, sizeof c, &c), arg(s, 1, sizeof by, &by), arg(s, 2, local * sizeof(float), NULL);
+  run(k, n, NULL);
+  run(s, n, &local);
+  cl_event done;
+  must(clEnqueueReadBuffer(queue, c, CL_FALSE, 0, bytes, z, 0, NULL, &done), "read");
+  must(clWaitForEvents(1, &done), "wait");
+  uint64_t h = sum(z, bytes);
+  /* a rectangle in, a copy, a mapping, and a part out */
+  size_t origin[3] = {4, 1, 0}, zero[3] = {0, 0, 0}, region[3] = {64, 8, 1};
+  must(clEnqueueWriteBufferRect(queue, a, CL_TRUE, origin, zero, region, 128, 0, 64, 0, x, 0, NULL, NULL), "write rect");
+  must(clEnqueueCopyBuffer(queue, a, b, 0, bytes / 2, bytes / 2, 0, NULL, NULL), "copy");
+  cl_int e;
+  float *p = clEnqueueMapBuffer(queue, b, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes, 0, NULL, NULL, &e);
+  must(e, "map");
+  p[3] += 1;
+  h ^= sum(p, bytes) * 3;
+  must(clEnqueueUnmapMemObject(queue, b, p, 0, NULL, NULL), "unmap");
+  cl_uint pattern = 0x01020304;
+  must(clEnqueueFillBuffer(queue, c, &pattern, sizeof pattern, 0, bytes / 2, 0, NULL, NULL), "fill");
+  must(clEnqueueReadBuffer(queue, b, CL_TRUE, 0, bytes, x, 0, NULL, NULL), "read");
+  must(clEnqueueReadBuffer(queue, c, CL_TRUE, 0, bytes, y, 0, NULL, NULL), "read");
+  h ^= sum(x, bytes) * 5 ^ sum(y, bytes) * 7;
+  clReleaseEvent(done), clReleaseKernel(k), clReleaseKernel(s);
+  clReleaseMemObject(a), clReleaseMemObject(b), clReleaseMemObject(c);
+  free(x), free(y), free(z);
+  return h;
+}
+
+static cl_event gate;
+static void *opens(void *p) {
+  usleep(50000);
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set");
+  return p;
+}
+
+static void threads(void) {
+  cl_int e;
+  pthread_t t;
+  cl_uint out = 0, pattern = 7;
+  cl_mem m = buffer(64, NULL);
+  gate = clCreateUserEvent(context, &e);
+  must(e, "user event");
+  must(clEnqueueFillBuffer(queue, m, &pattern, sizeof pattern, 0, 64, 1, &gate, NULL), "fill");
+  pthread_create(&t, NULL, opens, NULL);
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL), "read");
+  pthread_join(t, NULL);
+  printf("threads %u\n", out);
+}
+
+static double best(double (*f)(void), int times) {
+  double b = f();
+  for (int i = 1; i < times; i++) {
+    double x = f();
+    if (x < b) b = x;
+  }
+  return b;
+}
+
+static cl_kernel bench_kernel;
+static cl_mem bench_buffer;
+static uint8_t *bench_host;
+static size_t bench_bytes;
+
+static double b_launch(void) { /* one of a stream */
+  double t = now();
+  for (int i = 0; i < 2000; i++) run(bench_kernel, 1, NULL);
+  double d = now() - t;
+  must(clFinish(queue), "finish");
+  return d / 2000 * 1e6;
+}
+static double b_round(void) { /* an empty finish */
+  double t = now();
+  for (int i = 0; i < 2000; i++) must(clFinish(queue), "finish");
+  return (now() - t) / 2000 * 1e6;
+}
+static double b_both(void) {
+  double t = now();
+  for (int i = 0; i < 500; i++) run(bench_kernel, 1, NULL), must(clFinish(queue), "finish");
+  return (now() - t) / 500 * 1e6;
+}
+static double b_write(void) {
+  double t = now();
+  must(clEnqueueWriteBuffer(queue, bench_buffer, CL_TRUE, 0, bench_bytes, bench_host, 0, NULL, NULL), "write");
+  return (double)bench_bytes / (now() - t) / 1e9;
+}
+static double b_read(void) {
+  double t = now();
+  must(clEnqueueReadBuffer(queue, bench_buffer, CL_TRUE, 0, bench_bytes, bench_host, 0, NULL, NULL), "read");
+  return (double)bench_bytes / (now() - t) / 1e9;
+}
+static double b_compute(void) {
+  cl_kernel k = kernel("spin");
+  cl_uint rounds = 200000;
+  arg(k, 0, sizeof bench_buffer, &bench_buffer), arg(k, 1, sizeof rounds, &rounds);
+  double t = now();
+  for (int i = 0; i < 20; i++) run(k, 256, NULL);
+  must(clFinish(queue), "finish");
+  return now() - t;
+}
+static double most(double (*f)(void), int times) {
+  double b = 0;
+  for (int i = 0; i < times; i++) {
+    double x = f();
+    if (x > b) b = x;
+  }
+  return b;
+}
+
+static void bench(void) {
+  bench_kernel = kernel("none");
+  bench_host = malloc(64 << 20);
+  memset(bench_host, 1, 64 << 20);
+  bench_bytes = 64 << 20;
+  bench_buffer = buffer(bench_bytes, NULL);
+  b_both();
+  printf("launch_us %.3f\n", best(b_launch, 10));
+  printf("finish_us %.3f\n", best(b_round, 10));
+  printf("launch_finish_us %.3f\n", best(b_both, 10));
+  printf("compute_s %.4f\n", best(b_compute, 5));
+  printf("write_64m_gbs %.3f\n", most(b_write, 12));
+  printf("read_64m_gbs %.3f\n", most(b_read, 12));
+  bench_bytes = 1 << 20;
+  printf("write_1m_gbs %.3f\n", most(b_write, 200));
+  printf("read_1m_gbs %.3f\n", most(b_read, 200));
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "";
+  int n = argc > 2 ? atoi(argv[2]) : 1;
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  start();
+  if (!strcmp(what, "add")) {
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) h = h * 31 + add(i % 2 ? 1 << 10 : 1 << 16, i);
+    printf("sum %016llx\n", (unsigned long long)h);
+  } else if (!strcmp(what, "fill")) {
+    int i = 0;
+    cl_int e = CL_SUCCESS;
+    for (; i < n; i++) {
+      clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &e);
+      if (e) break;
+    }
+    printf("buffers %d error %d\n", i, e);
+    if (argc > 3) { /* then once more, when told so */
+      getchar();
+      clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &e);
+      printf("again %d\n", e);
+    }
+  } else if (!strcmp(what, "spin")) {
+    cl_kernel k = kernel("spin");
+    cl_uint rounds = 400000;
+    cl_mem m = buffer(1 << 16, NULL);
+    int done = 0;
+    arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);
+    puts("spinning");
+    for (double end = now() + n; now() < end; done++) run(k, 256, NULL), must(clFinish(queue), "finish");
+    printf("kernels %d\n", done);
+  } else if (!strcmp(what, "crash")) {
+    cl_kernel k = kernel("crash");
+    cl_ulong at = 8;
+    cl_mem m = buffer(64, NULL);
+    arg(k, 0, sizeof m, &m), arg(k, 1, sizeof at, &at);
+    run(k, 1, NULL);
+    printf("finish %d\n", clFinish(queue));
+  } else if (!strcmp(what, "forever")) {
+    cl_kernel k = kernel("forever");
+    cl_uint zero = 0;
+    cl_mem m = buffer(64, NULL);
+    must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, sizeof zero, &zero, 0, NULL, NULL), "write");
+    arg(k, 0, sizeof m, &m);
+    run(k, 1, NULL);
+    puts("forever");
+    printf("finish %d\n", clFinish(queue));
+  } else if (!strcmp(what, "threads")) {
+    threads();
+  } else if (!strcmp(what, "bench")) {
+    bench();
+  } else {
+    fprintf(stderr, "there is no %s\n", what);
+    return 2;
+  }
+  return 0;
+}
