@@ -56,14 +56,27 @@ func run(args []string) error {
 	if n[2] >= worker.Slots {
 		return fmt.Errorf("there is no slot %d", n[2])
 	}
-	conn, err := net.FileConn(os.NewFile(connFD, "connection"))
+	file := os.NewFile(connFD, "connection")
+	conn, err := net.FileConn(file)
 	if err != nil {
 		return fmt.Errorf("connection: %w", err)
 	}
+	go leave(file)
 	page, err := unix.Mmap(pageFD, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
 	turn := worker.NewTurn(os.NewFile(turnFD, "turns"), func() { os.Exit(0) })
 	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn)
+}
+
+// leave ends the process when the program has gone, whatever the device is
+// doing: who waits for a kernel that never ends does not read.
+func leave(conn *os.File) {
+	for {
+		fds := []unix.PollFd{{Fd: int32(conn.Fd()), Events: unix.POLLRDHUP}}
+		if _, err := unix.Poll(fds, -1); err == nil {
+			os.Exit(0)
+		}
+	}
 }

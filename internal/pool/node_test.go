@@ -288,7 +288,7 @@ func TestIsolation(t *testing.T) {
 	if got := output(t, full("fill", "9")); got != "buffers 5 error -4\n" {
 		t.Errorf("out of memory: %q", got)
 	}
-	if out, err := bad("crash").CombinedOutput(); err != nil || !strings.Contains(string(out), "finish -5") {
+	if out, err := bad("crash").CombinedOutput(); err != nil || !strings.Contains(string(out), "crash -5") {
 		t.Errorf("a kernel that writes where it must not: the program is to be told by an error: %v, %q", err, out)
 	}
 	forever := loop("forever")

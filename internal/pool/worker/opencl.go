@@ -90,19 +90,23 @@ func open() (*library, error) {
 	return l, nil
 }
 
-// call calls a function. Memory that arguments point to is the caller's to keep.
+// call calls a function; 0 if there is none. Memory that arguments point to is the caller's to keep.
 func (l *library) call(name string, args ...uintptr) uintptr {
 	at := l.functions[name]
 	if at == 0 {
-		status := int32(clInvalidOperation)
-		return uintptr(uint32(status))
+		return 0
 	}
 	r, _, _ := purego.SyscallN(at, args...)
 	return r
 }
 
 // status calls a function that returns an error code.
-func (l *library) status(name string, args ...uintptr) int32 { return int32(l.call(name, args...)) }
+func (l *library) status(name string, args ...uintptr) int32 {
+	if l.functions[name] == 0 {
+		return clInvalidOperation
+	}
+	return int32(l.call(name, args...))
+}
 
 // pins keep what calls are given pointers to: an address in an argument does not
 // keep Go's memory, nor hold it where it is. Each is kept until 1,024 more were
