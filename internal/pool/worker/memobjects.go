@@ -131,7 +131,7 @@ func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
 type imageDesc struct {
 	kind, _                     uint32
 	width, height, depth, array uint64
-	rowPitch, slicePitch        uint64
+	rowPitch, _                 uint64
 	levels, samples             uint32
 	buffer                      uintptr
 }
