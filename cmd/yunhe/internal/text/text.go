@@ -129,7 +129,7 @@ func Bytes(n int64) string {
 	for i, unit := range units {
 		shift := 10 * (i + 1)
 		if size>>shift < 1024 || i == len(units)-1 {
-			tenths := size & (1<<shift - 1) >> (shift - 4) * 10 >> 4
+			tenths := size & (1<<shift - 1) * 10 >> shift
 			return fmt.Sprintf("%s%d.%d %s", sign, size>>shift, tenths, unit)
 		}
 	}
