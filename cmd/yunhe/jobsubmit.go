@@ -25,17 +25,17 @@ type submission struct {
 	dryRun    bool
 	requestID string
 
-	name, image, spec, command string
-	where, allocation          string
-	reservation                string
-	replicas                   int32
-	env, files, centers        []string
-	volumes                    []string
-	timeout                    time.Duration
-	priority                   int32
-	network                    bool
-	origin                     string
-	needs                      needs
+	name, image, spec, command  string
+	where, allocation           string
+	reservation                 string
+	replicas                    int32
+	env, labels, files, centers []string
+	volumes                     []string
+	timeout                     time.Duration
+	priority                    int32
+	network                     bool
+	origin                      string
+	needs                       needs
 }
 
 const jobSubmitLong = `Submits a job from a file, or a job of one task from flags.
@@ -79,6 +79,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.StringVar(&s.command, "command", "", "shell command of the task; or the words after --")
 	f.Int32Var(&s.replicas, "replicas", 1, "number of replicas")
 	f.StringArrayVar(&s.env, "env", nil, "environment variable NAME=VALUE (repeatable)")
+	f.StringArrayVar(&s.labels, "label", nil, "label NAME=VALUE of the job, such as project=vision (repeatable)")
 	f.StringArrayVar(&s.files, "add-file", nil, "file to put into the working directory, LOCAL[:PATH] (repeatable)")
 	f.StringArrayVar(&s.centers, "center", nil, "run at this center only (repeatable)")
 	f.StringArrayVar(&s.volumes, "volume", nil, "volume the command finds, VOLUME:PATH[:ro] (repeatable)")
@@ -94,7 +95,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = append([]string{"name", "image", "spec", "command", "replicas", "env", "add-file", "volume", "center", "where", "allocation", "reservation", "timeout", "priority", "network", "origin"}, needFlags...)
+var quickFlags = append([]string{"name", "image", "spec", "command", "replicas", "env", "label", "add-file", "volume", "center", "where", "allocation", "reservation", "timeout", "priority", "network", "origin"}, needFlags...)
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -246,14 +247,14 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	}
 	task := &jobsv1.Task{
 		Name: name, Command: command, ImageId: s.image, ResourceSpecId: s.spec, ReplicaNumber: s.replicas,
-		TimeoutSeconds: timeout, Network: s.network, Env: map[string]string{},
+		TimeoutSeconds: timeout, Network: s.network,
 	}
-	for _, e := range s.env {
-		k, v, ok := strings.Cut(e, "=")
-		if !ok || k == "" {
-			return nil, usagef("--env: want NAME=VALUE, got %q", e)
-		}
-		task.Env[k] = v
+	if task.Env, err = assignments("--env", s.env); err != nil {
+		return nil, err
+	}
+	labels, err := assignments("--label", s.labels)
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range s.files {
 		file, err := embed(f)
@@ -275,7 +276,20 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 	if err := s.needs.of(task); err != nil {
 		return nil, err
 	}
-	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation, ReservationId: s.reservation, OriginId: s.origin}, nil
+	return &jobsv1.JobSpec{Name: name, Tasks: []*jobsv1.Task{task}, Priority: s.priority, AllocationId: s.allocation, ReservationId: s.reservation, OriginId: s.origin, Labels: labels}, nil
+}
+
+// assignments reads the values NAME=VALUE of a flag.
+func assignments(flag string, list []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, e := range list {
+		k, v, ok := strings.Cut(e, "=")
+		if !ok || k == "" {
+			return nil, usagef("%s: want NAME=VALUE, got %q", flag, e)
+		}
+		out[k] = v
+	}
+	return out, nil
 }
 
 // defaultName is the base name of the command's first word, at most 32

@@ -163,16 +163,14 @@ func (o *joinOptions) describe(k agent.Center) (agent.Center, error) {
 		}
 		k.Prices[spec] = fen
 	}
-	for _, l := range o.labels {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok || name == "" {
-			return k, usagef("--label: want NAME=VALUE, got %q", l)
-		}
-		if k.Labels == nil {
-			k.Labels = map[string]string{}
-		}
-		k.Labels[name] = value
+	labels, err := assignments("--label", o.labels)
+	if err != nil {
+		return k, err
 	}
+	if k.Labels == nil && len(labels) > 0 {
+		k.Labels = map[string]string{}
+	}
+	maps.Copy(k.Labels, labels)
 	var check core.Check
 	check.ID("--center", k.ID)
 	for _, q := range []struct{ flag, resource, value string }{{"--cpu", core.CPU, k.CPU}, {"--memory", core.Memory, k.Memory}} {

@@ -506,6 +506,10 @@ func (s *Service) askBudgets(ctx context.Context, snap *registry.Snapshot, it *I
 	if !poor.Ends.IsZero() {
 		wait.Until = timestamppb.New(poor.Ends)
 	}
+	// The queue has it that there is no room, for the same reason.
+	out.Waits = slices.DeleteFunc(out.Waits, func(w *schedulerv1.Wait) bool {
+		return w.Cause == schedulerv1.Wait_CAUSE_ROOM && w.Message == wait.Message
+	})
 	out.Waits = append(out.Waits, wait)
 	if all {
 		if out.Start, out.Basis = poor.Ends, "the next period of budget "+poor.ID+"; sooner if what runs costs less than expected"; poor.Ends.IsZero() {
