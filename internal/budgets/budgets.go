@@ -126,7 +126,7 @@ func (b *Budget) check(now time.Time) error {
 	}
 	switch {
 	case b.Period != Once && !b.StartAt.IsZero():
-		c.Add("budget.start_at", "goes with PERIOD_ONCE")
+		c.Add("budget.start_at", "goes with the period PERIOD_ONCE only")
 	case b.Period == Once && (b.StartAt.After(now.AddDate(10, 0, 0)) || !b.StartAt.IsZero() && b.StartAt.Year() < 1971):
 		c.Add("budget.start_at", "must be after 1970 and at most 10 years ahead, got %s", b.StartAt.UTC().Format(time.RFC3339))
 	}
