@@ -49,6 +49,16 @@ func (p *poolAt) address(c *cli) string {
 	return pool.DefaultAddress(poolDir)
 }
 
+// with calls do with a connection to the node.
+func (p *poolAt) with(ctx context.Context, c *cli, do func(*pool.Client) error) error {
+	client, err := p.dial(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return do(client)
+}
+
 func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 	group, key := p.group, c.env("YUNHE_POOL_KEY")
 	if group == "" {
@@ -230,26 +240,23 @@ func poolDevicesCommand(c *cli) *cobra.Command {
 		Use: "devices", Short: "List a pool node's devices and what is lent of them",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := at.dial(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			devices, err := client.Devices()
-			if err != nil {
-				return err
-			}
-			t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
-			var names []string
-			for _, d := range devices {
-				state := "enabled"
-				if d.Disabled {
-					state = "disabled"
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				devices, err := client.Devices()
+				if err != nil {
+					return err
 				}
-				t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
-				names = append(names, d.ID)
-			}
-			return c.print(result{msg: devices, names: names, print: t.Write})
+				t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
+				var names []string
+				for _, d := range devices {
+					state := "enabled"
+					if d.Disabled {
+						state = "disabled"
+					}
+					t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
+					names = append(names, d.ID)
+				}
+				return c.print(result{msg: devices, names: names, print: t.Write})
+			})
 		},
 	}
 	at.flags(cmd)
@@ -275,24 +282,21 @@ func poolTasksCommand(c *cli) *cobra.Command {
 		Long: "Lists the shares that run on a pool node: a group sees its own.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := at.dial(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			tasks, err := client.Tasks()
-			if err != nil {
-				return err
-			}
-			if len(tasks) == 0 && c.forPeople() {
-				c.note("nothing runs there; `yunhe pool run` starts a program")
-				return nil
-			}
-			var names []string
-			for _, t := range tasks {
-				names = append(names, t.ID)
-			}
-			return c.print(result{msg: tasks, names: names, print: poolTaskTable(tasks)})
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				tasks, err := client.Tasks()
+				if err != nil {
+					return err
+				}
+				if len(tasks) == 0 && c.forPeople() {
+					c.note("nothing runs there; `yunhe pool run` starts a program")
+					return nil
+				}
+				var names []string
+				for _, t := range tasks {
+					names = append(names, t.ID)
+				}
+				return c.print(result{msg: tasks, names: names, print: poolTaskTable(tasks)})
+			})
 		},
 	}
 	at.flags(cmd)
@@ -317,16 +321,13 @@ that the program holds already stays its own; below that it gets no more.`,
 			if err != nil {
 				return err
 			}
-			client, err := at.dial(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			task, err := client.Resize(args[0], compute, size)
-			if err != nil {
-				return err
-			}
-			return c.print(result{msg: task, names: []string{task.ID}, print: poolTaskTable([]pool.Task{task})})
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				task, err := client.Resize(args[0], compute, size)
+				if err != nil {
+					return err
+				}
+				return c.print(result{msg: task, names: []string{task.ID}, print: poolTaskTable([]pool.Task{task})})
+			})
 		},
 	}
 	at.flags(cmd)
@@ -342,12 +343,9 @@ func poolStopCommand(c *cli) *cobra.Command {
 		Long: "Takes a share back. Its programs are not ended: what they call fails from then on.",
 		Args: takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := at.dial(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			return client.Stop(args[0])
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				return client.Stop(args[0])
+			})
 		},
 	}
 	at.flags(cmd)
@@ -364,12 +362,9 @@ func poolEnableCommand(c *cli, on bool) *cobra.Command {
 		Use: use + " DEVICE", Short: short,
 		Args: takes(1, 1, "a device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := at.dial(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			return client.Enable(args[0], on)
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				return client.Enable(args[0], on)
+			})
 		},
 	}
 	at.flags(cmd)
