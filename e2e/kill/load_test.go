@@ -204,9 +204,18 @@ func (l *load) send(ctx context.Context, u *unit) (ids []string, err error) {
 
 // stop stops each job of kind halted: every other one only once it runs.
 func (l *load) stop(ctx context.Context) error {
-	n := 0
-	for id := range l.stops {
-		if n++; n%2 == 0 {
+	for n := 1; ; n++ {
+		var id string
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case next, ok := <-l.stops:
+			if !ok {
+				return nil
+			}
+			id = next
+		}
+		if n%2 == 0 {
 			if err := l.proofs.await(ctx, id); err != nil {
 				return err
 			}

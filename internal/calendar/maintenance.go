@@ -22,7 +22,7 @@ type Plan struct {
 }
 
 func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Time) (*Maintenance, error) {
-	cat, err := s.reg.Catalog(ctx)
+	cat, err := s.reg.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ type Wish struct {
 
 // check checks a wish and makes the reservation of it, without its parts.
 func (s *Service) check(ctx context.Context, in Wish, q Request, now time.Time) (*Reservation, error) {
-	cat, err := s.reg.Catalog(ctx)
+	cat, err := s.reg.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}

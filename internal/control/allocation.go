@@ -81,7 +81,7 @@ func times(c *core.Check, path string, q core.Quantities, count int64) core.Quan
 
 // check checks an application and returns the amounts of it, none for nodes.
 func (s *Service) check(ctx context.Context, in Application, r Request, now time.Time) (core.Quantities, error) {
-	cat, err := s.reg.Catalog(ctx)
+	cat, err := s.reg.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -475,7 +475,7 @@ type Adjustment struct {
 // room, and fault.Conflict if it is over, or is to be smaller than what is in
 // use.
 func (s *Service) Adjust(ctx context.Context, id string, adj Adjustment, r Request) (*Allocation, error) {
-	cat, err := s.reg.Catalog(ctx)
+	cat, err := s.reg.Fresh(ctx)
 	if err != nil {
 		return nil, err
 	}

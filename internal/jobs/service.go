@@ -115,9 +115,11 @@ func (s *Service) submit(ctx context.Context, requestID string, specs []*jobsv1.
 }
 
 func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*jobsv1.JobSpec, batch bool) error {
-	cat, err := s.reg.Catalog(ctx)
-	if err != nil {
-		return err
+	prefix := func(i int) string {
+		if batch {
+			return fmt.Sprintf("jobs[%d].", i)
+		}
+		return "job."
 	}
 	var c core.Check
 	c.Text("request_id", requestID, false, 0, 65)
@@ -125,16 +127,15 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		c.Add("jobs", "must be 1 to %d jobs, got %d", maxBatch, len(specs))
 		return c.Err()
 	}
+	cat, err := s.checkCatalog(ctx, &c, specs, prefix)
+	if err != nil {
+		return err
+	}
 	for i, j := range specs {
-		prefix := "job."
-		if batch {
-			prefix = fmt.Sprintf("jobs[%d].", i)
-		}
 		if j == nil {
-			c.Add(strings.TrimSuffix(prefix, "."), "is required")
 			continue
 		}
-		validate(&c, prefix, j, cat)
+		prefix := prefix(i)
 		if err := s.placeVolumes(ctx, &c, prefix, j); err != nil {
 			return err
 		}
@@ -161,6 +162,34 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 		}
 	}
 	return c.Err()
+}
+
+// checkCatalog checks specifications of jobs against the catalog, which it
+// returns. What the one at hand refuses is checked against a fresh one: another
+// process may have stored what it lacks.
+func (s *Service) checkCatalog(ctx context.Context, c *core.Check, specs []*jobsv1.JobSpec, prefix func(i int) string) (*registry.Catalog, error) {
+	check := func(c *core.Check, cat *registry.Catalog) {
+		for i, j := range specs {
+			if j == nil {
+				c.Add(strings.TrimSuffix(prefix(i), "."), "is required")
+				continue
+			}
+			validate(c, prefix(i), j, cat)
+		}
+	}
+	cat, err := s.reg.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var first core.Check
+	if check(&first, cat); first.Err() == nil {
+		return cat, nil
+	}
+	cat, err = s.reg.Fresh(ctx)
+	if err == nil {
+		check(c, cat)
+	}
+	return cat, err
 }
 
 // checkNear checks that there is the job that another shall be near to.

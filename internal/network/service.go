@@ -136,7 +136,7 @@ func (s *Service) SetPath(ctx context.Context, d Declaration) (Path, error) {
 	if err := d.check(); err != nil {
 		return Path{}, err
 	}
-	cat, err := s.reg.Catalog(ctx)
+	cat, err := s.reg.Fresh(ctx)
 	if err != nil {
 		return Path{}, err
 	}

@@ -64,19 +64,30 @@ func (s *Service) Catalog(ctx context.Context) (*Catalog, error) {
 		}
 	}
 	defer func() { <-s.loading }()
-	c, err := s.reload(ctx, s.cached.Load())
-	if err != nil {
-		return nil, err
-	}
-	return c.Catalog, nil
+	return s.reload(ctx, recheck)
 }
 
-// reload checks or replaces the catalog at hand. Only one caller runs it.
-func (s *Service) reload(ctx context.Context, old *cached) (*cached, error) {
+// Fresh returns the catalog with all that any process had stored before the
+// call. It always reads the database, the whole catalog only if it has changed:
+// it is for what refuses by what the catalog lacks, and for rare changes.
+func (s *Service) Fresh(ctx context.Context) (*Catalog, error) {
+	select {
+	case s.loading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.loading }()
+	return s.reload(ctx, 0)
+}
+
+// reload checks or replaces the catalog at hand, unless another caller has
+// within so long. Only one caller runs it.
+func (s *Service) reload(ctx context.Context, within time.Duration) (*Catalog, error) {
+	old := s.cached.Load()
 	c := &cached{changes: s.changes.Load(), checked: s.db.Now()} // both before the read: the catalog is no older than they say
 	if old != nil && old.changes == c.changes {
-		if age := c.checked.Sub(old.checked); age >= 0 && age < recheck {
-			return old, nil // another caller was faster
+		if age := c.checked.Sub(old.checked); age >= 0 && age < within {
+			return old.Catalog, nil
 		}
 	}
 	err := s.db.View(ctx, func(tx *db.Tx) error {
@@ -95,7 +106,7 @@ func (s *Service) reload(ctx context.Context, old *cached) (*cached, error) {
 		return nil, err
 	}
 	s.cached.Store(c)
-	return c, nil
+	return c.Catalog, nil
 }
 
 func loadCatalog(ctx context.Context, tx *db.Tx, version int64) (*Catalog, error) {

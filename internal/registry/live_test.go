@@ -493,8 +493,13 @@ func TestCatalogIsCached(t *testing.T) {
 		if still, err := other.Catalog(ctx); err != nil || still != theirs {
 			t.Errorf("another process read the catalog again within a second (%v)", err)
 		}
+		if now, err := other.Fresh(ctx); err != nil || now.Specs["t"] == nil {
+			t.Errorf("another process asked for what is fresh: %v, %v", now, err)
+		}
+		_, err = w.CreateSpec(ctx, spec("u", 1))
+		must(t, err)
 		w.clock.advance(time.Second)
-		if now, err := other.Catalog(ctx); err != nil || now.Specs["t"] == nil {
+		if now, err := other.Catalog(ctx); err != nil || now.Specs["u"] == nil {
 			t.Errorf("another process after a second: %v, %v", now, err)
 		}
 		// A change that is rolled back is none.

@@ -290,7 +290,7 @@ func (s *Service) object(ctx context.Context, ref string) (*object, error) {
 	case Platform:
 		return platformObject(), nil
 	case Center, Node:
-		cat, err := s.reg.Catalog(ctx)
+		cat, err := s.reg.Fresh(ctx)
 		if err != nil {
 			return nil, err
 		}
