@@ -123,3 +123,19 @@ export function PagedTable<T extends object>({
     </PagedRows>
   );
 }
+
+/** A table of all rows there are. */
+export function ListTable<T extends object | string>({
+  empty,
+  pageSize = 20,
+  ...table
+}: { empty?: string; pageSize?: number } & Omit<TableProps<T>, "pagination" | "locale">) {
+  return (
+    <Table
+      size="small"
+      {...table}
+      pagination={{ pageSize, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
+      locale={empty ? { emptyText: <Nothing text={empty} /> } : {}}
+    />
+  );
+}

@@ -8,6 +8,7 @@ import { useTranslation } from "react-i18next";
 import { useNavigate, useParams, useSearchParams } from "react-router";
 import { call } from "../api";
 import { Copyable, Fact, Loaded, Moment, Nothing, PageHead, Panel, Problem } from "../components/bits";
+import { ListTable } from "../components/Pager";
 import {
   type PolicyRecord,
   type PolicyScope,
@@ -312,13 +313,11 @@ function Versions(props: {
     <>
       <p className="yh-muted yh-pad yh-flat">{t("record.pickTwo")}</p>
       {validate.error && <Problem error={validate.error} />}
-      <Table
-        size="small"
+      <ListTable
         rowKey={(v) => v.version.toString()}
         dataSource={versions}
         tableLayout="fixed"
         scroll={{ x: 940 }}
-        pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
         data-testid="policy-versions"
         rowSelection={{
           hideSelectAll: true,
@@ -416,11 +415,9 @@ function Events({ policyId }: { policyId: string }) {
   return (
     <Loaded query={events} rows={4}>
       {(list) => (
-        <Table
-          size="small"
+        <ListTable
           rowKey={(e) => `${e.at?.seconds}.${e.at?.nanos}/${e.action}/${e.version}`}
           dataSource={list}
-          pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
           data-testid="policy-events"
           columns={[
             { title: t("audit.at"), key: "at", width: 132, render: (_, e) => <Moment at={e.at} /> },

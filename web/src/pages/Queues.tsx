@@ -20,6 +20,8 @@ import { useTranslation } from "react-i18next";
 import { useSearchParams } from "react-router";
 import { call } from "../api";
 import { CreateButton, Fact, Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { ConfirmButton } from "../components/ConfirmButton";
+import { ListTable } from "../components/Pager";
 import { useServerErrors } from "../components/useServerErrors";
 import { type Queue, type QueueSettings, QueueSettings_Order } from "../gen/yunhe/scheduler/v1/queues_pb";
 import { quantity, typedAmounts } from "../lib/control";
@@ -226,7 +228,7 @@ const queueField = (path: FieldPath) => path.slice(0, 1);
 
 function QueueForm({ queue: q, all, onDone }: { queue?: Queue; all: Queue[]; onDone: () => void }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { queues } = useClients();
   const client = useQueryClient();
   const [form] = Form.useForm<Values>();
@@ -324,21 +326,12 @@ function QueueForm({ queue: q, all, onDone }: { queue?: Queue; all: Queue[]; onD
           {t("common.save")}
         </Button>
         {q && (
-          <Button
-            danger
-            loading={remove.isPending}
-            onClick={() =>
-              void modal.confirm({
-                title: t("queue.deleteTitle", { id: q.queueId }),
-                content: t("queue.deleteHelp"),
-                okText: t("common.delete"),
-                okButtonProps: { danger: true },
-                onOk: () => remove.mutateAsync().catch(() => undefined),
-              })
-            }
-          >
-            {t("common.delete")}
-          </Button>
+          <ConfirmButton
+            title={t("queue.deleteTitle", { id: q.queueId })}
+            content={t("queue.deleteHelp")}
+            act={() => remove.mutateAsync()}
+            pending={remove.isPending}
+          />
         )}
       </div>
     </Form>
@@ -438,12 +431,10 @@ function Stats() {
               />
               <p className="yh-muted yh-after-bars">{t("queue.statsHelp")}</p>
               <h3 className="yh-small-title">{t("queue.byTenant")}</h3>
-              <Table
-                size="small"
+              <ListTable
                 rowKey="tenantId"
                 dataSource={s.tenants}
-                pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
-                locale={{ emptyText: <Nothing text={t("queue.nothingWaits")} /> }}
+                empty={t("queue.nothingWaits")}
                 columns={[
                   { title: t("registry.tenant"), dataIndex: "tenantId" },
                   { title: t("queue.jobs"), key: "jobs", align: "right", render: (_, r) => formatCount(r.jobs) },

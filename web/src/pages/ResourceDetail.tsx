@@ -6,6 +6,7 @@ import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useParams } from "react-router";
 import { call } from "../api";
 import { Copyable, Labels, Loaded, Moment, PageHead, Panel } from "../components/bits";
+import { ConfirmButton } from "../components/ConfirmButton";
 import { ObjectTagsPanel } from "../components/ObjectTags";
 import { PagedRows, usePaged } from "../components/Pager";
 import { FieldLabel } from "../components/SchemaForm";
@@ -222,7 +223,7 @@ function Move({ resource: r, onClose }: { resource: Resource; onClose: () => voi
 
 function Delete({ resource: r }: { resource: Resource }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { resources } = useClients();
   const client = useQueryClient();
   const navigate = useNavigate();
@@ -236,21 +237,12 @@ function Delete({ resource: r }: { resource: Resource }) {
     onError: (e) => void message.error(messageOf(e)),
   });
   return (
-    <Button
-      danger
-      loading={remove.isPending}
-      data-testid="delete-resource"
-      onClick={() =>
-        void modal.confirm({
-          title: t("registry.deleteTitle", { id: r.resourceId }),
-          content: t("registry.deleteHelp"),
-          okText: t("common.delete"),
-          okButtonProps: { danger: true },
-          onOk: () => remove.mutateAsync().catch(() => undefined),
-        })
-      }
-    >
-      {t("common.delete")}
-    </Button>
+    <ConfirmButton
+      title={t("registry.deleteTitle", { id: r.resourceId })}
+      content={t("registry.deleteHelp")}
+      act={() => remove.mutateAsync()}
+      pending={remove.isPending}
+      testId="delete-resource"
+    />
   );
 }

@@ -1,10 +1,11 @@
 // The accounts a center books runs on, and whose are booked on which.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Form, Input, Modal, Select, Table, Tooltip } from "antd";
+import { App, Button, Form, Input, Modal, Select, Tooltip } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
-import { Loaded, Nothing, Panel, Tag } from "../../components/bits";
+import { Loaded, Panel, Tag } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import type { Account } from "../../gen/yunhe/adapters/v1/adapters_pb";
 import type { Center } from "../../gen/yunhe/registry/v1/registry_pb";
@@ -57,15 +58,13 @@ export function AccountsPanel({ center: c }: { center: Center }) {
     >
       <Loaded query={list} rows={2}>
         {(accounts) => (
-          <Table<Account>
-            size="small"
+          <ListTable<Account>
             rowKey="name"
             dataSource={accounts}
             tableLayout="fixed"
             scroll={{ x: 900 }}
-            pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
             data-testid="accounts"
-            locale={{ emptyText: <Nothing text={t("network.noAccounts")} /> }}
+            empty={t("network.noAccounts")}
             columns={[
               { title: t("network.account"), dataIndex: "name", width: 170, ellipsis: true },
               {

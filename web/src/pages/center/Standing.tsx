@@ -1,11 +1,12 @@
 // How far a center can be relied on: its link, how long its silence is put up
 // with, and what it refused.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Form, InputNumber, Modal, Radio, Table, Tooltip } from "antd";
+import { App, Button, Form, InputNumber, Modal, Radio, Tooltip } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Fact, Loaded, Moment, Panel, Tag } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import type { Center } from "../../gen/yunhe/registry/v1/registry_pb";
 import type { Refusal, Standing } from "../../gen/yunhe/standing/v1/standing_pb";
@@ -112,11 +113,10 @@ function Refusals({ standing: s }: { standing: Standing }) {
           </Button>
         )}
       </div>
-      <Table<Refusal>
-        size="small"
+      <ListTable<Refusal>
         rowKey={(r) => `${r.resourceSpecId} ${r.imageId}`}
         dataSource={s.refusals}
-        pagination={{ pageSize: 10, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
+        pageSize={10}
         tableLayout="fixed"
         scroll={{ x: 900 }}
         data-testid="refusals"

@@ -22,6 +22,7 @@ import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../../api";
 import { CreateButton, Moment, Tag } from "../../components/bits";
+import { ConfirmButton } from "../../components/ConfirmButton";
 import { PagedTable, usePaged } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import { type Maintenance, Maintenance_Runs, Maintenance_State } from "../../gen/yunhe/calendar/v1/calendar_pb";
@@ -38,7 +39,7 @@ export function MaintenanceList() {
   const { t } = useTranslation();
   const { calendar } = useClients();
   const { can } = useSession();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const client = useQueryClient();
   const centerName = useCenterNames();
   const [planning, setPlanning] = useState(false);
@@ -95,20 +96,12 @@ export function MaintenanceList() {
       render: (_, m) =>
         write &&
         (m.state === Maintenance_State.PLANNED || m.state === Maintenance_State.UNDER_WAY) && (
-          <Button
-            size="small"
-            danger
-            onClick={() =>
-              void modal.confirm({
-                title: t("calendar.endTitle", { name: centerName(m.aiCenterId) }),
-                okText: t("calendar.end"),
-                okButtonProps: { danger: true },
-                onOk: () => cancel.mutateAsync(m.maintenanceId).catch(() => undefined),
-              })
-            }
-          >
-            {t("calendar.end")}
-          </Button>
+          <ConfirmButton
+            text={t("calendar.end")}
+            title={t("calendar.endTitle", { name: centerName(m.aiCenterId) })}
+            act={() => cancel.mutateAsync(m.maintenanceId)}
+            small
+          />
         ),
     },
   ];

@@ -14,7 +14,6 @@ import {
   InputNumber,
   Radio,
   Select,
-  Table,
   type TableColumnsType,
 } from "antd";
 import type { Dayjs } from "dayjs";
@@ -23,7 +22,8 @@ import { useTranslation } from "react-i18next";
 import { useSearchParams } from "react-router";
 import { call } from "../../api";
 import { CreateButton, Loaded, Moment, Tag } from "../../components/bits";
-import { PagedTable, usePaged } from "../../components/Pager";
+import { ConfirmButton } from "../../components/ConfirmButton";
+import { ListTable, PagedTable, usePaged } from "../../components/Pager";
 import { useRequestId } from "../../components/useRequestId";
 import { useServerErrors } from "../../components/useServerErrors";
 import type { Occurrence, Reservation } from "../../gen/yunhe/calendar/v1/calendar_pb";
@@ -142,7 +142,7 @@ export function Reservations() {
 
 function Detail({ id }: { id: string }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { calendar } = useClients();
   const { can } = useSession();
   const client = useQueryClient();
@@ -183,30 +183,16 @@ function Detail({ id }: { id: string }) {
               { key: "made", label: t("calendar.made"), children: <Moment at={r.createdAt} long /> },
             ]}
           />
-          <Table
-            size="small"
-            rowKey="number"
-            columns={columns}
-            dataSource={r.occurrences}
-            pagination={{ pageSize: 20, hideOnSinglePage: true }}
-          />
+          <ListTable rowKey="number" columns={columns} dataSource={r.occurrences} />
           {can("jobs.write") && !reservationOver(r) && (
-            <Button
-              danger
-              loading={cancel.isPending}
-              data-testid="cancel-reservation"
-              onClick={() =>
-                void modal.confirm({
-                  title: t("calendar.cancelTitle", { id }),
-                  content: t("calendar.cancelHelp"),
-                  okText: t("calendar.giveBack"),
-                  okButtonProps: { danger: true },
-                  onOk: () => cancel.mutateAsync().catch(() => undefined),
-                })
-              }
-            >
-              {t("calendar.giveBack")}
-            </Button>
+            <ConfirmButton
+              text={t("calendar.giveBack")}
+              title={t("calendar.cancelTitle", { id })}
+              content={t("calendar.cancelHelp")}
+              act={() => cancel.mutateAsync()}
+              pending={cancel.isPending}
+              testId="cancel-reservation"
+            />
           )}
         </>
       )}

@@ -6,7 +6,8 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../../api";
-import { Fact, Loaded, Moment, Nothing, Problem, Tag } from "../../components/bits";
+import { Fact, Loaded, Moment, Problem, Tag } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import type { PolicyComparison, PolicyMean, PolicyTest, PolicyVersion } from "../../gen/yunhe/policies/v1/policies_pb";
 
 import { formatCount, formatDuration, formatFen, NONE } from "../../lib/format";
@@ -29,15 +30,13 @@ export function TestList({ policyId = "" }: { policyId?: string }) {
     <>
       <Loaded query={tests} rows={4}>
         {(list) => (
-          <Table
-            size="small"
+          <ListTable
             rowKey="testId"
             dataSource={list}
             tableLayout="fixed"
             scroll={{ x: 860 }}
-            pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
             data-testid="policy-tests"
-            locale={{ emptyText: <Nothing text={t("record.noTests")} /> }}
+            empty={t("record.noTests")}
             columns={[
               {
                 title: t("record.test"),

@@ -1,10 +1,11 @@
 // What a policy would do: to one job, and to the latest ones.
 import { useMutation } from "@tanstack/react-query";
-import { Alert, Button, Input, InputNumber, Table } from "antd";
+import { Alert, Button, Input, InputNumber } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Fact, Problem } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import { Placement } from "../../components/Placement";
 import type { PolicyFigures } from "../../gen/yunhe/policies/v1/policies_pb";
 import { formatCount, formatDuration, formatFen } from "../../lib/format";
@@ -113,12 +114,10 @@ export function Simulate(props: { policyId: string; version: bigint; allowed: bo
               <Both a={r.present} b={r.withPolicy} of={(f) => formatCount(f?.notStarted ?? 0)} />
             </Fact>
           </div>
-          <Table
+          <ListTable
             className="yh-after-bars"
-            size="small"
             rowKey={(id) => id}
             dataSource={centers}
-            pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
             columns={[
               { title: t("center.name"), key: "center", render: (_, id) => centerName(id) },
               {

@@ -1,5 +1,4 @@
 // Budgets: what work may cost in a period, and what is spent of it.
-import { PlusOutlined } from "@ant-design/icons";
 import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import {
@@ -12,14 +11,15 @@ import {
   InputNumber,
   Progress,
   Select,
-  Table,
   type TableColumnsType,
 } from "antd";
 import dayjs, { type Dayjs } from "dayjs";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
-import { Loaded, Moment, Nothing } from "../../components/bits";
+import { CreateButton, Loaded, Moment } from "../../components/bits";
+import { ConfirmButton } from "../../components/ConfirmButton";
+import { ListTable } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import { type Budget, Budget_Action, Budget_Period } from "../../gen/yunhe/budgets/v1/budgets_pb";
 import { ACTIONS, budgetShare, microsOf, moneyOf, PERIODS, yuanOf } from "../../lib/budgets";
@@ -114,28 +114,20 @@ export function Budgets() {
     <>
       {write && (
         <div className="yh-tab-actions">
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setOpen("new")}
-            data-testid="new-budget"
-          >
-            {t("budget.create")}
-          </Button>
+          <CreateButton text={t("budget.create")} onClick={() => setOpen("new")} testId="new-budget" />
         </div>
       )}
       <Loaded query={list} rows={5}>
         {(data) => (
-          <Table
-            size="small"
+          <ListTable
             rowKey="budgetId"
             columns={columns}
             dataSource={data}
             tableLayout="fixed"
             scroll={{ x: 1180 }}
-            pagination={{ pageSize: 50, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
+            pageSize={50}
             data-testid="budgets"
-            locale={{ emptyText: <Nothing text={t("budget.none")} /> }}
+            empty={t("budget.none")}
           />
         )}
       </Loaded>
@@ -172,7 +164,7 @@ const budgetField = (path: FieldPath) => [FIELDS[String(path[0])] ?? String(path
 
 function BudgetForm({ budget: b, onDone }: { budget?: Budget; onDone: () => void }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { budgets } = useClients();
   const client = useQueryClient();
   const [form] = Form.useForm<Values>();
@@ -308,21 +300,12 @@ function BudgetForm({ budget: b, onDone }: { budget?: Budget; onDone: () => void
           {t("common.save")}
         </Button>
         {b && (
-          <Button
-            danger
-            loading={remove.isPending}
-            onClick={() =>
-              void modal.confirm({
-                title: t("budget.deleteTitle", { id: b.budgetId }),
-                content: t("budget.deleteHelp"),
-                okText: t("common.delete"),
-                okButtonProps: { danger: true },
-                onOk: () => remove.mutateAsync().catch(() => undefined),
-              })
-            }
-          >
-            {t("common.delete")}
-          </Button>
+          <ConfirmButton
+            title={t("budget.deleteTitle", { id: b.budgetId })}
+            content={t("budget.deleteHelp")}
+            act={() => remove.mutateAsync()}
+            pending={remove.isPending}
+          />
         )}
       </div>
     </Form>

@@ -1,11 +1,12 @@
 // Reads a file of resources, says what importing it would do, and does it.
 import { UploadOutlined } from "@ant-design/icons";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { Alert, Progress as Bar, Button, Table, Upload } from "antd";
+import { Alert, Progress as Bar, Button, Upload } from "antd";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Loaded, Problem } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import { formatBytes, formatCount, NONE } from "../../lib/format";
 import { formatOf, type Item, kindsOf, MAX_FILE_BYTES, readFile } from "../../lib/resourcefile";
 import { importItems, type Progress } from "../../lib/resourceimport";
@@ -166,12 +167,10 @@ function Problems({ items, progress }: { items: Item[]; progress?: Progress }) {
   }, [items, progress, t]);
   if (rows.length === 0) return null;
   return (
-    <Table
+    <ListTable
       className="yh-after-bars"
-      size="small"
       rowKey="key"
       dataSource={rows}
-      pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
       data-testid="import-problems"
       scroll={{ x: 620 }}
       columns={[

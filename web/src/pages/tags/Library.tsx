@@ -2,25 +2,15 @@
 import { PlusOutlined } from "@ant-design/icons";
 import { toJson } from "@bufbuild/protobuf";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import {
-  App,
-  Button,
-  Checkbox,
-  Drawer,
-  Form,
-  Input,
-  Select,
-  Switch,
-  Table,
-  type TableColumnsType,
-  Tooltip,
-} from "antd";
+import { App, Button, Checkbox, Drawer, Form, Input, Select, Switch, type TableColumnsType, Tooltip } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call, saveFile } from "../../api";
-import { Loaded, Nothing, Tag as StateTag } from "../../components/bits";
+import { Loaded, Tag as StateTag } from "../../components/bits";
+import { ConfirmButton } from "../../components/ConfirmButton";
 import { useTagLibrary } from "../../components/ObjectTags";
+import { ListTable } from "../../components/Pager";
 import { useServerErrors } from "../../components/useServerErrors";
 import {
   Setter,
@@ -172,15 +162,14 @@ export function Library() {
       </div>
       <Loaded query={library} rows={8}>
         {(list) => (
-          <Table
-            size="small"
+          <ListTable
             rowKey="key"
             columns={columns}
             dataSource={list.filter((x) => !group || x.groupId === group)}
             tableLayout="fixed"
             scroll={{ x: 1370 }}
-            pagination={{ pageSize: 50, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
-            locale={{ emptyText: <Nothing text={t("tag.noneDefined")} /> }}
+            pageSize={50}
+            empty={t("tag.noneDefined")}
           />
         )}
       </Loaded>
@@ -382,7 +371,7 @@ function TagForm({ tag, groups, onDone }: { tag?: Tag; groups: TagGroup[]; onDon
 
 function DeleteTag({ tag, onDone }: { tag: Tag; onDone: () => void }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { tags } = useClients();
   const client = useQueryClient();
   const used = tag.objects > 0n || tag.rules.length > 0;
@@ -396,23 +385,14 @@ function DeleteTag({ tag, onDone }: { tag: Tag; onDone: () => void }) {
     onError: (e) => void message.error(messageOf(e)),
   });
   return (
-    <Button
-      danger
-      loading={remove.isPending}
-      onClick={() =>
-        void modal.confirm({
-          title: t("tag.deleteTitle", { key: tag.key }),
-          content: used
-            ? t("tag.deleteUsed", { objects: formatCount(tag.objects), rules: tag.rules.length })
-            : t("tag.deleteHelp"),
-          okText: t("common.delete"),
-          okButtonProps: { danger: true },
-          onOk: () => remove.mutateAsync().catch(() => undefined),
-        })
+    <ConfirmButton
+      title={t("tag.deleteTitle", { key: tag.key })}
+      content={
+        used ? t("tag.deleteUsed", { objects: formatCount(tag.objects), rules: tag.rules.length }) : t("tag.deleteHelp")
       }
-    >
-      {t("common.delete")}
-    </Button>
+      act={() => remove.mutateAsync()}
+      pending={remove.isPending}
+    />
   );
 }
 

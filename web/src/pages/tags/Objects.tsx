@@ -1,13 +1,13 @@
 // Objects with their tags, those that a selector names, and changes of all of them at once.
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { Alert, Button, Drawer, Form, Input, Progress, Select, Table, type TableColumnsType } from "antd";
+import { Alert, Button, Drawer, Form, Input, Progress, Select, type TableColumnsType } from "antd";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 import { call, newRequestId } from "../../api";
 import { Labels, Problem } from "../../components/bits";
 import { ObjectTagsView } from "../../components/ObjectTags";
-import { PagedTable, usePaged } from "../../components/Pager";
+import { ListTable, PagedTable, usePaged } from "../../components/Pager";
 import { TagExpression } from "../../components/TagExpression";
 import type { BatchResult, ObjectTags } from "../../gen/yunhe/tags/v1/tags_pb";
 import { formatCount, NONE } from "../../lib/format";
@@ -314,11 +314,9 @@ function Result({ result: r, dryRun }: { result: BatchResult; dryRun: boolean })
         description={r.batchId || undefined}
       />
       {r.changes.length > 0 && (
-        <Table
-          size="small"
+        <ListTable
           rowKey={(c) => `${c.object}/${c.key}`}
           dataSource={r.changes}
-          pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
           columns={[
             { title: t("tag.object"), dataIndex: "object", ellipsis: true },
             { title: t("tag.tag"), dataIndex: "key", width: 150, ellipsis: true },

@@ -1,25 +1,14 @@
 // Rules that set tags by themselves, with a live look at what their expressions come to.
-import { PlusOutlined } from "@ant-design/icons";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import {
-  App,
-  Button,
-  Drawer,
-  Form,
-  Input,
-  InputNumber,
-  Radio,
-  Select,
-  Table,
-  type TableColumnsType,
-  Tooltip,
-} from "antd";
+import { App, Button, Drawer, Form, Input, InputNumber, Radio, Select, type TableColumnsType, Tooltip } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
-import { Loaded, Moment, Nothing, Tag as StateTag } from "../../components/bits";
+import { CreateButton, Loaded, Moment, Tag as StateTag } from "../../components/bits";
+import { ConfirmButton } from "../../components/ConfirmButton";
 import { useRested } from "../../components/ExpressionInput";
 import { useTagLibrary } from "../../components/ObjectTags";
+import { ListTable } from "../../components/Pager";
 import { TagExpression } from "../../components/TagExpression";
 import { useServerErrors } from "../../components/useServerErrors";
 import { ObjectKind, RuleMode, type TagRule, TagStatus } from "../../gen/yunhe/tags/v1/tags_pb";
@@ -109,27 +98,19 @@ export function Rules() {
     <>
       {write && (
         <div className="yh-tab-actions">
-          <Button
-            type="primary"
-            icon={<PlusOutlined aria-hidden />}
-            onClick={() => setOpen("new")}
-            data-testid="new-rule"
-          >
-            {t("tag.newRule")}
-          </Button>
+          <CreateButton text={t("tag.newRule")} onClick={() => setOpen("new")} testId="new-rule" />
         </div>
       )}
       <Loaded query={rules} rows={6}>
         {(list) => (
-          <Table
-            size="small"
+          <ListTable
             rowKey="ruleId"
             columns={columns}
             dataSource={list}
             tableLayout="fixed"
             scroll={{ x: 1060 }}
-            pagination={{ pageSize: 50, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
-            locale={{ emptyText: <Nothing text={t("tag.noRules")} /> }}
+            pageSize={50}
+            empty={t("tag.noRules")}
           />
         )}
       </Loaded>
@@ -332,7 +313,7 @@ function Preview({ kinds, expression }: { kinds: number[]; expression: string })
 
 function DeleteRule({ rule, onDone }: { rule: TagRule; onDone: () => void }) {
   const { t } = useTranslation();
-  const { message, modal } = App.useApp();
+  const { message } = App.useApp();
   const { tags } = useClients();
   const client = useQueryClient();
   const remove = useMutation({
@@ -344,20 +325,11 @@ function DeleteRule({ rule, onDone }: { rule: TagRule; onDone: () => void }) {
     onError: (e) => void message.error(messageOf(e)),
   });
   return (
-    <Button
-      danger
-      loading={remove.isPending}
-      onClick={() =>
-        void modal.confirm({
-          title: t("tag.deleteRule", { id: rule.ruleId }),
-          content: t("tag.deleteRuleHelp", { shown: formatCount(rule.matched) }),
-          okText: t("common.delete"),
-          okButtonProps: { danger: true },
-          onOk: () => remove.mutateAsync().catch(() => undefined),
-        })
-      }
-    >
-      {t("common.delete")}
-    </Button>
+    <ConfirmButton
+      title={t("tag.deleteRule", { id: rule.ruleId })}
+      content={t("tag.deleteRuleHelp", { shown: formatCount(rule.matched) })}
+      act={() => remove.mutateAsync()}
+      pending={remove.isPending}
+    />
   );
 }

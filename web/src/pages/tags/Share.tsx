@@ -2,11 +2,12 @@
 import { UploadOutlined } from "@ant-design/icons";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { Alert, App, Button, Checkbox, Table, Upload } from "antd";
+import { Alert, App, Button, Checkbox, Upload } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { Problem, Tag } from "../../components/bits";
+import { ListTable } from "../../components/Pager";
 import { type AdoptedTag, type SharedTags, SharedTagsSchema } from "../../gen/yunhe/tags/v1/tags_pb";
 import { messageOf } from "../../lib/errors";
 import { NONE } from "../../lib/format";
@@ -87,11 +88,9 @@ export function Adopt({ onDone }: { onDone: () => void }) {
           <p className="yh-after-bars" aria-live="polite">
             {t(done ? "tag.adoptDid" : "tag.adoptWould", { name: file?.name ?? "", count: changes })}
           </p>
-          <Table<AdoptedTag>
-            size="small"
+          <ListTable<AdoptedTag>
             rowKey={(r) => `${r.kind}/${r.id}`}
             dataSource={run.data}
-            pagination={{ pageSize: 20, hideOnSinglePage: true, showSizeChanger: false, size: "small" }}
             scroll={{ x: 560 }}
             data-testid="adopted"
             columns={[
