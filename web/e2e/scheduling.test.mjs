@@ -1,6 +1,6 @@
 // Scheduling in a real browser: a policy is written while the platform checks
 // it, tried, simulated, issued, seen to decide, compared, rolled back and
-// withdrawn; queues with limits; what a waiting job waits for.
+// withdrawn; queues with limits; budgets; what a waiting job waits for.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -18,11 +18,12 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
   });
   after(() => p?.end());
 
-  const submit = async (name, task = {}) =>
+  const submit = async (name, task = {}, job = {}) =>
     (
       await p.rest("POST", "/v1/jobs", {
         job: {
           name,
+          ...job,
           tasks: [{ name: "t", command: "true", imageId: "host", resourceSpecId: "small", replicaNumber: 1, ...task }],
         },
       })
@@ -172,6 +173,45 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
     await p.until(async () => (await p.rest("GET", `/v1/jobs/${second}`)).state === "STATE_RUNNING", "it runs without");
   });
 
+  test("a budget holds a job back until it is raised", async () => {
+    await page.goto(`${p.url}/queues?tab=budgets`);
+    await page.getByText("There are no budgets").waitFor();
+    await page.getByTestId("new-budget").click();
+    const form = p.dialog();
+    await form.getByLabel("ID", { exact: true }).fill("collider");
+    await form.getByLabel("Project", { exact: true }).fill("collider");
+    const amount = form.getByLabel("Amount", { exact: true });
+    await amount.fill("1.001");
+    await form.getByLabel("Time zone", { exact: true }).fill("Nowhere");
+    await form.getByTestId("save-budget").click();
+    await form.locator(".ant-form-item-explain-error", { hasText: "In yuan" }).waitFor();
+    await amount.fill("0.01"); // an hour of the cheapest center costs 12 yuan
+    p.seen.expectRefusal = true;
+    await form.getByTestId("save-budget").click();
+    await form.locator(".ant-form-item-explain-error", { hasText: "Nowhere" }).waitFor();
+    await p.shot("budget-refused");
+    await form.getByLabel("Time zone", { exact: true }).fill("Asia/Shanghai");
+    await form.getByTestId("save-budget").click();
+    await form.waitFor({ state: "detached" });
+    await p.at("collider").getByText("¥0.01").waitFor();
+    const held = await submit("held", {}, { labels: { project: "collider" } });
+    await page.goto(`${p.url}/jobs/${held}`);
+    await page.getByTestId("waits").filter({ hasText: "collider" }).waitFor();
+    await p.shot("job-waits-for-budget");
+    await page.goto(`${p.url}/queues?tab=budgets`);
+    await p.at("collider").getByRole("button", { name: "collider" }).click();
+    await p.dialog().getByLabel("Amount", { exact: true }).fill("100");
+    await p.dialog().getByTestId("save-budget").click();
+    await p.dialog().waitFor({ state: "detached" });
+    await p.until(async () => (await p.rest("GET", `/v1/jobs/${held}`)).state === "STATE_SUCCEEDED", "it runs now");
+    await p.at("collider").getByText("¥100.00").waitFor();
+    await p.shot("budgets");
+    await p.at("collider").getByRole("button", { name: "collider" }).click();
+    await p.dialog().getByRole("button", { name: "Delete", exact: true }).click();
+    await page.locator(".ant-modal-confirm").getByRole("button", { name: "Delete", exact: true }).click();
+    await page.getByText("There are no budgets").waitFor();
+  });
+
   test("every page is drawn in both languages, wide and narrow", async () => {
     await p.drawn({
       weights: "/policies",
@@ -182,6 +222,7 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
       versions: "/policies/trusted?tab=versions",
       queues: "/queues",
       stats: "/queues?tab=stats",
+      budgets: "/queues?tab=budgets",
       settings: "/queues?tab=settings",
     });
   });
