@@ -46,7 +46,8 @@ func TestUpgrade(t *testing.T) {
 		err = trust.Apply(o)
 	})
 	must(t, err)
-	c := startMany(t, ctx, many{groups: planned(t, fresh, 2), copies: 2, database: enginetest.Postgres(t), bus: servers.URL(), bin: old}, keys, 16)
+	c := startMany(t, ctx, many{groups: planned(t, fresh, 3), copies: 3, database: enginetest.Postgres(t), bus: servers.URL(), bin: old}, keys, 16)
+	pause(ctx, 2*time.Second) // a version before may refuse for a second what another of its processes has just stored
 	proofs := newProofs(t)
 	p := &progress{done: map[string]bool{}}
 	proofs.first = p.add
