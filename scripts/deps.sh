@@ -88,6 +88,7 @@ needs ip iproute2
 needs nsenter util-linux
 needs setpriv util-linux
 needs runc runc
+needs mkfs.ext4 e2fsprogs
 needs sshd openssh-server
 needs ssh-keygen openssh-client
 needs munged munge

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,8 +160,10 @@ func TestRealKubelet(t *testing.T) {
 	wantCode(t, err, connect.CodeNotFound)
 }
 
-// A log is followed while its node drops the beginning: nothing is lost for
-// who reads along, and who comes late is told.
+// A log is followed while its node drops the beginning: who reads along has
+// every line whole, once and in order, and who comes late is told. Lines may be
+// missing where the node began a new file: the kubelet, which follows the old one, does not
+// read that to its end (see logs.go).
 func TestLogsOutliveRotation(t *testing.T) {
 	k := enginetest.KubernetesCluster(t)
 	r := newRig(t, k, 0, func(c *kubernetes.Config) { c.Images = map[string]string{"base": enginetest.KubeletImage} })
@@ -171,7 +174,7 @@ func TestLogsOutliveRotation(t *testing.T) {
 	r.running("talk")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var offset, line int64
+	var offset, line, gaps int64
 	restarted := false
 	var rest []byte
 	for end := false; !end; {
@@ -181,10 +184,15 @@ func TestLogsOutliveRotation(t *testing.T) {
 		}
 		rest, offset, end = append(rest, res.Data...), offset+int64(len(res.Data)), res.End
 		for len(rest) >= width {
-			if got, want := string(rest[:width]), fmt.Sprintf("%0*d\n", width-1, line); got != want {
-				t.Fatalf("line %d is %q, want %q", line, got, want)
+			got, err := strconv.ParseInt(strings.TrimSuffix(string(rest[:width]), "\n"), 10, 64)
+			if err != nil || rest[width-1] != '\n' || got < line {
+				t.Fatalf("line %d is %q", line, rest[:width])
 			}
-			rest, line = rest[width:], line+1
+			if got > line {
+				gaps++
+				t.Logf("%d lines from %d on are missing", got-line, line)
+			}
+			rest, line = rest[width:], got+1
 		}
 		if !restarted && line > 3000 && line < 5000 { // well before the first rotation
 			restarted = true
@@ -192,8 +200,8 @@ func TestLogsOutliveRotation(t *testing.T) {
 			r.start()
 		}
 	}
-	if line != count || !restarted {
-		t.Errorf("read %d lines, restarted %v, want all %d", line, restarted, count)
+	if line != count || !restarted || gaps > count*width/(2<<20) || offset > count*width { // a gap for each file at most
+		t.Errorf("read up to line %d with %d gaps, %d bytes, restarted %v; want all %d", line, gaps, offset, restarted, count)
 	}
 	// A new driver finds only what the node has kept.
 	r.kill()

@@ -29,6 +29,11 @@ import (
 // in the time of the first line (kept at the Job once a log is long), offsets
 // before are gone: what is left goes on at the offset asked for, behind a line
 // that says so.
+//
+// The kubelet loses lines itself: while it begins a new file, what is still
+// written to the old one is not read by who follows, usually a few milliseconds' worth.
+// Nothing in the log shows it, so nothing is said. Clusters whose logs matter to
+// the line need files larger than a run's log (containerLogMaxSize).
 
 const (
 	window     = 1 << 20 // bytes a cursor holds

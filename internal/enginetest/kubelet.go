@@ -103,8 +103,14 @@ func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[stri
 			return fmt.Errorf("folders of the kubelet: %w", err)
 		}
 	}
-	net := 100 + rand.IntN(100)
-	bridge, address := fmt.Sprintf("ynkl%d", net), fmt.Sprintf("10.99.%d.1", net)
+	net, bridge := 0, ""
+	for there := true; there; { // a test that was killed may have left its own
+		net = 1 + rand.IntN(254)
+		bridge = fmt.Sprintf("ynkl%d", net)
+		_, err := os.Stat("/sys/class/net/" + bridge)
+		there = err == nil
+	}
+	address := fmt.Sprintf("10.99.%d.1", net)
 	for _, args := range [][]string{{"link", "add", bridge, "type", "bridge"}, {"addr", "add", address + "/24", "dev", bridge}, {"link", "set", bridge, "up"}} {
 		if err := runTo(ctx, command{name: "ip " + strings.Join(args, " "), path: paths["ip"], args: args, dir: dir}); err != nil {
 			return err

@@ -426,7 +426,7 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 	case "listvolumes":
 		return serve(data, &adapterv1.ListVolumesRequest{}, func(*adapterv1.ListVolumesRequest) (proto.Message, error) { return a.listVolumes(ctx) })
 	case "ensurevolume":
-		return serve(data, &adapterv1.EnsureVolumeRequest{}, func(r *adapterv1.EnsureVolumeRequest) (proto.Message, error) { return a.ensureVolume(r) })
+		return serve(data, &adapterv1.EnsureVolumeRequest{}, func(r *adapterv1.EnsureVolumeRequest) (proto.Message, error) { return a.ensureVolume(ctx, r) })
 	case "removevolume":
 		return serve(data, &adapterv1.RemoveVolumeRequest{}, func(r *adapterv1.RemoveVolumeRequest) (proto.Message, error) { return a.removeVolume(r) })
 	case "discover":

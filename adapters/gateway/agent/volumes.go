@@ -17,7 +17,7 @@ func (a *Agent) openVolumes() error {
 		disk, err := readDisk(a.cfg.Dir)
 		return disk.total, err
 	}
-	store, err := volumes.Open(filepath.Join(a.cfg.Dir, "volumes"), a.sb.VolumeUID(), room, users)
+	store, err := volumes.Open(filepath.Join(a.cfg.Dir, "volumes"), a.sb.VolumeUID(), room, users, a.log)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (a *Agent) needVolumes() error {
 }
 
 func volumeProto(v volumes.Volume) *adapterv1.Volume {
-	return &adapterv1.Volume{VolumeId: v.ID, Bytes: v.Bytes, UsedBytes: v.Used, UsedKnown: v.Known, TenantId: v.TenantID}
+	return &adapterv1.Volume{VolumeId: v.ID, Bytes: v.Bytes, UsedBytes: v.Used, UsedKnown: v.Known, Enforced: v.Enforced, TenantId: v.TenantID}
 }
 
 func (a *Agent) listVolumes(ctx context.Context) (*adapterv1.ListVolumesResponse, error) {
@@ -64,15 +64,15 @@ func (a *Agent) listVolumes(ctx context.Context) (*adapterv1.ListVolumesResponse
 	return res, nil
 }
 
-func (a *Agent) ensureVolume(r *adapterv1.EnsureVolumeRequest) (*adapterv1.EnsureVolumeResponse, error) {
+func (a *Agent) ensureVolume(ctx context.Context, r *adapterv1.EnsureVolumeRequest) (*adapterv1.EnsureVolumeResponse, error) {
 	if err := a.needVolumes(); err != nil {
 		return nil, err
 	}
-	v, err := a.volumes.Ensure(r.VolumeId, cleanText(r.TenantId), r.Bytes)
+	v, err := a.volumes.Ensure(ctx, r.VolumeId, cleanText(r.TenantId), r.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info("volume is there", "volume_id", v.ID, "bytes", v.Bytes)
+	a.log.Info("volume is there", "volume_id", v.ID, "bytes", v.Bytes, "enforced", v.Enforced)
 	return &adapterv1.EnsureVolumeResponse{Volume: volumeProto(v)}, nil
 }
 
@@ -99,7 +99,7 @@ func (a *Agent) mount(spec *sandbox.Spec, list []*adapterv1.VolumeMount) (done f
 	for i, m := range list {
 		ids[i] = m.VolumeId
 	}
-	folders, done, err := a.volumes.Use(ids)
+	sources, done, err := a.volumes.Use(ids)
 	if fault.KindOf(err) == fault.Conflict && err != nil {
 		msg, _ := fault.Message(err)
 		return nil, fault.Wrap(fault.Invalid, err, "%s", msg) // a refusal: waiting would not help
@@ -108,7 +108,7 @@ func (a *Agent) mount(spec *sandbox.Spec, list []*adapterv1.VolumeMount) (done f
 		return nil, err
 	}
 	for i, m := range list {
-		spec.Volumes = append(spec.Volumes, sandbox.Volume{Source: folders[ids[i]], Path: m.Path, ReadOnly: m.ReadOnly})
+		spec.Volumes = append(spec.Volumes, sandbox.Volume{Source: sources[ids[i]], Path: m.Path, ReadOnly: m.ReadOnly})
 	}
 	return done, nil
 }

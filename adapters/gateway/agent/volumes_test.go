@@ -78,12 +78,31 @@ func TestVolumes(t *testing.T) {
 	if got := get(); got.GetUsedBytes() < 5000000 || got.GetUsedBytes() > 10<<20 || got.State != volumesv1.VolumeState_VOLUME_STATE_READY {
 		t.Errorf("it is said to hold %v", got)
 	}
-	// Too full, it is given to nobody until it has grown.
-	out(with("fill", "head -c 20000000 /dev/zero >/data/fill", false), jobsv1.State_STATE_SUCCEEDED)
-	a.Volumes.Look(ctx)
-	end := a.Admin.AwaitState(t, a.Admin.Submit(t, with("full", "true", false)), jobsv1.State_STATE_FAILED)
-	if end.Reason != "refused" || !strings.Contains(end.Message, "more than its size") {
-		t.Errorf("too full: %q, %q", end.Reason, end.Message)
+	if get().Enforced {
+		// The kernel stops who writes beyond its size; another volume and what was there stay as they are.
+		if _, err := a.Admin.Volumes.CreateVolume(ctx, &volumesv1.CreateVolumeRequest{Name: "other", AiCenterId: g.ID, Bytes: 16 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		fill := with("fill", "cat /data/d/file >/other/copy; head -c 20000000 /dev/zero >/data/fill; wc -c </data/fill; echo also >/other/also && cat /data/d/file", false)
+		fill.Tasks[0].Volumes = append(fill.Tasks[0].Volumes, &jobsv1.VolumeMount{Volume: "other", Path: "/other"})
+		if log := out(fill, jobsv1.State_STATE_SUCCEEDED); !strings.Contains(log, "No space left on device") || !strings.HasSuffix(log, "kept\nmore\n") {
+			t.Errorf("written beyond its size: %q", log)
+		}
+		a.Volumes.Look(ctx)
+		if got := get(); got.GetUsedBytes() != 16<<20 {
+			t.Errorf("full, it is said to hold %v", got)
+		}
+		if log := out(with("empty", "rm /data/fill && head -c 3000000 /dev/zero >/data/again && ls /data", false), jobsv1.State_STATE_SUCCEEDED); log != "again\nbig\nd\n" {
+			t.Errorf("emptied: %q", log)
+		}
+	} else {
+		// Too full, it is given to nobody until it has grown.
+		out(with("fill", "head -c 20000000 /dev/zero >/data/fill", false), jobsv1.State_STATE_SUCCEEDED)
+		a.Volumes.Look(ctx)
+		end := a.Admin.AwaitState(t, a.Admin.Submit(t, with("full", "true", false)), jobsv1.State_STATE_FAILED)
+		if end.Reason != "refused" || !strings.Contains(end.Message, "more than its size") {
+			t.Errorf("too full: %q, %q", end.Reason, end.Message)
+		}
 	}
 	if _, err := a.Admin.Volumes.GrowVolume(ctx, &volumesv1.GrowVolumeRequest{Volume: "data", Bytes: 64 << 20}); err != nil {
 		t.Fatal(err)

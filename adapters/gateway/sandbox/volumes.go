@@ -11,8 +11,8 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
-// Volume is a folder of the machine that a command finds in its root and, unless
-// it is read-only, can write to. What is in the folder belongs to one user of
+// Volume is a folder of the machine, or a file system in a file (package loopfs), that a command finds in its root and, unless
+// it is read-only, can write to. What is in it belongs to one user of
 // the machine ([Sandbox.VolumeUID]), whichever runs wrote it; the command sees it as its own.
 type Volume struct {
 	Source   string // on the host
@@ -50,12 +50,12 @@ func (s Spec) validateVolumes(v *violations) {
 	}
 }
 
-// runnerVolumes checks that the folders are there and says what the runner is told.
+// runnerVolumes checks that the sources are there and says what the runner is told.
 func runnerVolumes(list []Volume) ([]runner.Volume, error) {
 	var out []runner.Volume
 	for _, m := range list {
-		if st, err := os.Lstat(m.Source); err != nil || !st.IsDir() {
-			return nil, fault.Wrap(fault.Unavailable, err, "volumes: %s is no folder of this machine", m.Source)
+		if st, err := os.Lstat(m.Source); err != nil || !st.IsDir() && !st.Mode().IsRegular() {
+			return nil, fault.Wrap(fault.Unavailable, err, "volumes: %s is no folder or file of this machine", m.Source)
 		}
 		out = append(out, runner.Volume{Path: m.Path, Source: m.Source, ReadOnly: m.ReadOnly})
 	}

@@ -1,12 +1,14 @@
 package sandbox_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"yunhe.dev/yunhe/adapters/gateway/loopfs"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -69,6 +71,42 @@ func TestVolumes(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "beside")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file system in a file is a volume as a folder is, and the kernel bounds it:
+// for one run, for another beside it, and for what is run beside them.
+func TestVolumeInFile(t *testing.T) {
+	t.Parallel()
+	s := open(t, config(t))
+	folder(t, s) // or this machine maps no owners
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := loopfs.Make(t.Context(), file, s.VolumeUID(), 8<<20); errors.Is(err, loopfs.ErrCannot) {
+		t.Skipf("SKIPPED: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	with := func(id, command string, readOnly bool) sandbox.Spec {
+		spec := small(id, command)
+		spec.Volumes = []sandbox.Volume{{Source: file, Path: "/data", ReadOnly: readOnly}}
+		return spec
+	}
+	started(t, s, with("on", "", false))
+	r, out := run(t, s, with("one", "cd /data && ls -a && echo kept >file && stat -c '%u' file && id -u && mknod dev c 1 3 || echo no device; head -c 9000000 /dev/zero >big; rm big && echo after >after", false))
+	expect(t, r, "completed", 0)
+	if lines := strings.Fields(out); len(lines) < 4 || lines[0] != "." || lines[1] != ".." || lines[2] != lines[3] || !strings.Contains(out, "no device") || !strings.Contains(out, "No space left on device") {
+		t.Errorf("it writes %q", out)
+	}
+	if out, errs, code := sh(t, s, "on", "cat /data/file /data/after && head -c 9000000 /dev/zero >/data/more", ""); out != "kept\nafter\n" || code == 0 || !strings.Contains(errs, "No space left") {
+		t.Errorf("beside the command: %q, %q, %d", out, errs, code)
+	}
+	r, out = run(t, s, with("reader", "cat /data/file; echo x >/data/file || echo refused", true))
+	if expect(t, r, "completed", 0); !strings.HasPrefix(out, "kept\n") || !strings.Contains(out, "refused\n") {
+		t.Errorf("one that may only read: %q", out)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || strings.Contains(string(mounts), filepath.Dir(file)) {
+		t.Errorf("the machine shows it, %v", err)
 	}
 }
 

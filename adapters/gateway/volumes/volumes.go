@@ -1,5 +1,5 @@
-// Package volumes keeps folders of files on the machine of a compute gateway
-// that outlive the runs which use them.
+// Package volumes keeps files on the machine of a compute gateway that outlive
+// the runs which use them.
 //
 // # What stays true
 //
@@ -13,15 +13,21 @@
 // # On disk
 //
 //	DIR/ID/volume.json     what the volume is ([Volume])
-//	DIR/ID/data/           what runs see; all in it belongs to one user of the machine
+//	DIR/ID/disk            what runs see, a file system in a file (package loopfs), or
+//	DIR/ID/data/           a folder; all in it belongs to one user of the machine
 //	DIR/.new-*, .trash-*   being made, being deleted: cleared when the gateway starts
 //
 // # Size
 //
-// The size of a volume is a promise: folders are not bounded by the kernel
-// here. What is in a volume is counted whenever the platform asks, and a volume
-// that holds more than its size is given to no further run until it is
-// grown or emptied. All sizes together are at most what the file system has.
+// What is written beyond the size of a volume fails, because the volume is a
+// file system of that size. Its file takes the disk's room when the volume is made.
+//
+// A machine that keeps no file systems in files keeps a folder instead, as
+// gateways before version 2 of the record did. Its size is a promise: what is in
+// it is counted whenever the platform asks, and if it holds more it is given to
+// no further run until it is grown or emptied. It stays a folder.
+//
+// All sizes together are at most what the file system has.
 package volumes
 
 import (
@@ -30,12 +36,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
+	"yunhe.dev/yunhe/adapters/gateway/loopfs"
 	"yunhe.dev/yunhe/internal/fault"
 )
 
@@ -46,14 +54,16 @@ type Volume struct {
 	TenantID string `json:"tenant_id,omitempty"`
 	Bytes    int64  `json:"bytes"`
 
-	Used  int64 `json:"-"` // when it was counted last
-	Known bool  `json:"-"` // it was
+	Used     int64 `json:"-"` // when it was counted last
+	Known    bool  `json:"-"` // it was
+	Enforced bool  `json:"-"` // the kernel bounds it
 }
 
 const (
-	version    = 1
+	version    = 2 // 1 of a folder, so that gateways before 2 keep theirs
 	recordFile = "volume.json"
 	dataFolder = "data"
+	diskFile   = "disk"
 	newPrefix  = ".new-"
 	trashName  = ".trash-"
 	minBytes   = 1 << 20
@@ -67,6 +77,7 @@ type Store struct {
 	owner int
 	room  func() (int64, error)
 	users func(dir string) ([]string, error)
+	log   *slog.Logger
 
 	// use is held shared while a run is started with volumes, alone while one
 	// is deleted.
@@ -79,7 +90,7 @@ type Store struct {
 // Open returns the store in dir, which is made if missing. What is in volumes
 // belongs to owner; room says how many bytes the file system has in all; users
 // returns the runs that have not ended and are shown something below a folder.
-func Open(dir string, owner int, room func() (int64, error), users func(dir string) ([]string, error)) (*Store, error) {
+func Open(dir string, owner int, room func() (int64, error), users func(dir string) ([]string, error), log *slog.Logger) (*Store, error) {
 	wrap := func(err error) error {
 		return fault.Wrap(fault.Unavailable, err, "the folder of volumes %s cannot be used", dir)
 	}
@@ -104,7 +115,7 @@ func Open(dir string, owner int, room func() (int64, error), users func(dir stri
 			}
 		}
 	}
-	return &Store{dir: abs, owner: owner, room: room, users: users, used: map[string]int64{}}, nil
+	return &Store{dir: abs, owner: owner, room: room, users: users, log: log, used: map[string]int64{}}, nil
 }
 
 // Dir is the folder of all volumes.
@@ -124,7 +135,7 @@ func CheckID(id string) error {
 
 func notHere(id string) error { return fault.New(fault.NotFound, "volume %.80q is not here", id) }
 
-// get reads a record.
+// get reads a record; s.mu is held.
 func (s *Store) get(id string) (Volume, error) {
 	if err := CheckID(id); err != nil {
 		return Volume{}, err
@@ -143,16 +154,24 @@ func (s *Store) get(id string) (Volume, error) {
 	if err != nil {
 		return Volume{}, fault.Wrap(fault.Unavailable, err, "the record of volume %s cannot be read", id)
 	}
+	v.Enforced = v.Version > 1
+	v.Used, v.Known = s.used[id], s.counted(id)
 	return v, nil
+}
+
+// source is what runs are shown of a volume.
+func (s *Store) source(v Volume) string {
+	if v.Enforced {
+		return filepath.Join(s.dir, v.ID, diskFile)
+	}
+	return filepath.Join(s.dir, v.ID, dataFolder)
 }
 
 // Get returns a volume; NotFound if it is not here.
 func (s *Store) Get(id string) (Volume, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, err := s.get(id)
-	v.Used, v.Known = s.used[id], err == nil && s.counted(id)
-	return v, err
+	return s.get(id)
 }
 
 func (s *Store) counted(id string) bool { _, ok := s.used[id]; return ok }
@@ -184,17 +203,10 @@ func (s *Store) List(ctx context.Context) ([]Volume, error) {
 	}
 	var list []Volume
 	for _, id := range ids {
-		used, counted := s.count(ctx, id)
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		v, err := s.look(ctx, id)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		s.mu.Lock()
-		v, err := s.get(id)
-		if err == nil && counted {
-			s.used[id] = used
-		}
-		v.Used, v.Known = used, counted
-		s.mu.Unlock()
 		switch {
 		case err == nil:
 			list = append(list, v)
@@ -205,9 +217,33 @@ func (s *Store) List(ctx context.Context) ([]Volume, error) {
 	return list, nil
 }
 
-// count adds up what a volume's files take on the disk. Files come and go meanwhile.
-func (s *Store) count(ctx context.Context, id string) (total int64, ok bool) {
-	err := filepath.WalkDir(filepath.Join(s.dir, id, dataFolder), func(_ string, e fs.DirEntry, err error) error {
+// look returns a volume with what is in it now.
+func (s *Store) look(ctx context.Context, id string) (Volume, error) {
+	v, err := s.Get(id)
+	if err != nil {
+		return Volume{}, err
+	}
+	used, counted := int64(0), false
+	if v.Enforced {
+		room, err := loopfs.Look(s.source(v))
+		if used, counted = min(max(0, v.Bytes-room.Free), v.Bytes), err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.log.Warn("what is in a volume cannot be read", "volume_id", id, "error", err)
+		}
+	} else {
+		used, counted = count(ctx, s.source(v))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, err = s.get(id); err == nil && counted {
+		s.used[id] = used
+	}
+	v.Used, v.Known = used, counted
+	return v, err
+}
+
+// count adds up what a folder's files take on the disk. Files come and go meanwhile.
+func count(ctx context.Context, dir string) (total int64, ok bool) {
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -225,16 +261,17 @@ func (s *Store) count(ctx context.Context, id string) (total int64, ok bool) {
 	return total, err == nil
 }
 
-// Ensure makes a volume, or grows it; one that is larger is left as it is. It
+// Ensure makes a volume, or grows it, of at least [loopfs.MinBytes]; one that is larger is left as it is. It
 // returns Exhausted if the file system has no room for all that is promised,
 // and Invalid for a bad ID or size.
-func (s *Store) Ensure(id, tenantID string, bytes int64) (Volume, error) {
+func (s *Store) Ensure(ctx context.Context, id, tenantID string, bytes int64) (Volume, error) {
 	if err := CheckID(id); err != nil {
 		return Volume{}, err
 	}
 	if bytes < minBytes || bytes > maxBytes {
 		return Volume{}, fault.Fields(fault.Field{Path: "bytes", Problem: fmt.Sprintf("must be %d to %d, got %d", minBytes, maxBytes, bytes)})
 	}
+	bytes = max(bytes, loopfs.MinBytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.get(id)
@@ -243,27 +280,34 @@ func (s *Store) Ensure(id, tenantID string, bytes int64) (Volume, error) {
 		return Volume{}, err
 	}
 	if there && v.Bytes >= bytes {
-		v.Used, v.Known = s.used[id], s.counted(id)
 		return v, nil
 	}
 	if err := s.checkRoom(bytes - v.Bytes); err != nil {
 		return Volume{}, err
 	}
-	if !there {
-		v = Volume{Version: version, ID: id, TenantID: tenantID}
+	if there {
+		err = s.grow(ctx, v, bytes)
+	} else {
+		err = s.make(ctx, Volume{Version: version, ID: id, TenantID: tenantID, Bytes: bytes})
+	}
+	if err == nil {
+		v, err = s.get(id)
+	}
+	var f *fault.Error
+	if err != nil && !errors.As(err, &f) {
+		err = fault.Wrap(fault.Unavailable, err, "volume %s cannot be made here", id)
+	}
+	return v, err
+}
+
+func (s *Store) grow(ctx context.Context, v Volume, bytes int64) error {
+	if v.Enforced {
+		if err := loopfs.Grow(ctx, s.source(v), bytes); err != nil {
+			return err
+		}
 	}
 	v.Bytes = bytes
-	if there {
-		err = s.write(filepath.Join(s.dir, id), v)
-	} else {
-		err = s.make(v)
-		s.used[id] = 0
-	}
-	if err != nil {
-		return Volume{}, fault.Wrap(fault.Unavailable, err, "volume %s cannot be made here", id)
-	}
-	v.Used, v.Known = s.used[id], s.counted(id)
-	return v, nil
+	return s.write(filepath.Join(s.dir, v.ID), v)
 }
 
 // checkRoom fails if the file system cannot hold what is promised and more;
@@ -313,19 +357,30 @@ func (s *Store) write(dir string, v Volume) error {
 }
 
 // make makes a volume under a name that does not count and gives it its own.
-func (s *Store) make(v Volume) error {
+func (s *Store) make(ctx context.Context, v Volume) error {
 	dir, err := os.MkdirTemp(s.dir, newPrefix)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // not there any more if all went well
-	data := filepath.Join(dir, dataFolder)
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, s.owner, s.owner), s.write(dir, v)); err != nil {
+	disk := filepath.Join(dir, diskFile)
+	err = loopfs.Make(ctx, disk, s.owner, v.Bytes)
+	if errors.Is(err, loopfs.ErrCannot) {
+		s.log.Warn("the kernel does not bound a volume here", "volume_id", v.ID, "error", err)
+		v.Version = 1
+		data := filepath.Join(dir, dataFolder)
+		err = errors.Join(os.RemoveAll(disk), os.Mkdir(data, 0o700), os.Chown(data, s.owner, s.owner))
+	}
+	if err == nil {
+		err = s.write(dir, v)
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(dir, filepath.Join(s.dir, v.ID)); err != nil {
 		return err
 	}
+	s.used[v.ID] = 0
 	return syncFolder(s.dir)
 }
 
@@ -368,17 +423,17 @@ func (s *Store) Remove(id string) error {
 	return nil
 }
 
-// Use returns the folders of volumes, by ID, and keeps them from being deleted
+// Use returns what runs are shown of volumes, by ID, and keeps them from being deleted
 // until done is called, once. It returns NotFound if one is not here and
 // Conflict if one holds more than its size.
-func (s *Store) Use(ids []string) (folders map[string]string, done func(), err error) {
+func (s *Store) Use(ids []string) (sources map[string]string, done func(), err error) {
 	s.use.RLock()
 	defer func() {
 		if err != nil {
 			s.use.RUnlock()
 		}
 	}()
-	folders = map[string]string{}
+	sources = map[string]string{}
 	for _, id := range ids {
 		v, err := s.Get(id)
 		if err != nil {
@@ -387,9 +442,9 @@ func (s *Store) Use(ids []string) (folders map[string]string, done func(), err e
 		if v.Known && v.Used > v.Bytes {
 			return nil, nil, fault.New(fault.Conflict, "volume %s holds %d bytes, more than its size of %d: grow or empty it", id, v.Used, v.Bytes)
 		}
-		folders[id] = filepath.Join(s.dir, id, dataFolder)
+		sources[id] = s.source(v)
 	}
-	return folders, s.use.RUnlock, nil
+	return sources, s.use.RUnlock, nil
 }
 
 func syncFolder(dir string) error {

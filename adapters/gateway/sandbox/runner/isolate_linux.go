@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/adapters/gateway/loopfs"
 )
 
 // launch runs the command isolated and returns its process id (in this
@@ -161,10 +163,18 @@ func makeFolder(p string) (fd int, err error) {
 	return fd, err
 }
 
-// mount shows the folder of a volume, with its owners mapped, without what is
-// mounted below it. No link of it is followed: what is in it was written by commands.
+// open returns a mount of the volume that is nowhere yet: of its folder, without what
+// is mounted below it, or of the file system in its file.
+func (v Volume) open() (fd int, err error) {
+	if st, err := os.Lstat(v.Source); err == nil && st.Mode().IsRegular() {
+		return loopfs.Mount(v.Source)
+	}
+	return unix.OpenTree(unix.AT_FDCWD, v.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// mount shows a volume, with its owners mapped. No link of it is followed: what is in it was written by commands.
 func (v Volume) mount() error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, v.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	fd, err := v.open()
 	if err != nil {
 		return fmt.Errorf("open volume for %s: %w", v.Path, err)
 	}

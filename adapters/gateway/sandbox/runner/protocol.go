@@ -78,8 +78,9 @@ type Device struct {
 	Minor  uint32 `json:"minor"`
 }
 
-// Volume is a folder of the host the command finds in its root. Its owners are
-// mapped by the user namespace the runner is given as OwnersFD.
+// Volume is a folder of the host, or the file system in a file, that the command
+// finds in its root. Its owners are mapped by the user namespace the runner is
+// given as OwnersFD.
 type Volume struct {
 	Path     string `json:"path"`
 	Source   string `json:"source"`
