@@ -50,6 +50,8 @@ type Service struct {
 
 	changed func() // after a change of what is in force
 
+	playing chan struct{} // full while a simulation that someone waits for runs
+
 	loading sync.Mutex // held while what is in force is read
 	mu      sync.Mutex // guards the fields below
 
@@ -63,7 +65,8 @@ func New(ctx context.Context, d *db.DB, deps Deps, metrics prometheus.Registerer
 	if err := d.Migrate(ctx, "policies", migrations); err != nil {
 		return nil, err
 	}
-	s := &Service{db: d, ids: deps.Identity, reg: deps.Registry, tags: deps.Tags, sched: deps.Scheduler, jobs: deps.Jobs, log: log.With("component", "policies")}
+	s := &Service{db: d, ids: deps.Identity, reg: deps.Registry, tags: deps.Tags, sched: deps.Scheduler, jobs: deps.Jobs, log: log.With("component", "policies"),
+		playing: make(chan struct{}, 1)}
 	if deps.Scheduler != nil {
 		s.changed = deps.Scheduler.Wake
 	}

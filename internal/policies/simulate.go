@@ -45,7 +45,7 @@ type Move struct {
 
 // Simulate plays the latest jobs on the centers as they are, by the policies in
 // force and as if x were issued. It returns fault.Invalid, fault.NotFound, and
-// fault.Exhausted if it takes too long.
+// fault.Exhausted if it takes too long. A process plays one at a time.
 func (s *Service) Simulate(ctx context.Context, x Subject, jobs int) (out Simulation, err error) {
 	var k core.Check
 	if k.Range("jobs", int64(jobs), 0, maxSimulated); k.Err() != nil {
@@ -58,6 +58,11 @@ func (s *Service) Simulate(ctx context.Context, x Subject, jobs int) (out Simula
 	if err != nil {
 		return out, err
 	}
+	end, err := s.await(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer end()
 	rec, err := s.Record(ctx, time.Unix(0, 0), jobs)
 	if err != nil {
 		return out, err
@@ -72,6 +77,21 @@ func (s *Service) Simulate(ctx context.Context, x Subject, jobs int) (out Simula
 		err = s.checkedAs(ctx, x.ID, x.Version, Simulated, "simulation", "simulated")
 	}
 	return out, err
+}
+
+// await waits until no other simulation runs here.
+func (s *Service) await(ctx context.Context) (end func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, simulateFor)
+	defer cancel()
+	select {
+	case s.playing <- struct{}{}:
+		return func() { <-s.playing }, nil
+	case <-wait.Done():
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fault.New(fault.Exhausted, "other simulations have run for %s; try again, or start one that nobody waits for (yunhe simulation start)", simulateFor)
+	}
 }
 
 // started is where and when a piece first started.
