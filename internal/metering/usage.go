@@ -149,20 +149,17 @@ func (r *Record) check(c *core.Check, path string) {
 	case r.EndedAt.Before(r.StartedAt):
 		c.Add(path+".ended_at", "must not be before started_at %s, got %s", r.StartedAt.Format(time.RFC3339Nano), r.EndedAt.Format(time.RFC3339Nano))
 	default:
-		priced := r.Duration()
+		var err error
 		if held {
-			priced = time.Duration(min(r.PackageMicros, maxPriced)) * time.Microsecond
+			r.CostMicros, err = rate.Held(r.Price, max(0, r.PackageMicros)) // what is below is refused above
+		} else {
+			r.CostMicros, err = rate.Cost(r.Price, r.Duration())
 		}
-		cost, err := rate.Cost(r.Price, priced)
 		if err != nil {
 			c.Add(path+".ended_at", "%s", err)
 		}
-		r.CostMicros = cost
 	}
 }
-
-// maxPriced package-microseconds are more than [rate.Cost] takes.
-const maxPriced = int64(rate.MaxDuration/time.Microsecond) + 1
 
 func after1970(t time.Time) bool { return t.UnixMicro() > 0 && t.Year() <= 9999 }
 

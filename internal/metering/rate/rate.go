@@ -15,6 +15,7 @@ package rate
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -45,20 +46,38 @@ const (
 // yuan), rounded half up. It returns fault.Invalid for a price outside 0 to
 // MaxPrice, a duration outside 0 to MaxDuration and a cost beyond MaxCost.
 func Cost(priceFenPerHour int64, d time.Duration) (micros int64, err error) {
-	if priceFenPerHour < 0 || priceFenPerHour > MaxPrice {
-		return 0, fault.New(fault.Invalid, "price must be between 0 and %d fen per hour, got %d", int64(MaxPrice), priceFenPerHour)
-	}
 	if d < 0 || d > MaxDuration {
 		return 0, fault.New(fault.Invalid, "duration must be between 0 and %s, got %s", MaxDuration, d)
 	}
-	hi, lo := bits.Mul64(uint64(priceFenPerHour), uint64(d))
-	lo, carry := bits.Add64(lo, nanosPerMicro/2, 0)
-	if hi += carry; hi < nanosPerMicro { // else the quotient exceeds 2^64
-		if q, _ := bits.Div64(hi, lo, nanosPerMicro); q <= MaxCost {
+	return cost(priceFenPerHour, uint64(d), nanosPerMicro, d)
+}
+
+// Held is as Cost for packages that are held: packageMicros is their number
+// times how long, in microseconds, with no limit of its own.
+func Held(priceFenPerHour, packageMicros int64) (micros int64, err error) {
+	if packageMicros < 0 {
+		return 0, fault.New(fault.Invalid, "held time must be at least 0 package-microseconds, got %d", packageMicros)
+	}
+	return cost(priceFenPerHour, uint64(packageMicros), nanosPerMicro/uint64(time.Microsecond), held(packageMicros))
+}
+
+// held is a number of package-microseconds.
+type held int64
+
+func (h held) String() string { return fmt.Sprintf("%d package-microseconds", int64(h)) }
+
+func cost(price int64, amount, amountPerMicro uint64, name fmt.Stringer) (int64, error) {
+	if price < 0 || price > MaxPrice {
+		return 0, fault.New(fault.Invalid, "price must be between 0 and %d fen per hour, got %d", int64(MaxPrice), price)
+	}
+	hi, lo := bits.Mul64(uint64(price), amount)
+	lo, carry := bits.Add64(lo, amountPerMicro/2, 0)
+	if hi += carry; hi < amountPerMicro { // else the quotient exceeds 2^64
+		if q, _ := bits.Div64(hi, lo, amountPerMicro); q <= MaxCost {
 			return int64(q), nil
 		}
 	}
-	return 0, fault.New(fault.Invalid, "cost must be at most %d micro-yuan, but %s at %d fen per hour is more", int64(MaxCost), d, priceFenPerHour)
+	return 0, fault.New(fault.Invalid, "cost must be at most %d micro-yuan, but %s at %d fen per hour is more", int64(MaxCost), name, price)
 }
 
 // Split rounds the amounts of a bill's lines, in micro-yuan, to fen so that

@@ -68,6 +68,29 @@ func TestCostNamesTheLimit(t *testing.T) {
 	}
 }
 
+// A million packages held for an hour are longer than any run.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	const million = 1_000_000 * 3_600_000_000
+	for _, c := range []struct {
+		price, packageMicros, want int64
+		problem                    string
+	}{
+		{150, million, 1_500_000_000_000, ""},
+		{1, 180_000, 1, ""},
+		{1, 179_999, 0, ""},
+		{360_000, math.MaxInt64, math.MaxInt64, ""},
+		{1, -1, 0, "held time must be at least 0 package-microseconds, got -1"},
+		{-1, 1, 0, "price must be between 0 and 1000000000000 fen per hour, got -1"},
+		{rate.MaxPrice, million, 0, "but 3600000000000000 package-microseconds at 1000000000000 fen per hour is more"},
+	} {
+		got, err := rate.Held(c.price, c.packageMicros)
+		if c.problem == "" && err != nil || c.problem != "" && (fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), c.problem)) || got != c.want {
+			t.Errorf("Held(%d, %d) = %d, %v; want %d %s", c.price, c.packageMicros, got, err, c.want, c.problem)
+		}
+	}
+}
+
 // oracle is price × hours × 10^4 in exact fractions, rounded half up.
 func oracle(price int64, d time.Duration) *big.Int {
 	exact := new(big.Rat).SetFrac64(int64(d), int64(time.Hour))
