@@ -69,6 +69,9 @@ func acceleratorShowCommand(c *cli) *cobra.Command {
 				f.Add("Memory", text.Bytes(a.MemoryBytes))
 				f.Add("Peak, dense", rates(a.Peak))
 				f.Add("Source", a.Source)
+				for _, check := range a.Checked {
+					f.Add("Compared", strings.Join(check.Figures, ", ")+" with "+check.Page)
+				}
 				if a.Reported {
 					f.Add("Reported", "by others than the maker")
 				}

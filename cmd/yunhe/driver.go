@@ -156,7 +156,7 @@ func builtIn() ([]adapters.Known, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := []adapters.Known{{Config: plugin.Config{Name: adapters.GatewayPlugin}, Source: adapters.BuiltIn, Version: buildVersion(), Parts: []string{"image", "job", "resource"}, Schema: schema}}
+	known := []adapters.Known{{Config: plugin.Config{Name: adapters.GatewayPlugin}, Source: adapters.BuiltIn, Version: buildVersion(), Parts: []string{"image", "job", "resource", "storage"}, Schema: schema}}
 	for _, name := range slices.Sorted(maps.Keys(drivers)) {
 		known = append(known, adapters.Known{Config: plugin.Config{Name: name, Command: []string{exe, "driver", name}, OnDemand: true}, Source: adapters.BuiltIn})
 	}

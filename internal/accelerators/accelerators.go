@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -169,8 +170,15 @@ type Accelerator struct {
 	Peak         []Rate      `json:"peak"`                              // dense, in the order precisions are shown
 	Halved       []Precision `json:"halved,omitempty"`
 	Source       string      `json:"source"`             // where the figures are from
+	Checked      []Check     `json:"checked,omitempty"`
 	Reported     bool        `json:"reported,omitempty"` // by others than the maker
 	Note         string      `json:"note,omitempty"`
+}
+
+// Check is a page that was opened, and which figures it was found to state as they are here.
+type Check struct {
+	Page    string   `json:"page"`
+	Figures []string `json:"figures"` // precisions, "memory", "bandwidth", "power"
 }
 
 // PeakOf returns the peak rate in a precision; ok is false if none is stated.
@@ -245,6 +253,7 @@ type row struct {
 	Peak      map[Precision]float64 `yaml:"peak"`
 	Halved    []Precision           `yaml:"halved"`
 	Source    string                `yaml:"source"`
+	Checked   map[string][]string   `yaml:"checked"`
 	Reported  bool                  `yaml:"reported"`
 	Note      string                `yaml:"note"`
 }
@@ -312,11 +321,28 @@ func (r row) check() (Accelerator, error) {
 	if u, err := url.Parse(r.Source); err != nil || u.Scheme != "https" || u.Host == "" {
 		add("source must be an https address, got %q", r.Source)
 	}
+	stated := map[string]bool{"memory": true, "bandwidth": r.Bandwidth != 0, "power": r.Power != 0}
+	for p := range r.Peak {
+		stated[string(p)] = true
+	}
+	for _, page := range slices.Sorted(maps.Keys(r.Checked)) {
+		if u, err := url.Parse(page); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			add("checked must name addresses, got %q", page)
+		}
+		for _, name := range r.Checked[page] {
+			if !stated[name] {
+				add("checked names %s, which has no figure", name)
+			}
+		}
+	}
 	within("memory", r.Memory, false)
 	within("bandwidth", r.Bandwidth, true)
 	within("power", r.Power, true)
 	a := Accelerator{Vendor: r.Vendor, Model: r.Model, Names: r.Names, Class: r.Class, MemoryBytes: int64(r.Memory * (1 << 30)), BandwidthGBs: r.Bandwidth,
 		PowerWatts: r.Power, Halved: r.Halved, Source: r.Source, Reported: r.Reported, Note: r.Note}
+	for _, page := range slices.Sorted(maps.Keys(r.Checked)) {
+		a.Checked = append(a.Checked, Check{page, r.Checked[page]})
+	}
 	for _, p := range Precisions() {
 		if v, ok := r.Peak[p]; ok {
 			within("peak "+string(p), v, false)

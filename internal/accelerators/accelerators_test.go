@@ -192,12 +192,18 @@ const good = `
   peak: {FP32: 8, FP16: 65, INT8: 130}
   halved: [FP16]
   source: https://example.com/m1
+  checked:
+    https://example.com/other: [FP32, memory]
 `
 
 func TestReadRefuses(t *testing.T) {
 	t.Parallel()
-	if tab, err := accelerators.Read([]byte(good)); err != nil || len(tab.All()) != 1 {
+	tab, err := accelerators.Read([]byte(good))
+	if err != nil || len(tab.All()) != 1 {
 		t.Fatalf("the base: %v", err)
+	}
+	if diff := cmp.Diff([]accelerators.Check{{Page: "https://example.com/other", Figures: []string{"FP32", "memory"}}}, tab.All()[0].Checked); diff != "" {
+		t.Error(diff)
 	}
 	for name, c := range map[string]struct{ old, new, want string }{
 		"no model":               {"model: M1", "model: ''", "required"},
@@ -216,6 +222,8 @@ func TestReadRefuses(t *testing.T) {
 		"no figures":             {"{FP32: 8, FP16: 65, INT8: 130}", "{}", "figures of"},
 		"swapped":                {"FP16: 65, INT8: 130", "FP16: 130, INT8: 65", "is less than"},
 		"halved and not there":   {"[FP16]", "[FP8]", "has no figure"},
+		"checked and not there":  {"[FP32, memory]", "[FP64]", "checked names FP64"},
+		"checked from memory":    {"https://example.com/other", "a book", "must name addresses"},
 		"an unknown key":         {"power:", "watts:", "cannot be read"},
 		"no YAML":                {"- vendor", "- : - vendor", "cannot be read"},
 		"reported without why":   {"power: 70", "power: 70\n  reported: true", "need a note"},

@@ -305,6 +305,7 @@ func (s *Store) grow(ctx context.Context, v Volume, bytes int64) error {
 		if err := loopfs.Grow(ctx, s.source(v), bytes); err != nil {
 			return err
 		}
+		delete(s.used, v.ID) // what was counted is from before; it is when the platform asks next
 	}
 	v.Bytes = bytes
 	return s.write(filepath.Join(s.dir, v.ID), v)
