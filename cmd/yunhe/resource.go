@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -287,47 +288,55 @@ func (c *cli) printTypes(res *registryv1.ListResourceTypesResponse) error {
 	return c.print(result{msg: res, names: names, print: t.Write})
 }
 
-// attributeSchema is what people need to know of an attribute.
+// attributeSchema is what people need to know of an attribute, or of all of a type.
 type attributeSchema struct {
-	Type        string   `json:"type"`
-	Enum        []string `json:"enum"`
-	Description string   `json:"description"`
+	Type        string                     `json:"type"`
+	Enum        []string                   `json:"enum"`
+	Description string                     `json:"description"`
+	Items       *attributeSchema           `json:"items"`
+	Properties  map[string]attributeSchema `json:"properties"`
+	Required    []string                   `json:"required"`
 }
 
 // attributesOf reads the schema of a type.
-func attributesOf(t *registryv1.ResourceType) (attributes map[string]attributeSchema, required map[string]bool, err error) {
-	var s struct {
-		Properties map[string]attributeSchema `json:"properties"`
-		Required   []string                   `json:"required"`
-	}
+func attributesOf(t *registryv1.ResourceType) (attributeSchema, error) {
+	var s attributeSchema
 	if err := json.Unmarshal([]byte(t.GetSchema()), &s); err != nil {
-		return nil, nil, fmt.Errorf("schema of type %s: %w", t.GetType(), err)
+		return s, fmt.Errorf("schema of type %s: %w", t.GetType(), err)
 	}
-	required = map[string]bool{}
-	for _, name := range s.Required {
-		required[name] = true
+	return s, nil
+}
+
+// rows adds the attributes, and below each list what its objects have.
+func (s attributeSchema) rows(table *text.Table, indent string) {
+	for _, name := range sortedNames(s.Properties) {
+		a, needed := s.Properties[name], ""
+		if slices.Contains(s.Required, name) {
+			needed = "yes"
+		}
+		about := a.Description
+		if len(a.Enum) > 0 {
+			about += " One of " + strings.Join(a.Enum, ", ") + "."
+		}
+		kind := a.Type
+		if a.Items != nil {
+			kind = "list of " + a.Items.Type
+		}
+		table.Row(indent+name, kind, needed, about)
+		if a.Items != nil {
+			a.Items.rows(table, indent+"  ")
+		}
 	}
-	return s.Properties, required, nil
 }
 
 func (c *cli) printType(t *registryv1.ResourceType) error {
-	attributes, required, err := attributesOf(t)
+	attributes, err := attributesOf(t)
 	if err != nil {
 		return err
 	}
 	return c.print(result{msg: t, names: []string{t.GetType()}, print: func(w io.Writer, color bool) error {
 		table := text.NewTable("ATTRIBUTE", "KIND", "NEEDED", "ABOUT")
-		for _, name := range sortedNames(attributes) {
-			a, needed := attributes[name], ""
-			if required[name] {
-				needed = "yes"
-			}
-			about := a.Description
-			if len(a.Enum) > 0 {
-				about += " One of " + strings.Join(a.Enum, ", ") + "."
-			}
-			table.Row(name, a.Type, needed, about)
-		}
+		attributes.rows(table, "")
 		return table.Write(w, color)
 	}})
 }

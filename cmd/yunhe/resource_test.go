@@ -308,14 +308,32 @@ serial_number  SN-1
 supply_mode    bare_metal
 `, "resource", "show", "gpu-1")
 	s.want("attributes of a type", "", `
-ATTRIBUTE        KIND     NEEDED  ABOUT
-extra            object   -       Anything else worth keeping, as text.
-protects         array    -       Resources it protects, by ID.
-security_type    string   yes     Kind of protection. One of firewall, waf, ids, ips, vpn_gateway, bastion_host, ddos_protection, key_management, hardware_security_module, other.
-specification    string   -       Specification as its provider names it.
-throughput_mbps  integer  -       Megabits per second.
-vendor           string   -       Who makes it.
+ATTRIBUTE        KIND            NEEDED  ABOUT
+extra            object          -       Anything else worth keeping, as text.
+protects         list of string  -       Resources it protects, by ID.
+security_type    string          yes     Kind of protection. One of firewall, waf, ids, ips, vpn_gateway, bastion_host, ddos_protection, key_management, hardware_security_module, other.
+specification    string          -       Specification as its provider names it.
+throughput_mbps  integer         -       Megabits per second.
+vendor           string          -       Who makes it.
 `, "resource", "types", "security")
+	s.want("a list of objects", "", `
+ATTRIBUTE            KIND            NEEDED  ABOUT
+architecture         string          -       For example amd64.
+available_resources  list of object  yes     Kinds of compute on offer and how much of each (S Table 9).
+  kind               string          yes     For example cpu, memory, gpu, npu.
+  scale              number          yes     How much, in unit.
+  unit               string          -       For example cores, bytes, cards; empty: pieces.
+chips                list of object  -       Chips it carries, beside its processors.
+  chip_arch          string          -       Instruction set or architecture, for example x86_64, Hopper, DaVinci.
+  chip_model         string          -       For example EPYC 9654, H800, Ascend 910B.
+  chip_type          string          -       Kind of chip carried. One of CPU, GPU, NPU, MLU, DCU, TPU, FPGA, ASIC, QPU.
+  count              integer         yes     How many.
+  memory_bytes       integer         -       Of each.
+  vendor             string          -       Who makes it.
+extra                object          -       Anything else worth keeping, as text.
+operating_system     string          -       As it names itself.
+reason               string          -       Why it cannot be used.
+`, "resource", "types", "node")
 	s.want("types", "", "platform\ncloud\ncenter\nnode\ncompute\nnetwork\nstorage\nsecurity\n", "resource", "types", "-o", "name")
 	s.want("with something below it", "", "2> error: resource edge has 1 resources below it; delete or move them first\nexit 1\n", "resource", "delete", "edge")
 

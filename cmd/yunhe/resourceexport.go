@@ -72,11 +72,11 @@ func export(ctx context.Context, a *api, req *registryv1.ListResourcesRequest, f
 			continue
 		}
 		types = append(types, t.GetType())
-		attributes, _, err := attributesOf(t)
+		attributes, err := attributesOf(t)
 		if err != nil {
 			return 0, err
 		}
-		for _, name := range sortedNames(attributes) {
+		for _, name := range sortedNames(attributes.Properties) {
 			if !slices.Contains(columns, name) {
 				columns = append(columns, name)
 			}

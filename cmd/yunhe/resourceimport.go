@@ -36,9 +36,14 @@ file does not matter.
 
 Resources are written in batches, each whole or not at all. A batch with a
 mistake is not written; the others are, and every mistake is shown with its
-line. The exit status is 1 if there was any.`,
+line. The exit status is 1 if there was any.
+
+` + "`yunhe resource types TYPE`" + ` shows the attributes of a type, indented those of the objects
+in a list. A cell of a CSV file has a list or an object as JSON.`,
 		Example: `  yunhe resource import network.yaml
   yunhe resource import cards.csv --dry-run
+  printf '%s\n' resource_id,type,name,region,attributes.available_resources \
+    'n-1,node,Node 1,anhui,"[{""kind"":""cpu"",""scale"":64}]"' | yunhe resource import - --format csv
   yunhe resource export --type compute | yunhe --context other resource import -`,
 		Args: takes(1, 1, "a file, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -154,13 +159,13 @@ func (i *importer) kinds(ctx context.Context) (resourcefile.Kinds, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]map[string]attributeSchema{}
+	all := map[string]attributeSchema{}
 	for _, t := range types.GetTypes() {
-		if all[t.GetType()], _, err = attributesOf(t); err != nil {
+		if all[t.GetType()], err = attributesOf(t); err != nil {
 			return nil, err
 		}
 	}
-	return func(typ, attribute string) string { return all[typ][attribute].Type }, nil
+	return func(typ, attribute string) string { return all[typ].Properties[attribute].Type }, nil
 }
 
 // run reads ahead of what is written: parsing takes as long as writing.

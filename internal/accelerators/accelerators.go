@@ -169,7 +169,7 @@ type Accelerator struct {
 	PowerWatts   float64     `json:"power_watts,omitempty"`             // at most; 0: not stated
 	Peak         []Rate      `json:"peak"`                              // dense, in the order precisions are shown
 	Halved       []Precision `json:"halved,omitempty"`
-	Source       string      `json:"source"`             // where the figures are from
+	Source       string      `json:"source"` // where the figures are from
 	Checked      []Check     `json:"checked,omitempty"`
 	Reported     bool        `json:"reported,omitempty"` // by others than the maker
 	Note         string      `json:"note,omitempty"`
