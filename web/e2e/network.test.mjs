@@ -1,4 +1,4 @@
-// Paths and origins, how a center stands, vetoes of a policy and shared tags,
+// Paths and origins, jobs that say where their users and data are, how a center stands, vetoes of a policy and shared tags,
 // in a real browser.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -62,6 +62,55 @@ describe("network", { skip, timeout: 900_000 }, () => {
     await page.locator(".ant-popconfirm").getByRole("button", { name: "Forget what was declared" }).click();
     await row.waitFor({ state: "detached" });
     await page.getByTestId("between").getByText("18.5 ms").waitFor({ state: "detached" });
+  });
+
+  test("a job says where its users and its data are, and what quality it needs", async () => {
+    await page.goto(`${p.url}/jobs/new`);
+    const job = {
+      name: "survey",
+      tasks: [{ name: "t", command: "true", imageId: "host", resourceSpecId: "small", replicaNumber: 1 }],
+    };
+    await page
+      .locator("input[type=file]")
+      .first()
+      .setInputFiles({ name: "job.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(job)) });
+    await page.getByTestId("preview").filter({ hasText: '"survey"' }).waitFor();
+    await page.getByText("Time limit, constraints").click();
+    await page.getByText("When it runs, what it stays near").click();
+    await p.named();
+    const inputs = page.locator(".ant-form-item", { hasText: "Data it reads" }).last();
+    await inputs.getByRole("button", { name: "Add" }).click();
+    await inputs.getByLabel("Name of the data").fill("s3://survey/2030");
+    await inputs.getByLabel("Size").fill("2048");
+    await p.choose(inputs, "Centers that hold it", "Wuhu hub");
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Round trip at most", { exact: true }).fill("1.5");
+    await page.getByLabel("Availability at least", { exact: true }).fill("200");
+    await page.getByLabel("Availability at least", { exact: true }).blur();
+    await p.choose(page, "Computes in", "FP16");
+    await p.choose(page, "Its users are at", "hq");
+    const definition = page.getByTestId("preview");
+    for (const line of [
+      '"maxLatencyUs": "1500"',
+      '"minAvailabilityPpm": "1000000"',
+      '"sizeBytes": "2147483648"',
+      '"originId": "hq"',
+    ])
+      await definition.filter({ hasText: line }).waitFor();
+    await p.shot("submit-data");
+    await inputs.getByLabel("Size").fill("0");
+    p.seen.expectRefusal = true;
+    await page.getByTestId("submit").click();
+    await inputs.locator(".ant-form-item-explain-error, .ant-alert-error").first().waitFor();
+    await p.shot("submit-data-refused");
+    await inputs.getByLabel("Size").fill("2048");
+    await page.getByTestId("submit").click();
+    await p.heading("survey");
+    const { jobs } = await p.rest("GET", "/v1/jobs?name=survey");
+    const { spec } = await p.rest("GET", `/v1/jobs/${jobs[0].jobId}`);
+    assert.equal(spec.originId, "hq");
+    assert.equal(spec.tasks[0].precision, "FP16");
+    assert.deepEqual(spec.tasks[0].inputs[0].centers, ["wuhu"]);
   });
 
   test("a center says how its link stands, and how long it is waited for", async () => {

@@ -8,10 +8,13 @@ import {
   DependencySchema,
   FailurePolicy,
   FileSchema,
+  InputSchema,
   type JobSpec,
   JobSpecSchema,
   type PlacementRule_Kind,
   PlacementRuleSchema,
+  type Qos,
+  QosSchema,
   RetryRuleSchema,
   SuccessPolicy,
   type Task,
@@ -39,6 +42,25 @@ export interface RuleForm {
   ofGroup: string;
   maxSkew?: number | null;
   preferred: boolean;
+}
+
+export interface InputForm {
+  name: string;
+  sizeMib?: number | null;
+  centers: string[];
+  volume?: string | null;
+  stays: boolean;
+}
+
+/** What quality a task needs, in the units of people; empty: no target. */
+export interface QosForm {
+  latencyMs?: number | null;
+  jitterMs?: number | null;
+  lossPercent?: number | null;
+  bandwidthMbps?: number | null;
+  finishSeconds?: number | null;
+  availabilityPercent?: number | null;
+  required: boolean;
 }
 
 export interface RetryForm {
@@ -73,6 +95,9 @@ export interface TaskForm {
   rules: RuleForm[];
   minReplicas?: number | null;
   maxReplicas?: number | null;
+  inputs: InputForm[];
+  qos: QosForm;
+  precision: string;
   /** What the form does not show of a task that was read. */
   rest?: Task;
 }
@@ -93,6 +118,7 @@ export interface JobForm {
   notBefore?: Dayjs | null;
   deadline?: Dayjs | null;
   nearJob: string;
+  originId: string;
   groups: string[];
   noPreemption: boolean;
   /** With gang only, as elastic. */
@@ -119,6 +145,9 @@ export function emptyTask(name: string): TaskForm {
     volumes: [],
     after: [],
     rules: [],
+    inputs: [],
+    qos: { required: false },
+    precision: "",
   };
 }
 
@@ -136,6 +165,7 @@ export function emptyJob(): JobForm {
     policyWeights: {},
     labels: [],
     nearJob: "",
+    originId: "",
     groups: [],
     noPreemption: false,
     restartWhole: false,
@@ -181,6 +211,7 @@ export function toSpec(form: JobForm): JobSpec {
     notBefore: moment(form.notBefore),
     deadline: moment(form.deadline),
     nearJob: form.nearJob.trim(),
+    originId: form.originId ?? "",
     groups: form.groups,
     noPreemption: form.noPreemption,
     restartWhole: form.gang && form.restartWhole,
@@ -240,7 +271,52 @@ function toTask(task: TaskForm): Task {
     after: task.after.filter((d) => d?.task).map((d) => create(DependencySchema, d)),
     minReplicas: task.minReplicas ?? 0,
     maxReplicas: task.maxReplicas ?? 0,
+    inputs: task.inputs.filter((x) => x?.name).map(toInput),
+    qos: toQos(task.qos),
+    precision: task.precision ?? "",
   });
+}
+
+const MIB = 1024 * 1024;
+
+function toInput({ name, sizeMib, centers, volume, stays }: InputForm) {
+  return create(InputSchema, {
+    name,
+    sizeBytes: scaled(sizeMib, MIB),
+    centers: centers ?? [],
+    volume: volume ?? "",
+    stays: stays ?? false,
+  });
+}
+
+/** The fields of a Qos by those of the form: how much of the contract's unit one of a person's is. */
+const QOS = {
+  latencyMs: ["maxLatencyUs", 1000],
+  jitterMs: ["maxJitterUs", 1000],
+  lossPercent: ["maxLossPpm", 10_000],
+  bandwidthMbps: ["minBandwidthKbps", 1000],
+  finishSeconds: ["finishSeconds", 1],
+  availabilityPercent: ["minAvailabilityPpm", 10_000],
+} as const;
+const QOS_KEYS = Object.keys(QOS) as (keyof typeof QOS)[];
+
+function toQos(form: QosForm): Qos | undefined {
+  const out = create(QosSchema, { required: form.required ?? false });
+  for (const key of QOS_KEYS) out[QOS[key][0]] = scaled(form[key], QOS[key][1]);
+  return out.required || QOS_KEYS.some((key) => out[QOS[key][0]] !== 0n) ? out : undefined;
+}
+
+function fromQos(qos: Qos | undefined): QosForm {
+  const out: QosForm = { required: qos?.required ?? false };
+  for (const key of QOS_KEYS) {
+    const value = qos?.[QOS[key][0]] ?? 0n;
+    if (value !== 0n) out[key] = Number(value) / QOS[key][1];
+  }
+  return out;
+}
+
+function scaled(value: number | null | undefined, unit: number): bigint {
+  return BigInt(Math.round((value ?? 0) * unit));
 }
 
 /** The form that edits a given specification. */
@@ -260,6 +336,7 @@ export function fromSpec(spec: JobSpec): JobForm {
     notBefore: fromMoment(spec.notBefore),
     deadline: fromMoment(spec.deadline),
     nearJob: spec.nearJob,
+    originId: spec.originId,
     groups: [...spec.groups],
     noPreemption: spec.noPreemption,
     restartWhole: spec.restartWhole,
@@ -305,6 +382,15 @@ function fromTask(task: Task): TaskForm {
     })),
     minReplicas: task.minReplicas || undefined,
     maxReplicas: task.maxReplicas || undefined,
+    inputs: task.inputs.map(({ name, sizeBytes, centers, volume, stays }) => ({
+      name,
+      sizeMib: sizeBytes === 0n ? undefined : Number(sizeBytes) / MIB,
+      centers: [...centers],
+      volume: volume || undefined,
+      stays,
+    })),
+    qos: fromQos(task.qos),
+    precision: task.precision,
     rest: task,
   };
 }
@@ -338,9 +424,10 @@ const TASK_FIELDS = new Set([
   "scratchMib",
   "minReplicas",
   "maxReplicas",
+  "precision",
 ]);
 /** Lists whose entries have fields of their own. */
-const TASK_LISTS = new Set(["volumes", "after"]);
+const TASK_LISTS = new Set(["volumes", "after", "inputs"]);
 const CONSTRAINT_FIELDS = new Set(["centers", "regions", "minSecurityGrade", "maxPrice"]);
 const JOB_FIELDS = new Set([
   "name",
@@ -355,6 +442,7 @@ const JOB_FIELDS = new Set([
   "notBefore",
   "deadline",
   "nearJob",
+  "originId",
   "groups",
   "noPreemption",
   "restartWhole",
@@ -369,7 +457,11 @@ export function formField(path: FieldPath): FieldPath | undefined {
     if (field === "constraints" && sub === "rules" && typeof at === "number" && typeof entry === "string")
       return ["tasks", index, "rules", at, entry];
     if (typeof field === "string" && TASK_LISTS.has(field) && typeof sub === "number" && typeof at === "string")
-      return ["tasks", index, field, sub, at];
+      return ["tasks", index, field, sub, at === "sizeBytes" ? "sizeMib" : at];
+    if (field === "qos") {
+      const key = QOS_KEYS.find((k) => QOS[k][0] === sub);
+      return ["tasks", index, field, key ?? "required"];
+    }
     if (field === "constraints" && typeof sub === "string" && CONSTRAINT_FIELDS.has(sub)) return ["tasks", index, sub];
     if (typeof field === "string" && TASK_FIELDS.has(field)) return ["tasks", index, field];
     return undefined;

@@ -3,6 +3,7 @@ import { Button, Checkbox, Collapse, DatePicker, Form, Input, InputNumber, Selec
 import { useTranslation } from "react-i18next";
 import { useReason } from "../../components/useReason";
 import type { JobForm } from "../../lib/jobform";
+import { useOrigins } from "../network/Paths";
 
 /** Why runs fail, as rules of retries name it. */
 const REASONS = ["exit", "signal", "oom", "wall_time", "start_failed", "lost", "refused", "reclaimed"];
@@ -12,6 +13,7 @@ export function JobRules() {
   const { t } = useTranslation();
   const form = Form.useFormInstance<JobForm>();
   const reason = useReason();
+  const origins = useOrigins();
   const gang = Form.useWatch("gang", form) ?? false;
   return (
     <Collapse
@@ -34,6 +36,14 @@ export function JobRules() {
                 </Form.Item>
                 <Form.Item name="nearJob" label={t("submit.nearJob")} tooltip={t("submit.nearJobHelp")}>
                   <Input placeholder="job_…" autoComplete="off" />
+                </Form.Item>
+                <Form.Item name="originId" label={t("submit.origin")} tooltip={t("submit.originHelp")}>
+                  <Select
+                    options={[
+                      { value: "", label: t("submit.originOfTenant") },
+                      ...(origins.data ?? []).map((o) => ({ value: o.originId, label: o.name || o.originId })),
+                    ]}
+                  />
                 </Form.Item>
                 <Form.Item name="groups" label={t("submit.groups")} tooltip={t("submit.groupsHelp")}>
                   <Select mode="tags" open={false} suffixIcon={null} tokenSeparators={[",", " "]} />

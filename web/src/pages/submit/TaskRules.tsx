@@ -1,22 +1,15 @@
-import { useQuery } from "@tanstack/react-query";
 import { Checkbox, Form, Input, InputNumber, Select } from "antd";
 import { useTranslation } from "react-i18next";
-import { call } from "../../api";
 import { Dependency_Condition, PlacementRule_Kind } from "../../gen/yunhe/jobs/v1/jobs_pb";
 import type { JobForm, TaskForm } from "../../lib/jobform";
-import { useClients } from "../../session";
 import { Add, Remove } from "./JobRules";
+import { useVolumes } from "./TaskData";
 
 /** Volumes of a task, tasks it waits for, how far it may be scaled, and where its replicas go. */
 export function TaskRules({ index }: { index: number }) {
   const { t } = useTranslation();
   const form = Form.useFormInstance<JobForm>();
-  const { volumes } = useClients();
-  const known = useQuery({
-    queryKey: ["volumes", "all"],
-    queryFn: async ({ signal }) => (await volumes.listVolumes({ pageSize: 1000 }, call(signal))).volumes,
-    staleTime: 10_000,
-  });
+  const volumes = useVolumes();
   const tasks = (Form.useWatch("tasks", { form, preserve: true }) ?? []) as (TaskForm | undefined)[];
   const rules = tasks[index]?.rules ?? [];
   const required = { required: true, message: t("form.required") };
@@ -34,10 +27,7 @@ export function TaskRules({ index }: { index: number }) {
                       showSearch={{ optionFilterProp: "label" }}
                       placeholder={t("volume.volume")}
                       aria-label={t("volume.volume")}
-                      options={(known.data ?? []).map((v) => ({
-                        value: v.volumeId,
-                        label: `${v.name} · ${v.aiCenterId}`,
-                      }))}
+                      options={volumes}
                     />
                   </Form.Item>
                   <Form.Item name={[name, "path"]} noStyle rules={[required]}>

@@ -9,6 +9,7 @@ import { priceRange, quantityText } from "../../lib/specs";
 import { useCenters, useImages, useSpecs } from "../../queries";
 import { Files } from "./Files";
 import { Pairs } from "./Pairs";
+import { TaskData } from "./TaskData";
 import { TaskRules } from "./TaskRules";
 
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -206,6 +207,7 @@ function TaskFields({ index }: { index: number }) {
                   </Form.Item>
                 </div>
                 <TaskRules index={index} />
+                <TaskData index={index} />
                 <Form.Item name={[index, "network"]} valuePropName="checked">
                   <Checkbox>{t("submit.network")}</Checkbox>
                 </Form.Item>
