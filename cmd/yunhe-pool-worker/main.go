@@ -30,9 +30,10 @@ func main() {
 
 // What a worker is given as open files.
 const (
-	connFD = 3
-	pageFD = 4
-	turnFD = 5
+	connFirst = 3
+	connFD    = "3"
+	pageFD    = 4
+	turnFD    = "5"
 )
 
 func run(args []string) error {
@@ -43,7 +44,18 @@ func run(args []string) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(devices)
 	}
-	if len(args) != 4 || args[0] != "serve" {
+	if len(args) == 3 && args[0] == "relay" {
+		program, err := connection(args[1])
+		if err != nil {
+			return err
+		}
+		to, err := connection(args[2])
+		if err != nil {
+			return err
+		}
+		return worker.Relay(program, to)
+	}
+	if len(args) != 4 || args[0] != "serve" && args[0] != "receive" {
 		return fmt.Errorf("yunhe pool node starts this program")
 	}
 	var n [3]int
@@ -56,27 +68,33 @@ func run(args []string) error {
 	if n[2] >= worker.Slots {
 		return fmt.Errorf("there is no slot %d", n[2])
 	}
-	file := os.NewFile(connFD, "connection")
-	conn, err := net.FileConn(file)
+	conn, err := connection(connFD)
 	if err != nil {
-		return fmt.Errorf("connection: %w", err)
+		return err
 	}
-	go leave(file)
+	node, err := connection(turnFD)
+	if err != nil {
+		return err
+	}
 	page, err := unix.Mmap(pageFD, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
-	turn := worker.NewTurn(os.NewFile(turnFD, "turns"), func() { os.Exit(0) })
-	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn)
+	turn := worker.NewTurn(node, func() { os.Exit(0) })
+	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn, args[0] == "receive")
 }
 
-// leave ends the process when the program has gone, whatever the device is
-// doing: who waits for a kernel that never ends does not read.
-func leave(conn *os.File) {
-	for {
-		fds := []unix.PollFd{{Fd: int32(conn.Fd()), Events: unix.POLLRDHUP}}
-		if _, err := unix.Poll(fds, -1); err == nil {
-			os.Exit(0)
-		}
+// connection is one that was given as an open file.
+func connection(fd string) (net.Conn, error) {
+	n, err := strconv.Atoi(fd)
+	if err != nil || n < connFirst {
+		return nil, fmt.Errorf("%q is not the number of a file", fd)
 	}
+	file := os.NewFile(uintptr(n), "connection")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("connection %d: %w", n, err)
+	}
+	return conn, nil
 }

@@ -23,7 +23,7 @@ import (
 
 func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
-		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolStopCommand(c),
+		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false))
 }
 
@@ -333,6 +333,45 @@ that the program holds already stays its own; below that it gets no more.`,
 	at.flags(cmd)
 	cmd.Flags().Int64Var(&compute, "compute", 0, "percent of the device's time")
 	cmd.Flags().StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB")
+	return cmd
+}
+
+func poolMigrateCommand(c *cli) *cobra.Command {
+	var at poolAt
+	var to, device string
+	cmd := &cobra.Command{
+		Use: "migrate TASK", Short: "Move a share to another device or node while its program computes",
+		Long: `Moves a share to another device: to a node (--to), or to another device of its
+own. Model and driver must be the same there. Programs are stopped between two
+calls for as long as it takes to copy what changed last, and go on there; they
+notice nothing. If it fails, they go on where they were.
+
+The group must be known to both nodes with the same key.`,
+		Example: `  yunhe pool migrate 01J... --to tcp:10.0.0.6:7420
+  yunhe pool migrate 01J... --device opencl-1`,
+		Args: takes(1, 1, "a task"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" && device == "" {
+				return usagef("one of --to and --device is needed")
+			}
+			if to != "" {
+				if _, _, err := pool.Address(to); err != nil {
+					return err
+				}
+			}
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				task, pause, err := client.Migrate(args[0], to, device)
+				if err != nil {
+					return err
+				}
+				c.note("moved; its programs stood still for %s", pause.Round(100*time.Microsecond))
+				return c.print(result{msg: task, names: []string{task.ID}, print: poolTaskTable([]pool.Task{task})})
+			})
+		},
+	}
+	at.flags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "address of the node to move to, as it and the programs reach it (default: the same node)")
+	cmd.Flags().StringVar(&device, "device", "", "device to move to (default: any of the same model and driver)")
 	return cmd
 }
 

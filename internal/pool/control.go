@@ -11,6 +11,8 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/wire"
@@ -22,7 +24,7 @@ import (
 
 // request is a line from a client.
 type request struct {
-	Op      string `json:"op"`              // hello, devices, tasks, run, resize, stop, enable, disable
+	Op      string `json:"op"`              // hello, devices, tasks, run, resize, stop, enable, disable, migrate; of nodes: adopt, arrived, hold
 	Group   string `json:"group,omitempty"` // hello
 	MAC     string `json:"mac,omitempty"`   // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
 	Spec    Spec   `json:"spec,omitzero"`   // run
@@ -30,6 +32,19 @@ type request struct {
 	Device  string `json:"device,omitempty"`
 	Compute int64  `json:"compute,omitempty"`      // resize; 0: as it is
 	Memory  int64  `json:"memory_bytes,omitempty"` // resize; 0: as it is
+	To      string `json:"to,omitempty"`           // migrate: the address of a node; "": this one
+
+	Adopt *adoption `json:"adopt,omitempty"`
+}
+
+// adoption is what a node asks another to take.
+type adoption struct {
+	Version int    `json:"version"` // of how programs move
+	Task    Task   `json:"task"`
+	Spec    Spec   `json:"spec"`
+	Token   string `json:"token"` // where groups are, hidden by the group's key
+	Device  Device `json:"device"`
+	Left    int64  `json:"left_s,omitempty"` // of the limit
 }
 
 // reply is a line from a node.
@@ -41,6 +56,19 @@ type reply struct {
 	Task    *Task    `json:"task,omitempty"`
 	Token   string   `json:"token,omitempty"`
 	Ended   string   `json:"ended,omitempty"` // why a task ended
+	Moved   string   `json:"moved,omitempty"` // where a task went
+
+	Pause time.Duration `json:"pause_ns,omitempty"` // migrate: how long the program stood still
+}
+
+// sameNode is where a task went that is at this node still, elsewhere.
+const sameNode = "="
+
+func movedText(to string) string {
+	if to == "" {
+		return sameNode
+	}
+	return to
 }
 
 // kinds are the errors that cross the wire.
@@ -67,9 +95,15 @@ func groupMAC(key string, challenge []byte, group string) []byte {
 
 // Client asks a node.
 type Client struct {
-	conn net.Conn
-	in   *bufio.Reader
-	out  *json.Encoder
+	at, group, key string
+	challenge      []byte
+	task           string // that the connection holds
+
+	mu     sync.Mutex // guards what follows, which changes when the task moves
+	conn   net.Conn
+	in     *bufio.Reader
+	out    *json.Encoder
+	closed bool
 }
 
 // Address splits "unix:PATH" and "tcp:HOST:PORT" into what net.Dial takes.
@@ -91,12 +125,13 @@ func Dial(ctx context.Context, at, group, key string) (*Client, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the pool node at %s does not answer", at)
 	}
-	c := &Client{conn, bufio.NewReader(conn), json.NewEncoder(conn)}
+	c := &Client{at: at, group: group, key: key, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn)}
 	var hello [len(wire.Greeting) + wire.ChallengeSize]byte
 	if _, err := io.ReadFull(c.in, hello[:]); err != nil || string(hello[:len(wire.Greeting)]) != wire.Greeting {
 		_ = conn.Close()
 		return nil, fault.New(fault.Unavailable, "what answers at %s is not a pool node of this version", at)
 	}
+	c.challenge = hello[len(wire.Greeting):]
 	if _, err = io.WriteString(conn, wire.ControlHello); err == nil {
 		_, err = c.ask(request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, hello[len(wire.Greeting):], group))})
 	}
@@ -108,7 +143,39 @@ func Dial(ctx context.Context, at, group, key string) (*Client, error) {
 }
 
 // Close ends the connection, and the task that was asked for on it.
-func (c *Client) Close() { _ = c.conn.Close() }
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	_ = c.conn.Close()
+}
+
+// follow goes to where the task of this client is now. If that cannot be
+// reached, the node it was at holds it on the client's behalf.
+func (c *Client) follow(to string) {
+	if to == sameNode {
+		to = c.at
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), followTime)
+	defer cancel()
+	next, err := Dial(ctx, to, c.group, c.key)
+	if err != nil {
+		return
+	}
+	if _, err := next.ask(request{Op: "hold", Task: c.task}); err != nil {
+		next.Close()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.Close()
+	c.at, c.conn, c.in, c.out = to, next.conn, next.in, next.out
+	if c.closed {
+		_ = c.conn.Close()
+	}
+}
+
+const followTime = 10 * time.Second
 
 func (c *Client) read() (reply, error) {
 	var r reply
@@ -157,13 +224,31 @@ func (c *Client) Run(s Spec) (Task, string, error) {
 	if err != nil {
 		return Task{}, "", err
 	}
+	c.task = r.Task.ID
 	return *r.Task, r.Token, nil
+}
+
+// Migrate moves a task to another device of the same model and driver while its
+// programs compute: to a node at an address ("": the same), and to a device of
+// that ("": any). It returns the task as it is there, and how long its programs
+// stood still. If it fails, the task is where it was and computes on.
+func (c *Client) Migrate(task, to, device string) (Task, time.Duration, error) {
+	r, err := c.ask(request{Op: "migrate", Task: task, To: to, Device: device})
+	if err != nil || r.Task == nil {
+		return Task{}, 0, err
+	}
+	return *r.Task, r.Pause, nil
 }
 
 // Ended waits until the task that was asked for has ended, and says why.
 func (c *Client) Ended() (string, error) {
-	r, err := c.read()
-	return r.Ended, err
+	for {
+		r, err := c.read()
+		if err != nil || r.Moved == "" {
+			return r.Ended, err
+		}
+		c.follow(r.Moved)
+	}
 }
 
 // Resize changes what a task may use while it runs; 0 leaves it.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -52,6 +51,11 @@ type Node struct {
 	devices []*device
 	tasks   map[string]*task
 	closed  bool
+
+	// See migrate_linux.go.
+	arriving map[string]*task // whose programs come
+	departed map[*task]bool   // whose workers pass on what their programs say
+	moved    map[string]departure
 }
 
 type device struct {
@@ -74,8 +78,19 @@ type task struct {
 	account account
 	compute atomic.Int64 // as Compute, for the arbiter
 	workers [worker.Slots]*exec.Cmd
-	ended   chan string // told why, once
-	limit   time.Time   // zero: none
+	links   [worker.Slots]*link
+	limit   time.Time // zero: none
+	holders int       // connections that it lasts as long as
+
+	done    chan struct{} // closed when it ends here
+	why     string        // it ended
+	left    bool          // it has not ended, but moved
+	movedTo string
+	moving  chan struct{} // nil: it does not; closed when that has ended, well or not
+
+	chain     *Client // holds it at the node it moved to
+	chainDone chan struct{}
+	chainEnd  string
 }
 
 // helloTime is how long a connection may take to say what it is.
@@ -92,7 +107,7 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 	if cfg.Overcommit < 100 || cfg.Overcommit > 10000 {
 		return nil, fault.New(fault.Invalid, "overcommit: %d%% is not from 100 to 10000", cfg.Overcommit)
 	}
-	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}}
+	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}}
 	for _, at := range cfg.Listen {
 		network, _, err := Address(at)
 		if err != nil {
@@ -209,6 +224,14 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, t := range tasks {
 		n.end(t, "the pool node stops")
 	}
+	n.mu.Lock()
+	for t := range n.departed {
+		t.kill()
+		if t.chain != nil {
+			t.chain.Close()
+		}
+	}
+	n.mu.Unlock()
 	n.work.Wait()
 	return nil
 }
@@ -268,7 +291,11 @@ func (n *Node) serve(conn net.Conn) {
 	}
 	switch string(kind) {
 	case wire.DataGreeting:
-		n.data(conn, challenge)
+		n.data(conn, challenge, 0)
+	case wire.MoveGreeting:
+		n.data(conn, challenge, wire.SessionSize)
+	case wire.BackGreeting:
+		n.data(conn, challenge, wire.SessionSize+8)
 	case wire.ControlHello:
 		n.control(conn, challenge)
 	default:
@@ -276,52 +303,90 @@ func (n *Node) serve(conn net.Conn) {
 	}
 }
 
-// data gives a program's connection to a worker and waits until that ends.
-func (n *Node) data(conn net.Conn, challenge []byte) {
-	b := make([]byte, wire.TaskIDSize+wire.MACSize)
+// data gives a program's connection to a worker and waits until that ends. More
+// is what comes beside the task's ID: of a program that is moved here its
+// session, of one that follows also how many messages it sent elsewhere.
+func (n *Node) data(conn net.Conn, challenge []byte, more int) {
+	b := make([]byte, wire.TaskIDSize+more+wire.MACSize)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return
 	}
+	said, mac := b[:len(b)-wire.MACSize], b[len(b)-wire.MACSize:]
 	id := string(b[:wire.TaskIDSize])
 	n.mu.Lock()
-	t := n.tasks[id]
-	var m []byte
-	if t != nil {
-		h := hmac.New(sha256.New, t.token)
-		h.Write(challenge)
-		h.Write(b[:wire.TaskIDSize])
-		m = h.Sum(nil)
+	for t := n.tasks[id]; more == 0 && t != nil && t.moving != nil; t = n.tasks[id] { // a program that starts now starts where the task is then
+		settled := t.moving
+		n.mu.Unlock()
+		<-settled
+		n.mu.Lock()
 	}
-	slot := -1
-	if t != nil && hmac.Equal(m, b[wire.TaskIDSize:]) {
+	t := n.tasks[id]
+	if x := n.arriving[id]; more > 0 && x != nil {
+		t = x
+	}
+	gone, isGone := n.moved[id]
+	n.mu.Unlock()
+	switch {
+	case t != nil && hmac.Equal(mac, proof(t.token, challenge, said)):
+	case t == nil && isGone && more == 0 && hmac.Equal(mac, proof(gone.token, challenge, said)):
+		redirect(conn, gone.to)
+		return
+	default:
+		t = nil
+	}
+	if t != nil && more > wire.SessionSize {
+		n.attach(conn, t, said[wire.TaskIDSize:wire.TaskIDSize+wire.SessionSize], said[wire.TaskIDSize+wire.SessionSize:])
+		return
+	}
+	slot, l := -1, newLink()
+	var cmd *exec.Cmd
+	n.mu.Lock()
+	if t != nil && !t.over {
 		slot = slices.Index(t.workers[:], nil)
 	}
-	var cmd *exec.Cmd
 	if slot >= 0 {
-		cmd = exec.Command(n.program, "serve", strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot))
-		t.workers[slot] = cmd
+		how := "serve"
+		if more > 0 {
+			how, l.session = "receive", said[wire.TaskIDSize:]
+		}
+		cmd = exec.Command(n.program, how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot))
+		t.workers[slot], t.links[slot] = cmd, l
 	}
 	n.mu.Unlock()
 	if slot < 0 {
 		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token, or too many programs")
-		text := "the pool node has no such task with this token"
-		head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
-		wire.PutAnswer(head, wire.OpRefused, 0, 0, 0, 0, 0, len(text))
-		_, _ = conn.Write(append(head, text...)) // it goes away anyhow
+		refuse(conn, "the pool node has no such task with this token")
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
-	err := n.runWorker(conn, t, cmd)
+	var err error
+	if more > 0 {
+		accept := make([]byte, wire.AnswerSize)
+		wire.PutAnswer(accept, wire.OpAnswer, 0, 0, 0, 0, 0, 0)
+		_, err = conn.Write(accept)
+	}
+	if err == nil {
+		err = n.runWorker(conn, t, cmd, l)
+	}
 	n.mu.Lock()
-	t.workers[slot] = nil
-	t.memory.Reap(slot)
+	if l.turns == nil {
+		close(l.started)
+	}
+	t.workers[slot], t.links[slot] = nil, nil
+	if t.mapped != nil {
+		t.memory.Reap(slot)
+	}
 	t.free()
+	if !slices.ContainsFunc(t.workers[:], func(c *exec.Cmd) bool { return c != nil }) {
+		delete(n.departed, t)
+	}
 	n.mu.Unlock()
 	n.log.Info("program ended", "task_id", id, "error", err)
 }
 
 // runWorker runs a worker until it ends.
-func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd) error {
+func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link) error {
+	defer close(l.said)
 	file, err := conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return err
@@ -346,9 +411,12 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd) error {
 	var errs head
 	cmd.Stderr = &errs
 	n.mu.Lock()
-	_, there := n.tasks[t.ID]
+	there := n.tasks[t.ID] == t || n.arriving[t.ID] == t
 	if there {
-		err = cmd.Start()
+		if err = cmd.Start(); err == nil {
+			l.turns = ours.(*net.UnixConn)
+			close(l.started)
+		}
 	}
 	n.mu.Unlock()
 	if !there || err != nil {
@@ -365,21 +433,26 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd) error {
 	t.device.turns.add(u)
 	var heard sync.WaitGroup
 	heard.Go(func() {
+		defer t.device.turns.remove(u) // one that only passes on what is said has none
 		for {
-			switch what, d, err := worker.ReadTurn(ours); {
+			switch f, err := worker.ReadFrame(ours); {
 			case err != nil:
 				return
-			case what == worker.TurnWant:
+			case f.What == worker.TurnWant:
 				t.device.turns.want(u)
-			case what == worker.TurnDone, what == worker.TurnMore:
-				t.device.turns.done(u, d, what == worker.TurnMore)
+			case f.What == worker.TurnDone, f.What == worker.TurnMore:
+				t.device.turns.done(u, f.Time, f.What == worker.TurnMore)
+			default:
+				select {
+				case l.said <- f:
+				default: // nobody asked
+				}
 			}
 		}
 	})
 	err = cmd.Wait()
 	_ = ours.Close()
 	heard.Wait()
-	t.device.turns.remove(u)
 	if text := strings.TrimSpace(errs.String()); err != nil && text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
@@ -415,7 +488,7 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 	var own *task
 	defer func() {
 		if own != nil {
-			n.end(own, "its client ended the connection")
+			n.unhold(own, "its client ended the connection")
 		}
 	}()
 	for {
@@ -423,35 +496,88 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 		if err != nil {
 			return
 		}
-		r, err := n.handle(group, q, own != nil)
+		r, mine, err := n.answer(group, challenge, q, own)
 		if err != nil {
 			r = reply{Error: err.Error(), Kind: kindName(err)}
 		}
-		if q.Op == "run" && err == nil {
-			n.mu.Lock()
-			own = n.tasks[r.Task.ID]
-			n.mu.Unlock()
+		if mine != nil {
+			own = mine
 		}
 		if out.Encode(r) != nil {
 			return
 		}
-		if q.Op == "run" && err == nil && own != nil { // from here on the node speaks, until the task ends
+		if err == nil && own != nil && q.Op != "adopt" { // from here on the node speaks, until the task ends
 			gone := make(chan struct{})
 			n.work.Go(func() {
 				_, _ = in.ReadByte() // a client with a task asks nothing more: it only goes
 				close(gone)
 			})
-			select {
-			case why := <-own.ended:
-				_ = out.Encode(reply{Ended: why}) // if it is gone, it knows
-				own = nil
-				_ = conn.Close()
-				<-gone
-			case <-gone:
-			}
+			n.lasts(own, out, gone)
+			_ = conn.Close()
+			<-gone
 			return
 		}
 	}
+}
+
+// lasts tells who holds a task where it goes and when it ends, until either.
+func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
+	select {
+	case <-t.done:
+	case <-gone:
+		return
+	}
+	if !t.left {
+		_ = out.Encode(reply{Ended: t.why}) // if it is gone, it knows
+		return
+	}
+	if out.Encode(reply{Moved: movedText(t.movedTo)}) != nil {
+		return
+	}
+	select {
+	case <-t.chainDone:
+		_ = out.Encode(reply{Ended: t.chainEnd}) // as above
+	case <-gone: // it holds the task there
+	}
+}
+
+// answer does what is asked; mine is the task that the connection holds from then on.
+func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+	if q.Op == "migrate" {
+		r, err = n.migrate(g, q)
+		return r, nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch q.Op {
+	case "run", "adopt", "hold":
+		if own != nil {
+			return r, nil, fault.New(fault.Invalid, "this connection has a task already")
+		}
+	case "arrived":
+		r, err = n.arrive(own)
+		return r, nil, err
+	}
+	switch q.Op {
+	case "run":
+		if r, err = n.run(g, q.Spec); err == nil {
+			mine = n.tasks[r.Task.ID]
+		}
+	case "adopt":
+		key := ""
+		if g != nil {
+			key = g.Key
+		}
+		mine, err = n.adopt(g, key, challenge, q.Adopt)
+	case "hold":
+		mine, err = n.find(g, q.Task)
+	default:
+		r, err = n.handle(g, q)
+	}
+	if mine != nil {
+		mine.holders++
+	}
+	return r, mine, err
 }
 
 const maxRequest = 64 << 10
@@ -493,9 +619,8 @@ func (n *Node) hello(in *bufio.Reader, challenge []byte) (*Group, error) {
 	return nil, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
 }
 
-func (n *Node) handle(g *Group, q request, has bool) (reply, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// handle answers what makes no task. The caller has the lock.
+func (n *Node) handle(g *Group, q request) (reply, error) {
 	switch q.Op {
 	case "devices":
 		return reply{Devices: n.listDevices(g)}, nil
@@ -507,11 +632,6 @@ func (n *Node) handle(g *Group, q request, has bool) (reply, error) {
 			}
 		}
 		return reply{Tasks: out}, nil
-	case "run":
-		if has {
-			return reply{}, fault.New(fault.Invalid, "this connection has a task already")
-		}
-		return n.run(g, q.Spec)
 	case "resize":
 		return n.resize(g, q)
 	case "stop":
@@ -574,12 +694,14 @@ func (n *Node) listDevices(g *Group) []Device {
 
 // allotted is what tasks have together. Weights are of what there is, so they are not counted.
 func (n *Node) allotted(of func(*task) bool) (compute, memory int64, tasks int) {
-	for _, t := range n.tasks {
-		if of(t) {
-			if tasks++; !t.Weighted {
-				compute += t.Compute
+	for _, all := range []map[string]*task{n.tasks, n.arriving} {
+		for _, t := range all {
+			if of(t) {
+				if tasks++; !t.Weighted {
+					compute += t.Compute
+				}
+				memory += int64(t.memory.Limit())
 			}
-			memory += int64(t.memory.Limit())
 		}
 	}
 	return compute, memory, tasks
@@ -587,6 +709,9 @@ func (n *Node) allotted(of func(*task) bool) (compute, memory int64, tasks int) 
 
 func (n *Node) find(g *Group, id string) (*task, error) {
 	t := n.tasks[id]
+	if m, ok := n.moved[id]; t == nil && ok && (g == nil || m.group == g.Name) {
+		return nil, fault.New(fault.NotFound, "task %s has moved to the pool node at %s", id, m.to)
+	}
 	if t == nil || g != nil && t.Group != g.Name {
 		return nil, fault.New(fault.NotFound, "there is no task %q", id)
 	}
@@ -700,7 +825,7 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 	now := time.Now()
 	t := &task{
 		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
-		token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), ended: make(chan string, 1),
+		token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
 	}
 	_, _ = rand.Read(t.token) // it does not fail
 	t.compute.Store(s.Compute)
@@ -749,13 +874,14 @@ func (n *Node) endLocked(t *task, why string) {
 		return
 	}
 	delete(n.tasks, t.ID)
-	t.ended <- why
-	for _, w := range t.workers {
-		if w != nil && w.Process != nil {
-			_ = w.Process.Kill() // or it has ended
-		}
-	}
-	t.over = true
-	t.free()
+	n.finish(t, why)
 	n.log.Info("task ended", "task_id", t.ID, "reason", why)
+}
+
+// finish ends a task that is none of the node's any more. The caller has the lock.
+func (n *Node) finish(t *task, why string) {
+	t.why, t.over = why, true
+	close(t.done)
+	t.kill()
+	t.free()
 }

@@ -1,19 +1,28 @@
 /* The connection to the worker: messages out, answers in.
  *
  * Two locks: `sending` guards what goes out, `waiting` what comes in. Of the
- * threads that wait for an answer one reads, for all of them. */
+ * threads that wait for an answer one reads, for all of them.
+ *
+ * When the program is moved to another node, the worker says where. Calls still
+ * arrive there over the old connection; whoever has the lock next connects to
+ * the new place and says how many messages went the old way. Answers come the
+ * old way until it says that it ends. If the new place cannot be reached, all
+ * goes on over the old connection. */
 #include "pool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4 };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
 typedef struct waiter {
@@ -25,8 +34,19 @@ typedef struct waiter {
 
 static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER, waiting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;
-static int sock = -1;
+static int sock = -1, source = -1; /* out and in: two connections for a moment when the program is moved */
 static bool dead, reading, threads, tried;
+static char at[512]; /* the node's address */
+static uint64_t sent, heard; /* messages */
+static struct {
+  char to[sizeof at];
+  uint64_t session[2];
+  int set; /* 0, or one of the following */
+} move;
+enum { FOLLOW = 1, FOLLOWED, STAYS }; /* STAYS: the new place cannot be reached */
+enum { QUIET = 50 };                  /* milliseconds */
+static int64_t called;
+yp_gate *yp_shared_gate;
 static pthread_t first;
 bool yp_user_events, yp_unified;
 
@@ -65,8 +85,8 @@ static void flush_out(void) {
   used = tail_size = messages = 0;
 }
 
-/* receive reads at least one byte to p. Descriptors that come along are kept in their order. */
-static ssize_t receive(uint8_t *p, size_t n) {
+/* receive reads at least one byte to p from a socket. Descriptors that come along are kept in their order. */
+static ssize_t receive(int from, uint8_t *p, size_t n) {
   union {
     struct cmsghdr align;
     char room[CMSG_SPACE(8 * sizeof(int))];
@@ -74,7 +94,7 @@ static ssize_t receive(uint8_t *p, size_t n) {
   struct iovec v = {p, n};
   struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
   ssize_t k;
-  do k = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
+  do k = recvmsg(from, &h, MSG_CMSG_CLOEXEC);
   while (k < 0 && errno == EINTR);
   for (struct cmsghdr *c = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; c; c = CMSG_NXTHDR(&h, c))
     if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
@@ -90,7 +110,7 @@ static bool read_all(uint8_t *p, size_t n) {
   while (n > 0) {
     if (in_at == in_end) {
       bool direct = n >= sizeof in;
-      ssize_t k = direct ? receive(p, n) : receive(in, sizeof in);
+      ssize_t k = direct ? receive(source, p, n) : receive(source, in, sizeof in);
       if (k <= 0) return false;
       if (direct) {
         p += k, n -= (size_t)k;
@@ -125,18 +145,68 @@ static bool skip(size_t n) {
   return true;
 }
 
-/* read_one reads one message. It holds no lock while it reads; the caller has the role of the reader. */
-static bool read_one(void) {
+static void follow(void);
+
+/* moved remembers where the program is, n bytes of text. */
+static bool moved(size_t n, uint64_t a, uint64_t b) {
+  if (n >= sizeof move.to) return false;
+  char to[sizeof move.to];
+  if (!read_all((uint8_t *)to, n)) return false;
+  to[n] = 0;
+  if (__atomic_load_n(&move.set, __ATOMIC_ACQUIRE)) return false; /* the worker waits until the program has followed */
+  memcpy(move.to, n ? to : at, n ? n + 1 : sizeof at);
+  move.session[0] = a, move.session[1] = b;
+  __atomic_store_n(&move.set, FOLLOW, __ATOMIC_RELEASE);
+  if (!pthread_mutex_trylock(&sending)) { /* else who has it follows, or who has it next */
+    follow();
+    pthread_mutex_unlock(&sending);
+  }
+  return true;
+}
+
+/* change reads from the new connection from here on. Who follows just now has done so in a moment. */
+static bool change(void) {
+  while (__atomic_load_n(&move.set, __ATOMIC_ACQUIRE) == FOLLOW) sched_yield();
+  if (move.set != FOLLOWED) return false;
+  close(source);
+  source = sock;
+  in_at = in_end = 0;
+  __atomic_store_n(&move.set, 0, __ATOMIC_RELEASE);
+  return true;
+}
+
+/* broken reads from the new connection if all has come that was sent over the old one, which is broken. */
+static bool broken(bool locked) {
+  uint64_t all;
+  uint8_t h[ANSWER];
+  if (!locked) pthread_mutex_lock(&sending);
+  if (move.set == FOLLOW) follow();
+  if (!locked) pthread_mutex_unlock(&sending);
+  if (!change() || !read_all(h, sizeof h)) return false;
+  memcpy(&all, h + 32, 8);
+  return heard == all;
+}
+
+/* read_one reads one message. The caller has the role of the reader, and `sending` if it says so. */
+static bool read_one(bool locked) {
   uint8_t h[ANSWER];
   uint64_t size, a, b;
   int64_t status;
   uint16_t op, flags;
   uint32_t call;
+  if (in_at == in_end) { /* between two messages */
+    ssize_t k = receive(source, in, sizeof in);
+    if (k <= 0) return broken(locked);
+    in_at = 0, in_end = (size_t)k;
+  }
   if (!read_all(h, sizeof h)) return false;
   memcpy(&size, h, 8), memcpy(&op, h + 8, 2), memcpy(&flags, h + 10, 2), memcpy(&call, h + 12, 4);
   memcpy(&status, h + 16, 8), memcpy(&a, h + 24, 8), memcpy(&b, h + 32, 8);
   if (size < ANSWER) return false;
   size_t n = size - ANSWER;
+  if (op == OP_END) return change() && read_all(h, sizeof h); /* the worker's first on the new connection */
+  heard++;
+  if (op == OP_MOVED) return moved(n, a, b);
   if (op == OP_DATA) {
     pthread_mutex_lock(&waiting);
     landing **at = &landings, *l;
@@ -213,63 +283,136 @@ static int dial(const char *address) {
 /* A child has its parent's socket and must not speak on it. What the parent made is not the child's. */
 static void in_child(void) {
   if (sock >= 0) close(sock);
-  sock = -1, tried = false, dead = false, reading = false;
+  if (source >= 0 && source != sock) close(source);
+  sock = source = -1, sent = heard = 0, move.set = 0, yp_shared_gate = NULL;
+  tried = false, dead = false, reading = false;
   used = tail_size = messages = in_at = in_end = fds_in = fds_out = 0;
   waiters = NULL, landings = NULL;
   memset(known, 0, sizeof known);
   pthread_mutex_init(&sending, NULL), pthread_mutex_init(&waiting, NULL), pthread_cond_init(&turn, NULL);
 }
 
-static int connect_now(void) {
-  const char *address = getenv("YUNHE_POOL_ADDRESS"), *task = getenv("YUNHE_POOL_TASK"), *token = getenv("YUNHE_POOL_TOKEN");
-  uint8_t key[32], hello[40], answer_[8 + 26 + 32] = "YHDATA1\n";
-  if (!address || !task || !token) return CL_DEVICE_NOT_FOUND; /* the program was not started by the pool */
-  if (strlen(task) != 26 || !unhex(token, key, sizeof key)) {
-    say("YUNHE_POOL_TASK or YUNHE_POOL_TOKEN is not of the pool's form", "");
-    return CL_DEVICE_NOT_FOUND;
+enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, MORE = 24 };
+
+/* greet connects to a node, proves to be of the task, and returns the socket or
+ * -1. more bytes beside the task's ID say which program of it this is. The
+ * node's answer is in h; what it says in text, which has room for n. */
+static int greet(const char *address, const char *greeting, const uint8_t *more, size_t more_size, uint8_t h[ANSWER], char *text, size_t n, const char **why) {
+  const char *task = getenv("YUNHE_POOL_TASK"), *token = getenv("YUNHE_POOL_TOKEN");
+  uint8_t key[32], hello[GREETING + CHALLENGE], proof_[CHALLENGE + TASK + MORE], out_[GREETING + TASK + MORE + MAC];
+  *why = "YUNHE_POOL_TASK or YUNHE_POOL_TOKEN is not of the pool's form";
+  if (!task || !token || strlen(task) != TASK || !unhex(token, key, sizeof key)) return -1;
+  *why = "the pool node cannot be reached";
+  int s = dial(address);
+  if (s < 0) return -1;
+  *why = "there is no pool node of this version";
+  uint64_t size = 0;
+  uint16_t op = OP_REFUSED;
+  if (recv(s, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) goto bad;
+  memcpy(proof_, hello + GREETING, CHALLENGE), memcpy(proof_ + CHALLENGE, task, TASK);
+  if (more_size) memcpy(proof_ + CHALLENGE + TASK, more, more_size);
+  memcpy(out_, greeting, GREETING), memcpy(out_ + GREETING, proof_ + CHALLENGE, TASK + more_size);
+  yp_hmac(key, proof_, CHALLENGE + TASK + more_size, out_ + GREETING + TASK + more_size);
+  size_t all = GREETING + TASK + more_size + MAC;
+  *why = "the pool node ended the connection";
+  if (send(s, out_, all, MSG_NOSIGNAL) != (ssize_t)all) goto bad;
+  for (size_t got = 0; got < ANSWER;) { /* a descriptor may come along */
+    ssize_t k = receive(s, h + got, ANSWER - got);
+    if (k <= 0) goto bad;
+    got += (size_t)k;
   }
+  memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
+  if (op == OP_ANSWER) return s;
+  size = size > ANSWER && size - ANSWER < n ? size - ANSWER : 0;
+  if (size && recv(s, text, size, MSG_WAITALL) != (ssize_t)size) goto bad;
+  text[size] = 0;
+  *why = op == OP_MOVED ? "moved" : "refused";
+bad:
+  close(s);
+  return -1;
+}
+
+/* follow connects to where the program was moved. The caller has `sending`. */
+static void follow(void) {
+  uint8_t more[MORE], h[ANSWER];
+  char text[256];
+  const char *why;
+  flush_out();
+  memcpy(more, move.session, 16), memcpy(more + 16, &sent, 8);
+  int s = greet(move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
+  if (s >= 0) {
+    sock = s;
+    memcpy(at, move.to, sizeof at);
+    yp_unified = false; /* what is made from here on is not shared */
+  }
+  __atomic_store_n(&move.set, s < 0 ? STAYS : FOLLOWED, __ATOMIC_RELEASE);
+}
+
+/* look reads what may have come while the program called nothing, so that it
+ * does not send to where nobody is any more. The caller has `sending`. */
+static void look(void) {
+  uint8_t one;
+  pthread_mutex_lock(&waiting);
+  bool mine = !reading && !dead && in_at == in_end && (recv(source, &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR));
+  if (mine) reading = true;
+  pthread_mutex_unlock(&waiting);
+  if (!mine) return;
+  bool ok = read_one(true);
+  pthread_mutex_lock(&waiting);
+  reading = false;
+  if (!ok) lost();
+  pthread_cond_broadcast(&turn);
+  pthread_mutex_unlock(&waiting);
+}
+
+static int connect_now(void) {
+  const char *address = getenv("YUNHE_POOL_ADDRESS"), *why;
+  uint8_t h[ANSWER];
+  char text[sizeof at];
+  if (!address || strlen(address) >= sizeof at || !getenv("YUNHE_POOL_TASK") || !getenv("YUNHE_POOL_TOKEN")) return CL_DEVICE_NOT_FOUND; /* the program was not started by the pool */
+  strcpy(at, address);
   static bool once;
   if (!once) pthread_atfork(NULL, NULL, in_child);
   once = true;
-  if ((sock = dial(address)) < 0) {
-    say("the pool node cannot be reached", address);
-    return CL_DEVICE_NOT_FOUND;
-  }
   first = pthread_self();
-  if (!read_all(hello, sizeof hello) || memcmp(hello, "YHPOOL1\n", 8)) {
-    say("there is no pool node of this version", address);
+  for (int times = 0; times < 8; times++) {
+    sock = source = greet(at, "YHDATA1\n", NULL, 0, h, text, sizeof text, &why);
+    if (sock >= 0 || strcmp(why, "moved")) break;
+    if (*text) strcpy(at, text);
+  }
+  if (sock < 0) {
+    say(why, !strcmp(why, "refused") ? text : at);
     return CL_DEVICE_NOT_FOUND;
   }
-  uint8_t text[32 + 26];
-  memcpy(text, hello + 8, 32), memcpy(text + 32, task, 26);
-  memcpy(answer_ + 8, task, 26);
-  yp_hmac(key, text, sizeof text, answer_ + 34);
-  uint8_t h[ANSWER];
-  uint64_t size;
-  uint16_t op;
-  if (!send_all(answer_, sizeof answer_, NULL, 0) || !read_all(h, sizeof h)) {
-    say("the pool node ended the connection", address);
-    return CL_DEVICE_NOT_FOUND;
-  }
-  memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
-  if (op == OP_REFUSED) {
-    char why[256] = "";
-    size_t n = size - ANSWER < sizeof why ? size - ANSWER : sizeof why - 1;
-    if (size > ANSWER && read_all((uint8_t *)why, n)) say("refused", why);
-    return CL_DEVICE_NOT_FOUND;
-  }
+  heard = 1;
   uint64_t unified;
-  memcpy(&unified, h + 24, 8);
-  yp_unified = unified && !strncmp(address, "unix:", 5);
+  uint16_t flags;
+  memcpy(&unified, h + 24, 8), memcpy(&flags, h + 10, 2);
+  if (flags & FLAG_FD && fds_out != fds_in) {
+    int fd = fds[fds_out++ % 64];
+    void *p = mmap(NULL, sizeof(yp_gate), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (p != MAP_FAILED) yp_shared_gate = p;
+  }
+  yp_unified = unified && yp_shared_gate && !strncmp(at, "unix:", 5);
   return 0;
 }
+
+bool yp_shared_enter(void) {
+  if (!yp_shared_gate) return false;
+  __atomic_add_fetch(&yp_shared_gate->inside, 1, __ATOMIC_SEQ_CST);
+  if (!__atomic_load_n(&yp_shared_gate->closed, __ATOMIC_SEQ_CST)) return true;
+  yp_shared_leave();
+  return false;
+}
+
+void yp_shared_leave(void) { __atomic_sub_fetch(&yp_shared_gate->inside, 1, __ATOMIC_SEQ_CST); }
 
 int yp_connect(void) {
   static int result;
   pthread_mutex_lock(&sending);
   if (!tried) {
     result = connect_now();
-    if (result && sock >= 0) close(sock), sock = -1;
     tried = true;
     dead = sock < 0;
   }
@@ -292,6 +435,12 @@ bool yp_begin(int op) {
   pthread_mutex_lock(&sending);
   if (!threads && !pthread_equal(first, pthread_self())) threads = true;
   if (used > FLUSH_BYTES) flush_out();
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  int64_t now = t.tv_sec * 1000 + t.tv_nsec / 1000000;
+  if (now - called > QUIET && source >= 0) look();
+  called = now;
+  if (__atomic_load_n(&move.set, __ATOMIC_ACQUIRE) == FOLLOW) follow();
   start = used;
   uint64_t h[2] = {0, (uint64_t)op | (uint64_t)(threads ? FLAG_THREADS : 0) << 16};
   memcpy(grow(HEADER), h, HEADER);
@@ -347,7 +496,7 @@ static void close_message(uint32_t call, uint16_t flags) {
   f |= flags;
   memcpy(out + start + 10, &f, 2);
   memcpy(out + start + 12, &call, 4);
-  messages++;
+  messages++, sent++;
 }
 
 cl_int yp_sync(answer *a) {
@@ -371,7 +520,7 @@ cl_int yp_sync(answer *a) {
     }
     reading = true;
     pthread_mutex_unlock(&waiting);
-    bool ok = read_one();
+    bool ok = read_one(false);
     pthread_mutex_lock(&waiting);
     reading = false;
     if (!ok) {

@@ -47,7 +47,8 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  bool share = yp_unified && size >= SHARED;
+  bool share = yp_unified && size >= SHARED && yp_shared_enter();
+  if (share) yp_shared_leave();
   answer a = {.land = NULL};
   yp_begin(OP_create_buffer);
   yp_word(obj(c)->id);
@@ -69,7 +70,17 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
       FAIL(CL_OUT_OF_HOST_MEMORY);
     }
     o->u.mem.shared = p;
-    if (host) memcpy(p, host, size);
+    if (host && !yp_shared_enter()) { /* the program moves: its data goes to where it is then */
+      yp_begin(OP_release);
+      yp_word(o->id);
+      yp_post(false);
+      yp_mem_gone(o);
+      return create_buffer(c, flags, size, host, err);
+    }
+    if (host) {
+      memcpy(p, host, size);
+      yp_shared_leave();
+    }
   }
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
@@ -318,15 +329,17 @@ static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *
 }
 
 /* shared_now brings a queue to rest, if that is the cheaper way to transfer n
- * bytes. It says no where the message must go behind what the queue has. */
+ * bytes, and enters the gate if that went well. It says no where the message
+ * must go behind what the queue has. */
 static bool shared_now(object *queue, const object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status) {
   *status = CL_SUCCESS;
   if (!mem->u.mem.shared || yp_user_events) return false;
-  if (!queue->u.queue.pending && !waits) return true;
-  if (!blocking && n < LATER) return false;
-  if (waits) *status = marker(queue, waits, list, NULL, 0);
-  if (!*status) *status = yp_finish(queue);
-  return true;
+  if (queue->u.queue.pending || waits) {
+    if (!blocking && n < LATER) return false;
+    if (waits) *status = marker(queue, waits, list, NULL, 0);
+    if (!*status) *status = yp_finish(queue);
+  }
+  return *status || yp_shared_enter();
 }
 
 static cl_int run_transfer(transfer *t) {
@@ -360,6 +373,7 @@ static cl_int run_transfer(transfer *t) {
       if (status) return status == CL_OUT_OF_RESOURCES ? status : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
       if (reads) copy_rows(t->host, t->host_row, t->host_slice, device, t->row_pitch, t->slice_pitch, row, rows, slices);
       else copy_rows(device, t->row_pitch, t->slice_pitch, t->host, t->host_row, t->host_slice, row, rows, slices);
+      yp_shared_leave();
       return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
     }
   }
@@ -465,16 +479,18 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   p->write = flags & writes, p->bytes = bytes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
-  if (m->u.mem.shared && !m->u.mem.host) {
+  bool direct = m->u.mem.shared && !m->u.mem.host && (t->blocking || !yp_user_events);
+  if (direct) {
     p->at = m->u.mem.shared + t->origin[0];
-    if (yp_user_events && !t->blocking) {
-      bad = marker(t->queue, t->n, t->waits, t->event, t->type);
-    } else {
-      if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
-      if (!bad && (t->queue->u.queue.pending || t->n)) bad = yp_finish(t->queue);
-      if (!bad && t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
+    if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
+    if (!bad && (t->queue->u.queue.pending || t->n)) bad = yp_finish(t->queue);
+    direct = bad || yp_shared_enter(); /* else what was finished may have been finished elsewhere */
+    if (direct && !bad) {
+      yp_shared_leave();
+      if (t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
     }
-  } else {
+  }
+  if (!direct) {
     p->shadow = true;
     bool lent = m->u.mem.host && t->shape == BUFFER;
     p->owned = !lent;
@@ -527,7 +543,9 @@ static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   if ((p = *i)) *i = p->next;
   pthread_mutex_unlock(&maps);
   if (!p) return CL_INVALID_VALUE;
-  if (p->shadow && p->write) {
+  bool here = !p->shadow && yp_shared_enter();
+  if (here) yp_shared_leave();
+  if (!here && p->write) { /* a copy, or memory that was shared before the program moved */
     transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
                   0, 0, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};
     bad = run_transfer(&t);

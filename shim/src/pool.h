@@ -124,6 +124,15 @@ cl_int yp_end(void); /* posts what is known to be right, and sends what is not *
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_land_later(const landing *l);
 extern bool yp_user_events, yp_unified;
+
+/* A page that both sides map: shared buffers are copied to and from between
+ * enter and leave only, and not at all while the gate is closed, because the
+ * program is moved. It does not open again if it was. */
+typedef struct {
+  uint32_t inside, closed;
+} yp_gate;
+bool yp_shared_enter(void);
+void yp_shared_leave(void);
 cl_int yp_status(int op, uint64_t a, uint64_t b);
 
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);

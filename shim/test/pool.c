@@ -7,6 +7,8 @@
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
  *   threads          waits in one thread for an event that another sets
+ *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
+ *                    there were and the longest of them in milliseconds
  *   bench            prints times, one name and number in a line
  */
 #define CL_TARGET_OPENCL_VERSION 120
@@ -40,6 +42,7 @@ static const char *source = "kernel void add(global const float *a, global const
                             "kernel void scale(global float *a, float by, local float *room) { size_t i = get_global_id(0); room[get_local_id(0)] = a[i]; a[i] = room[get_local_id(0)] * by; }\n"
                             "kernel void none(void) {}\n"
                             "kernel void spin(global uint *out, uint rounds) { uint x = get_global_id(0) + 1; for (uint i = 0; i < rounds; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; } out[get_global_id(0)] = x; }\n"
+                            "kernel void advance(global uint *x, uint round, global const uint *add) { size_t i = get_global_id(0); x[i] = x[i] * 1664525u + 1013904223u + round + add[i & 15]; }\n"
                             "kernel void crash(global uint *out, ulong at) { *(volatile global uint *)at = out[0]; }\n"
                             "kernel void forever(volatile global uint *out) { while (out[0] == 0) ; }\n";
 
@@ -136,6 +139,91 @@ static void threads(void) {
   must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL), "read");
   pthread_join(t, NULL);
   printf("threads %u\n", out);
+}
+
+static volatile int told;
+static void *listens(void *p) {
+  getchar();
+  told = 1;
+  return p;
+}
+
+static void right(int ok, const char *what, int round) {
+  if (ok) return;
+  printf("wrong %s in step %d\n", what, round);
+  exit(1);
+}
+
+/* walk has all that a program that moves must bring with it: memory that changes
+ * and memory that does not, a part of a buffer, an image, what it has mapped,
+ * events, arguments that stay set, and objects made of ones it has released. */
+static void walk(size_t mib) {
+  enum { WINDOW = 4096, SMALL = 1024, HELD = 64 << 10, SIDE = 32 };
+  size_t n = mib * (1 << 20) / sizeof(cl_uint), window = WINDOW, small = SMALL;
+  cl_uint *host = malloc(n * sizeof *host), *mirror = malloc(n * sizeof *host), add[16], got[SMALL], state[SMALL], pixels[SIDE * SIDE];
+  for (size_t i = 0; i < n; i++) mirror[i] = (cl_uint)(i * 2654435761u);
+  for (int i = 0; i < 16; i++) add[i] = (cl_uint)i * 77;
+  for (int i = 0; i < SMALL; i++) state[i] = (cl_uint)i;
+  for (int i = 0; i < SIDE * SIDE; i++) pixels[i] = (cl_uint)i * 40503u;
+  cl_int e;
+  cl_mem big = buffer(n * sizeof *host, mirror), adds = buffer(sizeof add, add), whole = buffer(2 * sizeof state, NULL), held = buffer(HELD, NULL);
+  cl_buffer_region half = {sizeof state, sizeof state};
+  cl_mem part = clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &half, &e);
+  must(e, "sub-buffer");
+  clReleaseMemObject(whole);
+  must(clEnqueueWriteBuffer(queue, part, CL_FALSE, 0, sizeof state, state, 0, NULL, NULL), "write");
+  cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = SIDE, .image_height = SIDE};
+  cl_mem image = clCreateImage(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, &format, &desc, pixels, &e);
+  must(e, "image");
+  uint8_t *lent = clEnqueueMapBuffer(queue, held, CL_TRUE, CL_MAP_WRITE, 0, HELD, 0, NULL, NULL, &e);
+  must(e, "map");
+  memset(lent, 1, HELD);
+  cl_kernel on_big = kernel("advance"), on_part = kernel("advance");
+  clReleaseProgram(program);
+  arg(on_big, 0, sizeof big, &big), arg(on_big, 2, sizeof adds, &adds);
+  arg(on_part, 0, sizeof part, &part), arg(on_part, 2, sizeof adds, &adds);
+  pthread_t t;
+  pthread_create(&t, NULL, listens, NULL);
+  cl_event first = NULL;
+  cl_uint round = 0;
+  double longest = 0;
+  puts("walking");
+  for (; !told; round++) {
+    double began = now();
+    size_t at = (size_t)round * WINDOW % n;
+    arg(on_big, 1, sizeof round, &round), arg(on_part, 1, sizeof round, &round);
+    must(clEnqueueNDRangeKernel(queue, on_big, 1, &at, &window, NULL, 0, NULL, NULL), "step");
+    cl_event done, ran;
+    must(clEnqueueNDRangeKernel(queue, on_part, 1, NULL, &small, NULL, first ? 1 : 0, first ? &first : NULL, &ran), "step");
+    must(clEnqueueReadBuffer(queue, part, CL_FALSE, 0, sizeof got, got, 1, &ran, &done), "read");
+    for (size_t i = at; i < at + WINDOW; i++) mirror[i] = mirror[i] * 1664525u + 1013904223u + round + add[i & 15];
+    for (int i = 0; i < SMALL; i++) state[i] = state[i] * 1664525u + 1013904223u + round + add[i & 15];
+    must(clWaitForEvents(1, &done), "wait");
+    right(!memcmp(got, state, sizeof got), "state", (int)round);
+    if (round % 7 == 0) { /* the host writes, too, without waiting */
+      state[round % SMALL] = round;
+      must(clEnqueueWriteBuffer(queue, part, CL_FALSE, round % SMALL * sizeof *state, sizeof *state, &state[round % SMALL], 0, NULL, &done), "write");
+      must(clEnqueueReadBuffer(queue, big, CL_TRUE, at * sizeof *host, WINDOW * sizeof *host, host, 0, NULL, NULL), "read");
+      right(!memcmp(host, mirror + at, WINDOW * sizeof *host), "memory", (int)round);
+    }
+    clReleaseEvent(done);
+    if (first) clReleaseEvent(ran);
+    else first = ran; /* kept for good: what waits for it need not wait */
+    if (now() - began > longest) longest = now() - began;
+  }
+  memset(lent + HELD / 2, 2, HELD / 2);
+  must(clEnqueueUnmapMemObject(queue, held, lent, 0, NULL, NULL), "unmap");
+  uint8_t *back = malloc(HELD);
+  must(clEnqueueReadBuffer(queue, held, CL_TRUE, 0, HELD, back, 0, NULL, NULL), "read");
+  right(back[0] == 1 && back[HELD / 2 - 1] == 1 && back[HELD / 2] == 2 && back[HELD - 1] == 2, "what was mapped", (int)round);
+  must(clEnqueueReadBuffer(queue, big, CL_TRUE, 0, n * sizeof *host, host, 0, NULL, NULL), "read");
+  right(!memcmp(host, mirror, n * sizeof *host), "all memory", (int)round);
+  size_t zero[3] = {0, 0, 0}, square[3] = {SIDE, SIDE, 1};
+  cl_uint seen[SIDE * SIDE];
+  must(clEnqueueReadImage(queue, image, CL_TRUE, zero, square, 0, 0, seen, 0, NULL, NULL), "read image");
+  right(!memcmp(seen, pixels, sizeof seen), "image", (int)round);
+  printf("walked %u steps, the longest %.1f ms\n", round, longest * 1e3);
 }
 
 static double best(double (*f)(void), int times) {
@@ -265,6 +353,8 @@ int main(int argc, char **argv) {
     printf("finish %d\n", clFinish(queue));
   } else if (!strcmp(what, "threads")) {
     threads();
+  } else if (!strcmp(what, "walk")) {
+    walk((size_t)n);
   } else if (!strcmp(what, "bench")) {
     bench();
   } else {

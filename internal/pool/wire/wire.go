@@ -24,10 +24,13 @@ const (
 const (
 	Greeting      = "YHPOOL1\n"
 	DataGreeting  = "YHDATA1\n"
+	MoveGreeting  = "YHMOVE1\n" // a worker that moves a program here; the number of its session follows the ID
+	BackGreeting  = "YHBACK1\n" // a program that was moved here; its session and how many messages it sent elsewhere follow the ID
 	ControlHello  = "YHCTRL1\n"
 	ChallengeSize = 32
 	TaskIDSize    = 26
 	MACSize       = 32
+	SessionSize   = 16
 )
 
 // Flags of messages from clients.
@@ -44,7 +47,13 @@ const (
 	OpAnswer  = 0
 	OpData    = 1 // of a read that was not waited for; the first word is its number
 	OpRefused = 2 // the connection is refused; the text says why
+	OpMoved   = 3 // the program is elsewhere: the words are its session, the text is the address
+	OpEnd     = 4 // what follows comes over the connection to where the program was moved
 )
+
+// OpBye is what a worker that passes messages on says when the program has
+// ended: it is the number of no call.
+const OpBye Op = 0xFFFF
 
 // Op is the number of a call.
 type Op uint16

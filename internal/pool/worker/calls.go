@@ -3,6 +3,8 @@
 package worker
 
 import (
+	"bytes"
+	"encoding/binary"
 	"runtime"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
@@ -70,29 +72,19 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 			q = o
 		}
 		if o.kind == event && o.ptr == 0 {
-			bad = clFailedWait
+			bad = clInvalidOperation
 		}
 		args = append(args, o.ptr)
 	}
-	many := func(k kind, wrong int32) {
-		n := b.Count(8)
-		list := m.args.take(n)
-		for i := range list {
-			o, e := s.get(b.Word(), k)
-			switch {
-			case e != clSuccess:
-				bad = e
-			case o.ptr == 0:
-				bad = wrong
-			default:
-				list[i] = uint64(o.ptr)
-			}
+	list := func(list []uint64, e int32) {
+		if e != clSuccess {
+			bad = e
 		}
-		if n == 0 {
+		if len(list) == 0 {
 			args = append(args, 0, 0)
 			return
 		}
-		args = append(args, uintptr(n), atWords(list))
+		args = append(args, uintptr(len(list)), atWords(list))
 	}
 	three := func() {
 		w := m.args.take(3)
@@ -123,9 +115,9 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 				args = append(args, 0)
 			}
 		case wire.KindWaits:
-			many(event, clFailedWait)
+			list(s.list(m, b, event))
 		case wire.KindMems:
-			many(mem, clInvalidMem)
+			list(s.list(m, b, mem))
 		case wire.KindPattern:
 			p := b.Bytes()
 			args = append(args, atBytes(p), uintptr(len(p)))
@@ -195,42 +187,41 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 	return s.answer(m, bad, 0, 0, nil)
 }
 
-// events reads a list of events. The caller has the lock.
-func (s *Session) events(m *message, b *wire.Body) (list []uint64, bad int32) {
+// list reads a list of objects of a kind. Events that are complete and not this
+// device's need no waiting for. The caller has the lock.
+func (s *Session) list(m *message, b *wire.Body, k kind) (list []uint64, bad int32) {
 	list = m.args.take(b.Count(8))
-	for i := range list {
-		o, e := s.get(b.Word(), event)
+	n := 0
+	for range list {
+		o, e := s.get(b.Word(), k)
 		switch {
 		case e != clSuccess:
 			bad = e
-		case o.ptr == 0:
+		case o.ptr == 0 && o.status != clSuccess:
 			bad = clFailedWait
-		default:
-			list[i] = uint64(o.ptr)
+		case o.ptr != 0:
+			list[n] = uint64(o.ptr)
+			n++
 		}
 	}
-	return list, bad
+	return list[:n], bad
 }
 
 func (s *Session) wait(m *message, b *wire.Body) error {
 	s.mu.Lock()
-	list, bad := s.events(m, b)
+	list, bad := s.list(m, b, event)
 	for _, e := range list {
-		if e != 0 {
-			s.lib.call("clRetainEvent", uintptr(e)) // the program may release it while it is waited for
-		}
+		s.lib.call("clRetainEvent", uintptr(e)) // the program may release it while it is waited for
 	}
 	s.mu.Unlock()
-	if b.Err() || len(list) == 0 {
+	if b.Err() || len(m.body) < 16 {
 		return errEnd
 	}
-	if bad == clSuccess {
+	if bad == clSuccess && len(list) > 0 {
 		bad = s.lib.status("clWaitForEvents", uintptr(len(list)), atWords(list))
 	}
 	for _, e := range list {
-		if e != 0 {
-			s.lib.call("clReleaseEvent", uintptr(e))
-		}
+		s.lib.call("clReleaseEvent", uintptr(e))
 	}
 	return s.answer(m, bad, 0, 0, nil)
 }
@@ -244,7 +235,7 @@ func (s *Session) release(b *wire.Body) error {
 	if o == nil || b.Err() {
 		return errEnd
 	}
-	delete(s.objects, id)
+	s.forget(o)
 	if o.kind == event && o.user {
 		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1)) // if it was not set, who waits for it waits in vain
 	}
@@ -254,7 +245,7 @@ func (s *Session) release(b *wire.Body) error {
 		return nil
 	}
 	if o.ptr != 0 {
-		s.lib.call(releases[o.kind], o.ptr)
+		s.lib.call(releases[o.kind], o.ptr) // what is made of it keeps it
 	}
 	return nil
 }
@@ -305,7 +296,9 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 		return errEnd
 	}
 	if bad == clSuccess {
-		bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value)
+		if bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value); bad == clSuccess {
+			k.args[w[1]] = append(k.args[w[1]][:0], m.body...)
+		}
 	}
 	s.mu.Unlock()
 	return s.answer(m, bad, 0, 0, nil)
@@ -328,6 +321,17 @@ var infos = map[uint64]struct {
 	10: {"clGetKernelWorkGroupInfo", kernel, 'd'}, 11: {"clGetEventInfo", event, 0}, 12: {"clGetEventProfilingInfo", event, 0},
 }
 
+// oldEvent tells of an event that the device does not know.
+func (s *Session) oldEvent(m *message, name string, what uint64, o *object) error {
+	if name == "clGetEventInfo" {
+		return s.answer(m, clSuccess, 0, 0, binary.LittleEndian.AppendUint32(nil, uint32(o.status)))
+	}
+	if at := what - clProfilingFirst; at < uint64(len(o.times)/8) {
+		return s.answer(m, clSuccess, 0, 0, o.times[8*at:8*at+8])
+	}
+	return s.answer(m, clNoProfiling, 0, 0, nil)
+}
+
 func (s *Session) info(m *message, b *wire.Body) error {
 	var w [4]uint64
 	b.Words(w[:])
@@ -340,10 +344,9 @@ func (s *Session) info(m *message, b *wire.Body) error {
 	s.mu.Lock()
 	if of.kind != 0 {
 		o, bad := s.get(w[1], of.kind)
-		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it
+		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it, or that was done before the program moved here
 			s.mu.Unlock()
-			status := uint32(o.status)
-			return s.answer(m, clSuccess, 0, 0, []byte{byte(status), byte(status >> 8), byte(status >> 16), byte(status >> 24)})
+			return s.oldEvent(m, of.name, w[3], o)
 		}
 		if bad != clSuccess {
 			s.mu.Unlock()
@@ -352,6 +355,10 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		if of.name == "clGetProgramBuildInfo" && what == clBuildOptions && o.options != nil {
 			s.mu.Unlock()
 			return s.answer(m, clSuccess, 0, 0, o.options)
+		}
+		if of.name == "clGetProgramInfo" && what == clProgramSource && o.code.replaced {
+			s.mu.Unlock()
+			return s.answer(m, clSuccess, 0, 0, append(bytes.Clone(o.code.text), 0))
 		}
 		if of.name == "clGetKernelArgInfo" && o.hidden {
 			s.mu.Unlock()

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"bytes"
+	"maps"
 	"runtime"
 	"strings"
 
@@ -29,7 +30,7 @@ func (s *Session) create(m *message, b *wire.Body) error {
 		id := b.Word()
 		devices := []uintptr{s.device}
 		ptr := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
-		return s.made(m, id, &object{kind: context, ptr: ptr}, int32(uint32(*e)), nil)
+		return s.made(m, id, &object{kind: context, ptr: ptr, op: m.Op, made: words(id)}, int32(uint32(*e)), nil)
 	}
 	c, bad := s.get(b.Word(), context)
 	id := b.Word()
@@ -49,10 +50,10 @@ func (s *Session) create(m *message, b *wire.Body) error {
 	switch m.Op {
 	case wire.OpCreateQueue:
 		ptr := s.lib.call("clCreateCommandQueue", c.ptr, s.device, uintptr(w[0]), at(e))
-		return s.made(m, id, &object{kind: queue, ptr: ptr}, int32(uint32(*e)), nil)
+		return s.made(m, id, &object{kind: queue, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0])}, int32(uint32(*e)), nil)
 	case wire.OpCreateSampler:
 		ptr := s.lib.call("clCreateSampler", c.ptr, uintptr(uint32(w[0])), uintptr(uint32(w[1])), uintptr(uint32(w[2])), at(e))
-		return s.made(m, id, &object{kind: sampler, ptr: ptr}, int32(uint32(*e)), nil)
+		return s.made(m, id, &object{kind: sampler, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0], w[1], w[2])}, int32(uint32(*e)), nil)
 	case wire.OpUserEvent:
 		ptr := s.lib.call("clCreateUserEvent", c.ptr, at(e))
 		if ptr == 0 {
@@ -89,11 +90,17 @@ func (s *Session) programs(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	size := s.lib.number("clGetProgramInfo", p.ptr, clProgramBinarySizes)
+	binary, bad := s.lib.binary(p.ptr)
+	return s.answerLocked(m, bad, 0, 0, binary)
+}
+
+// binary is what a program was built to.
+func (l *library) binary(program uintptr) ([]byte, int32) {
+	size := l.number("clGetProgramInfo", program, clProgramBinarySizes)
 	binary := make([]byte, max(size, 1))
 	list := []uintptr{atBytes(binary)}
-	bad = s.lib.status("clGetProgramInfo", p.ptr, clProgramBinaries, 8, atWords(list), 0)
-	return s.answerLocked(m, bad, 0, 0, binary[:size])
+	bad := l.status("clGetProgramInfo", program, clProgramBinaries, 8, atWords(list), 0)
+	return binary[:size], bad
 }
 
 func (s *Session) createProgram(m *message, b *wire.Body) error {
@@ -109,34 +116,41 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	e, status := cell(), cell()
+	if w[2] > builtIn {
+		return errEnd
+	}
+	ptr, bad, status := s.newProgram(c.ptr, w[2], text)
+	if ptr != 0 {
+		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: w[0], from: w[2], text: bytes.Clone(text)}}
+		if err := s.keep(w[1], o); err != nil {
+			return err
+		}
+	}
+	return s.answerLocked(m, bad, status, 0, nil)
+}
+
+// newProgram makes a program in a context.
+func (s *Session) newProgram(c uintptr, from uint64, text []byte) (ptr uintptr, bad int32, status uint64) {
+	e, of := cell(), cell()
 	sizes, texts, devices := []uint64{uint64(len(text))}, []uintptr{atBytes(text)}, []uintptr{s.device}
-	var ptr uintptr
-	switch w[2] {
+	switch from {
 	case fromSource:
 		if len(text) == 0 {
 			texts[0] = atBytes([]byte{0})
 		}
-		ptr = s.lib.call("clCreateProgramWithSource", c.ptr, 1, atWords(texts), atWords(sizes), at(e))
+		ptr = s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), atWords(sizes), at(e))
 	case fromBinary:
-		ptr = s.lib.call("clCreateProgramWithBinary", c.ptr, 1, atWords(devices), atWords(sizes), atWords(texts), at(status), at(e))
+		ptr = s.lib.call("clCreateProgramWithBinary", c, 1, atWords(devices), atWords(sizes), atWords(texts), at(of), at(e))
 	case fromIL:
 		if s.lib.functions["clCreateProgramWithIL"] == 0 {
-			return s.answerLocked(m, clInvalidOperation, 0, 0, nil)
+			return 0, clInvalidOperation, 0
 		}
-		ptr = s.lib.call("clCreateProgramWithIL", c.ptr, atBytes(text), uintptr(len(text)), at(e))
+		ptr = s.lib.call("clCreateProgramWithIL", c, atBytes(text), uintptr(len(text)), at(e))
 	case builtIn:
 		names := cString(string(text))
-		ptr = s.lib.call("clCreateProgramWithBuiltInKernels", c.ptr, 1, atWords(devices), atBytes(names), at(e))
-	default:
-		return errEnd
+		ptr = s.lib.call("clCreateProgramWithBuiltInKernels", c, 1, atWords(devices), atBytes(names), at(e))
 	}
-	if ptr != 0 {
-		if err := s.keep(w[1], &object{kind: program, ptr: ptr}); err != nil {
-			return err
-		}
-	}
-	return s.answerLocked(m, int32(uint32(*e)), uint64(uint32(*status)), 0, nil)
+	return ptr, int32(uint32(*e)), uint64(uint32(*of))
 }
 
 // options of a compiler come from the program. Those that name files of the
@@ -178,10 +192,17 @@ func (s *Session) build(m *message, b *wire.Body) error {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	// The client must know which arguments are handles; the program's own options are what an info shows.
-	text, devices := cString(string(options)+" -cl-kernel-arg-info"), []uintptr{s.device}
+	text, devices := cString(string(options)+withArgInfo), []uintptr{s.device}
 	s.mu.Lock()
-	p.options = cString(string(options))
+	if p.code.replaced {
+		bad = s.restore(p)
+	}
+	p.options, p.code.how = cString(string(options)), m.Op
+	p.code.builds++
 	s.mu.Unlock()
+	if bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
 	if !optionsRight(options) {
 		bad = -43 // CL_INVALID_BUILD_OPTIONS
 		if m.Op == wire.OpCompile {
@@ -231,12 +252,14 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	there := uint64(0)
 	if ptr != 0 {
 		there = 1
-		if err := s.keep(id, &object{kind: program, ptr: ptr}); err != nil {
+		if err := s.keep(id, &object{kind: program, ptr: ptr, parent: of, code: &code{context: c, from: fromBinary, how: m.Op}}); err != nil {
 			return err
 		}
 	}
 	return s.answerLocked(m, int32(uint32(*e)), there, 0, nil)
 }
+
+const withArgInfo = " -cl-kernel-arg-info"
 
 // hides says that a program was built without what tells of its kernels' arguments.
 func (o *object) hides() bool {
@@ -282,7 +305,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
 		ptr := s.lib.call("clCloneKernel", k.ptr, at(e))
-		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden}, int32(uint32(*e)), nil)
+		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, parent: k.parent, args: maps.Clone(k.args)}, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
 		p, bad := s.get(from, program)
@@ -296,7 +319,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		if ptr == 0 {
 			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
 		}
-		return s.made(m, id, &object{kind: kernel, ptr: ptr, hidden: p.hides()}, clSuccess, s.classes(ptr))
+		return s.made(m, id, &object{kind: kernel, ptr: ptr, hidden: p.hides(), parent: p, args: map[uint64][]byte{}}, clSuccess, s.classes(ptr))
 	}
 	ids := make([]uint64, b.Count(8))
 	b.Words(ids)
@@ -313,7 +336,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 	}
 	var lines []byte
 	for i, ptr := range list[:min(int(uint32(*n)), len(list))] {
-		if err := s.keep(ids[i], &object{kind: kernel, ptr: ptr, hidden: p.hides()}); err != nil {
+		if err := s.keep(ids[i], &object{kind: kernel, ptr: ptr, hidden: p.hides(), parent: p, args: map[uint64][]byte{}}); err != nil {
 			return err
 		}
 		lines = append(append(lines, s.classes(ptr)...), '\n')

@@ -38,7 +38,7 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	o := &object{kind: mem, bytes: w[3], size: w[3]}
+	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, made: words(w[0], w[1], w[2], w[3], 0, 0)}
 	s.bury()
 	if !s.memory.Take(o.bytes) {
 		return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
@@ -48,7 +48,7 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 		at0 = 0
 		flags &^= clCopyHostPtr
 	}
-	if _, local := s.conn.(*net.UnixConn); w[4] != 0 && local {
+	if w[4] != 0 && s.shares {
 		var err error
 		if fd, o.shared, err = sharedMemory(w[3]); err != nil {
 			s.memory.Give(o.bytes)
@@ -70,7 +70,7 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if fd < 0 {
 		return s.answerLocked(m, clSuccess, 0, 0, nil)
 	}
-	return s.sendFD(m.Call, fd)
+	return s.sendFD(m.Call, 0, fd)
 }
 
 func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
@@ -88,10 +88,11 @@ func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
 }
 
 // sendFD answers with a descriptor.
-func (s *Session) sendFD(call uint32, fd int) error {
+func (s *Session) sendFD(call uint32, a uint64, fd int) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD, call, clSuccess, 0, 0, 0)
+	s.sent++
+	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD, call, clSuccess, a, 0, 0)
 	_, _, err := s.conn.(*net.UnixConn).WriteMsgUnix(s.head[:], unix.UnixRights(fd), nil)
 	return err
 }
@@ -120,7 +121,7 @@ func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
 	region[0], region[1] = w[3], w[4]
 	ptr := s.lib.call("clCreateSubBuffer", parent.ptr, uintptr(w[2]), 0x1220, atWords(region), at(e))
 	if ptr != 0 {
-		if err := s.keep(w[1], &object{kind: mem, ptr: ptr, size: w[4]}); err != nil {
+		if err := s.keep(w[1], &object{kind: mem, ptr: ptr, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}); err != nil {
 			return err
 		}
 	}
@@ -149,12 +150,13 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	defer s.mu.Unlock()
 	c, bad := s.get(w[0], context)
 	d := &imageDesc{kind: uint32(w[5]), width: w[6], height: w[7], depth: w[8], array: w[9], rowPitch: w[10], levels: uint32(w[11]), samples: uint32(w[12])}
+	parent := c
 	if w[13] != 0 {
 		o, e := s.get(w[13], mem)
 		if e != clSuccess {
 			bad = e
 		} else {
-			d.buffer = o.ptr
+			d.buffer, parent = o.ptr, o
 		}
 	}
 	if bad != clSuccess {
@@ -190,7 +192,7 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 		s.memory.Give(need)
 		return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
 	}
-	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel}
+	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel, parent: parent, op: m.Op, made: append(words(w[:]...), words(0)...), extent: imageExtent(d)}
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
@@ -273,7 +275,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	if bad == clSuccess {
 		bad = e
 	}
-	list, e := s.events(m, b)
+	list, e := s.list(m, b, event)
 	if bad == clSuccess {
 		bad = e
 	}

@@ -29,6 +29,8 @@ const (
 	clInvalidOperation    = -59
 	clFailedWait          = -14
 	clNoArgInfo           = -19
+	clNoProfiling         = -7
+	clProfilingFirst      = 0x1280
 	clDeviceType          = 0x1000
 	clDeviceUnits         = 0x1002
 	clDeviceMaxAllocation = 0x1010
@@ -46,7 +48,12 @@ const (
 	clMemSize             = 0x1102
 	clMemReferences       = 0x1105
 	clEventStatus         = 0x11D3
+	clProgramSource       = 0x1164
 	clProgramBinarySizes  = 0x1165
+	clBuildStatus         = 0x1181
+	clBinaryType          = 0x1184
+	clExecutable          = 4
+	clKernelName          = 0x1190
 	clProgramBinaries     = 0x1166
 	clBuildOptions        = 0x1182
 	clKernelArgs          = 0x1191
@@ -64,7 +71,7 @@ type library struct{ functions map[string]uintptr }
 func names() []string {
 	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateContext clReleaseContext clCreateCommandQueue clReleaseCommandQueue
 clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMemObject clGetMemObjectInfo clGetImageInfo clGetSupportedImageFormats clCreateSampler
-clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clBuildProgram
+clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo
 clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCreateUserEvent clReleaseEvent clRetainEvent clGetEventProfilingInfo clFinish
 clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clCreateProgramWithIL clCloneKernel`)

@@ -23,6 +23,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,28 @@ type object struct {
 
 	options []byte // of a program, as it was built, with the 0 at the end
 	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
+
+	// What another worker needs to make it again, see move.go.
+	id, order uint64
+	op        wire.Op
+	made      []byte // the parameters of the message that made it, without data
+	parent    *object
+	children  int
+	released  bool              // by the program, while it has children
+	args      map[uint64][]byte // of a kernel, as they were last set
+	extent    [3]uint64         // of an image
+	code      *code             // of a program
+	times     []byte            // of an event that another worker's device did
+}
+
+// code is what a program was made of.
+type code struct {
+	context  uint64
+	from     uint64
+	text     []byte
+	how      wire.Op // how it was last built, or 0
+	builds   uint64
+	replaced bool // it is made of its binary, where the program knows it by its text
 }
 
 // read is one that the client does not wait for, until it waits for something else.
@@ -74,15 +97,25 @@ type Session struct {
 	device uintptr
 	memory *Memory
 	turn   *Turn
-	conn   net.Conn
-	in     *bufio.Reader
-	limit  uint64 // bytes of a message
+	in     *bufio.Reader // the reader's, of whom there is one at a time
+	limit  uint64        // bytes of a message
+	shares bool          // buffers may be memory that the client maps
+	flow   flow
+	gate   *gate // of shared buffers; nil without
 
-	sending sync.Mutex
+	sending sync.Mutex // guards what follows
+	conn    net.Conn   // to the client
+	sent    uint64     // messages
 	head    [wire.AnswerSize]byte
 
 	mu      sync.Mutex // guards what follows
+	inConn  net.Conn   // from the client
+	taken   uint64     // messages
+	relayed bool       // messages come through the worker that the session was moved from
+	back    *attached  // the client's own connection, from a message on
 	objects map[uint64]*object
+	ghosts  map[uint64]*object // released, but others are made of them
+	order   uint64
 	reads   []read
 	writes  []read // whose data must stay until they are done
 	dying   []*object
@@ -144,12 +177,16 @@ func (s *Session) readOn(end chan<- error) {
 		waits := m.Op == wire.OpFinish || m.Op == wire.OpWait || m.Op == wire.OpBuild || m.Op == wire.OpCompile || m.Op == wire.OpLink || m.Op == wire.OpRead || m.Op == wire.OpWrite
 		if waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
 			go s.readOn(end)
-			if err := s.do(m); err != nil {
+			err := s.do(m)
+			s.flow.leave()
+			if err != nil {
 				_ = s.conn.Close() // whoever reads on finds it closed, and ends
 			}
 			return
 		}
-		if err := s.do(m); err != nil {
+		err := s.do(m)
+		s.flow.leave()
+		if err != nil {
 			end <- err
 			return
 		}
@@ -164,15 +201,24 @@ func (s *Session) userEvents() bool {
 
 const keepBody = 64 << 10
 
+// next reads a message. The session does not move until the message is done (flow.leave).
 func (s *Session) next(m *message) error {
-	var h [wire.HeaderSize]byte
-	if _, err := io.ReadFull(s.in, h[:]); err != nil {
+	h, err := s.await()
+	if err != nil {
 		return err
 	}
+	if err = s.read(m, h); err != nil {
+		s.flow.leave()
+	}
+	return err
+}
+
+func (s *Session) read(m *message, h []byte) error {
 	var err error
-	if m.Header, err = wire.ParseHeader(h[:], s.limit); err != nil {
+	if m.Header, err = wire.ParseHeader(h, s.limit); err != nil {
 		return err
 	}
+	_, _ = s.in.Discard(len(h)) // it is there
 	n := int(m.Size - wire.HeaderSize)
 	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && n <= keepBody && m.Op != wire.OpWrite {
 		m.taken = false
@@ -180,8 +226,18 @@ func (s *Session) next(m *message) error {
 	}
 	m.body = m.body[:n]
 	m.args.reset()
-	_, err = io.ReadFull(s.in, m.body)
-	return err
+	for at := 0; at < n; {
+		k, err := s.in.Read(m.body[at:])
+		if at += k; errors.Is(err, os.ErrDeadlineExceeded) { // a move begins: with the message after this one
+			s.rewind()
+		} else if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.taken++
+	s.mu.Unlock()
+	return nil
 }
 
 // answer ends a call that is waited for.
@@ -198,6 +254,7 @@ func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) err
 func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64, data []byte) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
+	s.sent++
 	wire.PutAnswer(s.head[:], op, flags, call, status, a, b, len(data))
 	if len(data) == 0 {
 		_, err := s.conn.Write(s.head[:])
@@ -284,15 +341,36 @@ func (s *Session) get(id uint64, k kind) (*object, int32) {
 
 // keep remembers a new object. A number that is in use is an error of the client.
 func (s *Session) keep(id uint64, o *object) error {
-	if id == 0 || s.objects[id] != nil {
+	if id == 0 || s.objects[id] != nil || s.ghosts[id] != nil {
 		return fmt.Errorf("the number %d is in use or is none", id)
+	}
+	s.order++
+	o.id, o.order = id, s.order
+	if o.parent != nil {
+		o.parent.children++
 	}
 	s.objects[id] = o
 	return nil
 }
 
-// Run serves the connection at a descriptor for a device.
-func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn) error {
+// forget ends what is remembered of an object, once nothing is made of it.
+func (s *Session) forget(o *object) {
+	delete(s.objects, o.id)
+	if o.released = true; o.children > 0 {
+		s.ghosts[o.id] = o
+		return
+	}
+	delete(s.ghosts, o.id)
+	if p := o.parent; p != nil {
+		if p.children--; p.released && p.children == 0 {
+			s.forget(p)
+		}
+	}
+}
+
+// Run serves a program's connection for a device; or, if it is moved here, the
+// connection of the worker that has it.
+func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved bool) error {
 	lib, err := open()
 	if err != nil {
 		return err
@@ -302,20 +380,53 @@ func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn) error {
 			continue
 		}
 		s := &Session{
-			lib: lib, device: h.device, memory: memory, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{},
+			lib: lib, device: h.device, memory: memory, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
 			limit: uint64(h.Memory) + 1<<20,
 		}
 		turn.drain = s.drain
-		unified := uint64(0)
-		if _, local := conn.(*net.UnixConn); local && lib.sharesHostMemory(h) {
-			unified = 1
+		if moved {
+			if err := s.receive(); err != nil {
+				return err
+			}
+			turn.serve(s)
+			return s.Serve()
 		}
-		if err := s.send(wire.OpAnswer, 0, 0, clSuccess, unified, 0, nil); err != nil {
+		go leave(conn)
+		if _, local := conn.(*net.UnixConn); local && lib.sharesHostMemory(h) {
+			s.shares = true
+			var fd int
+			if s.gate, fd, err = newGate(); err != nil {
+				return err
+			}
+			err = s.sendFD(0, 1, fd)
+			_ = unix.Close(fd)
+		} else {
+			err = s.send(wire.OpAnswer, 0, 0, clSuccess, 0, 0, nil)
+		}
+		if err != nil {
 			return err
 		}
+		turn.serve(s)
 		return s.Serve()
 	}
 	return fmt.Errorf("there is no device %d of platform %d any more", index, platform)
+}
+
+// leave ends the process when the program has gone, whatever the device is
+// doing: who waits for a kernel that never ends does not read.
+func leave(conn net.Conn) {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return
+	}
+	var fd int
+	_ = raw.Control(func(p uintptr) { fd = int(p) })
+	for {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		if _, err := unix.Poll(fds, -1); err == nil {
+			os.Exit(0)
+		}
+	}
 }
 
 // sharesHostMemory tries whether a buffer made of host memory is that memory:

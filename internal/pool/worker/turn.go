@@ -4,14 +4,19 @@ package worker
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// What a worker and its node say to each other about turns: a byte, and nine of
-// them where a duration in nanoseconds follows.
+// What a worker and its node say to each other: a byte, and a word. That is a
+// duration in nanoseconds, or how many bytes of text follow.
 const (
 	TurnWant    = 'W' // worker: there is work
 	TurnDone    = 'R' // worker: the device is given back, after so long
@@ -19,6 +24,14 @@ const (
 	TurnGranted = 'G' // node: the device is the task's for so long
 	TurnYield   = 'Y' // node: another wants it
 	TurnSize    = 9
+
+	TurnMove   = 'V' // node: move to the worker at the other end of the connection that comes along; text: session and address
+	TurnReady  = 'P' // worker: the other has all, and the session is stopped
+	TurnFailed = 'F' // worker: it does not move; text: why
+	TurnCommit = 'C' // node: it is the other's now
+	TurnAbort  = 'X' // node: it is not
+	TurnMoved  = 'D' // worker: it has moved, and was stopped so long
+	TurnAttach = 'A' // node: the program has followed, its connection comes along; text: how many messages it sent elsewhere
 )
 
 // PutTurn writes what is said about turns.
@@ -26,11 +39,75 @@ func PutTurn(what byte, d time.Duration) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{what}, uint64(d))
 }
 
-// ReadTurn reads it.
-func ReadTurn(r io.Reader) (byte, time.Duration, error) {
-	var b [TurnSize]byte
-	_, err := io.ReadFull(r, b[:])
-	return b[0], time.Duration(binary.LittleEndian.Uint64(b[1:])), err
+// Frame is what was said.
+type Frame struct {
+	What byte
+	Time time.Duration
+	Text []byte
+	Conn net.Conn // that came along, or nil
+}
+
+// PutText writes what is said with a text.
+func PutText(what byte, text []byte) []byte {
+	return append(PutTurn(what, time.Duration(len(text))), text...)
+}
+
+const maxText = 8 << 10
+
+// ReadFrame reads what was said.
+func ReadFrame(r net.Conn) (Frame, error) {
+	var f Frame
+	b := make([]byte, TurnSize)
+	if err := f.read(r, b); err != nil {
+		return f, err
+	}
+	f.What = b[0]
+	n := binary.LittleEndian.Uint64(b[1:])
+	switch f.What {
+	case TurnMove, TurnFailed, TurnAttach:
+		if n > maxText {
+			return f, fmt.Errorf("a text of %d bytes", n)
+		}
+		f.Text = make([]byte, n)
+		return f, f.read(r, f.Text)
+	}
+	f.Time = time.Duration(n)
+	return f, nil
+}
+
+// read fills b, and keeps a connection that comes along.
+func (f *Frame) read(r net.Conn, b []byte) error {
+	u, ok := r.(*net.UnixConn)
+	if !ok {
+		_, err := io.ReadFull(r, b)
+		return err
+	}
+	oob := make([]byte, unix.CmsgSpace(4))
+	for len(b) > 0 {
+		n, k, _, _, err := u.ReadMsgUnix(b, oob)
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		if k == 0 {
+			continue
+		}
+		if all, err := unix.ParseSocketControlMessage(oob[:k]); err == nil && len(all) == 1 {
+			if fds, err := unix.ParseUnixRights(&all[0]); err == nil && len(fds) == 1 {
+				unix.CloseOnExec(fds[0])
+				file := os.NewFile(uintptr(fds[0]), "connection")
+				f.Conn, err = net.FileConn(file)
+				_ = file.Close()
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // idle is how long a worker keeps a device that it gives nothing to do.
@@ -40,13 +117,15 @@ const idle = 2 * time.Millisecond
 // and given back when its time is over, or nothing came for a while. What was
 // given to the device is done then.
 type Turn struct {
-	node  io.ReadWriter
+	node  net.Conn
 	drain func() // waits until the device has done what it was given
 
 	until   atomic.Int64 // the end of this turn, since start; 0: it is not the task's
 	last    atomic.Int64 // the last work
 	granted chan time.Duration
 	start   time.Time
+	session chan *Session // once it reads messages
+	goes    chan bool     // whether a move that is ready is made
 
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
@@ -54,8 +133,8 @@ type Turn struct {
 }
 
 // NewTurn asks a node through a connection. gone is called when that ends.
-func NewTurn(node io.ReadWriter, gone func()) *Turn {
-	t := &Turn{node: node, drain: func() {}, granted: make(chan time.Duration, 1), start: time.Now()}
+func NewTurn(node net.Conn, gone func()) *Turn {
+	t := &Turn{node: node, drain: func() {}, granted: make(chan time.Duration, 1), start: time.Now(), session: make(chan *Session, 1), goes: make(chan bool, 1)}
 	t.timer = time.AfterFunc(time.Hour, t.rest)
 	go t.listen(gone)
 	return t
@@ -63,18 +142,39 @@ func NewTurn(node io.ReadWriter, gone func()) *Turn {
 
 func (t *Turn) listen(gone func()) {
 	for {
-		switch what, d, err := ReadTurn(t.node); {
+		f, err := ReadFrame(t.node)
+		switch {
 		case err != nil:
 			gone()
 			return
-		case what == TurnGranted:
-			t.granted <- d
-		case what == TurnYield:
+		case f.What == TurnGranted:
+			t.granted <- f.Time
+		case f.What == TurnYield:
 			if t.until.Load() != 0 {
 				t.until.Store(1)
 			}
+		case f.What == TurnCommit, f.What == TurnAbort:
+			t.goes <- f.What == TurnCommit
+		case f.What == TurnMove && f.Conn != nil:
+			go t.with(func(s *Session) { s.moves(t, f) })
+		case f.What == TurnAttach && f.Conn != nil && len(f.Text) == 8:
+			go t.with(func(s *Session) { s.attach(f.Conn, binary.LittleEndian.Uint64(f.Text)) })
 		}
 	}
+}
+
+// serve says whose turns these are.
+func (t *Turn) serve(s *Session) { t.session <- s }
+
+func (t *Turn) with(do func(*Session)) {
+	s := <-t.session
+	t.session <- s
+	do(s)
+}
+
+// tell says something with a text.
+func (t *Turn) tell(what byte, text string) {
+	_, _ = t.node.Write(PutText(what, []byte(text)[:min(len(text), maxText)])) // as in say
 }
 
 // Take returns when the task may use the device; Done must follow.

@@ -78,12 +78,12 @@ func TestMemoryTogether(t *testing.T) {
 // session has an object of each kind and a library none of whose functions
 // works: what a message makes it do is to be refused.
 func session(conn net.Conn) *Session {
-	s := &Session{lib: &library{map[string]uintptr{}}, conn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
+	s := &Session{lib: &library{map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
 	s.turn = &Turn{drain: func() {}, start: time.Now()}
 	s.turn.until.Store(1 << 62)
 	for k := context; k <= event; k++ {
-		s.objects[uint64(k)] = &object{kind: k, ptr: 64, size: 4096}
+		s.objects[uint64(k)] = &object{kind: k, ptr: 64, size: 4096, id: uint64(k), code: &code{}, args: map[uint64][]byte{}}
 	}
 	s.objects[20] = &object{kind: mem, ptr: 64, pixel: 4}
 	s.objects[21] = &object{kind: event, status: -5}

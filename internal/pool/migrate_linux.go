@@ -1,0 +1,455 @@
+package pool
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/wire"
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// A task moves with all its programs, or stays. The node it is at asks the
+// other for the share (adopt), has each worker copy its program to one there,
+// and when all are ready says that the task is the other's (arrived) and then
+// tells the workers to go. Whatever fails before that leaves all as it was: the
+// share at the other node ends with the connection it was asked for on.
+//
+// Who holds the task (the connection it was asked for on) is told, and holds it
+// at the other node from then on. Who cannot reach that is held here, on behalf.
+// Programs follow by themselves; until they do, what they say is passed on.
+
+// link is a node's side of a worker.
+type link struct {
+	started chan struct{} // closed when turns is set, or there will be none
+	turns   *net.UnixConn
+	session []byte            // of a program that was moved here
+	said    chan worker.Frame // about moving; closed when the worker is gone
+}
+
+func newLink() *link {
+	return &link{started: make(chan struct{}), said: make(chan worker.Frame, 4)}
+}
+
+// hand says something to the worker, with a connection that it gets.
+func (l *link) hand(what byte, text []byte, conn net.Conn) error {
+	file, err := conn.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, _, err = l.turns.WriteMsgUnix(worker.PutText(what, text), unix.UnixRights(int(file.Fd())), nil)
+	return err
+}
+
+const (
+	moveTime   = 10 * time.Minute // for a program to be copied
+	keepsMoved = 1000             // tasks of which it is known where they went
+)
+
+// departure is where a task went.
+type departure struct {
+	to    string // "": it is at this node, elsewhere
+	group string
+	token []byte
+}
+
+// hide makes a token one that only who knows the group's key reads, and back.
+func hide(key string, challenge []byte, id string, token []byte) []byte {
+	if key == "" {
+		return token // on a Unix socket
+	}
+	k := sha256.Sum256([]byte(key))
+	m := hmac.New(sha256.New, k[:])
+	m.Write(challenge)
+	m.Write([]byte("token" + id))
+	out := m.Sum(nil)
+	for i := range out {
+		out[i] ^= token[i]
+	}
+	return out
+}
+
+func (n *Node) groupOf(name string) *Group {
+	for i := range n.cfg.Groups {
+		if n.cfg.Groups[i].Name == name {
+			return &n.cfg.Groups[i]
+		}
+	}
+	return nil
+}
+
+// migrate moves a task. It answers when the task is there, or is here as before.
+func (n *Node) migrate(g *Group, q request) (reply, error) {
+	n.mu.Lock()
+	t, err := n.find(g, q.Task)
+	if err == nil && t.moving != nil {
+		err = fault.New(fault.Unavailable, "task %s is being moved", t.ID)
+	}
+	if err != nil {
+		n.mu.Unlock()
+		return reply{}, err
+	}
+	settled := make(chan struct{})
+	t.moving = settled
+	var links []*link
+	for _, l := range t.links {
+		if l != nil {
+			links = append(links, l)
+		}
+	}
+	a := adoption{Version: wire.MoveVersion, Task: t.show(), Spec: t.spec, Device: t.device.Device}
+	a.Spec.Device = q.Device
+	if !t.limit.IsZero() {
+		a.Left = max(int64(time.Until(t.limit)/time.Second), 1)
+	}
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		t.moving = nil
+		n.mu.Unlock()
+		close(settled)
+	}()
+	at := q.To
+	if at == "" {
+		at = n.Addresses()[0]
+	}
+	group := n.groupOf(t.Group)
+	name, key := t.Group, ""
+	if group != nil {
+		key = group.Key
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), moveTime)
+	defer cancel()
+	client, err := Dial(ctx, at, name, key)
+	if err != nil {
+		return reply{}, err
+	}
+	a.Token = hex.EncodeToString(hide(key, client.challenge, t.ID, t.token))
+	if _, err := client.ask(request{Op: "adopt", Adopt: &a}); err != nil {
+		client.Close()
+		return reply{}, err
+	}
+	client.task = t.ID
+	shown, pause, err := n.moveTo(ctx, t, links, client, at, q.To)
+	if err != nil {
+		client.Close()
+		n.log.Warn("task did not move", "task_id", t.ID, "to", at, "error", err)
+		return reply{}, fault.Wrap(fault.Unavailable, err, "task %s was not moved and computes on at its node: %s", t.ID, err)
+	}
+	n.log.Info("task moved", "task_id", t.ID, "to", at, "pause", pause)
+	return reply{Task: shown, Pause: pause}, nil
+}
+
+// moveTo has the workers move, and gives the task away.
+func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Client, at, to string) (*Task, time.Duration, error) {
+	var moving []*link
+	abort := func(err error) (*Task, time.Duration, error) {
+		for _, l := range moving {
+			_, _ = l.turns.Write(worker.PutTurn(worker.TurnAbort, 0)) // who is gone does not go on
+		}
+		return nil, 0, err
+	}
+	for _, l := range links {
+		<-l.started
+		if l.turns == nil {
+			continue
+		}
+		session := make([]byte, wire.SessionSize)
+		_, _ = rand.Read(session) // it does not fail
+		conn, err := dialMove(ctx, at, t, session)
+		if err == nil {
+			moving = append(moving, l)
+			err = l.hand(worker.TurnMove, append(session, to...), conn)
+			_ = conn.Close() // the worker has it
+		}
+		if err != nil {
+			return abort(err)
+		}
+	}
+	for _, l := range moving {
+		if _, err := l.hear(ctx, worker.TurnReady); err != nil {
+			return abort(err)
+		}
+	}
+	r, err := client.ask(request{Op: "arrived", Task: t.ID})
+	if err != nil {
+		return abort(err)
+	}
+	n.mu.Lock()
+	if n.tasks[t.ID] == t {
+		n.departLocked(t, to)
+	}
+	n.mu.Unlock()
+	n.work.Go(func() { n.hold(t, client) })
+	pause := time.Duration(0)
+	for _, l := range moving {
+		_, _ = l.turns.Write(worker.PutTurn(worker.TurnCommit, 0)) // or it is gone, and with it its program
+	}
+	for _, l := range moving {
+		if f, err := l.hear(ctx, worker.TurnMoved); err == nil {
+			pause = max(pause, f.Time)
+		} else {
+			n.log.Warn("a program was lost when its task moved", "task_id", t.ID, "error", err)
+		}
+	}
+	n.mu.Lock()
+	for slot, l := range t.links {
+		if slices.Contains(moving, l) && t.mapped != nil {
+			t.memory.Reap(slot)
+		}
+	}
+	n.mu.Unlock()
+	return r.Task, pause, nil
+}
+
+// hear waits for what a worker says of its move.
+func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
+	for {
+		select {
+		case f, ok := <-l.said:
+			switch {
+			case !ok:
+				return f, fmt.Errorf("the program or its worker ended")
+			case f.What == worker.TurnFailed:
+				return f, fmt.Errorf("%s", f.Text)
+			case f.What == what:
+				return f, nil
+			}
+		case <-ctx.Done():
+			return worker.Frame{}, ctx.Err()
+		}
+	}
+}
+
+// dialMove connects to a node for a worker there that takes a program.
+func dialMove(ctx context.Context, at string, t *task, session []byte) (net.Conn, error) {
+	network, address, err := Address(at)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(helloTime))
+	hello := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
+	answer := make([]byte, wire.AnswerSize)
+	if _, err = io.ReadFull(conn, hello); err == nil {
+		b := append([]byte(t.ID), session...)
+		b = append(append([]byte(wire.MoveGreeting), b...), proof(t.token, hello[len(wire.Greeting):], b)...)
+		if _, err = conn.Write(b); err == nil {
+			_, err = io.ReadFull(conn, answer)
+		}
+	}
+	if err == nil && binary.LittleEndian.Uint16(answer[8:]) != wire.OpAnswer {
+		err = fault.New(fault.Unavailable, "the pool node at %s does not take the program", at)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Time{})
+}
+
+func proof(token, challenge, text []byte) []byte {
+	h := hmac.New(sha256.New, token)
+	h.Write(challenge)
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+// departLocked ends a task here: it is at another node, or is another here.
+func (n *Node) departLocked(t *task, to string) {
+	delete(n.tasks, t.ID)
+	if slices.ContainsFunc(t.links[:], func(l *link) bool { return l != nil }) {
+		n.departed[t] = true
+	}
+	n.moved[t.ID] = departure{to, t.Group, t.token}
+	for len(n.moved) > keepsMoved {
+		oldest := ""
+		for id := range n.moved {
+			if oldest == "" || id < oldest {
+				oldest = id
+			}
+		}
+		delete(n.moved, oldest)
+	}
+	t.movedTo, t.left, t.over = to, true, true
+	close(t.done)
+}
+
+// hold holds a task at another node as long as somebody holds it here who has
+// not gone there, and tells them when it ends.
+func (n *Node) hold(t *task, client *Client) {
+	n.mu.Lock()
+	t.chain = client
+	none := t.holders == 0
+	n.mu.Unlock()
+	if none {
+		client.Close()
+	}
+	t.chainEnd, _ = client.Ended() // if the node there is gone, that is all there is to say
+	close(t.chainDone)
+	n.mu.Lock()
+	if n.moved[t.ID].to == t.movedTo && t.holders > 0 {
+		delete(n.moved, t.ID)
+	}
+	n.mu.Unlock()
+	client.Close()
+}
+
+// adopt makes a task as it is at another node, which its programs are then
+// moved to. The caller has the lock.
+func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task, error) {
+	if a == nil || len(a.Task.ID) != wire.TaskIDSize {
+		return nil, fault.New(fault.Invalid, "there is no task to take")
+	}
+	if err := a.Spec.check(); err != nil {
+		return nil, err
+	}
+	token, err := hex.DecodeString(a.Token)
+	if err != nil || len(token) != sha256.Size {
+		return nil, fault.New(fault.Invalid, "the task's token is not of the pool's form")
+	}
+	token = hide(key, challenge, a.Task.ID, token)
+	old := n.tasks[a.Task.ID]
+	switch {
+	case n.closed:
+		return nil, fault.New(fault.Unavailable, "the pool node stops")
+	case a.Version != wire.MoveVersion:
+		return nil, fault.New(fault.Invalid, "programs move in form %d here, and in form %d there: both nodes must be of one version", wire.MoveVersion, a.Version)
+	case n.arriving[a.Task.ID] != nil, old != nil && (old.moving == nil || !hmac.Equal(old.token, token)):
+		return nil, fault.New(fault.Exists, "there is a task %s", a.Task.ID)
+	}
+	var best *device
+	var why error = fault.New(fault.NotFound, "there is no device %q", a.Spec.Device)
+	if a.Spec.Device == "" {
+		why = fault.New(fault.NotFound, "no device is %s with the driver %s", a.Device.Model, a.Device.Driver)
+	}
+	for _, d := range n.devices {
+		if a.Spec.Device != "" && d.ID != a.Spec.Device || g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID) || old != nil && a.Spec.Device == "" && old.device == d {
+			continue
+		}
+		switch x := a.Device; {
+		case d.Model != x.Model || d.Vendor != x.Vendor || d.Driver != x.Driver || d.Version != x.Version:
+			if a.Spec.Device != "" {
+				why = fault.New(fault.Invalid, "device %s is %s with the driver %s; the task's is %s with the driver %s: both must be the same", d.ID, d.Model, d.Driver, x.Model, x.Driver)
+			}
+		case d.Disabled:
+			why = fault.New(fault.Unavailable, "device %s is disabled", d.ID)
+		default:
+			if err := n.room(g, d, a.Task.Compute, a.Task.Memory, a.Task.Weighted, old); err != nil {
+				why = err
+			} else if best == nil {
+				best = d
+			}
+		}
+	}
+	if best == nil {
+		return nil, why
+	}
+	a.Spec.Compute, a.Spec.Weighted, a.Spec.Name = a.Task.Compute, a.Task.Weighted, a.Task.Name
+	t, err := newTask(best, a.Spec, a.Task.Memory)
+	if err != nil {
+		return nil, err
+	}
+	t.ID, t.token, t.Started, t.account.used = a.Task.ID, token, a.Task.Started, a.Task.Busy
+	if a.Left > 0 {
+		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
+	}
+	if g != nil {
+		t.Group = g.Name
+	}
+	n.arriving[t.ID] = t
+	return t, nil
+}
+
+// arrive makes a task that was adopted this node's. The caller has the lock.
+func (n *Node) arrive(t *task) (reply, error) {
+	if t == nil || n.arriving[t.ID] != t {
+		return reply{}, fault.New(fault.NotFound, "no task was taken on this connection")
+	}
+	delete(n.arriving, t.ID)
+	if old := n.tasks[t.ID]; old != nil {
+		n.departLocked(old, "")
+	}
+	delete(n.moved, t.ID)
+	n.tasks[t.ID] = t
+	n.log.Info("task came", "task_id", t.ID, "group", t.Group, "device", t.device.ID, "compute", t.Compute)
+	shown := t.show()
+	return reply{Task: &shown}, nil
+}
+
+// attach gives the connection of a program that has followed to its worker.
+func (n *Node) attach(conn net.Conn, t *task, session, sent []byte) {
+	n.mu.Lock()
+	var l *link
+	for _, x := range t.links {
+		if x != nil && x.turns != nil && string(x.session) == string(session) {
+			l = x
+		}
+	}
+	n.mu.Unlock()
+	if l == nil {
+		refuse(conn, "the pool node has no such program")
+		return
+	}
+	accept := make([]byte, wire.AnswerSize)
+	wire.PutAnswer(accept, wire.OpAnswer, 0, 0, 0, 0, 0, 0)
+	_ = conn.SetDeadline(time.Time{})
+	if _, err := conn.Write(accept); err == nil {
+		_ = l.hand(worker.TurnAttach, sent, conn) // or the worker is gone, and the connection ends
+	}
+}
+
+func refuse(conn net.Conn, text string) {
+	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
+	wire.PutAnswer(head, wire.OpRefused, 0, 0, 0, 0, 0, len(text))
+	_, _ = conn.Write(append(head, text...)) // it goes away anyhow
+}
+
+// redirect tells a program where its task is.
+func redirect(conn net.Conn, to string) {
+	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(to))
+	wire.PutAnswer(head, wire.OpMoved, 0, 0, 0, 0, 0, len(to))
+	_, _ = conn.Write(append(head, to...)) // it goes away anyhow
+}
+
+// unhold is said by who held a task: it ends with the last.
+func (n *Node) unhold(t *task, why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t.holders--; t.holders > 0 {
+		return
+	}
+	if n.arriving[t.ID] == t {
+		delete(n.arriving, t.ID)
+		n.finish(t, "it did not come")
+	}
+	n.endLocked(t, why)
+	if t.chain != nil {
+		t.chain.Close()
+	}
+}
+
+// kill ends the workers of a task.
+func (t *task) kill() {
+	for _, w := range t.workers {
+		if w != nil && w.Process != nil {
+			_ = w.Process.Kill() // or it has ended
+		}
+	}
+}

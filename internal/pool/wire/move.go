@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// MoveVersion is of the form in which a program moves between workers. Both
+// have the same, or it does not move.
+const MoveVersion = 1
+
+// Frames are what a worker sends of a program that moves: a header of 16 bytes
+// (size and kind) and words. From FrameGo on the connection carries messages.
+const (
+	FrameCall    = 1 // a call, and the parameters it was made with
+	FrameProgram = 2 // number, context, what of, kind of binary, built with options, how; text, options, binary
+	FrameData    = 3 // number, offset; bytes of a memory object
+	FrameEvent   = 4 // number, status; times
+	FrameStatus  = 5 // number of a queue, what a call that nobody waited for failed with
+	FrameFinal   = 6 // messages taken, messages sent: an answer is waited for
+	FrameGo      = 7
+	FrameAnswer  = 8 // to the worker that sends: a word that is 0 if all went well; text
+)
+
+// ParseFrame reads a frame's header.
+func ParseFrame(b []byte, limit uint64) (size int, kind uint64, err error) {
+	n, kind := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	if n > limit || kind < FrameCall || kind > FrameAnswer {
+		return 0, 0, fmt.Errorf("a frame of kind %d with %d bytes", kind, n)
+	}
+	return int(n), kind, nil
+}
+
+// AppendFrame adds a frame's header for n bytes.
+func AppendFrame(b []byte, n int, kind uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, uint64(n)), kind)
+}
+
+// AppendBytes adds a counted string of bytes and its padding, as Body.Bytes reads it.
+func AppendBytes(b, s []byte) []byte {
+	b = append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
+	return append(b, make([]byte, -len(s)&7)...)
+}

@@ -1,0 +1,266 @@
+//go:build linux
+
+package worker
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// flow is where a move stops a session: between two messages.
+type flow struct {
+	mu      sync.Mutex // guards what follows
+	changed *sync.Cond
+	closed  bool
+	reading bool // for the beginning of a message
+	active  int  // messages that are read or done
+}
+
+// lock is given back by unlock, which wakes who waits.
+func (f *flow) lock() {
+	f.mu.Lock()
+	if f.changed == nil {
+		f.changed = sync.NewCond(&f.mu)
+	}
+}
+
+func (f *flow) unlock() {
+	f.changed.Broadcast()
+	f.mu.Unlock()
+}
+
+// open waits until the session may go on; what it then does ends with read or leave.
+func (f *flow) enter(to *bool, active int) {
+	f.lock()
+	for f.closed {
+		f.changed.Wait()
+	}
+	if f.active += active; to != nil {
+		*to = true
+	}
+	f.unlock()
+}
+
+func (f *flow) read() { f.lock(); f.reading = false; f.unlock() }
+
+func (f *flow) leave() { f.lock(); f.active--; f.unlock() }
+
+// stop returns when nothing is read or done any more; wake makes who reads look. It
+// gives up, and the session goes on, if that takes longer than patience.
+func (f *flow) stop(patience time.Duration, wake func()) bool {
+	f.lock()
+	defer f.unlock()
+	f.closed = true
+	late := false
+	timer := time.AfterFunc(patience, func() { f.lock(); late = true; f.unlock() })
+	defer timer.Stop()
+	wake()
+	for !late && (f.active > 0 || f.reading) {
+		f.changed.Wait()
+	}
+	f.closed = !late
+	return !late
+}
+
+func (f *flow) goOn() { f.lock(); f.closed = false; f.unlock() }
+
+// wake makes who waits for a message look whether it shall.
+func (s *Session) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.inConn.SetReadDeadline(time.Unix(1, 0)) // of a closed one nobody reads
+}
+
+// rewind undoes wake.
+func (s *Session) rewind() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.inConn.SetReadDeadline(time.Time{})
+}
+
+// await waits for a message's header, and until the session may go on.
+func (s *Session) await() ([]byte, error) {
+	for {
+		if err := s.changeOver(); err != nil {
+			return nil, err
+		}
+		s.flow.enter(&s.flow.reading, 0)
+		h, err := s.in.Peek(wire.HeaderSize)
+		s.flow.read()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.rewind()
+			continue
+		case err == io.EOF && len(h) > 0:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil && s.waitBack():
+			continue
+		case err != nil:
+			return nil, err
+		case wire.Op(h[8])|wire.Op(h[9])<<8 == wire.OpBye && s.viaOther():
+			return nil, io.EOF
+		}
+		s.flow.enter(nil, 1)
+		return h, nil
+	}
+}
+
+// attached is the connection of a program that followed its session here.
+type attached struct {
+	conn  net.Conn
+	after uint64 // how many messages it sent elsewhere
+}
+
+// attach takes the program's own connection. What was said so far goes its old
+// way; the end of that says that what follows comes here.
+func (s *Session) attach(conn net.Conn, after uint64) {
+	s.mu.Lock()
+	may := s.relayed && s.back == nil
+	s.mu.Unlock()
+	if !may {
+		_ = conn.Close()
+		return
+	}
+	end := make([]byte, wire.AnswerSize)
+	wire.PutAnswer(end, wire.OpEnd, 0, 0, 0, 0, 0, 0)
+	s.sending.Lock()
+	_, _ = s.conn.Write(end) // if that way is broken, the program counts
+	s.conn = conn
+	wire.PutAnswer(end, wire.OpAnswer, 0, 0, clSuccess, 0, s.sent, 0)
+	_, _ = conn.Write(end) // if it is gone, reading ends
+	s.sending.Unlock()
+	s.mu.Lock()
+	s.back = &attached{conn, after}
+	s.mu.Unlock()
+	s.wake()
+	s.flow.lock() // for who waits that the program follows
+	s.flow.unlock()
+}
+
+// changeOver reads from the program's own connection when all has come that it
+// sent elsewhere.
+func (s *Session) changeOver() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch b := s.back; {
+	case b == nil || s.taken < b.after:
+	case s.taken > b.after:
+		return fmt.Errorf("the program says that it sent %d messages elsewhere, of which %d came", b.after, s.taken)
+	default:
+		_ = s.inConn.Close()
+		s.inConn, s.in, s.back, s.relayed = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false
+		go leave(b.conn)
+	}
+	return nil
+}
+
+func (s *Session) viaOther() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relayed
+}
+
+// waitBack waits for the program when the way through the other worker is
+// broken. It says no if there is none to wait for, or calls were lost.
+func (s *Session) waitBack() bool {
+	s.flow.lock()
+	defer s.flow.unlock()
+	for {
+		s.mu.Lock()
+		relayed, back, lost := s.relayed, s.back != nil, s.back != nil && s.back.after != s.taken
+		s.mu.Unlock()
+		if !relayed || lost {
+			return false
+		}
+		if back {
+			return true
+		}
+		s.flow.changed.Wait()
+	}
+}
+
+// gate is a page that the program maps too: it says that it copies to or from a
+// shared buffer, and does not while the gate is closed.
+type gate struct {
+	page           []byte
+	inside, closed *atomic.Uint32
+}
+
+func newGate() (*gate, int, error) {
+	fd, page, err := sharedMemory(uint64(os.Getpagesize()))
+	if err != nil {
+		return nil, -1, fmt.Errorf("memory of a session: %w", err)
+	}
+	return &gate{page, (*atomic.Uint32)(unsafe.Pointer(&page[0])), (*atomic.Uint32)(unsafe.Pointer(&page[4]))}, fd, nil
+}
+
+// shut returns when the program copies nothing any more.
+func (g *gate) shut(patience time.Duration) bool {
+	if g == nil {
+		return true
+	}
+	g.closed.Store(1)
+	for end := time.Now().Add(patience); g.inside.Load() > 0; time.Sleep(50 * time.Microsecond) {
+		if time.Now().After(end) {
+			g.open()
+			return false
+		}
+	}
+	return true
+}
+
+func (g *gate) open() {
+	if g != nil {
+		g.closed.Store(0)
+	}
+}
+
+// Relay passes on what a program that was moved and its new worker say to each
+// other, until the program has followed or ended.
+func Relay(program, to net.Conn) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(program, to)
+		done <- err
+		_ = program.(interface{ CloseRead() error }).CloseRead() // it follows, or has ended
+	}()
+	_, err := io.Copy(to, program)
+	var bye [wire.HeaderSize]byte
+	bye[0], bye[8], bye[9] = wire.HeaderSize, 0xFF, 0xFF
+	_, e := to.Write(bye[:])
+	if c, ok := to.(interface{ CloseWrite() error }); ok && e == nil {
+		_ = c.CloseWrite()
+		return errors.Join(err, <-done)
+	}
+	return err
+}
+
+// relayFrom becomes a process that only passes on: what the device holds for
+// the program ends with what this process was.
+func relayFrom(program, to net.Conn) error {
+	args := []string{os.Args[0], "relay"}
+	for _, c := range []net.Conn{program, to} {
+		f, err := c.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Dup(int(f.Fd())) // without close-on-exec
+		if err != nil {
+			return err
+		}
+		args = append(args, fmt.Sprint(fd))
+	}
+	return unix.Exec("/proc/self/exe", args, os.Environ())
+}

@@ -1,0 +1,435 @@
+//go:build linux
+
+package worker
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// A session moves to another worker, at this node or another, while its program
+// computes:
+//
+//	running ──▶ copying: objects are made there, memory is copied, round by round
+//	   ▲           │ little is left, or it does not get less
+//	   │           ▼
+//	   │        stopped: between two messages; what changed since is sent
+//	   │ aborted   │ the other has all (ready), and the node says go
+//	   └───────────┤
+//	               ▼
+//	            gone: this process passes on what program and worker say,
+//	            until the program has connected to the other worker
+//
+// Until it is gone, the session is here: if anything fails, it goes on here. No
+// message is lost or done twice: those done here were done before the stop,
+// all others are passed on, in their order, and the program says how many those
+// are when it connects there itself.
+//
+// What is sent are the calls that made what there is, memory in pieces whose
+// hash has changed since they were sent, programs as built, and what became of
+// events. A program with events that it sets itself does not move until it has
+// set them: what waits for those cannot be brought to an end.
+
+const (
+	piece     = 1 << 20 // of memory, that is sent again if it has changed
+	reach     = 8       // pieces that are read at once
+	fewBytes  = 16 << 20
+	maxRounds = 4
+	patience  = 30 * time.Second // for a kernel to end, before a move is given up
+)
+
+// mover sends a session.
+type mover struct {
+	*Session
+
+	out    *bufio.Writer
+	seed   maphash.Seed
+	have   map[uint64]*sentObject
+	queues map[uint64]uintptr // for reading, by context
+	stage  []byte
+	bytes  int64 // sent of memory, in this round
+}
+
+type sentObject struct {
+	*object
+
+	builds uint64
+	hashes []uint64
+}
+
+// move copies the session through a connection until the other worker is ready
+// to go on with it. The session is stopped then, since when is returned, or as it was.
+func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
+	m := &mover{Session: s, out: bufio.NewWriterSize(to, 256<<10), seed: maphash.MakeSeed(), have: map[uint64]*sentObject{}, queues: map[uint64]uintptr{}, stage: make([]byte, reach*piece)}
+	defer func() {
+		for _, q := range m.queues {
+			s.lib.call("clReleaseCommandQueue", q)
+		}
+	}()
+	if !s.followed(followTime) {
+		return stopped, errors.New("the program has not followed from where it was before: try again when it has used its device")
+	}
+	for round, last := 0, int64(1<<62); round < maxRounds; round++ {
+		m.bytes = 0
+		if err := m.copy(false); err != nil {
+			return stopped, m.reason(to, err)
+		}
+		if m.bytes < fewBytes || m.bytes > last/2 {
+			break
+		}
+		last = m.bytes
+	}
+	if s.userEvents() {
+		return stopped, errors.New("the program has events that it has not set")
+	}
+	stopped = time.Now()
+	if !s.flow.stop(patience, s.wake) {
+		return stopped, fmt.Errorf("what the program computes did not end in %s", patience)
+	}
+	if !s.gate.shut(patience) {
+		s.flow.goOn()
+		return stopped, errors.New("the program did not end copying to a shared buffer")
+	}
+	if err = m.rest(to); err != nil {
+		s.goOn()
+		err = m.reason(to, err)
+	}
+	return stopped, err
+}
+
+// goOn ends a stop: the session is here.
+func (s *Session) goOn() {
+	s.gate.open()
+	s.flow.goOn()
+}
+
+// rest sends what is left when the session is stopped, and waits until the other is ready.
+func (m *mover) rest(to net.Conn) error {
+	if m.userEvents() { // made between the look and the stop
+		return errors.New("the program has events that it has not set")
+	}
+	m.drain()
+	if err := m.sendReads(); err != nil {
+		return err
+	}
+	if err := m.copy(true); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	taken := m.taken
+	m.mu.Unlock()
+	m.sending.Lock()
+	sent := m.sent
+	m.sending.Unlock()
+	m.frame(wire.FrameFinal, words(taken, sent+1)) // one more: that it has moved
+	if err := m.out.Flush(); err != nil {
+		return err
+	}
+	return readReady(to)
+}
+
+// followTime is how long a program may take to follow its last move.
+const followTime = 10 * time.Second
+
+// followed waits until the program has followed to this worker.
+func (s *Session) followed(patience time.Duration) bool {
+	late := false
+	timer := time.AfterFunc(patience, func() { s.flow.lock(); late = true; s.flow.unlock() })
+	defer timer.Stop()
+	s.flow.lock()
+	defer s.flow.unlock()
+	for s.viaOther() && !late {
+		s.flow.changed.Wait()
+	}
+	return !s.viaOther()
+}
+
+// reason is why sending failed: what the other worker said, if it did.
+func (m *mover) reason(to net.Conn, err error) error {
+	if _, of := errors.AsType[*net.OpError](err); of || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		_ = to.SetReadDeadline(time.Now().Add(time.Second))
+		if why := readReady(to); why != nil && !errors.Is(why, io.EOF) && !errors.Is(why, io.ErrUnexpectedEOF) {
+			if _, of := errors.AsType[*net.OpError](why); !of {
+				return why
+			}
+		}
+		return fmt.Errorf("the other worker ended: %w", err)
+	}
+	return err
+}
+
+const maxReason = 4 << 10
+
+// readReady reads what the other worker says.
+func readReady(from io.Reader) error {
+	var h [16]byte
+	if _, err := io.ReadFull(from, h[:]); err != nil {
+		return err
+	}
+	n, kind, err := wire.ParseFrame(h[:], maxReason)
+	if err == nil && kind != wire.FrameAnswer {
+		err = fmt.Errorf("a frame of kind %d where an answer was due", kind)
+	}
+	if err != nil {
+		return err
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(from, b); err != nil {
+		return err
+	}
+	body := wire.NewBody(b)
+	if body.Word() != 0 {
+		return errors.New(string(body.Bytes()))
+	}
+	return nil
+}
+
+// words are as a message has them.
+func words(w ...uint64) []byte {
+	b := make([]byte, 0, 8*len(w))
+	for _, x := range w {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b
+}
+
+// frame sends a frame. An error stays with the writer, and Flush returns it.
+func (m *mover) frame(kind uint64, parts ...[]byte) {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	_, _ = m.out.Write(wire.AppendFrame(nil, n, kind))
+	for _, p := range parts {
+		_, _ = m.out.Write(p)
+	}
+}
+
+func (m *mover) call(op wire.Op, body []byte) { m.frame(wire.FrameCall, words(uint64(op)), body) }
+
+// live are all objects that there must be, in the order in which they were
+// made. What OpenCL has of them stays until release is called.
+func (m *mover) live() (all []*sentObject, release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, from := range []map[uint64]*object{m.objects, m.ghosts} {
+		for _, o := range from {
+			if o.kind == event {
+				continue
+			}
+			x := &sentObject{object: o}
+			switch o.kind {
+			case program:
+				m.lib.call("clRetainProgram", o.ptr)
+				x.builds = o.code.builds
+			case mem:
+				m.lib.call("clRetainMemObject", o.ptr)
+			case context:
+				if m.queues[o.id] == 0 {
+					m.queues[o.id] = m.lib.call("clCreateCommandQueue", o.ptr, m.device, 0, at(cell()))
+				}
+			}
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b *sentObject) int { return int(a.order) - int(b.order) })
+	return all, func() {
+		for _, o := range all {
+			if o.kind == program || o.kind == mem {
+				m.lib.call(releases[o.kind], o.ptr)
+			}
+		}
+	}
+}
+
+// copy sends what the other worker does not have yet: all that is missing, if the session is stopped.
+func (m *mover) copy(stopped bool) error {
+	all, release := m.live()
+	defer release()
+	now := map[uint64]*sentObject{}
+	for _, o := range all {
+		now[o.id] = o
+	}
+	for _, id := range slices.Sorted(keys(m.have)) { // what is gone, or was built anew
+		if old := m.have[id]; now[id] == nil || now[id].object != old.object || now[id].builds != old.builds {
+			m.call(wire.OpRelease, words(id))
+			delete(m.have, id)
+		}
+	}
+	for _, o := range all {
+		if m.have[o.id] == nil {
+			if err := m.make(o); err != nil {
+				return err
+			}
+			m.have[o.id] = o
+		}
+		if o.kind == mem && o.bytes > 0 {
+			if err := m.memory(m.have[o.id]); err != nil {
+				return err
+			}
+		}
+	}
+	if stopped {
+		m.states(all)
+	}
+	return m.out.Flush()
+}
+
+func keys(of map[uint64]*sentObject) func(func(uint64) bool) {
+	return func(yield func(uint64) bool) {
+		for id := range of {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// make sends what makes an object.
+func (m *mover) make(o *sentObject) error {
+	switch o.kind {
+	case program:
+		c := o.code
+		var binary []byte
+		kind := uint64(0)
+		if o.builds > 0 || c.from == fromBinary {
+			if m.lib.number("clGetProgramBuildInfo", o.ptr, m.device, clBuildStatus)&0xFFFFFFFF == 0 {
+				kind = m.lib.number("clGetProgramBuildInfo", o.ptr, m.device, clBinaryType) & 0xFFFFFFFF
+			}
+		}
+		if kind != 0 && c.from != builtIn {
+			var bad int32
+			if binary, bad = m.lib.binary(o.ptr); bad != clSuccess {
+				return fmt.Errorf("the binary of program %d: error %d", o.id, bad)
+			}
+		}
+		hasOptions := uint64(0)
+		if o.options != nil {
+			hasOptions = 1
+		}
+		b := words(o.id, c.context, c.from, kind, hasOptions, uint64(c.how))
+		for _, s := range [][]byte{c.text, o.options[:max(len(o.options)-1, 0)], binary} {
+			b = wire.AppendBytes(b, s)
+		}
+		m.frame(wire.FrameProgram, b)
+	case kernel:
+		m.call(wire.OpCreateKernel, wire.AppendBytes(words(o.parent.id, o.id), []byte(m.lib.text("clGetKernelInfo", o.ptr, clKernelName))))
+	default:
+		m.call(o.op, o.made)
+	}
+	return nil
+}
+
+// memory sends those pieces of a buffer or image that have changed.
+func (m *mover) memory(o *sentObject) error {
+	if o.pixel > 0 {
+		return m.image(o)
+	}
+	n := int((o.size + piece - 1) / piece)
+	if o.hashes == nil {
+		o.hashes = make([]uint64, n)
+	}
+	q := m.queues[contextOf(o.object).id]
+	for first := 0; first < n; first += reach {
+		from := uint64(first) * piece
+		block := m.stage[:min(o.size-from, uint64(len(m.stage)))]
+		if o.shared != nil {
+			copy(block, o.shared[from:])
+		} else if bad := m.lib.status("clEnqueueReadBuffer", q, o.ptr, 1, uintptr(from), uintptr(len(block)), atBytes(block), 0, 0, 0); bad != clSuccess {
+			return fmt.Errorf("buffer %d cannot be read: error %d", o.id, bad)
+		}
+		for i := first; len(block) > 0; i++ {
+			p := block[:min(piece, len(block))]
+			block = block[len(p):]
+			m.changed(o, i, uint64(i)*piece, p)
+		}
+	}
+	return nil
+}
+
+// changed sends a piece if it is not as it was sent.
+func (m *mover) changed(o *sentObject, i int, from uint64, p []byte) {
+	h := maphash.Bytes(m.seed, p) | 1 // 0: not sent
+	if o.hashes[i] == h {
+		return
+	}
+	o.hashes[i] = h
+	m.bytes += int64(len(p))
+	m.frame(wire.FrameData, words(o.id, from, uint64(len(p))), p, make([]byte, -len(p)&7))
+}
+
+func (m *mover) image(o *sentObject) error {
+	if o.hashes == nil {
+		o.hashes = make([]uint64, 1)
+	}
+	b := make([]byte, o.size)
+	origin, region := make([]uint64, 3), o.extent[:]
+	if bad := m.lib.status("clEnqueueReadImage", m.queues[contextOf(o.object).id], o.ptr, 1, atWords(origin), atWords(region), 0, 0, atBytes(b), 0, 0, 0); bad != clSuccess {
+		return fmt.Errorf("image %d cannot be read: error %d", o.id, bad)
+	}
+	m.changed(o, 0, 0, b)
+	return nil
+}
+
+func contextOf(o *object) *object {
+	for o.parent != nil {
+		o = o.parent
+	}
+	return o
+}
+
+// states sends what objects are in, once nothing changes that any more.
+func (m *mover) states(all []*sentObject) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range all {
+		switch {
+		case o.kind == kernel:
+			for _, body := range o.args {
+				if b := wire.NewBody(body[24:]); b.Word() == argHandle && m.objects[b.Word()] == nil {
+					continue // the program has released it, and sets another before it runs the kernel
+				}
+				m.call(wire.OpSetArg, body)
+			}
+		case o.kind == queue && o.status != clSuccess:
+			m.frame(wire.FrameStatus, words(o.id, uint64(int64(o.status))))
+		}
+	}
+	for _, o := range all {
+		if o.released {
+			m.call(wire.OpRelease, words(o.id))
+		}
+	}
+	for id, o := range m.objects {
+		if o.kind != event {
+			continue
+		}
+		status, times := o.status, o.times
+		if o.ptr != 0 {
+			status, times = m.eventStatus(o.ptr), m.eventTimes(o.ptr)
+		}
+		m.frame(wire.FrameEvent, words(id, uint64(int64(status))), wire.AppendBytes(nil, times))
+	}
+}
+
+// eventTimes are what profiling knows of an event: none, without it.
+func (s *Session) eventTimes(ptr uintptr) []byte {
+	var all []byte
+	for what := range uintptr(5) {
+		b, bad := s.lib.info("clGetEventProfilingInfo", ptr, clProfilingFirst+what)
+		if bad != clSuccess || len(b) != 8 {
+			break
+		}
+		all = append(all, b...)
+	}
+	return all
+}

@@ -1,0 +1,279 @@
+//go:build linux
+
+package worker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// said is what a session answers while it is made: nobody but receive hears it.
+type said struct {
+	net.Conn // none
+
+	status int32
+	heard  bool
+}
+
+func (c *said) Write(b []byte) (int, error) {
+	if !c.heard && len(b) >= 24 {
+		c.status, c.heard = int32(binary.LittleEndian.Uint64(b[16:])), true
+	}
+	return len(b), nil
+}
+
+func (c *said) Close() error { return nil }
+
+// receive makes the session that another worker sends, and returns when that
+// says go: messages come through it then.
+func (s *Session) receive() error {
+	r := &receiver{Session: s, said: &said{}}
+	defer func() {
+		for _, q := range r.queues {
+			s.lib.call("clReleaseCommandQueue", q)
+		}
+	}()
+	from := s.conn
+	s.conn, s.relayed = r.said, true
+	for {
+		var h [16]byte
+		if _, err := io.ReadFull(s.in, h[:]); err != nil {
+			return fmt.Errorf("the program did not come: %w", err)
+		}
+		n, kind, err := wire.ParseFrame(h[:], s.limit+piece)
+		if err == nil && kind == wire.FrameGo {
+			if !r.complete {
+				return errors.New("the program did not come whole")
+			}
+			s.conn = from
+			return nil
+		}
+		if err == nil {
+			b := make([]byte, n)
+			if _, err := io.ReadFull(s.in, b); err != nil {
+				return fmt.Errorf("the program did not come: %w", err)
+			}
+			err = r.frame(kind, b)
+		}
+		if err != nil {
+			_, _ = from.Write(answerFrame(err)) // if it is gone, it goes on there
+			return err
+		}
+		if kind == wire.FrameFinal {
+			s.drain()
+			if _, err := from.Write(answerFrame(nil)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func answerFrame(err error) []byte {
+	b := words(0)
+	if err != nil {
+		b = wire.AppendBytes(words(1), []byte(err.Error())[:min(len(err.Error()), maxReason/2)])
+	}
+	return append(wire.AppendFrame(nil, len(b), wire.FrameAnswer), b...)
+}
+
+type receiver struct {
+	*Session
+
+	said     *said
+	queues   map[uint64]uintptr // for writing, by context
+	complete bool
+}
+
+// frame does what a frame says.
+func (r *receiver) frame(kind uint64, b []byte) error {
+	if r.complete {
+		return errors.New("a frame after the last")
+	}
+	body := wire.NewBody(b)
+	var err error
+	switch kind {
+	case wire.FrameCall:
+		op := wire.Op(body.Word())
+		if len(b) < 8 || !makes[op] {
+			return fmt.Errorf("a program that moves does not bring %s", op)
+		}
+		return r.call(op, b[8:])
+	case wire.FrameProgram:
+		err = r.program(&body)
+	case wire.FrameData:
+		err = r.data(&body)
+	case wire.FrameEvent:
+		id, status, times := body.Word(), int32(body.Word()), body.Bytes()
+		err = r.keep(id, &object{kind: event, status: status, times: times})
+	case wire.FrameStatus:
+		o, bad := r.get(body.Word(), queue)
+		if bad != clSuccess {
+			return fmt.Errorf("a status of what is no queue")
+		}
+		o.status = int32(body.Word())
+	case wire.FrameFinal:
+		r.taken, r.sent = body.Word(), body.Word()
+		r.complete = true
+	default:
+		err = fmt.Errorf("a frame of kind %d", kind)
+	}
+	if err == nil && body.Err() {
+		err = errEnd
+	}
+	return err
+}
+
+// makes are the calls that make what there is.
+var makes = map[wire.Op]bool{
+	wire.OpCreateContext: true, wire.OpCreateQueue: true, wire.OpCreateBuffer: true, wire.OpCreateSubBuffer: true, wire.OpCreateImage: true, wire.OpCreateSampler: true,
+	wire.OpCreateKernel: true, wire.OpSetArg: true, wire.OpRelease: true,
+}
+
+func (r *receiver) call(op wire.Op, body []byte) error {
+	r.said.heard, r.said.status = false, clSuccess
+	err := r.do(&message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: wire.FlagAnswer}, body: body})
+	if err == nil && r.said.status != clSuccess {
+		err = fmt.Errorf("%s fails here: error %d", op, r.said.status)
+	}
+	return err
+}
+
+// program makes a program of its binary; of its text, if the driver does not take that.
+func (r *receiver) program(b *wire.Body) error {
+	var w [6]uint64 // number, context, what of, kind of binary, built with options, how
+	b.Words(w[:])
+	text, options, built := b.Bytes(), b.Bytes(), b.Bytes()
+	if b.Err() {
+		return errEnd
+	}
+	id, of, from, how := w[0], w[1], w[2], wire.Op(w[5])
+	create := func(from uint64, text []byte) error {
+		return r.call(wire.OpCreateProgram, wire.AppendBytes(words(of, id, from), text))
+	}
+	build := func() error { return r.call(wire.OpBuild, wire.AppendBytes(words(id), options)) }
+	if len(built) == 0 {
+		return create(from, text)
+	}
+	err := create(fromBinary, built)
+	if err == nil && w[3] == clExecutable {
+		err = build()
+	}
+	if err != nil && how == wire.OpBuild && (from == fromSource || from == fromIL) {
+		if r.objects[id] != nil {
+			if err := r.call(wire.OpRelease, words(id)); err != nil {
+				return err
+			}
+		}
+		if err = create(from, text); err == nil {
+			err = build()
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	o := r.objects[id]
+	o.code.from, o.code.text, o.code.how, o.code.replaced = from, text, how, from != fromBinary
+	o.code.builds = max(o.code.builds, 1)
+	if o.options = nil; w[4] != 0 {
+		o.options = cString(string(options))
+	}
+	return nil
+}
+
+// restore makes a program that came as a binary of its text again, to be built
+// anew. The caller has the lock.
+func (s *Session) restore(p *object) int32 {
+	c := s.objects[p.code.context]
+	if c == nil {
+		c = s.ghosts[p.code.context]
+	}
+	if c == nil {
+		return clInvalidContext
+	}
+	ptr, bad, _ := s.newProgram(c.ptr, p.code.from, p.code.text)
+	if bad == clSuccess {
+		s.lib.call("clReleaseProgram", p.ptr)
+		p.ptr, p.code.replaced = ptr, false
+	}
+	return bad
+}
+
+// data writes a piece of a buffer, or an image.
+func (r *receiver) data(b *wire.Body) error {
+	id, from, p := b.Word(), b.Word(), b.Bytes()
+	o := r.objects[id]
+	if b.Err() || o == nil || o.kind != mem || o.bytes == 0 || len(p) == 0 || from > o.size || uint64(len(p)) > o.size-from || o.pixel > 0 && uint64(len(p)) != o.size {
+		return errEnd
+	}
+	c := contextOf(o)
+	if r.queues == nil {
+		r.queues = map[uint64]uintptr{}
+	}
+	if r.queues[c.id] == 0 {
+		r.queues[c.id] = r.lib.call("clCreateCommandQueue", c.ptr, r.device, 0, at(cell()))
+	}
+	var bad int32
+	if o.pixel > 0 {
+		origin, region := make([]uint64, 3), o.extent[:]
+		bad = r.lib.status("clEnqueueWriteImage", r.queues[c.id], o.ptr, 1, atWords(origin), atWords(region), 0, 0, atBytes(p), 0, 0, 0)
+	} else {
+		bad = r.lib.status("clEnqueueWriteBuffer", r.queues[c.id], o.ptr, 1, uintptr(from), uintptr(len(p)), atBytes(p), 0, 0, 0)
+	}
+	if bad != clSuccess {
+		return fmt.Errorf("memory %d cannot be written: error %d", id, bad)
+	}
+	return nil
+}
+
+// moves does what a node says of moving. It ends in another process if the
+// session has moved.
+func (s *Session) moves(t *Turn, f Frame) {
+	session, address := [2]uint64{}, ""
+	if len(f.Text) > wire.SessionSize {
+		session = [2]uint64{binary.LittleEndian.Uint64(f.Text), binary.LittleEndian.Uint64(f.Text[8:])}
+		address = string(f.Text[wire.SessionSize:])
+	}
+	stopped, err := s.move(f.Conn)
+	if err != nil {
+		_ = f.Conn.Close()
+		t.tell(TurnFailed, err.Error())
+		return
+	}
+	t.say(TurnReady, 0)
+	if !<-t.goes {
+		_ = f.Conn.Close() // the other worker ends then
+		s.goOn()
+		return
+	}
+	err = s.depart(f.Conn, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
+	t.tell(TurnFailed, err.Error()) // the node ends this process
+}
+
+// depart hands the session over; it returns only if that fails.
+func (s *Session) depart(to net.Conn, session [2]uint64, address string, moved func()) error {
+	s.mu.Lock()
+	client := s.inConn
+	_ = client.SetReadDeadline(time.Time{})
+	s.mu.Unlock()
+	unread, _ := s.in.Peek(s.in.Buffered()) // of what is there
+	if _, err := to.Write(append(wire.AppendFrame(nil, 0, wire.FrameGo), unread...)); err != nil {
+		return err
+	}
+	moved()
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	text := []byte(address)
+	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
+	wire.PutAnswer(head, wire.OpMoved, 0, 0, clSuccess, session[0], session[1], len(text))
+	if _, err := s.conn.Write(append(head, text...)); err != nil {
+		return err
+	}
+	return relayFrom(s.conn, to)
+}
