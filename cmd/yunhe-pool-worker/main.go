@@ -53,7 +53,8 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		return worker.Relay(program, to)
+		worker.Relay(program, to)
+		return nil
 	}
 	if len(args) != 4 || args[0] != "serve" && args[0] != "receive" {
 		return fmt.Errorf("yunhe pool node starts this program")
@@ -80,6 +81,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
+	_ = unix.Close(pageFD) // it is mapped
 	turn := worker.NewTurn(node, func() { os.Exit(0) })
 	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn, args[0] == "receive")
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -147,7 +148,7 @@ func (n *Node) migrate(g *Group, q request) (reply, error) {
 	if err != nil {
 		client.Close()
 		n.log.Warn("task did not move", "task_id", t.ID, "to", at, "error", err)
-		return reply{}, fault.Wrap(fault.Unavailable, err, "task %s was not moved and computes on at its node: %s", t.ID, err)
+		return reply{}, fault.New(fault.Unavailable, "task %s was not moved and computes on where it is: %s", t.ID, err)
 	}
 	n.log.Info("task moved", "task_id", t.ID, "to", at, "pause", pause)
 	return reply{Task: shown, Pause: pause}, nil
@@ -393,15 +394,21 @@ func (n *Node) arrive(t *task) (reply, error) {
 	return reply{Task: &shown}, nil
 }
 
-// attach gives the connection of a program that has followed to its worker.
-func (n *Node) attach(conn net.Conn, t *task, session, sent []byte) {
-	n.mu.Lock()
-	var l *link
-	for _, x := range t.links {
-		if x != nil && x.turns != nil && string(x.session) == string(session) {
-			l = x
+// linkOf returns the worker of a program that was moved here; said begins with its session.
+func (t *task) linkOf(said []byte) *link {
+	for _, l := range t.links {
+		if l != nil && l.turns != nil && string(l.session) == string(said[:wire.SessionSize]) {
+			return l
 		}
 	}
+	return nil
+}
+
+// attach gives the connection of a program that has followed to its worker.
+// Said are the program's session and how many messages it sent elsewhere.
+func (n *Node) attach(conn net.Conn, t *task, said []byte) {
+	n.mu.Lock()
+	l := t.linkOf(said)
 	n.mu.Unlock()
 	if l == nil {
 		refuse(conn, "the pool node has no such program")
@@ -411,7 +418,7 @@ func (n *Node) attach(conn net.Conn, t *task, session, sent []byte) {
 	wire.PutAnswer(accept, wire.OpAnswer, 0, 0, 0, 0, 0, 0)
 	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Write(accept); err == nil {
-		_ = l.hand(worker.TurnAttach, sent, conn) // or the worker is gone, and the connection ends
+		_ = l.hand(worker.TurnAttach, said[wire.SessionSize:], conn) // or the worker is gone, and the connection ends
 	}
 }
 
@@ -426,6 +433,66 @@ func redirect(conn net.Conn, to string) {
 	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(to))
 	wire.PutAnswer(head, wire.OpMoved, 0, 0, 0, 0, 0, len(to))
 	_, _ = conn.Write(append(head, to...)) // it goes away anyhow
+}
+
+// lasts tells who holds a task where it goes and when it ends, until either.
+func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
+	select {
+	case <-t.done:
+	case <-gone:
+		return
+	}
+	if !t.left {
+		_ = out.Encode(reply{Ended: t.why}) // if it is gone, it knows
+		return
+	}
+	if out.Encode(reply{Moved: movedText(t.movedTo)}) != nil {
+		return
+	}
+	select {
+	case <-t.chainDone:
+		_ = out.Encode(reply{Ended: t.chainEnd}) // as above
+	case <-gone: // it holds the task there
+	}
+}
+
+// answer does what is asked; mine is the task that the connection holds from then on.
+func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+	if q.Op == "migrate" {
+		r, err = n.migrate(g, q)
+		return r, nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch q.Op {
+	case "run", "adopt", "hold":
+		if own != nil {
+			return r, nil, fault.New(fault.Invalid, "this connection has a task already")
+		}
+	case "arrived":
+		r, err = n.arrive(own)
+		return r, nil, err
+	}
+	switch q.Op {
+	case "run":
+		if r, err = n.run(g, q.Spec); err == nil {
+			mine = n.tasks[r.Task.ID]
+		}
+	case "adopt":
+		key := ""
+		if g != nil {
+			key = g.Key
+		}
+		mine, err = n.adopt(g, key, challenge, q.Adopt)
+	case "hold":
+		mine, err = n.find(g, q.Task)
+	default:
+		r, err = n.handle(g, q)
+	}
+	if mine != nil {
+		mine.holders++
+	}
+	return r, mine, err
 }
 
 // unhold is said by who held a task: it ends with the last.

@@ -4,10 +4,13 @@ package pool_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -112,4 +115,166 @@ func TestMigrate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMigrateAtOneNode: a task moves to a device of its own node.
+func TestMigrateAtOneNode(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 60, Memory: 64 * mib})
+	w := walk(t, run("walk", "4"))
+	for range 3 {
+		if moved, _, err := dial(t, n.tcp).Migrate(task.ID, "", "opencl-0"); err != nil || moved.Device != "opencl-0" {
+			t.Fatalf("%+v, %v", moved, err)
+		}
+	}
+	if d, err := dial(t, n.unix).Devices(); err != nil || d[0].Tasks != 1 || d[0].Compute != 60 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	w.end()
+}
+
+// cut passes connections on to an address, and ends all of them at once when a
+// number of bytes of a program have gone through, or a word was said.
+type cut struct {
+	after int    // bytes of a connection that brings a program
+	word  string // "": none; it is not passed on
+}
+
+func (c cut) listen(t *testing.T, to string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all []net.Conn
+	end := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = l.Close()
+		for _, x := range all {
+			_ = x.Close()
+		}
+		all = nil
+	}
+	t.Cleanup(end)
+	pass := func(dst, src net.Conn, watch bool) {
+		b, n := make([]byte, 64<<10), 0
+		for {
+			k, err := src.Read(b)
+			n += k
+			if watch && (c.word == "" && n > c.after || c.word != "" && bytes.Contains(b[:k], []byte(c.word))) {
+				end()
+				return
+			}
+			_, werr := dst.Write(b[:k])
+			if err != nil || werr != nil {
+				_ = dst.Close()
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			other, err := net.Dial("tcp", strings.TrimPrefix(to, "tcp:"))
+			if err != nil {
+				_ = conn.Close()
+				continue
+			}
+			mu.Lock()
+			all = append(all, conn, other)
+			mu.Unlock()
+			hello := make([]byte, 40)
+			if _, err := io.ReadFull(other, hello); err != nil {
+				continue
+			}
+			_, _ = conn.Write(hello)
+			kind := make([]byte, 8)
+			if _, err := io.ReadFull(conn, kind); err != nil {
+				continue
+			}
+			_, _ = other.Write(kind)
+			brings := string(kind) == "YHMOVE1\n"
+			go pass(other, conn, brings == (c.word == ""))
+			go pass(conn, other, false)
+		}
+	}()
+	return "tcp:" + l.Addr().String()
+}
+
+// TestMigrateFails: what cannot be moved, or is cut off at any point of its
+// move, computes on where it is, and nothing of it stays where it did not come.
+func TestMigrateFails(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	other := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: "this is another key"}}})
+	small := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key, Memory: 10}}})
+	task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 60, Memory: 64 * mib})
+	w := walk(t, run("walk", "8"))
+	client, there := dial(t, a.tcp), dial(t, b.tcp)
+	for _, c := range []struct {
+		to, device string
+		kind       fault.Kind
+		say        string
+	}{
+		{"tcp:127.0.0.1:1", "", fault.Unavailable, "does not answer"},
+		{"nowhere", "", fault.Invalid, "not the address of a pool node"},
+		{other.tcp, "", fault.Unauthenticated, `group "a" with this key`},
+		{small.tcp, "", fault.Exhausted, "exceeds the quota of group a"},
+		{b.tcp, "opencl-9", fault.NotFound, `no device "opencl-9"`},
+	} {
+		if _, _, err := client.Migrate(task.ID, c.to, c.device); fault.KindOf(err) != c.kind || !strings.Contains(fmt.Sprint(err), c.say) {
+			t.Errorf("to %s %s: %v", c.to, c.device, err)
+		}
+	}
+	for _, c := range []cut{{}, {after: 500}, {after: 3 << 20}, {after: 8 << 20}, {word: `"arrived"`}} {
+		to := c.listen(t, b.tcp)
+		if _, _, err := client.Migrate(task.ID, to, ""); fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("cut off at %+v: %v", c, err)
+		}
+		for left := 1; left > 0; { // it is not held there any more
+			d, err := there.Devices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = d[0].Tasks
+		}
+	}
+	if _, _, err := client.Migrate(task.ID, b.tcp, ""); err != nil {
+		t.Errorf("after all that: %v", err)
+	}
+	w.end()
+}
+
+// TestMigrateStopped: a task that is stopped while it moves is gone from both nodes.
+func TestMigrateStopped(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 60, Memory: 64 * mib})
+	w := walk(t, run("walk", "8"))
+	moved := make(chan error, 1)
+	mover, clients := dial(t, a.tcp), []*pool.Client{dial(t, a.tcp), dial(t, b.tcp)}
+	go func() { _, _, err := mover.Migrate(task.ID, b.tcp, ""); moved <- err }()
+	for gone := false; !gone; { // before, in the midst, or after
+		for _, c := range clients {
+			gone = c.Stop(task.ID) == nil || gone
+		}
+	}
+	<-moved
+	for left := 1; left > 0; {
+		left = 0
+		for _, c := range clients {
+			tasks, err := c.Tasks()
+			if err != nil {
+				t.Fatal(err)
+			}
+			left += len(tasks)
+		}
+	}
+	_, _ = io.WriteString(w.in, "\n")
+	_ = w.cmd.Wait() // its calls fail
 }

@@ -321,7 +321,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		n.mu.Lock()
 	}
 	t := n.tasks[id]
-	if x := n.arriving[id]; more > 0 && x != nil {
+	if x := n.arriving[id]; x != nil && more > 0 && (more == wire.SessionSize || x.linkOf(said[wire.TaskIDSize:]) != nil) {
 		t = x
 	}
 	gone, isGone := n.moved[id]
@@ -335,7 +335,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		t = nil
 	}
 	if t != nil && more > wire.SessionSize {
-		n.attach(conn, t, said[wire.TaskIDSize:wire.TaskIDSize+wire.SessionSize], said[wire.TaskIDSize+wire.SessionSize:])
+		n.attach(conn, t, said[wire.TaskIDSize:])
 		return
 	}
 	slot, l := -1, newLink()
@@ -518,66 +518,6 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 			return
 		}
 	}
-}
-
-// lasts tells who holds a task where it goes and when it ends, until either.
-func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
-	select {
-	case <-t.done:
-	case <-gone:
-		return
-	}
-	if !t.left {
-		_ = out.Encode(reply{Ended: t.why}) // if it is gone, it knows
-		return
-	}
-	if out.Encode(reply{Moved: movedText(t.movedTo)}) != nil {
-		return
-	}
-	select {
-	case <-t.chainDone:
-		_ = out.Encode(reply{Ended: t.chainEnd}) // as above
-	case <-gone: // it holds the task there
-	}
-}
-
-// answer does what is asked; mine is the task that the connection holds from then on.
-func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
-	if q.Op == "migrate" {
-		r, err = n.migrate(g, q)
-		return r, nil, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch q.Op {
-	case "run", "adopt", "hold":
-		if own != nil {
-			return r, nil, fault.New(fault.Invalid, "this connection has a task already")
-		}
-	case "arrived":
-		r, err = n.arrive(own)
-		return r, nil, err
-	}
-	switch q.Op {
-	case "run":
-		if r, err = n.run(g, q.Spec); err == nil {
-			mine = n.tasks[r.Task.ID]
-		}
-	case "adopt":
-		key := ""
-		if g != nil {
-			key = g.Key
-		}
-		mine, err = n.adopt(g, key, challenge, q.Adopt)
-	case "hold":
-		mine, err = n.find(g, q.Task)
-	default:
-		r, err = n.handle(g, q)
-	}
-	if mine != nil {
-		mine.holders++
-	}
-	return r, mine, err
 }
 
 const maxRequest = 64 << 10

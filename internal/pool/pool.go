@@ -20,8 +20,11 @@
 // killed, its worker ends; if a worker dies, its program's calls fail and nobody
 // else's. The node then gives back what the worker held. A kernel that never
 // ends keeps the device for a second beyond its turn, then the others are let
-// compute beside it. Nothing is kept on disk: a node that is started again has
-// no tasks, and who had one is told by the end of the connection.
+// compute beside it. A task moves to another device or node while its programs
+// compute, all of it or not at all (migrate_linux.go, worker/move.go).
+//
+// Nothing is kept on disk: a node that is started again has no tasks, and who
+// had one is told by the end of the connection.
 package pool
 
 import (

@@ -229,22 +229,19 @@ func (g *gate) open() {
 
 // Relay passes on what a program that was moved and its new worker say to each
 // other, until the program has followed or ended.
-func Relay(program, to net.Conn) error {
-	done := make(chan error, 1)
+func Relay(program, to net.Conn) {
+	followed := make(chan struct{})
 	go func() {
-		_, err := io.Copy(program, to)
-		done <- err
-		_ = program.(interface{ CloseRead() error }).CloseRead() // it follows, or has ended
+		defer close(followed)
+		_, _ = io.Copy(program, to) // it ends when either does, however
+		_ = program.Close()
 	}()
-	_, err := io.Copy(to, program)
+	_, _ = io.Copy(to, program)
 	var bye [wire.HeaderSize]byte
 	bye[0], bye[8], bye[9] = wire.HeaderSize, 0xFF, 0xFF
-	_, e := to.Write(bye[:])
-	if c, ok := to.(interface{ CloseWrite() error }); ok && e == nil {
-		_ = c.CloseWrite()
-		return errors.Join(err, <-done)
+	if _, err := to.Write(bye[:]); err == nil { // the program has ended; its worker does, too
+		<-followed
 	}
-	return err
 }
 
 // relayFrom becomes a process that only passes on: what the device holds for

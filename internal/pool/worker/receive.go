@@ -236,9 +236,13 @@ func (r *receiver) data(b *wire.Body) error {
 // session has moved.
 func (s *Session) moves(t *Turn, f Frame) {
 	session, address := [2]uint64{}, ""
-	if len(f.Text) > wire.SessionSize {
+	if len(f.Text) >= wire.SessionSize {
 		session = [2]uint64{binary.LittleEndian.Uint64(f.Text), binary.LittleEndian.Uint64(f.Text[8:])}
 		address = string(f.Text[wire.SessionSize:])
+	}
+	select {
+	case <-t.goes: // said of a move that had failed already
+	default:
 	}
 	stopped, err := s.move(f.Conn)
 	if err != nil {

@@ -154,7 +154,10 @@ func (t *Turn) listen(gone func()) {
 				t.until.Store(1)
 			}
 		case f.What == TurnCommit, f.What == TurnAbort:
-			t.goes <- f.What == TurnCommit
+			select {
+			case t.goes <- f.What == TurnCommit:
+			default: // nobody moves
+			}
 		case f.What == TurnMove && f.Conn != nil:
 			go t.with(func(s *Session) { s.moves(t, f) })
 		case f.What == TurnAttach && f.Conn != nil && len(f.Text) == 8:

@@ -4,13 +4,17 @@ package worker
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -182,5 +186,76 @@ func TestOptions(t *testing.T) {
 		if optionsRight([]byte(options)) != right {
 			t.Errorf("options %q: want %v", options, right)
 		}
+	}
+}
+
+// FuzzReceive: no program that another worker sends makes this one fail, and
+// what it does not make is not counted.
+func FuzzReceive(f *testing.F) {
+	frame := func(kind uint64, b []byte) []byte { return append(wire.AppendFrame(nil, len(b), kind), b...) }
+	f.Add(append(frame(wire.FrameCall, words(uint64(wire.OpCreateContext), 1)), frame(wire.FrameGo, nil)...))
+	f.Add(frame(wire.FrameCall, words(uint64(wire.OpCreateBuffer), 1, 40, 1, 100, 0, 0)))
+	f.Add(frame(wire.FrameData, wire.AppendBytes(words(3, 4000), make([]byte, 96))))
+	f.Add(frame(wire.FrameData, wire.AppendBytes(words(20, 1<<63), make([]byte, 9))))
+	f.Add(frame(wire.FrameProgram, append(words(50, 1, 0, 4, 1, 10), wire.AppendBytes(wire.AppendBytes(wire.AppendBytes(nil, []byte("kernel")), []byte("-w")), []byte("b"))...)))
+	f.Add(append(frame(wire.FrameEvent, append(words(60, 0), wire.AppendBytes(nil, make([]byte, 40))...)), frame(wire.FrameStatus, words(2, 1<<63))...))
+	f.Add(append(frame(wire.FrameFinal, words(5, 6)), frame(wire.FrameGo, nil)...))
+	f.Add(frame(wire.FrameCall, words(uint64(wire.OpFinish), 2)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := session(silent{})
+		s.in = bufio.NewReader(bytes.NewReader(b))
+		complete := s.receive() == nil
+		if complete && !bytes.Contains(b, frame(wire.FrameGo, nil)) {
+			t.Fatal("a program has come that was not sent whole")
+		}
+		if s.memory.Used() > 0 {
+			t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
+		}
+		if !s.mu.TryLock() {
+			t.Fatal("the session is locked for good")
+		}
+	})
+}
+
+// TestFrame: what node and worker say to each other arrives as it was said, with
+// the connection that comes along.
+func TestFrame(t *testing.T) {
+	t.Parallel()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := func(fd int) *net.UnixConn {
+		file := os.NewFile(uintptr(fd), "")
+		defer file.Close()
+		c, err := net.FileConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c.(*net.UnixConn)
+	}
+	ours, theirs := conn(fds[0]), conn(fds[1])
+	file, err := ours.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	_, _ = ours.Write(append(PutTurn(TurnGranted, time.Second), PutText(TurnFailed, []byte("why"))...))
+	if _, _, err := ours.WriteMsgUnix(PutText(TurnMove, []byte("here")), unix.UnixRights(int(file.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ours.Write([]byte{TurnFailed, 0, 0, 0, 0, 0, 0, 1, 0})
+	for _, want := range []Frame{{What: TurnGranted, Time: time.Second}, {What: TurnFailed, Text: []byte("why")}, {What: TurnMove, Text: []byte("here")}} {
+		got, err := ReadFrame(theirs)
+		if err != nil || got.What != want.What || got.Time != want.Time || string(got.Text) != string(want.Text) || (got.Conn != nil) != (want.What == TurnMove) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+		if got.Conn != nil {
+			_ = got.Conn.Close()
+		}
+	}
+	if _, err := ReadFrame(theirs); err == nil {
+		t.Error("a text without end is read")
 	}
 }
