@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -275,9 +276,7 @@ func proof(token, challenge, text []byte) []byte {
 // departLocked ends a task here: it is at another node, or is another here.
 func (n *Node) departLocked(t *task, to string) {
 	delete(n.tasks, t.ID)
-	if slices.ContainsFunc(t.links[:], func(l *link) bool { return l != nil }) {
-		n.departed[t] = true
-	}
+	n.departed[t] = true
 	n.moved[t.ID] = departure{to, t.Group, t.token}
 	for len(n.moved) > keepsMoved {
 		oldest := ""
@@ -297,7 +296,7 @@ func (n *Node) departLocked(t *task, to string) {
 func (n *Node) hold(t *task, client *Client) {
 	n.mu.Lock()
 	t.chain = client
-	none := t.holders == 0
+	none := t.holders == 0 || n.closed
 	n.mu.Unlock()
 	if none {
 		client.Close()
@@ -308,16 +307,34 @@ func (n *Node) hold(t *task, client *Client) {
 	if n.moved[t.ID].to == t.movedTo && t.holders > 0 {
 		delete(n.moved, t.ID)
 	}
+	n.forget(t)
 	n.mu.Unlock()
 	client.Close()
+}
+
+// forget ends what is kept of a task that has moved, if nothing goes through
+// this node any more. The caller has the lock.
+func (n *Node) forget(t *task) {
+	select {
+	case <-t.chainDone:
+	default:
+		return
+	}
+	if !slices.ContainsFunc(t.links[:], func(l *link) bool { return l != nil }) {
+		delete(n.departed, t)
+	}
 }
 
 // adopt makes a task as it is at another node, which its programs are then
 // moved to. The caller has the lock.
 func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task, error) {
-	if a == nil || len(a.Task.ID) != wire.TaskIDSize {
+	if a == nil {
 		return nil, fault.New(fault.Invalid, "there is no task to take")
 	}
+	if _, err := ulid.ParseStrict(a.Task.ID); err != nil || a.Task.Compute < 1 || a.Task.Memory < mib || a.Task.Busy < 0 || a.Left < 0 {
+		return nil, fault.New(fault.Invalid, "what is said of task %q is not of a task", a.Task.ID)
+	}
+	a.Spec.Compute, a.Spec.Memory, a.Spec.Weighted, a.Spec.Name = a.Task.Compute, a.Task.Memory, a.Task.Weighted, a.Task.Name
 	if err := a.Spec.check(); err != nil {
 		return nil, err
 	}
@@ -362,7 +379,6 @@ func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task
 	if best == nil {
 		return nil, why
 	}
-	a.Spec.Compute, a.Spec.Weighted, a.Spec.Name = a.Task.Compute, a.Task.Weighted, a.Task.Name
 	t, err := newTask(best, a.Spec, a.Task.Memory)
 	if err != nil {
 		return nil, err
@@ -485,7 +501,9 @@ func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply
 		}
 		mine, err = n.adopt(g, key, challenge, q.Adopt)
 	case "hold":
-		mine, err = n.find(g, q.Task)
+		if mine, err = n.find(g, q.Task); err == nil {
+			n.log.Info("client followed its task", "task_id", mine.ID)
+		}
 	default:
 		r, err = n.handle(g, q)
 	}

@@ -377,9 +377,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		t.memory.Reap(slot)
 	}
 	t.free()
-	if !slices.ContainsFunc(t.workers[:], func(c *exec.Cmd) bool { return c != nil }) {
-		delete(n.departed, t)
-	}
+	n.forget(t)
 	n.mu.Unlock()
 	n.log.Info("program ended", "task_id", id, "error", err)
 }

@@ -161,7 +161,7 @@ func (s *Session) changeOver() error {
 	default:
 		_ = s.inConn.Close()
 		s.inConn, s.in, s.back, s.relayed = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false
-		go leave(b.conn)
+		go leave(b.conn, s.turn.gone)
 	}
 	return nil
 }
@@ -212,8 +212,14 @@ func (g *gate) shut(patience time.Duration) bool {
 		return true
 	}
 	g.closed.Store(1)
-	for end := time.Now().Add(patience); g.inside.Load() > 0; time.Sleep(50 * time.Microsecond) {
-		if time.Now().After(end) {
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	look := time.NewTicker(50 * time.Microsecond)
+	defer look.Stop()
+	for g.inside.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-end.C:
 			g.open()
 			return false
 		}

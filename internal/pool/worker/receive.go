@@ -257,7 +257,8 @@ func (s *Session) moves(t *Turn, f Frame) {
 		return
 	}
 	err = s.depart(f.Conn, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
-	t.tell(TurnFailed, err.Error()) // the node ends this process
+	t.tell(TurnFailed, err.Error())
+	t.gone() // the session is at neither place
 }
 
 // depart hands the session over; it returns only if that fails.

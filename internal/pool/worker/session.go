@@ -391,7 +391,7 @@ func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved b
 			turn.serve(s)
 			return s.Serve()
 		}
-		go leave(conn)
+		go leave(conn, turn.gone)
 		if _, local := conn.(*net.UnixConn); local && lib.sharesHostMemory(h) {
 			s.shares = true
 			var fd int
@@ -412,9 +412,9 @@ func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved b
 	return fmt.Errorf("there is no device %d of platform %d any more", index, platform)
 }
 
-// leave ends the process when the program has gone, whatever the device is
-// doing: who waits for a kernel that never ends does not read.
-func leave(conn net.Conn) {
+// leave calls gone, which ends the process, when the program has gone, whatever
+// the device is doing: who waits for a kernel that never ends does not read.
+func leave(conn net.Conn, gone func()) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return
@@ -424,7 +424,8 @@ func leave(conn net.Conn) {
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(fds, -1); err == nil {
-			os.Exit(0)
+			gone()
+			return
 		}
 	}
 }

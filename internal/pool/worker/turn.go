@@ -118,6 +118,7 @@ const idle = 2 * time.Millisecond
 // given to the device is done then.
 type Turn struct {
 	node  net.Conn
+	gone  func() // ends the process
 	drain func() // waits until the device has done what it was given
 
 	until   atomic.Int64 // the end of this turn, since start; 0: it is not the task's
@@ -134,18 +135,18 @@ type Turn struct {
 
 // NewTurn asks a node through a connection. gone is called when that ends.
 func NewTurn(node net.Conn, gone func()) *Turn {
-	t := &Turn{node: node, drain: func() {}, granted: make(chan time.Duration, 1), start: time.Now(), session: make(chan *Session, 1), goes: make(chan bool, 1)}
+	t := &Turn{node: node, gone: gone, drain: func() {}, granted: make(chan time.Duration, 1), start: time.Now(), session: make(chan *Session, 1), goes: make(chan bool, 1)}
 	t.timer = time.AfterFunc(time.Hour, t.rest)
-	go t.listen(gone)
+	go t.listen()
 	return t
 }
 
-func (t *Turn) listen(gone func()) {
+func (t *Turn) listen() {
 	for {
 		f, err := ReadFrame(t.node)
 		switch {
 		case err != nil:
-			gone()
+			t.gone()
 			return
 		case f.What == TurnGranted:
 			t.granted <- f.Time
