@@ -17,7 +17,7 @@ func (a *Agent) openVolumes() error {
 		disk, err := readDisk(a.cfg.Dir)
 		return disk.total, err
 	}
-	store, err := volumes.Open(filepath.Join(a.cfg.Dir, "volumes"), a.sb.VolumeUID(), room, users, a.log)
+	store, err := volumes.Open(volumes.Config{Dir: filepath.Join(a.cfg.Dir, "volumes"), Owner: a.sb.VolumeUID(), Room: room, Users: users}, a.log)
 	if err != nil {
 		return err
 	}

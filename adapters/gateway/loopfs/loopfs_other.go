@@ -15,3 +15,6 @@ func Grow(context.Context, string, int64) error { return cannot(errors.ErrUnsupp
 
 // Look needs Linux.
 func Look(string) (Room, error) { return Room{}, cannot(errors.ErrUnsupported) }
+
+// Mount needs Linux.
+func Mount(string) (fd int, err error) { return -1, cannot(errors.ErrUnsupported) }

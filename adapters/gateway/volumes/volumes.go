@@ -70,14 +70,20 @@ const (
 	maxBytes   = 1 << 50
 )
 
+// Config is where volumes are and what a store asks of others.
+type Config struct {
+	Dir   string                             // made if missing
+	Owner int                                // user of the machine to whom all in volumes belongs
+	Room  func() (int64, error)              // bytes the file system has in all
+	Users func(dir string) ([]string, error) // runs that have not ended and are shown something below a folder
+}
+
 // Store is a folder of volumes, for one gateway at a time. Its methods are safe for
 // concurrent use.
 type Store struct {
-	dir   string
-	owner int
-	room  func() (int64, error)
-	users func(dir string) ([]string, error)
-	log   *slog.Logger
+	cfg Config
+	dir string // cfg.Dir by its one name
+	log *slog.Logger
 
 	// use is held shared while a run is started with volumes, alone while one
 	// is deleted.
@@ -87,14 +93,12 @@ type Store struct {
 	used map[string]int64
 }
 
-// Open returns the store in dir, which is made if missing. What is in volumes
-// belongs to owner; room says how many bytes the file system has in all; users
-// returns the runs that have not ended and are shown something below a folder.
-func Open(dir string, owner int, room func() (int64, error), users func(dir string) ([]string, error), log *slog.Logger) (*Store, error) {
+// Open returns the store of a folder.
+func Open(cfg Config, log *slog.Logger) (*Store, error) {
 	wrap := func(err error) error {
-		return fault.Wrap(fault.Unavailable, err, "the folder of volumes %s cannot be used", dir)
+		return fault.Wrap(fault.Unavailable, err, "the folder of volumes %s cannot be used", cfg.Dir)
 	}
-	abs, err := filepath.Abs(dir)
+	abs, err := filepath.Abs(cfg.Dir)
 	if err == nil {
 		err = os.MkdirAll(abs, 0o700)
 	}
@@ -115,7 +119,7 @@ func Open(dir string, owner int, room func() (int64, error), users func(dir stri
 			}
 		}
 	}
-	return &Store{dir: abs, owner: owner, room: room, users: users, log: log, used: map[string]int64{}}, nil
+	return &Store{cfg: cfg, dir: abs, log: log, used: map[string]int64{}}, nil
 }
 
 // Dir is the folder of all volumes.
@@ -318,7 +322,7 @@ func (s *Store) checkRoom(more int64) error {
 	if err != nil {
 		return err
 	}
-	total, err := s.room()
+	total, err := s.cfg.Room()
 	if err != nil {
 		return fault.Wrap(fault.Unavailable, err, "the size of the file system cannot be read")
 	}
@@ -365,12 +369,12 @@ func (s *Store) make(ctx context.Context, v Volume) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // not there any more if all went well
 	disk := filepath.Join(dir, diskFile)
-	err = loopfs.Make(ctx, disk, s.owner, v.Bytes)
+	err = loopfs.Make(ctx, disk, s.cfg.Owner, v.Bytes)
 	if errors.Is(err, loopfs.ErrCannot) {
 		s.log.Warn("the kernel does not bound a volume here", "volume_id", v.ID, "error", err)
 		v.Version = 1
 		data := filepath.Join(dir, dataFolder)
-		err = errors.Join(os.RemoveAll(disk), os.Mkdir(data, 0o700), os.Chown(data, s.owner, s.owner))
+		err = errors.Join(os.RemoveAll(disk), os.Mkdir(data, 0o700), os.Chown(data, s.cfg.Owner, s.cfg.Owner))
 	}
 	if err == nil {
 		err = s.write(dir, v)
@@ -397,7 +401,7 @@ func (s *Store) Remove(id string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	running, err := s.users(dir)
+	running, err := s.cfg.Users(dir)
 	if err != nil {
 		return fault.Wrap(fault.Unavailable, err, "what uses volume %s cannot be found out", id)
 	}

@@ -22,7 +22,8 @@ const mib = 1 << 20
 // open returns a store of 100 MiB on dir whose volumes the named runs use.
 func open(t testing.TB, dir string, running ...string) *volumes.Store {
 	t.Helper()
-	s, err := volumes.Open(dir, os.Getuid(), func() (int64, error) { return 100 * mib, nil }, func(string) ([]string, error) { return running, nil }, slog.New(slog.DiscardHandler))
+	s, err := volumes.Open(volumes.Config{Dir: dir, Owner: os.Getuid(), Room: func() (int64, error) { return 100 * mib, nil },
+		Users: func(string) ([]string, error) { return running, nil }}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
