@@ -20,7 +20,7 @@ node() {
 	bin/yunhe pool node --data "$work/$1" --listen "unix:$work/$1.sock" --listen tcp:127.0.0.1:0 --groups "$work/groups.yaml" 2>"$work/$1.log" &
 	nodes="$nodes $!"
 	i=0
-	until grep -q 'pool node listens' "$work/$1.log"; do
+	until grep -qs 'pool node listens' "$work/$1.log"; do
 		i=$((i + 1))
 		if [ $i -gt 100 ] || ! kill -0 $! 2>/dev/null; then
 			cat "$work/$1.log" >&2

@@ -41,7 +41,7 @@ func (f *flow) unlock() {
 	f.mu.Unlock()
 }
 
-// open waits until the session may go on; what it then does ends with read or leave.
+// enter waits until the session may go on; what it then does ends with read or leave.
 func (f *flow) enter(to *bool, active int) {
 	f.lock()
 	for f.closed {

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (s *Session) receive() error {
 			return fmt.Errorf("the program did not come: %w", err)
 		}
 		n, kind, err := wire.ParseFrame(h[:], s.limit+piece)
-		if err == nil && kind == wire.FrameGo {
+		if err == nil && kind == wire.FrameGo && n == 0 {
 			if !r.complete {
 				return errors.New("the program did not come whole")
 			}
@@ -175,10 +176,10 @@ func (r *receiver) program(b *wire.Body) error {
 		}
 		return err
 	}
-	if err != nil {
-		return err
-	}
 	o := r.objects[id]
+	if err != nil || o == nil {
+		return cmp.Or(err, errEnd)
+	}
 	o.code.from, o.code.text, o.code.how, o.code.replaced = from, text, how, from != fromBinary
 	o.code.builds = max(o.code.builds, 1)
 	if o.options = nil; w[4] != 0 {
