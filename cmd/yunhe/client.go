@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
@@ -61,6 +62,7 @@ type api struct {
 	access      accessv1connect.AccessServiceClient
 	monitor     monitorv1connect.MonitorServiceClient
 	planning    availabilityv1connect.AvailabilityServiceClient
+	pool        poolv1connect.PoolServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -115,6 +117,7 @@ func (c *cli) api() (*api, error) {
 		access:      accessv1connect.NewAccessServiceClient(hc, t.server, opts),
 		monitor:     monitorv1connect.NewMonitorServiceClient(hc, t.server, opts),
 		planning:    availabilityv1connect.NewAvailabilityServiceClient(hc, t.server, opts),
+		pool:        poolv1connect.NewPoolServiceClient(hc, t.server, opts),
 	}, nil
 }
 

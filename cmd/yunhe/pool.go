@@ -19,12 +19,17 @@ import (
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
 )
 
 func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
 		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
-		poolEnableCommand(c, true), poolEnableCommand(c, false))
+		poolEnableCommand(c, true), poolEnableCommand(c, false),
+		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceReleaseCommand(c)),
+		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
+		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
+		poolPolicyCommand(c))
 }
 
 const poolDir = "pool-data"
@@ -74,7 +79,8 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 	return pool.Dial(ctx, p.address(c), group, key)
 }
 
-func poolNodeCommand(*cli) *cobra.Command {
+func poolNodeCommand(c *cli) *cobra.Command {
+	var join joinFlags
 	var data, groups, logLevel, logFormat string
 	var listen []string
 	var overcommit int64
@@ -86,8 +92,12 @@ or on other machines, without being changed.
 
 Without --groups only who may open the Unix socket uses the node: the user who
 started it. Listening on TCP needs groups: a file (YAML) of names, keys and
-limits. What programs send over TCP is not encrypted: use a network of your own.`,
+limits. What programs send over TCP is not encrypted: use a network of your own.
+
+With --join the node belongs to a platform from then on: that says who may use
+what, and the node takes its tickets only.`,
 		Example: `  yunhe pool node
+  yunhe pool node --join http://10.0.0.1:7400 --token yp_... --listen tcp:10.0.0.5:7420
   yunhe pool node --listen unix:/run/yunhe/pool.sock --listen tcp:10.0.0.5:7420 --groups groups.yaml`,
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,12 +116,24 @@ limits. What programs send over TCP is not encrypted: use a network of your own.
 			if len(listen) == 0 {
 				cfg.Listen = []string{pool.DefaultAddress(data)}
 			}
+			m, err := join.member(ctx, data, cfg.Listen)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				if cfg.Member, err = m.Member(); err != nil {
+					return err
+				}
+			}
 			log := newLog(app.LogConfig{Level: logLevel, Format: logFormat})
 			n, err := pool.NewNode(cfg, log)
 			if err != nil {
 				return err
 			}
 			log.Info("pool node listens", "addresses", strings.Join(n.Addresses(), " "))
+			if m != nil {
+				return join.attend(ctx, n, m)
+			}
 			return n.Run(ctx)
 		},
 	}
@@ -122,6 +144,8 @@ limits. What programs send over TCP is not encrypted: use a network of your own.
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
+	join.flags(cmd)
+	cmd.AddCommand(poolNodeCommands(c)...)
 	return cmd
 }
 
@@ -143,18 +167,24 @@ func mebibytes(flag, s string) (int64, error) {
 
 func poolRunCommand(c *cli) *cobra.Command {
 	var at poolAt
+	var slice sliceFlags
 	var spec pool.Spec
 	var memory string
 	var idle, limit time.Duration
 	cmd := &cobra.Command{
 		Use: "run [flags] -- PROGRAM [ARGUMENT...]", Short: "Run a program on a share of an accelerator",
-		Long: `Asks a pool node for a share of a device and runs a program that finds it as the
-only device of OpenCL. The program is not changed and need not be on the node's
-machine. The share is the node's to enforce: nothing the program does changes it.
+		Long: `Asks for a share of a device and runs a program that finds it as the only device of
+OpenCL. The program is not changed and need not be on the device's machine. The
+share is the node's to enforce: nothing the program does changes it.
+
+Where --node, or a node that was started in this folder, says so, that node is
+asked. Otherwise the platform is: it has a slice for the program on some node, or
+the program waits in its queue.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
+  yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
 		Args: takes(1, -1, "a program"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -167,6 +197,10 @@ resize"). The exit status is the program's.`,
 			}
 			spec.Idle, spec.Limit = int64(idle/time.Second), int64(limit/time.Second)
 			spec.Name = filepath.Base(args[0])
+			if c.platformPool(&at, &slice) {
+				slice.group = at.group
+				return c.platformRun(cmd.Context(), &slice, spec, args)
+			}
 			return c.poolRun(cmd.Context(), &at, spec, args)
 		},
 	}
@@ -180,18 +214,13 @@ resize"). The exit status is the program's.`,
 	f.StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB (default: all that is left)")
 	f.DurationVar(&idle, "idle", 0, "end the share when it is not used for so long, such as 30s")
 	f.DurationVar(&limit, "limit", 0, "end the share after so long")
+	slice.flags(cmd)
+	f.StringVar(&slice.slice, "slice", "", `slice to use that is held ("yunhe pool slice hold")`)
+	f.BoolVar(&slice.platform, "platform", false, "ask the platform, also where a node was started in this folder")
 	return cmd
 }
 
 func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []string) error {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	vendors, err := pool.Library(filepath.Join(dir, "yunhe", "pool"))
-	if err != nil {
-		return err
-	}
 	client, err := at.dial(ctx, c)
 	if err != nil {
 		return err
@@ -201,10 +230,37 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 	if err != nil {
 		return err
 	}
+	return c.runOn(ctx, &agent.Task{Client: client, ID: task.ID, Token: token, At: at.address(c)}, args)
+}
+
+// platformRun is poolRun on a slice of the platform's pool.
+func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, args []string) error {
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	task, err := c.take(ctx, a, s, spec)
+	if err != nil {
+		return err
+	}
+	defer task.Client.Close()
+	return c.runOn(ctx, task, args)
+}
+
+// runOn runs a program on a task, and closes its client.
+func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	vendors, err := pool.Library(filepath.Join(dir, "yunhe", "pool"))
+	if err != nil {
+		return err
+	}
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		if why, err := client.Ended(); err == nil && why != "" {
+		if why, err := task.Client.Ended(); err == nil && why != "" {
 			c.note("yunhe pool: task %s: %s", task.ID, why)
 		}
 	}()
@@ -215,14 +271,14 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors, "YUNHE_POOL_ADDRESS="+at.address(c), "YUNHE_POOL_TASK="+task.ID, "YUNHE_POOL_TOKEN="+token)
+	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors, "YUNHE_POOL_ADDRESS="+task.At, "YUNHE_POOL_TASK="+task.ID, "YUNHE_POOL_TOKEN="+task.Token)
 	if err := cmd.Start(); err != nil {
 		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // or it has ended
 	defer stop()
 	err = cmd.Wait()
-	client.Close()
+	task.Client.Close()
 	<-said
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

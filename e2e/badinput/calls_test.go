@@ -191,10 +191,26 @@ func (p *platform) example(m method) object {
 		if m.name() == "GetPath" {
 			o["to"] = "center:c2"
 		}
+	case "yunhe.pool.v1.PoolService":
+		put(o, object{"node_id": "n1", "device_id": "d", "group_id": "g", "spec_id": "", "request_id": "", "slice_id": "slice_1", "compute_percent": 1, "memory_mib": 1, "weighted": false, "mode": "MODE_ENABLED", "states": []any{"STATE_ENDED"},
+			"secret": strings.Repeat("00", 32), "boot": "b", "sequence": 1, "wait_ms": 0, "compute_limit_percent": 100, "policy": object{"local": 1, "nodes": 1, "devices": 1}, "priority": 0})
+		poolExample(m.name(), o)
 	case "yunhe.monitor.v1.MonitorService":
 		put(o, object{"node": "", "ai_center_id": "c1"})
 	}
 	return o
+}
+
+func poolExample(name string, o object) {
+	switch name {
+	case "SetSliceSpec":
+		put(o, object{"spec_id": "s", "spec": object{"spec_id": "s", "compute_percent": 1, "memory_mib": 1, "weighted": false, "model": "", "price_fen": 0, "updated_at": "2026-01-01T00:00:00Z"}})
+	case "SetPoolGroup":
+		o["group"] = object{"group_id": "g", "tenant_ids": []any{"default"}, "user_ids": []any{}, "members": []any{"n1"}, "compute_limit_percent": 0, "memory_limit_mib": 0, "max_priority": 1, "updated_at": "2026-01-01T00:00:00Z",
+			"compute_lent_percent": 0, "memory_lent_mib": 0, "slices": 0}
+	case "DeleteSliceSpec":
+		o["spec_id"] = "s"
+	}
 }
 
 // put replaces those of the fields that o has.

@@ -46,6 +46,7 @@ import (
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/planning"
 	"yunhe.dev/yunhe/internal/policies"
+	"yunhe.dev/yunhe/internal/pools"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/routing"
 	"yunhe.dev/yunhe/internal/rpc"
@@ -82,6 +83,7 @@ type App struct {
 	Routing   *routing.Router
 	Standing  *standing.Service
 	Volumes   *volumes.Service
+	Pools     *pools.Service
 
 	Simulations *simulations.Service
 	Planning    *planning.Service
@@ -221,6 +223,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Volumes, err = volumes.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, log); err != nil {
 		return err
 	}
+	if a.Pools, err = pools.New(ctx, d, a.bus, a.Identity, a.Metering, box, log); err != nil {
+		return err
+	}
 	if a.Policies, err = policies.New(ctx, d, policies.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs}, reg, log); err != nil {
 		return err
 	}
@@ -286,6 +291,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("jobs.watch", a.Jobs.Watch)
 	a.group.Add("control.watch", a.Control.Watch)
 	a.group.Add("volumes.watch", a.Volumes.Watch)
+	a.group.Add("pools.watch", a.Pools.Watch)
 	a.group.Add("alarms.watch", a.Alarms.Watch)
 	a.group.Add("simulations.watch", a.Simulations.Watch)
 	a.group.Add("planning.presence", a.Planning.Run)
@@ -311,6 +317,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.led(Control, "calendar.run", a.Calendar.Run)
 		a.led(Control, "budgets.run", a.Budgets.Run)
 		a.led(Control, "volumes.run", a.Volumes.Run)
+		a.led(Control, "pools.run", a.Pools.Run)
 		a.led(Control, "topology.watch", a.Topology.Run)
 		a.led(Control, "measurement.run", a.Measurement.Run)
 		a.led(Control, "alarms.sweep", a.Alarms.Run)
@@ -425,6 +432,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Control.Register(srv)
 		a.Calendar.Register(srv)
 		a.Volumes.Register(srv)
+		a.Pools.Register(srv)
 		a.Alarms.Register(srv)
 		a.Routing.Register(srv)
 		a.Standing.Register(srv)

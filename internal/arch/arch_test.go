@@ -64,8 +64,9 @@ var ranks = map[string]int{
 	"internal/standing":  6,                                                 // what scheduler and jobs ask before they rely on a center
 	"internal/access":    7,                                                 // judges and records what adapters reach
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
-	"internal/volumes":     7, // has centers keep what jobs name; jobs ask it where that is
-	"internal/jobs":        8,
+	"internal/volumes": 7, // has centers keep what jobs name; jobs ask it where that is
+	"internal/jobs":    8,
+	"internal/pools":   8, "internal/pools/agent": 7, // lends what pool nodes have, and meters it · what those say to it
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
 	"internal/budgets":     9,                         // counts what jobs cost, and stops them; the scheduler asks it through its interface
@@ -103,6 +104,7 @@ var contractUsers = map[string]string{
 	"internal/plugin":      "speaks yunhe.adapter.v1 to driver processes",
 	"internal/rpc":         "reads each method's permission option and serves the OpenAPI documents",
 	"internal/jobfile":     "its result is the contract's JobSpec, which the command line sends as it is",
+	"internal/pools/agent": "speaks yunhe.pool.v1 to the platform for pool nodes and their clients",
 	"sdk/adapter":          "gives drivers the contract they implement",
 }
 

@@ -24,10 +24,11 @@ import (
 
 // request is a line from a client.
 type request struct {
-	Op      string `json:"op"`              // hello, devices, tasks, run, resize, stop, enable, disable, migrate; of nodes: adopt, arrived, hold
-	Group   string `json:"group,omitempty"` // hello
-	MAC     string `json:"mac,omitempty"`   // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
-	Spec    Spec   `json:"spec,omitzero"`   // run
+	Op      string `json:"op"`               // hello, devices, tasks, run, resize, stop, enable, disable, migrate; of nodes: adopt, arrived, hold
+	Group   string `json:"group,omitempty"`  // hello
+	MAC     string `json:"mac,omitempty"`    // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
+	Ticket  string `json:"ticket,omitempty"` // hello, for a group; the MAC is HMAC-SHA256(its key, challenge + ticket)
+	Spec    Spec   `json:"spec,omitzero"`    // run
 	Task    string `json:"task,omitempty"`
 	Device  string `json:"device,omitempty"`
 	Compute int64  `json:"compute,omitempty"`      // resize; 0: as it is
@@ -117,6 +118,28 @@ func Address(s string) (network, address string, err error) {
 
 // Dial connects to a node for a group; both are empty for a node without groups.
 func Dial(ctx context.Context, at, group, key string) (*Client, error) {
+	c, err := dial(ctx, at, func(challenge []byte) request {
+		return request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, challenge, group))}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.group, c.key = group, key
+	return c, nil
+}
+
+// DialTicket connects to a node of a platform for the task of a ticket.
+func DialTicket(ctx context.Context, at, ticket, key string) (*Client, error) {
+	k, err := hex.DecodeString(key)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "the ticket's key is not hexadecimal")
+	}
+	return dial(ctx, at, func(challenge []byte) request {
+		return request{Op: "hello", Ticket: ticket, MAC: hex.EncodeToString(ticketMAC(k, challenge, ticket))}
+	})
+}
+
+func dial(ctx context.Context, at string, hello func(challenge []byte) request) (*Client, error) {
 	network, address, err := Address(at)
 	if err != nil {
 		return nil, err
@@ -125,15 +148,17 @@ func Dial(ctx context.Context, at, group, key string) (*Client, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the pool node at %s does not answer", at)
 	}
-	c := &Client{at: at, group: group, key: key, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn)}
-	var hello [len(wire.Greeting) + wire.ChallengeSize]byte
-	if _, err := io.ReadFull(c.in, hello[:]); err != nil || string(hello[:len(wire.Greeting)]) != wire.Greeting {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends what is under way
+	defer stop()
+	c := &Client{at: at, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn)}
+	var greeting [len(wire.Greeting) + wire.ChallengeSize]byte
+	if _, err := io.ReadFull(c.in, greeting[:]); err != nil || string(greeting[:len(wire.Greeting)]) != wire.Greeting {
 		_ = conn.Close()
 		return nil, fault.New(fault.Unavailable, "what answers at %s is not a pool node of this version", at)
 	}
-	c.challenge = hello[len(wire.Greeting):]
+	c.challenge = greeting[len(wire.Greeting):]
 	if _, err = io.WriteString(conn, wire.ControlHello); err == nil {
-		_, err = c.ask(request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, hello[len(wire.Greeting):], group))})
+		_, err = c.ask(hello(c.challenge))
 	}
 	if err != nil {
 		_ = conn.Close()

@@ -473,7 +473,13 @@ func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
 }
 
 // answer does what is asked; mine is the task that the connection holds from then on.
-func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+func (n *Node) answer(g *Group, ticket *Ticket, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+	switch {
+	case ticket != nil && (q.Op != "run" || own != nil):
+		return r, nil, fault.New(fault.Denied, "a ticket is for one task")
+	case ticket == nil && n.member != nil && q.Op != "devices" && q.Op != "tasks":
+		return r, nil, fault.New(fault.Denied, "the pool node belongs to a platform, which lends its devices: ask that")
+	}
 	if q.Op == "migrate" {
 		r, err = n.migrate(g, q)
 		return r, nil, err
@@ -491,7 +497,12 @@ func (n *Node) answer(g *Group, challenge []byte, q request, own *task) (r reply
 	}
 	switch q.Op {
 	case "run":
-		if r, err = n.run(g, q.Spec); err == nil {
+		if ticket != nil {
+			r, err = n.admit(ticket)
+		} else {
+			r, err = n.run(g, q.Spec)
+		}
+		if err == nil {
 			mine = n.tasks[r.Task.ID]
 		}
 	case "adopt":

@@ -36,6 +36,7 @@ type NodeConfig struct {
 	Listen     []string // addresses
 	Groups     []Group  // none: who may open the Unix socket may use the node
 	Overcommit int64    // percent of a device's time that tasks may have together; 0: 100
+	Member     *Member  // nil: it belongs to no platform
 }
 
 // Node lends this machine's devices.
@@ -43,6 +44,7 @@ type Node struct {
 	cfg     NodeConfig
 	log     *slog.Logger
 	program string
+	member  *membership // nil: it belongs to no platform
 
 	listeners []net.Listener
 	work      sync.WaitGroup
@@ -108,12 +110,18 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 		return nil, fault.New(fault.Invalid, "overcommit: %d%% is not from 100 to 10000", cfg.Overcommit)
 	}
 	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}}
+	if cfg.Member != nil {
+		if len(cfg.Groups) > 0 {
+			return nil, fault.New(fault.Invalid, "a pool node of a platform has no groups of its own")
+		}
+		n.member = &membership{boot: ulid.Make().String(), since: time.Now(), used: map[string]int64{}, changed: make(chan struct{}, 1)}
+	}
 	for _, at := range cfg.Listen {
 		network, _, err := Address(at)
 		if err != nil {
 			return nil, err
 		}
-		if network == "tcp" && len(cfg.Groups) == 0 {
+		if network == "tcp" && len(cfg.Groups) == 0 && cfg.Member == nil {
 			return nil, fault.New(fault.Invalid, "%s: a pool node that others reach needs groups, whose keys they show", at)
 		}
 	}
@@ -473,7 +481,7 @@ const maxErrors = 2000
 func (n *Node) control(conn net.Conn, challenge []byte) {
 	in := bufio.NewReader(io.LimitReader(conn, 1<<30))
 	out := json.NewEncoder(conn)
-	group, err := n.hello(in, challenge)
+	group, ticket, err := n.hello(in, challenge, conn.RemoteAddr().Network())
 	if err != nil {
 		n.log.Warn("client refused", "from", conn.RemoteAddr().String(), "reason", err)
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
@@ -494,7 +502,7 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 		if err != nil {
 			return
 		}
-		r, mine, err := n.answer(group, challenge, q, own)
+		r, mine, err := n.answer(group, ticket, challenge, q, own)
 		if err != nil {
 			r = reply{Error: err.Error(), Kind: kindName(err)}
 		}
@@ -538,23 +546,28 @@ func readRequest(in *bufio.Reader) (request, error) {
 	return q, json.Unmarshal(line, &q)
 }
 
-// hello finds the group a client proves to be of; nil where there are none.
-func (n *Node) hello(in *bufio.Reader, challenge []byte) (*Group, error) {
+// hello finds the group a client proves to be of, nil where there are none, or
+// the ticket it has.
+func (n *Node) hello(in *bufio.Reader, challenge []byte, network string) (*Group, *Ticket, error) {
 	q, err := readRequest(in)
 	if err != nil || q.Op != "hello" {
-		return nil, fault.New(fault.Invalid, "the first line is not a hello")
+		return nil, nil, fault.New(fault.Invalid, "the first line is not a hello")
 	}
-	if len(n.cfg.Groups) == 0 {
-		return nil, nil
+	switch {
+	case n.cfg.Member != nil && (q.Ticket != "" || network != "unix"):
+		t, err := n.cfg.Member.redeem(q.Ticket, q.MAC, challenge)
+		return nil, t, err
+	case len(n.cfg.Groups) == 0:
+		return nil, nil, nil
 	}
 	mac, _ := hex.DecodeString(q.MAC) // what is not hexadecimal is not the MAC
 	for i := range n.cfg.Groups {
 		g := &n.cfg.Groups[i]
 		if g.Name == q.Group && hmac.Equal(mac, groupMAC(g.Key, challenge, g.Name)) {
-			return g, nil
+			return g, nil, nil
 		}
 	}
-	return nil, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
+	return nil, nil, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
 }
 
 // handle answers what makes no task. The caller has the lock.
@@ -792,12 +805,16 @@ func (n *Node) resize(g *Group, q request) (reply, error) {
 	if err := n.room(g, t.device, compute, memory, t.Weighted, t); err != nil {
 		return reply{}, err
 	}
+	n.resizeLocked(t, compute, memory)
+	shown := t.show()
+	return reply{Task: &shown}, nil
+}
+
+func (n *Node) resizeLocked(t *task, compute, memory int64) {
 	t.Compute = compute
 	t.compute.Store(compute)
 	t.memory.SetLimit(uint64(memory))
 	n.log.Info("task resized", "task_id", t.ID, "compute", compute, "memory_bytes", memory)
-	shown := t.show()
-	return reply{Task: &shown}, nil
 }
 
 // end ends a task and its workers.
@@ -812,6 +829,11 @@ func (n *Node) endLocked(t *task, why string) {
 		return
 	}
 	delete(n.tasks, t.ID)
+	if t.Slice != "" {
+		busy, _ := t.device.turns.usage(&t.account)
+		n.member.ended = append(n.member.ended, EndedTask{t.Slice, why, busy})
+		n.changed()
+	}
 	n.finish(t, why)
 	n.log.Info("task ended", "task_id", t.ID, "reason", why)
 }

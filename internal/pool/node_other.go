@@ -15,6 +15,7 @@ type NodeConfig struct {
 	Listen     []string
 	Groups     []Group
 	Overcommit int64
+	Member     *Member
 }
 
 // Node lends this machine's devices, where it is Linux.
@@ -30,3 +31,6 @@ func (n *Node) Addresses() []string { return nil }
 
 // Run does nothing.
 func (n *Node) Run(context.Context) error { return nil }
+
+// Attend does nothing.
+func (n *Node) Attend(context.Context, Tell) error { return nil }

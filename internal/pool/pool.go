@@ -25,6 +25,11 @@
 //
 // Nothing is kept on disk: a node that is started again has no tasks, and who
 // had one is told by the end of the connection.
+//
+// A node may belong to a platform ([Member]): then the platform says who gets
+// what, by tickets, and the node tells it what runs ([Node.Attend]). It lends to
+// nobody else, counts no room, and goes on with what runs while the platform is
+// away.
 package pool
 
 import (
@@ -97,6 +102,7 @@ func (s Spec) check() error {
 type Task struct {
 	ID       string        `json:"id"`
 	Group    string        `json:"group,omitempty"`
+	Slice    string        `json:"slice,omitempty"` // the platform's, where the node belongs to one
 	Name     string        `json:"name,omitempty"`
 	Device   string        `json:"device"`
 	Compute  int64         `json:"compute"`

@@ -15,6 +15,7 @@ import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { NetworkService } from "./gen/yunhe/network/v1/network_pb";
 import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
+import { PoolService } from "./gen/yunhe/pool/v1/pool_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
 import { RoutingService } from "./gen/yunhe/routing/v1/routing_pb";
@@ -86,6 +87,7 @@ export interface Clients {
   standing: Client<typeof StandingService>;
   topology: Client<typeof TopologyService>;
   volumes: Client<typeof VolumeService>;
+  pool: Client<typeof PoolService>;
 }
 
 /** Clients of every service over one transport. */
@@ -115,6 +117,7 @@ export function createClients(transport: Transport): Clients {
     standing: createClient(StandingService, transport),
     topology: createClient(TopologyService, transport),
     volumes: createClient(VolumeService, transport),
+    pool: createClient(PoolService, transport),
   };
 }
 

@@ -149,6 +149,7 @@ function consoleRouter() {
           path: "simulations/:simulationId",
           lazy: async () => ({ Component: (await import("./pages/SimulationDetail")).SimulationDetail }),
         },
+        { path: "pool", lazy: async () => ({ Component: (await import("./pages/Pool")).Pool }) },
         { path: "volumes", lazy: async () => ({ Component: (await import("./pages/Volumes")).Volumes }) },
         { path: "images", lazy: async () => ({ Component: (await import("./pages/Images")).Images }) },
         { path: "policies", lazy: async () => ({ Component: (await import("./pages/Policies")).Policies }) },

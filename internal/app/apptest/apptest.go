@@ -39,6 +39,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/routing/v1/routingv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
@@ -206,6 +207,7 @@ type Client struct {
 	Queues      schedulerv1connect.QueueServiceClient
 	Calendar    calendarv1connect.CalendarServiceClient
 	Budgets     budgetsv1connect.BudgetServiceClient
+	Pool        poolv1connect.PoolServiceClient
 	Volumes     volumesv1connect.VolumeServiceClient
 	Planning    availabilityv1connect.AvailabilityServiceClient
 
@@ -233,6 +235,7 @@ func NewClient(url, key string) *Client {
 		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
 		Budgets:     budgetsv1connect.NewBudgetServiceClient(auth, url),
+		Pool:        poolv1connect.NewPoolServiceClient(auth, url),
 		Calendar:    calendarv1connect.NewCalendarServiceClient(auth, url),
 		Volumes:     volumesv1connect.NewVolumeServiceClient(auth, url),
 		Planning:    availabilityv1connect.NewAvailabilityServiceClient(auth, url),

@@ -1,6 +1,7 @@
 // English texts, and the list of all keys.
 import { availability } from "./availability";
 import { network } from "./network";
+import { pool } from "./pool";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -27,6 +28,7 @@ export const en = {
     specs: "Specifications",
     images: "Images",
     volumes: "Volumes",
+    pool: "Accelerator pool",
     operation: "Operation",
     policies: "Scheduling policies",
     queues: "Queues",
@@ -38,6 +40,7 @@ export const en = {
   availability: availability.en,
   network: network.en,
   service: service.en,
+  pool: pool.en,
   simulation: simulation.en,
   access: {
     sub: "What is connected and how, and whether it meets the conditions of access",

@@ -2,6 +2,7 @@
 import { availability } from "./availability";
 import type { Texts } from "./en";
 import { network } from "./network";
+import { pool } from "./pool";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -28,6 +29,7 @@ export const zh: Texts = {
     specs: "资源规格",
     images: "镜像",
     volumes: "数据卷",
+    pool: "加速卡资源池",
     operation: "运营",
     policies: "调度策略",
     queues: "调度队列",
@@ -39,6 +41,7 @@ export const zh: Texts = {
   availability: availability.zh,
   network: network.zh,
   service: service.zh,
+  pool: pool.zh,
   simulation: simulation.zh,
   access: {
     sub: "已接入的资源、接入方式，以及是否满足接入条件",

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
+)
+
+// joinFlags say of which platform a pool node is.
+type joinFlags struct {
+	platform, token, name string
+	advertise             []string
+}
+
+func (j *joinFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&j.platform, "join", "", "address of the platform whose pool the node joins, such as http://10.0.0.1:7400; once")
+	f.StringVar(&j.token, "token", "", `what the platform's "yunhe pool node token" printed; with --join`)
+	f.StringVar(&j.name, "name", "", "what the node is called in the pool; with --join (default: the host's name)")
+	f.StringArrayVar(&j.advertise, "advertise", nil, "address under which programs reach the node, tcp:HOST:PORT, where it is not one of --listen; may be repeated")
+}
+
+// poolPlatform calls a platform as a pool node, which has no key.
+func poolPlatform(at string) poolv1connect.PoolServiceClient {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}
+	return poolv1connect.NewPoolServiceClient(&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true}}, strings.TrimSuffix(at, "/"))
+}
+
+// member makes the node in the folder a member, or finds that it is one; nil if it
+// is none.
+func (j *joinFlags) member(ctx context.Context, dir string, listen []string) (*agent.Membership, error) {
+	if j.platform == "" {
+		if j.token != "" || j.name != "" {
+			return nil, usagef("--token and --name go with --join")
+		}
+		return agent.Load(dir)
+	}
+	if u, err := url.Parse(j.platform); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usagef("--join: want the address of a platform, such as http://10.0.0.1:7400, got %q", j.platform)
+	}
+	for _, at := range listen {
+		host, _, err := net.SplitHostPort(strings.TrimPrefix(at, "tcp:"))
+		if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) && len(j.advertise) == 0 {
+			return nil, usagef("--listen %s is no address that programs can use: say one with --advertise", at)
+		}
+	}
+	if j.name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return nil, fault.Wrap(fault.Invalid, err, "this machine has no name: say one with --name")
+		}
+		j.name, _, _ = strings.Cut(name, ".")
+	}
+	m, err := agent.Join(ctx, dir, j.platform, j.name, j.token, poolPlatform(j.platform))
+	if connect.CodeOf(err) == connect.CodeUnavailable {
+		return nil, fault.Wrap(fault.Unavailable, err, "the platform at %s does not answer", j.platform)
+	}
+	return m, err
+}
+
+// attend runs the node of a platform.
+func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membership) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	tell := m.Tell(poolPlatform(m.Platform), buildVersion())
+	done := make(chan error, 1)
+	go func() {
+		err := n.Attend(ctx, func(ctx context.Context, r pool.Report, wait time.Duration) (pool.Wanted, error) {
+			r.Addresses = append(r.Addresses, j.advertise...)
+			return tell(ctx, r, wait)
+		})
+		stop(err)
+		done <- err
+	}()
+	err := n.Run(ctx)
+	if refused := <-done; err == nil {
+		err = refused
+	}
+	return err
+}
+
+func poolNodeTokenCommand(c *cli) *cobra.Command {
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use: "token", Short: "Make a token with which a pool node joins the platform, once",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			seconds, err := wholeSeconds("--ttl", ttl)
+			if err != nil {
+				return err
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			res, err := a.pool.CreateNodeToken(cmd.Context(), &poolv1.CreateNodeTokenRequest{TtlSeconds: seconds})
+			if err != nil {
+				return err
+			}
+			return c.print(result{msg: res, names: []string{res.Token}, print: func(w io.Writer, color bool) error {
+				var f text.Facts
+				f.Add("Token", res.Token)
+				f.Add("Until", c.stamp(res.ExpiresAt))
+				f.Add("Use", "yunhe pool node --join PLATFORM --token "+res.Token+" --listen tcp:ADDRESS:7420")
+				return f.Write(w, color)
+			}})
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it is good")
+	return cmd
+}
+
+func poolNodeState(n *poolv1.PoolNode) string {
+	state := enumName(n.Mode.String(), "MODE_")
+	if !n.Online {
+		state = "offline, " + state
+	}
+	return state
+}
+
+func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
+	t := text.NewTable("NODE", "STATE", "DEVICE", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "VERSION")
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.NodeId)
+		if len(n.Devices) == 0 {
+			t.Row(n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", n.Version)
+		}
+		for _, d := range n.Devices {
+			state := poolNodeState(n)
+			switch {
+			case !d.Present:
+				state = "device gone"
+			case d.Disabled && n.Online:
+				state = "device disabled"
+			}
+			t.Row(n.NodeId, state, d.DeviceId, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib<<20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10)+"% of "+strconv.FormatInt(d.ComputeLimitPercent, 10)+"%",
+				text.Bytes(d.MemoryLentMib<<20), n.Version)
+		}
+	}
+	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
+		if t.Len() == 0 {
+			c.note("the pool has no nodes; `yunhe pool node token` is the first step")
+			return nil
+		}
+		return t.Write(w, color)
+	}})
+}
+
+func poolNodeListCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the platform's pool nodes with their devices",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			res, err := a.pool.ListPoolNodes(cmd.Context(), &poolv1.ListPoolNodesRequest{})
+			if err != nil {
+				return err
+			}
+			return c.printPoolNodes(res, res.Nodes...)
+		},
+	}
+}
+
+func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_Mode) *cobra.Command {
+	var limit int64
+	devices := mode != poolv1.PoolNode_MODE_DRAINING
+	arg := "NODE"
+	if devices {
+		arg = "NODE[/DEVICE]"
+	}
+	cmd := &cobra.Command{
+		Use: use + " " + arg, Short: short, Long: long,
+		Args: takes(1, 1, "a node of the platform's pool"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			node, device, one := strings.Cut(args[0], "/")
+			var n *poolv1.PoolNode
+			if one && devices {
+				n, err = a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Disabled: mode == poolv1.PoolNode_MODE_DISABLED, ComputeLimitPercent: limit})
+			} else {
+				if limit != 0 {
+					return usagef("--compute-limit is of a device: NODE/DEVICE")
+				}
+				n, err = a.pool.SetPoolNode(cmd.Context(), &poolv1.SetPoolNodeRequest{NodeId: args[0], Mode: mode})
+			}
+			if err != nil {
+				return err
+			}
+			return c.printPoolNodes(n, n)
+		},
+	}
+	if mode == poolv1.PoolNode_MODE_ENABLED {
+		cmd.Flags().Int64Var(&limit, "compute-limit", 0, "percent of the device's time that slices may have together, 100 to 10000 (default: as it is)")
+	}
+	return cmd
+}
+
+func poolNodeCommands(c *cli) []*cobra.Command {
+	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeListCommand(c),
+		poolNodeModeCommand(c, "enable", "Let a node or device of the platform's pool lend", "", poolv1.PoolNode_MODE_ENABLED),
+		poolNodeModeCommand(c, "disable", "Let a node or device of the platform's pool lend no more; what runs goes on", "", poolv1.PoolNode_MODE_DISABLED),
+		poolNodeModeCommand(c, "drain", "Let a node leave the platform's pool when nothing runs there", "The node lends no more; what runs goes on, and when it has ended the node leaves\nthe pool. Until then \"enable\" keeps it.", poolv1.PoolNode_MODE_DRAINING)}
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
+)
+
+// policyFlags say where slices go.
+type policyFlags struct{ local, nodes, devices string }
+
+func (p *policyFlags) flags(cmd *cobra.Command, without string) {
+	f := cmd.Flags()
+	f.StringVar(&p.local, "local", "", "any, first (the node on this machine, if it has room) or only (default: "+without+")")
+	f.StringVar(&p.nodes, "nodes", "", "balanced or compact: where most, or least, is free (default: "+without+")")
+	f.StringVar(&p.devices, "devices", "", "balanced or compact, among a node's devices (default: "+without+")")
+}
+
+func (p *policyFlags) policy() (*poolv1.PoolPolicy, error) {
+	out := &poolv1.PoolPolicy{}
+	for _, x := range []struct {
+		flag, value string
+		names       map[string]int32
+		prefix      string
+		set         func(int32)
+	}{
+		{"--local", p.local, poolv1.PoolPolicy_Local_value, "LOCAL_", func(n int32) { out.Local = poolv1.PoolPolicy_Local(n) }},
+		{"--nodes", p.nodes, poolv1.PoolPolicy_Spread_value, "SPREAD_", func(n int32) { out.Nodes = poolv1.PoolPolicy_Spread(n) }},
+		{"--devices", p.devices, poolv1.PoolPolicy_Spread_value, "SPREAD_", func(n int32) { out.Devices = poolv1.PoolPolicy_Spread(n) }},
+	} {
+		if x.value == "" {
+			continue
+		}
+		n := x.names[x.prefix+strings.ToUpper(x.value)]
+		if n == 0 {
+			return nil, usagef("%s: there is no policy %q; see --help", x.flag, x.value)
+		}
+		x.set(n)
+	}
+	return out, nil
+}
+
+// sliceFlags say what is asked of the platform's pool, beside what is asked of a
+// node.
+type sliceFlags struct {
+	group, spec, on, slice string
+	priority               int32
+	platform               bool
+	policy                 policyFlags
+}
+
+func (s *sliceFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.spec, "spec", "", "specification to ask the platform's pool for, instead of --compute and --memory")
+	f.StringVar(&s.on, "on", "", "node of the platform's pool to use, NODE or NODE/DEVICE")
+	f.Int32Var(&s.priority, "priority", 0, "in the queue of the platform's pool, 0 to 100")
+	s.policy.flags(cmd, "as the platform's pool says")
+}
+
+// asked reports whether a flag says that the platform is meant.
+func (s *sliceFlags) asked() bool {
+	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.policy != policyFlags{}
+}
+
+func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
+	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit}
+	if s.spec == "" {
+		if spec.Memory == 0 {
+			return nil, usagef("--memory is needed: the platform's pool lends so much")
+		}
+		r.ComputePercent, r.MemoryMib, r.Weighted = spec.Compute, spec.Memory>>20, spec.Weighted
+	}
+	r.NodeId, r.DeviceId, _ = strings.Cut(s.on, "/")
+	var err error
+	r.Policy, err = s.policy.policy()
+	return r, err
+}
+
+// take gets a slice of the platform's pool, waiting in the queue with a line of
+// progress, and begins its task.
+func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (*agent.Task, error) {
+	id, said := s.slice, ""
+	waits := func(x *poolv1.Slice) {
+		if now := strconv.FormatInt(x.Position, 10) + x.Reason; now != said && x.State == poolv1.Slice_STATE_WAITING {
+			said = now
+			c.note("yunhe pool: slice %s waits, %d in the queue: %s", x.SliceId, x.Position, x.Reason)
+		}
+	}
+	if id == "" {
+		r, err := s.request(spec)
+		if err != nil {
+			return nil, err
+		}
+		x, err := a.pool.RequestSlice(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		id = x.SliceId
+		waits(x)
+	}
+	t, err := agent.Take(ctx, a.pool, id, waits)
+	if err != nil && s.slice == "" { // nobody has a use of it any more
+		bye, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer stop()
+		_, _ = a.pool.ReleaseSlice(bye, &poolv1.ReleaseSliceRequest{SliceId: id}) // or it ends when nobody awaits it
+	}
+	return t, err
+}
+
+// platformPool reports whether a command means the platform's pool: where no node
+// is named, and none was started in this folder.
+func (c *cli) platformPool(at *poolAt, s *sliceFlags) bool {
+	if at.node != "" || c.env("YUNHE_POOL_NODE") != "" {
+		return false
+	}
+	if s.asked() {
+		return true
+	}
+	_, err := os.Stat(strings.TrimPrefix(pool.DefaultAddress(poolDir), "unix:"))
+	return err != nil
+}
+
+func poolSliceState(x *poolv1.Slice) string {
+	state := enumName(x.State.String(), "STATE_")
+	if x.Position > 0 {
+		state += " " + strconv.FormatInt(x.Position, 10)
+	}
+	return state
+}
+
+func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
+	t := text.NewTable("SLICE", "STATE", "PROGRAM", "GROUP", "USER", "NODE", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">DEVICE TIME", "REASON")
+	var names []string
+	for _, x := range list {
+		names = append(names, x.SliceId)
+		share := strconv.FormatInt(x.ComputePercent, 10) + "%"
+		if x.Weighted {
+			share += " weight"
+		}
+		t.Row(x.SliceId, poolSliceState(x), x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
+			(time.Duration(x.DeviceMicros) * time.Microsecond).Round(time.Millisecond).String(), x.Reason)
+	}
+	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
+		if t.Len() == 0 {
+			c.note("there are no slices; `yunhe pool run` asks for one")
+			return nil
+		}
+		return t.Write(w, color)
+	}})
+}
+
+func poolSliceListCommand(c *cli) *cobra.Command {
+	var all bool
+	req := &poolv1.ListSlicesRequest{}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List slices: what waits, is held and runs",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			if all {
+				req.States = []poolv1.Slice_State{poolv1.Slice_STATE_WAITING, poolv1.Slice_STATE_ASSIGNED, poolv1.Slice_STATE_RUNNING, poolv1.Slice_STATE_ENDED}
+			}
+			res, err := a.pool.ListSlices(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			return c.printSlices(res, res.Slices...)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "those that have ended, too")
+	f.StringVar(&req.GroupId, "group", "", "only of this group")
+	f.StringVar(&req.NodeId, "node", "", "only on this node")
+	f.Int32Var(&req.PageSize, "limit", 100, "how many at most, 1 to 1000")
+	return cmd
+}
+
+func poolSliceHoldCommand(c *cli) *cobra.Command {
+	var s sliceFlags
+	var spec pool.Spec
+	var mem string
+	cmd := &cobra.Command{
+		Use: "hold", Short: "Ask for a slice that is held until it is released",
+		Long: `Asks for a slice that is held until it is released. Programs run on it, one after
+the other, with "yunhe pool run --slice SLICE".`,
+		Example: "  yunhe pool slice hold --group team-a --compute 30 --memory 2GiB",
+		Args:    takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if spec.Memory, err = mebibytes("--memory", mem); err != nil {
+				return err
+			}
+			r, err := s.request(spec)
+			if err != nil {
+				return err
+			}
+			r.Fixed = true
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			x, err := a.pool.RequestSlice(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return c.printSlices(x, x)
+		},
+	}
+	s.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&s.group, "group", "", "logical group to act for (default: the only one that you may use)")
+	f.StringVar(&spec.Name, "name", "", "what it is for, for people")
+	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
+	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
+	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
+	f.StringVar(&mem, "memory", "", "memory of the device, such as 1234MiB")
+	return cmd
+}
+
+func poolSliceResizeCommand(c *cli) *cobra.Command {
+	var compute int64
+	var mem string
+	cmd := &cobra.Command{
+		Use: "resize SLICE", Short: "Change what a slice has while its program computes",
+		Example: "  yunhe pool slice resize slice_01J... --compute 50 --memory 2GiB",
+		Args:    takes(1, 1, "the ID of a slice"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			size, err := mebibytes("--memory", mem)
+			if err != nil {
+				return err
+			}
+			if compute == 0 && size == 0 {
+				return usagef("one of --compute and --memory is needed")
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			x, err := a.pool.ResizeSlice(cmd.Context(), &poolv1.ResizeSliceRequest{SliceId: args[0], ComputePercent: compute, MemoryMib: size >> 20})
+			if err != nil {
+				return err
+			}
+			return c.printSlices(x, x)
+		},
+	}
+	cmd.Flags().Int64Var(&compute, "compute", 0, "percent of the device's time")
+	cmd.Flags().StringVar(&mem, "memory", "", "memory of the device, such as 1234MiB")
+	return cmd
+}
+
+func poolSliceReleaseCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "release SLICE...", Short: "End slices: what their programs call fails from then on",
+		Args: takes(1, -1, "the ID of a slice"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			var done []string
+			err = c.each(args, func(id string) error {
+				_, err := a.pool.ReleaseSlice(cmd.Context(), &poolv1.ReleaseSliceRequest{SliceId: id})
+				if err == nil {
+					done = append(done, id)
+				}
+				return err
+			})
+			if printErr := c.printDone("sliceIds", done, "released"); err == nil {
+				err = printErr
+			}
+			return err
+		},
+	}
+}
+
+func poolPolicyCommand(c *cli) *cobra.Command {
+	var p policyFlags
+	cmd := &cobra.Command{
+		Use: "policy", Short: "Show where slices of the platform's pool go, or set it",
+		Example: "  yunhe pool policy\n  yunhe pool policy --local first --nodes compact",
+		Args:    takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			want, err := p.policy()
+			if err != nil {
+				return err
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			var got *poolv1.PoolPolicy
+			if p == (policyFlags{}) {
+				got, err = a.pool.GetPoolPolicy(cmd.Context(), &poolv1.GetPoolPolicyRequest{})
+			} else {
+				got, err = a.pool.SetPoolPolicy(cmd.Context(), &poolv1.SetPoolPolicyRequest{Policy: want})
+			}
+			if err != nil {
+				return err
+			}
+			return c.print(result{msg: got, print: func(w io.Writer, color bool) error {
+				var f text.Facts
+				f.Add("Local", enumName(got.Local.String(), "LOCAL_"))
+				f.Add("Nodes", enumName(got.Nodes.String(), "SPREAD_"))
+				f.Add("Devices", enumName(got.Devices.String(), "SPREAD_"))
+				return f.Write(w, color)
+			}})
+		},
+	}
+	p.flags(cmd, "as it is")
+	return cmd
+}

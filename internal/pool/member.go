@@ -1,0 +1,129 @@
+package pool
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Member is a node that belongs to a platform: it lends to who has a ticket of
+// the platform, and to nobody else.
+type Member struct {
+	ID     string
+	Secret []byte // the platform's and the node's
+}
+
+// Ticket is what a platform lets a client have of a node. It goes in the clear:
+// what proves it is its key, which is not sent. It is good once, for one start
+// of the node, and for [TicketEpochs] of the node's epochs.
+type Ticket struct {
+	Node   string `json:"node"`
+	Boot   string `json:"boot"`
+	Epoch  int64  `json:"epoch"`
+	Serial string `json:"serial"`
+	Slice  string `json:"slice"`
+	Group  string `json:"group"`
+	Spec   Spec   `json:"spec"`
+}
+
+const (
+	// EpochLength is how long an epoch of a node takes. Epochs are counted by
+	// the node, so that clocks need not agree.
+	EpochLength = 15 * time.Second
+	// TicketEpochs is for how many epochs after its own a ticket is taken.
+	TicketEpochs = 2
+	maxTicket    = 8 << 10
+)
+
+// Sign returns the ticket as a node is shown it, and its key.
+func (t Ticket) Sign(secret []byte) (text, key string, err error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return "", "", err
+	}
+	text = base64.RawURLEncoding.EncodeToString(b)
+	return text, hex.EncodeToString(ticketKey(secret, text)), nil
+}
+
+func ticketKey(secret []byte, text string) []byte {
+	of := sha256.Sum256(append([]byte("yunhe pool ticket\n"), secret...))
+	m := hmac.New(sha256.New, of[:])
+	m.Write([]byte(text))
+	return m.Sum(nil)
+}
+
+func ticketMAC(key, challenge []byte, text string) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write(challenge)
+	m.Write([]byte(text))
+	return m.Sum(nil)
+}
+
+// redeem returns the ticket that a client shows and proves to have.
+func (m *Member) redeem(text, mac string, challenge []byte) (*Ticket, error) {
+	refused := fault.New(fault.Unauthenticated, "the ticket is not one of this pool node's, or is not the client's")
+	got, err := hex.DecodeString(mac)
+	if err != nil || len(text) > maxTicket || !hmac.Equal(got, ticketMAC(ticketKey(m.Secret, text), challenge, text)) {
+		return nil, refused
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, refused
+	}
+	t := &Ticket{}
+	if json.Unmarshal(b, t) != nil || t.Node != m.ID {
+		return nil, refused
+	}
+	return t, nil
+}
+
+// Report is what a node tells its platform.
+type Report struct {
+	Boot      string
+	Sequence  int64
+	Epoch     int64
+	Addresses []string
+	Devices   []Device
+	Tasks     []Task
+	Ended     []EndedTask // since the last report that was answered
+	Stopping  bool
+}
+
+// EndedTask is a task that has ended.
+type EndedTask struct {
+	Slice, Reason string
+	Busy          time.Duration
+}
+
+// Wanted is what a platform wants of a node.
+type Wanted struct {
+	Slices []WantedSlice
+	End    []string
+}
+
+// WantedSlice is what a slice has.
+type WantedSlice struct {
+	Slice           string
+	Compute, Memory int64 // percent, bytes
+}
+
+// Tell sends a report; the platform may answer as late as wait from now.
+type Tell func(ctx context.Context, r Report, wait time.Duration) (Wanted, error)
+
+// Host names the running kernel of this machine: who has the same is on it, in
+// whatever container. It is "" where there is no such name.
+func Host() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

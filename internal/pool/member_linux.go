@@ -1,0 +1,179 @@
+package pool
+
+import (
+	"context"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// How a node talks to its platform: one report waits there until there is
+// something to do, so that the platform hears at once that the node is gone;
+// others go beside it when something changed here.
+const (
+	reportWait  = 2 * time.Second
+	reportAgain = 250 * time.Millisecond // after an error, and longer from then on
+	reportLate  = 5 * time.Second
+)
+
+// membership is what a member node keeps beside its tasks; the node's mu guards it.
+type membership struct {
+	boot     string
+	since    time.Time
+	sequence int64
+	ended    []EndedTask
+	used     map[string]int64 // serials of tickets, with their epochs
+	changed  chan struct{}
+	stopping bool
+}
+
+func (n *Node) epoch() int64 { return int64(time.Since(n.member.since) / EpochLength) }
+
+// admit makes the task that a ticket is for. The caller has the lock.
+func (n *Node) admit(t *Ticket) (reply, error) {
+	m, now := n.member, n.epoch()
+	_, again := m.used[t.Serial]
+	switch {
+	case t.Boot != m.boot || now-t.Epoch > TicketEpochs || again:
+		n.log.Warn("ticket refused", "slice_id", t.Slice, "serial", t.Serial, "used", again)
+		return reply{}, fault.New(fault.Unauthenticated, "the ticket was used, or is too old")
+	case n.closed:
+		return reply{}, fault.New(fault.Unavailable, "the pool node stops")
+	}
+	maps.DeleteFunc(m.used, func(_ string, epoch int64) bool { return now-epoch > TicketEpochs })
+	m.used[t.Serial] = t.Epoch
+	if err := t.Spec.check(); err != nil {
+		return reply{}, err
+	}
+	for _, k := range n.tasks {
+		if k.Slice == t.Slice {
+			return reply{}, fault.New(fault.Exhausted, "a program runs on slice %s already", t.Slice)
+		}
+	}
+	i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device })
+	if i < 0 {
+		return reply{}, fault.New(fault.NotFound, "there is no device %q", t.Spec.Device)
+	}
+	k, err := newTask(n.devices[i], t.Spec, t.Spec.Memory)
+	if err != nil {
+		return reply{}, err
+	}
+	k.Group, k.Slice = t.Group, t.Slice
+	n.tasks[k.ID] = k
+	n.changed()
+	n.log.Info("task started", "task_id", k.ID, "slice_id", k.Slice, "group", k.Group, "device", k.Device, "compute", k.Compute, "memory_bytes", t.Spec.Memory)
+	shown := k.show()
+	return reply{Task: &shown, Token: hex.EncodeToString(k.token)}, nil
+}
+
+// changed has the platform told. The caller has the lock.
+func (n *Node) changed() {
+	select {
+	case n.member.changed <- struct{}{}:
+	default:
+	}
+}
+
+// report is the next report.
+func (n *Node) report() Report {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.member
+	m.sequence++
+	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: n.listDevices(nil), Ended: slices.Clone(m.ended), Stopping: m.stopping}
+	for _, t := range n.sorted() {
+		if t.Slice != "" {
+			r.Tasks = append(r.Tasks, t.show())
+		}
+	}
+	return r
+}
+
+// obey does what the platform wants, and forgets what it was told.
+func (n *Node) obey(told []EndedTask, w Wanted) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.member
+	m.ended = slices.DeleteFunc(m.ended, func(e EndedTask) bool { return slices.Contains(told, e) })
+	for _, t := range n.sorted() {
+		if t.Slice == "" {
+			continue
+		}
+		if slices.Contains(w.End, t.Slice) {
+			n.endLocked(t, "virtual resource released: the platform ended the slice")
+			continue
+		}
+		i := slices.IndexFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == t.Slice })
+		if i < 0 || w.Slices[i].Compute == t.Compute && w.Slices[i].Memory == int64(t.memory.Limit()) || (Spec{Compute: w.Slices[i].Compute, Memory: w.Slices[i].Memory}).check() != nil {
+			continue
+		}
+		n.resizeLocked(t, w.Slices[i].Compute, w.Slices[i].Memory)
+	}
+}
+
+// Attend keeps a member's platform informed until ctx is done, beside [Node.Run].
+// It returns the platform's refusal of the node.
+func (n *Node) Attend(ctx context.Context, tell Tell) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	once := func(ctx context.Context, wait time.Duration) error {
+		r := n.report()
+		w, err := tell(ctx, r, wait)
+		switch {
+		case err == nil:
+			n.obey(r.Ended, w)
+		case fault.KindOf(err) == fault.Unauthenticated:
+			cancel(err)
+		}
+		return err
+	}
+	loop := func(wait time.Duration, due <-chan struct{}) {
+		late := reportAgain
+		for ctx.Err() == nil {
+			if due != nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-due:
+				}
+			}
+			err := once(ctx, wait)
+			if err == nil {
+				late = reportAgain
+				continue
+			}
+			if ctx.Err() == nil {
+				n.log.Warn("platform not told, will try again", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(late):
+				late = min(2*late, reportLate)
+			}
+			if due != nil {
+				n.mu.Lock()
+				n.changed()
+				n.mu.Unlock()
+			}
+		}
+	}
+	var loops sync.WaitGroup
+	loops.Go(func() { loop(reportWait, nil) })
+	loops.Go(func() { loop(0, n.member.changed) })
+	<-ctx.Done()
+	loops.Wait()
+	if err := context.Cause(ctx); fault.KindOf(err) == fault.Unauthenticated {
+		return err
+	}
+	n.mu.Lock()
+	n.member.stopping = true
+	n.mu.Unlock()
+	bye, done := context.WithTimeout(context.WithoutCancel(ctx), reportWait)
+	defer done()
+	_ = once(bye, 0) // otherwise the platform sees that nothing comes
+	return nil
+}

@@ -1,0 +1,195 @@
+// Package agent has pool nodes and their clients talk to a platform.
+//
+// What it keeps true: a node's secret is made here, kept in its folder (0600),
+// and sent to its platform only; a client takes a ticket to the node over what is
+// fastest, the Unix socket where both are on one machine.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// Membership is what a node keeps of its platform.
+type Membership struct {
+	Platform string `json:"platform"`
+	Node     string `json:"node"`
+	Secret   string `json:"secret"`
+}
+
+const file = "membership.json"
+
+// Load reads the membership of the node in the folder; nil if it has none.
+func Load(dir string) (*Membership, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	m := &Membership{}
+	if err == nil {
+		err = json.Unmarshal(b, m)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "%s cannot be read", filepath.Join(dir, file))
+	}
+	return m, nil
+}
+
+// Join makes the node in the folder a member of a platform. It may be repeated.
+func Join(ctx context.Context, dir, platform, node, token string, client poolv1connect.PoolServiceClient) (*Membership, error) {
+	m, err := Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil || m.Node != node || m.Platform != platform {
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // it does not fail
+		m = &Membership{platform, node, hex.EncodeToString(secret)}
+		b, err := json.Marshal(m)
+		if err == nil {
+			err = errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, file), b, 0o600))
+		}
+		if err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err, "%s cannot be written", filepath.Join(dir, file))
+		}
+	}
+	if _, err := client.JoinNode(ctx, &poolv1.JoinNodeRequest{Token: token, NodeId: node, Secret: m.Secret}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Member is what the node needs to know.
+func (m *Membership) Member() (*pool.Member, error) {
+	secret, err := hex.DecodeString(m.Secret)
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the secret in %s is not hexadecimal", file)
+	}
+	return &pool.Member{ID: m.Node, Secret: secret}, nil
+}
+
+// Tell returns what sends reports.
+func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string) pool.Tell {
+	host := pool.Host()
+	return func(ctx context.Context, r pool.Report, wait time.Duration) (pool.Wanted, error) {
+		ctx, cancel := context.WithTimeout(ctx, wait+10*time.Second)
+		defer cancel()
+		req := &poolv1.ReportNodeRequest{NodeId: m.Node, Secret: m.Secret, Boot: r.Boot, Sequence: r.Sequence, Epoch: r.Epoch, Host: host, Version: version, Addresses: r.Addresses, Stopping: r.Stopping, WaitMs: wait.Milliseconds()}
+		for _, d := range r.Devices {
+			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20})
+		}
+		for _, t := range r.Tasks {
+			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs)})
+		}
+		for _, e := range r.Ended {
+			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: e.Reason, DeviceMicros: e.Busy.Microseconds()})
+		}
+		res, err := client.ReportNode(ctx, req)
+		if err != nil {
+			kind := fault.Unavailable
+			if connect.CodeOf(err) == connect.CodeUnauthenticated {
+				kind = fault.Unauthenticated
+			}
+			return pool.Wanted{}, fault.Wrap(kind, err, "the platform did not take the report of pool node %s", m.Node)
+		}
+		w := pool.Wanted{End: res.End}
+		for _, x := range res.Slices {
+			w.Slices = append(w.Slices, pool.WantedSlice{Slice: x.SliceId, Compute: x.ComputePercent, Memory: x.MemoryMib << 20})
+		}
+		return w, nil
+	}
+}
+
+// awaitFor is how long a client lets the platform wait with its answer.
+const awaitFor = 2 * time.Second
+
+// Task is a slice that a program can use: it lasts until the client is closed.
+type Task struct {
+	Slice  *poolv1.Slice
+	Client *pool.Client
+	ID     string
+	Token  string
+	At     string // the node's address
+}
+
+// Take waits until a slice has a place and begins its task at the node. waits is
+// told of each answer while it waits.
+func Take(ctx context.Context, client poolv1connect.PoolServiceClient, slice string, waits func(*poolv1.Slice)) (*Task, error) {
+	var last error
+	for {
+		res, err := client.AwaitSlice(ctx, &poolv1.AwaitSliceRequest{SliceId: slice, WaitMs: awaitFor.Milliseconds()})
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case res.Slice.State == poolv1.Slice_STATE_ENDED:
+			if last != nil {
+				return nil, last
+			}
+			return nil, fault.New(fault.Unavailable, "slice %s has ended: %s", slice, res.Slice.Reason)
+		case res.Ticket == "":
+			waits(res.Slice)
+			continue
+		}
+		t, err := redeem(ctx, res)
+		if err == nil {
+			return t, nil
+		}
+		if fault.KindOf(err) != fault.Unavailable {
+			return nil, err
+		}
+		last = err // the node may be gone: then the slice is placed anew
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(awaitFor / 4):
+		}
+	}
+}
+
+// redeem begins a task at the first address that answers.
+func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse) (*Task, error) {
+	addresses := slices.DeleteFunc(slices.Clone(res.Addresses), func(a string) bool {
+		path, local := strings.CutPrefix(a, "unix:")
+		if !local {
+			return false
+		}
+		_, err := os.Stat(path)
+		return res.Host != pool.Host() || err != nil
+	})
+	slices.SortStableFunc(addresses, func(a, b string) int { return strings.Compare(b, a) }) // unix before tcp
+	last := fault.New(fault.Unavailable, "pool node %s has no address that is reached from here: %s", res.Slice.NodeId, strings.Join(res.Addresses, " "))
+	for _, at := range addresses {
+		client, err := pool.DialTicket(ctx, at, res.Ticket, res.TicketKey)
+		if err == nil {
+			t := &Task{Slice: res.Slice, Client: client, At: at}
+			var task pool.Task
+			if task, t.Token, err = client.Run(pool.Spec{}); err == nil {
+				t.ID = task.ID
+				return t, nil
+			}
+			client.Close()
+		}
+		last = err
+		if fault.KindOf(err) != fault.Unavailable {
+			break
+		}
+	}
+	return nil, last
+}

@@ -1,0 +1,213 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// Names of what the engine counts.
+const (
+	share  = "share"
+	memory = "memory_mib"
+)
+
+// emptiness scores a node by the share of it that is left of what is scarcest
+// there.
+func emptiness(better place.Direction) place.Policy {
+	return place.Policy{ID: "emptiness", Title: "Emptiness", Factors: []place.Factor{{
+		ID: "left", Unit: "ppm", Better: better, Varies: place.WithLoad,
+		Measure: func(_ *place.Ask, s *place.Site) place.Fact {
+			least := int64(1_000_000)
+			for name, total := range s.Total {
+				if left, _ := s.Left(name); total > 0 {
+					least = min(least, max(left, 0)*1_000_000/total)
+				}
+			}
+			return place.Known(least)
+		},
+	}}}
+}
+
+// local scores the node on the machine of the program.
+var local = place.Policy{ID: "local", Title: "Local", Factors: []place.Factor{{
+	ID: "local", Absolute: true, Reads: place.ReadsOrigin,
+	Measure: func(a *place.Ask, s *place.Site) place.Fact {
+		if a.Origin.Name != "" && s.Attributes["host"] == a.Origin.Name {
+			return place.Known(place.MaxScore)
+		}
+		return place.Known(0)
+	},
+}}}
+
+// taking reports whether a device takes new slices.
+func taking(n *Node, d *Device) bool {
+	return n.Online && n.Mode == Enabled && d.Present && !d.Disabled
+}
+
+// choose returns where a slice goes; false: nowhere now. Devices that are closed,
+// by node and device, are not for it.
+func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base Policy) (node *Node, device *Device, err error) {
+	p := s.Policy.over(base)
+	snap := &place.Snapshot{}
+	for _, n := range nodes {
+		if p.Local == LocalOnly && (s.Host == "" || n.Host != s.Host) {
+			continue
+		}
+		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
+		for _, d := range n.Devices {
+			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] {
+				continue
+			}
+			total := place.Amounts{share: d.ComputeLimit, memory: d.MemoryLimit}
+			free := place.Amounts{share: d.ComputeLimit - d.ComputeLent, memory: d.MemoryLimit - d.MemoryLent}
+			for name := range total {
+				c.Total[name] += total[name]
+				c.Free[name] += free[name]
+			}
+			c.Devices = append(c.Devices, place.Device{ID: d.ID, Model: d.Model, Total: total, Free: free})
+		}
+		if len(c.Devices) > 0 {
+			snap.Candidates = append(snap.Candidates, c)
+		}
+	}
+	better, rule := place.Higher, place.BalancedDevices
+	if p.Nodes == Compact {
+		better = place.Lower
+	}
+	if p.Devices == Compact {
+		rule = place.CompactDevices
+	}
+	set := &place.Set{ID: "pool", Evaluator: place.Lexicographic, Uses: []place.Use{{Policy: emptiness(better), Weight: 1}}}
+	if p.Local == LocalFirst {
+		set.Uses = append(set.Uses, place.Use{Policy: local, Weight: 2})
+	}
+	want := place.Amounts{memory: s.Memory}
+	if s.counted() > 0 {
+		want[share] = s.counted()
+	}
+	work := place.Work{ID: s.ID, Origin: place.Origin{Name: s.Host},
+		Tasks: []place.Task{{ID: "slice", Replicas: 1, Request: want, Devices: &place.DeviceRequest{Count: 1, Each: want}}}}
+	res, err := place.Plan(snap, []place.Work{work}, set, place.Options{NoTables: true, Devices: rule, Noun: "pool node"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("place slice %s: %w", s.ID, err)
+	}
+	if len(res.Placements) == 0 {
+		return nil, nil, nil
+	}
+	at := res.Placements[0]
+	n, err := findNode(nodes, at.Candidate)
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(n.Devices, func(d *Device) bool { return d.ID == at.Devices[0] })
+	return n, n.Devices[i], nil
+}
+
+// possible refuses what no waiting would give a place.
+func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
+	switch {
+	case g.ComputeLimit > 0 && s.counted() > g.ComputeLimit:
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d%% compute wanted, the quota is %d%%", g.ID, s.Compute, g.ComputeLimit)
+	case g.MemoryLimit > 0 && s.Memory > g.MemoryLimit:
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d MiB memory wanted, the quota is %d MiB", g.ID, s.Memory, g.MemoryLimit)
+	}
+	kind, size, here := false, false, false
+	only := s.Policy.over(base).Local == LocalOnly
+	for _, n := range nodes {
+		for _, d := range n.Devices {
+			if !d.Present || !s.fits(g, n, d) {
+				continue
+			}
+			kind = true
+			fits := s.counted() <= d.ComputeLimit && s.Memory <= d.MemoryLimit
+			size, here = size || fits, here || fits && n.Host == s.Host
+		}
+	}
+	switch {
+	case !kind && s.WantNode != "":
+		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q", g.ID, s.WantNode, s.Model, s.WantDevice)
+	case !kind:
+		return fault.New(fault.NotFound, "group %s has no device of the model %q", g.ID, s.Model)
+	case !size:
+		return fault.New(fault.Exhausted, "no device that is allowed has %d%% compute and %d MiB memory", s.Compute, s.Memory)
+	case only && !here:
+		return fault.New(fault.NotFound, "there is no pool node with such a device on the program's machine, and the policy is local only")
+	}
+	return nil
+}
+
+// fillTx gives waiting slices their places, as far as there is room. It is called
+// in every transaction that makes room or a request.
+func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
+	waiting, err := readSlices(ctx, tx, `WHERE state = 1 ORDER BY priority DESC, slice_id`)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return err
+	}
+	list, err := readGroups(ctx, tx)
+	if err != nil {
+		return err
+	}
+	base, err := readPolicy(ctx, tx)
+	if err != nil {
+		return err
+	}
+	groups := map[string]*Group{}
+	for _, g := range list {
+		groups[g.ID] = g
+	}
+	closed := map[[2]string]bool{}
+	var changed []string
+	for _, x := range waiting {
+		g, was := groups[x.Group], x.Reason
+		if g == nil {
+			continue // it cannot be deleted while it has slices
+		}
+		var node *Node
+		var device *Device
+		switch {
+		case g.ComputeLimit > 0 && g.ComputeLent+x.counted() > g.ComputeLimit, g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit:
+			x.Reason = fmt.Sprintf("group %s has too little of its quota left: %d%% and %d MiB are lent", g.ID, g.ComputeLent, g.MemoryLent)
+		default:
+			if node, device, err = choose(x, g, nodes, closed, base); err != nil {
+				return err
+			}
+			if device != nil {
+				break
+			}
+			x.Reason = "no device that is allowed has room now"
+			for _, n := range nodes {
+				for _, d := range n.Devices {
+					if x.fits(g, n, d) {
+						closed[[2]string{n.ID, d.ID}] = true
+					}
+				}
+			}
+		}
+		if device != nil {
+			device.ComputeLent += x.counted()
+			device.MemoryLent += x.Memory
+			g.ComputeLent += x.counted()
+			g.MemoryLent += x.Memory
+			x.State, x.Node, x.Device, x.Reason, x.AssignedAt, x.meteredAt = Assigned, node.ID, device.ID, "", tx.Now, tx.Now
+			if err := lend(ctx, tx, node.ID, device.ID, x.counted(), x.Memory, 1); err != nil {
+				return err
+			}
+			changed = append(changed, x.ID)
+		} else if x.Reason == was {
+			continue
+		}
+		if err := putSlice(ctx, tx, x); err != nil {
+			return err
+		}
+	}
+	return s.emit(ctx, tx, changed...)
+}

@@ -1,0 +1,289 @@
+// Package pools joins pool nodes to one accelerator pool, and lends slices of
+// their devices.
+//
+// What it keeps true:
+//
+//   - No slice is lent twice: what a device has lent is counted in the
+//     transaction that lends it, and the schema holds it within the limits.
+//   - Who may use what is decided here: a logical group names tenants, users and
+//     devices, and bounds what all its slices have. A client gets a ticket for a
+//     slice, which is good once, for one start of one node, and for less than a
+//     minute; the node takes nothing else ([pool.Member]).
+//   - What a slice had is metered from when it has a place until it ends.
+//   - All state is in the database; each process may place, and the loop may die
+//     anywhere.
+//
+// # States of a slice
+//
+//	request ─▶ waiting ──placed──▶ assigned ──its program comes──▶ running
+//	              ▲  │                │ │  ▲                          │ │
+//	              │  │ nobody awaits  │ │  └──── program gone (fixed) ┘ │ program gone, or its time is over
+//	              │  └───────▶ ended ◀┘ └ nobody comes                  └────▶ ended
+//	              └── the node is gone: what no program uses is placed anew
+//
+// The queue goes by priority, then by time. Who waits for room keeps those behind
+// it off the devices that it could use, so that small ones do not starve it; who
+// waits for its group's quota keeps nobody off.
+//
+// # Nodes
+//
+// A node reports what it has and what runs there; one report waits at the
+// platform for news, all the time. The node is authoritative for what runs, the
+// platform for what may: what runs and may not is told to end, and the node takes
+// no new slices before it has. A node whose waiting report breaks off, or who
+// does not report for [silence], is gone: its slices end, fixed ones are placed
+// anew. It may come back; what still runs there is then ended. A loop that starts
+// waits for [silence] before it believes that a node is gone, as the platform may
+// have been away itself.
+package pools
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+)
+
+// Mode says whether a node lends; the numbers are the API's.
+type Mode int64
+
+// The modes.
+const (
+	Enabled  Mode = 1
+	Disabled Mode = 2
+	Draining Mode = 3 // as disabled, and it leaves when nothing runs there
+)
+
+// State of a slice; the numbers are the API's.
+type State int64
+
+// The states.
+const (
+	Waiting  State = 1
+	Assigned State = 2
+	Running  State = 3
+	Ended    State = 4
+)
+
+// Policy says where slices go; the numbers are the API's, 0 is as the pool's
+// policy says.
+type Policy struct{ Local, Nodes, Devices int64 }
+
+// What a policy says.
+const (
+	LocalAny   = 1
+	LocalFirst = 2
+	LocalOnly  = 3
+
+	Balanced = 1
+	Compact  = 2
+)
+
+func (p Policy) over(base Policy) Policy {
+	for _, x := range []struct{ own, base *int64 }{{&p.Local, &base.Local}, {&p.Nodes, &base.Nodes}, {&p.Devices, &base.Devices}} {
+		if *x.own == 0 {
+			*x.own = *x.base
+		}
+	}
+	return p
+}
+
+func (p Policy) check(c *core.Check, path string) {
+	c.Range(path+".local", p.Local, 0, LocalOnly)
+	c.Range(path+".nodes", p.Nodes, 0, Compact)
+	c.Range(path+".devices", p.Devices, 0, Compact)
+}
+
+// Device is one of a node's.
+type Device struct {
+	ID                            string
+	Model, Vendor, Driver, Type   string
+	Units, Memory                 int64 // MiB
+	Present, Disabled             bool
+	ComputeLimit, MemoryLimit     int64 // percent, MiB: what slices may have together
+	ComputeLent, MemoryLent, Used int64 // percent, MiB, slices
+}
+
+// Node lends its devices.
+type Node struct {
+	ID            string
+	Mode          Mode
+	Online        bool
+	Host, Version string
+	Addresses     []string
+	JoinedAt      time.Time
+	SeenAt        time.Time
+	Devices       []*Device
+}
+
+// Spec is a kind of slice.
+type Spec struct {
+	ID              string
+	Compute, Memory int64 // percent, MiB
+	Weighted        bool
+	Model           string // a part of its name; "": any
+	PriceFen        int64  // of a whole device for an hour
+	UpdatedAt       time.Time
+}
+
+// Group is a part of the pool, and who may use it.
+type Group struct {
+	ID                        string
+	Tenants, Users, Members   []string
+	ComputeLimit, MemoryLimit int64 // percent, MiB; 0: none
+	MaxPriority               int64
+	UpdatedAt                 time.Time
+
+	ComputeLent, MemoryLent, Slices int64
+}
+
+// Slice is a part of a device, lent or wanted.
+type Slice struct {
+	ID, Group, Tenant, User, UserName string
+	Name, Spec                        string
+	Compute, Memory                   int64 // percent, MiB
+	Weighted                          bool
+	Model, WantNode, WantDevice, Host string
+	Policy                            Policy
+	Fixed                             bool
+	Priority                          int64
+	Idle, Limit                       int64 // seconds
+	PriceFen                          int64
+	State                             State
+	Node, Device                      string
+	Reason                            string
+
+	CreatedAt, PolledAt, AssignedAt, StartedAt, EndedAt, meteredAt time.Time
+	Busy                                                           time.Duration
+
+	Position       int64 // in the queue, from 1
+	Used, Programs int64 // bytes; as last reported
+
+	requestKey string
+}
+
+// counted is what of its compute is taken off a device: weights are of what
+// there is.
+func (s *Slice) counted() int64 {
+	if s.Weighted {
+		return 0
+	}
+	return s.Compute
+}
+
+// Limits.
+const (
+	maxMemory   = 1 << 20 // MiB
+	maxPriority = 100
+	maxSeconds  = 366 * 24 * 3600
+	maxNodes    = 1000
+	maxDevices  = 256 // of a node
+	maxSpecs    = 1000
+	maxGroups   = 1000
+	maxWaiting  = 10000
+	maxMembers  = 1000
+	maxTenants  = 100
+	maxPrice    = 1_000_000
+	minLimit    = 100 // percent of a device's time
+	maxLimit    = 10000
+)
+
+func (s *Spec) check() error {
+	var c core.Check
+	c.ID("spec_id", s.ID)
+	c.Range("spec.compute_percent", s.Compute, 1, 100)
+	c.Range("spec.memory_mib", s.Memory, 1, maxMemory)
+	c.Text("spec.model", s.Model, false, 100, 0)
+	c.Range("spec.price_fen", s.PriceFen, 0, maxPrice)
+	return c.Err()
+}
+
+func (g *Group) check() error {
+	var c core.Check
+	c.ID("group_id", g.ID)
+	if len(g.Tenants) == 0 {
+		c.Add("group.tenant_ids", "at least one tenant is required")
+	}
+	for _, x := range []struct {
+		path string
+		list []string
+		most int
+	}{{"group.tenant_ids", g.Tenants, maxTenants}, {"group.user_ids", g.Users, maxMembers}, {"group.members", g.Members, maxMembers}} {
+		if len(x.list) > x.most {
+			c.Add(x.path, "must be at most %d, got %d", x.most, len(x.list))
+			continue
+		}
+		for _, v := range x.list {
+			c.Text(x.path, v, true, 128, 0)
+		}
+	}
+	c.Range("group.compute_limit_percent", g.ComputeLimit, 0, 1_000_000_000)
+	c.Range("group.memory_limit_mib", g.MemoryLimit, 0, 1<<40)
+	c.Range("group.max_priority", g.MaxPriority, 0, maxPriority)
+	return c.Err()
+}
+
+// has reports whether a device is in the group.
+func (g *Group) has(node, device string) bool {
+	return len(g.Members) == 0 || slices.Contains(g.Members, node) || slices.Contains(g.Members, node+"/"+device)
+}
+
+// admits reports whether the caller may use the group.
+func (g *Group) admits(c core.Caller) bool {
+	return c.AllTenants && c.Can("scheduler.write") || slices.Contains(g.Tenants, c.TenantID) && (len(g.Users) == 0 || slices.Contains(g.Users, c.UserID))
+}
+
+// sees reports whether the caller may see the group.
+func (g *Group) sees(c core.Caller) bool { return c.AllTenants || g.admits(c) }
+
+// Request is what is asked for.
+type Request struct {
+	ID, Group, Spec         string
+	Compute, Memory         int64
+	Weighted                bool
+	Model, Node, Device     string
+	Fixed                   bool
+	Priority                int64
+	Policy                  Policy
+	Host, Name              string
+	IdleSeconds, LimSeconds int64
+}
+
+func (r *Request) check() error {
+	var c core.Check
+	c.Text("request_id", r.ID, false, 64, 0)
+	for _, x := range [][2]string{{"group_id", r.Group}, {"spec_id", r.Spec}, {"node_id", r.Node}} {
+		if x[1] != "" {
+			c.ID(x[0], x[1])
+		}
+	}
+	if r.Spec == "" {
+		c.Range("compute_percent", r.Compute, 1, 100)
+		c.Range("memory_mib", r.Memory, 1, maxMemory)
+	} else if r.Compute != 0 || r.Memory != 0 || r.Weighted {
+		c.Add("spec_id", "says compute, memory and weighted: they are not given beside it")
+	}
+	c.Text("model", r.Model, false, 100, 0)
+	c.Text("device_id", r.Device, false, 64, 0)
+	if r.Device != "" && r.Node == "" {
+		c.Add("device_id", "goes with a node_id")
+	}
+	c.Range("priority", r.Priority, 0, maxPriority)
+	r.Policy.check(&c, "policy")
+	c.Text("host", r.Host, false, 64, 0)
+	if r.Policy.Local == LocalOnly && r.Host == "" {
+		c.Add("host", "is required with LOCAL_ONLY")
+	}
+	c.Text("name", r.Name, false, 200, 0)
+	c.Range("idle_seconds", r.IdleSeconds, 0, maxSeconds)
+	c.Range("limit_seconds", r.LimSeconds, 0, maxSeconds)
+	return c.Err()
+}
+
+// fits reports whether a device is of the kind that a slice wants; g is its
+// group.
+func (s *Slice) fits(g *Group, n *Node, d *Device) bool {
+	return (s.WantNode == "" || s.WantNode == n.ID) && (s.WantDevice == "" || s.WantDevice == d.ID) && g.has(n.ID, d.ID) &&
+		(s.Model == "" || strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)))
+}

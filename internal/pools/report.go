@@ -1,0 +1,285 @@
+package pools
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// Report is what a node says.
+type Report struct {
+	pool.Report
+	Node, Secret, Host, Version string
+}
+
+const maxTasks = 10000 // of a node
+
+func (r *Report) check(wait time.Duration) error {
+	var c core.Check
+	c.ID("node_id", r.Node)
+	c.Text("boot", r.Boot, true, 64, 0)
+	c.Range("sequence", r.Sequence, 1, 1<<53)
+	c.Range("epoch", r.Epoch, 0, 1<<53)
+	c.Text("host", r.Host, false, 64, 0)
+	c.Text("version", r.Version, false, 64, 0)
+	c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds())
+	if len(r.Addresses) > 16 || len(r.Devices) > maxDevices || len(r.Tasks) > maxTasks || len(r.Ended) > maxTasks {
+		c.Add("devices", "at most 16 addresses, %d devices and %d tasks are taken", maxDevices, maxTasks)
+		return c.Err()
+	}
+	for i, a := range r.Addresses {
+		c.Text(fmt.Sprintf("addresses[%d]", i), a, true, 256, 0)
+	}
+	for i, d := range r.Devices {
+		path := fmt.Sprintf("devices[%d]", i)
+		c.Text(path+".device_id", d.ID, true, 64, 0)
+		for _, x := range [][2]string{{"model", d.Model}, {"vendor", d.Vendor}, {"driver", d.Driver}, {"type", d.Type}} {
+			c.Text(path+"."+x[0], x[1], false, 256, 0)
+		}
+		c.Range(path+".compute_units", d.Units, 0, 1<<30)
+		c.Range(path+".memory_mib", d.Memory>>20, 0, maxMemory*1024)
+		if slices.ContainsFunc(r.Devices[:i], func(o pool.Device) bool { return o.ID == d.ID }) {
+			c.Add(path+".device_id", "is given twice: %q", d.ID)
+		}
+	}
+	for i, t := range r.Tasks {
+		c.Text(fmt.Sprintf("tasks[%d].slice_id", i), t.Slice, true, 64, 0)
+	}
+	for i, e := range r.Ended {
+		c.Text(fmt.Sprintf("ended[%d].reason", i), e.Reason, false, 1000, 0)
+	}
+	return c.Err()
+}
+
+// Report records what a node says and returns what should run there, at latest
+// after wait. fault.Unauthenticated for who is not a node.
+func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (pool.Wanted, error) {
+	if err := r.check(wait); err != nil {
+		return pool.Wanted{}, err
+	}
+	told := s.feed.Watch()
+	defer told.Close()
+	known := func(ctx context.Context, tx *db.Tx) error {
+		secret, err := s.secretTx(ctx, tx, r.Node)
+		if fault.KindOf(err) == fault.NotFound || err == nil && subtle.ConstantTimeCompare([]byte(hex.EncodeToString(secret)), []byte(r.Secret)) != 1 {
+			return fault.New(fault.Unauthenticated, "there is no pool node %q with this secret", r.Node)
+		}
+		return err
+	}
+	// Asked before, so that who is no node costs no writer's time.
+	if err := s.db.View(ctx, func(tx *db.Tx) error { return known(ctx, tx) }); err != nil {
+		if fault.KindOf(err) == fault.Unauthenticated {
+			s.log.Warn("pool node refused", "node_id", r.Node)
+		}
+		return pool.Wanted{}, err
+	}
+	var w pool.Wanted
+	var running []string
+	err := s.db.Tx(ctx, func(tx *db.Tx) (err error) {
+		if err := known(ctx, tx); err != nil { // it may have left meanwhile
+			return err
+		}
+		w, running, err = s.reportTx(ctx, tx, &r)
+		return err
+	})
+	if err != nil || wait == 0 || len(w.End) > 0 || r.Stopping {
+		return w, err
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.broken(context.WithoutCancel(ctx), &r)
+			return w, fault.Wrap(fault.Canceled, ctx.Err(), "the pool node went away")
+		case <-late.C:
+			return w, nil
+		case <-told.Changed:
+			if !slices.Contains(told.Take(), r.Node) {
+				continue
+			}
+			err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+				w, err = wantedTx(ctx, tx, r.Node, running)
+				return err
+			})
+			return w, err
+		}
+	}
+}
+
+// broken notes that a node did not wait for its answer.
+func (s *Service) broken(ctx context.Context, r *Report) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $3 WHERE node_id = $1 AND boot = $2`, r.Node, r.Boot, db.Micros(tx.Now))
+		return err
+	})
+	if err != nil {
+		s.log.Warn("not noted that a pool node went away", "node_id", r.Node, "error", err)
+	}
+}
+
+// wantedTx returns what should run at a node, and what of the running should not.
+func wantedTx(ctx context.Context, tx *db.Tx, node string, running []string) (w pool.Wanted, err error) {
+	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND node_id = $1 ORDER BY slice_id`, node)
+	if err != nil {
+		return w, err
+	}
+	for _, x := range live {
+		w.Slices = append(w.Slices, pool.WantedSlice{Slice: x.ID, Compute: x.Compute, Memory: x.Memory << 20})
+	}
+	for _, id := range running {
+		if !slices.ContainsFunc(live, func(x *Slice) bool { return x.ID == id }) {
+			w.End = append(w.End, id)
+		}
+	}
+	return w, nil
+}
+
+// reportTx records a report, and returns what wantedTx does and what runs.
+func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wanted, running []string, err error) {
+	for _, t := range r.Tasks {
+		running = append(running, t.Slice)
+	}
+	b, err := readBeat(ctx, tx, r.Node)
+	if err != nil {
+		return w, nil, err
+	}
+	if b.boot == r.Boot && r.Sequence <= b.sequence {
+		w, err = wantedTx(ctx, tx, r.Node, running)
+		return w, running, err
+	}
+	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND node_id = $1 ORDER BY slice_id`, r.Node)
+	if err != nil {
+		return w, nil, err
+	}
+	for _, x := range live {
+		if err := s.heardTx(ctx, tx, r, b, x); err != nil {
+			return w, nil, err
+		}
+	}
+	if w, err = wantedTx(ctx, tx, r.Node, running); err != nil {
+		return w, nil, err
+	}
+	// What runs and may not takes room that nobody else may have yet.
+	changed, err := s.nodeTx(ctx, tx, r, len(w.End) == 0 && !r.Stopping)
+	if err != nil {
+		return w, nil, err
+	}
+	next := &beat{boot: r.Boot, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}}
+	if r.Stopping {
+		next.gone = tx.Now
+	}
+	for _, t := range r.Tasks {
+		next.tasks = append(next.tasks, reported{Slice: t.Slice, Used: t.Used, Busy: t.Busy.Microseconds(), Programs: int64(t.Programs)})
+	}
+	if err := putBeat(ctx, tx, r.Node, next); err != nil {
+		return w, nil, err
+	}
+	if changed {
+		if err := s.emit(ctx, tx, r.Node); err != nil {
+			return w, nil, err
+		}
+		err = s.fillTx(ctx, tx)
+	}
+	return w, running, err
+}
+
+// heardTx follows what a node says of a slice.
+func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat, x *Slice) error {
+	runs := slices.ContainsFunc(r.Tasks, func(t pool.Task) bool { return t.Slice == x.ID })
+	reason, ended := "its program ended", false
+	for _, e := range r.Ended {
+		if e.Slice == x.ID {
+			ended, reason, x.Busy = true, e.Reason, e.Busy
+		}
+	}
+	if !ended {
+		for _, t := range last.tasks { // what was heard of it last
+			if t.Slice == x.ID {
+				x.Busy = time.Duration(t.Busy) * time.Microsecond
+			}
+		}
+	}
+	switch {
+	case runs && x.State == Assigned:
+		if x.State = Running; x.StartedAt.IsZero() {
+			x.StartedAt = tx.Now
+		}
+	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
+		return nil
+	case x.Fixed:
+		x.State = Assigned
+		if strings.Contains(reason, "released") { // its time is over
+			return s.endedTx(ctx, tx, x, reason)
+		}
+	default:
+		return s.endedTx(ctx, tx, x, reason)
+	}
+	if err := putSlice(ctx, tx, x); err != nil {
+		return err
+	}
+	return s.emit(ctx, tx, x.ID)
+}
+
+// endedTx is endTx and fillTx.
+func (s *Service) endedTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
+	if err := s.endTx(ctx, tx, x, reason); err != nil {
+		return err
+	}
+	return s.fillTx(ctx, tx)
+}
+
+// nodeTx stores what changed of a node, and reports whether something did.
+func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool) (changed bool, err error) {
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return false, err
+	}
+	n, err := findNode(nodes, r.Node)
+	if err != nil {
+		return false, err
+	}
+	if n.Online != online || n.Host != r.Host || n.Version != r.Version || !slices.Equal(n.Addresses, r.Addresses) {
+		changed = true
+		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2, host = $3, version = $4, addresses = $5 WHERE node_id = $1`, n.ID, online, r.Host, r.Version, toJSON(r.Addresses)); err != nil {
+			return false, fmt.Errorf("store pool node %s: %w", n.ID, err)
+		}
+		tx.AfterCommit(func() { s.log.Info("pool node changed", "node_id", n.ID, "online", online) })
+	}
+	for _, seen := range r.Devices {
+		d := &Device{ID: seen.ID, ComputeLimit: minLimit}
+		if i := slices.IndexFunc(n.Devices, func(d *Device) bool { return d.ID == seen.ID }); i >= 0 {
+			d = n.Devices[i]
+		}
+		was := *d
+		d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present = seen.Model, seen.Vendor, seen.Driver, seen.Type, seen.Units, seen.Memory>>20, true
+		d.MemoryLimit = max(d.Memory, d.MemoryLent) // of another card in its place
+		if *d == was {
+			continue
+		}
+		changed = true
+		if err := putDevice(ctx, tx, n.ID, d); err != nil {
+			return false, err
+		}
+	}
+	for _, d := range n.Devices {
+		if d.Present && !slices.ContainsFunc(r.Devices, func(x pool.Device) bool { return x.ID == d.ID }) {
+			changed, d.Present = true, false
+			if err := putDevice(ctx, tx, n.ID, d); err != nil {
+				return false, err
+			}
+		}
+	}
+	return changed, nil
+}

@@ -1,0 +1,398 @@
+package pools
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/seal"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Service keeps the pool. It is safe for concurrent use.
+type Service struct {
+	db    *db.DB
+	ids   *identity.Service
+	meter *metering.Service
+	box   *seal.Box
+	log   *slog.Logger
+	feed  *bus.Feed
+}
+
+// ChangedSubject is the event that slices or nodes changed; its payload lists
+// their IDs.
+const ChangedSubject = "pool.changed"
+
+// New returns the service; its loops are Run and Watch. box seals the secrets of
+// nodes.
+func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, meter *metering.Service, box *seal.Box, log *slog.Logger) (*Service, error) {
+	if err := d.Migrate(ctx, "pools", migrations); err != nil {
+		return nil, err
+	}
+	log = log.With("component", "pools")
+	return &Service{db: d, ids: ids, meter: meter, box: box, log: log, feed: bus.NewFeed(b, ChangedSubject, log)}, nil
+}
+
+// Watch hears of what all processes change, until ctx ends.
+func (s *Service) Watch(ctx context.Context) error { return s.feed.Run(ctx) }
+
+func (s *Service) emit(ctx context.Context, tx *db.Tx, ids ...string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	payload, err := json.Marshal(ids)
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	return tx.Emit(ctx, ChangedSubject, payload)
+}
+
+// SetSpec makes or replaces a specification.
+func (s *Service) SetSpec(ctx context.Context, x Spec) (*Spec, error) {
+	if err := x.check(); err != nil {
+		return nil, err
+	}
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		all, err := readSpecs(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if len(all) >= maxSpecs && !slices.ContainsFunc(all, func(y *Spec) bool { return y.ID == x.ID }) {
+			return fault.New(fault.Exhausted, "there are %d specifications of slices, which is the most", maxSpecs)
+		}
+		x.UpdatedAt = tx.Now
+		if _, err := tx.Exec(ctx, `INSERT INTO pool_specs (spec_id, compute, memory_mib, weighted, model, price_fen, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+			ON CONFLICT (spec_id) DO UPDATE SET compute = $2, memory_mib = $3, weighted = $4, model = $5, price_fen = $6, updated_at = $7`,
+			x.ID, x.Compute, x.Memory, x.Weighted, x.Model, x.PriceFen, db.Micros(tx.Now)); err != nil {
+			return fmt.Errorf("store specification %s: %w", x.ID, err)
+		}
+		return s.ids.AuditTx(ctx, tx, x.ID)
+	})
+	return &x, err
+}
+
+// Specs lists the specifications by ID.
+func (s *Service) Specs(ctx context.Context) (out []*Spec, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readSpecs(ctx, tx)
+		return err
+	})
+	return out, err
+}
+
+// DeleteSpec deletes a specification; fault.NotFound if there is none.
+func (s *Service) DeleteSpec(ctx context.Context, id string) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `DELETE FROM pool_specs WHERE spec_id = $1`, id)
+		if err == nil && n == 0 {
+			err = fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", clip(id))
+		}
+		if err != nil {
+			return err
+		}
+		return s.ids.AuditTx(ctx, tx, id)
+	})
+}
+
+// SetGroup makes or replaces a group. Slices it has stay as they are.
+func (s *Service) SetGroup(ctx context.Context, g Group) (*Group, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	for i, t := range g.Tenants {
+		if err := s.ids.CheckTenant(ctx, t); err != nil {
+			if fault.KindOf(err) == fault.NotFound {
+				return nil, fault.Fields(fault.Field{Path: fmt.Sprintf("group.tenant_ids[%d]", i), Problem: fmt.Sprintf("there is no tenant %q", t)})
+			}
+			return nil, err
+		}
+	}
+	var out *Group
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		all, err := readGroups(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if len(all) >= maxGroups && !slices.ContainsFunc(all, func(x *Group) bool { return x.ID == g.ID }) {
+			return fault.New(fault.Exhausted, "there are %d groups of the pool, which is the most", maxGroups)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO pool_groups (group_id, tenants, users, members, compute_limit, memory_limit, max_priority, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+			ON CONFLICT (group_id) DO UPDATE SET tenants = $2, users = $3, members = $4, compute_limit = $5, memory_limit = $6, max_priority = $7, updated_at = $8`,
+			g.ID, toJSON(g.Tenants), toJSON(g.Users), toJSON(g.Members), g.ComputeLimit, g.MemoryLimit, g.MaxPriority, db.Micros(tx.Now)); err != nil {
+			return fmt.Errorf("store group %s: %w", g.ID, err)
+		}
+		if err := s.ids.AuditTx(ctx, tx, g.ID); err != nil {
+			return err
+		}
+		if err := s.fillTx(ctx, tx); err != nil {
+			return err
+		}
+		if all, err = readGroups(ctx, tx); err != nil {
+			return err
+		}
+		out = all[slices.IndexFunc(all, func(x *Group) bool { return x.ID == g.ID })]
+		return nil
+	})
+	return out, err
+}
+
+// Groups lists the groups the caller may see, by ID.
+func (s *Service) Groups(ctx context.Context) (out []*Group, err error) {
+	caller := core.CallerFrom(ctx)
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readGroups(ctx, tx)
+		return err
+	})
+	return slices.DeleteFunc(out, func(g *Group) bool { return !g.sees(caller) }), err
+}
+
+// DeleteGroup deletes a group without slices; fault.NotFound, fault.Conflict.
+func (s *Service) DeleteGroup(ctx context.Context, id string) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		var live int64
+		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state < 4 AND group_id = $1`, []any{id}, &live); err != nil {
+			return err
+		}
+		if live > 0 {
+			return fault.New(fault.Conflict, "group %s has %d slices; release them first", clip(id), live)
+		}
+		n, err := tx.Exec(ctx, `DELETE FROM pool_groups WHERE group_id = $1`, id)
+		if err == nil && n == 0 {
+			err = fault.New(fault.NotFound, "there is no group %q of the pool; see yunhe pool group list", clip(id))
+		}
+		if err != nil {
+			return err
+		}
+		return s.ids.AuditTx(ctx, tx, id)
+	})
+}
+
+// Policy returns the pool's policy.
+func (s *Service) Policy(ctx context.Context) (p Policy, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		p, err = readPolicy(ctx, tx)
+		return err
+	})
+	return p, err
+}
+
+// SetPolicy sets the pool's policy; what is 0 stays.
+func (s *Service) SetPolicy(ctx context.Context, p Policy) (Policy, error) {
+	var c core.Check
+	if p.check(&c, "policy"); c.Err() != nil {
+		return p, c.Err()
+	}
+	var out Policy
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		base, err := readPolicy(ctx, tx)
+		if err != nil {
+			return err
+		}
+		out = p.over(base)
+		if _, err := tx.Exec(ctx, `INSERT INTO pool_policy (only_row, local, nodes, devices) VALUES (1, $1, $2, $3) ON CONFLICT (only_row) DO UPDATE SET local = $1, nodes = $2, devices = $3`,
+			out.Local, out.Nodes, out.Devices); err != nil {
+			return fmt.Errorf("store the pool's policy: %w", err)
+		}
+		return s.ids.AuditTx(ctx, tx, "policy")
+	})
+	return out, err
+}
+
+const maxTokenTTL = 7 * 24 * time.Hour
+
+func hash(token string) string {
+	h := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(h[:])
+}
+
+// CreateToken makes a token with which a node may join. ttl 0 is an hour.
+func (s *Service) CreateToken(ctx context.Context, ttl int64) (token string, expires time.Time, err error) {
+	var c core.Check
+	if c.Range("ttl_seconds", ttl, 0, int64(maxTokenTTL/time.Second)); c.Err() != nil {
+		return "", expires, c.Err()
+	}
+	if ttl == 0 {
+		ttl = 3600
+	}
+	raw := make([]byte, 24)
+	_, _ = rand.Read(raw) // it does not fail
+	token = "yp_" + base64.RawURLEncoding.EncodeToString(raw)
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		expires = tx.Now.Add(time.Duration(ttl) * time.Second)
+		if _, err := tx.Exec(ctx, `DELETE FROM pool_node_tokens WHERE expires_at < $1`, db.Micros(tx.Now)); err != nil {
+			return err
+		}
+		if err := tx.Insert(ctx, "pool_node_tokens", []string{"token_hash", "expires_at", "used_by"}, [][]any{{hash(token), db.Micros(expires), ""}}); err != nil {
+			return err
+		}
+		return s.ids.AuditTx(ctx, tx, "pool node token")
+	})
+	return token, expires, err
+}
+
+const secretSize = 32
+
+func purpose(node string) string { return "pool node " + node }
+
+// Join admits a node with a secret of its own. Asking again with the same token
+// and secret answers the same; fault.Unauthenticated for a token that is unknown,
+// expired or used by another, fault.Conflict for a node that is there.
+func (s *Service) Join(ctx context.Context, token, node, secret string) error {
+	var c core.Check
+	c.ID("node_id", node)
+	key, err := hex.DecodeString(secret)
+	if err != nil || len(key) != secretSize {
+		c.Add("secret", "must be %d bytes in hexadecimal", secretSize)
+	}
+	if c.Err() != nil {
+		return c.Err()
+	}
+	who := node + " " + hash(secret)
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		var used string
+		var expires int64
+		found, err := tx.Get(ctx, `SELECT used_by, expires_at FROM pool_node_tokens WHERE token_hash = $1`, []any{hash(token)}, &used, &expires)
+		switch {
+		case err != nil:
+			return err
+		case !found || expires < db.Micros(tx.Now) || used != "" && used != who:
+			return fault.New(fault.Unauthenticated, "the token is unknown, expired or was used by another pool node; make one with: yunhe pool token")
+		}
+		nodes, err := readNodes(ctx, tx, false)
+		if err != nil {
+			return err
+		}
+		if _, err := findNode(nodes, node); err == nil {
+			if used == who {
+				return nil
+			}
+			return fault.New(fault.Conflict, "there is a pool node %s already; drain it first, or choose another name", node)
+		}
+		if len(nodes) >= maxNodes {
+			return fault.New(fault.Exhausted, "there are %d pool nodes, which is the most", maxNodes)
+		}
+		if _, err := tx.Exec(ctx, `UPDATE pool_node_tokens SET used_by = $2 WHERE token_hash = $1`, hash(token), who); err != nil {
+			return err
+		}
+		sealed := base64.StdEncoding.EncodeToString(s.box.Seal(key, purpose(node)))
+		if err := tx.Insert(ctx, "pool_nodes", []string{"node_id", "secret", "mode", "online", "host", "version", "addresses", "joined_at"},
+			[][]any{{node, sealed, int64(Enabled), false, "", "", "[]", db.Micros(tx.Now)}}); err != nil {
+			return err
+		}
+		tx.AfterCommit(func() { s.log.Info("pool node joined", "node_id", node) })
+		return s.emit(ctx, tx, node)
+	})
+}
+
+// secretTx returns the secret of a node; fault.NotFound if there is no such node.
+func (s *Service) secretTx(ctx context.Context, tx *db.Tx, node string) ([]byte, error) {
+	var sealed string
+	found, err := tx.Get(ctx, `SELECT secret FROM pool_nodes WHERE node_id = $1`, []any{node}, &sealed)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fault.New(fault.NotFound, "there is no pool node %q; see yunhe pool nodes", clip(node))
+	}
+	b, err := base64.StdEncoding.DecodeString(sealed)
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of pool node %s: %w", node, err)
+	}
+	return s.box.Open(b, purpose(node))
+}
+
+// Nodes lists the nodes by ID.
+func (s *Service) Nodes(ctx context.Context) (out []*Node, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readNodes(ctx, tx, true)
+		return err
+	})
+	return out, err
+}
+
+// changeNode changes a node in a transaction and returns it as it is then.
+func (s *Service) changeNode(ctx context.Context, id string, change func(tx *db.Tx, n *Node) error) (out *Node, err error) {
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		nodes, err := readNodes(ctx, tx, true)
+		if err != nil {
+			return err
+		}
+		if out, err = findNode(nodes, id); err != nil {
+			return err
+		}
+		if err := change(tx, out); err != nil {
+			return err
+		}
+		if err := s.ids.AuditTx(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := s.emit(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := s.fillTx(ctx, tx); err != nil {
+			return err
+		}
+		if nodes, err = readNodes(ctx, tx, true); err == nil {
+			out, err = findNode(nodes, id)
+		}
+		return err
+	})
+	return out, err
+}
+
+// SetNode says whether a node lends.
+func (s *Service) SetNode(ctx context.Context, id string, mode Mode) (*Node, error) {
+	var c core.Check
+	c.ID("node_id", id)
+	if c.Range("mode", int64(mode), int64(Enabled), int64(Draining)); c.Err() != nil {
+		return nil, c.Err()
+	}
+	return s.changeNode(ctx, id, func(tx *db.Tx, n *Node) error {
+		_, err := tx.Exec(ctx, `UPDATE pool_nodes SET mode = $2 WHERE node_id = $1`, id, int64(mode))
+		return err
+	})
+}
+
+// SetDevice says whether a device lends, and how much; limit 0 stays.
+func (s *Service) SetDevice(ctx context.Context, node, device string, disabled bool, limit int64) (*Node, error) {
+	var c core.Check
+	c.ID("node_id", node)
+	c.Text("device_id", device, true, 64, 0)
+	if limit != 0 {
+		c.Range("compute_limit_percent", limit, minLimit, maxLimit)
+	}
+	if c.Err() != nil {
+		return nil, c.Err()
+	}
+	return s.changeNode(ctx, node, func(tx *db.Tx, n *Node) error {
+		i := slices.IndexFunc(n.Devices, func(d *Device) bool { return d.ID == device })
+		if i < 0 {
+			return fault.New(fault.NotFound, "pool node %s has no device %q", node, device)
+		}
+		d := n.Devices[i]
+		if limit == 0 {
+			limit = d.ComputeLimit
+		}
+		if limit < d.ComputeLent {
+			return fault.New(fault.Conflict, "%d%% of device %s are lent, more than the limit of %d%%", d.ComputeLent, device, limit)
+		}
+		d.Disabled, d.ComputeLimit = disabled, limit
+		return putDevice(ctx, tx, node, d)
+	})
+}

@@ -1,0 +1,481 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// maxWait is how long an answer may wait.
+const maxWait = 5 * time.Second
+
+// Request asks for a slice. Kinds: Invalid, NotFound for a group, specification
+// or kind of device that is not there, Exhausted for what the quota or no device
+// allows, Denied.
+func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	caller := core.CallerFrom(ctx)
+	if caller.TenantID == "" {
+		return nil, fault.New(fault.Denied, "user %s belongs to no tenant, whose the slice would be", caller.UserID)
+	}
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
+			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, State: Waiting,
+			CreatedAt: tx.Now, PolledAt: tx.Now}
+		x.requestKey = x.ID
+		if r.ID != "" {
+			x.requestKey = caller.UserID + "/" + r.ID
+			if known, err := readSlices(ctx, tx, `WHERE request_key = $1`, x.requestKey); err != nil || len(known) > 0 {
+				if err == nil {
+					out = known[0]
+				}
+				return err
+			}
+		}
+		groups, err := readGroups(ctx, tx)
+		if err != nil {
+			return err
+		}
+		g, err := groupOf(groups, caller, r.Group)
+		if err != nil {
+			return err
+		}
+		if x.Group = g.ID; x.Priority > g.MaxPriority {
+			return fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
+		}
+		if r.Spec != "" {
+			specs, err := readSpecs(ctx, tx)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(specs, func(y *Spec) bool { return y.ID == r.Spec })
+			if i < 0 {
+				return fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
+			}
+			if x.Compute, x.Memory, x.Weighted, x.PriceFen = specs[i].Compute, specs[i].Memory, specs[i].Weighted, specs[i].PriceFen; x.Model == "" {
+				x.Model = specs[i].Model
+			}
+		}
+		nodes, err := readNodes(ctx, tx, false)
+		if err != nil {
+			return err
+		}
+		base, err := readPolicy(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := possible(x, g, nodes, base); err != nil {
+			return err
+		}
+		var waiting int64
+		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1`, nil, &waiting); err != nil {
+			return err
+		}
+		if waiting >= maxWaiting {
+			return fault.New(fault.Exhausted, "%d slices wait already, which is the most", maxWaiting)
+		}
+		if err := putSlice(ctx, tx, x); err != nil {
+			return err
+		}
+		if err := s.ids.AuditTx(ctx, tx, x.ID); err != nil {
+			return err
+		}
+		if err := s.fillTx(ctx, tx); err != nil {
+			return err
+		}
+		out, err = s.readTx(ctx, tx, x.ID)
+		return err
+	})
+	return out, err
+}
+
+func groupOf(all []*Group, caller core.Caller, id string) (*Group, error) {
+	all = slices.DeleteFunc(all, func(g *Group) bool { return !g.admits(caller) || id != "" && g.ID != id })
+	switch {
+	case len(all) == 1:
+		return all[0], nil
+	case id != "":
+		return nil, fault.New(fault.Denied, "there is no group %q of the pool that user %s may use", id, caller.UserID)
+	case len(all) == 0:
+		return nil, fault.New(fault.Denied, "user %s may use no group of the pool; an administrator makes one with: yunhe pool group set", caller.UserID)
+	}
+	return nil, fault.Fields(fault.Field{Path: "group_id", Problem: fmt.Sprintf("is required: there are %d groups that you may use", len(all))})
+}
+
+// readTx returns a slice with its position and what its node last reported.
+func (s *Service) readTx(ctx context.Context, tx *db.Tx, id string) (*Slice, error) {
+	x, err := findSlice(ctx, tx, id, func(string) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return x, details(ctx, tx, []*Slice{x})
+}
+
+// details adds positions, and what nodes last reported.
+func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
+	beats := map[string]*beat{}
+	var queue []string
+	for _, x := range list {
+		switch {
+		case x.State == Waiting:
+			if queue == nil {
+				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1 ORDER BY priority DESC, slice_id`, nil, func(row db.Row) error {
+					var id string
+					err := row.Scan(&id)
+					queue = append(queue, id)
+					return err
+				}); err != nil {
+					return fmt.Errorf("read the queue: %w", err)
+				}
+			}
+			x.Position = int64(slices.Index(queue, x.ID)) + 1
+		case x.State == Running:
+			if beats[x.Node] == nil {
+				b, err := readBeat(ctx, tx, x.Node)
+				if err != nil {
+					return err
+				}
+				beats[x.Node] = b
+			}
+			for _, t := range beats[x.Node].tasks {
+				if t.Slice == x.ID {
+					x.Used, x.Programs, x.Busy = t.Used, t.Programs, time.Duration(t.Busy)*time.Microsecond
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Access is how a client gets to a slice.
+type Access struct {
+	Addresses   []string
+	Host        string
+	Ticket, Key string
+}
+
+// pollEvery is how often it is stored that somebody awaits a slice.
+const pollEvery = 3 * time.Second
+
+// Await waits until a slice has a place, for as long as wait, and then gives a
+// ticket.
+func (s *Service) Await(ctx context.Context, id string, wait time.Duration) (*Slice, *Access, error) {
+	var c core.Check
+	if c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds()); c.Err() != nil {
+		return nil, nil, c.Err()
+	}
+	caller := core.CallerFrom(ctx)
+	told := s.feed.Watch()
+	defer told.Close()
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	for over := wait == 0; ; {
+		var x *Slice
+		var access *Access
+		err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+			if x, err = findSlice(ctx, tx, id, caller.Sees); err != nil {
+				return err
+			}
+			if err := details(ctx, tx, []*Slice{x}); err != nil {
+				return err
+			}
+			if x.User != caller.UserID && !caller.AllTenants { // others see it and have no use of it
+				return fault.New(fault.Denied, "slice %s is user %s's", id, x.User)
+			}
+			access, err = s.access(ctx, tx, x)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if now := s.db.Now(); x.State == Waiting && now.Sub(x.PolledAt) > pollEvery {
+			if err := s.db.Tx(ctx, func(tx *db.Tx) error {
+				_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE slice_id = $1 AND state = 1`, id, db.Micros(tx.Now))
+				return err
+			}); err != nil {
+				return nil, nil, err
+			}
+		}
+		if over || access != nil || x.State != Waiting && x.State != Assigned {
+			return x, access, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, fault.Wrap(fault.Canceled, ctx.Err(), "the caller went away")
+		case <-late.C:
+			over = true
+		case <-told.Changed:
+			for !slices.Contains(told.Take(), id) && !over {
+				select {
+				case <-ctx.Done():
+					return nil, nil, fault.Wrap(fault.Canceled, ctx.Err(), "the caller went away")
+				case <-late.C:
+					over = true
+				case <-told.Changed:
+				}
+			}
+		}
+	}
+}
+
+// access returns a new ticket for a slice that has a place, nil if it has none.
+func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, error) {
+	if x.State != Assigned && !(x.State == Running && x.Fixed) {
+		return nil, nil
+	}
+	secret, err := s.secretTx(ctx, tx, x.Node)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readBeat(ctx, tx, x.Node)
+	if err != nil {
+		return nil, err
+	}
+	a := &Access{}
+	var addresses string
+	if _, err := tx.Get(ctx, `SELECT host, addresses FROM pool_nodes WHERE node_id = $1`, []any{x.Node}, &a.Host, &addresses); err != nil {
+		return nil, err
+	}
+	if err := fromJSON(addresses, &a.Addresses); err != nil {
+		return nil, err
+	}
+	serial := x.ID // a slice for one program has one, ever
+	if x.Fixed {
+		serial = core.NewID("ticket")
+	}
+	if !x.AssignedAt.IsZero() && !x.Fixed {
+		serial += "." + strconv.FormatInt(db.Micros(x.AssignedAt), 36) // placed anew, on another start of a node maybe
+	}
+	t := pool.Ticket{Node: x.Node, Boot: b.boot, Epoch: b.epoch, Serial: serial, Slice: x.ID, Group: x.Group,
+		Spec: pool.Spec{Device: x.Device, Compute: x.Compute, Memory: x.Memory << 20, Weighted: x.Weighted, Idle: x.Idle, Limit: x.Limit, Name: x.Name}}
+	a.Ticket, a.Key, err = t.Sign(secret)
+	return a, err
+}
+
+// Filter selects slices; what is empty selects all.
+type Filter struct {
+	States      []State
+	Group, Node string
+}
+
+// List returns a page of the slices the caller may see, newest first.
+func (s *Service) List(ctx context.Context, f Filter, size int32, token string) (list []*Slice, next string, err error) {
+	n, err := core.PageSize(size, 100)
+	if err != nil {
+		return nil, "", err
+	}
+	before, err := core.ParsePageToken(token, 1)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(before) == 0 {
+		before = []string{"~"} // after all IDs
+	}
+	var c core.Check
+	for _, x := range [][2]string{{"group_id", f.Group}, {"node_id", f.Node}} {
+		if x[1] != "" {
+			c.ID(x[0], x[1])
+		}
+	}
+	if len(f.States) == 0 {
+		f.States = []State{Waiting, Assigned, Running}
+	}
+	wanted := [5]bool{}
+	for i, st := range f.States {
+		if c.Range(fmt.Sprintf("states[%d]", i), int64(st), int64(Waiting), int64(Ended)); st >= Waiting && st <= Ended {
+			wanted[st] = true
+		}
+	}
+	if err := c.Err(); err != nil {
+		return nil, "", err
+	}
+	caller := core.CallerFrom(ctx)
+	scope := caller.Tenant("")
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		list, err = readSlices(ctx, tx, `WHERE slice_id < $1 AND ($2 = '' OR tenant_id = $2) AND ($3 = '' OR group_id = $3) AND ($4 = '' OR node_id = $4)
+			AND (state = 1 AND $5 OR state = 2 AND $6 OR state = 3 AND $7 OR state = 4 AND $8) ORDER BY slice_id DESC LIMIT $9`,
+			before[0], scope, f.Group, f.Node, wanted[1], wanted[2], wanted[3], wanted[4], int64(n)+1)
+		if err != nil {
+			return err
+		}
+		if len(list) > n {
+			list = list[:n]
+			next = core.PageToken(list[n-1].ID)
+		}
+		return details(ctx, tx, list)
+	})
+	return list, next, err
+}
+
+// own returns a slice that the caller may change.
+func own(ctx context.Context, tx *db.Tx, id string) (*Slice, error) {
+	caller := core.CallerFrom(ctx)
+	x, err := findSlice(ctx, tx, id, caller.Sees)
+	if err == nil && x.User != caller.UserID && !caller.Can("scheduler.write") {
+		err = fault.New(fault.Denied, "slice %s is user %s's", id, x.User)
+	}
+	return x, err
+}
+
+// Resize changes what a slice has, while its program computes; 0 stays.
+func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (out *Slice, err error) {
+	var c core.Check
+	if compute != 0 {
+		c.Range("compute_percent", compute, 1, 100)
+	}
+	if mem != 0 {
+		c.Range("memory_mib", mem, 1, maxMemory)
+	}
+	if compute == 0 && mem == 0 {
+		c.Add("compute_percent", "or memory_mib is required")
+	}
+	if c.Err() != nil {
+		return nil, c.Err()
+	}
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		x, err := own(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if x.State != Assigned && x.State != Running {
+			return fault.New(fault.Conflict, "slice %s has no place", id)
+		}
+		was := *x
+		if compute != 0 {
+			x.Compute = compute
+		}
+		if mem != 0 {
+			x.Memory = mem
+		}
+		if err := s.roomTx(ctx, tx, x, x.counted()-was.counted(), x.Memory-was.Memory); err != nil {
+			return err
+		}
+		if err := s.meterTx(ctx, tx, &was, tx.Now); err != nil {
+			return err
+		}
+		x.meteredAt = was.meteredAt
+		if err := lend(ctx, tx, x.Node, x.Device, x.counted()-was.counted(), x.Memory-was.Memory, 0); err != nil {
+			return err
+		}
+		if err := putSlice(ctx, tx, x); err != nil {
+			return err
+		}
+		if err := s.ids.AuditTx(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := s.emit(ctx, tx, x.ID, x.Node); err != nil {
+			return err
+		}
+		if err := s.fillTx(ctx, tx); err != nil {
+			return err
+		}
+		out, err = s.readTx(ctx, tx, id)
+		return err
+	})
+	return out, err
+}
+
+// roomTx says whether a slice's device and group have that much more.
+func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem int64) error {
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		for _, d := range n.Devices {
+			if n.ID != x.Node || d.ID != x.Device {
+				continue
+			}
+			if d.ComputeLent+compute > d.ComputeLimit || d.MemoryLent+mem > d.MemoryLimit {
+				return fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB more are wanted", d.ID, n.ID, d.ComputeLimit-d.ComputeLent, d.MemoryLimit-d.MemoryLent, compute, mem)
+			}
+		}
+	}
+	groups, err := readGroups(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if g.ID == x.Group && (compute > 0 && g.ComputeLimit > 0 && g.ComputeLent+compute > g.ComputeLimit || mem > 0 && g.MemoryLimit > 0 && g.MemoryLent+mem > g.MemoryLimit) {
+			return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d of %d%% compute and %d of %d MiB memory are lent", g.ID, g.ComputeLent, g.ComputeLimit, g.MemoryLent, g.MemoryLimit)
+		}
+	}
+	return nil
+}
+
+// Release ends a slice; one that has ended stays as it is.
+func (s *Service) Release(ctx context.Context, id string) (out *Slice, err error) {
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		x, err := own(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if x.State != Ended {
+			if err := s.endTx(ctx, tx, x, "it was released"); err != nil {
+				return err
+			}
+			if err := s.ids.AuditTx(ctx, tx, id); err != nil {
+				return err
+			}
+			if err := s.fillTx(ctx, tx); err != nil {
+				return err
+			}
+		}
+		out, err = s.readTx(ctx, tx, id)
+		return err
+	})
+	return out, err
+}
+
+// endTx ends a slice and gives back what it had. The caller calls fillTx.
+func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
+	ids := []string{x.ID}
+	if x.State != Waiting {
+		ids = append(ids, x.Node)
+		if err := s.giveBackTx(ctx, tx, x); err != nil {
+			return err
+		}
+	}
+	x.State, x.Reason, x.EndedAt = Ended, reason, tx.Now
+	if err := putSlice(ctx, tx, x); err != nil {
+		return err
+	}
+	return s.emit(ctx, tx, ids...)
+}
+
+// giveBackTx takes a slice's place, and meters it.
+func (s *Service) giveBackTx(ctx context.Context, tx *db.Tx, x *Slice) error {
+	if err := s.meterTx(ctx, tx, x, tx.Now); err != nil {
+		return err
+	}
+	return lend(ctx, tx, x.Node, x.Device, -x.counted(), -x.Memory, -1)
+}
+
+// custom stands for the specification of what has none.
+const custom = "custom"
+
+// meterTx records what a slice had since it was last recorded, as time of a whole
+// device: half a device for an hour is half an hour.
+func (s *Service) meterTx(ctx context.Context, tx *db.Tx, x *Slice, until time.Time) error {
+	from := x.meteredAt
+	if !until.After(from) {
+		return nil // a clock that went back takes nothing away
+	}
+	x.meteredAt = until
+	spec := x.Spec
+	if spec == "" {
+		spec = custom
+	}
+	return s.meter.RecordTx(ctx, tx, []metering.Record{{AttemptID: fmt.Sprintf("%s.%d", x.ID, db.Micros(from)), TenantID: x.Tenant, UserName: x.UserName, AICenterID: "pool/" + x.Node, ResourceSpecID: spec,
+		StartedAt: from, EndedAt: until, Price: x.PriceFen, AllocationID: x.ID, PackageMicros: until.Sub(from).Microseconds() * x.Compute / 100}})
+}

@@ -1,0 +1,267 @@
+package pools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+func toJSON(list []string) string {
+	if list == nil {
+		list = []string{}
+	}
+	b, _ := json.Marshal(list) // strings do
+	return string(b)
+}
+
+func fromJSON(text string, to any) error {
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		return fmt.Errorf("read a stored list: %w", err)
+	}
+	return nil
+}
+
+// readNodes returns all nodes by ID with their devices by ID. Without beats it
+// does not read what each report changes.
+func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err error) {
+	at := map[string]*Node{}
+	err = tx.Query(ctx, `SELECT node_id, mode, online, host, version, addresses, joined_at FROM pool_nodes ORDER BY node_id`, nil, func(row db.Row) error {
+		n := &Node{}
+		var addresses string
+		var joined int64
+		if err := row.Scan(&n.ID, &n.Mode, &n.Online, &n.Host, &n.Version, &addresses, &joined); err != nil {
+			return err
+		}
+		n.JoinedAt = db.Time(joined)
+		out, at[n.ID] = append(out, n), n
+		return fromJSON(addresses, &n.Addresses)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read pool nodes: %w", err)
+	}
+	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices
+		FROM pool_devices ORDER BY node_id, device_id`, nil, func(row db.Row) error {
+		d := &Device{}
+		var node string
+		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used); err != nil {
+			return err
+		}
+		if n := at[node]; n != nil {
+			n.Devices = append(n.Devices, d)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read pool devices: %w", err)
+	}
+	if !beats {
+		return out, nil
+	}
+	err = tx.Query(ctx, `SELECT node_id, seen_at FROM pool_beats`, nil, func(row db.Row) error {
+		var node string
+		var seen int64
+		err := row.Scan(&node, &seen)
+		if n := at[node]; n != nil {
+			n.SeenAt = db.Time(seen)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read when pool nodes reported: %w", err)
+	}
+	return out, nil
+}
+
+func findNode(nodes []*Node, id string) (*Node, error) {
+	for _, n := range nodes {
+		if n.ID == id {
+			return n, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "there is no pool node %q; see yunhe pool nodes", clip(id))
+}
+
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64]
+	}
+	return s
+}
+
+func putDevice(ctx context.Context, tx *db.Tx, node string, d *Device) error {
+	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0)
+		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12`,
+		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit)
+	if err != nil {
+		return fmt.Errorf("store device %s of pool node %s: %w", d.ID, node, err)
+	}
+	return nil
+}
+
+// lend takes from a device, or gives back.
+func lend(ctx context.Context, tx *db.Tx, node, device string, compute, memory, slices int64) error {
+	_, err := tx.Exec(ctx, `UPDATE pool_devices SET compute_lent = compute_lent + $3, memory_lent = memory_lent + $4, slices = slices + $5 WHERE node_id = $1 AND device_id = $2`, node, device, compute, memory, slices)
+	if err != nil {
+		return fmt.Errorf("lend of device %s of pool node %s: %w", device, node, err)
+	}
+	return nil
+}
+
+const sliceColumns = `slice_id, request_key, group_id, tenant_id, user_id, user_name, name, spec_id, compute, memory_mib, weighted, model, want_node, want_device, host, local, nodes, devices, fixed, priority,
+	idle_s, limit_s, price_fen, state, node_id, device_id, reason, created_at, polled_at, assigned_at, started_at, ended_at, metered_at, device_us`
+
+func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out []*Slice, err error) {
+	err = tx.Query(ctx, `SELECT `+sliceColumns+` FROM pool_slices `+where, args, func(row db.Row) error {
+		s := &Slice{}
+		var created, polled, assigned, started, ended, metered, busy int64
+		if err := row.Scan(&s.ID, &s.requestKey, &s.Group, &s.Tenant, &s.User, &s.UserName, &s.Name, &s.Spec, &s.Compute, &s.Memory, &s.Weighted, &s.Model, &s.WantNode, &s.WantDevice, &s.Host,
+			&s.Policy.Local, &s.Policy.Nodes, &s.Policy.Devices, &s.Fixed, &s.Priority, &s.Idle, &s.Limit, &s.PriceFen, &s.State, &s.Node, &s.Device, &s.Reason,
+			&created, &polled, &assigned, &started, &ended, &metered, &busy); err != nil {
+			return err
+		}
+		s.CreatedAt, s.PolledAt, s.AssignedAt, s.StartedAt, s.EndedAt, s.meteredAt = db.Time(created), db.Time(polled), db.Time(assigned), db.Time(started), db.Time(ended), db.Time(metered)
+		s.Busy = time.Duration(busy) * time.Microsecond
+		out = append(out, s)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read slices: %w", err)
+	}
+	return out, nil
+}
+
+func putSlice(ctx context.Context, tx *db.Tx, s *Slice) error {
+	_, err := tx.Exec(ctx, `INSERT INTO pool_slices (`+sliceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)
+		ON CONFLICT (slice_id) DO UPDATE SET compute = $9, memory_mib = $10, state = $24, node_id = $25, device_id = $26, reason = $27, polled_at = $29, assigned_at = $30, started_at = $31, ended_at = $32, metered_at = $33, device_us = $34`,
+		s.ID, s.requestKey, s.Group, s.Tenant, s.User, s.UserName, s.Name, s.Spec, s.Compute, s.Memory, s.Weighted, s.Model, s.WantNode, s.WantDevice, s.Host, s.Policy.Local, s.Policy.Nodes, s.Policy.Devices,
+		s.Fixed, s.Priority, s.Idle, s.Limit, s.PriceFen, int64(s.State), s.Node, s.Device, s.Reason, db.Micros(s.CreatedAt), db.Micros(s.PolledAt), db.Micros(s.AssignedAt), db.Micros(s.StartedAt),
+		db.Micros(s.EndedAt), db.Micros(s.meteredAt), s.Busy.Microseconds())
+	if err != nil {
+		return fmt.Errorf("store slice %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// findSlice returns a slice the caller may see.
+func findSlice(ctx context.Context, tx *db.Tx, id string, sees func(tenant string) bool) (*Slice, error) {
+	list, err := readSlices(ctx, tx, `WHERE slice_id = $1`, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || !sees(list[0].Tenant) {
+		return nil, fault.New(fault.NotFound, "there is no slice %q; see yunhe pool slices", clip(id))
+	}
+	return list[0], nil
+}
+
+func readSpecs(ctx context.Context, tx *db.Tx) (out []*Spec, err error) {
+	err = tx.Query(ctx, `SELECT spec_id, compute, memory_mib, weighted, model, price_fen, updated_at FROM pool_specs ORDER BY spec_id`, nil, func(row db.Row) error {
+		x := &Spec{}
+		var at int64
+		err := row.Scan(&x.ID, &x.Compute, &x.Memory, &x.Weighted, &x.Model, &x.PriceFen, &at)
+		x.UpdatedAt = db.Time(at)
+		out = append(out, x)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read specifications of slices: %w", err)
+	}
+	return out, nil
+}
+
+// readGroups returns all groups by ID, with what they have.
+func readGroups(ctx context.Context, tx *db.Tx) (out []*Group, err error) {
+	err = tx.Query(ctx, `SELECT group_id, tenants, users, members, compute_limit, memory_limit, max_priority, updated_at FROM pool_groups ORDER BY group_id`, nil, func(row db.Row) error {
+		g := &Group{}
+		var tenants, users, members string
+		var at int64
+		if err := row.Scan(&g.ID, &tenants, &users, &members, &g.ComputeLimit, &g.MemoryLimit, &g.MaxPriority, &at); err != nil {
+			return err
+		}
+		g.UpdatedAt = db.Time(at)
+		out = append(out, g)
+		for _, x := range []struct {
+			text string
+			to   *[]string
+		}{{tenants, &g.Tenants}, {users, &g.Users}, {members, &g.Members}} {
+			if err := fromJSON(x.text, x.to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read groups of the pool: %w", err)
+	}
+	err = tx.Query(ctx, `SELECT group_id, CAST(SUM(CASE WHEN weighted THEN 0 ELSE compute END) AS BIGINT), CAST(SUM(memory_mib) AS BIGINT), COUNT(*) FROM pool_slices WHERE state IN (2, 3) GROUP BY group_id`, nil, func(row db.Row) error {
+		var id string
+		var compute, memory, n int64
+		err := row.Scan(&id, &compute, &memory, &n)
+		for _, g := range out {
+			if g.ID == id {
+				g.ComputeLent, g.MemoryLent, g.Slices = compute, memory, n
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what groups of the pool have: %w", err)
+	}
+	return out, nil
+}
+
+func readPolicy(ctx context.Context, tx *db.Tx) (Policy, error) {
+	p := Policy{LocalAny, Balanced, Balanced}
+	if _, err := tx.Get(ctx, `SELECT local, nodes, devices FROM pool_policy`, nil, &p.Local, &p.Nodes, &p.Devices); err != nil {
+		return p, fmt.Errorf("read the pool's policy: %w", err)
+	}
+	return p, nil
+}
+
+// beat is what a node last reported.
+type beat struct {
+	boot            string
+	sequence, epoch int64
+	seen, gone      time.Time
+	tasks           []reported
+}
+
+type reported struct {
+	Slice    string `json:"slice"`
+	Used     int64  `json:"used"`
+	Busy     int64  `json:"busy_us"`
+	Programs int64  `json:"programs"`
+}
+
+func readBeat(ctx context.Context, tx *db.Tx, node string) (*beat, error) {
+	b := &beat{}
+	var seen, gone int64
+	var tasks string
+	found, err := tx.Get(ctx, `SELECT boot, sequence, epoch, seen_at, gone_at, tasks FROM pool_beats WHERE node_id = $1`, []any{node}, &b.boot, &b.sequence, &b.epoch, &seen, &gone, &tasks)
+	if err != nil {
+		return nil, fmt.Errorf("read what pool node %s reported: %w", node, err)
+	}
+	if !found {
+		return b, nil
+	}
+	b.seen, b.gone = db.Time(seen), db.Time(gone)
+	return b, fromJSON(tasks, &b.tasks)
+}
+
+func putBeat(ctx context.Context, tx *db.Tx, node string, b *beat) error {
+	tasks, err := json.Marshal(b.tasks)
+	if err != nil {
+		return fmt.Errorf("encode what pool node %s reported: %w", node, err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO pool_beats (node_id, boot, sequence, epoch, seen_at, gone_at, tasks) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (node_id) DO UPDATE SET boot = $2, sequence = $3, epoch = $4, seen_at = $5, gone_at = $6, tasks = $7`, node, b.boot, b.sequence, b.epoch, db.Micros(b.seen), db.Micros(b.gone), string(tasks))
+	if err != nil {
+		return fmt.Errorf("store what pool node %s reported: %w", node, err)
+	}
+	return nil
+}

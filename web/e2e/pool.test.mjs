@@ -1,0 +1,105 @@
+// The accelerator pool in a real browser: a node with the devices of this machine.
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { bin, skip, start } from "./platform.mjs";
+
+describe("accelerator pool", { skip, timeout: 900_000 }, () => {
+  let p;
+  let page;
+  let missing = "";
+
+  before(async () => {
+    p = await start("pool");
+    page = p.page;
+    const { token } = await p.rest("POST", "/v1/pool/node-tokens", {});
+    const data = join(p.dir, "n");
+    const { child } = p.run(bin, ["pool", "node", "--join", p.url, "--token", token, "--name", "n1", "--data", data]);
+    try {
+      await p.said(child, /(pool node listens)/);
+    } catch (error) {
+      if (!/OpenCL|devices of this machine|not built/.test(String(error))) throw error;
+      missing = "no device of OpenCL";
+      console.log(`SKIPPED: ${missing}`);
+      return;
+    }
+    await p.until(
+      async () => (await p.rest("GET", "/v1/pool/nodes")).nodes[0]?.devices?.length,
+      "its devices are there",
+    );
+  });
+  after(() => p?.end());
+
+  const tab = (name) => page.getByRole("tab", { name, exact: true }).click();
+  const request = (compute) =>
+    p.rest("POST", "/v1/pool/slices", {
+      computePercent: compute,
+      memoryMib: 100,
+      fixed: true,
+      name: `held ${compute}`,
+      nodeId: "n1",
+      deviceId: "opencl-0",
+    });
+
+  test("a node is there with its devices, and a device is disabled and enabled", async (t) => {
+    if (missing) return t.skip(missing);
+    await p.open("Accelerator pool");
+    await p.heading("Accelerator pool");
+    const row = p.at("n1/opencl-0");
+    await row.getByText("Online").waitFor();
+    await row.getByRole("button", { name: "Disable opencl-0" }).click();
+    await row.getByText("Device disabled").waitFor();
+    await row.getByRole("button", { name: "Enable opencl-0" }).click();
+    await row.getByText("Online").waitFor();
+  });
+
+  test("a specification and a group are made", async (t) => {
+    if (missing) return t.skip(missing);
+    await tab("Specifications");
+    await page.getByTestId("new-slice-specs").click();
+    await p.dialog().getByLabel("Specification", { exact: true }).fill("quarter");
+    await p.named();
+    await p.dialog().getByTestId("save").click();
+    await p.row("quarter").getByText("25 %").waitFor();
+    await tab("Logical groups");
+    await page.getByTestId("new-pool-groups").click();
+    await p.dialog().getByLabel("Group", { exact: true }).fill("team");
+    await p.named();
+    await p.dialog().getByTestId("save").click();
+    await p.row("team").getByText("default").waitFor();
+  });
+
+  test("what is held and what waits is shown, and room that is made is given", async (t) => {
+    if (missing) return t.skip(missing);
+    const held = await request(80);
+    const waits = await request(60);
+    await tab("Tasks and queue");
+    await p.at(held.sliceId).getByText("Assigned").waitFor();
+    await p.at(waits.sliceId).getByText("1 in the queue").waitFor();
+    await p.shot("pool-slices");
+    await p.at(held.sliceId).getByRole("button", { name: "Release" }).click();
+    await page.locator(".ant-popover").getByRole("button", { name: "Release" }).click();
+    await p.at(held.sliceId).waitFor({ state: "detached" });
+    await p.at(waits.sliceId).getByText("Assigned").waitFor();
+    await tab("Nodes and devices");
+    await p.at("n1/opencl-0").getByText("60 %").first().waitFor();
+    await p.shot("pool-nodes");
+  });
+
+  test("the policy of the pool is set", async (t) => {
+    if (missing) return t.skip(missing);
+    await tab("Scheduling policy");
+    await page.getByText("That node first", { exact: true }).click();
+    await p.until(async () => (await p.rest("GET", "/v1/pool/policy")).local === "LOCAL_FIRST", "the policy is stored");
+    await p.shot("pool-policy");
+  });
+
+  test("the pages are drawn in both languages", async (t) => {
+    if (missing) return t.skip(missing);
+    await p.drawn({
+      pool: "/pool",
+      "pool-queue": "/pool?tab=slices",
+      "pool-specs": "/pool?tab=specs",
+      "pool-groups": "/pool?tab=groups",
+    });
+  });
+});

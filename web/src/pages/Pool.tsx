@@ -1,0 +1,711 @@
+// The accelerator pool: its nodes and devices, what is lent and waits, and by which rules.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import {
+  App,
+  Button,
+  Checkbox,
+  Form,
+  Input,
+  InputNumber,
+  Modal,
+  Popconfirm,
+  Radio,
+  Select,
+  Table,
+  type TableColumnsType,
+  Tabs,
+} from "antd";
+import { type ReactNode, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { useSearchParams } from "react-router";
+import { call } from "../api";
+import { CreateButton, Loaded, Moment, Nothing, PageHead, Panel, Tag, UseBar } from "../components/bits";
+import { PagedTable, usePaged } from "../components/Pager";
+import { useServerErrors } from "../components/useServerErrors";
+import {
+  type PoolDevice,
+  type PoolGroup,
+  type PoolNode,
+  PoolNode_Mode,
+  PoolPolicy_Local,
+  PoolPolicy_Spread,
+  type Slice,
+  Slice_State,
+  type SliceSpec,
+} from "../gen/yunhe/pool/v1/pool_pb";
+import { messageOf } from "../lib/errors";
+import { formatBytes, formatMillis, NONE } from "../lib/format";
+import type { Tone } from "../lib/states";
+import { useClients, useSession } from "../session";
+
+const EVERY_MS = 3000;
+const MIB = 2n ** 20n;
+
+export function Pool() {
+  const { t } = useTranslation();
+  const [params, setParams] = useSearchParams();
+  const tabs = [
+    { key: "nodes", label: t("pool.nodes"), children: <Nodes /> },
+    { key: "slices", label: t("pool.slices"), children: <Slices /> },
+    { key: "specs", label: t("pool.specs"), children: <Specs /> },
+    { key: "groups", label: t("pool.groups"), children: <Groups /> },
+    { key: "policy", label: t("pool.policy"), children: <Policy /> },
+  ];
+  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "nodes";
+  return (
+    <>
+      <PageHead title={t("nav.pool")} sub={t("pool.sub")} />
+      <Panel flush className="yh-tabs">
+        <Tabs
+          activeKey={tab}
+          onChange={(key) => setParams({ tab: key }, { replace: true })}
+          items={tabs}
+          destroyOnHidden
+        />
+      </Panel>
+    </>
+  );
+}
+
+/** Does something to the pool, and has what shows it read again. */
+function useChange<T>(change: (x: T) => Promise<unknown>) {
+  const client = useQueryClient();
+  const { message } = App.useApp();
+  return useMutation({
+    mutationFn: change,
+    onSuccess: () => client.invalidateQueries({ queryKey: ["pool"] }),
+    onError: (e) => void message.error(messageOf(e)),
+  });
+}
+
+interface DeviceRow {
+  node: PoolNode;
+  device?: PoolDevice;
+  first: boolean;
+}
+
+function deviceState({ node, device }: DeviceRow): {
+  word: "online" | "offline" | "disabled" | "draining" | "gone" | "deviceDisabled";
+  tone: Tone;
+} {
+  if (!node.online) return { word: "offline", tone: "bad" };
+  if (node.mode === PoolNode_Mode.DRAINING) return { word: "draining", tone: "warn" };
+  if (node.mode === PoolNode_Mode.DISABLED) return { word: "disabled", tone: "neutral" };
+  if (device && !device.present) return { word: "gone", tone: "bad" };
+  if (device?.disabled) return { word: "deviceDisabled", tone: "neutral" };
+  return { word: "online", tone: "good" };
+}
+
+function Nodes() {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const { can } = useSession();
+  const list = useQuery({
+    queryKey: ["pool", "nodes"],
+    queryFn: async ({ signal }) => (await pool.listPoolNodes({}, call(signal))).nodes,
+    refetchInterval: EVERY_MS,
+  });
+  const setNode = useChange((x: { nodeId: string; mode: PoolNode_Mode }) => pool.setPoolNode(x, call()));
+  const setDevice = useChange((x: { nodeId: string; deviceId: string; disabled: boolean }) =>
+    pool.setPoolDevice(x, call()),
+  );
+  const columns: TableColumnsType<DeviceRow> = [
+    {
+      title: t("pool.node"),
+      key: "node",
+      width: 150,
+      ellipsis: true,
+      render: (_, { node, first }) => first && <b>{node.nodeId}</b>,
+    },
+    {
+      title: t("pool.state"),
+      key: "state",
+      width: 130,
+      render: (_, r) => {
+        const s = deviceState(r);
+        return <Tag tone={s.tone} text={t(`pool.${s.word}`)} />;
+      },
+    },
+    {
+      title: t("pool.device"),
+      key: "device",
+      width: 240,
+      ellipsis: true,
+      render: (_, { device: d }) =>
+        d ? (
+          <span className="yh-job-link" title={d.model}>
+            <b>{d.deviceId}</b>
+            <small>{d.model}</small>
+          </span>
+        ) : (
+          NONE
+        ),
+    },
+    {
+      title: t("pool.compute"),
+      key: "compute",
+      width: 190,
+      render: (_, { device: d }) =>
+        d && (
+          <UseBar
+            label={t("pool.compute")}
+            used={d.computeLentPercent}
+            total={d.computeLimitPercent}
+            format={(n) => `${n} %`}
+          />
+        ),
+    },
+    {
+      title: t("pool.memory"),
+      key: "memory",
+      width: 210,
+      render: (_, { device: d }) =>
+        d && (
+          <UseBar
+            label={t("pool.memory")}
+            used={d.memoryLentMib * MIB}
+            total={d.memoryLimitMib * MIB}
+            format={formatBytes}
+          />
+        ),
+    },
+    {
+      title: t("pool.sliceCount"),
+      key: "slices",
+      width: 90,
+      align: "right",
+      render: (_, { device: d }) => <span className="yh-num">{String(d?.slices ?? 0)}</span>,
+    },
+  ];
+  if (can("adapters.write"))
+    columns.push({
+      key: "actions",
+      width: 330,
+      align: "right",
+      render: (_, { node: n, device: d, first }) => (
+        <div className="yh-row yh-row-end">
+          {d && (
+            <Button
+              size="small"
+              onClick={() => setDevice.mutate({ nodeId: n.nodeId, deviceId: d.deviceId, disabled: !d.disabled })}
+            >
+              {`${t(d.disabled ? "pool.enable" : "pool.disable")} ${d.deviceId}`}
+            </Button>
+          )}
+          {first && n.mode === PoolNode_Mode.ENABLED && (
+            <Popconfirm
+              title={t("pool.drainTitle", { name: n.nodeId })}
+              description={t("pool.drainHelp")}
+              okText={t("pool.drain")}
+              onConfirm={() => setNode.mutate({ nodeId: n.nodeId, mode: PoolNode_Mode.DRAINING })}
+            >
+              <Button size="small">{t("pool.drain")}</Button>
+            </Popconfirm>
+          )}
+          {first && (
+            <Button
+              size="small"
+              onClick={() =>
+                setNode.mutate({
+                  nodeId: n.nodeId,
+                  mode: n.mode === PoolNode_Mode.ENABLED ? PoolNode_Mode.DISABLED : PoolNode_Mode.ENABLED,
+                })
+              }
+            >
+              {`${t(n.mode === PoolNode_Mode.ENABLED ? "pool.disable" : "pool.enable")} ${n.nodeId}`}
+            </Button>
+          )}
+        </div>
+      ),
+    });
+  return (
+    <Loaded query={list} rows={4}>
+      {(nodes) => (
+        <Table
+          size="small"
+          rowKey={({ node, device }) => `${node.nodeId}/${device?.deviceId ?? ""}`}
+          columns={columns}
+          dataSource={nodes.flatMap((node): DeviceRow[] =>
+            node.devices.length === 0
+              ? [{ node, first: true }]
+              : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
+          )}
+          tableLayout="fixed"
+          scroll={{ x: 1340 }}
+          pagination={false}
+          data-testid="pool-nodes"
+          locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
+        />
+      )}
+    </Loaded>
+  );
+}
+
+const STATES: Record<Slice_State, { word: "unknown" | "waiting" | "assigned" | "running" | "ended"; tone: Tone }> = {
+  [Slice_State.UNSPECIFIED]: { word: "unknown", tone: "neutral" },
+  [Slice_State.WAITING]: { word: "waiting", tone: "waiting" },
+  [Slice_State.ASSIGNED]: { word: "assigned", tone: "active" },
+  [Slice_State.RUNNING]: { word: "running", tone: "good" },
+  [Slice_State.ENDED]: { word: "ended", tone: "neutral" },
+};
+
+const LIVE = [Slice_State.WAITING, Slice_State.ASSIGNED, Slice_State.RUNNING];
+
+function Slices() {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const { can } = useSession();
+  const [ended, setEnded] = useState(false);
+  const paged = usePaged({
+    key: ["pool", "slices", ended],
+    everyMs: EVERY_MS,
+    fetchPage: async (pageToken, signal) => {
+      const states = ended ? [...LIVE, Slice_State.ENDED] : LIVE;
+      const res = await pool.listSlices({ pageSize: 50, pageToken, states }, call(signal));
+      return { items: res.slices, nextPageToken: res.nextPageToken };
+    },
+  });
+  const release = useChange((sliceId: string) => pool.releaseSlice({ sliceId }, call()));
+  const columns: TableColumnsType<Slice> = [
+    {
+      title: t("pool.slice"),
+      key: "slice",
+      width: 250,
+      ellipsis: true,
+      render: (_, s) => (
+        <span className="yh-job-link">
+          <b>{s.name || NONE}</b>
+          <small>{s.sliceId}</small>
+        </span>
+      ),
+    },
+    {
+      title: t("pool.state"),
+      key: "state",
+      width: 220,
+      ellipsis: true,
+      render: (_, s) => {
+        const reason = [s.position > 0n ? t("pool.place", { n: String(s.position) }) : "", s.reason]
+          .filter(Boolean)
+          .join(": ");
+        return (
+          <span title={reason}>
+            <Tag tone={STATES[s.state].tone} text={t(`pool.states.${STATES[s.state].word}`)} />
+            {reason && <small className="yh-reason">{reason}</small>}
+          </span>
+        );
+      },
+    },
+    { title: t("pool.group"), key: "group", width: 110, ellipsis: true, render: (_, s) => s.groupId },
+    { title: t("pool.user"), key: "user", width: 110, ellipsis: true, render: (_, s) => s.userId },
+    {
+      title: t("pool.device"),
+      key: "device",
+      width: 170,
+      ellipsis: true,
+      render: (_, s) => (s.nodeId ? `${s.nodeId}/${s.deviceId || "*"}` : NONE),
+    },
+    {
+      title: t("pool.share"),
+      key: "share",
+      width: 100,
+      align: "right",
+      render: (_, s) => <span className="yh-num">{share(s.computePercent, s.weighted, t("pool.weight"))}</span>,
+    },
+    {
+      title: t("pool.size"),
+      key: "size",
+      width: 180,
+      render: (_, s) => (
+        <UseBar label={t("pool.size")} used={s.memoryUsedBytes} total={s.memoryMib * MIB} format={formatBytes} />
+      ),
+    },
+    {
+      title: t("pool.time"),
+      key: "time",
+      width: 110,
+      align: "right",
+      render: (_, s) => <span className="yh-num">{formatMillis(s.deviceMicros / 1000n)}</span>,
+    },
+    { title: t("common.created"), key: "created", width: 132, render: (_, s) => <Moment at={s.createdAt} /> },
+  ];
+  if (can("jobs.write"))
+    columns.push({
+      key: "actions",
+      width: 100,
+      align: "right",
+      render: (_, s) =>
+        s.state !== Slice_State.ENDED && (
+          <Popconfirm
+            title={t("pool.releaseTitle")}
+            description={t("pool.releaseHelp")}
+            okText={t("pool.release")}
+            okButtonProps={{ danger: true }}
+            onConfirm={() => release.mutate(s.sliceId)}
+          >
+            <Button size="small">{t("pool.release")}</Button>
+          </Popconfirm>
+        ),
+    });
+  return (
+    <>
+      <div className="yh-tab-actions">
+        <Checkbox checked={ended} onChange={(e) => setEnded(e.target.checked)}>
+          {t("pool.showEnded")}
+        </Checkbox>
+      </div>
+      <PagedTable
+        paged={paged}
+        rowKey="sliceId"
+        columns={columns}
+        scroll={{ x: 1490 }}
+        data-testid="slices"
+        empty={t("pool.noSlices")}
+      />
+    </>
+  );
+}
+
+const share = (percent: bigint, weighted: boolean, weight: string) =>
+  weighted ? `${percent} % ${weight}` : `${percent} %`;
+
+/** A list of things that are made, replaced and deleted. */
+function Records<T extends object>(props: {
+  list: ReturnType<typeof useQuery<T[]>>;
+  columns: TableColumnsType<T>;
+  id: (x: T) => string;
+  testId: string;
+  create: string;
+  empty: string;
+  remove: (id: string) => Promise<unknown>;
+  form: (done: () => void) => ReactNode;
+}) {
+  const { t } = useTranslation();
+  const { can } = useSession();
+  const [open, setOpen] = useState(false);
+  const remove = useChange(props.remove);
+  const write = can("scheduler.write");
+  const columns = [...props.columns];
+  if (write)
+    columns.push({
+      key: "actions",
+      width: 100,
+      align: "right",
+      render: (_, x) => (
+        <Popconfirm
+          title={t("pool.deleteTitle", { name: props.id(x) })}
+          okText={t("common.delete")}
+          okButtonProps={{ danger: true }}
+          onConfirm={() => remove.mutate(props.id(x))}
+        >
+          <Button size="small" type="text" danger>
+            {t("common.delete")}
+          </Button>
+        </Popconfirm>
+      ),
+    });
+  return (
+    <>
+      {write && (
+        <div className="yh-tab-actions">
+          <CreateButton text={props.create} onClick={() => setOpen(true)} testId={`new-${props.testId}`} />
+        </div>
+      )}
+      <Loaded query={props.list} rows={3}>
+        {(data) => (
+          <Table
+            size="small"
+            rowKey={props.id}
+            columns={columns}
+            dataSource={data}
+            tableLayout="fixed"
+            scroll={{ x: 900 }}
+            pagination={false}
+            data-testid={props.testId}
+            locale={{ emptyText: <Nothing text={props.empty} /> }}
+          />
+        )}
+      </Loaded>
+      <Modal open={open} onCancel={() => setOpen(false)} footer={null} title={props.create} destroyOnHidden>
+        {open && props.form(() => setOpen(false))}
+      </Modal>
+    </>
+  );
+}
+
+function Specs() {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const list = useQuery({
+    queryKey: ["pool", "specs"],
+    queryFn: async ({ signal }) => (await pool.listSliceSpecs({}, call(signal))).specs,
+    refetchInterval: EVERY_MS,
+  });
+  const columns: TableColumnsType<SliceSpec> = [
+    { title: t("pool.spec"), key: "spec", render: (_, x) => <b>{x.specId}</b> },
+    {
+      title: t("pool.share"),
+      key: "share",
+      width: 130,
+      align: "right",
+      render: (_, x) => <span className="yh-num">{share(x.computePercent, x.weighted, t("pool.weight"))}</span>,
+    },
+    {
+      title: t("pool.size"),
+      key: "size",
+      width: 130,
+      align: "right",
+      render: (_, x) => <span className="yh-num">{formatBytes(x.memoryMib * MIB)}</span>,
+    },
+    { title: t("pool.model"), key: "model", width: 200, ellipsis: true, render: (_, x) => x.model || NONE },
+    {
+      title: t("pool.price"),
+      key: "price",
+      width: 260,
+      align: "right",
+      render: (_, x) => <span className="yh-num">{String(x.priceFen)}</span>,
+    },
+  ];
+  return (
+    <Records
+      list={list}
+      columns={columns}
+      id={(x) => x.specId}
+      testId="slice-specs"
+      create={t("pool.newSpec")}
+      empty={t("pool.noSpecs")}
+      remove={(specId) => pool.deleteSliceSpec({ specId }, call())}
+      form={(done) => (
+        <RecordForm
+          prefix="spec"
+          done={done}
+          start={{ computePercent: 25, memoryMib: 1024, priceFen: 0 }}
+          save={(v) => {
+            const specId = String(v.specId ?? "").trim();
+            return pool.setSliceSpec(
+              {
+                specId,
+                spec: {
+                  computePercent: whole(v.computePercent),
+                  memoryMib: whole(v.memoryMib),
+                  model: String(v.model ?? "").trim(),
+                  priceFen: whole(v.priceFen),
+                },
+              },
+              call(),
+            );
+          }}
+        >
+          <Form.Item name="specId" label={t("pool.spec")} rules={[{ required: true }]}>
+            <Input maxLength={32} />
+          </Form.Item>
+          <Amount name="computePercent" label={t("pool.percent")} />
+          <Amount name="memoryMib" label={t("pool.mib")} />
+          <Form.Item name="model" label={t("pool.model")} extra={t("pool.modelHelp")}>
+            <Input maxLength={100} />
+          </Form.Item>
+          <Amount name="priceFen" label={t("pool.price")} />
+        </RecordForm>
+      )}
+    />
+  );
+}
+
+type Values = Record<string, number | string | string[] | undefined>;
+
+const whole = (n: Values[string]) => BigInt(Math.round(Number(n ?? 0)));
+const texts = (list: Values[string]) => (Array.isArray(list) ? list : []);
+
+function Amount({ name, label }: { name: string; label: string }) {
+  return (
+    <Form.Item name={name} label={label}>
+      <InputNumber min={0} precision={0} className="yh-w-200" />
+    </Form.Item>
+  );
+}
+
+function RecordForm(props: {
+  prefix: string;
+  start: Values;
+  save: (v: Values) => Promise<unknown>;
+  done: () => void;
+  children: ReactNode;
+}) {
+  const { t } = useTranslation();
+  const client = useQueryClient();
+  const [form] = Form.useForm<Values>();
+  const errors = useServerErrors(form, props.prefix, (path) => path.slice(0, 1));
+  const save = useMutation({
+    mutationFn: props.save,
+    onSuccess: async () => {
+      props.done();
+      await client.invalidateQueries({ queryKey: ["pool"] });
+    },
+    onError: errors.show,
+  });
+  return (
+    <Form
+      form={form}
+      layout="vertical"
+      initialValues={props.start}
+      onFinish={(v) => {
+        errors.show(undefined);
+        save.mutate(v);
+      }}
+    >
+      {errors.alert}
+      {props.children}
+      <Button type="primary" htmlType="submit" loading={save.isPending} data-testid="save">
+        {t("common.save")}
+      </Button>
+    </Form>
+  );
+}
+
+function Groups() {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const list = useQuery({
+    queryKey: ["pool", "groups"],
+    queryFn: async ({ signal }) => (await pool.listPoolGroups({}, call(signal))).groups,
+    refetchInterval: EVERY_MS,
+  });
+  const of = (ids: string[]) => ids.join(" ") || t("pool.all");
+  const columns: TableColumnsType<PoolGroup> = [
+    { title: t("pool.group"), key: "group", width: 140, ellipsis: true, render: (_, g) => <b>{g.groupId}</b> },
+    { title: t("pool.tenants"), key: "tenants", ellipsis: true, render: (_, g) => g.tenantIds.join(" ") || NONE },
+    { title: t("pool.users"), key: "users", ellipsis: true, render: (_, g) => of(g.userIds) },
+    { title: t("pool.members"), key: "members", ellipsis: true, render: (_, g) => of(g.members) },
+    {
+      title: t("pool.compute"),
+      key: "compute",
+      width: 140,
+      align: "right",
+      render: (_, g) => (
+        <span className="yh-num">
+          {`${g.computeLentPercent} %`}
+          {g.computeLimitPercent > 0n && <em className="yh-of"> / {`${g.computeLimitPercent} %`}</em>}
+        </span>
+      ),
+    },
+    {
+      title: t("pool.memory"),
+      key: "memory",
+      width: 170,
+      align: "right",
+      render: (_, g) => (
+        <span className="yh-num">
+          {formatBytes(g.memoryLentMib * MIB)}
+          {g.memoryLimitMib > 0n && <em className="yh-of"> / {formatBytes(g.memoryLimitMib * MIB)}</em>}
+        </span>
+      ),
+    },
+  ];
+  const names = (name: string, label: string, extra?: string) => (
+    <Form.Item name={name} label={label} extra={extra}>
+      <Select mode="tags" open={false} suffixIcon={null} tokenSeparators={[",", " "]} />
+    </Form.Item>
+  );
+  return (
+    <Records
+      list={list}
+      columns={columns}
+      id={(g) => g.groupId}
+      testId="pool-groups"
+      create={t("pool.newGroup")}
+      empty={t("pool.noGroups")}
+      remove={(groupId) => pool.deletePoolGroup({ groupId }, call())}
+      form={(done) => (
+        <RecordForm
+          prefix="group"
+          done={done}
+          start={{ tenantIds: ["default"], computeLimitPercent: 0, memoryLimitMib: 0, maxPriority: 0 }}
+          save={(v) =>
+            pool.setPoolGroup(
+              {
+                groupId: String(v.groupId ?? "").trim(),
+                group: {
+                  tenantIds: texts(v.tenantIds),
+                  userIds: texts(v.userIds),
+                  members: texts(v.members),
+                  computeLimitPercent: whole(v.computeLimitPercent),
+                  memoryLimitMib: whole(v.memoryLimitMib),
+                  maxPriority: Number(v.maxPriority ?? 0),
+                },
+              },
+              call(),
+            )
+          }
+        >
+          <Form.Item name="groupId" label={t("pool.group")} rules={[{ required: true }]}>
+            <Input maxLength={32} />
+          </Form.Item>
+          {names("tenantIds", t("pool.tenants"))}
+          {names("userIds", t("pool.users"), t("pool.usersHelp"))}
+          {names("members", t("pool.members"), t("pool.membersHelp"))}
+          <Amount name="computeLimitPercent" label={t("pool.limit")} />
+          <Amount name="memoryLimitMib" label={t("pool.memoryLimit")} />
+          <Amount name="maxPriority" label={t("pool.maxPriority")} />
+        </RecordForm>
+      )}
+    />
+  );
+}
+
+function Policy() {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const { can } = useSession();
+  const policy = useQuery({
+    queryKey: ["pool", "policy"],
+    queryFn: ({ signal }) => pool.getPoolPolicy({}, call(signal)),
+  });
+  const save = useChange((p: { local?: PoolPolicy_Local; nodes?: PoolPolicy_Spread; devices?: PoolPolicy_Spread }) =>
+    pool.setPoolPolicy({ policy: p }, call()),
+  );
+  const disabled = !can("scheduler.write") || save.isPending;
+  const spreads = [
+    { value: PoolPolicy_Spread.BALANCED, label: t("pool.spreads.balanced") },
+    { value: PoolPolicy_Spread.COMPACT, label: t("pool.spreads.compact") },
+  ];
+  return (
+    <Loaded query={policy} rows={3}>
+      {(p) => (
+        <Form layout="vertical" className="yh-pad" data-testid="pool-policy">
+          <p>{t("pool.policyHelp")}</p>
+          <Form.Item label={t("pool.local")}>
+            <Radio.Group
+              optionType="button"
+              value={p.local}
+              disabled={disabled}
+              onChange={(e) => save.mutate({ local: e.target.value as PoolPolicy_Local })}
+              options={[
+                { value: PoolPolicy_Local.ANY, label: t("pool.locals.any") },
+                { value: PoolPolicy_Local.FIRST, label: t("pool.locals.first") },
+                { value: PoolPolicy_Local.ONLY, label: t("pool.locals.only") },
+              ]}
+            />
+          </Form.Item>
+          <Form.Item label={t("pool.spreadNodes")}>
+            <Radio.Group
+              optionType="button"
+              value={p.nodes}
+              disabled={disabled}
+              onChange={(e) => save.mutate({ nodes: e.target.value as PoolPolicy_Spread })}
+              options={spreads}
+            />
+          </Form.Item>
+          <Form.Item label={t("pool.spreadDevices")}>
+            <Radio.Group
+              optionType="button"
+              value={p.devices}
+              disabled={disabled}
+              onChange={(e) => save.mutate({ devices: e.target.value as PoolPolicy_Spread })}
+              options={spreads}
+            />
+          </Form.Item>
+        </Form>
+      )}
+    </Loaded>
+  );
+}
