@@ -47,6 +47,7 @@ type class struct {
 	seen    int     // changes looked at
 	turns   []int32 // sites that came to fit or ceased to, in order
 	columns map[*facts]*column
+	tables  []*table
 }
 
 // facts is what one factor says of every site.

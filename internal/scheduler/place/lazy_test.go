@@ -3,6 +3,8 @@ package place_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/scheduler/place"
@@ -146,5 +148,44 @@ func TestSearchFindsWhatTheSheetDoes(t *testing.T) {
 	}
 	if placed < 500 || left < 500 {
 		t.Errorf("the cases are too easy: %d placed, %d left", placed, left)
+	}
+}
+
+// TestLikeAsksShareATable plans works whose asks differ by limits that nobody
+// reaches, and expects what each is told to be as if no two shared anything:
+// with a policy set of its own each has a table of its own.
+func TestLikeAsksShareATable(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		s, queue := crowd(r, 5+r.IntN(40)), demand(r, 20+r.IntN(40))
+		sets := place.Presets()
+		set := sets[r.IntN(len(sets))]
+		for i := range queue {
+			for k := range queue[i].Tasks {
+				t := &queue[i].Tasks[k]
+				if r.IntN(2) == 0 {
+					t.MaxPrice = place.Known(30 - 20*r.Int64N(2)) // some are kept out by it
+				}
+				if r.IntN(4) == 0 {
+					t.MinGrade = r.Int64N(2)
+				}
+			}
+		}
+		alone := slices.Clone(queue)
+		for i := range alone {
+			own := *set
+			alone[i].Set = &own
+		}
+		for _, opts := range []place.Options{{}, {NoTables: true}, {TableRows: 3}} {
+			got, err := place.Plan(s, queue, set, opts)
+			want, err2 := place.Plan(s, alone, set, opts)
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, %s, %+v: sharing gives\n%.3000v\nalone\n%.3000v", seed, set.ID, opts, got, want)
+			}
+		}
 	}
 }

@@ -64,6 +64,9 @@ func (p *planner) endOf(name, region string) *end {
 	return e
 }
 
+// is reports whether e and o are the same end.
+func (e *end) is(o *end) bool { return e == o || e != nil && o != nil && e.names == o.names }
+
 // siteEnd returns the end that site i is, nil if there are no links.
 func (p *planner) siteEnd(i int32) *end {
 	if p.links == nil {

@@ -114,6 +114,7 @@ func (p *planner) run(works []*Work, set *Set) (*Result, error) {
 	for {
 		i, ok := turn(got)
 		if !ok {
+			p.retire(nil)
 			return res, nil
 		}
 		if i < 0 || i >= len(works) || done[i] {
@@ -238,8 +239,8 @@ func (p *planner) placeJob(j *job, res *Result) {
 	}
 	for i := range j.parts {
 		h := j.parts[i].shape
-		if h.uses--; h.uses == 0 && h.table != nil {
-			p.drop(h)
+		if h.uses--; h.uses == 0 {
+			p.retire(h)
 		}
 	}
 }

@@ -3,7 +3,8 @@ package place
 import "slices"
 
 // The score tables. All replicas with the same ask and policy set share one
-// shape and its table, and tables share what asks have in common; see class.go.
+// shape. Shapes whose differences no filter or factor saw share a table, and
+// tables share what asks have in common; see class.go.
 //
 // A choice is the highest total, exactly, and finds it without looking at every
 // site again. Each table keeps a key for each site in a tournament tree: its
@@ -34,9 +35,12 @@ type shape struct {
 	*table
 }
 
-// table holds the scores of one shape.
+// table holds the scores of one shape, or of several that cannot be told apart.
 type table struct {
 	*class
+	of      *Set
+	from    *end // of the origin
+	users   int  // shapes
 	columns []*column
 	first   []int   // by policy: its first column; one more at the end
 	weights []int64 // of the set
@@ -151,12 +155,10 @@ func (p *planner) refresh(h *shape) {
 // build makes the table of h.
 func (p *planner) build(h *shape) {
 	p.evict(len(p.sites))
-	t := &table{weights: h.set.Weights(), compare: h.set.Evaluator.Compare}
+	t := &table{of: h.set, weights: h.set.Weights(), compare: h.set.Evaluator.Compare, users: 1}
 	h.table = t
-	p.live = append(p.live, h)
-	p.cells += len(p.sites)
 	h.ask.prepare(p)
-	t.class = p.classOf(h)
+	t.class, t.from = p.classOf(h), h.ask.from
 	t.class.follow(p)
 	t.worsens = true
 	t.rank = h.set.ranks()
@@ -185,18 +187,36 @@ func (p *planner) build(h *shape) {
 		}
 	}
 	t.first = append(t.first, len(t.columns))
+	p.live = append(p.live, h)
+	if h.ask.peers != nil {
+		t.peers = h.ask.peers.version
+	} else if old := t.class.like(t); old != nil {
+		old.users++
+		h.table = old
+		return
+	} else {
+		t.class.tables = append(t.class.tables, t)
+	}
+	p.cells += len(p.sites)
 	t.versions = make([]int, len(t.columns))
 	for k, c := range t.columns {
 		t.versions[k] = c.version
-	}
-	if h.ask.peers != nil {
-		t.peers = h.ask.peers.version
 	}
 	if keyed {
 		t.refer(p)
 	} else {
 		t.sheet = newSheet(p, h)
 	}
+}
+
+// like returns a table that holds what t is to hold, nil if there is none.
+func (c *class) like(t *table) *table {
+	for _, o := range c.tables {
+		if o.of == t.of && o.from.is(t.from) && slices.Equal(o.columns, t.columns) {
+			return o
+		}
+	}
+	return nil
 }
 
 // evict makes room for n more cells by dropping the tables used longest ago.
@@ -212,17 +232,27 @@ func (p *planner) evict(n int) {
 	}
 }
 
-// drop frees the table of h.
-func (p *planner) drop(h *shape) {
-	for i := range p.live {
-		if p.live[i] == h {
-			p.live[i] = p.live[len(p.live)-1]
-			p.live = p.live[:len(p.live)-1]
-			p.cells -= len(p.sites)
-			h.table = nil
-			return
-		}
+// retire drops the shape that was retired before: the table of h, which no task
+// has any more, may be what the next shape shares.
+func (p *planner) retire(h *shape) {
+	if p.retired != nil && p.retired.table != nil {
+		p.drop(p.retired)
 	}
+	p.retired = h
+}
+
+// drop frees the table of h, unless other shapes use it.
+func (p *planner) drop(h *shape) {
+	i := slices.Index(p.live, h)
+	p.live[i] = p.live[len(p.live)-1]
+	p.live = p.live[:len(p.live)-1]
+	t := h.table
+	h.table = nil
+	if t.users--; t.users > 0 {
+		return
+	}
+	p.cells -= len(p.sites)
+	t.class.tables = slices.DeleteFunc(t.class.tables, func(o *table) bool { return o == t })
 }
 
 // refer makes the present ranges the reference and scores every site.

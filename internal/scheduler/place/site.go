@@ -170,6 +170,7 @@ type planner struct {
 	maxCells   int
 	clock      int // counts decisions, for the oldest table
 	live       []*shape
+	retired    *shape
 	copies     map[dataKey]*copies
 	brought    map[string]*brought
 	said       map[string]map[string]string // Snapshot.Unmet
