@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -15,16 +13,6 @@ import (
 type Catalog struct {
 	Version int64
 	Centers map[string]*Center // without Live
-	Specs   map[string]*Spec
-	Images  map[string]*Image
-}
-
-// Snapshot is a catalog with the live part of its centers. The centers are
-// the caller's, what they point to is shared and must not be changed, except
-// Total and Used, which are the caller's too.
-type Snapshot struct {
-	At      time.Time
-	Centers []*Center // by ID
 	Specs   map[string]*Spec
 	Images  map[string]*Image
 }
@@ -154,33 +142,6 @@ func loadCatalog(ctx context.Context, tx *db.Tx, version int64) (*Catalog, error
 		}
 	}
 	return c, nil
-}
-
-// Snapshot returns the catalog with what is live about its centers now, as of
-// one moment.
-func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
-	c, err := s.Catalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := &Snapshot{Specs: c.Specs, Images: c.Images}
-	err = s.db.View(ctx, func(tx *db.Tx) error {
-		out.At, out.Centers = tx.Now, make([]*Center, 0, len(c.Centers))
-		byID := make(map[string]*Center, len(c.Centers))
-		for id, k := range c.Centers {
-			own := *k
-			byID[id] = &own
-		}
-		if err := readCapacity(ctx, tx, byID, "", "", true); err != nil {
-			return err
-		}
-		return readLive(ctx, tx, byID, "", "", func(k *Center) { out.Centers = append(out.Centers, k) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(out.Centers, func(a, b *Center) int { return strings.Compare(a.ID, b.ID) })
-	return out, nil
 }
 
 // changed counts a change of the catalog in tx, for this process and others.

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -560,7 +561,7 @@ func TestCatalogReportsTrouble(t *testing.T) {
 }
 
 // A snapshot's centers are the caller's to count on.
-func TestSnapshotIsItsOwn(t *testing.T) {
+func TestSnapshotStays(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		for _, id := range []string{"c2", "c1", "c3"} {
 			w.declare(t, site(id))
@@ -569,19 +570,112 @@ func TestSnapshotIsItsOwn(t *testing.T) {
 		var ids []string
 		for _, k := range s.Centers {
 			ids = append(ids, k.ID)
-			k.Used[core.CPU], k.Total[core.CPU], k.Waiting = 1, 1, 9
 		}
 		same(t, "order", ids, []string{"c1", "c2", "c3"})
 		if !s.At.Equal(w.clock.now()) {
 			t.Errorf("snapshot of %v, want %v", s.At, w.clock.now())
 		}
-		if k := w.snapshot(t).Centers[0]; k.Used[core.CPU] != 0 || k.Total[core.CPU] != 4000 || k.Waiting != 0 {
-			t.Errorf("another snapshot = %+v", k)
+		w.tx(t, func(tx *db.Tx) error {
+			ok, err := w.ReserveTx(t.Context(), tx, "c1", core.Quantities{core.CPU: 1000}, 1)
+			if !ok {
+				t.Error("there is no room at c1")
+			}
+			return err
+		})
+		s.Centers[2] = nil // the list is the caller's
+		if k := w.snapshot(t).Centers[0]; k.Used[core.CPU] != 1000 || k.Waiting != 1 {
+			t.Errorf("after a reservation: %+v", k)
+		}
+		if k := s.Centers[0]; k.Used[core.CPU] != 0 || k.Total[core.CPU] != 4000 || k.Waiting != 0 {
+			t.Errorf("the snapshot before it has become %+v", k)
 		}
 		// A center another process deleted is gone although the catalog still has it.
 		must(t, w.another(t).DeleteCenter(t.Context(), "c2"))
 		if s := w.snapshot(t); len(s.Centers) != 2 {
 			t.Errorf("snapshot after a deletion elsewhere has %d centers", len(s.Centers))
+		}
+	})
+}
+
+// TestSnapshotFollows changes centers at random, here and in another process,
+// also by transactions that are open meanwhile, and expects each snapshot to be
+// as one that is read from nothing.
+func TestSnapshotFollows(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ctx, r := t.Context(), rand.New(rand.NewPCG(3, 9))
+		ids := []string{"c1", "c2", "c3", "c4", "c5"}
+		other := w.another(t)
+		for _, id := range ids {
+			w.declare(t, site(id))
+		}
+		check := func(what string, fresh *registry.Service) {
+			t.Helper()
+			w.clock.advance(time.Second) // what others did to the catalog is seen
+			got, err := w.Snapshot(ctx)
+			must(t, err)
+			want, err := fresh.Snapshot(ctx)
+			must(t, err)
+			if len(got.Centers) != len(want.Centers) {
+				t.Fatalf("%s: %d centers, want %d", what, len(got.Centers), len(want.Centers))
+			}
+			for i, k := range want.Centers {
+				same(t, what+": "+k.ID, *got.Centers[i], *k)
+			}
+		}
+		any := func() string { return ids[r.IntN(len(ids))] }
+		// change does one thing; what is not possible leaves all as it is.
+		change := func(s *registry.Service, tx *db.Tx) error {
+			id := any()
+			var err error
+			switch r.IntN(8) {
+			case 0, 1:
+				_, err = s.ReserveTx(ctx, tx, id, core.Quantities{core.CPU: r.Int64N(2000), core.Memory: 1 << 20}, 1)
+			case 2:
+				err = s.ReserveAllTx(ctx, tx, map[string]registry.Claim{id: {Amounts: core.Quantities{core.CPU: r.Int64N(900)}, Replicas: 2}})
+			case 3:
+				err = s.StartedTx(ctx, tx, id, 1)
+			case 4:
+				err = s.ReleaseTx(ctx, tx, id, core.Quantities{core.CPU: r.Int64N(900)}, r.Int64N(2), 0)
+			case 5:
+				err = s.MeasureAllTx(ctx, tx, map[string]registry.Measured{id: {CPUBusyPermille: r.Int64N(1000)}})
+			case 6:
+				err = s.MarkDownTx(ctx, tx, id)
+			default:
+				d := site(id)
+				if d.Capacity["gpu"] = r.Int64N(3); d.Capacity["gpu"] == 0 {
+					delete(d.Capacity, "gpu")
+				}
+				err = s.DeclareTx(ctx, tx, d)
+			}
+			return err
+		}
+		impossible := errors.New("left as it is")
+		for step := range 120 {
+			s, fresh := []*registry.Service{w.Service, other}[r.IntN(2)], w.another(t)
+			err := w.d.Tx(ctx, func(tx *db.Tx) error {
+				for range 1 + r.IntN(3) {
+					if change(s, tx) != nil {
+						return impossible
+					}
+				}
+				if r.IntN(3) == 0 { // it is open while snapshots are taken
+					check(fmt.Sprintf("step %d, meanwhile", step), fresh)
+				}
+				return nil
+			})
+			if err != nil && !errors.Is(err, impossible) {
+				t.Fatal(err)
+			}
+			switch r.IntN(20) {
+			case 0:
+				w.clock.advance(registry.SeenWithin)
+			case 1:
+				if id := any(); s.DeleteCenter(ctx, id) == nil {
+					check("after "+id+" was deleted", w.another(t))
+					w.declare(t, site(id))
+				}
+			}
+			check(fmt.Sprintf("step %d", step), w.another(t))
 		}
 	})
 }

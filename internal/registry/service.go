@@ -27,6 +27,7 @@ type Service struct {
 	cached  atomic.Pointer[cached]
 	changes atomic.Uint64 // committed changes of the catalog by this process
 	loading chan struct{} // held by the one caller that reads the catalog
+	seen    atomic.Pointer[seen]
 }
 
 // New brings the tables up to date and returns the service, ready for calls.
@@ -142,7 +143,7 @@ func enliven(ctx context.Context, tx *db.Tx, rows []Center) error {
 	if err := readCapacity(ctx, tx, byID, first, last, true); err != nil {
 		return err
 	}
-	return readLive(ctx, tx, byID, first, last, func(*Center) {})
+	return readLive(ctx, tx, byID, first, last, func(*Center, bool) {})
 }
 
 // ListCenters returns a page of centers by ID, of one region if it is named,

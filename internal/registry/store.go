@@ -195,28 +195,25 @@ func readCapacity(ctx context.Context, tx *db.Tx, centers map[string]*Center, fi
 }
 
 // readLive sets what is live of the centers but Used, and calls each for
-// those that exist.
-func readLive(ctx context.Context, tx *db.Tx, centers map[string]*Center, first, last string, each func(*Center)) error {
+// those that exist, with whether it said that it goes away.
+func readLive(ctx context.Context, tx *db.Tx, centers map[string]*Center, first, last string, each func(k *Center, down bool)) error {
 	where, args := between("l.ai_center_id", first, last)
-	err := tx.Query(ctx, `SELECT l.ai_center_id, l.running, l.waiting, m.last_seen, m.down, m.measured_at, m.cpu_busy_permille, m.memory_busy,
-		m.memory_total, m.storage_busy, m.storage_total FROM center_load l JOIN center_monitor m ON m.ai_center_id = l.ai_center_id`+where, args,
+	err := tx.Query(ctx, `SELECT l.ai_center_id, l.running, l.waiting, `+monitorColumns+` FROM center_load l JOIN center_monitor m ON m.ai_center_id = l.ai_center_id`+where, args,
 		func(row db.Row) error {
 			var id string
 			var v Live
-			var seen, measured int64
-			var down bool
-			if err := row.Scan(&id, &v.Running, &v.Waiting, &seen, &down, &measured, &v.Measured.CPUBusyPermille, &v.Measured.MemoryBusy,
-				&v.Measured.MemoryTotal, &v.Measured.StorageBusy, &v.Measured.StorageTotal); err != nil {
+			var m monitorRow
+			if err := row.Scan(append([]any{&id, &v.Running, &v.Waiting}, m.dest()...)...); err != nil {
 				return err
 			}
 			k := centers[id]
 			if k == nil {
 				return nil
 			}
-			v.LastSeen, v.Measured.At = db.Time(seen), db.Time(measured)
-			v.Used, v.Status = k.Used, statusAt(k.Drained, down, v.LastSeen, tx.Now)
+			v.LastSeen, v.Measured = m.live()
+			v.Used, v.Status = k.Used, statusAt(k.Drained, m.down, v.LastSeen, tx.Now)
 			k.Live = v
-			each(k)
+			each(k, m.down)
 			return nil
 		})
 	if err != nil {
