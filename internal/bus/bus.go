@@ -476,7 +476,7 @@ func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 			return 0, ctx.Err()
 		}
 	}
-	return len(events), d.Tx(ctx, func(tx *db.Tx) error {
+	return len(events), d.RowsTx(ctx, func(tx *db.Tx) error {
 		// IDs sort by time but two processes may interleave, so delete exactly these.
 		for _, id := range ids {
 			if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE event_id = $1`, id); err != nil {

@@ -4,7 +4,8 @@
 //
 //   - A transaction ([DB.Tx]) is serializable and durable: when Tx returns nil
 //     its writes survive a power cut (SQLite: WAL with synchronous=FULL;
-//     PostgreSQL: the server's synchronous_commit).
+//     PostgreSQL: the server's synchronous_commit). [DB.RowsTx] isolates less,
+//     for those that need no more.
 //   - A function given to Tx may run more than once (conflicts are retried),
 //     so it must have no effect but its writes.
 //   - Events appended with [Tx.Emit] become visible to the relay if and only
@@ -196,6 +197,20 @@ func (d *DB) Ping(ctx context.Context) error {
 // database did not come back, or that the answer to the commit got lost: then
 // the transaction may have been written.
 func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
+	return d.tx(ctx, sql.LevelSerializable, fn)
+}
+
+// RowsTx is Tx for transactions whose decisions rest on rows that they write
+// themselves, and on no other row being there or not: two of them that meet
+// write one row, and the later is run again. What they only read may be as it
+// was when they began. Nothing fails then because an index page was read that
+// others add to: on PostgreSQL such a transaction, among many that insert, was
+// run again for seconds.
+func (d *DB) RowsTx(ctx context.Context, fn func(*Tx) error) error {
+	return d.tx(ctx, sql.LevelRepeatableRead, fn)
+}
+
+func (d *DB) tx(ctx context.Context, level sql.IsolationLevel, fn func(*Tx) error) error {
 	if check, ok := ctx.Value(fence{}).(func(context.Context, *Tx) error); ok {
 		free := fn
 		fn = func(tx *Tx) error {
@@ -208,7 +223,7 @@ func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
 	if d.writer != nil {
 		return d.writer.do(ctx, fn)
 	}
-	return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
+	return d.pgTx(ctx, &sql.TxOptions{Isolation: level}, fn)
 }
 
 type fence struct{}

@@ -26,8 +26,14 @@ func makeTable(t *testing.T, d *db.DB) {
 	}
 }
 
-func TestTxSerializable(t *testing.T) {
+func TestTxLosesNoWrite(t *testing.T) {
 	t.Parallel()
+	for name, run := range map[string]func(*db.DB, context.Context, func(*db.Tx) error) error{"Tx": (*db.DB).Tx, "RowsTx": (*db.DB).RowsTx} {
+		t.Run(name, func(t *testing.T) { losesNoWrite(t, run) })
+	}
+}
+
+func losesNoWrite(t *testing.T, run func(*db.DB, context.Context, func(*db.Tx) error) error) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		makeTable(t, d)
 		ctx := t.Context()
@@ -40,7 +46,7 @@ func TestTxSerializable(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 25 {
-					err := d.Tx(ctx, func(tx *db.Tx) error {
+					err := run(d, ctx, func(tx *db.Tx) error {
 						var n int64
 						if _, err := tx.Get(ctx, `SELECT n FROM counter WHERE id = $1`, []any{"a"}, &n); err != nil {
 							return err
@@ -68,6 +74,41 @@ func TestTxSerializable(t *testing.T) {
 			t.Errorf("counter = %d after %d acknowledged increments", n, ok)
 		}
 	})
+}
+
+// TestRowsTxIsNotDisturbedByReaders has a transaction read what another adds to
+// while a third has read what it writes: a serializable one would be run again.
+func TestRowsTxIsNotDisturbedByReaders(t *testing.T) {
+	t.Parallel()
+	d, ctx := dbtest.Postgres(t), t.Context()
+	makeTable(t, d)
+	insert := func(id string) func(*db.Tx) error {
+		return func(tx *db.Tx) error { return tx.Insert(ctx, "counter", []string{"id", "n"}, [][]any{{id, 0}}) }
+	}
+	must(t, d.Tx(ctx, insert("a")))
+	read := func(tx *db.Tx) error {
+		return tx.Query(ctx, `SELECT id FROM counter WHERE n >= 0`, nil, func(db.Row) error { return nil })
+	}
+	runs := 0
+	must(t, d.Tx(ctx, func(tx *db.Tx) error {
+		if err := read(tx); err != nil {
+			return err
+		}
+		return d.RowsTx(ctx, func(tx *db.Tx) error {
+			runs++
+			if err := read(tx); err != nil {
+				return err
+			}
+			if err := d.Tx(ctx, insert(fmt.Sprint("b", runs))); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `UPDATE counter SET n = 1 WHERE id = 'a'`)
+			return err
+		})
+	}))
+	if runs != 1 {
+		t.Errorf("it was run %d times", runs)
+	}
 }
 
 func TestTxRollsBack(t *testing.T) {

@@ -190,7 +190,7 @@ func (s *Service) Choose(ctx context.Context, a Ask) (Choice, error) {
 		}
 	}
 	work := []place.Work{{ID: "allocation", Tasks: []place.Task{t}}}
-	ps := snapshotOf(snap)
+	ps := s.snapshotOf(snap)
 	res, err := place.Plan(ps, work, set, place.Options{})
 	if err != nil {
 		return Choice{}, fmt.Errorf("plan: %w", err)

@@ -67,6 +67,9 @@ func (s *Service) Run(ctx context.Context) error {
 		if more && err == nil {
 			continue
 		}
+		if !breathe(ctx, c.took) {
+			return nil
+		}
 		retry := retryAfter(err)
 		for waiting := true; waiting; {
 			select {
@@ -188,7 +191,8 @@ type cycler struct {
 	wakeAt    int64 // when something comes due by itself
 	anything  bool  // something waits
 	nearHeld  bool
-	freed     []string // jobs whose reservation is over: they are read again
+	freed     []string      // jobs whose reservation is over: they are read again
+	took      time.Duration // the last cycle; 0: it placed nothing
 	// policyGeneration is that of the policies the lineup was made by.
 	policyGeneration int64
 	purse            *purse // nil: not read
@@ -393,6 +397,8 @@ func (c *cycler) counts(k *counting) error {
 // cycle looks for new work and places what fits. It reports whether another
 // cycle may place more at once.
 func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
+	began := time.Now()
+	c.took = 0
 	if err := c.configure(ctx); err != nil {
 		return false, err
 	}
@@ -462,6 +468,7 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 		if err := c.settle(res.Placements, taken, entries, snap); err != nil {
 			return false, err
 		}
+		c.took = time.Since(began)
 		c.placed.Add(float64(len(taken)))
 		c.cycles.Observe(time.Since(start).Seconds())
 		c.Service.count(figures{replicas: int64(len(taken)), busy: time.Since(start)})

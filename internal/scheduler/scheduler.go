@@ -23,7 +23,9 @@
 // Pick takes the first works of every shape (what they ask for), so that a
 // flood of equal jobs neither makes a cycle long nor hides a job that asks for
 // something else. A cycle runs when something changed: work came, room did, or
-// ([lookEvery]) a center.
+// ([lookEvery]) a center; after one that placed something the next waits a little
+// ([restShare]). What centers have is read as far as it changed
+// ([registry.Service.Snapshot]).
 package scheduler
 
 import (
@@ -214,6 +216,8 @@ type Service struct {
 
 	stand *standing.Service // nil: no center refuses
 
+	last atomic.Pointer[[]translated] // see snapshotOf
+
 	mu      sync.Mutex // guards the fields below
 	set     *place.Set
 	setAt   time.Time
@@ -343,7 +347,11 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 	if err != nil {
 		return nil, err
 	}
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	run := s.db.RowsTx // jobs, attempts and what centers hold: each is a row written here
+	if slices.ContainsFunc(list, func(p Placement) bool { return p.AllocationID != "" }) {
+		run = s.db.Tx // whether an allocation is granted is only read
+	}
+	err = run(ctx, func(tx *db.Tx) error {
 		taken = nil
 		got, err := s.src.PlacedTx(ctx, tx, list)
 		if err != nil {
@@ -444,7 +452,7 @@ func (s *Service) unpack(body []byte) (*place.Decision, error) {
 // snapshotFor is snapshotOf with what the expressions and rules of the works
 // read.
 func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, works []place.Work) (*place.Snapshot, error) {
-	out := snapshotOf(snap)
+	out := s.snapshotOf(snap)
 	if err := s.holdBack(ctx, out); err != nil {
 		return nil, err
 	}
@@ -477,12 +485,30 @@ func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, work
 	return out, nil
 }
 
-// snapshotOf translates the registry's snapshot for the engine.
-func snapshotOf(snap *registry.Snapshot) *place.Snapshot {
-	out := &place.Snapshot{Candidates: make([]place.Candidate, 0, len(snap.Centers))}
-	for _, c := range snap.Centers {
-		out.Candidates = append(out.Candidates, candidate(c))
+// translated is a center as the engine sees it.
+type translated struct {
+	of        *registry.Center
+	candidate place.Candidate
+}
+
+// snapshotOf translates the registry's snapshot for the engine. Centers that
+// have not changed since the last one are what they were.
+func (s *Service) snapshotOf(snap *registry.Snapshot) *place.Snapshot {
+	var old []translated
+	if last := s.last.Load(); last != nil {
+		old = *last
 	}
+	now := make([]translated, len(snap.Centers))
+	out := &place.Snapshot{Candidates: make([]place.Candidate, len(snap.Centers))}
+	for i, c := range snap.Centers {
+		if i < len(old) && old[i].of == c {
+			now[i] = old[i]
+		} else {
+			now[i] = translated{c, candidate(c)}
+		}
+		out.Candidates[i] = now[i].candidate
+	}
+	s.last.Store(&now)
 	return out
 }
 
