@@ -229,7 +229,6 @@ func (l *load) stop(ctx context.Context) error {
 		}
 		l.p.add(id)
 	}
-	return nil
 }
 
 // retry calls until it works or fails for a reason that a killed platform does

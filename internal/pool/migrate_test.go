@@ -9,10 +9,10 @@ import (
 	"io"
 	"net"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -284,31 +284,28 @@ func TestMigrateStopped(t *testing.T) {
 // computes on where it is.
 func TestMigrateAndStop(t *testing.T) {
 	t.Parallel()
-	b := start(t, pool.NodeConfig{})
-	var w *walker
-	t.Run("until the node stops", func(sub *testing.T) {
-		a := start(sub, pool.NodeConfig{})
-		client := dial(t, a.tcp)
-		task, token, err := client.Run(pool.Spec{Device: "opencl-0", Compute: 60, Memory: 64 * mib})
-		if err != nil {
-			sub.Fatal(err)
-		}
-		go func() { _, _ = client.Ended() }()
-		w = walk(t, program(t, a.tcp, task.ID, token, "walk", "4"))
-		if _, _, err := dial(sub, a.tcp).Migrate(task.ID, b.tcp, ""); err != nil {
-			sub.Fatal(err)
-		}
-		for !strings.Contains(b.log.String(), "client followed") || !strings.Contains(a.log.String(), "program ended") {
-			runtime.Gosched()
-		}
-		// Of one whose client does not listen, the node that it left holds it; that stops all the same.
-		silent, _, err := dial(t, a.tcp).Run(pool.Spec{Device: "opencl-0", Compute: 5, Memory: 5 * mib})
-		if err == nil {
-			_, _, err = dial(sub, a.tcp).Migrate(silent.ID, b.tcp, "")
-		}
-		if err != nil {
-			sub.Error(err)
-		}
-	})
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	client := dial(t, a.tcp)
+	task, token, err := client.Run(pool.Spec{Device: "opencl-0", Compute: 60, Memory: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = client.Ended() }()
+	w := walk(t, program(t, a.tcp, task.ID, token, "walk", "4"))
+	if _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(b.log.String(), "client followed") || !strings.Contains(a.log.String(), "program ended") {
+		time.Sleep(time.Millisecond)
+	}
+	// Of one whose client does not listen, the node that it left holds it; that stops all the same.
+	silent, _, err := dial(t, a.tcp).Run(pool.Spec{Device: "opencl-0", Compute: 5, Memory: 5 * mib})
+	if err == nil {
+		_, _, err = dial(t, a.tcp).Migrate(silent.ID, b.tcp, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
 	w.end()
 }

@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	unix, tcp string
 	log       *lines
+	stop      func() // and wait until it has
 }
 
 type lines struct {
@@ -89,12 +90,13 @@ func start(t *testing.T, cfg pool.NodeConfig) node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.Run(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
+	stop := func() { cancel(); <-done }
+	t.Cleanup(stop)
 	at := n.Addresses()
-	return node{at[0], at[1], log}
+	return node{at[0], at[1], log, stop}
 }
 
 func dial(t *testing.T, at string) *pool.Client {
