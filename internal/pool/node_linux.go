@@ -48,6 +48,8 @@ type Node struct {
 
 	listeners []net.Listener
 	work      sync.WaitGroup
+	stopping  context.Context // done when clients are no longer listened to
+	deaf      context.CancelFunc
 
 	mu      sync.Mutex // guards what follows
 	devices []*device
@@ -110,6 +112,7 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 		return nil, fault.New(fault.Invalid, "overcommit: %d%% is not from 100 to 10000", cfg.Overcommit)
 	}
 	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}}
+	n.stopping, n.deaf = context.WithCancel(context.Background())
 	if cfg.Member != nil {
 		if len(cfg.Groups) > 0 {
 			return nil, fault.New(fault.Invalid, "a pool node of a platform has no groups of its own")
@@ -240,6 +243,7 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}
 	n.mu.Unlock()
+	n.deaf()
 	n.work.Wait()
 	return nil
 }
@@ -498,7 +502,9 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 		}
 	}()
 	for {
+		listening := context.AfterFunc(n.stopping, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 		q, err := readRequest(in)
+		listening()
 		if err != nil {
 			return
 		}
