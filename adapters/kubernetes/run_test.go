@@ -244,27 +244,22 @@ func TestChosenNode(t *testing.T) {
 				return attempt(id, "", func(a *adapterv1.Attempt) { a.Node, a.Resources["gpu"] = node, gpus })
 			}
 			first, last := r.label+"-0", r.label+"-2"
-			if refusals := r.apply(on("a", last, 8), on("b", first, 1), on("c", last, 1), on("d", "no-such-node", 1)); len(refusals) != 1 || refusals[0].AttemptId != "d" || !contains(refusals[0].Reason, "no-such-node") {
+			if refusals := r.apply(on("a", last, 8), on("b", first, 1), on("d", "no-such-node", 1)); len(refusals) != 1 || refusals[0].AttemptId != "d" || !contains(refusals[0].Reason, "no-such-node") {
 				t.Errorf("refusals are %v, want that of a node that is not there", refusals)
 			}
-			if st := r.running("b"); st.Node != first {
-				t.Errorf("it runs on %s, want %s", st.Node, first)
+			for id, node := range map[string]string{"a": last, "b": first} {
+				if st := r.running(id); st.Node != node {
+					t.Errorf("%s runs on %s, want %s", id, st.Node, node)
+				}
 			}
-			// One of the two has the node's devices, and the other waits for it
-			// though there are others.
-			waits := r.await("c", "running, or waiting for room", func(st *adapterv1.Status) bool {
-				return st.Phase == adapterv1.Phase_PHASE_RUNNING || contains(st.Message, "Unschedulable")
-			})
-			runs, other := "a", "c"
-			if waits.Phase == adapterv1.Phase_PHASE_RUNNING {
-				runs, other = other, runs
+			// It waits for the node's devices though there are others.
+			if refusals := r.apply(on("c", last, 1)); len(refusals) > 0 {
+				t.Errorf("refused: %v", refusals)
 			}
-			if st := r.running(runs); st.Node != last {
-				t.Errorf("%s runs on %s, want %s", runs, st.Node, last)
-			}
-			r.remove([]string{runs}, nil)
-			if st := r.running(other); st.Node != last {
-				t.Errorf("%s runs on %s, want %s", other, st.Node, last)
+			r.await("c", "waiting for room", func(st *adapterv1.Status) bool { return contains(st.Message, "Unschedulable") })
+			r.remove([]string{"a"}, nil)
+			if st := r.running("c"); st.Node != last {
+				t.Errorf("c runs on %s, want %s", st.Node, last)
 			}
 		})
 	}

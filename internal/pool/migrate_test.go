@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -295,9 +294,8 @@ func TestMigrateAndStop(t *testing.T) {
 	if _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(b.log.String(), "client followed") || !strings.Contains(a.log.String(), "program ended") {
-		time.Sleep(time.Millisecond)
-	}
+	b.log.await(t, "client followed")
+	a.log.await(t, "program ended")
 	// Of one whose client does not listen, the node that it left holds it; that stops all the same.
 	silent, _, err := dial(t, a.tcp).Run(pool.Spec{Device: "opencl-0", Compute: 5, Memory: 5 * mib})
 	if err == nil {

@@ -56,12 +56,44 @@ type node struct {
 }
 
 type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	written chan struct{} // closed by the next write, if someone waits for it
 }
 
-func (l *lines) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.Write(p) }
-func (l *lines) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.written != nil {
+		close(l.written)
+		l.written = nil
+	}
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
+
+// await waits until a text is written.
+func (l *lines) await(t *testing.T, text string) {
+	t.Helper()
+	for {
+		l.mu.Lock()
+		if strings.Contains(l.buf.String(), text) {
+			l.mu.Unlock()
+			return
+		}
+		if l.written == nil {
+			l.written = make(chan struct{})
+		}
+		written := l.written
+		l.mu.Unlock()
+		select {
+		case <-written:
+		case <-t.Context().Done():
+			t.Fatalf("it never said %q", text)
+		}
+	}
+}
 
 // start starts a node, or skips where there is nothing to lend.
 func start(t *testing.T, cfg pool.NodeConfig) node {
