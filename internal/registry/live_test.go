@@ -201,7 +201,7 @@ func TestHeartbeat(t *testing.T) {
 func TestReserveAll(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		for _, id := range []string{"c1", "c2", "c3"} {
+		for _, id := range []string{"c1", "c2", "c3", "c4"} {
 			w.declare(t, site(id))
 		}
 		reserve := func(claims map[string]registry.Claim) error {
@@ -221,9 +221,11 @@ func TestReserveAll(t *testing.T) {
 		before := map[string][]int64{"c1": {4000, 1 << 30, 4}, "c2": {1000, 0, 1}, "c3": {0, 0, 2}}
 		state("all", before)
 		w.tx(t, func(tx *db.Tx) error { _, err := w.SetDrainedTx(ctx, tx, "c3", true); return err })
+		w.tx(t, func(tx *db.Tx) error { return w.MarkDownTx(ctx, tx, "c4") })
 		for what, claims := range map[string]map[string]registry.Claim{
 			"one is full":      {"c1": claim(1, 0, 1), "c2": claim(1000, 0, 1)},
 			"one is drained":   {"c2": claim(1000, 0, 1), "c3": claim(1000, 0, 1)},
+			"one goes away":    {"c2": claim(1000, 0, 1), "c4": claim(1000, 0, 1)},
 			"one is not there": {"c2": claim(1000, 0, 1), "c9": claim(1, 0, 1)},
 			"no such resource": {"c2": {Amounts: core.Quantities{core.CPU: 1, "npu": 1}, Replicas: 1}},
 		} {

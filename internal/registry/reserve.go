@@ -62,8 +62,8 @@ type Claim struct {
 
 // ReserveAllTx is ReserveTx at many centers, by their IDs. It takes everything
 // or, with an error, nothing: fault.Conflict says that a center has less than
-// is claimed, is drained or does not exist. It takes a few statements whatever
-// the number of centers; each takes its rows in no certain order, so that one
+// is claimed, is drained, has said that it goes away or does not exist: what was
+// planned may be older than that. It takes a few statements whatever the number of centers; each takes its rows in no certain order, so that one
 // of two such transactions at a time may be run again.
 func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string]Claim) error {
 	replicas, amounts := make([][]any, 0, len(claims)), make([][]any, 0, 2*len(claims))
@@ -80,7 +80,7 @@ func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string
 		}
 	}
 	n, err := tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, replicas, `UPDATE center_load SET waiting = waiting + v.n FROM v WHERE center_load.ai_center_id = v.id
-		AND EXISTS (SELECT 1 FROM centers c WHERE c.ai_center_id = v.id AND NOT c.drained)`)
+		AND EXISTS (SELECT 1 FROM centers c JOIN center_monitor m ON m.ai_center_id = c.ai_center_id WHERE c.ai_center_id = v.id AND NOT c.drained AND NOT m.down)`)
 	if err == nil && int(n) == len(replicas) {
 		replicas = amounts
 		n, err = tx.ExecRows(ctx, []string{"id TEXT", "name TEXT", "n BIGINT"}, amounts, `UPDATE center_capacity SET used = used + v.n FROM v
@@ -90,7 +90,7 @@ func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string
 		return fmt.Errorf("reserve at %d centers: %w", len(claims), err)
 	}
 	if int(n) < len(replicas) {
-		return fault.New(fault.Conflict, "%d centers or resources of centers have less room than is to be reserved", len(replicas)-int(n))
+		return fault.New(fault.Conflict, "%d centers or resources of centers have less room than is to be reserved, or are out of use", len(replicas)-int(n))
 	}
 	return nil
 }
