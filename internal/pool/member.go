@@ -97,6 +97,10 @@ type Report struct {
 	Stopping  bool
 }
 
+// Released begins the reason of a task that the node or its platform ended: by
+// its limits, not by its program.
+const Released = "virtual resource released: "
+
 // EndedTask is a task that has ended.
 type EndedTask struct {
 	Slice, Reason string

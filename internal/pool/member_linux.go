@@ -104,7 +104,7 @@ func (n *Node) obey(told []EndedTask, w Wanted) {
 			continue
 		}
 		if slices.Contains(w.End, t.Slice) {
-			n.endLocked(t, "virtual resource released: the platform ended the slice")
+			n.endLocked(t, Released+"the platform ended the slice")
 			continue
 		}
 		i := slices.IndexFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == t.Slice })

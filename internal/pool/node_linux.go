@@ -270,9 +270,9 @@ func (n *Node) expire(now time.Time) {
 		}
 		switch {
 		case !t.limit.IsZero() && now.After(t.limit):
-			n.end(t, fmt.Sprintf("virtual resource released: it ran for its limit of %d s", t.spec.Limit))
+			n.end(t, fmt.Sprintf(Released+"it ran for its limit of %d s", t.spec.Limit))
 		case t.spec.Idle > 0 && now.Sub(active) >= time.Duration(t.spec.Idle)*time.Second:
-			n.end(t, fmt.Sprintf("virtual resource released: it was not used for %d s", t.spec.Idle))
+			n.end(t, fmt.Sprintf(Released+"it was not used for %d s", t.spec.Idle))
 		}
 	}
 }

@@ -220,7 +220,7 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		return nil
 	case x.Fixed:
 		x.State = Assigned
-		if strings.Contains(reason, "released") { // its time is over
+		if strings.HasPrefix(reason, pool.Released) { // its time is over
 			return s.endedTx(ctx, tx, x, reason)
 		}
 	default:

@@ -272,7 +272,7 @@ func (s *Service) Join(ctx context.Context, token, node, secret string) error {
 		case err != nil:
 			return err
 		case !found || expires < db.Micros(tx.Now) || used != "" && used != who:
-			return fault.New(fault.Unauthenticated, "the token is unknown, expired or was used by another pool node; make one with: yunhe pool token")
+			return fault.New(fault.Unauthenticated, "the token is unknown, expired or was used by another pool node; make one with: yunhe pool node token")
 		}
 		nodes, err := readNodes(ctx, tx, false)
 		if err != nil {
@@ -308,7 +308,7 @@ func (s *Service) secretTx(ctx context.Context, tx *db.Tx, node string) ([]byte,
 		return nil, err
 	}
 	if !found {
-		return nil, fault.New(fault.NotFound, "there is no pool node %q; see yunhe pool nodes", clip(node))
+		return nil, noNode(node)
 	}
 	b, err := base64.StdEncoding.DecodeString(sealed)
 	if err != nil {

@@ -82,7 +82,11 @@ func findNode(nodes []*Node, id string) (*Node, error) {
 			return n, nil
 		}
 	}
-	return nil, fault.New(fault.NotFound, "there is no pool node %q; see yunhe pool nodes", clip(id))
+	return nil, noNode(id)
+}
+
+func noNode(id string) error {
+	return fault.New(fault.NotFound, "there is no pool node %q; see yunhe pool node list", clip(id))
 }
 
 func clip(s string) string {
