@@ -196,22 +196,10 @@ func budgetDeleteCommand(c *cli) *cobra.Command {
 		Use: "delete BUDGET...", Short: "Delete budgets",
 		Args: takes(1, -1, "the ID of a budget"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "budgetIds", "deleted", func(a *api, id string) error {
 				_, err := a.budgets.DeleteBudget(cmd.Context(), &budgetsv1.DeleteBudgetRequest{BudgetId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if printErr := c.printDone("budgetIds", done, "deleted"); err == nil {
-				err = printErr
-			}
-			return err
 		},
 	}
 }

@@ -267,22 +267,10 @@ func poolSliceReleaseCommand(c *cli) *cobra.Command {
 		Use: "release SLICE...", Short: "End slices: what their programs call fails from then on",
 		Args: takes(1, -1, "the ID of a slice"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			var done []string
-			err = c.each(args, func(id string) error {
+			return c.eachDone(args, "sliceIds", "released", func(a *api, id string) error {
 				_, err := a.pool.ReleaseSlice(cmd.Context(), &poolv1.ReleaseSliceRequest{SliceId: id})
-				if err == nil {
-					done = append(done, id)
-				}
 				return err
 			})
-			if printErr := c.printDone("sliceIds", done, "released"); err == nil {
-				err = printErr
-			}
-			return err
 		},
 	}
 }

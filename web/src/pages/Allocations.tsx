@@ -1,8 +1,6 @@
 // Resources held for tenants, what there is to hold, and the operations that change it.
-import { Tabs } from "antd";
 import { useTranslation } from "react-i18next";
-import { useSearchParams } from "react-router";
-import { PageHead, Panel } from "../components/bits";
+import { TabbedPage } from "../components/TabbedPage";
 import { AllocationList } from "./control/AllocationList";
 import { Controls } from "./control/Controls";
 import { MaintenanceList } from "./control/MaintenanceList";
@@ -12,7 +10,6 @@ import { Reservations } from "./control/Reservations";
 
 export function Allocations() {
   const { t } = useTranslation();
-  const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "allocations", label: t("allocation.allocations"), children: <AllocationList /> },
     { key: "reservations", label: t("calendar.reservations"), children: <Reservations /> },
@@ -21,18 +18,5 @@ export function Allocations() {
     { key: "nodes", label: t("allocation.controls"), children: <Controls /> },
     { key: "operations", label: t("operation.operations"), children: <Operations /> },
   ];
-  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "allocations";
-  return (
-    <>
-      <PageHead title={t("nav.allocations")} sub={t("allocation.sub")} />
-      <Panel flush className="yh-tabs">
-        <Tabs
-          activeKey={tab}
-          onChange={(key) => setParams({ tab: key }, { replace: true })}
-          items={tabs}
-          destroyOnHidden
-        />
-      </Panel>
-    </>
-  );
+  return <TabbedPage title={t("nav.allocations")} sub={t("allocation.sub")} tabs={tabs} />;
 }

@@ -1,11 +1,11 @@
 import { create } from "@bufbuild/protobuf";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { App, Button, Popconfirm, Select, Tabs } from "antd";
+import { App, Button, Popconfirm, Select } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { useSearchParams } from "react-router";
 import { call } from "../api";
-import { Loaded, Moment, PageHead, Panel, Problem } from "../components/bits";
+import { Loaded, Moment, Panel, Problem } from "../components/bits";
+import { TabbedPage } from "../components/TabbedPage";
 import { usePresetTitle } from "../components/usePresetTitle";
 import { WeightSliders, type Weights } from "../components/WeightSliders";
 import { type ListPoliciesResponse, type PolicySet, PolicySetSchema } from "../gen/yunhe/scheduler/v1/scheduler_pb";
@@ -18,27 +18,13 @@ import { TestList } from "./policies/Tests";
 
 export function Policies() {
   const { t } = useTranslation();
-  const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "weights", label: t("policy.weights"), children: <Weighting /> },
     { key: "records", label: t("record.policies"), children: <Records /> },
     { key: "tests", label: t("record.tests"), children: <TestList /> },
     { key: "modules", label: t("record.modules"), children: <Modules /> },
   ];
-  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "weights";
-  return (
-    <>
-      <PageHead title={t("nav.policies")} sub={t("policy.sub")} />
-      <Panel flush className="yh-tabs">
-        <Tabs
-          activeKey={tab}
-          onChange={(key) => setParams({ tab: key }, { replace: true })}
-          items={tabs}
-          destroyOnHidden
-        />
-      </Panel>
-    </>
-  );
+  return <TabbedPage title={t("nav.policies")} sub={t("policy.sub")} tabs={tabs} />;
 }
 
 function Weighting() {

@@ -13,14 +13,13 @@ import {
   Select,
   Table,
   type TableColumnsType,
-  Tabs,
 } from "antd";
 import { type ReactNode, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { useSearchParams } from "react-router";
 import { call } from "../api";
-import { CreateButton, Loaded, Moment, Nothing, PageHead, Panel, Tag, UseBar } from "../components/bits";
+import { CreateButton, Loaded, Moment, Nothing, Tag, UseBar } from "../components/bits";
 import { PagedTable, usePaged } from "../components/Pager";
+import { TabbedPage } from "../components/TabbedPage";
 import { useServerErrors } from "../components/useServerErrors";
 import {
   type PoolDevice,
@@ -43,7 +42,6 @@ const MIB = 2n ** 20n;
 
 export function Pool() {
   const { t } = useTranslation();
-  const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "nodes", label: t("pool.nodes"), children: <Nodes /> },
     { key: "slices", label: t("pool.slices"), children: <Slices /> },
@@ -51,20 +49,7 @@ export function Pool() {
     { key: "groups", label: t("pool.groups"), children: <Groups /> },
     { key: "policy", label: t("pool.policy"), children: <Policy /> },
   ];
-  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "nodes";
-  return (
-    <>
-      <PageHead title={t("nav.pool")} sub={t("pool.sub")} />
-      <Panel flush className="yh-tabs">
-        <Tabs
-          activeKey={tab}
-          onChange={(key) => setParams({ tab: key }, { replace: true })}
-          items={tabs}
-          destroyOnHidden
-        />
-      </Panel>
-    </>
-  );
+  return <TabbedPage title={t("nav.pool")} sub={t("pool.sub")} tabs={tabs} />;
 }
 
 /** Does something to the pool, and has what shows it read again. */

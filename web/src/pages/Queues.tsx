@@ -12,16 +12,15 @@ import {
   Select,
   Table,
   type TableColumnsType,
-  Tabs,
   Tooltip,
 } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { useSearchParams } from "react-router";
 import { call } from "../api";
-import { CreateButton, Fact, Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { CreateButton, Fact, Loaded, Moment, Nothing } from "../components/bits";
 import { ConfirmButton } from "../components/ConfirmButton";
 import { ListTable } from "../components/Pager";
+import { TabbedPage } from "../components/TabbedPage";
 import { useServerErrors } from "../components/useServerErrors";
 import { type Queue, type QueueSettings, QueueSettings_Order } from "../gen/yunhe/scheduler/v1/queues_pb";
 import { quantity, typedAmounts } from "../lib/control";
@@ -36,27 +35,13 @@ const EVERY_MS = 5000;
 
 export function Queues() {
   const { t } = useTranslation();
-  const [params, setParams] = useSearchParams();
   const tabs = [
     { key: "queues", label: t("queue.queues"), children: <Tree /> },
     { key: "budgets", label: t("budget.budgets"), children: <Budgets /> },
     { key: "stats", label: t("queue.stats"), children: <Stats /> },
     { key: "settings", label: t("queue.settings"), children: <Settings /> },
   ];
-  const tab = tabs.find((x) => x.key === params.get("tab"))?.key ?? "queues";
-  return (
-    <>
-      <PageHead title={t("nav.queues")} sub={t("queue.sub")} />
-      <Panel flush className="yh-tabs">
-        <Tabs
-          activeKey={tab}
-          onChange={(key) => setParams({ tab: key }, { replace: true })}
-          items={tabs}
-          destroyOnHidden
-        />
-      </Panel>
-    </>
-  );
+  return <TabbedPage title={t("nav.queues")} sub={t("queue.sub")} tabs={tabs} />;
 }
 
 function Tree() {
