@@ -382,7 +382,7 @@ func (s *Service) advance(ctx context.Context, o *Operation) error {
 			return err // another process was here, or it was superseded
 		}
 		cur := rows[0]
-		changed, err := s.carryOn(ctx, tx, cur, runs, stopped)
+		changed, err := s.carryOn(ctx, tx, cur, due, runs, stopped)
 		if err != nil || !changed {
 			return err
 		}
@@ -393,8 +393,10 @@ func (s *Service) advance(ctx context.Context, o *Operation) error {
 	})
 }
 
-// carryOn is the decision of advance.
-func (s *Service) carryOn(ctx context.Context, tx *db.Tx, o *Operation, runs, stopped []jobs.Run) (changed bool, err error) {
+// carryOn is the decision of advance. The grace period is over when due says
+// so and not by the transaction's clock: that is later than the one by which
+// runs were asked to stop or not.
+func (s *Service) carryOn(ctx context.Context, tx *db.Tx, o *Operation, due bool, runs, stopped []jobs.Run) (changed bool, err error) {
 	ids := make([]string, len(stopped))
 	for i, r := range stopped {
 		ids[i] = r.AttemptID
@@ -419,7 +421,7 @@ func (s *Service) carryOn(ctx context.Context, tx *db.Tx, o *Operation, runs, st
 		o.step(tx.Now, "notice", true, o.Message, concerned...)
 		return true, nil
 	case phaseNotice:
-		if len(runs) > 0 && tx.Now.Before(o.StopAt) {
+		if len(runs) > 0 && !due {
 			return false, nil
 		}
 		o.phase = phaseStop
