@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-race test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test: ## all tests that need no special hardware
 	@$(MAKE) --no-print-directory test-go test-web test-e2e
 
 test-go: # Go tests on the real engines, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /e2e/)
+	@CGO_ENABLED=1 scripts/gotest.sh "$$($(GO) list ./... | grep -v /e2e/)" -- -race -timeout 30m
 
 test-web: # the console's unit tests
 	@scripts/console.sh test

@@ -73,6 +73,7 @@ func (w *watcher) send(tb testing.TB, r request, token string) *faultBody {
 // refused makes a call that must fail and say so with all the words.
 func (w *watcher) refused(tb testing.TB, r request, token string, words ...string) {
 	tb.Helper()
+	r.stays = false // a stream that says nothing yet may still refuse
 	f := w.send(tb, r, token)
 	if f == nil {
 		tb.Errorf("%v succeeded, want it refused with %q", r, words)
