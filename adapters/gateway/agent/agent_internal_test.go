@@ -209,9 +209,8 @@ func TestMeasureMachine(t *testing.T) {
 	if err != nil || first <= 0 {
 		t.Fatalf("measured %d, %v", first, err)
 	}
-	begin := time.Now()
-	if second, err := a.measureMachine(t.Context()); err != nil || second != first || time.Since(begin) > time.Second {
-		t.Errorf("again %d, %v, after %v", second, err, time.Since(begin))
+	if second, err := a.measureMachine(t.Context()); err != nil || second != first {
+		t.Errorf("again %d, %v, want the same, to the digit", second, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -82,11 +82,10 @@ func testTimer(t *testing.T, a *apptest.App, g *apptest.Gateway) {
 		}
 		return len(at) == 4
 	})
-	// The first may have been a declaration's. A busy machine is late, never early.
-	for i := 2; i < len(at); i++ {
-		if pause := at[i].Sub(at[i-1]); pause < time.Second || pause > 20*time.Second {
-			t.Errorf("measurements at %v: %v between two, want about 2s", at, pause)
-		}
+	// The first may have been a declaration's. On a busy machine one may be late
+	// and the next in time.
+	if took := at[3].Sub(at[1]); took < time.Second || took > 30*time.Second {
+		t.Errorf("measurements at %v: %v for two, want about 4s", at, took)
 	}
 }
 

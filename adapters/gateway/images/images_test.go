@@ -529,7 +529,7 @@ func TestWatch(t *testing.T) {
 	}()
 	await := func(want ...string) {
 		t.Helper()
-		for end := time.After(10 * time.Second); ; {
+		for end := time.After(time.Minute); ; {
 			select {
 			case got := <-told:
 				if slices.Equal(got, want) {

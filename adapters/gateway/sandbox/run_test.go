@@ -254,8 +254,8 @@ func TestStop(t *testing.T) {
 		r := start(t, small("plain", "echo ready; sleep 1000"))
 		res := wait(t, r)
 		expect(t, res, "stopped", -1)
-		if res.Signal != 15 || res.EndedAt.Sub(res.StartedAt) > 4*time.Second {
-			t.Errorf("result %+v, want an end by SIGTERM at once", res)
+		if res.Signal != 15 {
+			t.Errorf("result %+v, want an end by SIGTERM", res)
 		}
 	})
 	t.Run("one that ignores SIGTERM", func(t *testing.T) {
