@@ -259,7 +259,7 @@ func TestLife(t *testing.T) {
 			cost += r.CostMicros
 		}
 		// Half a device and 80 % of one, half an hour each, and the moments between.
-		if want := (39 * time.Minute).Microseconds(); len(records) != 2 || sum < want || sum > want+1_000_000 || cost < 650_000 || cost > 651_000 || records[0].UserName != "Ann" {
+		if want := (39 * time.Minute).Microseconds(); len(records) != 2 || sum < want || sum > want+60_000_000 || cost < 650_000 || cost > 667_000 || records[0].UserName != "Ann" {
 			t.Errorf("metered %d µs for %d micro-yuan in %d records", sum, cost, len(records))
 		}
 	})
