@@ -153,7 +153,7 @@ func (a *App) openEngines(ctx context.Context) (*objects.Chunks, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.tsdb, err = samples.Open(cfg.samples(), a.log, time.Now); err != nil {
+	if a.tsdb, err = samples.Open(cfg.samples(), a.log, a.db.Now); err != nil {
 		return nil, err
 	}
 	a.samples = a.tsdb
@@ -241,7 +241,9 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Routing, err = routing.New(ctx, d, a.Identity, a.Registry, a.Jobs, log); err != nil {
 		return err
 	}
-	deps := measurement.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: monitor.New(a.samples, log), Jobs: a.Jobs}
+	measured := monitor.New(a.samples, log)
+	measured.Now = d.Now
+	deps := measurement.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: measured, Jobs: a.Jobs}
 	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
@@ -256,6 +258,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		return err
 	}
 	a.Monitor = monitor.New(a.samples, log)
+	a.Monitor.Now = d.Now
 	a.Monitor.Known = a.known
 	if a.Access, err = access.New(ctx, d, access.Deps{Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: a.Monitor, Adapters: a.Adapters}, log); err != nil {
 		return err
@@ -264,7 +267,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Scheduler.SetHeld(a.Access.Held)
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
-	a.intake = monitor.NewIntake(time.Now, log)
+	a.intake = monitor.NewIntake(d.Now, log)
 	a.Adapters.SetMeasured(a.intake.TakeMessage)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)

@@ -17,6 +17,9 @@
 // last committed snapshot. Only one process may open a SQLite database; a
 // lock file says so.
 //
+// Times are those of one clock ([Tx.Now]): on PostgreSQL the server's, so that
+// they order what processes did whose own clocks differ, or jump.
+//
 // Queries are written once, with $N parameters; see the house rules on SQL.
 package db
 
@@ -56,7 +59,7 @@ const (
 type Config struct {
 	// URL is postgres://... or the path of a SQLite file.
 	URL string
-	// Now is the clock; nil means time.Now.
+	// Now is the clock; nil means the server's on PostgreSQL, and time.Now on SQLite.
 	Now func() time.Time
 	// Name of this process's sessions at PostgreSQL; at most 63 letters, digits
 	// and underscores.
@@ -69,6 +72,7 @@ type DB struct {
 	sql     *sql.DB // readers; on PostgreSQL writers too
 	log     *slog.Logger
 	now     func() time.Time
+	clock   *clock   // nil: now is another
 	writer  *writer  // SQLite only
 	readers *readers // SQLite only
 	lock    *os.File
@@ -85,13 +89,13 @@ const maxGroup = 128
 // fault.Conflict if another process holds the SQLite file.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 	d := &DB{log: log.With("component", "db"), now: cfg.Now, emitted: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
-	if d.now == nil {
-		d.now = time.Now
-	}
 	var err error
 	if strings.HasPrefix(cfg.URL, "postgres://") || strings.HasPrefix(cfg.URL, "postgresql://") {
 		err = d.openPostgres(ctx, cfg.URL, cfg.Name)
 	} else {
+		if d.now == nil {
+			d.now = time.Now
+		}
 		err = d.openSQLite(ctx, strings.TrimPrefix(cfg.URL, "sqlite:"))
 	}
 	if err != nil {
@@ -113,8 +117,23 @@ func (d *DB) openPostgres(ctx context.Context, url, name string) error {
 	d.sql = stdlib.OpenDB(*cfg)
 	d.sql.SetMaxOpenConns(16)
 	d.sql.SetMaxIdleConns(16)
-	if err := d.sql.PingContext(ctx); err != nil {
+	if err := d.readClock(ctx); err != nil {
 		return errors.Join(fault.Wrap(fault.Unavailable, err, "PostgreSQL at %s does not answer", cfg.Host), d.sql.Close())
+	}
+	return nil
+}
+
+// readClock has the time be the server's, unless the configuration has another.
+func (d *DB) readClock(ctx context.Context) error {
+	if d.now != nil {
+		return d.sql.PingContext(ctx)
+	}
+	d.clock = &clock{log: d.log}
+	d.now = d.clock.now
+	for range 3 { // the first answer is that of a new connection
+		if err := d.clock.ask(ctx, d.sql); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -304,6 +323,12 @@ func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error)
 	st, err := d.sql.BeginTx(ctx, opt)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
+	}
+	if d.clock != nil && d.clock.due() {
+		if err := d.clock.ask(ctx, st); err != nil {
+			_ = st.Rollback() // the first error is the one to report
+			return err
+		}
 	}
 	tx := &Tx{db: d, run: st, Now: d.Now()}
 	if err := protect(fn, tx); err != nil {
