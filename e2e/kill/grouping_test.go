@@ -4,16 +4,21 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sync/errgroup"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
+	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -82,6 +87,7 @@ func grouping(t *testing.T, groups [][]string, copies int) []string {
 	}
 	r := l.check(t, ctx)
 	out := l.outcomes(t, ctx)
+	c.explained(t, ctx)
 	c.stop(t)
 	t.Logf("%d processes, %d jobs, %d runs", len(groups)*copies, groupingJobs, r.runs)
 	return out
@@ -105,4 +111,37 @@ func (l *load) outcomes(t *testing.T, ctx context.Context) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// explained has each process say what a job waits for that its tenant's queue
+// keeps back, which one process alone knows. There is no room for it either:
+// that one hears of the limit a moment later than of the job.
+func (c *cluster) explained(t *testing.T, ctx context.Context) {
+	t.Helper()
+	key, err := os.ReadFile(filepath.Join(c.dir, c.dirOfKey, "admin.key"))
+	must(t, err)
+	auth := connect.WithInterceptors(bearer(strings.TrimSpace(string(key))))
+	id := ""
+	for _, url := range c.api.urls {
+		one := schedulerv1connect.NewSchedulerServiceClient(http.DefaultClient, url, auth)
+		if id == "" {
+			_, err := schedulerv1connect.NewQueueServiceClient(http.DefaultClient, url, auth).SetQueue(ctx, &schedulerv1.SetQueueRequest{QueueId: "default", Queue: &schedulerv1.Queue{QueueId: "default", Weight: 1, Limit: map[string]string{"cpu": "10m"}}})
+			must(t, err)
+			j, err := c.jobs.SubmitJob(ctx, &jobsv1.SubmitJobRequest{Job: &jobsv1.JobSpec{Name: "bounded", Tasks: []*jobsv1.Task{{Name: "t", Command: "true", ImageId: "host", ResourceSpecId: spec, ReplicaNumber: 1000, ScratchMib: 8}}, Gang: true}})
+			must(t, err)
+			id = j.JobId
+		}
+		var said []*schedulerv1.Wait
+		err := c.poll(ctx, time.Minute, url+" says that the queue's limit holds the job back", func(ctx context.Context) (bool, error) {
+			x, err := one.ExplainJob(ctx, &schedulerv1.ExplainJobRequest{JobId: id})
+			if err != nil {
+				return false, err
+			}
+			said = x.Waits
+			return slices.ContainsFunc(said, func(w *schedulerv1.Wait) bool { return w.Cause == schedulerv1.Wait_CAUSE_QUOTA }), nil
+		})
+		if err != nil {
+			t.Fatalf("%v; it said %v", err, said)
+		}
+	}
 }

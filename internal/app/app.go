@@ -273,6 +273,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Scheduler.SetTags(a.Tags)
 	a.Scheduler.SetStanding(a.Standing)
 	a.Standing.SetRuns(a.Jobs)
+	a.Scheduler.SetBus(a.bus)
 	a.Scheduler.SetNetwork(a.Network)
 	a.Jobs.SetNetwork(a.Network)
 	a.Scheduler.SetPolicies(a.Policies)

@@ -405,7 +405,8 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 			out.Waits = append(out.Waits, wait)
 		}
 	}
-	if err := s.avoid(ctx, &w, it, snap); err != nil {
+	of := s.askLine(ctx, it.question(snap))
+	if err := s.avoid(ctx, &w, it, of); err != nil {
 		return err
 	}
 	res, err := s.plan(ctx, snap, []place.Work{w}, []*Item{it}, set)
@@ -433,7 +434,7 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 		add(p.Task, p.Replica, p.Decision).AiCenterId = p.Candidate
 	}
 	out.Placed = len(res.Placements)
-	s.askQueue(it, out)
+	out.addQueue(of, s.db.Now())
 	return s.askBudgets(ctx, snap, it, res.Placements, out)
 }
 
@@ -531,62 +532,39 @@ var bases = map[queue.Basis]string{
 	queue.BasisRate:        "how many of its tenant go before it, and how fast its tenant's work started lately",
 }
 
-// askQueue adds what the queue says of work that waits: what holds it back
-// where that is not room, and when it may start. In a process that does not
-// schedule nobody can say.
-func (s *Service) askQueue(it *Item, out *Preview) {
-	l := s.getLine()
-	if l == nil {
-		if out.Basis == "" {
-			out.Basis = "the queue is in another process; only what centers have is looked at"
+// addQueue adds what the queue says of work that waits: what holds it back
+// where that is not room, and when it may start.
+func (o *Preview) addQueue(of *told, now time.Time) {
+	switch {
+	case of == nil:
+		if o.Basis == "" {
+			o.Basis = "the process that schedules does not answer; only what centers have is looked at"
 		}
 		return
-	}
-	now := db.Micros(s.db.Now())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.jobs[it.Work.ID]
-	if w == nil {
-		if out.Basis == "" && out.Start.IsZero() {
-			out.Basis = "it is not in the queue: others that wait are not looked at"
-			if out.Placed > 0 {
-				out.Start = db.Time(now)
+	case !of.Queued:
+		if o.Basis == "" && o.Start.IsZero() {
+			o.Basis = "it is not in the queue: others that wait are not looked at"
+			if o.Placed > 0 {
+				o.Start = now
 			}
 		}
 		return
 	}
 	first := int64(0)
-	for _, id := range w.works {
-		x, ok := l.q.Explain(id, now)
-		e := l.works[id]
-		if !ok || e == nil {
-			continue
+	for _, p := range of.Parts {
+		if p.Start > 0 && (first == 0 || p.Start < first) {
+			first, o.Start, o.Basis = p.Start, db.Time(p.Start), bases[p.Basis]
 		}
-		if x.Start > 0 && (first == 0 || x.Start < first) {
-			first, out.Start, out.Basis = x.Start, db.Time(x.Start), bases[x.Basis]
-		}
-		index := int32(-1)
-		if len(e.Work.Tasks) == 1 {
-			index = taskIndex(e.Work.Tasks[0].ID)
-		}
-		cause := waitCauses[x.Cause]
-		if w, ok := l.windows[x.Window]; ok {
-			x.Text = w.Text
-		}
-		had := slices.ContainsFunc(out.Waits, func(o *schedulerv1.Wait) bool {
-			return o.Cause == cause && (o.TaskIndex == index || o.TaskIndex == -1) || cause == schedulerv1.Wait_CAUSE_ROOM || cause == schedulerv1.Wait_CAUSE_ORDER && o.Cause == schedulerv1.Wait_CAUSE_ROOM
+		cause := waitCauses[p.Cause]
+		had := slices.ContainsFunc(o.Waits, func(w *schedulerv1.Wait) bool {
+			return w.Cause == cause && (w.TaskIndex == p.Task || w.TaskIndex == -1) || cause == schedulerv1.Wait_CAUSE_ROOM || cause == schedulerv1.Wait_CAUSE_ORDER && w.Cause == schedulerv1.Wait_CAUSE_ROOM
 		})
-		if had {
-			continue // said already, by the centers' own words
+		if !had { // else it is said already, by the centers' own words
+			o.Waits = append(o.Waits, &schedulerv1.Wait{Cause: cause, TaskIndex: p.Task, Replicas: p.Replicas, Message: p.Text})
 		}
-		n := int32(0)
-		for _, t := range e.Work.Tasks {
-			n += int32(t.Replicas)
-		}
-		out.Waits = append(out.Waits, &schedulerv1.Wait{Cause: cause, TaskIndex: index, Replicas: n, Message: x.Text})
 	}
-	if out.Basis == "" {
-		out.Basis = "the expected ends of what runs are not known, and too little of its tenant started lately"
+	if o.Basis == "" {
+		o.Basis = "the expected ends of what runs are not known, and too little of its tenant started lately"
 	}
 }
 

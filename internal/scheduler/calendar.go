@@ -168,14 +168,14 @@ func exclude(w *place.Work, centers map[string]string) {
 
 // kept are the centers where not even one replica of a task could start now
 // beside what is kept in the calendar, and why.
-func (l *lineup) kept(it *Item, amounts core.Quantities, now time.Time) map[string]string {
+func (l *lineup) kept(of *question, amounts core.Quantities, now int64) map[string]string {
 	var out map[string]string
-	w := queue.Work{ID: it.Work.ID, Tenant: it.Work.Tenant, Amounts: queue.Amounts(amounts), Run: it.RunSeconds * 1e6}
+	w := queue.Work{ID: of.Job, Tenant: of.Tenant, Amounts: queue.Amounts(amounts), Run: of.RunSeconds * 1e6}
 	for _, win := range l.windows {
 		if out[win.Center] != "" {
 			continue
 		}
-		if id, ok := l.q.Blocked(w, win.Center, db.Micros(now)); ok {
+		if id, ok := l.q.Blocked(w, win.Center, now); ok {
 			if out == nil {
 				out = map[string]string{}
 			}
@@ -185,28 +185,37 @@ func (l *lineup) kept(it *Item, amounts core.Quantities, now time.Time) map[stri
 	return out
 }
 
-// avoid has a plan see what the calendar keeps.
-func (s *Service) avoid(ctx context.Context, w *place.Work, it *Item, snap *registry.Snapshot) error {
+// question is what the queue is asked about it.
+func (it *Item) question(snap *registry.Snapshot) *question {
+	q := &question{Job: it.Work.ID, Tenant: it.Work.Tenant, RunSeconds: it.RunSeconds}
+	if it.AllocationID != "" {
+		return q // it has its own room
+	}
+	for _, t := range it.Work.Tasks {
+		var amounts core.Quantities
+		if spec := snap.Specs[t.Spec]; spec != nil {
+			amounts = spec.Quantity
+		}
+		q.Amounts = append(q.Amounts, amounts)
+	}
+	return q
+}
+
+// avoid has a plan see what the calendar keeps, and the queue because of it.
+func (s *Service) avoid(ctx context.Context, w *place.Work, it *Item, of *told) error {
 	list, _, err := s.windows(ctx)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	now := s.db.Now()
-	if shut := shutFor(list, it.RunSeconds, now); shut != nil {
+	if shut := shutFor(list, it.RunSeconds, s.db.Now()); shut != nil {
 		exclude(w, shut)
 	}
-	l := s.getLine()
-	if l == nil || it.AllocationID != "" {
+	if of == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range w.Tasks {
-		one := place.Work{Tasks: w.Tasks[i : i+1]}
-		if spec := snap.Specs[w.Tasks[i].Spec]; spec != nil {
-			if kept := l.kept(it, spec.Quantity, now); kept != nil {
-				exclude(&one, kept)
-			}
+	for i := range min(len(w.Tasks), len(of.Kept)) {
+		if of.Kept[i] != nil {
+			exclude(&place.Work{Tasks: w.Tasks[i : i+1]}, of.Kept[i])
 		}
 	}
 	return nil

@@ -45,6 +45,11 @@ const (
 // Run schedules until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.setLine(nil)
+	stop, err := s.serveLine(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	reload := time.NewTicker(reloadEvery)
 	defer reload.Stop()
 	look := time.NewTicker(lookEvery)

@@ -44,6 +44,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -199,6 +200,7 @@ type Service struct {
 	budgets  Budgets     // nil: there are none
 	tags     *tags.Service
 	network  *network.Service                                     // nil: nothing is known of paths
+	bus      *bus.Bus                                             // nil: only the process that schedules knows the queue
 	policies Policies                                             // nil: there are none
 	held     func(ctx context.Context) (map[string]string, error) // nil: none is
 	wake     chan struct{}
