@@ -402,15 +402,69 @@ func (b *Bus) Consume(ctx context.Context, name, subject string, h Handle) error
 
 // Listen calls h for every event that comes while it runs, in this process
 // and in every other that listens: for watchers, which start from the state
-// and need no history. It returns once the subscription is in place; stop ends it.
+// and need no history. What came while the connection was lost is told when it
+// is back, out of order and along with some that were told before. It returns
+// once the subscription is in place; stop ends it.
 func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (stop func(), err error) {
-	sub, err := b.conn.Subscribe(eventPrefix+subject, func(m *nats.Msg) {
-		h(strings.TrimPrefix(m.Subject, eventPrefix), m.Data)
-	})
+	take := func(subject string, payload []byte) { h(strings.TrimPrefix(subject, eventPrefix), payload) }
+	status := b.conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	sub, err := b.conn.Subscribe(eventPrefix+subject, func(m *nats.Msg) { take(m.Subject, m.Data) })
 	if err != nil {
+		b.conn.RemoveStatusListener(status)
 		return nil, fmt.Errorf("listen %s: %w", subject, err)
 	}
-	return func() { _ = sub.Unsubscribe() }, nil
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cut := time.Now()
+		for s := range status { // until it is removed
+			if s == nats.RECONNECTING {
+				cut = time.Now()
+				continue
+			}
+			for b.catchUp(ctx, eventPrefix+subject, cut.Add(-missed), take) != nil && ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-time.After(500 * time.Millisecond):
+				}
+			}
+		}
+	}()
+	return func() {
+		_ = sub.Unsubscribe() // the connection may be gone already
+		b.conn.RemoveStatusListener(status)
+		cancel()
+		<-done
+	}, nil
+}
+
+// missed is how long before a connection is given up nothing may have come,
+// and by how much the clocks of this process and of the stream may differ.
+const missed = time.Minute
+
+// catchUp reads the events from a time on out of the stream.
+func (b *Bus) catchUp(ctx context.Context, subject string, since time.Time, h func(subject string, payload []byte)) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cons, err := b.js.CreateConsumer(ctx, b.stream, jetstream.ConsumerConfig{FilterSubject: subject, AckPolicy: jetstream.AckNonePolicy,
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since, InactiveThreshold: 10 * time.Second, MemoryStorage: true, Replicas: 1})
+	for err == nil {
+		var batch jetstream.MessageBatch
+		if batch, err = cons.FetchNoWait(1000); err != nil {
+			break
+		}
+		n := 0
+		for m := range batch.Messages() {
+			h(m.Subject(), m.Data())
+			n++
+		}
+		if err = batch.Error(); err == nil && n == 0 {
+			return nil
+		}
+	}
+	b.log.Debug("events not caught up with", "subject", subject, "error", err)
+	return err
 }
 
 // Relay publishes the events of the database's outbox until ctx ends. Events

@@ -2,7 +2,10 @@ package bus_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/bus/bustest"
+	"yunhe.dev/yunhe/internal/db/dbtest"
 	"yunhe.dev/yunhe/internal/enginetest"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -181,4 +185,124 @@ func TestAgentSubjects(t *testing.T) {
 	if _, err := bus.PublicKey("nonsense"); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a seed of nonsense: %v, want it invalid", err)
 	}
+}
+
+// TestListenAfterACut: a listener whose connection was lost hears what it
+// missed meanwhile.
+func TestListenAfterACut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	near := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	to, err := url.Parse(near.AgentURLs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newWay(t, to.Host)
+	far := open(t, bus.Config{Dir: dir, URL: "nats://" + way.ln.Addr().String()})
+	heard := make(chan string, 1000)
+	stop, err := far.Listen("x.changed", func(subject string, payload []byte) { heard <- subject + " " + string(payload) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	d := dbtest.SQLite(t)
+	bustest.Go(t, func(ctx context.Context) error { return near.Relay(ctx, d) })
+	told := make(chan string, 1000) // to a listener that is not cut off
+	stopNear, err := near.Listen("x.changed", func(_ string, payload []byte) { told <- string(payload) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopNear()
+	await := func(from <-chan string, want string) {
+		t.Helper()
+		for ctx := bustest.Within(t); ; {
+			select {
+			case got := <-from:
+				if got == want {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatalf("not told %q", want)
+			}
+		}
+	}
+	for _, round := range []string{"first", "second"} {
+		bustest.Emit(t, d, "x.changed", round+" before")
+		await(heard, "x.changed "+round+" before")
+		way.cut()
+		bustest.Emit(t, d, "x.changed", round+" meanwhile")
+		await(told, round+" meanwhile")
+		way.open()
+		await(heard, "x.changed "+round+" meanwhile")
+	}
+}
+
+// way passes connections on until it is cut.
+type way struct {
+	ln net.Listener
+	to string
+
+	mu    sync.Mutex // guards the fields below
+	shut  bool
+	conns []net.Conn
+}
+
+func newWay(t *testing.T, to string) *way {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{ln: ln, to: to}
+	t.Cleanup(func() {
+		_ = ln.Close()
+		w.cut()
+	})
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			w.pass(c)
+		}
+	}()
+	return w
+}
+
+func (w *way) pass(c net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, err := net.Dial("tcp", w.to)
+	if w.shut || err != nil {
+		_ = c.Close()
+		if err == nil {
+			_ = o.Close()
+		}
+		return
+	}
+	w.conns = append(w.conns, c, o)
+	for from, to := range map[net.Conn]net.Conn{c: o, o: c} {
+		go func() {
+			_, _ = io.Copy(to, from)        // until either end is closed
+			_, _ = to.Close(), from.Close() // maybe again
+		}()
+	}
+}
+
+// cut ends all connections and lets none through.
+func (w *way) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shut = true
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+func (w *way) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shut = false
 }

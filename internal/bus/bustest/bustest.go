@@ -170,8 +170,8 @@ func shared(t *testing.T, open Open) {
 	}
 }
 
-// emit appends events in one transaction.
-func emit(t *testing.T, d *db.DB, subject string, payloads ...string) {
+// Emit appends events in one transaction.
+func Emit(t *testing.T, d *db.DB, subject string, payloads ...string) {
 	t.Helper()
 	err := d.Tx(t.Context(), func(tx *db.Tx) error {
 		for _, p := range payloads {
@@ -235,7 +235,7 @@ func redelivered(t *testing.T, open Open) {
 			return nil
 		})
 	})
-	emit(t, d, name+".x", "fails once", "panics once", "fine")
+	Emit(t, d, name+".x", "fails once", "panics once", "fine")
 	select {
 	case <-done:
 	case <-Within(t).Done():
@@ -257,9 +257,9 @@ func consumers(t *testing.T, open Open) {
 	var want []string
 	for i := range 50 {
 		want = append(want, fmt.Sprint("event", i))
-		emit(t, d, fmt.Sprintf("%s.%d", name, i%3), want[i])
+		Emit(t, d, fmt.Sprintf("%s.%d", name, i%3), want[i])
 	}
-	emit(t, d, name+".0", "end")
+	Emit(t, d, name+".0", "end")
 	for _, out := range outs {
 		got := until(t, out, "end")
 		slices.Sort(got)
@@ -276,7 +276,7 @@ func committed(t *testing.T, open Open, d *db.DB) {
 	var want []string
 	rollback := errors.New("rollback")
 	for i := range 30 {
-		emit(t, d, name+".x", fmt.Sprint("a", i), fmt.Sprint("b", i))
+		Emit(t, d, name+".x", fmt.Sprint("a", i), fmt.Sprint("b", i))
 		want = append(want, fmt.Sprint("a", i), fmt.Sprint("b", i))
 		err := d.Tx(t.Context(), func(tx *db.Tx) error {
 			if err := tx.Emit(t.Context(), name+".x", []byte("never")); err != nil {
@@ -288,7 +288,7 @@ func committed(t *testing.T, open Open, d *db.DB) {
 			t.Fatal(err)
 		}
 	}
-	emit(t, d, name+".x", "end")
+	Emit(t, d, name+".x", "end")
 	if got := until(t, out, "end"); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q in this order", got, want)
 	}
@@ -319,7 +319,7 @@ func twice(t *testing.T, open Open, d *db.DB) {
 		payload     []byte
 		at          int64
 	}
-	emit(t, d, name+".x", "1", "2", "3")
+	Emit(t, d, name+".x", "1", "2", "3")
 	var rows []row
 	err := d.View(t.Context(), func(tx *db.Tx) error {
 		return tx.Query(t.Context(), `SELECT event_id, subject, payload, at FROM outbox ORDER BY event_id`, nil, func(r db.Row) error {
@@ -357,7 +357,7 @@ func twice(t *testing.T, open Open, d *db.DB) {
 		t.Fatal(err)
 	}
 	relay()
-	emit(t, d, name+".x", "end")
+	Emit(t, d, name+".x", "end")
 	relay()
 	if got := until(t, out, "end"); !slices.Equal(got, []string{"1", "2", "3"}) {
 		t.Errorf("got %q, want each event once", got)
