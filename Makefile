@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ test-schedule-kill: ## the process that schedules is killed 200 times between de
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_SCHEDULE_KILLS=$${YUNHE_TEST_SCHEDULE_KILLS:-200} $(GO) test -count=1 -timeout 60m -v -run 'TestScheduleKill$$' ./e2e/kill
+
+test-recovery: ## leaders and processes that answer are killed 20 times each; how long their work stands still, and what it costs clients
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_RECOVERY_KILLS=$${YUNHE_TEST_RECOVERY_KILLS:-20} $(GO) test -count=1 -timeout 60m -v -run 'TestRecovery$$' ./e2e/kill
 
 test-faults: ## 10 minutes of load while everything fails in turn: processes, bus, database, network, disk, clocks
 	@scripts/deps.sh test

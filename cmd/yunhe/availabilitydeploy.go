@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -120,13 +122,18 @@ the same for all processes; it and the keys are never written here.`,
 			if err != nil {
 				return err
 			}
-			if out == "" {
+			if out != "" {
+				err = c.writeFiles(out, files)
+			} else {
 				for _, f := range files {
 					fmt.Fprintf(c.out, "# %s\n%s\n", f.Path, f.Text)
 				}
-				return nil
 			}
-			return c.writeFiles(out, files)
+			most := slices.MaxFunc(groups, func(a, b deploy.Group) int { return cmp.Compare(a.Instances, b.Instances) })
+			if hosts := max(1, len(o.Hosts)); err == nil && o.Format == deploy.Systemd && hosts < most.Instances {
+				c.note("%d instances of %s are on %s: the plan counts on each having its own; name them with --hosts", most.Instances, most.Name, text.Count(hosts, "host"))
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&plan, "plan", "", "file with the plan; - reads standard input")

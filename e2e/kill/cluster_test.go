@@ -109,7 +109,7 @@ func startCluster(t *testing.T, ctx context.Context, cut layout) *cluster {
 	_, err = c.ready(ctx)
 	must(t, err)
 	c.clients(t)
-	c.startGateways(t, ctx, bin)
+	c.startGateways(t, ctx, many{bin: bin})
 	if c.split {
 		n := c.serve(t, bin, "scheduler", 0, buses, "[control]")
 		c.nodes = append(c.nodes, n)

@@ -15,7 +15,8 @@
 //
 // The same is checked when everything else fails too ([TestFaults], `make
 // test-faults`), when roles are grouped otherwise ([TestGrouping]) and when a
-// version replaces another ([TestUpgrade]).
+// version replaces another ([TestUpgrade]). How soon another process does the work
+// of one that was killed, and what that costs clients, is shown by [TestRecovery].
 //
 // Runs themselves are not killed: their runners survive a gateway's end, so no
 // run may be lost. The random choices come from -kill.seed; the interleaving

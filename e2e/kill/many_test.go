@@ -3,7 +3,9 @@ package kill_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -31,7 +33,11 @@ type many struct {
 	bus      string            // addresses of the servers
 	hosts    *enginetest.Hosts // each process has one of its own; nil: all are here
 	objects  string            // folder; "": one of the platform's
-	bin      string            // "": the one that is built
+	// gatewayHosts and gatewayDirs are those of the gateways; nil: this machine,
+	// and folders of the platform's.
+	gatewayHosts []*enginetest.Host
+	gatewayDirs  []string
+	bin          string // "": the one that is built
 }
 
 // planned is how `yunhe availability plan` groups the roles as copies.
@@ -108,12 +114,12 @@ func startMany(t *testing.T, ctx context.Context, m many, keys string, cpus int)
 	}
 	c.url = c.api.urls[0]
 	c.clients(t)
-	c.startGateways(t, ctx, m.bin)
+	c.startGateways(t, ctx, m)
 	return c
 }
 
 // startGateways makes the specification of the jobs and starts the gateways.
-func (c *cluster) startGateways(t *testing.T, ctx context.Context, bin string) {
+func (c *cluster) startGateways(t *testing.T, ctx context.Context, m many) {
 	t.Helper()
 	_, err := c.registry.CreateSpec(ctx, &registryv1.CreateSpecRequest{Spec: &registryv1.Spec{ResourceSpecId: spec, ResourceSpecName: spec,
 		ResourceQuantity: map[string]string{"cpu": "100m", "memory": "32Mi"}, ServiceType: "batch", Price: price}})
@@ -126,8 +132,15 @@ func (c *cluster) startGateways(t *testing.T, ctx context.Context, bin string) {
 		file := filepath.Join(c.dir, id+".yaml")
 		must(t, os.WriteFile(file, fmt.Appendf(nil, "id: %s\nname: Center %d\nregion: here\nsecurity_grade: 3\nperformance: 1000\ncpu: \"%d\"\nmemory: 4Gi\nprices: {%s: %d}\n",
 			id, i, c.cpus, spec, price), 0o600))
-		g := &node{name: "gateway-" + id, c: c, bin: bin, env: []string{"YUNHE_JOIN_TOKEN=" + token.Token},
-			args: []string{"gateway", "--server", c.url, "--data", filepath.Join(c.dir, id), "--center", file}}
+		data := filepath.Join(c.dir, id)
+		if m.gatewayDirs != nil {
+			data = m.gatewayDirs[i]
+		}
+		g := &node{name: "gateway-" + id, c: c, bin: m.bin, env: []string{"YUNHE_JOIN_TOKEN=" + token.Token},
+			args: []string{"gateway", "--server", c.url, "--data", data, "--center", file}}
+		if m.gatewayHosts != nil {
+			g.host = m.gatewayHosts[i]
+		}
 		c.nodes, c.centers = append(c.nodes, g), append(c.centers, id)
 		must(t, g.start())
 	}
@@ -174,8 +187,9 @@ func (n *node) ready(ctx context.Context) error {
 	})
 }
 
-// balancer sends each request to the next process of several, and passes over
-// one that did not answer for as long as load balancers do.
+// balancer sends each request to the next process of several, and to another if
+// that cannot be reached; it passes over one that did not answer for as long as
+// load balancers do.
 type balancer struct {
 	next http.RoundTripper
 
@@ -190,20 +204,45 @@ const passOver = time.Second
 
 func (b *balancer) add(url string) { b.urls = append(b.urls, url) }
 
+// pick returns the next one that is not passed over, or of those that are the
+// one that failed longest ago.
 func (b *balancer) pick() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var first string
 	for range b.urls {
 		b.turn++
-		if u := b.urls[b.turn%len(b.urls)]; time.Now().After(b.out[u]) {
+		u := b.urls[b.turn%len(b.urls)]
+		if time.Now().After(b.out[u]) {
 			return u
 		}
+		if first == "" || b.out[u].Before(b.out[first]) {
+			first = u
+		}
 	}
-	return b.urls[b.turn%len(b.urls)]
+	return first
 }
 
 // RoundTrip implements http.RoundTripper.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
+	for range b.urls[1:] {
+		res, err := b.try(req)
+		var wire *net.OpError
+		if !errors.As(err, &wire) || wire.Op != "dial" || req.GetBody == nil || req.Context().Err() != nil {
+			return res, err
+		}
+		// Nothing was sent.
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		req = req.Clone(req.Context())
+		req.Body = body
+	}
+	return b.try(req)
+}
+
+func (b *balancer) try(req *http.Request) (*http.Response, error) {
 	to := b.pick()
 	u, err := url.Parse(to)
 	if err != nil {

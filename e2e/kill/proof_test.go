@@ -34,12 +34,15 @@ type proofs struct {
 	jobs  map[string]chan struct{} // closed when a run of the job has told
 }
 
-func newProofs(t *testing.T) *proofs {
+func newProofs(t *testing.T) *proofs { return newProofsAt(t, "127.0.0.1") }
+
+// newProofsAt has runs tell at an address of this machine.
+func newProofsAt(t *testing.T, address string) *proofs {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("SKIPPED: there is no bash, with which the runs connect to the test")
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", address+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,7 @@ func newProofs(t *testing.T) *proofs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.command = fmt.Sprintf(`%s -c 'exec 3<>/dev/tcp/127.0.0.1/%s && echo "$YUNHE_JOB_ID $YUNHE_TASK_INDEX $YUNHE_REPLICA_INDEX $YUNHE_ATTEMPT" >&3 && read -r answer <&3'`, bash, port)
+	p.command = fmt.Sprintf(`%s -c 'exec 3<>/dev/tcp/%s/%s && echo "$YUNHE_JOB_ID $YUNHE_TASK_INDEX $YUNHE_REPLICA_INDEX $YUNHE_ATTEMPT" >&3 && read -r answer <&3'`, bash, address, port)
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {

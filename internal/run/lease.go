@@ -35,6 +35,7 @@ type Elector struct {
 	seats map[string]*seat
 	known map[string]sighting // leases of others, by name
 	at    time.Time           // of the last look that succeeded
+	soon  time.Duration       // after which an orphan may be taken; at most renewEvery
 }
 
 // seat is a lease that this process wants, or has.
@@ -71,21 +72,33 @@ func (e *Elector) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
 	for failed := false; ; {
 		err := e.round(ctx)
 		if err != nil && ctx.Err() == nil && !failed {
 			e.log.Warn("leases not renewed, will try again", "error", err)
 		}
 		failed = err != nil
+		pause := time.NewTimer(e.pause())
 		select {
 		case <-ctx.Done():
+			pause.Stop()
 			return nil
-		case <-tick.C:
+		case <-pause.C:
 		case <-e.wake:
+			pause.Stop()
 		}
 	}
+}
+
+// pause is how long to wait for the next round.
+func (e *Elector) pause() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	soon := e.soon
+	if e.soon = 0; soon == 0 {
+		return renewEvery // the round has failed
+	}
+	return soon
 }
 
 // Lead runs fn whenever this process holds the named lease, and again when it
@@ -251,7 +264,7 @@ func (e *Elector) judge(seen map[string]sighting, now time.Time) (mine []string,
 		}
 		seen[name] = s
 	}
-	e.known, e.at = seen, now
+	e.known, e.at, e.soon = seen, now, renewEvery
 	for name, s := range e.seats {
 		was, exists := seen[name]
 		switch {
@@ -259,6 +272,8 @@ func (e *Elector) judge(seen map[string]sighting, now time.Time) (mine []string,
 			mine = append(mine, name)
 		case !exists, !was.live, was.owner == e.me, was.orphan && now.Sub(was.since) >= orphaned:
 			free[name] = was
+		case was.orphan:
+			e.soon = min(e.soon, orphaned-now.Sub(was.since))
 		}
 	}
 	return mine, free
