@@ -55,8 +55,15 @@ func (f *fakePool) SetPoolDevice(_ context.Context, r *poolv1.SetPoolDeviceReque
 	if d := f.node.Devices[0]; r.DeviceId != d.DeviceId {
 		return nil, missing("device", r.DeviceId)
 	}
-	if f.node.Devices[0].Disabled = r.Disabled; r.ComputeLimitPercent > 0 {
-		f.node.Devices[0].ComputeLimitPercent = r.ComputeLimitPercent
+	d := f.node.Devices[0]
+	if r.Disabled != nil {
+		d.Disabled = *r.Disabled
+	}
+	if r.ComputeLimitPercent > 0 {
+		d.ComputeLimitPercent = r.ComputeLimitPercent
+	}
+	if r.Virtualization != 0 {
+		d.Physical = r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF
 	}
 	return f.node, nil
 }
@@ -150,6 +157,21 @@ func (f *fakePool) ResizeSlice(_ context.Context, r *poolv1.ResizeSliceRequest) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slice.ComputePercent = r.ComputePercent
+	return f.slice, nil
+}
+
+// MoveSlice takes two calls.
+func (f *fakePool) MoveSlice(_ context.Context, r *poolv1.MoveSliceRequest) (*poolv1.Slice, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch x := f.slice; {
+	case r.NodeId == "n9":
+		x.MoveError = "the pool node ended the connection"
+	case x.MovingToNodeId == "":
+		x.MoveError, x.MovingToNodeId, x.MovingToDeviceId = "", r.NodeId, "opencl-0"
+	default:
+		x.NodeId, x.MovingToNodeId, x.PauseMicros = r.NodeId, "", 12_340
+	}
 	return f.slice, nil
 }
 

@@ -26,7 +26,7 @@ func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
 		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false),
-		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceReleaseCommand(c)),
+		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
 		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
 		poolPolicyCommand(c))
@@ -181,6 +181,9 @@ Where --node, or a node that was started in this folder, says so, that node is
 asked. Otherwise the platform is: it has a slice for the program on some node, or
 the program waits in its queue.
 
+What $YUNHE_POOL_COMPUTE and $YUNHE_POOL_MEMORY say is asked for where neither a flag
+nor a specification says something else.
+
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
@@ -189,6 +192,14 @@ resize"). The exit status is the program's.`,
 		Args: takes(1, -1, "a program"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
+			if v := c.env("YUNHE_POOL_COMPUTE"); v != "" && !cmd.Flags().Changed("compute") {
+				if spec.Compute, err = strconv.ParseInt(strings.TrimSuffix(v, "%"), 10, 64); err != nil {
+					return usagef("$YUNHE_POOL_COMPUTE must be 1 to 100, got %q", v)
+				}
+			}
+			if v := c.env("YUNHE_POOL_MEMORY"); v != "" && memory == "" {
+				memory = v
+			}
 			if spec.Memory, err = mebibytes("--memory", memory); err != nil {
 				return err
 			}
@@ -258,13 +269,19 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 		return err
 	}
 	said := make(chan struct{})
+	cmd := exec.Command(args[0], args[1:]...)
+	over := make(chan struct{})
 	go func() {
 		defer close(said)
-		if why, err := task.Client.Ended(); err == nil && why != "" {
-			c.note("yunhe pool: task %s: %s", task.ID, why)
+		why, err := task.Client.Ended()
+		if err != nil || why == "" {
+			return
+		}
+		c.note("yunhe pool: task %s: %s", task.ID, why)
+		if strings.Contains(why, pool.RunTimeout) {
+			close(over)
 		}
 	}()
-	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "YUNHE_POOL_") && !strings.HasPrefix(e, "OCL_ICD_") {
@@ -277,7 +294,23 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // or it has ended
 	defer stop()
+	gone := make(chan struct{})
+	go func() { // a program whose time is over ends, too
+		select {
+		case <-gone:
+			return
+		case <-over:
+		}
+		c.note("yunhe pool: %s is ended", args[0])
+		_ = cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+		select {
+		case <-gone:
+		case <-time.After(killAfter):
+			_ = cmd.Process.Kill() // as above
+		}
+	}()
 	err = cmd.Wait()
+	close(gone)
 	task.Client.Close()
 	<-said
 	var exit *exec.ExitError
@@ -288,6 +321,26 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 		return fault.New(fault.Canceled, "%s was ended: %s", args[0], exit.ProcessState)
 	}
 	return err
+}
+
+// killAfter is how long a program may take to end that was asked to.
+const killAfter = 10 * time.Second
+
+func (c *cli) printPoolDevices(devices []pool.Device) error {
+	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
+	var names []string
+	for _, d := range devices {
+		state := "enabled"
+		switch {
+		case d.Gone:
+			state = "gone"
+		case d.Disabled:
+			state = "disabled"
+		}
+		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
+		names = append(names, d.ID)
+	}
+	return c.print(result{msg: devices, names: names, print: t.Write})
 }
 
 func poolDevicesCommand(c *cli) *cobra.Command {
@@ -301,17 +354,7 @@ func poolDevicesCommand(c *cli) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
-				var names []string
-				for _, d := range devices {
-					state := "enabled"
-					if d.Disabled {
-						state = "disabled"
-					}
-					t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
-					names = append(names, d.ID)
-				}
-				return c.print(result{msg: devices, names: names, print: t.Write})
+				return c.printPoolDevices(devices)
 			})
 		},
 	}

@@ -135,12 +135,12 @@ func poolNodeState(n *poolv1.PoolNode) string {
 }
 
 func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
-	t := text.NewTable("NODE", "STATE", "DEVICE", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "VERSION")
+	t := text.NewTable("NODE", "STATE", "DEVICE", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "KIND", "VERSION")
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.NodeId)
 		if len(n.Devices) == 0 {
-			t.Row(n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", n.Version)
+			t.Row(n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", "", n.Version)
 		}
 		for _, d := range n.Devices {
 			state := poolNodeState(n)
@@ -150,8 +150,12 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 			case d.Disabled && n.Online:
 				state = "device disabled"
 			}
+			kind := "virtual"
+			if d.Physical {
+				kind = "physical"
+			}
 			t.Row(n.NodeId, state, d.DeviceId, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib<<20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10)+"% of "+strconv.FormatInt(d.ComputeLimitPercent, 10)+"%",
-				text.Bytes(d.MemoryLentMib<<20), n.Version)
+				text.Bytes(d.MemoryLentMib<<20), kind, n.Version)
 		}
 	}
 	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
@@ -199,7 +203,7 @@ func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_M
 			node, device, one := strings.Cut(args[0], "/")
 			var n *poolv1.PoolNode
 			if one && devices {
-				n, err = a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Disabled: mode == poolv1.PoolNode_MODE_DISABLED, ComputeLimitPercent: limit})
+				n, err = a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Disabled: new(mode == poolv1.PoolNode_MODE_DISABLED), ComputeLimitPercent: limit})
 			} else {
 				if limit != 0 {
 					return usagef("--compute-limit is of a device: NODE/DEVICE")
@@ -218,8 +222,56 @@ func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_M
 	return cmd
 }
 
+func poolNodeVirtualizeCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "virtualize NODE/DEVICE on|off", Short: "Lend a device of the platform's pool in parts, or whole as the card it is",
+		Long: `With virtualization on a device is lent in parts. With it off it is a card that is
+given whole, to one task at a time ("yunhe pool run --physical"). It is switched
+while the device has no slices.`,
+		Example: "  yunhe pool node virtualize n1/opencl-0 off",
+		Args:    takes(2, 2, "a device of the platform's pool, NODE/DEVICE, and on or off"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := map[string]poolv1.SetPoolDeviceRequest_Virtualization{"on": poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON, "off": poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF}[args[1]]
+			node, device, ok := strings.Cut(args[0], "/")
+			if !ok || to == 0 {
+				return usagef("want NODE/DEVICE and on or off, got %q and %q", args[0], args[1])
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			n, err := a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Virtualization: to})
+			if err != nil {
+				return err
+			}
+			return c.printPoolNodes(n, n)
+		},
+	}
+}
+
+func poolNodeRescanCommand(c *cli) *cobra.Command {
+	var at poolAt
+	cmd := &cobra.Command{
+		Use: "rescan", Short: "Have a node on this machine look for devices that came or went",
+		Long: `A node looks by itself when a vendor's file or a device in /dev comes or goes. A
+device that is gone lends no more, and is removed when what runs there has ended.`,
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				devices, err := client.Rescan()
+				if err != nil {
+					return err
+				}
+				return c.printPoolDevices(devices)
+			})
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
 func poolNodeCommands(c *cli) []*cobra.Command {
-	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeListCommand(c),
+	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeListCommand(c), poolNodeVirtualizeCommand(c), poolNodeRescanCommand(c),
 		poolNodeModeCommand(c, "enable", "Let a node or device of the platform's pool lend", "", poolv1.PoolNode_MODE_ENABLED),
 		poolNodeModeCommand(c, "disable", "Let a node or device of the platform's pool lend no more; what runs goes on", "", poolv1.PoolNode_MODE_DISABLED),
 		poolNodeModeCommand(c, "drain", "Let a node leave the platform's pool when nothing runs there", "The node lends no more; what runs goes on, and when it has ended the node leaves\nthe pool. Until then \"enable\" keeps it.", poolv1.PoolNode_MODE_DRAINING)}

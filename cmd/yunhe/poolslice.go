@@ -13,6 +13,7 @@ import (
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/agent"
 )
@@ -55,8 +56,9 @@ func (p *policyFlags) policy() (*poolv1.PoolPolicy, error) {
 // node.
 type sliceFlags struct {
 	group, spec, on, slice string
+	affinity, apart        string
 	priority               int32
-	platform               bool
+	platform, physical     bool
 	policy                 policyFlags
 }
 
@@ -65,17 +67,21 @@ func (s *sliceFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&s.spec, "spec", "", "specification to ask the platform's pool for, instead of --compute and --memory")
 	f.StringVar(&s.on, "on", "", "node of the platform's pool to use, NODE or NODE/DEVICE")
 	f.Int32Var(&s.priority, "priority", 0, "in the queue of the platform's pool, 0 to 100")
+	f.BoolVar(&s.physical, "physical", false, "a whole card of the platform's pool whose virtualization is off, instead of --compute and --memory")
+	f.StringVar(&s.affinity, "affinity", "", "a name: slices of the group with the same one are on one device")
+	f.StringVar(&s.apart, "anti-affinity", "", "a name: slices of the group with the same one are on different devices")
 	s.policy.flags(cmd, "as the platform's pool says")
 }
 
 // asked reports whether a flag says that the platform is meant.
 func (s *sliceFlags) asked() bool {
-	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.policy != policyFlags{}
+	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.physical || s.affinity != "" || s.apart != "" || s.policy != policyFlags{}
 }
 
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
-	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit}
-	if s.spec == "" {
+	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
+		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart}
+	if s.spec == "" && !s.physical {
 		if spec.Memory == 0 {
 			return nil, usagef("--memory is needed: the platform's pool lends so much")
 		}
@@ -136,6 +142,9 @@ func poolSliceState(x *poolv1.Slice) string {
 	if x.Position > 0 {
 		state += " " + strconv.FormatInt(x.Position, 10)
 	}
+	if x.MovingToNodeId != "" {
+		state += ", moving to " + x.MovingToNodeId + "/" + x.MovingToDeviceId
+	}
 	return state
 }
 
@@ -147,6 +156,9 @@ func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
 		share := strconv.FormatInt(x.ComputePercent, 10) + "%"
 		if x.Weighted {
 			share += " weight"
+		}
+		if x.Physical {
+			share = "card"
 		}
 		t.Row(x.SliceId, poolSliceState(x), x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
 			(time.Duration(x.DeviceMicros) * time.Microsecond).Round(time.Millisecond).String(), x.Reason)
@@ -259,6 +271,49 @@ func poolSliceResizeCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().Int64Var(&compute, "compute", 0, "percent of the device's time")
 	cmd.Flags().StringVar(&mem, "memory", "", "memory of the device, such as 1234MiB")
+	return cmd
+}
+
+func poolSliceMigrateCommand(c *cli) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use: "migrate SLICE", Short: "Move a slice to another node or device while its programs compute",
+		Long: `Moves a slice with its programs to a device of the same model and driver, at a node
+of the same version. Programs are stopped between two calls for as long as it takes
+to copy what changed last, and go on there; they notice nothing. If it fails, they
+go on where they were.`,
+		Example: "  yunhe pool slice migrate slice_01J... --to n2\n  yunhe pool slice migrate slice_01J... --to n1/opencl-1",
+		Args:    takes(1, 1, "the ID of a slice"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node, device, _ := strings.Cut(to, "/")
+			if node == "" {
+				return usagef("--to is needed: NODE or NODE/DEVICE")
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			req := &poolv1.MoveSliceRequest{SliceId: args[0], NodeId: node, DeviceId: device, WaitMs: 5000}
+			x, err := a.pool.MoveSlice(cmd.Context(), req)
+			for err == nil && x.MovingToNodeId != "" {
+				req.DeviceId = x.MovingToDeviceId
+				x, err = a.pool.MoveSlice(cmd.Context(), req)
+			}
+			switch {
+			case err != nil:
+				return err
+			case x.MoveError != "":
+				return fault.New(fault.Unavailable, "slice %s was not moved: %s", x.SliceId, x.MoveError)
+			case x.State == poolv1.Slice_STATE_ENDED:
+				return fault.New(fault.Unavailable, "slice %s has ended: %s", x.SliceId, x.Reason)
+			}
+			if x.PauseMicros > 0 {
+				c.note("moved; its programs stood still for %s", (time.Duration(x.PauseMicros) * time.Microsecond).Round(100*time.Microsecond))
+			}
+			return c.printSlices(x, x)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "NODE or NODE/DEVICE to move to")
 	return cmd
 }
 

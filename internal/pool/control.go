@@ -24,12 +24,12 @@ import (
 
 // request is a line from a client.
 type request struct {
-	Op      string `json:"op"`               // hello, devices, tasks, run, resize, stop, enable, disable, migrate; of nodes: adopt, arrived, hold
+	Op      string `json:"op"`               // hello, devices, tasks, run, resize, stop, enable, disable, rescan, migrate; of nodes: adopt, arrived; of who holds a task: hold
 	Group   string `json:"group,omitempty"`  // hello
 	MAC     string `json:"mac,omitempty"`    // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
 	Ticket  string `json:"ticket,omitempty"` // hello, for a group; the MAC is HMAC-SHA256(its key, challenge + ticket)
 	Spec    Spec   `json:"spec,omitzero"`    // run
-	Task    string `json:"task,omitempty"`
+	Task    string `json:"task,omitempty"`   // hello, of who holds it: the MAC is HMAC-SHA256(its token, challenge + task)
 	Device  string `json:"device,omitempty"`
 	Compute int64  `json:"compute,omitempty"`      // resize; 0: as it is
 	Memory  int64  `json:"memory_bytes,omitempty"` // resize; 0: as it is
@@ -96,9 +96,10 @@ func groupMAC(key string, challenge []byte, group string) []byte {
 
 // Client asks a node.
 type Client struct {
-	at, group, key string
-	challenge      []byte
-	task           string // that the connection holds
+	at        string
+	challenge []byte
+	task      string // that the connection holds
+	token     []byte // of the task
 
 	mu     sync.Mutex // guards what follows, which changes when the task moves
 	conn   net.Conn
@@ -118,14 +119,9 @@ func Address(s string) (network, address string, err error) {
 
 // Dial connects to a node for a group; both are empty for a node without groups.
 func Dial(ctx context.Context, at, group, key string) (*Client, error) {
-	c, err := dial(ctx, at, func(challenge []byte) request {
+	return dial(ctx, at, func(challenge []byte) request {
 		return request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, challenge, group))}
 	})
-	if err != nil {
-		return nil, err
-	}
-	c.group, c.key = group, key
-	return c, nil
 }
 
 // DialTicket connects to a node of a platform for the task of a ticket.
@@ -183,7 +179,9 @@ func (c *Client) follow(to string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), followTime)
 	defer cancel()
-	next, err := Dial(ctx, to, c.group, c.key)
+	next, err := dial(ctx, to, func(challenge []byte) request {
+		return request{Op: "hello", Task: c.task, MAC: hex.EncodeToString(ticketMAC(c.token, challenge, c.task))}
+	})
 	if err != nil {
 		return
 	}
@@ -250,6 +248,9 @@ func (c *Client) Run(s Spec) (Task, string, error) {
 		return Task{}, "", err
 	}
 	c.task = r.Task.ID
+	if c.token, err = hex.DecodeString(r.Token); err != nil {
+		return Task{}, "", fault.New(fault.Unavailable, "the pool node gave a token that is not hexadecimal")
+	}
 	return *r.Task, r.Token, nil
 }
 
@@ -299,6 +300,12 @@ func (c *Client) Enable(device string, on bool) error {
 	}
 	_, err := c.ask(request{Op: op, Device: device})
 	return err
+}
+
+// Rescan has the node look for devices that came or went, and returns those there are.
+func (c *Client) Rescan() ([]Device, error) {
+	r, err := c.ask(request{Op: "rescan"})
+	return r.Devices, err
 }
 
 // DefaultAddress is where a node with this folder listens if nothing else is said.

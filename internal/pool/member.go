@@ -32,6 +32,9 @@ type Ticket struct {
 	Slice  string `json:"slice"`
 	Group  string `json:"group"`
 	Spec   Spec   `json:"spec"`
+	Move   bool   `json:"move,omitempty"` // of another node, which brings the slice
+
+	key string // as a node knows it that was shown the ticket
 }
 
 const (
@@ -71,14 +74,15 @@ func ticketMAC(key, challenge []byte, text string) []byte {
 func (m *Member) redeem(text, mac string, challenge []byte) (*Ticket, error) {
 	refused := fault.New(fault.Unauthenticated, "the ticket is not one of this pool node's, or is not the client's")
 	got, err := hex.DecodeString(mac)
-	if err != nil || len(text) > maxTicket || !hmac.Equal(got, ticketMAC(ticketKey(m.Secret, text), challenge, text)) {
+	key := ticketKey(m.Secret, text)
+	if err != nil || len(text) > maxTicket || !hmac.Equal(got, ticketMAC(key, challenge, text)) {
 		return nil, refused
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return nil, refused
 	}
-	t := &Ticket{}
+	t := &Ticket{key: hex.EncodeToString(key)}
 	if json.Unmarshal(b, t) != nil || t.Node != m.ID {
 		return nil, refused
 	}
@@ -94,6 +98,7 @@ type Report struct {
 	Devices   []Device
 	Tasks     []Task
 	Ended     []EndedTask // since the last report that was answered
+	Moved     []Moved     // as Ended
 	Stopping  bool
 }
 
@@ -101,16 +106,34 @@ type Report struct {
 // its limits, not by its program.
 const Released = "virtual resource released: "
 
+// RunTimeout is in the reason of a task that ran for its limit.
+const RunTimeout = "run timeout"
+
 // EndedTask is a task that has ended.
 type EndedTask struct {
 	Slice, Reason string
 	Busy          time.Duration
 }
 
+// Moved is a move that has ended.
+type Moved struct {
+	Slice, ID, Error string
+	Pause            time.Duration
+}
+
 // Wanted is what a platform wants of a node.
 type Wanted struct {
 	Slices []WantedSlice
 	End    []string
+	Moves  []Move
+}
+
+// Move is a slice that should move to a node at one of these addresses, none: to
+// another device of this one.
+type Move struct {
+	Slice, ID   string
+	Addresses   []string
+	Ticket, Key string
 }
 
 // WantedSlice is what a slice has.

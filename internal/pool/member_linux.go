@@ -27,38 +27,50 @@ type membership struct {
 	sequence int64
 	ended    []EndedTask
 	used     map[string]int64 // serials of tickets, with their epochs
+	moved    []Moved
+	begun    map[string]string // the last move of a task, by slice
 	changed  chan struct{}
 	stopping bool
 }
 
 func (n *Node) epoch() int64 { return int64(time.Since(n.member.since) / EpochLength) }
 
-// admit makes the task that a ticket is for. The caller has the lock.
-func (n *Node) admit(t *Ticket) (reply, error) {
+// use takes a ticket, which is good once, and returns its device. The caller has
+// the lock.
+func (n *Node) use(t *Ticket) (*device, error) {
 	m, now := n.member, n.epoch()
 	_, again := m.used[t.Serial]
 	switch {
 	case t.Boot != m.boot || now-t.Epoch > TicketEpochs || again:
 		n.log.Warn("ticket refused", "slice_id", t.Slice, "serial", t.Serial, "used", again)
-		return reply{}, fault.New(fault.Unauthenticated, "the ticket was used, or is too old")
+		return nil, fault.New(fault.Unauthenticated, "the ticket was used, or is too old")
 	case n.closed:
-		return reply{}, fault.New(fault.Unavailable, "the pool node stops")
+		return nil, fault.New(fault.Unavailable, "the pool node stops")
 	}
 	maps.DeleteFunc(m.used, func(_ string, epoch int64) bool { return now-epoch > TicketEpochs })
 	m.used[t.Serial] = t.Epoch
 	if err := t.Spec.check(); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	for _, k := range n.tasks {
-		if k.Slice == t.Slice {
-			return reply{}, fault.New(fault.Exhausted, "a program runs on slice %s already", t.Slice)
+		if k.Slice == t.Slice && !(t.Move && k.moving != nil) {
+			return nil, fault.New(fault.Exhausted, "a program runs on slice %s already", t.Slice)
 		}
 	}
-	i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device })
+	i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device && !d.Gone })
 	if i < 0 {
-		return reply{}, fault.New(fault.NotFound, "there is no device %q", t.Spec.Device)
+		return nil, fault.New(fault.NotFound, "there is no device %q", t.Spec.Device)
 	}
-	k, err := newTask(n.devices[i], t.Spec, t.Spec.Memory)
+	return n.devices[i], nil
+}
+
+// admit makes the task that a ticket is for. The caller has the lock.
+func (n *Node) admit(t *Ticket) (reply, error) {
+	d, err := n.use(t)
+	if err != nil {
+		return reply{}, err
+	}
+	k, err := newTask(d, t.Spec, t.Spec.Memory)
 	if err != nil {
 		return reply{}, err
 	}
@@ -84,7 +96,7 @@ func (n *Node) report() Report {
 	defer n.mu.Unlock()
 	m := n.member
 	m.sequence++
-	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: n.listDevices(nil), Ended: slices.Clone(m.ended), Stopping: m.stopping}
+	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: slices.DeleteFunc(n.listDevices(nil), func(d Device) bool { return d.Gone }), Ended: slices.Clone(m.ended), Moved: slices.Clone(m.moved), Stopping: m.stopping}
 	for _, t := range n.sorted() {
 		if t.Slice != "" {
 			r.Tasks = append(r.Tasks, t.show())
@@ -94,11 +106,15 @@ func (n *Node) report() Report {
 }
 
 // obey does what the platform wants, and forgets what it was told.
-func (n *Node) obey(told []EndedTask, w Wanted) {
+func (n *Node) obey(told Report, w Wanted) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.member
-	m.ended = slices.DeleteFunc(m.ended, func(e EndedTask) bool { return slices.Contains(told, e) })
+	m.ended = slices.DeleteFunc(m.ended, func(e EndedTask) bool { return slices.Contains(told.Ended, e) })
+	m.moved = slices.DeleteFunc(m.moved, func(e Moved) bool { return slices.Contains(told.Moved, e) })
+	maps.DeleteFunc(m.begun, func(slice, _ string) bool {
+		return !slices.ContainsFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == slice })
+	})
 	for _, t := range n.sorted() {
 		if t.Slice == "" {
 			continue
@@ -107,12 +123,43 @@ func (n *Node) obey(told []EndedTask, w Wanted) {
 			n.endLocked(t, Released+"the platform ended the slice")
 			continue
 		}
+		for _, x := range w.Moves {
+			if x.Slice == t.Slice && m.begun[x.Slice] != x.ID && !n.closed {
+				m.begun[x.Slice] = x.ID
+				n.work.Go(func() { n.moveSlice(t, x) })
+			}
+		}
 		i := slices.IndexFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == t.Slice })
 		if i < 0 || w.Slices[i].Compute == t.Compute && w.Slices[i].Memory == int64(t.memory.Limit()) || (Spec{Compute: w.Slices[i].Compute, Memory: w.Slices[i].Memory}).check() != nil {
 			continue
 		}
 		n.resizeLocked(t, w.Slices[i].Compute, w.Slices[i].Memory)
 	}
+}
+
+// moveSlice moves a task as the platform wants, and has it told how that went.
+func (n *Node) moveSlice(t *task, m Move) {
+	w := way{key: m.Key, here: len(m.Addresses) == 0}
+	w.dial = func(ctx context.Context) (client *Client, err error) {
+		if w.here {
+			return DialTicket(ctx, n.Addresses()[0], m.Ticket, m.Key)
+		}
+		for _, at := range m.Addresses {
+			if client, err = DialTicket(ctx, at, m.Ticket, m.Key); fault.KindOf(err) != fault.Unavailable {
+				break
+			}
+		}
+		return client, err
+	}
+	r, err := n.move(t, w)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	done := Moved{Slice: m.Slice, ID: m.ID, Pause: r.Pause}
+	if err != nil {
+		done.Error = err.Error()
+	}
+	n.member.moved = append(n.member.moved, done)
+	n.changed()
 }
 
 // Attend keeps a member's platform informed until ctx is done, beside [Node.Run].
@@ -125,7 +172,7 @@ func (n *Node) Attend(ctx context.Context, tell Tell) error {
 		w, err := tell(ctx, r, wait)
 		switch {
 		case err == nil:
-			n.obey(r.Ended, w)
+			n.obey(r, w)
 		case fault.KindOf(err) == fault.Unauthenticated:
 			cancel(err)
 		}

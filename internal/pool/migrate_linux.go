@@ -93,11 +93,42 @@ func (n *Node) groupOf(name string) *Group {
 	return nil
 }
 
-// migrate moves a task. It answers when the task is there, or is here as before.
+// way is how a task moves.
+type way struct {
+	here   bool   // it stays at this node
+	device string // "": any
+	key    string // that hides the task's token
+	dial   func(ctx context.Context) (*Client, error)
+}
+
+// migrate moves a group's task.
 func (n *Node) migrate(g *Group, q request) (reply, error) {
 	n.mu.Lock()
 	t, err := n.find(g, q.Task)
-	if err == nil && t.moving != nil {
+	n.mu.Unlock()
+	if err != nil {
+		return reply{}, err
+	}
+	w := way{here: q.To == "", device: q.Device}
+	if group := n.groupOf(t.Group); group != nil {
+		w.key = group.Key
+	}
+	at := q.To
+	if w.here {
+		at = n.Addresses()[0]
+	}
+	w.dial = func(ctx context.Context) (*Client, error) { return Dial(ctx, at, t.Group, w.key) }
+	return n.move(t, w)
+}
+
+// move moves a task. It answers when the task is there, or is here as before.
+func (n *Node) move(t *task, w way) (reply, error) {
+	n.mu.Lock()
+	var err error
+	switch {
+	case n.tasks[t.ID] != t:
+		err = fault.New(fault.NotFound, "task %s has ended or moved", t.ID)
+	case t.moving != nil:
 		err = fault.New(fault.Unavailable, "task %s is being moved", t.ID)
 	}
 	if err != nil {
@@ -113,7 +144,7 @@ func (n *Node) migrate(g *Group, q request) (reply, error) {
 		}
 	}
 	a := adoption{Version: wire.MoveVersion, Task: t.show(), Spec: t.spec, Device: t.device.Device}
-	a.Spec.Device = q.Device
+	a.Spec.Device = w.device
 	if !t.limit.IsZero() {
 		a.Left = max(int64(time.Until(t.limit)/time.Second), 1)
 	}
@@ -124,34 +155,29 @@ func (n *Node) migrate(g *Group, q request) (reply, error) {
 		n.mu.Unlock()
 		close(settled)
 	}()
-	at := q.To
-	if at == "" {
-		at = n.Addresses()[0]
-	}
-	group := n.groupOf(t.Group)
-	name, key := t.Group, ""
-	if group != nil {
-		key = group.Key
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), moveTime)
 	defer cancel()
-	client, err := Dial(ctx, at, name, key)
+	client, err := w.dial(ctx)
 	if err != nil {
 		return reply{}, err
 	}
-	a.Token = hex.EncodeToString(hide(key, client.challenge, t.ID, t.token))
+	a.Token = hex.EncodeToString(hide(w.key, client.challenge, t.ID, t.token))
 	if _, err := client.ask(request{Op: "adopt", Adopt: &a}); err != nil {
 		client.Close()
 		return reply{}, err
 	}
-	client.task = t.ID
-	shown, pause, err := n.moveTo(ctx, t, links, client, at, q.To)
+	client.task, client.token = t.ID, t.token
+	to := client.at
+	if w.here {
+		to = ""
+	}
+	shown, pause, err := n.moveTo(ctx, t, links, client, client.at, to)
 	if err != nil {
 		client.Close()
-		n.log.Warn("task did not move", "task_id", t.ID, "to", at, "error", err)
+		n.log.Warn("task did not move", "task_id", t.ID, "to", client.at, "error", err)
 		return reply{}, fault.New(fault.Unavailable, "task %s was not moved and computes on where it is: %s", t.ID, err)
 	}
-	n.log.Info("task moved", "task_id", t.ID, "to", at, "pause", pause)
+	n.log.Info("task moved", "task_id", t.ID, "to", client.at, "pause", pause)
 	return reply{Task: shown, Pause: pause}, nil
 }
 
@@ -312,6 +338,23 @@ func (n *Node) hold(t *task, client *Client) {
 	client.Close()
 }
 
+// leaves is how long a node that stops waits for programs, and who holds their
+// tasks, to follow what has moved.
+const leaves = 5 * time.Second
+
+func (n *Node) letFollow() {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(leaves); time.Now().Before(late); <-tick.C {
+		n.mu.Lock()
+		left := len(n.departed)
+		n.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+}
+
 // forget ends what is kept of a task that has moved, if nothing goes through
 // this node any more. The caller has the lock.
 func (n *Node) forget(t *task) {
@@ -327,9 +370,21 @@ func (n *Node) forget(t *task) {
 
 // adopt makes a task as it is at another node, which its programs are then
 // moved to. The caller has the lock.
-func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task, error) {
+func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	if a == nil {
 		return nil, fault.New(fault.Invalid, "there is no task to take")
+	}
+	g, key := w.group, ""
+	if g != nil {
+		key = g.Key
+	}
+	if w.ticket != nil { // what the platform says of it counts
+		if _, err := n.use(w.ticket); err != nil {
+			return nil, err
+		}
+		s := w.ticket.Spec
+		key, a.Spec.Device, a.Spec.Idle, a.Spec.Limit = w.ticket.key, s.Device, s.Idle, s.Limit
+		a.Task.Compute, a.Task.Memory, a.Task.Weighted, a.Task.Name = s.Compute, s.Memory, s.Weighted, s.Name
 	}
 	if _, err := ulid.ParseStrict(a.Task.ID); err != nil || a.Task.Compute < 1 || a.Task.Memory < mib || a.Task.Busy < 0 || a.Left < 0 {
 		return nil, fault.New(fault.Invalid, "what is said of task %q is not of a task", a.Task.ID)
@@ -366,10 +421,14 @@ func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task
 			if a.Spec.Device != "" {
 				why = fault.New(fault.Invalid, "device %s is %s with the driver %s; the task's is %s with the driver %s: both must be the same", d.ID, d.Model, d.Driver, x.Model, x.Driver)
 			}
-		case d.Disabled:
-			why = fault.New(fault.Unavailable, "device %s is disabled", d.ID)
+		case d.Disabled || d.Gone:
+			why = fault.New(fault.Unavailable, "device %s is disabled or gone", d.ID)
 		default:
-			if err := n.room(g, d, a.Task.Compute, a.Task.Memory, a.Task.Weighted, old); err != nil {
+			var err error
+			if w.ticket == nil { // otherwise the platform counts
+				err = n.room(g, d, a.Task.Compute, a.Task.Memory, a.Task.Weighted, old)
+			}
+			if err != nil {
 				why = err
 			} else if best == nil {
 				best = d
@@ -390,6 +449,9 @@ func (n *Node) adopt(g *Group, key string, challenge []byte, a *adoption) (*task
 	if g != nil {
 		t.Group = g.Name
 	}
+	if w.ticket != nil {
+		t.Group, t.Slice = w.ticket.Group, w.ticket.Slice
+	}
 	n.arriving[t.ID] = t
 	return t, nil
 }
@@ -405,6 +467,9 @@ func (n *Node) arrive(t *task) (reply, error) {
 	}
 	delete(n.moved, t.ID)
 	n.tasks[t.ID] = t
+	if t.Slice != "" {
+		n.changed()
+	}
 	n.log.Info("task came", "task_id", t.ID, "group", t.Group, "device", t.device.ID, "compute", t.Compute)
 	shown := t.show()
 	return reply{Task: &shown}, nil
@@ -472,13 +537,41 @@ func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
 	}
 }
 
+// guest is who a connection proved to be: of a group, with a ticket, or who holds
+// a task; none of these where everybody may use the node.
+type guest struct {
+	group  *Group
+	ticket *Ticket
+	task   string
+}
+
+// allows reports whether the ticket is for what is asked.
+func (t *Ticket) allows(op string, own *task) bool {
+	if t.Move {
+		return op == "adopt" && own == nil || op == "arrived" && own != nil
+	}
+	return op == "run" && own == nil
+}
+
 // answer does what is asked; mine is the task that the connection holds from then on.
-func (n *Node) answer(g *Group, ticket *Ticket, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
+	g := w.group
 	switch {
-	case ticket != nil && (q.Op != "run" || own != nil):
+	case (q.Op == "hold") != (w.task != ""), w.task != "" && q.Task != w.task:
+		return r, nil, fault.New(fault.Denied, "a task is held by who has its token, who may do nothing else")
+	case w.ticket != nil && !w.ticket.allows(q.Op, own):
 		return r, nil, fault.New(fault.Denied, "a ticket is for one task")
-	case ticket == nil && n.member != nil && q.Op != "devices" && q.Op != "tasks":
+	case w.ticket == nil && w.task == "" && n.member != nil && q.Op != "devices" && q.Op != "tasks" && q.Op != "rescan":
 		return r, nil, fault.New(fault.Denied, "the pool node belongs to a platform, which lends its devices: ask that")
+	}
+	if q.Op == "rescan" {
+		if g != nil {
+			return r, nil, fault.New(fault.Denied, "who may open the Unix socket of a node without groups has it look for devices")
+		}
+		if err := n.Rescan(); err != nil {
+			return r, nil, err
+		}
+		q.Op = "devices"
 	}
 	if q.Op == "migrate" {
 		r, err = n.migrate(g, q)
@@ -497,8 +590,8 @@ func (n *Node) answer(g *Group, ticket *Ticket, challenge []byte, q request, own
 	}
 	switch q.Op {
 	case "run":
-		if ticket != nil {
-			r, err = n.admit(ticket)
+		if w.ticket != nil {
+			r, err = n.admit(w.ticket)
 		} else {
 			r, err = n.run(g, q.Spec)
 		}
@@ -506,11 +599,7 @@ func (n *Node) answer(g *Group, ticket *Ticket, challenge []byte, q request, own
 			mine = n.tasks[r.Task.ID]
 		}
 	case "adopt":
-		key := ""
-		if g != nil {
-			key = g.Key
-		}
-		mine, err = n.adopt(g, key, challenge, q.Adopt)
+		mine, err = n.adopt(w, challenge, q.Adopt)
 	case "hold":
 		if mine, err = n.find(g, q.Task); err == nil {
 			n.log.Info("client followed its task", "task_id", mine.ID)

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -51,6 +50,8 @@ type Node struct {
 	stopping  context.Context // done when clients are no longer listened to
 	deaf      context.CancelFunc
 
+	looks sync.Mutex // one at a time looks for devices
+
 	mu      sync.Mutex // guards what follows
 	devices []*device
 	tasks   map[string]*task
@@ -65,6 +66,7 @@ type Node struct {
 type device struct {
 	Device
 
+	key             string // what it is, and which of those: the same device after another look has the same
 	platform, index int
 	turns           *arbiter
 }
@@ -117,7 +119,7 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 		if len(cfg.Groups) > 0 {
 			return nil, fault.New(fault.Invalid, "a pool node of a platform has no groups of its own")
 		}
-		n.member = &membership{boot: ulid.Make().String(), since: time.Now(), used: map[string]int64{}, changed: make(chan struct{}, 1)}
+		n.member = &membership{boot: ulid.Make().String(), since: time.Now(), used: map[string]int64{}, begun: map[string]string{}, changed: make(chan struct{}, 1)}
 	}
 	for _, at := range cfg.Listen {
 		network, _, err := Address(at)
@@ -132,8 +134,11 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 	if n.program, err = unpack(cfg.Dir, workerProgram); err != nil {
 		return nil, err
 	}
-	if err := n.discover(); err != nil {
+	if err := n.Rescan(); err != nil {
 		return nil, err
+	}
+	if len(n.devices) == 0 {
+		return nil, fault.New(fault.NotFound, "OpenCL shows no device on this machine; a vendor's driver is missing")
 	}
 	for _, at := range cfg.Listen {
 		network, address, _ := Address(at) // checked above
@@ -185,38 +190,12 @@ func workerEnv() []string {
 	return env
 }
 
-// discover asks a process of its own: a vendor's library may end it.
-func (n *Node) discover() error {
-	cmd := exec.Command(n.program, "list")
-	cmd.Env = workerEnv()
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	var found []worker.Device
-	if err == nil {
-		err = json.Unmarshal(out, &found)
-	}
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "the devices of this machine cannot be listed: %s", strings.TrimSpace(strings.TrimPrefix(errs.String(), "error: ")))
-	}
-	if len(found) == 0 {
-		return fault.New(fault.NotFound, "OpenCL shows no device on this machine; a vendor's driver is missing")
-	}
-	for i, d := range found {
-		n.devices = append(n.devices, &device{
-			Device:   Device{ID: "opencl-" + strconv.Itoa(i), Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Version: d.Version, Type: d.Type, Units: d.Units, Memory: d.Memory},
-			platform: d.Platform, index: d.Index, turns: newArbiter(),
-		})
-		n.log.Info("device found", "device", "opencl-"+strconv.Itoa(i), "model", d.Model, "driver", d.Driver, "memory_bytes", d.Memory)
-	}
-	return nil
-}
-
 // Run serves until ctx is done. All tasks end with it.
 func (n *Node) Run(ctx context.Context) error {
 	for _, l := range n.listeners {
 		n.work.Go(func() { n.accept(l) })
 	}
+	n.work.Go(func() { n.watch(ctx) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for done := false; !done; {
@@ -235,6 +214,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, t := range tasks {
 		n.end(t, "the pool node stops")
 	}
+	n.letFollow()
 	n.mu.Lock()
 	for t := range n.departed {
 		t.kill()
@@ -270,9 +250,9 @@ func (n *Node) expire(now time.Time) {
 		}
 		switch {
 		case !t.limit.IsZero() && now.After(t.limit):
-			n.end(t, fmt.Sprintf(Released+"it ran for its limit of %d s", t.spec.Limit))
+			n.end(t, fmt.Sprintf(Released+RunTimeout+", it ran for its limit of %d s", t.spec.Limit))
 		case t.spec.Idle > 0 && now.Sub(active) >= time.Duration(t.spec.Idle)*time.Second:
-			n.end(t, fmt.Sprintf(Released+"it was not used for %d s", t.spec.Idle))
+			n.end(t, fmt.Sprintf(Released+"idle timeout, it was not used for %d s", t.spec.Idle))
 		}
 	}
 }
@@ -485,7 +465,7 @@ const maxErrors = 2000
 func (n *Node) control(conn net.Conn, challenge []byte) {
 	in := bufio.NewReader(io.LimitReader(conn, 1<<30))
 	out := json.NewEncoder(conn)
-	group, ticket, err := n.hello(in, challenge, conn.RemoteAddr().Network())
+	who, err := n.hello(in, challenge, conn.RemoteAddr().Network())
 	if err != nil {
 		n.log.Warn("client refused", "from", conn.RemoteAddr().String(), "reason", err)
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
@@ -508,7 +488,7 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 		if err != nil {
 			return
 		}
-		r, mine, err := n.answer(group, ticket, challenge, q, own)
+		r, mine, err := n.answer(who, challenge, q, own)
 		if err != nil {
 			r = reply{Error: err.Error(), Kind: kindName(err)}
 		}
@@ -552,28 +532,35 @@ func readRequest(in *bufio.Reader) (request, error) {
 	return q, json.Unmarshal(line, &q)
 }
 
-// hello finds the group a client proves to be of, nil where there are none, or
-// the ticket it has.
-func (n *Node) hello(in *bufio.Reader, challenge []byte, network string) (*Group, *Ticket, error) {
+// hello finds who a client proves to be.
+func (n *Node) hello(in *bufio.Reader, challenge []byte, network string) (guest, error) {
 	q, err := readRequest(in)
 	if err != nil || q.Op != "hello" {
-		return nil, nil, fault.New(fault.Invalid, "the first line is not a hello")
-	}
-	switch {
-	case n.cfg.Member != nil && (q.Ticket != "" || network != "unix"):
-		t, err := n.cfg.Member.redeem(q.Ticket, q.MAC, challenge)
-		return nil, t, err
-	case len(n.cfg.Groups) == 0:
-		return nil, nil, nil
+		return guest{}, fault.New(fault.Invalid, "the first line is not a hello")
 	}
 	mac, _ := hex.DecodeString(q.MAC) // what is not hexadecimal is not the MAC
+	switch {
+	case q.Task != "":
+		n.mu.Lock()
+		t := n.tasks[q.Task]
+		n.mu.Unlock()
+		if t == nil || !hmac.Equal(mac, ticketMAC(t.token, challenge, q.Task)) {
+			return guest{}, fault.New(fault.Unauthenticated, "the pool node has no such task with this token")
+		}
+		return guest{task: q.Task}, nil
+	case n.cfg.Member != nil && (q.Ticket != "" || network != "unix"):
+		t, err := n.cfg.Member.redeem(q.Ticket, q.MAC, challenge)
+		return guest{ticket: t}, err
+	case len(n.cfg.Groups) == 0:
+		return guest{}, nil
+	}
 	for i := range n.cfg.Groups {
 		g := &n.cfg.Groups[i]
 		if g.Name == q.Group && hmac.Equal(mac, groupMAC(g.Key, challenge, g.Name)) {
-			return g, nil, nil
+			return guest{group: g}, nil
 		}
 	}
-	return nil, nil, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
+	return guest{}, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
 }
 
 // handle answers what makes no task. The caller has the lock.
@@ -721,8 +708,8 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 		case s.Device != "" && s.Device != d.ID, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
 			s.Model != "" && !strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)):
 			continue
-		case d.Disabled:
-			why = fault.New(fault.Unavailable, "device %s is disabled", d.ID)
+		case d.Disabled || d.Gone:
+			why = fault.New(fault.Unavailable, "device %s is disabled or gone", d.ID)
 			continue
 		}
 		_, m, tasks := n.allotted(func(t *task) bool { return t.device == d })
@@ -850,4 +837,5 @@ func (n *Node) finish(t *task, why string) {
 	close(t.done)
 	t.kill()
 	t.free()
+	n.dropGone()
 }

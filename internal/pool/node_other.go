@@ -32,5 +32,8 @@ func (n *Node) Addresses() []string { return nil }
 // Run does nothing.
 func (n *Node) Run(context.Context) error { return nil }
 
+// Rescan does nothing.
+func (n *Node) Rescan() error { return nil }
+
 // Attend does nothing.
 func (n *Node) Attend(context.Context, Tell) error { return nil }

@@ -360,8 +360,8 @@ func TestEnds(t *testing.T) {
 		want string
 	}{
 		"stopped": {pool.Spec{}, "it was stopped"},
-		"limit":   {pool.Spec{Limit: 1}, "virtual resource released: it ran for its limit of 1 s"},
-		"idle":    {pool.Spec{Idle: 1}, "virtual resource released: it was not used for 1 s"},
+		"limit":   {pool.Spec{Limit: 1}, "virtual resource released: run timeout, it ran for its limit of 1 s"},
+		"idle":    {pool.Spec{Idle: 1}, "virtual resource released: idle timeout, it was not used for 1 s"},
 	} {
 		c.spec.Device, c.spec.Compute, c.spec.Memory = "opencl-0", 5, 5*mib
 		client := dial(t, n.unix)

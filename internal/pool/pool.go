@@ -52,6 +52,7 @@ type Device struct {
 	Units    int64  `json:"units"`
 	Memory   int64  `json:"memory_bytes"`
 	Disabled bool   `json:"disabled,omitempty"` // no new tasks
+	Gone     bool   `json:"gone,omitempty"`     // not shown any more; tasks use it still
 	Tasks    int    `json:"tasks"`
 	Compute  int64  `json:"compute_allotted"`      // percent
 	Allotted int64  `json:"memory_allotted_bytes"` // of tasks

@@ -2,6 +2,7 @@ package pools
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -64,16 +65,22 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
 	}
 	for _, t := range r.Tasks {
-		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs)})
+		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs), Device: t.DeviceId})
 	}
 	for _, e := range r.Ended {
 		in.Ended = append(in.Ended, pool.EndedTask{Slice: e.SliceId, Reason: e.Reason, Busy: micros(e.DeviceMicros)})
+	}
+	for _, m := range r.Moved {
+		in.Moved = append(in.Moved, pool.Moved{Slice: m.SliceId, ID: m.MoveId, Error: m.Error, Pause: micros(m.PauseMicros)})
 	}
 	w, err := h.s.Report(ctx, in, millis(r.WaitMs))
 	if err != nil {
 		return nil, err
 	}
-	return &poolv1.ReportNodeResponse{End: w.End, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
+	moves := each(w.Moves, func(m pool.Move) *poolv1.ReportNodeResponse_Move {
+		return &poolv1.ReportNodeResponse_Move{SliceId: m.Slice, MoveId: m.ID, Addresses: m.Addresses, Ticket: m.Ticket, TicketKey: m.Key}
+	})
+	return &poolv1.ReportNodeResponse{End: w.End, Moves: moves, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
 		return &poolv1.ReportNodeResponse_Wanted{SliceId: x.Slice, ComputePercent: x.Compute, MemoryMib: x.Memory >> 20}
 	})}, nil
 }
@@ -96,7 +103,15 @@ func (h handler) SetPoolNode(ctx context.Context, r *poolv1.SetPoolNodeRequest) 
 }
 
 func (h handler) SetPoolDevice(ctx context.Context, r *poolv1.SetPoolDeviceRequest) (*poolv1.PoolNode, error) {
-	return answerNode(h.s.SetDevice(ctx, r.NodeId, r.DeviceId, r.Disabled, r.ComputeLimitPercent))
+	x := DeviceChange{Disabled: r.Disabled, ComputeLimit: r.ComputeLimitPercent}
+	switch off := r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF; r.Virtualization {
+	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED:
+	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON, poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF:
+		x.Physical = &off
+	default:
+		return nil, fault.Fields(fault.Field{Path: "virtualization", Problem: fmt.Sprintf("must be VIRTUALIZATION_ON or VIRTUALIZATION_OFF, got %d", r.Virtualization)})
+	}
+	return answerNode(h.s.SetDevice(ctx, r.NodeId, r.DeviceId, x))
 }
 
 func answerNode(n *Node, err error) (*poolv1.PoolNode, error) {
@@ -110,7 +125,7 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 	return &poolv1.PoolNode{NodeId: n.ID, Mode: poolv1.PoolNode_Mode(n.Mode), Online: n.Online, Version: n.Version, Host: n.Host, Addresses: n.Addresses, JoinedAt: stamp(n.JoinedAt), LastSeenAt: stamp(n.SeenAt),
 		Devices: each(n.Devices, func(d *Device) *poolv1.PoolDevice {
 			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
-				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used}
+				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical}
 		})}
 }
 
@@ -210,7 +225,8 @@ func answerPolicy(p Policy, err error) (*poolv1.PoolPolicy, error) {
 
 func (h handler) RequestSlice(ctx context.Context, r *poolv1.RequestSliceRequest) (*poolv1.Slice, error) {
 	return answerSlice(h.s.Request(ctx, Request{ID: r.RequestId, Group: r.GroupId, Spec: r.SpecId, Compute: r.ComputePercent, Memory: r.MemoryMib, Weighted: r.Weighted, Model: r.Model, Node: r.NodeId, Device: r.DeviceId,
-		Fixed: r.Fixed, Priority: int64(r.Priority), Policy: policyIn(r.Policy), Host: r.Host, Name: r.Name, IdleSeconds: r.IdleSeconds, LimSeconds: r.LimitSeconds}))
+		Fixed: r.Fixed, Priority: int64(r.Priority), Policy: policyIn(r.Policy), Host: r.Host, Name: r.Name, IdleSeconds: r.IdleSeconds, LimSeconds: r.LimitSeconds,
+		Physical: r.Physical, Affinity: r.Affinity, Anti: r.AntiAffinity}))
 }
 
 func (h handler) AwaitSlice(ctx context.Context, r *poolv1.AwaitSliceRequest) (*poolv1.AwaitSliceResponse, error) {
@@ -238,6 +254,10 @@ func (h handler) ResizeSlice(ctx context.Context, r *poolv1.ResizeSliceRequest) 
 	return answerSlice(h.s.Resize(ctx, r.SliceId, r.ComputePercent, r.MemoryMib))
 }
 
+func (h handler) MoveSlice(ctx context.Context, r *poolv1.MoveSliceRequest) (*poolv1.Slice, error) {
+	return answerSlice(h.s.Move(ctx, r.SliceId, r.NodeId, r.DeviceId, millis(r.WaitMs)))
+}
+
 func (h handler) ReleaseSlice(ctx context.Context, r *poolv1.ReleaseSliceRequest) (*poolv1.Slice, error) {
 	return answerSlice(h.s.Release(ctx, r.SliceId))
 }
@@ -252,7 +272,8 @@ func answerSlice(x *Slice, err error) (*poolv1.Slice, error) {
 func sliceOut(x *Slice) *poolv1.Slice {
 	out := &poolv1.Slice{SliceId: x.ID, State: poolv1.Slice_State(x.State), GroupId: x.Group, TenantId: x.Tenant, UserId: x.User, Name: x.Name, SpecId: x.Spec, ComputePercent: x.Compute, MemoryMib: x.Memory,
 		Weighted: x.Weighted, Model: x.Model, Fixed: x.Fixed, Priority: int32(x.Priority), NodeId: x.Node, DeviceId: x.Device, Policy: policyOut(x.Policy), Reason: x.Reason, Position: x.Position,
-		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), MemoryUsedBytes: x.Used, Programs: x.Programs}
+		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), MemoryUsedBytes: x.Used, Programs: x.Programs,
+		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds()}
 	if x.State == Waiting {
 		out.NodeId, out.DeviceId = x.WantNode, x.WantDevice
 	}

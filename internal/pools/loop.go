@@ -42,6 +42,7 @@ func (s *Service) Run(ctx context.Context) error {
 type over struct {
 	gone, drained []string // nodes
 	slices        []string // nobody awaits or claims them
+	lost          []string // slices that left a node and came to none
 	pieces        []string // slices to be metered
 }
 
@@ -61,11 +62,11 @@ func overTx(ctx context.Context, tx *db.Tx, begun time.Time) (o over, err error)
 		silent = 0
 	}
 	if err := tx.Query(ctx, `SELECT n.node_id FROM pool_nodes n LEFT JOIN pool_beats b ON b.node_id = n.node_id
-		WHERE (n.online OR EXISTS (SELECT 1 FROM pool_slices x WHERE x.node_id = n.node_id AND x.state IN (2, 3))) AND (b.gone_at > 0 AND b.gone_at < $1 OR b.seen_at < $2) ORDER BY n.node_id`,
+		WHERE (n.online OR EXISTS (SELECT 1 FROM pool_slices x WHERE x.node_id = n.node_id AND x.state IN (2, 3) AND x.left_at = 0)) AND (b.gone_at > 0 AND b.gone_at < $1 OR b.seen_at < $2) ORDER BY n.node_id`,
 		[]any{at(brokenFor), silent}, ids(&o.gone)); err != nil {
 		return o, err
 	}
-	if err := tx.Query(ctx, `SELECT node_id FROM pool_nodes n WHERE mode = 3 AND NOT EXISTS (SELECT 1 FROM pool_slices x WHERE x.node_id = n.node_id AND x.state IN (2, 3)) ORDER BY node_id`, nil, ids(&o.drained)); err != nil {
+	if err := tx.Query(ctx, `SELECT node_id FROM pool_nodes n WHERE mode = 3 AND NOT EXISTS (SELECT 1 FROM pool_slices x WHERE (x.node_id = n.node_id OR x.to_node = n.node_id) AND x.state IN (2, 3)) ORDER BY node_id`, nil, ids(&o.drained)); err != nil {
 		return o, err
 	}
 	idle := at(unclaimed)
@@ -73,6 +74,9 @@ func overTx(ctx context.Context, tx *db.Tx, begun time.Time) (o over, err error)
 		idle = 0
 	}
 	if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE NOT fixed AND (state = 1 AND polled_at < $1 OR state = 2 AND assigned_at < $1) ORDER BY slice_id`, []any{idle}, ids(&o.slices)); err != nil {
+		return o, err
+	}
+	if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 3 AND left_at > 0 AND left_at < $1 ORDER BY slice_id`, []any{at(silence)}, ids(&o.lost)); err != nil {
 		return o, err
 	}
 	err = tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state IN (2, 3) AND metered_at < $1 ORDER BY slice_id`, []any{at(piece)}, ids(&o.pieces))
@@ -85,7 +89,7 @@ func (s *Service) round(ctx context.Context, begun time.Time) error {
 		o, err = overTx(ctx, tx, begun)
 		return err
 	})
-	if err != nil || len(o.gone)+len(o.drained)+len(o.slices)+len(o.pieces) == 0 {
+	if err != nil || len(o.gone)+len(o.drained)+len(o.slices)+len(o.lost)+len(o.pieces) == 0 {
 		return err
 	}
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
@@ -114,6 +118,11 @@ func (s *Service) round(ctx context.Context, begun time.Time) error {
 				}
 			}
 		}
+		for _, id := range o.lost {
+			if err := s.lostTx(ctx, tx, id); err != nil {
+				return err
+			}
+		}
 		for _, id := range o.pieces {
 			list, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state IN (2, 3)`, id)
 			if err != nil {
@@ -138,7 +147,7 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 	if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2 WHERE node_id = $1`, id, false); err != nil {
 		return err
 	}
-	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND node_id = $1 ORDER BY slice_id`, id)
+	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND left_at = 0 AND node_id = $1 ORDER BY slice_id`, id)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 		}
 		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
 		for _, d := range n.Devices {
-			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] {
+			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 {
 				continue
 			}
 			total := place.Amounts{share: d.ComputeLimit, memory: d.MemoryLimit}
@@ -116,14 +116,17 @@ func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
 	case g.MemoryLimit > 0 && s.Memory > g.MemoryLimit:
 		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d MiB memory wanted, the quota is %d MiB", g.ID, s.Memory, g.MemoryLimit)
 	}
-	kind, size, here := false, false, false
+	kind, mode, size, here := false, false, false, false
 	only := s.Policy.over(base).Local == LocalOnly
 	for _, n := range nodes {
 		for _, d := range n.Devices {
-			if !d.Present || !s.fits(g, n, d) {
+			if !d.Present || !s.kind(g, n, d) {
 				continue
 			}
-			kind = true
+			if kind = true; d.Physical != s.Physical {
+				continue
+			}
+			mode = true
 			fits := s.counted() <= d.ComputeLimit && s.Memory <= d.MemoryLimit
 			size, here = size || fits, here || fits && n.Host == s.Host
 		}
@@ -133,6 +136,10 @@ func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
 		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q", g.ID, s.WantNode, s.Model, s.WantDevice)
 	case !kind:
 		return fault.New(fault.NotFound, "group %s has no device of the model %q", g.ID, s.Model)
+	case !mode && s.Physical:
+		return fault.New(fault.NotFound, "no device that is allowed is lent whole: the virtualization of all is on")
+	case !mode:
+		return fault.New(fault.NotFound, "no device that is allowed is lent in parts: the virtualization of all is off")
 	case !size:
 		return fault.New(fault.Exhausted, "no device that is allowed has %d%% compute and %d MiB memory", s.Compute, s.Memory)
 	case only && !here:
@@ -164,6 +171,10 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 	for _, g := range list {
 		groups[g.ID] = g
 	}
+	live, err := together(ctx, tx, waiting)
+	if err != nil {
+		return err
+	}
 	closed := map[[2]string]bool{}
 	var changed []string
 	for _, x := range waiting {
@@ -171,6 +182,7 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		if g == nil {
 			continue // it cannot be deleted while it has slices
 		}
+		x.regard(live)
 		var node *Node
 		var device *Device
 		switch {
@@ -192,7 +204,14 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 				}
 			}
 		}
+		if device != nil && x.Physical {
+			if x.Memory = device.Memory; g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit {
+				x.Reason = fmt.Sprintf("group %s has too little of its quota left for %d MiB of a whole card: %d MiB are lent", g.ID, x.Memory, g.MemoryLent)
+				x.Memory, device = 0, nil
+			}
+		}
 		if device != nil {
+			device.Used++
 			device.ComputeLent += x.counted()
 			device.MemoryLent += x.Memory
 			g.ComputeLent += x.counted()
@@ -201,7 +220,7 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 			if err := lend(ctx, tx, node.ID, device.ID, x.counted(), x.Memory, 1); err != nil {
 				return err
 			}
-			changed = append(changed, x.ID)
+			changed, live = append(changed, x.ID), append(live, x)
 		} else if x.Reason == was {
 			continue
 		}
@@ -210,4 +229,33 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		}
 	}
 	return s.emit(ctx, tx, changed...)
+}
+
+// together returns the slices with a place that those that want one may have to
+// be beside, or apart from.
+func together(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
+	if !slices.ContainsFunc(want, func(x *Slice) bool { return x.Affinity != "" || x.Anti != "" }) {
+		return nil, nil
+	}
+	return readSlices(ctx, tx, `WHERE state IN (2, 3) AND (affinity <> '' OR anti_affinity <> '') ORDER BY slice_id`)
+}
+
+// regard notes where a slice may be for what others are that have a place.
+func (s *Slice) regard(live []*Slice) {
+	for _, o := range live {
+		if o.ID == s.ID || o.Group != s.Group {
+			continue
+		}
+		if at := [2]string{o.Node, o.Device}; s.Affinity != "" && o.Affinity == s.Affinity {
+			s.beside = &at
+		}
+		if s.Anti == "" || o.Anti != s.Anti {
+			continue
+		}
+		if s.apart == nil {
+			s.apart = map[[2]string]bool{}
+		}
+		s.apart[[2]string{o.Node, o.Device}] = true
+		s.apart[[2]string{o.ToNode, o.ToDevice}] = true
+	}
 }

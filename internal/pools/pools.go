@@ -25,6 +25,13 @@
 // it off the devices that it could use, so that small ones do not starve it; who
 // waits for its group's quota keeps nobody off.
 //
+// A slice that moves has a place at both devices until its node says that it has
+// gone, and the other that it runs there; or until the move fails, and it has the
+// place at the other no more. It is metered once. Slices of a name of affinity
+// are on one device, of a name of anti-affinity on different ones.
+//
+// A device is lent in parts, or whole if its virtualization is off.
+//
 // # Nodes
 //
 // A node reports what it has and what runs there; one report waits at the
@@ -101,6 +108,7 @@ type Device struct {
 	Model, Vendor, Driver, Type   string
 	Units, Memory                 int64 // MiB
 	Present, Disabled             bool
+	Physical                      bool  // lent whole
 	ComputeLimit, MemoryLimit     int64 // percent, MiB: what slices may have together
 	ComputeLent, MemoryLent, Used int64 // percent, MiB, slices
 }
@@ -149,6 +157,8 @@ type Slice struct {
 	Fixed                             bool
 	Priority                          int64
 	Idle, Limit                       int64 // seconds
+	Physical                          bool  // a whole card
+	Affinity, Anti                    string
 	PriceFen                          int64
 	State                             State
 	Node, Device                      string
@@ -160,7 +170,15 @@ type Slice struct {
 	Position       int64 // in the queue, from 1
 	Used, Programs int64 // bytes; as last reported
 
+	// Where it moves to; "": it does not. Each move has an ID.
+	ToNode, ToDevice, moveID string
+	leftAt                   time.Time // when its node said that it has gone
+	MoveError                string    // of the last move
+	Pause                    time.Duration
+
 	requestKey string
+	beside     *[2]string         // of its affinity; nil: anywhere
+	apart      map[[2]string]bool // of its anti-affinity
 }
 
 // counted is what of its compute is taken off a device: weights are of what
@@ -248,6 +266,8 @@ type Request struct {
 	Policy                  Policy
 	Host, Name              string
 	IdleSeconds, LimSeconds int64
+	Physical                bool
+	Affinity, Anti          string
 }
 
 func (r *Request) check() error {
@@ -258,12 +278,19 @@ func (r *Request) check() error {
 			c.ID(x[0], x[1])
 		}
 	}
-	if r.Spec == "" {
+	switch {
+	case r.Physical:
+		if r.Spec != "" || r.Compute != 0 || r.Memory != 0 || r.Weighted {
+			c.Add("physical", "is a whole card: no specification, compute, memory or weight is given beside it")
+		}
+	case r.Spec == "":
 		c.Range("compute_percent", r.Compute, 1, 100)
 		c.Range("memory_mib", r.Memory, 1, maxMemory)
-	} else if r.Compute != 0 || r.Memory != 0 || r.Weighted {
+	case r.Compute != 0 || r.Memory != 0 || r.Weighted:
 		c.Add("spec_id", "says compute, memory and weighted: they are not given beside it")
 	}
+	c.Text("affinity", r.Affinity, false, 64, 0)
+	c.Text("anti_affinity", r.Anti, false, 64, 0)
 	c.Text("model", r.Model, false, 100, 0)
 	c.Text("device_id", r.Device, false, 64, 0)
 	if r.Device != "" && r.Node == "" {
@@ -281,9 +308,15 @@ func (r *Request) check() error {
 	return c.Err()
 }
 
-// fits reports whether a device is of the kind that a slice wants; g is its
-// group.
+// fits reports whether a device is of the kind that a slice wants and where it may
+// be; g is its group.
 func (s *Slice) fits(g *Group, n *Node, d *Device) bool {
+	at := [2]string{n.ID, d.ID}
+	return s.kind(g, n, d) && d.Physical == s.Physical && (s.beside == nil || *s.beside == at) && !s.apart[at]
+}
+
+// kind reports whether a device is of the kind that a slice wants.
+func (s *Slice) kind(g *Group, n *Node, d *Device) bool {
 	return (s.WantNode == "" || s.WantNode == n.ID) && (s.WantDevice == "" || s.WantDevice == d.ID) && g.has(n.ID, d.ID) &&
 		(s.Model == "" || strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)))
 }

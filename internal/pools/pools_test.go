@@ -384,20 +384,20 @@ func TestModes(t *testing.T) {
 		n := w.node("n1", "A", "B")
 		x := w.ask(pools.Request{Compute: 60, Model: "A"})
 		n.runs(x.ID)
-		_, err := w.SetDevice(w.admin, "n1", "d0", true, 0)
+		_, err := w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{Disabled: new(true)})
 		must(t, err)
 		y := w.ask(pools.Request{Compute: 10, Model: "A"})
 		if y.State != pools.Waiting || w.slice(x.ID).State != pools.Running {
 			t.Errorf("on a disabled device: %+v", y)
 		}
-		_, err = w.SetDevice(w.admin, "n1", "d0", false, 150)
+		_, err = w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{Disabled: new(false), ComputeLimit: 150})
 		must(t, err)
 		if w.slice(y.ID).State != pools.Assigned || w.ask(pools.Request{Compute: 80, Model: "A"}).State != pools.Assigned || w.lent() != "n1/d0=150 n1/d1=0" {
 			t.Errorf("with 150%%: lent %s", w.lent())
 		}
-		_, err = w.SetDevice(w.admin, "n1", "d0", false, 100)
+		_, err = w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{ComputeLimit: 100})
 		wantKind(t, err, fault.Conflict, "150% of device d0 are lent")
-		_, err = w.SetDevice(w.admin, "n1", "d9", false, 99)
+		_, err = w.SetDevice(w.admin, "n1", "d9", pools.DeviceChange{ComputeLimit: 99})
 		wantKind(t, err, fault.Invalid, "compute_limit_percent")
 		weight := w.ask(pools.Request{Compute: 90, Model: "A", Weighted: true})
 		if weight.State != pools.Assigned {

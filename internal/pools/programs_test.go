@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +42,6 @@ var built = sync.OnceValues(func() (b struct{ dir, program, vendors string }, er
 type real struct {
 	t    *testing.T
 	app  *apptest.App
-	node *pool.Node
 	stop func() // the node, as a signal would
 	cut  func() // what it says to the platform
 }
@@ -55,6 +55,17 @@ func start(t *testing.T, a *apptest.App) *real {
 	if _, err := built(); err != nil {
 		t.Skipf("SKIPPED: the test's program cannot be built: %v", err)
 	}
+	_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
+	must(t, err)
+	x := &real{t: t, app: a}
+	x.stop, x.cut = x.join("n1")
+	return x
+}
+
+// join runs a node of this machine's devices.
+func (r *real) join(name string) (leave, cut func()) {
+	t, a := r.t, r.app
+	t.Helper()
 	dir, err := os.MkdirTemp("", "yp") // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -62,7 +73,7 @@ func start(t *testing.T, a *apptest.App) *real {
 	must(t, err)
 	transport := &http.Transport{}
 	client := poolv1connect.NewPoolServiceClient(&http.Client{Transport: transport}, a.Admin.URL)
-	m, err := agent.Join(t.Context(), dir, a.Admin.URL, "n1", token.Token, client)
+	m, err := agent.Join(t.Context(), dir, a.Admin.URL, name, token.Token, client)
 	must(t, err)
 	member, err := m.Member()
 	must(t, err)
@@ -84,16 +95,15 @@ func start(t *testing.T, a *apptest.App) *real {
 			return tell(ctx, r, wait)
 		})
 	})
-	x := &real{t: t, app: a, node: n, cut: cut, stop: sync.OnceFunc(func() { stop(); loops.Wait(); transport.CloseIdleConnections() })}
-	t.Cleanup(x.stop)
-	_, err = a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	leave = sync.OnceFunc(func() { stop(); loops.Wait(); transport.CloseIdleConnections() })
+	t.Cleanup(leave)
 	apptest.Until(t, "the node is there", func() bool {
 		res, err := a.Admin.Pool.ListPoolNodes(t.Context(), &poolv1.ListPoolNodesRequest{})
 		must(t, err)
-		return len(res.Nodes) == 1 && res.Nodes[0].Online && len(res.Nodes[0].Devices) > 0
+		i := slices.IndexFunc(res.Nodes, func(x *poolv1.PoolNode) bool { return x.NodeId == name })
+		return i >= 0 && res.Nodes[i].Online && len(res.Nodes[i].Devices) > 0
 	})
-	return x
+	return leave, cut
 }
 
 // request asks for a slice; one that is held ends for nobody's being late.
@@ -260,4 +270,54 @@ func TestNodeGone(t *testing.T) {
 	if got := r.state(x.SliceId, poolv1.Slice_STATE_ENDED); got.Reason != "pool node n1 is gone" {
 		t.Errorf("ended as %v", got)
 	}
+}
+
+// A program moves from node to node and back while it computes, each of its steps
+// is right, and a node that it has left goes without it.
+func TestProgramMoves(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		r := start(t, a)
+		r.join("n2")
+		x := r.request(60, 64, false)
+		task := r.take(x.SliceId)
+		over := make(chan string, 1)
+		go func() {
+			why, _ := task.Client.Ended()
+			over <- why
+		}()
+		cmd := r.program(task, "walk", "4")
+		in, err := cmd.StdinPipe()
+		must(t, err)
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		lines := bufio.NewReader(out)
+		if line, _ := lines.ReadString('\n'); line != "walking\n" {
+			t.Fatalf("it said %q", line)
+		}
+		r.state(x.SliceId, poolv1.Slice_STATE_RUNNING)
+		for _, to := range []string{"n2", "n1", "n2"} {
+			var got *poolv1.Slice
+			apptest.Until(t, "it is at "+to, func() bool {
+				got, err = a.Admin.Pool.MoveSlice(t.Context(), &poolv1.MoveSliceRequest{SliceId: x.SliceId, NodeId: to, DeviceId: "opencl-0", WaitMs: 5000})
+				must(t, err)
+				if got.MoveError != "" || got.State != poolv1.Slice_STATE_RUNNING {
+					t.Fatalf("not moved to %s: %v", to, got)
+				}
+				return got.NodeId == to && got.MovingToNodeId == ""
+			})
+		}
+		r.stop() // n1, where it was first, and its client
+		_, _ = io.WriteString(in, "\n")
+		if line, _ := lines.ReadString('\n'); !strings.HasPrefix(line, "walked ") {
+			t.Errorf("it ended with %q", line)
+		}
+		must(t, cmd.Wait())
+		task.Client.Close()
+		if got := r.state(x.SliceId, poolv1.Slice_STATE_ENDED); got.NodeId != "n2" {
+			t.Errorf("it ended at %s: %s", got.NodeId, got.Reason)
+		}
+		<-over
+	})
 }

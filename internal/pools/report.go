@@ -32,7 +32,7 @@ func (r *Report) check(wait time.Duration) error {
 	c.Text("host", r.Host, false, 64, 0)
 	c.Text("version", r.Version, false, 64, 0)
 	c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds())
-	if len(r.Addresses) > 16 || len(r.Devices) > maxDevices || len(r.Tasks) > maxTasks || len(r.Ended) > maxTasks {
+	if len(r.Addresses) > 16 || len(r.Devices) > maxDevices || len(r.Tasks) > maxTasks || len(r.Ended) > maxTasks || len(r.Moved) > maxTasks {
 		c.Add("devices", "at most 16 addresses, %d devices and %d tasks are taken", maxDevices, maxTasks)
 		return c.Err()
 	}
@@ -53,6 +53,9 @@ func (r *Report) check(wait time.Duration) error {
 	}
 	for i, t := range r.Tasks {
 		c.Text(fmt.Sprintf("tasks[%d].slice_id", i), t.Slice, true, 64, 0)
+	}
+	for i, m := range r.Moved {
+		c.Text(fmt.Sprintf("moved[%d].error", i), m.Error, false, 1000, 0)
 	}
 	for i, e := range r.Ended {
 		c.Text(fmt.Sprintf("ended[%d].reason", i), e.Reason, false, 1000, 0)
@@ -108,7 +111,7 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 				continue
 			}
 			err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-				w, err = wantedTx(ctx, tx, r.Node, running)
+				w, err = s.wantedTx(ctx, tx, r.Node, running)
 				return err
 			})
 			return w, err
@@ -129,14 +132,24 @@ func (s *Service) broken(ctx context.Context, r *Report) {
 	}
 }
 
+// liveAt selects what has a place at a node, or moves there.
+const liveAt = `WHERE state IN (2, 3) AND (node_id = $1 OR to_node = $1) ORDER BY slice_id`
+
 // wantedTx returns what should run at a node, and what of the running should not.
-func wantedTx(ctx context.Context, tx *db.Tx, node string, running []string) (w pool.Wanted, err error) {
-	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND node_id = $1 ORDER BY slice_id`, node)
+func (s *Service) wantedTx(ctx context.Context, tx *db.Tx, node string, running []string) (w pool.Wanted, err error) {
+	live, err := readSlices(ctx, tx, liveAt, node)
 	if err != nil {
 		return w, err
 	}
 	for _, x := range live {
 		w.Slices = append(w.Slices, pool.WantedSlice{Slice: x.ID, Compute: x.Compute, Memory: x.Memory << 20})
+		if x.moves() && x.Node == node && x.leftAt.IsZero() && slices.Contains(running, x.ID) {
+			m, err := s.movesTx(ctx, tx, x)
+			if err != nil {
+				return w, err
+			}
+			w.Moves = append(w.Moves, m)
+		}
 	}
 	for _, id := range running {
 		if !slices.ContainsFunc(live, func(x *Slice) bool { return x.ID == id }) {
@@ -156,10 +169,15 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 		return w, nil, err
 	}
 	if b.boot == r.Boot && r.Sequence <= b.sequence {
-		w, err = wantedTx(ctx, tx, r.Node, running)
+		w, err = s.wantedTx(ctx, tx, r.Node, running)
 		return w, running, err
 	}
-	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND node_id = $1 ORDER BY slice_id`, r.Node)
+	for _, m := range r.Moved {
+		if err := s.movedTx(ctx, tx, r.Node, m); err != nil {
+			return w, nil, err
+		}
+	}
+	live, err := readSlices(ctx, tx, liveAt, r.Node)
 	if err != nil {
 		return w, nil, err
 	}
@@ -168,7 +186,7 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 			return w, nil, err
 		}
 	}
-	if w, err = wantedTx(ctx, tx, r.Node, running); err != nil {
+	if w, err = s.wantedTx(ctx, tx, r.Node, running); err != nil {
 		return w, nil, err
 	}
 	// What runs and may not takes room that nobody else may have yet.
@@ -181,7 +199,7 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 		next.gone = tx.Now
 	}
 	for _, t := range r.Tasks {
-		next.tasks = append(next.tasks, reported{Slice: t.Slice, Used: t.Used, Busy: t.Busy.Microseconds(), Programs: int64(t.Programs)})
+		next.tasks = append(next.tasks, reported{Slice: t.Slice, Used: t.Used, Busy: t.Busy.Microseconds(), Programs: int64(t.Programs), Device: t.Device})
 	}
 	if err := putBeat(ctx, tx, r.Node, next); err != nil {
 		return w, nil, err
@@ -197,6 +215,12 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 
 // heardTx follows what a node says of a slice.
 func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat, x *Slice) error {
+	if x.ToNode == r.Node && slices.ContainsFunc(r.Tasks, func(t pool.Task) bool { return t.Slice == x.ID && t.Device == x.ToDevice }) {
+		return s.arriveTx(ctx, tx, x)
+	}
+	if x.Node != r.Node {
+		return nil // it has not come yet
+	}
 	runs := slices.ContainsFunc(r.Tasks, func(t pool.Task) bool { return t.Slice == x.ID })
 	reason, ended := "its program ended", false
 	for _, e := range r.Ended {
@@ -218,6 +242,12 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		}
 	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
 		return nil
+	case x.moves() && !ended && last.boot == r.Boot: // it has gone
+		if !x.leftAt.IsZero() {
+			return nil
+		}
+		x.leftAt = tx.Now
+		return putSlice(ctx, tx, x)
 	case x.Fixed:
 		x.State = Assigned
 		if strings.HasPrefix(reason, pool.Released) { // its time is over
@@ -274,7 +304,16 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 		}
 	}
 	for _, d := range n.Devices {
-		if d.Present && !slices.ContainsFunc(r.Devices, func(x pool.Device) bool { return x.ID == d.ID }) {
+		if slices.ContainsFunc(r.Devices, func(x pool.Device) bool { return x.ID == d.ID }) {
+			continue
+		}
+		switch {
+		case d.Used == 0 && !d.Disabled && !d.Physical: // what was said of one that comes back would be lost
+			changed = true
+			if _, err := tx.Exec(ctx, `DELETE FROM pool_devices WHERE node_id = $1 AND device_id = $2`, n.ID, d.ID); err != nil {
+				return false, fmt.Errorf("remove device %s of pool node %s: %w", d.ID, n.ID, err)
+			}
+		case d.Present:
 			changed, d.Present = true, false
 			if err := putDevice(ctx, tx, n.ID, d); err != nil {
 				return false, err

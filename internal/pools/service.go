@@ -369,13 +369,20 @@ func (s *Service) SetNode(ctx context.Context, id string, mode Mode) (*Node, err
 	})
 }
 
-// SetDevice says whether a device lends, and how much; limit 0 stays.
-func (s *Service) SetDevice(ctx context.Context, node, device string, disabled bool, limit int64) (*Node, error) {
+// DeviceChange is what becomes of a device; what is nil or 0 stays.
+type DeviceChange struct {
+	Disabled, Physical *bool
+	ComputeLimit       int64
+}
+
+// SetDevice says whether a device lends, how much, and whether whole.
+// fault.Conflict for what its slices do not allow.
+func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceChange) (*Node, error) {
 	var c core.Check
 	c.ID("node_id", node)
 	c.Text("device_id", device, true, 64, 0)
-	if limit != 0 {
-		c.Range("compute_limit_percent", limit, minLimit, maxLimit)
+	if x.ComputeLimit != 0 {
+		c.Range("compute_limit_percent", x.ComputeLimit, minLimit, maxLimit)
 	}
 	if c.Err() != nil {
 		return nil, c.Err()
@@ -386,13 +393,19 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, disabled b
 			return fault.New(fault.NotFound, "pool node %s has no device %q", node, device)
 		}
 		d := n.Devices[i]
-		if limit == 0 {
-			limit = d.ComputeLimit
+		if x.ComputeLimit != 0 {
+			if d.ComputeLimit = x.ComputeLimit; d.ComputeLimit < d.ComputeLent {
+				return fault.New(fault.Conflict, "%d%% of device %s are lent, more than the limit of %d%%", d.ComputeLent, device, d.ComputeLimit)
+			}
 		}
-		if limit < d.ComputeLent {
-			return fault.New(fault.Conflict, "%d%% of device %s are lent, more than the limit of %d%%", d.ComputeLent, device, limit)
+		if x.Disabled != nil {
+			d.Disabled = *x.Disabled
 		}
-		d.Disabled, d.ComputeLimit = disabled, limit
+		if x.Physical != nil && *x.Physical != d.Physical {
+			if d.Physical = *x.Physical; d.Used > 0 {
+				return fault.New(fault.Conflict, "device %s has %d slices: its virtualization is switched when it has none; disable it and wait, or move them", device, d.Used)
+			}
+		}
 		return putDevice(ctx, tx, node, d)
 	})
 }

@@ -30,8 +30,11 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
-			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, State: Waiting,
+			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, State: Waiting,
 			CreatedAt: tx.Now, PolledAt: tx.Now}
+		if x.Physical {
+			x.Compute = 100 // and the card's memory, when it is known
+		}
 		x.requestKey = x.ID
 		if r.ID != "" {
 			x.requestKey = caller.UserID + "/" + r.ID
@@ -230,7 +233,7 @@ func (s *Service) Await(ctx context.Context, id string, wait time.Duration) (*Sl
 
 // access returns a new ticket for a slice that has a place, nil if it has none.
 func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, error) {
-	if x.State != Assigned && !(x.State == Running && x.Fixed) {
+	if x.moves() || x.State != Assigned && !(x.State == Running && x.Fixed) { // what moves is told where it is when it is there
 		return nil, nil
 	}
 	secret, err := s.secretTx(ctx, tx, x.Node)
@@ -347,8 +350,13 @@ func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (ou
 		if err != nil {
 			return err
 		}
-		if x.State != Assigned && x.State != Running {
+		switch {
+		case x.State != Assigned && x.State != Running:
 			return fault.New(fault.Conflict, "slice %s has no place", id)
+		case x.Physical:
+			return fault.New(fault.Conflict, "slice %s is a whole card", id)
+		case x.moves():
+			return fault.New(fault.Conflict, "slice %s is being moved", id)
 		}
 		was := *x
 		if compute != 0 {
@@ -453,10 +461,15 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 	return s.emit(ctx, tx, ids...)
 }
 
-// giveBackTx takes a slice's place, and meters it.
+// giveBackTx takes a slice's place, also the one that it moves to, and meters it.
 func (s *Service) giveBackTx(ctx context.Context, tx *db.Tx, x *Slice) error {
 	if err := s.meterTx(ctx, tx, x, tx.Now); err != nil {
 		return err
+	}
+	if x.moves() {
+		if err := s.stayTx(ctx, tx, x, "the slice ended"); err != nil {
+			return err
+		}
 	}
 	return lend(ctx, tx, x.Node, x.Device, -x.counted(), -x.Memory, -1)
 }

@@ -43,11 +43,11 @@ func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err err
 	if err != nil {
 		return nil, fmt.Errorf("read pool nodes: %w", err)
 	}
-	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices
+	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical
 		FROM pool_devices ORDER BY node_id, device_id`, nil, func(row db.Row) error {
 		d := &Device{}
 		var node string
-		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used); err != nil {
+		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used, &d.Physical); err != nil {
 			return err
 		}
 		if n := at[node]; n != nil {
@@ -97,10 +97,10 @@ func clip(s string) string {
 }
 
 func putDevice(ctx context.Context, tx *db.Tx, node string, d *Device) error {
-	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0)
-		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12`,
-		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit)
+	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0, $13)
+		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12, physical = $13`,
+		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit, d.Physical)
 	if err != nil {
 		return fmt.Errorf("store device %s of pool node %s: %w", d.ID, node, err)
 	}
@@ -117,19 +117,21 @@ func lend(ctx context.Context, tx *db.Tx, node, device string, compute, memory, 
 }
 
 const sliceColumns = `slice_id, request_key, group_id, tenant_id, user_id, user_name, name, spec_id, compute, memory_mib, weighted, model, want_node, want_device, host, local, nodes, devices, fixed, priority,
-	idle_s, limit_s, price_fen, state, node_id, device_id, reason, created_at, polled_at, assigned_at, started_at, ended_at, metered_at, device_us`
+	idle_s, limit_s, price_fen, state, node_id, device_id, reason, created_at, polled_at, assigned_at, started_at, ended_at, metered_at, device_us,
+	physical, affinity, anti_affinity, move_id, to_node, to_device, left_at, move_error, pause_us`
 
 func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out []*Slice, err error) {
 	err = tx.Query(ctx, `SELECT `+sliceColumns+` FROM pool_slices `+where, args, func(row db.Row) error {
 		s := &Slice{}
-		var created, polled, assigned, started, ended, metered, busy int64
+		var created, polled, assigned, started, ended, metered, busy, left, pause int64
 		if err := row.Scan(&s.ID, &s.requestKey, &s.Group, &s.Tenant, &s.User, &s.UserName, &s.Name, &s.Spec, &s.Compute, &s.Memory, &s.Weighted, &s.Model, &s.WantNode, &s.WantDevice, &s.Host,
 			&s.Policy.Local, &s.Policy.Nodes, &s.Policy.Devices, &s.Fixed, &s.Priority, &s.Idle, &s.Limit, &s.PriceFen, &s.State, &s.Node, &s.Device, &s.Reason,
-			&created, &polled, &assigned, &started, &ended, &metered, &busy); err != nil {
+			&created, &polled, &assigned, &started, &ended, &metered, &busy,
+			&s.Physical, &s.Affinity, &s.Anti, &s.moveID, &s.ToNode, &s.ToDevice, &left, &s.MoveError, &pause); err != nil {
 			return err
 		}
 		s.CreatedAt, s.PolledAt, s.AssignedAt, s.StartedAt, s.EndedAt, s.meteredAt = db.Time(created), db.Time(polled), db.Time(assigned), db.Time(started), db.Time(ended), db.Time(metered)
-		s.Busy = time.Duration(busy) * time.Microsecond
+		s.Busy, s.leftAt, s.Pause = time.Duration(busy)*time.Microsecond, db.Time(left), time.Duration(pause)*time.Microsecond
 		out = append(out, s)
 		return nil
 	})
@@ -140,11 +142,14 @@ func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out 
 }
 
 func putSlice(ctx context.Context, tx *db.Tx, s *Slice) error {
-	_, err := tx.Exec(ctx, `INSERT INTO pool_slices (`+sliceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)
-		ON CONFLICT (slice_id) DO UPDATE SET compute = $9, memory_mib = $10, state = $24, node_id = $25, device_id = $26, reason = $27, polled_at = $29, assigned_at = $30, started_at = $31, ended_at = $32, metered_at = $33, device_us = $34`,
+	_, err := tx.Exec(ctx, `INSERT INTO pool_slices (`+sliceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
+		$35, $36, $37, $38, $39, $40, $41, $42, $43)
+		ON CONFLICT (slice_id) DO UPDATE SET compute = $9, memory_mib = $10, state = $24, node_id = $25, device_id = $26, reason = $27, polled_at = $29, assigned_at = $30, started_at = $31, ended_at = $32, metered_at = $33, device_us = $34,
+		move_id = $38, to_node = $39, to_device = $40, left_at = $41, move_error = $42, pause_us = $43`,
 		s.ID, s.requestKey, s.Group, s.Tenant, s.User, s.UserName, s.Name, s.Spec, s.Compute, s.Memory, s.Weighted, s.Model, s.WantNode, s.WantDevice, s.Host, s.Policy.Local, s.Policy.Nodes, s.Policy.Devices,
 		s.Fixed, s.Priority, s.Idle, s.Limit, s.PriceFen, int64(s.State), s.Node, s.Device, s.Reason, db.Micros(s.CreatedAt), db.Micros(s.PolledAt), db.Micros(s.AssignedAt), db.Micros(s.StartedAt),
-		db.Micros(s.EndedAt), db.Micros(s.meteredAt), s.Busy.Microseconds())
+		db.Micros(s.EndedAt), db.Micros(s.meteredAt), s.Busy.Microseconds(),
+		s.Physical, s.Affinity, s.Anti, s.moveID, s.ToNode, s.ToDevice, db.Micros(s.leftAt), s.MoveError, s.Pause.Microseconds())
 	if err != nil {
 		return fmt.Errorf("store slice %s: %w", s.ID, err)
 	}
@@ -158,7 +163,7 @@ func findSlice(ctx context.Context, tx *db.Tx, id string, sees func(tenant strin
 		return nil, err
 	}
 	if len(list) == 0 || !sees(list[0].Tenant) {
-		return nil, fault.New(fault.NotFound, "there is no slice %q; see yunhe pool slices", clip(id))
+		return nil, fault.New(fault.NotFound, "there is no slice %q; see yunhe pool slice list", clip(id))
 	}
 	return list[0], nil
 }
@@ -240,6 +245,7 @@ type reported struct {
 	Used     int64  `json:"used"`
 	Busy     int64  `json:"busy_us"`
 	Programs int64  `json:"programs"`
+	Device   string `json:"device,omitempty"`
 }
 
 func readBeat(ctx context.Context, tx *db.Tx, node string) (*beat, error) {

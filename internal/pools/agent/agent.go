@@ -95,10 +95,13 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20})
 		}
 		for _, t := range r.Tasks {
-			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs)})
+			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device})
 		}
 		for _, e := range r.Ended {
 			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: e.Reason, DeviceMicros: e.Busy.Microseconds()})
+		}
+		for _, x := range r.Moved {
+			req.Moved = append(req.Moved, &poolv1.ReportNodeRequest_Moved{SliceId: x.Slice, MoveId: x.ID, Error: x.Error, PauseMicros: x.Pause.Microseconds()})
 		}
 		res, err := client.ReportNode(ctx, req)
 		if err != nil {
@@ -111,6 +114,9 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		w := pool.Wanted{End: res.End}
 		for _, x := range res.Slices {
 			w.Slices = append(w.Slices, pool.WantedSlice{Slice: x.SliceId, Compute: x.ComputePercent, Memory: x.MemoryMib << 20})
+		}
+		for _, x := range res.Moves {
+			w.Moves = append(w.Moves, pool.Move{Slice: x.SliceId, ID: x.MoveId, Addresses: x.Addresses, Ticket: x.Ticket, Key: x.TicketKey})
 		}
 		return w, nil
 	}

@@ -31,6 +31,7 @@ import {
   type Slice,
   Slice_State,
   type SliceSpec,
+  SetPoolDeviceRequest_Virtualization as Virtualization,
 } from "../gen/yunhe/pool/v1/pool_pb";
 import { messageOf } from "../lib/errors";
 import { formatBytes, formatMillis, NONE } from "../lib/format";
@@ -91,8 +92,9 @@ function Nodes() {
     refetchInterval: EVERY_MS,
   });
   const setNode = useChange((x: { nodeId: string; mode: PoolNode_Mode }) => pool.setPoolNode(x, call()));
-  const setDevice = useChange((x: { nodeId: string; deviceId: string; disabled: boolean }) =>
-    pool.setPoolDevice(x, call()),
+  const setDevice = useChange(
+    (x: { nodeId: string; deviceId: string; disabled?: boolean; virtualization?: Virtualization }) =>
+      pool.setPoolDevice(x, call()),
   );
   const columns: TableColumnsType<DeviceRow> = [
     {
@@ -125,6 +127,13 @@ function Nodes() {
         ) : (
           NONE
         ),
+    },
+    {
+      title: t("pool.kind"),
+      key: "kind",
+      width: 110,
+      render: (_, { device: d }) =>
+        d && <Tag tone={d.physical ? "waiting" : "active"} text={t(d.physical ? "pool.physical" : "pool.virtual")} />,
     },
     {
       title: t("pool.compute"),
@@ -165,7 +174,7 @@ function Nodes() {
   if (can("adapters.write"))
     columns.push({
       key: "actions",
-      width: 330,
+      width: 470,
       align: "right",
       render: (_, { node: n, device: d, first }) => (
         <div className="yh-row yh-row-end">
@@ -175,6 +184,22 @@ function Nodes() {
               onClick={() => setDevice.mutate({ nodeId: n.nodeId, deviceId: d.deviceId, disabled: !d.disabled })}
             >
               {`${t(d.disabled ? "pool.enable" : "pool.disable")} ${d.deviceId}`}
+            </Button>
+          )}
+          {d && (
+            <Button
+              size="small"
+              disabled={d.slices > 0n}
+              title={d.slices > 0n ? t("pool.switchHelp") : undefined}
+              onClick={() =>
+                setDevice.mutate({
+                  nodeId: n.nodeId,
+                  deviceId: d.deviceId,
+                  virtualization: d.physical ? Virtualization.ON : Virtualization.OFF,
+                })
+              }
+            >
+              {t(d.physical ? "pool.virtualize" : "pool.devirtualize")}
             </Button>
           )}
           {first && n.mode === PoolNode_Mode.ENABLED && (
@@ -216,7 +241,7 @@ function Nodes() {
               : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
           )}
           tableLayout="fixed"
-          scroll={{ x: 1340 }}
+          scroll={{ x: 1590 }}
           pagination={false}
           data-testid="pool-nodes"
           locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
@@ -241,6 +266,7 @@ function Slices() {
   const { pool } = useClients();
   const { can } = useSession();
   const [ended, setEnded] = useState(false);
+  const [moving, setMoving] = useState<Slice>();
   const paged = usePaged({
     key: ["pool", "slices", ended],
     everyMs: EVERY_MS,
@@ -270,7 +296,12 @@ function Slices() {
       width: 220,
       ellipsis: true,
       render: (_, s) => {
-        const reason = [s.position > 0n ? t("pool.place", { n: String(s.position) }) : "", s.reason]
+        const reason = [
+          s.position > 0n && t("pool.place", { n: String(s.position) }),
+          s.movingToNodeId && t("pool.moving", { to: `${s.movingToNodeId}/${s.movingToDeviceId}` }),
+          s.moveError && t("pool.notMoved", { why: s.moveError }),
+          s.reason,
+        ]
           .filter(Boolean)
           .join(": ");
         return (
@@ -295,7 +326,11 @@ function Slices() {
       key: "share",
       width: 100,
       align: "right",
-      render: (_, s) => <span className="yh-num">{share(s.computePercent, s.weighted, t("pool.weight"))}</span>,
+      render: (_, s) => (
+        <span className="yh-num">
+          {s.physical ? t("pool.card") : share(s.computePercent, s.weighted, t("pool.weight"))}
+        </span>
+      ),
     },
     {
       title: t("pool.size"),
@@ -317,19 +352,26 @@ function Slices() {
   if (can("jobs.write"))
     columns.push({
       key: "actions",
-      width: 100,
+      width: 180,
       align: "right",
       render: (_, s) =>
         s.state !== Slice_State.ENDED && (
-          <Popconfirm
-            title={t("pool.releaseTitle")}
-            description={t("pool.releaseHelp")}
-            okText={t("pool.release")}
-            okButtonProps={{ danger: true }}
-            onConfirm={() => release.mutate(s.sliceId)}
-          >
-            <Button size="small">{t("pool.release")}</Button>
-          </Popconfirm>
+          <div className="yh-row yh-row-end">
+            {s.state !== Slice_State.WAITING && (
+              <Button size="small" disabled={s.movingToNodeId !== ""} onClick={() => setMoving(s)}>
+                {t("pool.migrate")}
+              </Button>
+            )}
+            <Popconfirm
+              title={t("pool.releaseTitle")}
+              description={t("pool.releaseHelp")}
+              okText={t("pool.release")}
+              okButtonProps={{ danger: true }}
+              onConfirm={() => release.mutate(s.sliceId)}
+            >
+              <Button size="small">{t("pool.release")}</Button>
+            </Popconfirm>
+          </div>
         ),
     });
   return (
@@ -343,11 +385,54 @@ function Slices() {
         paged={paged}
         rowKey="sliceId"
         columns={columns}
-        scroll={{ x: 1490 }}
+        scroll={{ x: 1570 }}
         data-testid="slices"
         empty={t("pool.noSlices")}
       />
+      <Modal
+        open={moving !== undefined}
+        onCancel={() => setMoving(undefined)}
+        footer={null}
+        title={t("pool.migrate")}
+        destroyOnHidden
+      >
+        {moving && <Move slice={moving} done={() => setMoving(undefined)} />}
+      </Modal>
     </>
+  );
+}
+
+/** Moves a slice to a device of another node, or another of its own. */
+function Move({ slice, done }: { slice: Slice; done: () => void }) {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const nodes = useQuery({
+    queryKey: ["pool", "nodes"],
+    queryFn: async ({ signal }) => (await pool.listPoolNodes({}, call(signal))).nodes,
+  });
+  const move = useChange(async (to: string) => {
+    const [nodeId = "", deviceId = ""] = to.split("/");
+    await pool.moveSlice({ sliceId: slice.sliceId, nodeId, deviceId }, call());
+    done();
+  });
+  const at = nodes.data?.find((n) => n.nodeId === slice.nodeId)?.devices.find((d) => d.deviceId === slice.deviceId);
+  const targets = (nodes.data ?? [])
+    .filter((n) => n.online && n.mode === PoolNode_Mode.ENABLED)
+    .flatMap((n) => n.devices.map((d) => ({ id: `${n.nodeId}/${d.deviceId}`, d })))
+    .filter(
+      ({ id, d }) =>
+        id !== `${slice.nodeId}/${slice.deviceId}` && !d.disabled && d.model === at?.model && d.driver === at?.driver,
+    );
+  return (
+    <Form layout="vertical" onFinish={(v: { to: string }) => move.mutate(v.to)}>
+      <p>{t("pool.migrateHelp")}</p>
+      <Form.Item name="to" label={t("pool.target")} rules={[{ required: true }]}>
+        <Select options={targets.map(({ id }) => ({ value: id, label: id }))} />
+      </Form.Item>
+      <Button type="primary" htmlType="submit" loading={move.isPending} data-testid="migrate">
+        {t("pool.migrate")}
+      </Button>
+    </Form>
   );
 }
 

@@ -78,6 +78,57 @@ func (PoolNode_Mode) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 0}
 }
 
+type SetPoolDeviceRequest_Virtualization int32
+
+const (
+	SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED SetPoolDeviceRequest_Virtualization = 0
+	// Lent in parts.
+	SetPoolDeviceRequest_VIRTUALIZATION_ON SetPoolDeviceRequest_Virtualization = 1
+	// Lent whole.
+	SetPoolDeviceRequest_VIRTUALIZATION_OFF SetPoolDeviceRequest_Virtualization = 2
+)
+
+// Enum value maps for SetPoolDeviceRequest_Virtualization.
+var (
+	SetPoolDeviceRequest_Virtualization_name = map[int32]string{
+		0: "VIRTUALIZATION_UNSPECIFIED",
+		1: "VIRTUALIZATION_ON",
+		2: "VIRTUALIZATION_OFF",
+	}
+	SetPoolDeviceRequest_Virtualization_value = map[string]int32{
+		"VIRTUALIZATION_UNSPECIFIED": 0,
+		"VIRTUALIZATION_ON":          1,
+		"VIRTUALIZATION_OFF":         2,
+	}
+)
+
+func (x SetPoolDeviceRequest_Virtualization) Enum() *SetPoolDeviceRequest_Virtualization {
+	p := new(SetPoolDeviceRequest_Virtualization)
+	*p = x
+	return p
+}
+
+func (x SetPoolDeviceRequest_Virtualization) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SetPoolDeviceRequest_Virtualization) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_pool_v1_pool_proto_enumTypes[1].Descriptor()
+}
+
+func (SetPoolDeviceRequest_Virtualization) Type() protoreflect.EnumType {
+	return &file_yunhe_pool_v1_pool_proto_enumTypes[1]
+}
+
+func (x SetPoolDeviceRequest_Virtualization) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SetPoolDeviceRequest_Virtualization.Descriptor instead.
+func (SetPoolDeviceRequest_Virtualization) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11, 0}
+}
+
 type PoolPolicy_Local int32
 
 const (
@@ -116,11 +167,11 @@ func (x PoolPolicy_Local) String() string {
 }
 
 func (PoolPolicy_Local) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_pool_proto_enumTypes[1].Descriptor()
+	return file_yunhe_pool_v1_pool_proto_enumTypes[2].Descriptor()
 }
 
 func (PoolPolicy_Local) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_pool_proto_enumTypes[1]
+	return &file_yunhe_pool_v1_pool_proto_enumTypes[2]
 }
 
 func (x PoolPolicy_Local) Number() protoreflect.EnumNumber {
@@ -167,11 +218,11 @@ func (x PoolPolicy_Spread) String() string {
 }
 
 func (PoolPolicy_Spread) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_pool_proto_enumTypes[2].Descriptor()
+	return file_yunhe_pool_v1_pool_proto_enumTypes[3].Descriptor()
 }
 
 func (PoolPolicy_Spread) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_pool_proto_enumTypes[2]
+	return &file_yunhe_pool_v1_pool_proto_enumTypes[3]
 }
 
 func (x PoolPolicy_Spread) Number() protoreflect.EnumNumber {
@@ -224,11 +275,11 @@ func (x Slice_State) String() string {
 }
 
 func (Slice_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_pool_proto_enumTypes[3].Descriptor()
+	return file_yunhe_pool_v1_pool_proto_enumTypes[4].Descriptor()
 }
 
 func (Slice_State) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_pool_proto_enumTypes[3]
+	return &file_yunhe_pool_v1_pool_proto_enumTypes[4]
 }
 
 func (x Slice_State) Number() protoreflect.EnumNumber {
@@ -466,7 +517,9 @@ type ReportNodeRequest struct {
 	// The node stops.
 	Stopping bool `protobuf:"varint,12,opt,name=stopping,proto3" json:"stopping,omitempty"`
 	// 0 to 5000.
-	WaitMs        int64 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitMs int64 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// Moves that ended since the last report that was answered.
+	Moved         []*ReportNodeRequest_Moved `protobuf:"bytes,14,rep,name=moved,proto3" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,12 +645,20 @@ func (x *ReportNodeRequest) GetWaitMs() int64 {
 	return 0
 }
 
+func (x *ReportNodeRequest) GetMoved() []*ReportNodeRequest_Moved {
+	if x != nil {
+		return x.Moved
+	}
+	return nil
+}
+
 type ReportNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What slices have now.
 	Slices []*ReportNodeResponse_Wanted `protobuf:"bytes,1,rep,name=slices,proto3" json:"slices,omitempty"`
 	// Tasks that should end.
-	End           []string `protobuf:"bytes,2,rep,name=end,proto3" json:"end,omitempty"`
+	End           []string                   `protobuf:"bytes,2,rep,name=end,proto3" json:"end,omitempty"`
+	Moves         []*ReportNodeResponse_Move `protobuf:"bytes,3,rep,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -646,6 +707,13 @@ func (x *ReportNodeResponse) GetEnd() []string {
 	return nil
 }
 
+func (x *ReportNodeResponse) GetMoves() []*ReportNodeResponse_Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 type PoolDevice struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	DeviceId     string                 `protobuf:"bytes,1,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
@@ -666,8 +734,10 @@ type PoolDevice struct {
 	ComputeLentPercent int64 `protobuf:"varint,12,opt,name=compute_lent_percent,json=computeLentPercent,proto3" json:"compute_lent_percent,omitempty"`
 	MemoryLentMib      int64 `protobuf:"varint,13,opt,name=memory_lent_mib,json=memoryLentMib,proto3" json:"memory_lent_mib,omitempty"`
 	Slices             int64 `protobuf:"varint,14,opt,name=slices,proto3" json:"slices,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// It is lent whole, as the card it is, and not in parts.
+	Physical      bool `protobuf:"varint,15,opt,name=physical,proto3" json:"physical,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoolDevice) Reset() {
@@ -796,6 +866,13 @@ func (x *PoolDevice) GetSlices() int64 {
 		return x.Slices
 	}
 	return 0
+}
+
+func (x *PoolDevice) GetPhysical() bool {
+	if x != nil {
+		return x.Physical
+	}
+	return false
 }
 
 type PoolNode struct {
@@ -1043,11 +1120,14 @@ type SetPoolDeviceRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	DeviceId string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	Disabled bool                   `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	// Unset: as it is.
+	Disabled *bool `protobuf:"varint,3,opt,name=disabled,proto3,oneof" json:"disabled,omitempty"`
 	// 100 to 10000; 0: as it is.
 	ComputeLimitPercent int64 `protobuf:"varint,4,opt,name=compute_limit_percent,json=computeLimitPercent,proto3" json:"compute_limit_percent,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Unspecified: as it is. It is not changed while the device has slices.
+	Virtualization SetPoolDeviceRequest_Virtualization `protobuf:"varint,5,opt,name=virtualization,proto3,enum=yunhe.pool.v1.SetPoolDeviceRequest_Virtualization" json:"virtualization,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SetPoolDeviceRequest) Reset() {
@@ -1095,8 +1175,8 @@ func (x *SetPoolDeviceRequest) GetDeviceId() string {
 }
 
 func (x *SetPoolDeviceRequest) GetDisabled() bool {
-	if x != nil {
-		return x.Disabled
+	if x != nil && x.Disabled != nil {
+		return *x.Disabled
 	}
 	return false
 }
@@ -1106,6 +1186,13 @@ func (x *SetPoolDeviceRequest) GetComputeLimitPercent() int64 {
 		return x.ComputeLimitPercent
 	}
 	return 0
+}
+
+func (x *SetPoolDeviceRequest) GetVirtualization() SetPoolDeviceRequest_Virtualization {
+	if x != nil {
+		return x.Virtualization
+	}
+	return SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED
 }
 
 type SliceSpec struct {
@@ -1936,8 +2023,19 @@ type Slice struct {
 	DeviceMicros    int64 `protobuf:"varint,23,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
 	MemoryUsedBytes int64 `protobuf:"varint,24,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	Programs        int64 `protobuf:"varint,25,opt,name=programs,proto3" json:"programs,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// A whole card.
+	Physical     bool   `protobuf:"varint,26,opt,name=physical,proto3" json:"physical,omitempty"`
+	Affinity     string `protobuf:"bytes,27,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	AntiAffinity string `protobuf:"bytes,28,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	// Where it is being moved to; empty: it is not.
+	MovingToNodeId   string `protobuf:"bytes,29,opt,name=moving_to_node_id,json=movingToNodeId,proto3" json:"moving_to_node_id,omitempty"`
+	MovingToDeviceId string `protobuf:"bytes,30,opt,name=moving_to_device_id,json=movingToDeviceId,proto3" json:"moving_to_device_id,omitempty"`
+	// Why its last move failed; empty: it did not.
+	MoveError string `protobuf:"bytes,31,opt,name=move_error,json=moveError,proto3" json:"move_error,omitempty"`
+	// How long its programs stood still when it last moved.
+	PauseMicros   int64 `protobuf:"varint,32,opt,name=pause_micros,json=pauseMicros,proto3" json:"pause_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slice) Reset() {
@@ -2145,6 +2243,55 @@ func (x *Slice) GetPrograms() int64 {
 	return 0
 }
 
+func (x *Slice) GetPhysical() bool {
+	if x != nil {
+		return x.Physical
+	}
+	return false
+}
+
+func (x *Slice) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
+}
+
+func (x *Slice) GetAntiAffinity() string {
+	if x != nil {
+		return x.AntiAffinity
+	}
+	return ""
+}
+
+func (x *Slice) GetMovingToNodeId() string {
+	if x != nil {
+		return x.MovingToNodeId
+	}
+	return ""
+}
+
+func (x *Slice) GetMovingToDeviceId() string {
+	if x != nil {
+		return x.MovingToDeviceId
+	}
+	return ""
+}
+
+func (x *Slice) GetMoveError() string {
+	if x != nil {
+		return x.MoveError
+	}
+	return ""
+}
+
+func (x *Slice) GetPauseMicros() int64 {
+	if x != nil {
+		return x.PauseMicros
+	}
+	return 0
+}
+
 type RequestSliceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller; asking again with it answers the same slice. At most 64
@@ -2179,7 +2326,16 @@ type RequestSliceRequest struct {
 	// Seconds without use after which it ends, at most 31622400; 0: never.
 	IdleSeconds int64 `protobuf:"varint,15,opt,name=idle_seconds,json=idleSeconds,proto3" json:"idle_seconds,omitempty"`
 	// Seconds after which it ends, at most 31622400; 0: never.
-	LimitSeconds  int64 `protobuf:"varint,16,opt,name=limit_seconds,json=limitSeconds,proto3" json:"limit_seconds,omitempty"`
+	LimitSeconds int64 `protobuf:"varint,16,opt,name=limit_seconds,json=limitSeconds,proto3" json:"limit_seconds,omitempty"`
+	// A whole card whose virtualization is off; not together with a specification,
+	// compute_percent, memory_mib or weighted.
+	Physical bool `protobuf:"varint,17,opt,name=physical,proto3" json:"physical,omitempty"`
+	// Slices of the group with the same name are on one device. At most 64
+	// characters.
+	Affinity string `protobuf:"bytes,18,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// Slices of the group with the same name are on different devices. At most 64
+	// characters.
+	AntiAffinity  string `protobuf:"bytes,19,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2324,6 +2480,27 @@ func (x *RequestSliceRequest) GetLimitSeconds() int64 {
 		return x.LimitSeconds
 	}
 	return 0
+}
+
+func (x *RequestSliceRequest) GetPhysical() bool {
+	if x != nil {
+		return x.Physical
+	}
+	return false
+}
+
+func (x *RequestSliceRequest) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
+}
+
+func (x *RequestSliceRequest) GetAntiAffinity() string {
+	if x != nil {
+		return x.AntiAffinity
+	}
+	return ""
 }
 
 type AwaitSliceRequest struct {
@@ -2650,6 +2827,76 @@ func (x *ResizeSliceRequest) GetMemoryMib() int64 {
 	return 0
 }
 
+type MoveSliceRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	SliceId string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
+	NodeId  string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Empty: any of the same model and driver.
+	DeviceId string `protobuf:"bytes,3,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// 0 to 5000.
+	WaitMs        int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveSliceRequest) Reset() {
+	*x = MoveSliceRequest{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveSliceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveSliceRequest) ProtoMessage() {}
+
+func (x *MoveSliceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveSliceRequest.ProtoReflect.Descriptor instead.
+func (*MoveSliceRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *MoveSliceRequest) GetSliceId() string {
+	if x != nil {
+		return x.SliceId
+	}
+	return ""
+}
+
+func (x *MoveSliceRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *MoveSliceRequest) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *MoveSliceRequest) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type ReleaseSliceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SliceId       string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
@@ -2659,7 +2906,7 @@ type ReleaseSliceRequest struct {
 
 func (x *ReleaseSliceRequest) Reset() {
 	*x = ReleaseSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2918,7 @@ func (x *ReleaseSliceRequest) String() string {
 func (*ReleaseSliceRequest) ProtoMessage() {}
 
 func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2931,7 @@ func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSliceRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleaseSliceRequest) GetSliceId() string {
@@ -2710,7 +2957,7 @@ type ReportNodeRequest_Device struct {
 
 func (x *ReportNodeRequest_Device) Reset() {
 	*x = ReportNodeRequest_Device{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2969,7 @@ func (x *ReportNodeRequest_Device) String() string {
 func (*ReportNodeRequest_Device) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Device) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,15 +3039,16 @@ type ReportNodeRequest_Task struct {
 	SliceId         string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
 	MemoryUsedBytes int64                  `protobuf:"varint,2,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	// How long it had the device.
-	DeviceMicros  int64 `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
-	Programs      int64 `protobuf:"varint,4,opt,name=programs,proto3" json:"programs,omitempty"`
+	DeviceMicros  int64  `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
+	Programs      int64  `protobuf:"varint,4,opt,name=programs,proto3" json:"programs,omitempty"`
+	DeviceId      string `protobuf:"bytes,5,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportNodeRequest_Task) Reset() {
 	*x = ReportNodeRequest_Task{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3060,7 @@ func (x *ReportNodeRequest_Task) String() string {
 func (*ReportNodeRequest_Task) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,6 +3104,13 @@ func (x *ReportNodeRequest_Task) GetPrograms() int64 {
 	return 0
 }
 
+func (x *ReportNodeRequest_Task) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
 type ReportNodeRequest_Ended struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SliceId       string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
@@ -2867,7 +3122,7 @@ type ReportNodeRequest_Ended struct {
 
 func (x *ReportNodeRequest_Ended) Reset() {
 	*x = ReportNodeRequest_Ended{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3134,7 @@ func (x *ReportNodeRequest_Ended) String() string {
 func (*ReportNodeRequest_Ended) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,6 +3171,156 @@ func (x *ReportNodeRequest_Ended) GetDeviceMicros() int64 {
 	return 0
 }
 
+// A move that has ended.
+type ReportNodeRequest_Moved struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	SliceId string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
+	MoveId  string                 `protobuf:"bytes,2,opt,name=move_id,json=moveId,proto3" json:"move_id,omitempty"`
+	// Why it failed; empty: it did not.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// How long its programs stood still.
+	PauseMicros   int64 `protobuf:"varint,4,opt,name=pause_micros,json=pauseMicros,proto3" json:"pause_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportNodeRequest_Moved) Reset() {
+	*x = ReportNodeRequest_Moved{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNodeRequest_Moved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNodeRequest_Moved) ProtoMessage() {}
+
+func (x *ReportNodeRequest_Moved) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNodeRequest_Moved.ProtoReflect.Descriptor instead.
+func (*ReportNodeRequest_Moved) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4, 3}
+}
+
+func (x *ReportNodeRequest_Moved) GetSliceId() string {
+	if x != nil {
+		return x.SliceId
+	}
+	return ""
+}
+
+func (x *ReportNodeRequest_Moved) GetMoveId() string {
+	if x != nil {
+		return x.MoveId
+	}
+	return ""
+}
+
+func (x *ReportNodeRequest_Moved) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ReportNodeRequest_Moved) GetPauseMicros() int64 {
+	if x != nil {
+		return x.PauseMicros
+	}
+	return 0
+}
+
+// A task that should move to another node, or to another device of this one.
+type ReportNodeResponse_Move struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	SliceId string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
+	MoveId  string                 `protobuf:"bytes,2,opt,name=move_id,json=moveId,proto3" json:"move_id,omitempty"`
+	// Where the other node listens; empty: it is this one.
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// What the other node is shown, and what proves it.
+	Ticket        string `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	TicketKey     string `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportNodeResponse_Move) Reset() {
+	*x = ReportNodeResponse_Move{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNodeResponse_Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNodeResponse_Move) ProtoMessage() {}
+
+func (x *ReportNodeResponse_Move) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNodeResponse_Move.ProtoReflect.Descriptor instead.
+func (*ReportNodeResponse_Move) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 0}
+}
+
+func (x *ReportNodeResponse_Move) GetSliceId() string {
+	if x != nil {
+		return x.SliceId
+	}
+	return ""
+}
+
+func (x *ReportNodeResponse_Move) GetMoveId() string {
+	if x != nil {
+		return x.MoveId
+	}
+	return ""
+}
+
+func (x *ReportNodeResponse_Move) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *ReportNodeResponse_Move) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *ReportNodeResponse_Move) GetTicketKey() string {
+	if x != nil {
+		return x.TicketKey
+	}
+	return ""
+}
+
 type ReportNodeResponse_Wanted struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	SliceId        string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
@@ -2927,7 +3332,7 @@ type ReportNodeResponse_Wanted struct {
 
 func (x *ReportNodeResponse_Wanted) Reset() {
 	*x = ReportNodeResponse_Wanted{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3344,7 @@ func (x *ReportNodeResponse_Wanted) String() string {
 func (*ReportNodeResponse_Wanted) ProtoMessage() {}
 
 func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3357,7 @@ func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse_Wanted.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse_Wanted) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 1}
 }
 
 func (x *ReportNodeResponse_Wanted) GetSliceId() string {
@@ -2993,7 +3398,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\tR\x06secret\"+\n" +
 	"\x10JoinNodeResponse\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\x81\a\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\xd2\b\n" +
 	"\x11ReportNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x12\n" +
@@ -3008,7 +3413,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	" \x03(\v2%.yunhe.pool.v1.ReportNodeRequest.TaskR\x05tasks\x12<\n" +
 	"\x05ended\x18\v \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.EndedR\x05ended\x12\x1a\n" +
 	"\bstopping\x18\f \x01(\bR\bstopping\x12\x17\n" +
-	"\await_ms\x18\r \x01(\x03R\x06waitMs\x1a\xc3\x01\n" +
+	"\await_ms\x18\r \x01(\x03R\x06waitMs\x12<\n" +
+	"\x05moved\x18\x0e \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.MovedR\x05moved\x1a\xc3\x01\n" +
 	"\x06Device\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3017,24 +3423,38 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x12#\n" +
 	"\rcompute_units\x18\x06 \x01(\x03R\fcomputeUnits\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x1a\x8e\x01\n" +
+	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x1a\xab\x01\n" +
 	"\x04Task\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12*\n" +
 	"\x11memory_used_bytes\x18\x02 \x01(\x03R\x0fmemoryUsedBytes\x12#\n" +
 	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\x12\x1a\n" +
-	"\bprograms\x18\x04 \x01(\x03R\bprograms\x1a_\n" +
+	"\bprograms\x18\x04 \x01(\x03R\bprograms\x12\x1b\n" +
+	"\tdevice_id\x18\x05 \x01(\tR\bdeviceId\x1a_\n" +
 	"\x05Ended\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12#\n" +
-	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\"\xd5\x01\n" +
+	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\x1at\n" +
+	"\x05Moved\x12\x19\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
+	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12!\n" +
+	"\fpause_micros\x18\x04 \x01(\x03R\vpauseMicros\"\xa5\x03\n" +
 	"\x12ReportNodeResponse\x12@\n" +
 	"\x06slices\x18\x01 \x03(\v2(.yunhe.pool.v1.ReportNodeResponse.WantedR\x06slices\x12\x10\n" +
-	"\x03end\x18\x02 \x03(\tR\x03end\x1ak\n" +
+	"\x03end\x18\x02 \x03(\tR\x03end\x12<\n" +
+	"\x05moves\x18\x03 \x03(\v2&.yunhe.pool.v1.ReportNodeResponse.MoveR\x05moves\x1a\x8f\x01\n" +
+	"\x04Move\x12\x19\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
+	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x16\n" +
+	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x12\x1d\n" +
+	"\n" +
+	"ticket_key\x18\x05 \x01(\tR\tticketKey\x1ak\n" +
 	"\x06Wanted\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12'\n" +
 	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"\xcd\x03\n" +
+	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"\xe9\x03\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -3052,7 +3472,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x10memory_limit_mib\x18\v \x01(\x03R\x0ememoryLimitMib\x120\n" +
 	"\x14compute_lent_percent\x18\f \x01(\x03R\x12computeLentPercent\x12&\n" +
 	"\x0fmemory_lent_mib\x18\r \x01(\x03R\rmemoryLentMib\x12\x16\n" +
-	"\x06slices\x18\x0e \x01(\x03R\x06slices\"\xbb\x03\n" +
+	"\x06slices\x18\x0e \x01(\x03R\x06slices\x12\x1a\n" +
+	"\bphysical\x18\x0f \x01(\bR\bphysical\"\xbb\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -3074,12 +3495,18 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x17.yunhe.pool.v1.PoolNodeR\x05nodes\"_\n" +
 	"\x12SetPoolNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\x9c\x01\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\xeb\x02\n" +
 	"\x14SetPoolDeviceRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
-	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x1a\n" +
-	"\bdisabled\x18\x03 \x01(\bR\bdisabled\x122\n" +
-	"\x15compute_limit_percent\x18\x04 \x01(\x03R\x13computeLimitPercent\"\xf6\x01\n" +
+	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x1f\n" +
+	"\bdisabled\x18\x03 \x01(\bH\x00R\bdisabled\x88\x01\x01\x122\n" +
+	"\x15compute_limit_percent\x18\x04 \x01(\x03R\x13computeLimitPercent\x12Z\n" +
+	"\x0evirtualization\x18\x05 \x01(\x0e22.yunhe.pool.v1.SetPoolDeviceRequest.VirtualizationR\x0evirtualization\"_\n" +
+	"\x0eVirtualization\x12\x1e\n" +
+	"\x1aVIRTUALIZATION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11VIRTUALIZATION_ON\x10\x01\x12\x16\n" +
+	"\x12VIRTUALIZATION_OFF\x10\x02B\v\n" +
+	"\t_disabled\"\xf6\x01\n" +
 	"\tSliceSpec\x12\x17\n" +
 	"\aspec_id\x18\x01 \x01(\tR\x06specId\x12'\n" +
 	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
@@ -3140,7 +3567,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xdd\a\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xd6\t\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1a.yunhe.pool.v1.Slice.StateR\x05state\x12\x19\n" +
@@ -3171,13 +3598,21 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bended_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12#\n" +
 	"\rdevice_micros\x18\x17 \x01(\x03R\fdeviceMicros\x12*\n" +
 	"\x11memory_used_bytes\x18\x18 \x01(\x03R\x0fmemoryUsedBytes\x12\x1a\n" +
-	"\bprograms\x18\x19 \x01(\x03R\bprograms\"i\n" +
+	"\bprograms\x18\x19 \x01(\x03R\bprograms\x12\x1a\n" +
+	"\bphysical\x18\x1a \x01(\bR\bphysical\x12\x1a\n" +
+	"\baffinity\x18\x1b \x01(\tR\baffinity\x12#\n" +
+	"\ranti_affinity\x18\x1c \x01(\tR\fantiAffinity\x12)\n" +
+	"\x11moving_to_node_id\x18\x1d \x01(\tR\x0emovingToNodeId\x12-\n" +
+	"\x13moving_to_device_id\x18\x1e \x01(\tR\x10movingToDeviceId\x12\x1d\n" +
+	"\n" +
+	"move_error\x18\x1f \x01(\tR\tmoveError\x12!\n" +
+	"\fpause_micros\x18  \x01(\x03R\vpauseMicros\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +
 	"\x0eSTATE_ASSIGNED\x10\x02\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x03\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x04\"\xed\x03\n" +
+	"\vSTATE_ENDED\x10\x04\"\xca\x04\n" +
 	"\x13RequestSliceRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
@@ -3197,7 +3632,10 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12!\n" +
 	"\fidle_seconds\x18\x0f \x01(\x03R\vidleSeconds\x12#\n" +
-	"\rlimit_seconds\x18\x10 \x01(\x03R\flimitSeconds\"G\n" +
+	"\rlimit_seconds\x18\x10 \x01(\x03R\flimitSeconds\x12\x1a\n" +
+	"\bphysical\x18\x11 \x01(\bR\bphysical\x12\x1a\n" +
+	"\baffinity\x18\x12 \x01(\tR\baffinity\x12#\n" +
+	"\ranti_affinity\x18\x13 \x01(\tR\fantiAffinity\"G\n" +
 	"\x11AwaitSliceRequest\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\x03R\x06waitMs\"\xa9\x01\n" +
@@ -3222,9 +3660,14 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12'\n" +
 	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"0\n" +
+	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"|\n" +
+	"\x10MoveSliceRequest\x12\x19\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tdevice_id\x18\x03 \x01(\tR\bdeviceId\x12\x17\n" +
+	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"0\n" +
 	"\x13ReleaseSliceRequest\x12\x19\n" +
-	"\bslice_id\x18\x01 \x01(\tR\asliceId2\x98\x14\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId2\x96\x15\n" +
 	"\vPoolService\x12\x93\x01\n" +
 	"\x0fCreateNodeToken\x12%.yunhe.pool.v1.CreateNodeTokenRequest\x1a&.yunhe.pool.v1.CreateNodeTokenResponse\"1\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/pool/node-tokens\x12o\n" +
 	"\bJoinNode\x12\x1e.yunhe.pool.v1.JoinNodeRequest\x1a\x1f.yunhe.pool.v1.JoinNodeResponse\"\"\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/pool/join\x12w\n" +
@@ -3249,7 +3692,9 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\n" +
 	"ListSlices\x12 .yunhe.pool.v1.ListSlicesRequest\x1a!.yunhe.pool.v1.ListSlicesResponse\"$\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/pool/slices\x12\x82\x01\n" +
 	"\vResizeSlice\x12!.yunhe.pool.v1.ResizeSliceRequest\x1a\x14.yunhe.pool.v1.Slice\":\x8a\x80\x19\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/pool/slices/{slice_id}/resize\x12\x85\x01\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/pool/slices/{slice_id}/resize\x12|\n" +
+	"\tMoveSlice\x12\x1f.yunhe.pool.v1.MoveSliceRequest\x1a\x14.yunhe.pool.v1.Slice\"8\x8a\x80\x19\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/pool/slices/{slice_id}/move\x12\x85\x01\n" +
 	"\fReleaseSlice\x12\".yunhe.pool.v1.ReleaseSliceRequest\x1a\x14.yunhe.pool.v1.Slice\";\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/pool/slices/{slice_id}/releaseB*Z(yunhe.dev/yunhe/gen/yunhe/pool/v1;poolv1b\x06proto3"
 
@@ -3265,129 +3710,138 @@ func file_yunhe_pool_v1_pool_proto_rawDescGZIP() []byte {
 	return file_yunhe_pool_v1_pool_proto_rawDescData
 }
 
-var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_yunhe_pool_v1_pool_proto_goTypes = []any{
-	(PoolNode_Mode)(0),                // 0: yunhe.pool.v1.PoolNode.Mode
-	(PoolPolicy_Local)(0),             // 1: yunhe.pool.v1.PoolPolicy.Local
-	(PoolPolicy_Spread)(0),            // 2: yunhe.pool.v1.PoolPolicy.Spread
-	(Slice_State)(0),                  // 3: yunhe.pool.v1.Slice.State
-	(*CreateNodeTokenRequest)(nil),    // 4: yunhe.pool.v1.CreateNodeTokenRequest
-	(*CreateNodeTokenResponse)(nil),   // 5: yunhe.pool.v1.CreateNodeTokenResponse
-	(*JoinNodeRequest)(nil),           // 6: yunhe.pool.v1.JoinNodeRequest
-	(*JoinNodeResponse)(nil),          // 7: yunhe.pool.v1.JoinNodeResponse
-	(*ReportNodeRequest)(nil),         // 8: yunhe.pool.v1.ReportNodeRequest
-	(*ReportNodeResponse)(nil),        // 9: yunhe.pool.v1.ReportNodeResponse
-	(*PoolDevice)(nil),                // 10: yunhe.pool.v1.PoolDevice
-	(*PoolNode)(nil),                  // 11: yunhe.pool.v1.PoolNode
-	(*ListPoolNodesRequest)(nil),      // 12: yunhe.pool.v1.ListPoolNodesRequest
-	(*ListPoolNodesResponse)(nil),     // 13: yunhe.pool.v1.ListPoolNodesResponse
-	(*SetPoolNodeRequest)(nil),        // 14: yunhe.pool.v1.SetPoolNodeRequest
-	(*SetPoolDeviceRequest)(nil),      // 15: yunhe.pool.v1.SetPoolDeviceRequest
-	(*SliceSpec)(nil),                 // 16: yunhe.pool.v1.SliceSpec
-	(*ListSliceSpecsRequest)(nil),     // 17: yunhe.pool.v1.ListSliceSpecsRequest
-	(*ListSliceSpecsResponse)(nil),    // 18: yunhe.pool.v1.ListSliceSpecsResponse
-	(*SetSliceSpecRequest)(nil),       // 19: yunhe.pool.v1.SetSliceSpecRequest
-	(*DeleteSliceSpecRequest)(nil),    // 20: yunhe.pool.v1.DeleteSliceSpecRequest
-	(*DeleteSliceSpecResponse)(nil),   // 21: yunhe.pool.v1.DeleteSliceSpecResponse
-	(*PoolGroup)(nil),                 // 22: yunhe.pool.v1.PoolGroup
-	(*ListPoolGroupsRequest)(nil),     // 23: yunhe.pool.v1.ListPoolGroupsRequest
-	(*ListPoolGroupsResponse)(nil),    // 24: yunhe.pool.v1.ListPoolGroupsResponse
-	(*SetPoolGroupRequest)(nil),       // 25: yunhe.pool.v1.SetPoolGroupRequest
-	(*DeletePoolGroupRequest)(nil),    // 26: yunhe.pool.v1.DeletePoolGroupRequest
-	(*DeletePoolGroupResponse)(nil),   // 27: yunhe.pool.v1.DeletePoolGroupResponse
-	(*PoolPolicy)(nil),                // 28: yunhe.pool.v1.PoolPolicy
-	(*GetPoolPolicyRequest)(nil),      // 29: yunhe.pool.v1.GetPoolPolicyRequest
-	(*SetPoolPolicyRequest)(nil),      // 30: yunhe.pool.v1.SetPoolPolicyRequest
-	(*Slice)(nil),                     // 31: yunhe.pool.v1.Slice
-	(*RequestSliceRequest)(nil),       // 32: yunhe.pool.v1.RequestSliceRequest
-	(*AwaitSliceRequest)(nil),         // 33: yunhe.pool.v1.AwaitSliceRequest
-	(*AwaitSliceResponse)(nil),        // 34: yunhe.pool.v1.AwaitSliceResponse
-	(*ListSlicesRequest)(nil),         // 35: yunhe.pool.v1.ListSlicesRequest
-	(*ListSlicesResponse)(nil),        // 36: yunhe.pool.v1.ListSlicesResponse
-	(*ResizeSliceRequest)(nil),        // 37: yunhe.pool.v1.ResizeSliceRequest
-	(*ReleaseSliceRequest)(nil),       // 38: yunhe.pool.v1.ReleaseSliceRequest
-	(*ReportNodeRequest_Device)(nil),  // 39: yunhe.pool.v1.ReportNodeRequest.Device
-	(*ReportNodeRequest_Task)(nil),    // 40: yunhe.pool.v1.ReportNodeRequest.Task
-	(*ReportNodeRequest_Ended)(nil),   // 41: yunhe.pool.v1.ReportNodeRequest.Ended
-	(*ReportNodeResponse_Wanted)(nil), // 42: yunhe.pool.v1.ReportNodeResponse.Wanted
-	(*timestamppb.Timestamp)(nil),     // 43: google.protobuf.Timestamp
+	(PoolNode_Mode)(0),                       // 0: yunhe.pool.v1.PoolNode.Mode
+	(SetPoolDeviceRequest_Virtualization)(0), // 1: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	(PoolPolicy_Local)(0),                    // 2: yunhe.pool.v1.PoolPolicy.Local
+	(PoolPolicy_Spread)(0),                   // 3: yunhe.pool.v1.PoolPolicy.Spread
+	(Slice_State)(0),                         // 4: yunhe.pool.v1.Slice.State
+	(*CreateNodeTokenRequest)(nil),           // 5: yunhe.pool.v1.CreateNodeTokenRequest
+	(*CreateNodeTokenResponse)(nil),          // 6: yunhe.pool.v1.CreateNodeTokenResponse
+	(*JoinNodeRequest)(nil),                  // 7: yunhe.pool.v1.JoinNodeRequest
+	(*JoinNodeResponse)(nil),                 // 8: yunhe.pool.v1.JoinNodeResponse
+	(*ReportNodeRequest)(nil),                // 9: yunhe.pool.v1.ReportNodeRequest
+	(*ReportNodeResponse)(nil),               // 10: yunhe.pool.v1.ReportNodeResponse
+	(*PoolDevice)(nil),                       // 11: yunhe.pool.v1.PoolDevice
+	(*PoolNode)(nil),                         // 12: yunhe.pool.v1.PoolNode
+	(*ListPoolNodesRequest)(nil),             // 13: yunhe.pool.v1.ListPoolNodesRequest
+	(*ListPoolNodesResponse)(nil),            // 14: yunhe.pool.v1.ListPoolNodesResponse
+	(*SetPoolNodeRequest)(nil),               // 15: yunhe.pool.v1.SetPoolNodeRequest
+	(*SetPoolDeviceRequest)(nil),             // 16: yunhe.pool.v1.SetPoolDeviceRequest
+	(*SliceSpec)(nil),                        // 17: yunhe.pool.v1.SliceSpec
+	(*ListSliceSpecsRequest)(nil),            // 18: yunhe.pool.v1.ListSliceSpecsRequest
+	(*ListSliceSpecsResponse)(nil),           // 19: yunhe.pool.v1.ListSliceSpecsResponse
+	(*SetSliceSpecRequest)(nil),              // 20: yunhe.pool.v1.SetSliceSpecRequest
+	(*DeleteSliceSpecRequest)(nil),           // 21: yunhe.pool.v1.DeleteSliceSpecRequest
+	(*DeleteSliceSpecResponse)(nil),          // 22: yunhe.pool.v1.DeleteSliceSpecResponse
+	(*PoolGroup)(nil),                        // 23: yunhe.pool.v1.PoolGroup
+	(*ListPoolGroupsRequest)(nil),            // 24: yunhe.pool.v1.ListPoolGroupsRequest
+	(*ListPoolGroupsResponse)(nil),           // 25: yunhe.pool.v1.ListPoolGroupsResponse
+	(*SetPoolGroupRequest)(nil),              // 26: yunhe.pool.v1.SetPoolGroupRequest
+	(*DeletePoolGroupRequest)(nil),           // 27: yunhe.pool.v1.DeletePoolGroupRequest
+	(*DeletePoolGroupResponse)(nil),          // 28: yunhe.pool.v1.DeletePoolGroupResponse
+	(*PoolPolicy)(nil),                       // 29: yunhe.pool.v1.PoolPolicy
+	(*GetPoolPolicyRequest)(nil),             // 30: yunhe.pool.v1.GetPoolPolicyRequest
+	(*SetPoolPolicyRequest)(nil),             // 31: yunhe.pool.v1.SetPoolPolicyRequest
+	(*Slice)(nil),                            // 32: yunhe.pool.v1.Slice
+	(*RequestSliceRequest)(nil),              // 33: yunhe.pool.v1.RequestSliceRequest
+	(*AwaitSliceRequest)(nil),                // 34: yunhe.pool.v1.AwaitSliceRequest
+	(*AwaitSliceResponse)(nil),               // 35: yunhe.pool.v1.AwaitSliceResponse
+	(*ListSlicesRequest)(nil),                // 36: yunhe.pool.v1.ListSlicesRequest
+	(*ListSlicesResponse)(nil),               // 37: yunhe.pool.v1.ListSlicesResponse
+	(*ResizeSliceRequest)(nil),               // 38: yunhe.pool.v1.ResizeSliceRequest
+	(*MoveSliceRequest)(nil),                 // 39: yunhe.pool.v1.MoveSliceRequest
+	(*ReleaseSliceRequest)(nil),              // 40: yunhe.pool.v1.ReleaseSliceRequest
+	(*ReportNodeRequest_Device)(nil),         // 41: yunhe.pool.v1.ReportNodeRequest.Device
+	(*ReportNodeRequest_Task)(nil),           // 42: yunhe.pool.v1.ReportNodeRequest.Task
+	(*ReportNodeRequest_Ended)(nil),          // 43: yunhe.pool.v1.ReportNodeRequest.Ended
+	(*ReportNodeRequest_Moved)(nil),          // 44: yunhe.pool.v1.ReportNodeRequest.Moved
+	(*ReportNodeResponse_Move)(nil),          // 45: yunhe.pool.v1.ReportNodeResponse.Move
+	(*ReportNodeResponse_Wanted)(nil),        // 46: yunhe.pool.v1.ReportNodeResponse.Wanted
+	(*timestamppb.Timestamp)(nil),            // 47: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
-	43, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	39, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
-	40, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
-	41, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
-	42, // 4: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
-	0,  // 5: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	43, // 6: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	43, // 7: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	10, // 8: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	11, // 9: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
-	0,  // 10: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	43, // 11: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	16, // 12: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	16, // 13: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	43, // 14: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	22, // 15: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	22, // 16: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
-	1,  // 17: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
-	2,  // 18: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	2,  // 19: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	28, // 20: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	3,  // 21: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	28, // 22: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	43, // 23: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	43, // 24: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	43, // 25: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	43, // 26: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	28, // 27: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	31, // 28: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
-	3,  // 29: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	31, // 30: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
-	4,  // 31: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
-	6,  // 32: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
-	8,  // 33: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	12, // 34: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	14, // 35: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	15, // 36: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	17, // 37: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	19, // 38: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	20, // 39: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	23, // 40: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	25, // 41: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	26, // 42: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	29, // 43: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	30, // 44: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	32, // 45: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	33, // 46: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	35, // 47: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	37, // 48: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	38, // 49: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	5,  // 50: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	7,  // 51: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	9,  // 52: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	13, // 53: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	11, // 54: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	11, // 55: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	18, // 56: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	16, // 57: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	21, // 58: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	24, // 59: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	22, // 60: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	27, // 61: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	28, // 62: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	28, // 63: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	31, // 64: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	34, // 65: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	36, // 66: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	31, // 67: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	31, // 68: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	50, // [50:69] is the sub-list for method output_type
-	31, // [31:50] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	47, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	41, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
+	42, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
+	43, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
+	44, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
+	46, // 5: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
+	45, // 6: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
+	0,  // 7: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	47, // 8: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	47, // 9: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 10: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	12, // 11: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	0,  // 12: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	1,  // 13: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	47, // 14: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	17, // 15: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	17, // 16: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	47, // 17: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	23, // 18: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	23, // 19: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	2,  // 20: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
+	3,  // 21: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	3,  // 22: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	29, // 23: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	4,  // 24: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
+	29, // 25: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	47, // 26: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	47, // 27: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	47, // 28: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	47, // 29: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	29, // 30: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	32, // 31: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	4,  // 32: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
+	32, // 33: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	5,  // 34: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
+	7,  // 35: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
+	9,  // 36: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
+	13, // 37: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	15, // 38: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	16, // 39: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	18, // 40: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	20, // 41: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	21, // 42: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	24, // 43: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	26, // 44: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	27, // 45: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	30, // 46: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	31, // 47: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	33, // 48: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	34, // 49: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	36, // 50: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	38, // 51: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	39, // 52: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	40, // 53: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 54: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 55: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	10, // 56: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	14, // 57: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	12, // 58: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	12, // 59: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	19, // 60: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	17, // 61: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	22, // 62: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	25, // 63: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	23, // 64: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	28, // 65: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	29, // 66: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	29, // 67: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	32, // 68: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 69: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	37, // 70: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	32, // 71: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	32, // 72: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	32, // 73: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	54, // [54:74] is the sub-list for method output_type
+	34, // [34:54] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_pool_proto_init() }
@@ -3395,13 +3849,14 @@ func file_yunhe_pool_v1_pool_proto_init() {
 	if File_yunhe_pool_v1_pool_proto != nil {
 		return
 	}
+	file_yunhe_pool_v1_pool_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_pool_proto_rawDesc), len(file_yunhe_pool_v1_pool_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   39,
+			NumEnums:      5,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

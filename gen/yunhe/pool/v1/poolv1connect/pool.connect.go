@@ -81,6 +81,8 @@ const (
 	PoolServiceListSlicesProcedure = "/yunhe.pool.v1.PoolService/ListSlices"
 	// PoolServiceResizeSliceProcedure is the fully-qualified name of the PoolService's ResizeSlice RPC.
 	PoolServiceResizeSliceProcedure = "/yunhe.pool.v1.PoolService/ResizeSlice"
+	// PoolServiceMoveSliceProcedure is the fully-qualified name of the PoolService's MoveSlice RPC.
+	PoolServiceMoveSliceProcedure = "/yunhe.pool.v1.PoolService/MoveSlice"
 	// PoolServiceReleaseSliceProcedure is the fully-qualified name of the PoolService's ReleaseSlice
 	// RPC.
 	PoolServiceReleaseSliceProcedure = "/yunhe.pool.v1.PoolService/ReleaseSlice"
@@ -100,7 +102,7 @@ type PoolServiceClient interface {
 	ListPoolNodes(context.Context, *v1.ListPoolNodesRequest) (*v1.ListPoolNodesResponse, error)
 	// Says whether a node lends slices.
 	SetPoolNode(context.Context, *v1.SetPoolNodeRequest) (*v1.PoolNode, error)
-	// Says whether a device lends slices, and how much of it.
+	// Says whether a device lends, how much of it, and whether in parts or whole.
 	SetPoolDevice(context.Context, *v1.SetPoolDeviceRequest) (*v1.PoolNode, error)
 	// The specifications of slices by ID.
 	ListSliceSpecs(context.Context, *v1.ListSliceSpecsRequest) (*v1.ListSliceSpecsResponse, error)
@@ -130,6 +132,11 @@ type PoolServiceClient interface {
 	ListSlices(context.Context, *v1.ListSlicesRequest) (*v1.ListSlicesResponse, error)
 	// Changes what a slice has while its program computes.
 	ResizeSlice(context.Context, *v1.ResizeSliceRequest) (*v1.Slice, error)
+	// Moves a slice to another device of the same model and driver, with its
+	// programs while they compute. The answer waits, at most wait_ms, until it has
+	// moved or did not. Asking again while it moves there answers the same; if it
+	// does not move, it goes on where it was and move_error says why.
+	MoveSlice(context.Context, *v1.MoveSliceRequest) (*v1.Slice, error)
 	// Ends a slice: what its program calls fails from then on.
 	ReleaseSlice(context.Context, *v1.ReleaseSliceRequest) (*v1.Slice, error)
 }
@@ -253,6 +260,12 @@ func NewPoolServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(poolServiceMethods.ByName("ResizeSlice")),
 			connect.WithClientOptions(opts...),
 		),
+		moveSlice: connect.NewClient[v1.MoveSliceRequest, v1.Slice](
+			httpClient,
+			baseURL+PoolServiceMoveSliceProcedure,
+			connect.WithSchema(poolServiceMethods.ByName("MoveSlice")),
+			connect.WithClientOptions(opts...),
+		),
 		releaseSlice: connect.NewClient[v1.ReleaseSliceRequest, v1.Slice](
 			httpClient,
 			baseURL+PoolServiceReleaseSliceProcedure,
@@ -282,6 +295,7 @@ type poolServiceClient struct {
 	awaitSlice      *connect.Client[v1.AwaitSliceRequest, v1.AwaitSliceResponse]
 	listSlices      *connect.Client[v1.ListSlicesRequest, v1.ListSlicesResponse]
 	resizeSlice     *connect.Client[v1.ResizeSliceRequest, v1.Slice]
+	moveSlice       *connect.Client[v1.MoveSliceRequest, v1.Slice]
 	releaseSlice    *connect.Client[v1.ReleaseSliceRequest, v1.Slice]
 }
 
@@ -447,6 +461,15 @@ func (c *poolServiceClient) ResizeSlice(ctx context.Context, req *v1.ResizeSlice
 	return nil, err
 }
 
+// MoveSlice calls yunhe.pool.v1.PoolService.MoveSlice.
+func (c *poolServiceClient) MoveSlice(ctx context.Context, req *v1.MoveSliceRequest) (*v1.Slice, error) {
+	response, err := c.moveSlice.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ReleaseSlice calls yunhe.pool.v1.PoolService.ReleaseSlice.
 func (c *poolServiceClient) ReleaseSlice(ctx context.Context, req *v1.ReleaseSliceRequest) (*v1.Slice, error) {
 	response, err := c.releaseSlice.CallUnary(ctx, connect.NewRequest(req))
@@ -470,7 +493,7 @@ type PoolServiceHandler interface {
 	ListPoolNodes(context.Context, *v1.ListPoolNodesRequest) (*v1.ListPoolNodesResponse, error)
 	// Says whether a node lends slices.
 	SetPoolNode(context.Context, *v1.SetPoolNodeRequest) (*v1.PoolNode, error)
-	// Says whether a device lends slices, and how much of it.
+	// Says whether a device lends, how much of it, and whether in parts or whole.
 	SetPoolDevice(context.Context, *v1.SetPoolDeviceRequest) (*v1.PoolNode, error)
 	// The specifications of slices by ID.
 	ListSliceSpecs(context.Context, *v1.ListSliceSpecsRequest) (*v1.ListSliceSpecsResponse, error)
@@ -500,6 +523,11 @@ type PoolServiceHandler interface {
 	ListSlices(context.Context, *v1.ListSlicesRequest) (*v1.ListSlicesResponse, error)
 	// Changes what a slice has while its program computes.
 	ResizeSlice(context.Context, *v1.ResizeSliceRequest) (*v1.Slice, error)
+	// Moves a slice to another device of the same model and driver, with its
+	// programs while they compute. The answer waits, at most wait_ms, until it has
+	// moved or did not. Asking again while it moves there answers the same; if it
+	// does not move, it goes on where it was and move_error says why.
+	MoveSlice(context.Context, *v1.MoveSliceRequest) (*v1.Slice, error)
 	// Ends a slice: what its program calls fails from then on.
 	ReleaseSlice(context.Context, *v1.ReleaseSliceRequest) (*v1.Slice, error)
 }
@@ -619,6 +647,12 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(poolServiceMethods.ByName("ResizeSlice")),
 		connect.WithHandlerOptions(opts...),
 	)
+	poolServiceMoveSliceHandler := connect.NewUnaryHandlerSimple(
+		PoolServiceMoveSliceProcedure,
+		svc.MoveSlice,
+		connect.WithSchema(poolServiceMethods.ByName("MoveSlice")),
+		connect.WithHandlerOptions(opts...),
+	)
 	poolServiceReleaseSliceHandler := connect.NewUnaryHandlerSimple(
 		PoolServiceReleaseSliceProcedure,
 		svc.ReleaseSlice,
@@ -663,6 +697,8 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 			poolServiceListSlicesHandler.ServeHTTP(w, r)
 		case PoolServiceResizeSliceProcedure:
 			poolServiceResizeSliceHandler.ServeHTTP(w, r)
+		case PoolServiceMoveSliceProcedure:
+			poolServiceMoveSliceHandler.ServeHTTP(w, r)
 		case PoolServiceReleaseSliceProcedure:
 			poolServiceReleaseSliceHandler.ServeHTTP(w, r)
 		default:
@@ -744,6 +780,10 @@ func (UnimplementedPoolServiceHandler) ListSlices(context.Context, *v1.ListSlice
 
 func (UnimplementedPoolServiceHandler) ResizeSlice(context.Context, *v1.ResizeSliceRequest) (*v1.Slice, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolService.ResizeSlice is not implemented"))
+}
+
+func (UnimplementedPoolServiceHandler) MoveSlice(context.Context, *v1.MoveSliceRequest) (*v1.Slice, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolService.MoveSlice is not implemented"))
 }
 
 func (UnimplementedPoolServiceHandler) ReleaseSlice(context.Context, *v1.ReleaseSliceRequest) (*v1.Slice, error) {

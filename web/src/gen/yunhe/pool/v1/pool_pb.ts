@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/pool/v1/pool.proto.
  */
 export const file_yunhe_pool_v1_pool: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIoUFChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDGoMBCgZEZXZpY2USEQoJZGV2aWNlX2lkGAEgASgJEg0KBW1vZGVsGAIgASgJEg4KBnZlbmRvchgDIAEoCRIOCgZkcml2ZXIYBCABKAkSDAoEdHlwZRgFIAEoCRIVCg1jb21wdXRlX3VuaXRzGAYgASgDEhIKCm1lbW9yeV9taWIYByABKAMaXAoEVGFzaxIQCghzbGljZV9pZBgBIAEoCRIZChFtZW1vcnlfdXNlZF9ieXRlcxgCIAEoAxIVCg1kZXZpY2VfbWljcm9zGAMgASgDEhAKCHByb2dyYW1zGAQgASgDGkAKBUVuZGVkEhAKCHNsaWNlX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIVCg1kZXZpY2VfbWljcm9zGAMgASgDIqQBChJSZXBvcnROb2RlUmVzcG9uc2USOAoGc2xpY2VzGAEgAygLMigueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuV2FudGVkEgsKA2VuZBgCIAMoCRpHCgZXYW50ZWQSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMiqgIKClBvb2xEZXZpY2USEQoJZGV2aWNlX2lkGAEgASgJEg0KBW1vZGVsGAIgASgJEg4KBnZlbmRvchgDIAEoCRIOCgZkcml2ZXIYBCABKAkSDAoEdHlwZRgFIAEoCRIVCg1jb21wdXRlX3VuaXRzGAYgASgDEhIKCm1lbW9yeV9taWIYByABKAMSDwoHcHJlc2VudBgIIAEoCBIQCghkaXNhYmxlZBgJIAEoCBIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYCiABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgLIAEoAxIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgMIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYDSABKAMSDgoGc2xpY2VzGA4gASgDIuwCCghQb29sTm9kZRIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUSDgoGb25saW5lGAMgASgIEg8KB3ZlcnNpb24YBCABKAkSDAoEaG9zdBgFIAEoCRIRCglhZGRyZXNzZXMYBiADKAkSLQoJam9pbmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKB2RldmljZXMYCSADKAsyGS55dW5oZS5wb29sLnYxLlBvb2xEZXZpY2UiVAoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASEAoMTU9ERV9FTkFCTEVEEAESEQoNTU9ERV9ESVNBQkxFRBACEhEKDU1PREVfRFJBSU5JTkcQAyIWChRMaXN0UG9vbE5vZGVzUmVxdWVzdCI/ChVMaXN0UG9vbE5vZGVzUmVzcG9uc2USJgoFbm9kZXMYASADKAsyFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIlEKElNldFBvb2xOb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUiawoUU2V0UG9vbERldmljZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIRCglkZXZpY2VfaWQYAiABKAkSEAoIZGlzYWJsZWQYAyABKAgSHQoVY29tcHV0ZV9saW1pdF9wZXJjZW50GAQgASgDIq0BCglTbGljZVNwZWMSDwoHc3BlY19pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAxIQCgh3ZWlnaHRlZBgEIAEoCBINCgVtb2RlbBgFIAEoCRIRCglwcmljZV9mZW4YBiABKAMSLgoKdXBkYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiFwoVTGlzdFNsaWNlU3BlY3NSZXF1ZXN0IkEKFkxpc3RTbGljZVNwZWNzUmVzcG9uc2USJwoFc3BlY3MYASADKAsyGC55dW5oZS5wb29sLnYxLlNsaWNlU3BlYyJOChNTZXRTbGljZVNwZWNSZXF1ZXN0Eg8KB3NwZWNfaWQYASABKAkSJgoEc3BlYxgCIAEoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIikKFkRlbGV0ZVNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCSIZChdEZWxldGVTbGljZVNwZWNSZXNwb25zZSKaAgoJUG9vbEdyb3VwEhAKCGdyb3VwX2lkGAEgASgJEhIKCnRlbmFudF9pZHMYAiADKAkSEAoIdXNlcl9pZHMYAyADKAkSDwoHbWVtYmVycxgEIAMoCRIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBSABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgGIAEoAxIUCgxtYXhfcHJpb3JpdHkYByABKAUSLgoKdXBkYXRlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoUY29tcHV0ZV9sZW50X3BlcmNlbnQYCSABKAMSFwoPbWVtb3J5X2xlbnRfbWliGAogASgDEg4KBnNsaWNlcxgLIAEoAyIXChVMaXN0UG9vbEdyb3Vwc1JlcXVlc3QiQgoWTGlzdFBvb2xHcm91cHNSZXNwb25zZRIoCgZncm91cHMYASADKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCJQChNTZXRQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJEicKBWdyb3VwGAIgASgLMhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiKgoWRGVsZXRlUG9vbEdyb3VwUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCSIZChdEZWxldGVQb29sR3JvdXBSZXNwb25zZSK7AgoKUG9vbFBvbGljeRIuCgVsb2NhbBgBIAEoDjIfLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5Mb2NhbBIvCgVub2RlcxgCIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQSMQoHZGV2aWNlcxgDIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQiTgoFTG9jYWwSFQoRTE9DQUxfVU5TUEVDSUZJRUQQABINCglMT0NBTF9BTlkQARIPCgtMT0NBTF9GSVJTVBACEg4KCkxPQ0FMX09OTFkQAyJJCgZTcHJlYWQSFgoSU1BSRUFEX1VOU1BFQ0lGSUVEEAASEwoPU1BSRUFEX0JBTEFOQ0VEEAESEgoOU1BSRUFEX0NPTVBBQ1QQAiIWChRHZXRQb29sUG9saWN5UmVxdWVzdCJBChRTZXRQb29sUG9saWN5UmVxdWVzdBIpCgZwb2xpY3kYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3ki5wUKBVNsaWNlEhAKCHNsaWNlX2lkGAEgASgJEikKBXN0YXRlGAIgASgOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgDIAEoCRIRCgl0ZW5hbnRfaWQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIMCgRuYW1lGAYgASgJEg8KB3NwZWNfaWQYByABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAggASgDEhIKCm1lbW9yeV9taWIYCSABKAMSEAoId2VpZ2h0ZWQYCiABKAgSDQoFbW9kZWwYCyABKAkSDQoFZml4ZWQYDCABKAgSEAoIcHJpb3JpdHkYDSABKAUSDwoHbm9kZV9pZBgOIAEoCRIRCglkZXZpY2VfaWQYDyABKAkSKQoGcG9saWN5GBAgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5Eg4KBnJlYXNvbhgRIAEoCRIQCghwb3NpdGlvbhgSIAEoAxIuCgpjcmVhdGVkX2F0GBMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthc3NpZ25lZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgVIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYFiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWRldmljZV9taWNyb3MYFyABKAMSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYGCABKAMSEAoIcHJvZ3JhbXMYGSABKAMiaQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEgoOU1RBVEVfQVNTSUdORUQQAhIRCg1TVEFURV9SVU5OSU5HEAMSDwoLU1RBVEVfRU5ERUQQBCLTAgoTUmVxdWVzdFNsaWNlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhAKCGdyb3VwX2lkGAIgASgJEg8KB3NwZWNfaWQYAyABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAQgASgDEhIKCm1lbW9yeV9taWIYBSABKAMSEAoId2VpZ2h0ZWQYBiABKAgSDQoFbW9kZWwYByABKAkSDwoHbm9kZV9pZBgIIAEoCRIRCglkZXZpY2VfaWQYCSABKAkSDQoFZml4ZWQYCiABKAgSEAoIcHJpb3JpdHkYCyABKAUSKQoGcG9saWN5GAwgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5EgwKBGhvc3QYDSABKAkSDAoEbmFtZRgOIAEoCRIUCgxpZGxlX3NlY29uZHMYDyABKAMSFQoNbGltaXRfc2Vjb25kcxgQIAEoAyI2ChFBd2FpdFNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIPCgd3YWl0X21zGAIgASgDIn4KEkF3YWl0U2xpY2VSZXNwb25zZRIjCgVzbGljZRgBIAEoCzIULnl1bmhlLnBvb2wudjEuU2xpY2USEQoJYWRkcmVzc2VzGAIgAygJEgwKBGhvc3QYAyABKAkSDgoGdGlja2V0GAQgASgJEhIKCnRpY2tldF9rZXkYBSABKAkiiQEKEUxpc3RTbGljZXNSZXF1ZXN0EioKBnN0YXRlcxgBIAMoDjIaLnl1bmhlLnBvb2wudjEuU2xpY2UuU3RhdGUSEAoIZ3JvdXBfaWQYAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJTChJMaXN0U2xpY2VzUmVzcG9uc2USJAoGc2xpY2VzGAEgAygLMhQueXVuaGUucG9vbC52MS5TbGljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUwoSUmVzaXplU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgCIAEoAxISCgptZW1vcnlfbWliGAMgASgDIicKE1JlbGVhc2VTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkymBQKC1Bvb2xTZXJ2aWNlEpMBCg9DcmVhdGVOb2RlVG9rZW4SJS55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlcXVlc3QaJi55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlc3BvbnNlIjGKgBkOYWRhcHRlcnMud3JpdGWC0+STAhk6ASoiFC92MS9wb29sL25vZGUtdG9rZW5zEm8KCEpvaW5Ob2RlEh4ueXVuaGUucG9vbC52MS5Kb2luTm9kZVJlcXVlc3QaHy55dW5oZS5wb29sLnYxLkpvaW5Ob2RlUmVzcG9uc2UiIoqAGQZwdWJsaWOC0+STAhI6ASoiDS92MS9wb29sL2pvaW4SdwoKUmVwb3J0Tm9kZRIgLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXNwb25zZSIkioAZBnB1YmxpY4LT5JMCFDoBKiIPL3YxL3Bvb2wvcmVwb3J0EoMBCg1MaXN0UG9vbE5vZGVzEiMueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVxdWVzdBokLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xOb2Rlc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvbm9kZXMSgAEKC1NldFBvb2xOb2RlEiEueXVuaGUucG9vbC52MS5TZXRQb29sTm9kZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh06ASoyGC92MS9wb29sL25vZGVzL3tub2RlX2lkfRKYAQoNU2V0UG9vbERldmljZRIjLnl1bmhlLnBvb2wudjEuU2V0UG9vbERldmljZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIkmKgBkOYWRhcHRlcnMud3JpdGWC0+STAjE6ASoyLC92MS9wb29sL25vZGVzL3tub2RlX2lkfS9kZXZpY2VzL3tkZXZpY2VfaWR9EoYBCg5MaXN0U2xpY2VTcGVjcxIkLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlU3BlY3NSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvc3BlY3MShwEKDFNldFNsaWNlU3BlYxIiLnl1bmhlLnBvb2wudjEuU2V0U2xpY2VTcGVjUmVxdWVzdBoYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIjmKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIgOgRzcGVjGhgvdjEvcG9vbC9zcGVjcy97c3BlY19pZH0SlQEKD0RlbGV0ZVNsaWNlU3BlYxIlLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBomLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVzcG9uc2UiM4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAhoqGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKHAQoOTGlzdFBvb2xHcm91cHMSJC55dW5oZS5wb29sLnYxLkxpc3RQb29sR3JvdXBzUmVxdWVzdBolLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXNwb25zZSIoioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhESDy92MS9wb29sL2dyb3VwcxKKAQoMU2V0UG9vbEdyb3VwEiIueXVuaGUucG9vbC52MS5TZXRQb29sR3JvdXBSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiPIqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiM6BWdyb3VwGhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRKXAQoPRGVsZXRlUG9vbEdyb3VwEiUueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXNwb25zZSI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHCoaL3YxL3Bvb2wvZ3JvdXBzL3tncm91cF9pZH0SegoNR2V0UG9vbFBvbGljeRIjLnl1bmhlLnBvb2wudjEuR2V0UG9vbFBvbGljeVJlcXVlc3QaGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiKYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCERIPL3YxL3Bvb2wvcG9saWN5EoMBCg1TZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5TZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIyioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGToGcG9saWN5Gg8vdjEvcG9vbC9wb2xpY3kScgoMUmVxdWVzdFNsaWNlEiIueXVuaGUucG9vbC52MS5SZXF1ZXN0U2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSIoioAZCmpvYnMud3JpdGWC0+STAhQ6ASoiDy92MS9wb29sL3NsaWNlcxKMAQoKQXdhaXRTbGljZRIgLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLkF3YWl0U2xpY2VSZXNwb25zZSI5ioAZCmpvYnMud3JpdGWC0+STAiU6ASoiIC92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L2F3YWl0EncKCkxpc3RTbGljZXMSIC55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5MaXN0U2xpY2VzUmVzcG9uc2UiJIqAGQlqb2JzLnJlYWSC0+STAhESDy92MS9wb29sL3NsaWNlcxKCAQoLUmVzaXplU2xpY2USIS55dW5oZS5wb29sLnYxLlJlc2l6ZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiOoqAGQpqb2JzLndyaXRlgtPkkwImOgEqIiEvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZXNpemUShQEKDFJlbGVhc2VTbGljZRIiLnl1bmhlLnBvb2wudjEuUmVsZWFzZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiO4qAGQpqb2JzLndyaXRlgtPkkwInOgEqIiIvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZWxlYXNlQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvcG9vbC92MTtwb29sdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIqAGChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDEjUKBW1vdmVkGA4gAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5Nb3ZlZBqDAQoGRGV2aWNlEhEKCWRldmljZV9pZBgBIAEoCRINCgVtb2RlbBgCIAEoCRIOCgZ2ZW5kb3IYAyABKAkSDgoGZHJpdmVyGAQgASgJEgwKBHR5cGUYBSABKAkSFQoNY29tcHV0ZV91bml0cxgGIAEoAxISCgptZW1vcnlfbWliGAcgASgDGm8KBFRhc2sSEAoIc2xpY2VfaWQYASABKAkSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYAiABKAMSFQoNZGV2aWNlX21pY3JvcxgDIAEoAxIQCghwcm9ncmFtcxgEIAEoAxIRCglkZXZpY2VfaWQYBSABKAkaQAoFRW5kZWQSEAoIc2xpY2VfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhUKDWRldmljZV9taWNyb3MYAyABKAMaTwoFTW92ZWQSEAoIc2xpY2VfaWQYASABKAkSDwoHbW92ZV9pZBgCIAEoCRINCgVlcnJvchgDIAEoCRIUCgxwYXVzZV9taWNyb3MYBCABKAMivQIKElJlcG9ydE5vZGVSZXNwb25zZRI4CgZzbGljZXMYASADKAsyKC55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXNwb25zZS5XYW50ZWQSCwoDZW5kGAIgAygJEjUKBW1vdmVzGAMgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuTW92ZRpgCgRNb3ZlEhAKCHNsaWNlX2lkGAEgASgJEg8KB21vdmVfaWQYAiABKAkSEQoJYWRkcmVzc2VzGAMgAygJEg4KBnRpY2tldBgEIAEoCRISCgp0aWNrZXRfa2V5GAUgASgJGkcKBldhbnRlZBIQCghzbGljZV9pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAyK8AgoKUG9vbERldmljZRIRCglkZXZpY2VfaWQYASABKAkSDQoFbW9kZWwYAiABKAkSDgoGdmVuZG9yGAMgASgJEg4KBmRyaXZlchgEIAEoCRIMCgR0eXBlGAUgASgJEhUKDWNvbXB1dGVfdW5pdHMYBiABKAMSEgoKbWVtb3J5X21pYhgHIAEoAxIPCgdwcmVzZW50GAggASgIEhAKCGRpc2FibGVkGAkgASgIEh0KFWNvbXB1dGVfbGltaXRfcGVyY2VudBgKIAEoAxIYChBtZW1vcnlfbGltaXRfbWliGAsgASgDEhwKFGNvbXB1dGVfbGVudF9wZXJjZW50GAwgASgDEhcKD21lbW9yeV9sZW50X21pYhgNIAEoAxIOCgZzbGljZXMYDiABKAMSEAoIcGh5c2ljYWwYDyABKAgi7AIKCFBvb2xOb2RlEg8KB25vZGVfaWQYASABKAkSKgoEbW9kZRgCIAEoDjIcLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUuTW9kZRIOCgZvbmxpbmUYAyABKAgSDwoHdmVyc2lvbhgEIAEoCRIMCgRob3N0GAUgASgJEhEKCWFkZHJlc3NlcxgGIAMoCRItCglqb2luZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHZGV2aWNlcxgJIAMoCzIZLnl1bmhlLnBvb2wudjEuUG9vbERldmljZSJUCgRNb2RlEhQKEE1PREVfVU5TUEVDSUZJRUQQABIQCgxNT0RFX0VOQUJMRUQQARIRCg1NT0RFX0RJU0FCTEVEEAISEQoNTU9ERV9EUkFJTklORxADIhYKFExpc3RQb29sTm9kZXNSZXF1ZXN0Ij8KFUxpc3RQb29sTm9kZXNSZXNwb25zZRImCgVub2RlcxgBIAMoCzIXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiUQoSU2V0UG9vbE5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSKgoEbW9kZRgCIAEoDjIcLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUuTW9kZSKqAgoUU2V0UG9vbERldmljZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIRCglkZXZpY2VfaWQYAiABKAkSFQoIZGlzYWJsZWQYAyABKAhIAIgBARIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBCABKAMSSgoOdmlydHVhbGl6YXRpb24YBSABKA4yMi55dW5oZS5wb29sLnYxLlNldFBvb2xEZXZpY2VSZXF1ZXN0LlZpcnR1YWxpemF0aW9uIl8KDlZpcnR1YWxpemF0aW9uEh4KGlZJUlRVQUxJWkFUSU9OX1VOU1BFQ0lGSUVEEAASFQoRVklSVFVBTElaQVRJT05fT04QARIWChJWSVJUVUFMSVpBVElPTl9PRkYQAkILCglfZGlzYWJsZWQirQEKCVNsaWNlU3BlYxIPCgdzcGVjX2lkGAEgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgCIAEoAxISCgptZW1vcnlfbWliGAMgASgDEhAKCHdlaWdodGVkGAQgASgIEg0KBW1vZGVsGAUgASgJEhEKCXByaWNlX2ZlbhgGIAEoAxIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIXChVMaXN0U2xpY2VTcGVjc1JlcXVlc3QiQQoWTGlzdFNsaWNlU3BlY3NSZXNwb25zZRInCgVzcGVjcxgBIAMoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIk4KE1NldFNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCRImCgRzcGVjGAIgASgLMhgueXVuaGUucG9vbC52MS5TbGljZVNwZWMiKQoWRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBIPCgdzcGVjX2lkGAEgASgJIhkKF0RlbGV0ZVNsaWNlU3BlY1Jlc3BvbnNlIpoCCglQb29sR3JvdXASEAoIZ3JvdXBfaWQYASABKAkSEgoKdGVuYW50X2lkcxgCIAMoCRIQCgh1c2VyX2lkcxgDIAMoCRIPCgdtZW1iZXJzGAQgAygJEh0KFWNvbXB1dGVfbGltaXRfcGVyY2VudBgFIAEoAxIYChBtZW1vcnlfbGltaXRfbWliGAYgASgDEhQKDG1heF9wcmlvcml0eRgHIAEoBRIuCgp1cGRhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgJIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYCiABKAMSDgoGc2xpY2VzGAsgASgDIhcKFUxpc3RQb29sR3JvdXBzUmVxdWVzdCJCChZMaXN0UG9vbEdyb3Vwc1Jlc3BvbnNlEigKBmdyb3VwcxgBIAMoCzIYLnl1bmhlLnBvb2wudjEuUG9vbEdyb3VwIlAKE1NldFBvb2xHcm91cFJlcXVlc3QSEAoIZ3JvdXBfaWQYASABKAkSJwoFZ3JvdXAYAiABKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCIqChZEZWxldGVQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJIhkKF0RlbGV0ZVBvb2xHcm91cFJlc3BvbnNlIrsCCgpQb29sUG9saWN5Ei4KBWxvY2FsGAEgASgOMh8ueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LkxvY2FsEi8KBW5vZGVzGAIgASgOMiAueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LlNwcmVhZBIxCgdkZXZpY2VzGAMgASgOMiAueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LlNwcmVhZCJOCgVMb2NhbBIVChFMT0NBTF9VTlNQRUNJRklFRBAAEg0KCUxPQ0FMX0FOWRABEg8KC0xPQ0FMX0ZJUlNUEAISDgoKTE9DQUxfT05MWRADIkkKBlNwcmVhZBIWChJTUFJFQURfVU5TUEVDSUZJRUQQABITCg9TUFJFQURfQkFMQU5DRUQQARISCg5TUFJFQURfQ09NUEFDVBACIhYKFEdldFBvb2xQb2xpY3lSZXF1ZXN0IkEKFFNldFBvb2xQb2xpY3lSZXF1ZXN0EikKBnBvbGljeRgBIAEoCzIZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSKEBwoFU2xpY2USEAoIc2xpY2VfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi55dW5oZS5wb29sLnYxLlNsaWNlLlN0YXRlEhAKCGdyb3VwX2lkGAMgASgJEhEKCXRlbmFudF9pZBgEIAEoCRIPCgd1c2VyX2lkGAUgASgJEgwKBG5hbWUYBiABKAkSDwoHc3BlY19pZBgHIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYCCABKAMSEgoKbWVtb3J5X21pYhgJIAEoAxIQCgh3ZWlnaHRlZBgKIAEoCBINCgVtb2RlbBgLIAEoCRINCgVmaXhlZBgMIAEoCBIQCghwcmlvcml0eRgNIAEoBRIPCgdub2RlX2lkGA4gASgJEhEKCWRldmljZV9pZBgPIAEoCRIpCgZwb2xpY3kYECABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kSDgoGcmVhc29uGBEgASgJEhAKCHBvc2l0aW9uGBIgASgDEi4KCmNyZWF0ZWRfYXQYEyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2Fzc2lnbmVkX2F0GBQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GBUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNZGV2aWNlX21pY3JvcxgXIAEoAxIZChFtZW1vcnlfdXNlZF9ieXRlcxgYIAEoAxIQCghwcm9ncmFtcxgZIAEoAxIQCghwaHlzaWNhbBgaIAEoCBIQCghhZmZpbml0eRgbIAEoCRIVCg1hbnRpX2FmZmluaXR5GBwgASgJEhkKEW1vdmluZ190b19ub2RlX2lkGB0gASgJEhsKE21vdmluZ190b19kZXZpY2VfaWQYHiABKAkSEgoKbW92ZV9lcnJvchgfIAEoCRIUCgxwYXVzZV9taWNyb3MYICABKAMiaQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEgoOU1RBVEVfQVNTSUdORUQQAhIRCg1TVEFURV9SVU5OSU5HEAMSDwoLU1RBVEVfRU5ERUQQBCKOAwoTUmVxdWVzdFNsaWNlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhAKCGdyb3VwX2lkGAIgASgJEg8KB3NwZWNfaWQYAyABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAQgASgDEhIKCm1lbW9yeV9taWIYBSABKAMSEAoId2VpZ2h0ZWQYBiABKAgSDQoFbW9kZWwYByABKAkSDwoHbm9kZV9pZBgIIAEoCRIRCglkZXZpY2VfaWQYCSABKAkSDQoFZml4ZWQYCiABKAgSEAoIcHJpb3JpdHkYCyABKAUSKQoGcG9saWN5GAwgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5EgwKBGhvc3QYDSABKAkSDAoEbmFtZRgOIAEoCRIUCgxpZGxlX3NlY29uZHMYDyABKAMSFQoNbGltaXRfc2Vjb25kcxgQIAEoAxIQCghwaHlzaWNhbBgRIAEoCBIQCghhZmZpbml0eRgSIAEoCRIVCg1hbnRpX2FmZmluaXR5GBMgASgJIjYKEUF3YWl0U2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEg8KB3dhaXRfbXMYAiABKAMifgoSQXdhaXRTbGljZVJlc3BvbnNlEiMKBXNsaWNlGAEgASgLMhQueXVuaGUucG9vbC52MS5TbGljZRIRCglhZGRyZXNzZXMYAiADKAkSDAoEaG9zdBgDIAEoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCSKJAQoRTGlzdFNsaWNlc1JlcXVlc3QSKgoGc3RhdGVzGAEgAygOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgCIAEoCRIPCgdub2RlX2lkGAMgASgJEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJIlMKEkxpc3RTbGljZXNSZXNwb25zZRIkCgZzbGljZXMYASADKAsyFC55dW5oZS5wb29sLnYxLlNsaWNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJTChJSZXNpemVTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMiWQoQTW92ZVNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIPCgdub2RlX2lkGAIgASgJEhEKCWRldmljZV9pZBgDIAEoCRIPCgd3YWl0X21zGAQgASgDIicKE1JlbGVhc2VTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkylhUKC1Bvb2xTZXJ2aWNlEpMBCg9DcmVhdGVOb2RlVG9rZW4SJS55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlcXVlc3QaJi55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlc3BvbnNlIjGKgBkOYWRhcHRlcnMud3JpdGWC0+STAhk6ASoiFC92MS9wb29sL25vZGUtdG9rZW5zEm8KCEpvaW5Ob2RlEh4ueXVuaGUucG9vbC52MS5Kb2luTm9kZVJlcXVlc3QaHy55dW5oZS5wb29sLnYxLkpvaW5Ob2RlUmVzcG9uc2UiIoqAGQZwdWJsaWOC0+STAhI6ASoiDS92MS9wb29sL2pvaW4SdwoKUmVwb3J0Tm9kZRIgLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXNwb25zZSIkioAZBnB1YmxpY4LT5JMCFDoBKiIPL3YxL3Bvb2wvcmVwb3J0EoMBCg1MaXN0UG9vbE5vZGVzEiMueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVxdWVzdBokLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xOb2Rlc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvbm9kZXMSgAEKC1NldFBvb2xOb2RlEiEueXVuaGUucG9vbC52MS5TZXRQb29sTm9kZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh06ASoyGC92MS9wb29sL25vZGVzL3tub2RlX2lkfRKYAQoNU2V0UG9vbERldmljZRIjLnl1bmhlLnBvb2wudjEuU2V0UG9vbERldmljZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIkmKgBkOYWRhcHRlcnMud3JpdGWC0+STAjE6ASoyLC92MS9wb29sL25vZGVzL3tub2RlX2lkfS9kZXZpY2VzL3tkZXZpY2VfaWR9EoYBCg5MaXN0U2xpY2VTcGVjcxIkLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlU3BlY3NSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvc3BlY3MShwEKDFNldFNsaWNlU3BlYxIiLnl1bmhlLnBvb2wudjEuU2V0U2xpY2VTcGVjUmVxdWVzdBoYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIjmKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIgOgRzcGVjGhgvdjEvcG9vbC9zcGVjcy97c3BlY19pZH0SlQEKD0RlbGV0ZVNsaWNlU3BlYxIlLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBomLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVzcG9uc2UiM4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAhoqGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKHAQoOTGlzdFBvb2xHcm91cHMSJC55dW5oZS5wb29sLnYxLkxpc3RQb29sR3JvdXBzUmVxdWVzdBolLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXNwb25zZSIoioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhESDy92MS9wb29sL2dyb3VwcxKKAQoMU2V0UG9vbEdyb3VwEiIueXVuaGUucG9vbC52MS5TZXRQb29sR3JvdXBSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiPIqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiM6BWdyb3VwGhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRKXAQoPRGVsZXRlUG9vbEdyb3VwEiUueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXNwb25zZSI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHCoaL3YxL3Bvb2wvZ3JvdXBzL3tncm91cF9pZH0SegoNR2V0UG9vbFBvbGljeRIjLnl1bmhlLnBvb2wudjEuR2V0UG9vbFBvbGljeVJlcXVlc3QaGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiKYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCERIPL3YxL3Bvb2wvcG9saWN5EoMBCg1TZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5TZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIyioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGToGcG9saWN5Gg8vdjEvcG9vbC9wb2xpY3kScgoMUmVxdWVzdFNsaWNlEiIueXVuaGUucG9vbC52MS5SZXF1ZXN0U2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSIoioAZCmpvYnMud3JpdGWC0+STAhQ6ASoiDy92MS9wb29sL3NsaWNlcxKMAQoKQXdhaXRTbGljZRIgLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLkF3YWl0U2xpY2VSZXNwb25zZSI5ioAZCmpvYnMud3JpdGWC0+STAiU6ASoiIC92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L2F3YWl0EncKCkxpc3RTbGljZXMSIC55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5MaXN0U2xpY2VzUmVzcG9uc2UiJIqAGQlqb2JzLnJlYWSC0+STAhESDy92MS9wb29sL3NsaWNlcxKCAQoLUmVzaXplU2xpY2USIS55dW5oZS5wb29sLnYxLlJlc2l6ZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiOoqAGQpqb2JzLndyaXRlgtPkkwImOgEqIiEvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZXNpemUSfAoJTW92ZVNsaWNlEh8ueXVuaGUucG9vbC52MS5Nb3ZlU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI4ioAZCmpvYnMud3JpdGWC0+STAiQ6ASoiHy92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L21vdmUShQEKDFJlbGVhc2VTbGljZRIiLnl1bmhlLnBvb2wudjEuUmVsZWFzZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiO4qAGQpqb2JzLndyaXRlgtPkkwInOgEqIiIvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZWxlYXNlQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvcG9vbC92MTtwb29sdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.pool.v1.CreateNodeTokenRequest
@@ -191,6 +191,13 @@ export type ReportNodeRequest = Message<"yunhe.pool.v1.ReportNodeRequest"> & {
    * @generated from field: int64 wait_ms = 13;
    */
   waitMs: bigint;
+
+  /**
+   * Moves that ended since the last report that was answered.
+   *
+   * @generated from field: repeated yunhe.pool.v1.ReportNodeRequest.Moved moved = 14;
+   */
+  moved: ReportNodeRequest_Moved[];
 };
 
 /**
@@ -274,6 +281,11 @@ export type ReportNodeRequest_Task = Message<"yunhe.pool.v1.ReportNodeRequest.Ta
    * @generated from field: int64 programs = 4;
    */
   programs: bigint;
+
+  /**
+   * @generated from field: string device_id = 5;
+   */
+  deviceId: string;
 };
 
 /**
@@ -311,6 +323,44 @@ export const ReportNodeRequest_EndedSchema: GenMessage<ReportNodeRequest_Ended> 
   messageDesc(file_yunhe_pool_v1_pool, 4, 2);
 
 /**
+ * A move that has ended.
+ *
+ * @generated from message yunhe.pool.v1.ReportNodeRequest.Moved
+ */
+export type ReportNodeRequest_Moved = Message<"yunhe.pool.v1.ReportNodeRequest.Moved"> & {
+  /**
+   * @generated from field: string slice_id = 1;
+   */
+  sliceId: string;
+
+  /**
+   * @generated from field: string move_id = 2;
+   */
+  moveId: string;
+
+  /**
+   * Why it failed; empty: it did not.
+   *
+   * @generated from field: string error = 3;
+   */
+  error: string;
+
+  /**
+   * How long its programs stood still.
+   *
+   * @generated from field: int64 pause_micros = 4;
+   */
+  pauseMicros: bigint;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ReportNodeRequest.Moved.
+ * Use `create(ReportNodeRequest_MovedSchema)` to create a new message.
+ */
+export const ReportNodeRequest_MovedSchema: GenMessage<ReportNodeRequest_Moved> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 4, 3);
+
+/**
  * @generated from message yunhe.pool.v1.ReportNodeResponse
  */
 export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
@@ -327,6 +377,11 @@ export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
    * @generated from field: repeated string end = 2;
    */
   end: string[];
+
+  /**
+   * @generated from field: repeated yunhe.pool.v1.ReportNodeResponse.Move moves = 3;
+   */
+  moves: ReportNodeResponse_Move[];
 };
 
 /**
@@ -335,6 +390,49 @@ export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
  */
 export const ReportNodeResponseSchema: GenMessage<ReportNodeResponse> = /*@__PURE__*/
   messageDesc(file_yunhe_pool_v1_pool, 5);
+
+/**
+ * A task that should move to another node, or to another device of this one.
+ *
+ * @generated from message yunhe.pool.v1.ReportNodeResponse.Move
+ */
+export type ReportNodeResponse_Move = Message<"yunhe.pool.v1.ReportNodeResponse.Move"> & {
+  /**
+   * @generated from field: string slice_id = 1;
+   */
+  sliceId: string;
+
+  /**
+   * @generated from field: string move_id = 2;
+   */
+  moveId: string;
+
+  /**
+   * Where the other node listens; empty: it is this one.
+   *
+   * @generated from field: repeated string addresses = 3;
+   */
+  addresses: string[];
+
+  /**
+   * What the other node is shown, and what proves it.
+   *
+   * @generated from field: string ticket = 4;
+   */
+  ticket: string;
+
+  /**
+   * @generated from field: string ticket_key = 5;
+   */
+  ticketKey: string;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ReportNodeResponse.Move.
+ * Use `create(ReportNodeResponse_MoveSchema)` to create a new message.
+ */
+export const ReportNodeResponse_MoveSchema: GenMessage<ReportNodeResponse_Move> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 5, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeResponse.Wanted
@@ -361,7 +459,7 @@ export type ReportNodeResponse_Wanted = Message<"yunhe.pool.v1.ReportNodeRespons
  * Use `create(ReportNodeResponse_WantedSchema)` to create a new message.
  */
 export const ReportNodeResponse_WantedSchema: GenMessage<ReportNodeResponse_Wanted> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 5, 0);
+  messageDesc(file_yunhe_pool_v1_pool, 5, 1);
 
 /**
  * @generated from message yunhe.pool.v1.PoolDevice
@@ -444,6 +542,13 @@ export type PoolDevice = Message<"yunhe.pool.v1.PoolDevice"> & {
    * @generated from field: int64 slices = 14;
    */
   slices: bigint;
+
+  /**
+   * It is lent whole, as the card it is, and not in parts.
+   *
+   * @generated from field: bool physical = 15;
+   */
+  physical: boolean;
 };
 
 /**
@@ -614,9 +719,11 @@ export type SetPoolDeviceRequest = Message<"yunhe.pool.v1.SetPoolDeviceRequest">
   deviceId: string;
 
   /**
-   * @generated from field: bool disabled = 3;
+   * Unset: as it is.
+   *
+   * @generated from field: optional bool disabled = 3;
    */
-  disabled: boolean;
+  disabled?: boolean | undefined;
 
   /**
    * 100 to 10000; 0: as it is.
@@ -624,6 +731,13 @@ export type SetPoolDeviceRequest = Message<"yunhe.pool.v1.SetPoolDeviceRequest">
    * @generated from field: int64 compute_limit_percent = 4;
    */
   computeLimitPercent: bigint;
+
+  /**
+   * Unspecified: as it is. It is not changed while the device has slices.
+   *
+   * @generated from field: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization virtualization = 5;
+   */
+  virtualization: SetPoolDeviceRequest_Virtualization;
 };
 
 /**
@@ -632,6 +746,36 @@ export type SetPoolDeviceRequest = Message<"yunhe.pool.v1.SetPoolDeviceRequest">
  */
 export const SetPoolDeviceRequestSchema: GenMessage<SetPoolDeviceRequest> = /*@__PURE__*/
   messageDesc(file_yunhe_pool_v1_pool, 11);
+
+/**
+ * @generated from enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+ */
+export enum SetPoolDeviceRequest_Virtualization {
+  /**
+   * @generated from enum value: VIRTUALIZATION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Lent in parts.
+   *
+   * @generated from enum value: VIRTUALIZATION_ON = 1;
+   */
+  ON = 1,
+
+  /**
+   * Lent whole.
+   *
+   * @generated from enum value: VIRTUALIZATION_OFF = 2;
+   */
+  OFF = 2,
+}
+
+/**
+ * Describes the enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization.
+ */
+export const SetPoolDeviceRequest_VirtualizationSchema: GenEnum<SetPoolDeviceRequest_Virtualization> = /*@__PURE__*/
+  enumDesc(file_yunhe_pool_v1_pool, 11, 0);
 
 /**
  * @generated from message yunhe.pool.v1.SliceSpec
@@ -1203,6 +1347,49 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
    * @generated from field: int64 programs = 25;
    */
   programs: bigint;
+
+  /**
+   * A whole card.
+   *
+   * @generated from field: bool physical = 26;
+   */
+  physical: boolean;
+
+  /**
+   * @generated from field: string affinity = 27;
+   */
+  affinity: string;
+
+  /**
+   * @generated from field: string anti_affinity = 28;
+   */
+  antiAffinity: string;
+
+  /**
+   * Where it is being moved to; empty: it is not.
+   *
+   * @generated from field: string moving_to_node_id = 29;
+   */
+  movingToNodeId: string;
+
+  /**
+   * @generated from field: string moving_to_device_id = 30;
+   */
+  movingToDeviceId: string;
+
+  /**
+   * Why its last move failed; empty: it did not.
+   *
+   * @generated from field: string move_error = 31;
+   */
+  moveError: string;
+
+  /**
+   * How long its programs stood still when it last moved.
+   *
+   * @generated from field: int64 pause_micros = 32;
+   */
+  pauseMicros: bigint;
 };
 
 /**
@@ -1368,6 +1555,30 @@ export type RequestSliceRequest = Message<"yunhe.pool.v1.RequestSliceRequest"> &
    * @generated from field: int64 limit_seconds = 16;
    */
   limitSeconds: bigint;
+
+  /**
+   * A whole card whose virtualization is off; not together with a specification,
+   * compute_percent, memory_mib or weighted.
+   *
+   * @generated from field: bool physical = 17;
+   */
+  physical: boolean;
+
+  /**
+   * Slices of the group with the same name are on one device. At most 64
+   * characters.
+   *
+   * @generated from field: string affinity = 18;
+   */
+  affinity: string;
+
+  /**
+   * Slices of the group with the same name are on different devices. At most 64
+   * characters.
+   *
+   * @generated from field: string anti_affinity = 19;
+   */
+  antiAffinity: string;
 };
 
 /**
@@ -1539,6 +1750,42 @@ export const ResizeSliceRequestSchema: GenMessage<ResizeSliceRequest> = /*@__PUR
   messageDesc(file_yunhe_pool_v1_pool, 33);
 
 /**
+ * @generated from message yunhe.pool.v1.MoveSliceRequest
+ */
+export type MoveSliceRequest = Message<"yunhe.pool.v1.MoveSliceRequest"> & {
+  /**
+   * @generated from field: string slice_id = 1;
+   */
+  sliceId: string;
+
+  /**
+   * @generated from field: string node_id = 2;
+   */
+  nodeId: string;
+
+  /**
+   * Empty: any of the same model and driver.
+   *
+   * @generated from field: string device_id = 3;
+   */
+  deviceId: string;
+
+  /**
+   * 0 to 5000.
+   *
+   * @generated from field: int64 wait_ms = 4;
+   */
+  waitMs: bigint;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.MoveSliceRequest.
+ * Use `create(MoveSliceRequestSchema)` to create a new message.
+ */
+export const MoveSliceRequestSchema: GenMessage<MoveSliceRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 34);
+
+/**
  * @generated from message yunhe.pool.v1.ReleaseSliceRequest
  */
 export type ReleaseSliceRequest = Message<"yunhe.pool.v1.ReleaseSliceRequest"> & {
@@ -1553,7 +1800,7 @@ export type ReleaseSliceRequest = Message<"yunhe.pool.v1.ReleaseSliceRequest"> &
  * Use `create(ReleaseSliceRequestSchema)` to create a new message.
  */
 export const ReleaseSliceRequestSchema: GenMessage<ReleaseSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 34);
+  messageDesc(file_yunhe_pool_v1_pool, 35);
 
 /**
  * The accelerator pool: nodes lend slices of their devices (percent of a
@@ -1616,7 +1863,7 @@ export const PoolService: GenService<{
     output: typeof PoolNodeSchema;
   },
   /**
-   * Says whether a device lends slices, and how much of it.
+   * Says whether a device lends, how much of it, and whether in parts or whole.
    *
    * @generated from rpc yunhe.pool.v1.PoolService.SetPoolDevice
    */
@@ -1747,6 +1994,19 @@ export const PoolService: GenService<{
   resizeSlice: {
     methodKind: "unary";
     input: typeof ResizeSliceRequestSchema;
+    output: typeof SliceSchema;
+  },
+  /**
+   * Moves a slice to another device of the same model and driver, with its
+   * programs while they compute. The answer waits, at most wait_ms, until it has
+   * moved or did not. Asking again while it moves there answers the same; if it
+   * does not move, it goes on where it was and move_error says why.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolService.MoveSlice
+   */
+  moveSlice: {
+    methodKind: "unary";
+    input: typeof MoveSliceRequestSchema;
     output: typeof SliceSchema;
   },
   /**

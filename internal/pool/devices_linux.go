@@ -1,0 +1,183 @@
+package pool
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// Devices come and go while a node runs: it looks when it starts, when it is told
+// to ([Node.Rescan]), and when a vendor's file or a device of the kernel's comes
+// or goes. A device is the same if it is of one model, driver, size and place
+// among those; one that is not shown any more takes no new tasks, and goes when
+// its last task ends.
+
+// list asks a process of its own: a vendor's library may end it.
+func (n *Node) list() (found []worker.Device, err error) {
+	cmd := exec.Command(n.program, "list")
+	cmd.Env = workerEnv()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &found)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "the devices of this machine cannot be listed: %s", strings.TrimSpace(strings.TrimPrefix(errs.String(), "error: ")))
+	}
+	return found, nil
+}
+
+// Rescan looks for devices that came or went.
+func (n *Node) Rescan() error {
+	n.looks.Lock()
+	defer n.looks.Unlock()
+	found, err := n.list()
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	shown, of := map[string]bool{}, map[string]int{}
+	for _, f := range found {
+		kind := fmt.Sprintf("%q %q %q %q %d %d", f.Vendor, f.Model, f.Driver, f.Version, f.Units, f.Memory)
+		key := fmt.Sprintf("%s %d", kind, of[kind])
+		of[kind]++
+		shown[key] = true
+		i := slices.IndexFunc(n.devices, func(d *device) bool { return d.key == key })
+		if i < 0 {
+			d := &device{Device: Device{ID: n.freeID(), Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Gone: true}, key: key, turns: newArbiter()}
+			i, n.devices = len(n.devices), append(n.devices, d)
+		}
+		d := n.devices[i]
+		if d.platform, d.index = f.Platform, f.Index; d.Gone {
+			d.Gone = false
+			n.log.Info("device found", "device", d.ID, "model", d.Model, "driver", d.Driver, "memory_bytes", d.Memory)
+		}
+	}
+	for _, d := range n.devices {
+		if !d.Gone && !shown[d.key] {
+			d.Gone = true
+			n.log.Warn("device gone", "device", d.ID, "model", d.Model)
+		}
+	}
+	n.dropGone()
+	if n.member != nil {
+		n.changed()
+	}
+	return nil
+}
+
+func (n *Node) freeID() string {
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("opencl-%d", i)
+		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
+			return id
+		}
+	}
+}
+
+// dropGone forgets devices that are gone and have no tasks. The caller has the lock.
+func (n *Node) dropGone() {
+	n.devices = slices.DeleteFunc(n.devices, func(d *device) bool {
+		if !d.Gone {
+			return false
+		}
+		_, _, tasks := n.allotted(func(t *task) bool { return t.device == d })
+		return tasks == 0
+	})
+}
+
+const (
+	vendorFiles = "/etc/OpenCL/vendors"
+	// settles is how long nothing more may come or go before a node looks.
+	settles = 500 * time.Millisecond
+)
+
+// cards begin the names that drivers give accelerators in /dev.
+var cards = []string{"nvidia", "dri", "kfd", "accel", "davinci", "cambricon", "hct", "xdxct"}
+
+// watch looks for devices when something that has to do with them changes, until
+// ctx is done.
+func (n *Node) watch(ctx context.Context) {
+	vendors := os.Getenv("OCL_ICD_VENDORS")
+	if vendors == "" {
+		vendors = vendorFiles
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		n.log.Warn("devices that come or go are not noticed by themselves", "error", err)
+		return
+	}
+	file := os.NewFile(uintptr(fd), "inotify") // non-blocking: Read waits and ends when it is closed
+	defer file.Close()
+	dev := -1
+	for _, dir := range []string{vendors, "/dev"} {
+		w, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_MOVED_FROM|unix.IN_CLOSE_WRITE|unix.IN_ONLYDIR)
+		if err == nil && dir == "/dev" {
+			dev = w
+		}
+	}
+	due := make(chan struct{}, 1)
+	n.work.Go(func() { // ends when the file is closed
+		b := make([]byte, 64<<10)
+		for {
+			got, err := file.Read(b)
+			if err != nil {
+				return
+			}
+			if concerns(b[:got], dev) {
+				select {
+				case due <- struct{}{}:
+				default:
+				}
+			}
+		}
+	})
+	late := time.NewTimer(time.Hour)
+	late.Stop()
+	defer late.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+			late.Reset(settles)
+		case <-late.C:
+			if err := n.Rescan(); err != nil {
+				n.log.Warn("devices not looked for", "error", err)
+			}
+		}
+	}
+}
+
+// concerns reports whether something in what inotify says has to do with
+// accelerators: all but what comes and goes in /dev under other names.
+func concerns(b []byte, dev int) bool {
+	for len(b) >= unix.SizeofInotifyEvent {
+		var e struct {
+			Wd                int32
+			Mask, Cookie, Len uint32
+		}
+		_ = binary.Read(bytes.NewReader(b), binary.NativeEndian, &e) // there are enough bytes
+		rest := b[unix.SizeofInotifyEvent:]
+		name := string(bytes.TrimRight(rest[:min(int(e.Len), len(rest))], "\x00"))
+		b = rest[min(int(e.Len), len(rest)):]
+		if int(e.Wd) != dev || slices.ContainsFunc(cards, func(c string) bool { return strings.HasPrefix(name, c) }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,248 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// moves reports whether a slice is being moved.
+func (s *Slice) moves() bool { return s.ToNode != "" }
+
+// Move moves a slice to another device while its programs compute, and waits for
+// as long as wait. device "" is any of the node's. What speaks against it is
+// fault.Conflict, or Exhausted if there is no room; asking again while it moves
+// there changes nothing.
+func (s *Service) Move(ctx context.Context, id, node, device string, wait time.Duration) (out *Slice, err error) {
+	var c core.Check
+	c.ID("node_id", node)
+	c.Text("device_id", device, false, 64, 0)
+	if c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds()); c.Err() != nil {
+		return nil, c.Err()
+	}
+	told := s.feed.Watch()
+	defer told.Close()
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		x, err := own(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		switch {
+		case x.moves() && x.ToNode == node && (device == "" || x.ToDevice == device), !x.moves() && x.Node == node && x.Device == device:
+			out, err = s.readTx(ctx, tx, id)
+			return err
+		case x.moves():
+			return fault.New(fault.Conflict, "slice %s is being moved to %s/%s", id, x.ToNode, x.ToDevice)
+		case x.State != Assigned && x.State != Running:
+			return fault.New(fault.Conflict, "slice %s has no place", id)
+		}
+		to, err := targetTx(ctx, tx, x, node, device)
+		if err != nil {
+			return err
+		}
+		x.ToNode, x.ToDevice, x.moveID, x.MoveError, x.Pause = node, to.ID, core.NewID("move"), "", 0
+		if err := lend(ctx, tx, x.ToNode, x.ToDevice, x.counted(), x.Memory, 1); err != nil {
+			return err
+		}
+		if err := s.ids.AuditTx(ctx, tx, id); err != nil {
+			return err
+		}
+		if x.State == Assigned { // no program is there
+			err = s.arriveTx(ctx, tx, x)
+		} else if err = putSlice(ctx, tx, x); err == nil {
+			err = s.emit(ctx, tx, x.ID, x.Node)
+		}
+		if err != nil {
+			return err
+		}
+		out, err = s.readTx(ctx, tx, id)
+		return err
+	})
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	for err == nil && out.State == Running && wait > 0 && (out.moves() || out.MoveError == "" && out.Pause == 0) {
+		select {
+		case <-ctx.Done():
+			return nil, fault.Wrap(fault.Canceled, ctx.Err(), "the caller went away")
+		case <-late.C:
+			return out, nil
+		case <-told.Changed:
+			if !slices.Contains(told.Take(), id) {
+				continue
+			}
+			err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+				out, err = s.readTx(ctx, tx, id)
+				return err
+			})
+		}
+	}
+	return out, err
+}
+
+// targetTx returns the device of a node that a slice may move to.
+func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*Device, error) {
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return nil, err
+	}
+	to, err := findNode(nodes, node)
+	if err != nil {
+		return nil, err
+	}
+	at, err := findNode(nodes, x.Node)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := readGroups(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	g := groups[slices.IndexFunc(groups, func(g *Group) bool { return g.ID == x.Group })]
+	live, err := together(ctx, tx, []*Slice{x})
+	if err != nil {
+		return nil, err
+	}
+	x.regard(live)
+	now := at.Devices[slices.IndexFunc(at.Devices, func(d *Device) bool { return d.ID == x.Device })]
+	switch {
+	case !to.Online:
+		return nil, fault.New(fault.Conflict, "pool node %s is offline", node)
+	case to.Mode != Enabled:
+		return nil, fault.New(fault.Conflict, "pool node %s is disabled or leaves", node)
+	case to.Version != at.Version:
+		return nil, fault.New(fault.Conflict, "pool node %s has version %s, and %s version %s: programs move between nodes of one version", node, to.Version, at.ID, at.Version)
+	}
+	var best *Device
+	why := fault.New(fault.NotFound, "pool node %s has no device of the model %s with the driver %s", node, now.Model, now.Driver)
+	if device != "" {
+		why = fault.New(fault.NotFound, "pool node %s has no device %q", node, device)
+	}
+	for _, d := range to.Devices {
+		switch left := d.ComputeLimit - d.ComputeLent; {
+		case device != "" && d.ID != device, d == now:
+		case d.Model != now.Model || d.Vendor != now.Vendor || d.Driver != now.Driver:
+			if device != "" {
+				why = fault.New(fault.Conflict, "device %s is %s with the driver %s; the slice's is %s with the driver %s: both must be the same", d.ID, d.Model, d.Driver, now.Model, now.Driver)
+			}
+		case !d.Present || d.Disabled:
+			why = fault.New(fault.Conflict, "device %s of pool node %s is disabled or gone", d.ID, node)
+		case d.Physical != x.Physical:
+			why = fault.New(fault.Conflict, "device %s of pool node %s differs from the slice's in its virtualization", d.ID, node)
+		case !g.has(node, d.ID):
+			why = fault.New(fault.Conflict, "device %s of pool node %s is not in group %s", d.ID, node, g.ID)
+		case x.beside != nil && *x.beside != [2]string{node, d.ID}, x.apart[[2]string{node, d.ID}]:
+			why = fault.New(fault.Conflict, "device %s of pool node %s is not where the slice's affinity lets it be", d.ID, node)
+		case left < x.counted() || d.MemoryLimit-d.MemoryLent < x.Memory || x.Physical && d.Used > 0:
+			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB are wanted", d.ID, node, left, d.MemoryLimit-d.MemoryLent, x.counted(), x.Memory)
+		case best == nil || left > best.ComputeLimit-best.ComputeLent:
+			best = d
+		}
+	}
+	if best == nil {
+		return nil, why
+	}
+	return best, nil
+}
+
+// movesTx returns how a slice's node is to move it.
+func (s *Service) movesTx(ctx context.Context, tx *db.Tx, x *Slice) (m pool.Move, err error) {
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return m, err
+	}
+	to, err := findNode(nodes, x.ToNode)
+	if err != nil {
+		return m, err
+	}
+	secret, err := s.secretTx(ctx, tx, x.ToNode)
+	if err != nil {
+		return m, err
+	}
+	b, err := readBeat(ctx, tx, x.ToNode)
+	if err != nil {
+		return m, err
+	}
+	m = pool.Move{Slice: x.ID, ID: x.moveID}
+	if x.ToNode != x.Node { // programs reach it from anywhere, if that can be
+		m.Addresses = slices.Clone(to.Addresses)
+		slices.SortStableFunc(m.Addresses, strings.Compare) // tcp before unix
+	}
+	t := pool.Ticket{Node: x.ToNode, Boot: b.boot, Epoch: b.epoch, Serial: x.moveID, Slice: x.ID, Group: x.Group, Move: true,
+		Spec: pool.Spec{Device: x.ToDevice, Compute: x.Compute, Memory: x.Memory << 20, Weighted: x.Weighted, Idle: x.Idle, Limit: x.Limit, Name: x.Name}}
+	m.Ticket, m.Key, err = t.Sign(secret)
+	return m, err
+}
+
+// arriveTx gives a slice that moved its new place only.
+func (s *Service) arriveTx(ctx context.Context, tx *db.Tx, x *Slice) error {
+	if err := s.meterTx(ctx, tx, x, tx.Now); err != nil {
+		return err
+	}
+	if err := lend(ctx, tx, x.Node, x.Device, -x.counted(), -x.Memory, -1); err != nil {
+		return err
+	}
+	was := x.Node
+	x.Node, x.Device, x.ToNode, x.ToDevice, x.leftAt = x.ToNode, x.ToDevice, "", "", time.Time{}
+	if err := putSlice(ctx, tx, x); err != nil {
+		return err
+	}
+	tx.AfterCommit(func() { s.log.Info("slice moved", "slice_id", x.ID, "from", was, "to", x.Node, "device", x.Device) })
+	if err := s.emit(ctx, tx, x.ID, was, x.Node); err != nil {
+		return err
+	}
+	return s.fillTx(ctx, tx)
+}
+
+// stayTx takes the place that a slice would have moved to. The caller stores it.
+func (s *Service) stayTx(ctx context.Context, tx *db.Tx, x *Slice, why string) error {
+	if err := lend(ctx, tx, x.ToNode, x.ToDevice, -x.counted(), -x.Memory, -1); err != nil {
+		return err
+	}
+	to := x.ToNode
+	x.ToNode, x.ToDevice, x.leftAt, x.MoveError = "", "", time.Time{}, why
+	return s.emit(ctx, tx, x.ID, to)
+}
+
+// movedTx follows what a node says of its moves.
+func (s *Service) movedTx(ctx context.Context, tx *db.Tx, node string, m pool.Moved) error {
+	list, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND move_id = $2 AND state = 3`, m.Slice, m.ID)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	switch x := list[0]; {
+	case m.Error == "":
+		if x.Pause = m.Pause; x.moves() && x.leftAt.IsZero() {
+			x.leftAt = tx.Now
+		}
+		if err := putSlice(ctx, tx, x); err != nil {
+			return err
+		}
+		return s.emit(ctx, tx, x.ID)
+	case x.moves() && x.Node == node:
+		if err := s.stayTx(ctx, tx, x, m.Error); err != nil {
+			return err
+		}
+		if err := putSlice(ctx, tx, x); err != nil {
+			return err
+		}
+		tx.AfterCommit(func() { s.log.Warn("slice not moved", "slice_id", x.ID, "node_id", node, "reason", m.Error) })
+		return s.fillTx(ctx, tx)
+	}
+	return nil
+}
+
+// lostTx ends slices that left a node and did not come to the other.
+func (s *Service) lostTx(ctx context.Context, tx *db.Tx, id string) error {
+	list, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state = 3 AND left_at > 0`, id)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	return s.endTx(ctx, tx, list[0], fmt.Sprintf("it did not come to pool node %s, to which it moved", list[0].ToNode))
+}
