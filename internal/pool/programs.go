@@ -19,6 +19,7 @@ var built embed.FS
 const (
 	workerProgram = "yunhe-pool-worker"
 	clientLibrary = "libyunhe-pool.so"
+	testProgram   = "yunhe-pool-program"
 )
 
 func packed(name string) ([]byte, error) {
@@ -73,6 +74,10 @@ func unpack(dir, name string) (string, error) {
 	}
 	return path, nil
 }
+
+// TestProgram puts a program of OpenCL into a folder, which knows nothing of the
+// pool and checks what it computes, and returns where it is.
+func TestProgram(dir string) (string, error) { return unpack(dir, testProgram) }
 
 // Library puts the client library into a folder, with the file by which the
 // loader of OpenCL finds it, and returns the folder of that.
