@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
+
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/pool"
 )
@@ -617,7 +619,14 @@ func scale(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.later(func(context.Context) error { n.Stop(); return nil })
+	b.later(func(ctx context.Context) error { // it leaves, if it has not
+		defer n.Stop()
+		drain := &poolv1.SetPoolNodeRequest{NodeId: n.ID, Mode: poolv1.PoolNode_MODE_DRAINING}
+		return b.until(ctx, "the node has left", func() (bool, error) {
+			_, err := b.API.SetPoolNode(ctx, drain)
+			return connect.CodeOf(err) == connect.CodeNotFound, nil
+		})
+	})
 	cards := func() (all []string, err error) {
 		list, err := b.API.ListPoolNodes(ctx, &poolv1.ListPoolNodesRequest{})
 		if err != nil {
