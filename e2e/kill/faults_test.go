@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,18 +37,20 @@ type world struct {
 	nats    []*node
 	store   *enginetest.PostgresServer // that is written
 	standby *enginetest.PostgresServer
-	at      [2]int // the hosts of both
-	disk    string // where objects are, of a size of its own
+	at      [2]int   // the hosts of both
+	disks   []string // of the objects and of each gateway
 	log     faultLog
 	since   time.Time
 }
 
 // TestFaults has every part of a platform fail, over and over, under load:
 // processes are killed or stand still, servers of the bus are lost, the database
-// restarts or is lost and its standby takes over, hosts are cut off, the disk is
+// restarts or is lost and its standby takes over, hosts are cut off, disks are
 // full, clocks jump. In the end nothing that was acknowledged is lost, done
-// twice or billed wrongly, and what was read was never older than what had been
-// read before.
+// twice or billed wrongly, what was read was never older than what had been
+// read before, and what was written under a lease was written by its owner.
+// A host here is a network of its own; the clock is that of one process, and not
+// of the runs that a gateway starts.
 func TestFaults(t *testing.T) {
 	text := os.Getenv(faultsFor)
 	if text == "" {
@@ -66,7 +67,7 @@ func TestFaults(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	w := newWorld(t, ctx, rand.New(rand.NewPCG(seed, 1)))
-	proofs := newProofs(t)
+	proofs := newProofsAt(t, w.hosts.Address)
 	p := &progress{done: map[string]bool{}}
 	proofs.first = p.add
 	l := &load{c: w.cluster, p: p, proofs: proofs, kinds: map[string]string{}, first: map[string]bool{}, stops: make(chan string, 1<<20)}
@@ -87,9 +88,12 @@ func TestFaults(t *testing.T) {
 	if err := w.await(ctx, int64(len(l.kinds))); err != nil {
 		t.Fatalf("%v\n%s", err, w.tails())
 	}
+	l.full = w.log.full
 	r := l.check(t, ctx)
 	u.check(t, took)
+	u.checkTimes(t, ctx)
 	w.checkLeases(t)
+	w.checkLeaseHistory(t, ctx)
 	w.checkLogs(t)
 	w.stopAll(t)
 	t.Logf("%d jobs, %d runs; %s", len(l.kinds), r.runs, w.log.summary())
@@ -101,7 +105,7 @@ func newWorld(t *testing.T, ctx context.Context, rng *rand.Rand) *world {
 	must(t, err)
 	groups, copies := planned(t, bin, 3), 3
 	n := len(groups) * copies
-	w := &world{t: t, rng: rng, since: time.Now(), hosts: enginetest.Network(t, n+5), at: [2]int{n + 3, n + 4}}
+	w := &world{t: t, rng: rng, since: time.Now(), hosts: enginetest.Network(t, n+5+gateways), at: [2]int{n + 3, n + 4}}
 	dir := t.TempDir()
 	keys := filepath.Join(dir, "keys")
 	must(t, os.MkdirAll(keys, 0o700))
@@ -119,27 +123,23 @@ func newWorld(t *testing.T, ctx context.Context, rng *rand.Rand) *world {
 	must(t, err)
 	both.Host = w.hosts.Host(w.at[0]).Address + ":5432," + w.hosts.Host(w.at[1]).Address + ":5432"
 	both.RawQuery += "&target_session_attrs=read-write"
-	w.disk = filepath.Join(dir, "disk")
-	must(t, os.MkdirAll(w.disk, 0o700))
-	must(t, syscall.Mount("objects", w.disk, "tmpfs", 0, "size=256m"))
-	t.Cleanup(func() { must(t, syscall.Unmount(w.disk, syscall.MNT_DETACH)) })
-	w.cluster = startMany(t, ctx, many{groups: groups, copies: copies, database: both.String(), bus: urls, hosts: w.hosts, objects: filepath.Join(w.disk, "objects"), bin: bin}, keys, 16)
+	w.disks = []string{enginetest.Disk(t, "256m")}
+	m := many{groups: groups, copies: copies, database: both.String(), bus: urls, hosts: w.hosts, objects: filepath.Join(w.disks[0], "objects"), bin: bin}
+	for i := range gateways {
+		m.gatewayHosts = append(m.gatewayHosts, w.hosts.Host(n+5+i))
+		m.gatewayDirs = append(m.gatewayDirs, enginetest.Disk(t, "128m"))
+	}
+	w.disks = append(w.disks, m.gatewayDirs...)
+	w.cluster = startMany(t, ctx, m, keys, 16)
+	must(t, w.watchLeases(ctx))
 	return w
 }
 
 // postgres is the configuration of a server on the first or second host: it
 // crashes, its machine does not.
 func (w *world) postgres(i int) enginetest.PostgresConfig {
-	return enginetest.PostgresConfig{NotDurable: true, Settings: map[string]string{"synchronous_commit": "on"}, Host: w.hosts.Host(w.at[i])}
-}
-
-// platform returns a process of the platform, any other node its gateways.
-func (w *world) platform() *node {
-	for {
-		if n := w.nodes[w.rng.IntN(len(w.nodes))]; n.url != "" {
-			return n
-		}
-	}
+	return enginetest.PostgresConfig{NotDurable: true, Host: w.hosts.Host(w.at[i]), Disk: "1g",
+		Settings: map[string]string{"synchronous_commit": "on", "track_commit_timestamp": "on", "max_wal_size": "128MB", "min_wal_size": "32MB"}}
 }
 
 func (w *world) between(least, most time.Duration) time.Duration {
@@ -155,12 +155,13 @@ var faults = map[string]func(w *world, ctx context.Context) (string, error){
 	"failover":  (*world).loseStore,
 	"partition": (*world).partition,
 	"disk":      (*world).fillDisk,
+	"database":  (*world).fillStore,
 	"clock":     (*world).jump,
 }
 
 // fail does one fault after the other for so long, each kind as often.
 func (w *world) fail(ctx context.Context, length time.Duration) error {
-	kinds := []string{"kill", "freeze", "bus", "restart", "failover", "partition", "disk", "clock"}
+	kinds := []string{"kill", "freeze", "bus", "restart", "failover", "partition", "disk", "database", "clock"}
 	if only := os.Getenv(faultsKinds); only != "" {
 		kinds = strings.Split(only, ",")
 	}
@@ -214,8 +215,7 @@ func (w *world) settle(ctx context.Context) error {
 }
 
 func (w *world) kill(ctx context.Context) (string, error) {
-	victims := w.nodes
-	n := victims[w.rng.IntN(len(victims))]
+	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	dead := w.between(0, 3*time.Second)
 	at := time.Now()
 	back, err := n.killAndRestart(ctx, dead)
@@ -285,8 +285,9 @@ func (w *world) loseStore(ctx context.Context) (string, error) {
 
 func (w *world) partition(ctx context.Context) (string, error) {
 	platform := len(w.nodes) - gateways
-	i := w.rng.IntN(platform + 5)
+	i := w.rng.IntN(platform + 5 + gateways)
 	name := "the host of "
+	store := i == w.at[0] || i == w.at[1]
 	switch {
 	case i < platform:
 		name += w.nodes[i].name
@@ -294,11 +295,13 @@ func (w *world) partition(ctx context.Context) (string, error) {
 		name += w.nats[i-platform].name
 	case i == w.at[0]:
 		name += "the database"
-	default:
+	case i == w.at[1]:
 		name += "the standby"
+	default:
+		name += w.nodes[i-5].name
 	}
 	h, for_, begin := w.hosts.Host(i), w.between(5*time.Second, 20*time.Second), time.Now()
-	if i >= platform+3 {
+	if store {
 		for_ = w.between(3*time.Second, 8*time.Second) // nothing can be written meanwhile
 	}
 	err := h.Cut(ctx)
@@ -307,32 +310,50 @@ func (w *world) partition(ctx context.Context) (string, error) {
 	switch {
 	case i < platform:
 		w.log.down(w.nodes[i].name, begin, time.Now())
-	case i >= platform+3:
+	case store:
 		w.log.down("database", begin, time.Now())
 	}
 	return fmt.Sprintf("%s cut off for %s", name, for_.Round(time.Millisecond)), err
 }
 
 func (w *world) fillDisk(ctx context.Context) (string, error) {
-	for_ := w.between(3*time.Second, 10*time.Second)
-	file := filepath.Join(w.disk, "filler")
-	f, err := os.Create(file)
+	i := w.rng.IntN(len(w.disks))
+	name := "the objects"
+	if i > 0 {
+		name = w.nodes[len(w.nodes)-gateways+i-1].name
+	}
+	for_, begin := w.between(3*time.Second, 10*time.Second), time.Now()
+	free, err := enginetest.FillDisk(w.disks[i])
 	if err != nil {
 		return "", err
 	}
-	block := make([]byte, 1<<20)
-	for err == nil {
-		_, err = f.Write(block)
+	pause(ctx, for_)
+	err = free()
+	if i > 0 {
+		w.log.full = append(w.log.full, shift{w.centers[i-1], begin, time.Now(), 0})
 	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		return "", errors.Join(err, f.Close())
+	return fmt.Sprintf("the disk of %s full for %s", name, for_.Round(time.Millisecond)), err
+}
+
+// fillStore fills the disk of the database, which may end of it.
+func (w *world) fillStore(ctx context.Context) (string, error) {
+	for_, begin, how := w.between(3*time.Second, 8*time.Second), time.Now(), ""
+	free, err := w.store.FillDisk()
+	if err != nil {
+		return "", err
 	}
 	pause(ctx, for_)
-	return fmt.Sprintf("the disk of the objects full for %s", for_.Round(time.Millisecond)), errors.Join(f.Close(), os.Remove(file))
+	err = free()
+	if !w.store.Running() {
+		how = ", of which it ended"
+		err = errors.Join(err, w.store.Start(ctx))
+	}
+	w.log.down("database", begin, time.Now())
+	return fmt.Sprintf("the disk of the database full for %s%s", for_.Round(time.Millisecond), how), err
 }
 
 func (w *world) jump(ctx context.Context) (string, error) {
-	n := w.platform()
+	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	by := w.between(time.Minute, time.Hour).Round(time.Second)
 	if w.rng.IntN(2) == 0 {
 		by = -by

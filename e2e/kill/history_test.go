@@ -33,6 +33,8 @@ type faultLog struct {
 	count           map[string]int
 	harm            map[string]time.Duration
 	downs           map[string]time.Duration
+	outages         []shift // of the database
+	full            []shift // disks, by center
 	killed          []moment
 	frozen, shifted []shift
 	ended           []string // processes that ended by themselves
@@ -51,6 +53,9 @@ func (f *faultLog) down(name string, from, to time.Time) {
 		f.downs = map[string]time.Duration{}
 	}
 	f.downs[name] += to.Sub(from)
+	if name == "database" {
+		f.outages = append(f.outages, shift{name, from, to, 0})
+	}
 }
 
 func (f *faultLog) summary() string {

@@ -131,6 +131,8 @@ type load struct {
 	mu    sync.Mutex        // guards the fields below
 	kinds map[string]string // names of the jobs acknowledged, by ID
 	first map[string]bool   // the first job of each request
+
+	full []shift // when the disks of centers were; set before the check
 }
 
 // ahead is how many jobs may be under way: submissions then go on for as long

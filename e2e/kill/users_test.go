@@ -21,7 +21,7 @@ const (
 	// unitsPerSecond are submitted, of one to twelve jobs each.
 	unitsPerSecond = 1
 	// readsPerSecond of each of so many readers.
-	readsPerSecond, readers = 20, 12
+	readsPerSecond, readers = 20, 16
 	watchers                = 4
 	// callTime is how long a user waits for an answer to a question.
 	callTime = 5 * time.Second
@@ -277,4 +277,40 @@ func (u *users) check(t *testing.T, took time.Duration) {
 	}
 	t.Logf("%d calls in %.0f s (%.0f/s), %d failed at first and %d a second time, %d changes watched; %d reads of jobs are linearizable",
 		u.calls, took.Seconds(), float64(u.calls)/took.Seconds(), u.failed, u.again, u.watched, len(u.history))
+}
+
+// clockError is by how much times that are stored may differ from this test's.
+const clockError = time.Second
+
+// checkTimes checks that jobs were made, and their runs placed, when this test
+// saw it, whatever the clocks of processes said at the time.
+func (u *users) checkTimes(t *testing.T, ctx context.Context) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	n := 0
+	for _, o := range u.history {
+		if o.Output != jobsv1.State_STATE_UNSPECIFIED {
+			continue
+		}
+		n++
+		group.Go(func() error {
+			j, err := u.c.jobs.GetJob(ctx, &jobsv1.GetJobRequest{JobId: o.Input.(string)})
+			if err != nil {
+				return err
+			}
+			from, to := time.Unix(0, o.Call).Add(-clockError), time.Unix(0, o.Return).Add(clockError)
+			if at := j.CreatedAt.AsTime(); at.Before(from) || at.After(to) {
+				t.Errorf("job %s was made at %s by the platform, between %s and %s by this test", j.JobId, at, from, to)
+			}
+			for _, r := range j.Replicas {
+				told := u.proofs.when(runKey{j.JobId, r.TaskIndex, r.ReplicaIndex, r.Attempt})
+				if at := r.PlacedAt.AsTime(); !told.IsZero() && (at.Before(from) || at.After(told.Add(clockError))) {
+					t.Errorf("a run of job %s was placed at %s by the platform, between %s and %s by this test", j.JobId, at, from, told)
+				}
+			}
+			return nil
+		})
+	}
+	must(t, group.Wait())
+	t.Logf("the times of %d jobs are right within %v", n, clockError)
 }

@@ -31,6 +31,9 @@ type PostgresConfig struct {
 	// Host it runs on, where everyone on the network of hosts is let in; nil:
 	// this machine as it is.
 	Host *Host
+	// Disk is how much room the server has, a size as mount takes it, such as
+	// 512m; "": as much as there is. It needs root.
+	Disk string
 }
 
 // PostgresServer is a running PostgreSQL server, or a connection to one that
@@ -38,6 +41,7 @@ type PostgresConfig struct {
 type PostgresServer struct {
 	url  string // of the database "postgres", as a superuser
 	dir  string // "" if the server is not ours
+	disk bool   // dir is a file system of its own
 	port int
 	proc *process
 	cmd  command
@@ -54,14 +58,34 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*PostgresServer, er
 	if err != nil {
 		return nil, err
 	}
+	s, err := newPostgres(cfg, cred)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.boot(ctx, cfg, initdb, postgres, cred); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// newPostgres makes the folder of a server.
+func newPostgres(cfg PostgresConfig, cred *syscall.Credential) (*PostgresServer, error) {
 	dir, err := newDir("postgres", cred)
 	if err != nil {
 		return nil, err
 	}
 	s := &PostgresServer{dir: dir}
-	if err := s.boot(ctx, cfg, initdb, postgres, cred); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if cfg.Disk == "" {
+		return s, nil
 	}
+	options := "mode=0700,size=" + cfg.Disk
+	if cred != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", cred.Uid, cred.Gid)
+	}
+	if err := mountDisk(dir, options); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a disk of %s: %w", cfg.Disk, err), s.Close())
+	}
+	s.disk = true
 	return s, nil
 }
 
@@ -118,13 +142,12 @@ func (s *PostgresServer) StartStandby(ctx context.Context, cfg PostgresConfig) (
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newDir("postgres", cred)
+	b, err := newPostgres(cfg, cred)
 	if err != nil {
 		return nil, err
 	}
-	b := &PostgresServer{dir: dir}
-	err = runTo(ctx, command{name: "pg_basebackup", path: copier, dir: dir, user: cred, host: cfg.Host,
-		args: []string{"-d", s.url, "-D", filepath.Join(dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"}})
+	err = runTo(ctx, command{name: "pg_basebackup", path: copier, dir: b.dir, user: cred, host: cfg.Host,
+		args: []string{"-d", s.url, "-D", filepath.Join(b.dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync"}})
 	if err == nil {
 		err = b.serve(ctx, cfg, postgres, cred)
 	}
@@ -202,10 +225,33 @@ func (s *PostgresServer) Crash() error {
 // Close stops the server and removes its data. Safe to call again.
 func (s *PostgresServer) Close() error {
 	err := s.Stop()
+	if s.disk {
+		err = errors.Join(err, unmountDisk(s.dir))
+		s.disk = false
+	}
 	if s.dir != "" {
 		err = errors.Join(err, removeDir(s.dir))
 	}
 	return err
+}
+
+// FillDisk takes all the room that is left on the disk of a server that has one
+// of its own, until free is called.
+func (s *PostgresServer) FillDisk() (free func() error, err error) {
+	if !s.disk {
+		return nil, errors.New("fill the disk of postgres: it has none of its own")
+	}
+	return FillDisk(s.dir)
+}
+
+// Running reports whether the server has not ended.
+func (s *PostgresServer) Running() bool {
+	select {
+	case <-s.proc.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // NewDatabase creates an empty database with a random name and returns its URL
