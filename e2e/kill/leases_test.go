@@ -127,3 +127,27 @@ func (w *world) checkLeaseHistory(t *testing.T, ctx context.Context) {
 		t.Error("nothing was written under a lease: this shows nothing")
 	}
 }
+
+// TestTenancy: the check finds who writes under a lease that another has taken
+// before, and nobody else.
+func TestTenancy(t *testing.T) {
+	t.Parallel()
+	op := func(who string, takes bool, from, to int64) porcupine.Operation {
+		return porcupine.Operation{Input: leaseUse{"lease", who, takes}, Call: from, Return: to}
+	}
+	for name, x := range map[string]struct {
+		ops []porcupine.Operation
+		ok  bool
+	}{
+		"owners only":                        {[]porcupine.Operation{op("a", true, 0, 1), op("a", false, 2, 3), op("b", true, 4, 5), op("b", false, 6, 7)}, true},
+		"who had it at the beginning":        {[]porcupine.Operation{op("a", false, 0, 1), op("b", true, 2, 3), op("b", false, 4, 5)}, true},
+		"a write while another takes it":     {[]porcupine.Operation{op("a", true, 0, 1), op("b", true, 2, 5), op("a", false, 3, 6)}, true},
+		"a write after another took it":      {[]porcupine.Operation{op("a", true, 0, 1), op("b", true, 2, 3), op("a", false, 4, 5)}, false},
+		"a write of one who never had it":    {[]porcupine.Operation{op("a", true, 0, 1), op("c", false, 2, 3)}, false},
+		"two owners in turn without takings": {[]porcupine.Operation{op("a", false, 0, 1), op("b", false, 2, 3)}, false},
+	} {
+		if got := porcupine.CheckOperations(tenancy, x.ops); got != x.ok {
+			t.Errorf("%s: linearizable is %v, want %v", name, got, x.ok)
+		}
+	}
+}
