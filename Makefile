@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ test-faults: ## 10 minutes of load while everything fails in turn: processes, bu
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_FAULTS_FOR=$${YUNHE_TEST_FAULTS_FOR:-10m} $(GO) test -count=1 -timeout 90m -v -run 'TestFaults$$' ./e2e/kill
+
+test-pool: ## the 27 tests of clause 12 on a platform and pool nodes in network namespaces, with real compute and a browser
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'TestClause12$$' ./e2e/pool
 
 test-upgrade: ## every process is replaced under load, from the version before the last migrations or YUNHE_TEST_UPGRADE_FROM
 	@scripts/deps.sh test

@@ -152,7 +152,6 @@ func (b *bench) until(ctx context.Context, what string, is func() (bool, error))
 // task is a program that runs on a slice.
 type task struct {
 	b     *bench
-	name  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string // that it printed

@@ -138,7 +138,7 @@ func Run(ctx context.Context, with Bench, ids []string, say func(Verdict)) Repor
 		say(v)
 		r.Tests = append(r.Tests, v)
 	}
-	r.Level = level(r.Tests)
+	r.Level = Level(r.Tests)
 	return r
 }
 
@@ -166,8 +166,8 @@ func one(ctx context.Context, with Bench, t Test) Verdict {
 	return v
 }
 
-// level is the highest of table A.1 whose tests have all passed.
-func level(got []Verdict) int {
+// Level is the highest of table A.1 whose tests have all passed.
+func Level(got []Verdict) int {
 	for n := 1; n <= 5; n++ {
 		for _, t := range Tests {
 			if t.Level <= n && !slices.ContainsFunc(got, func(v Verdict) bool { return v.ID == t.ID && v.Passed }) {

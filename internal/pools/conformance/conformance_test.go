@@ -25,20 +25,20 @@ func TestLevel(t *testing.T) {
 	for _, x := range Tests {
 		all = append(all, Verdict{ID: x.ID, Passed: true})
 	}
-	if got := level(all); got != 5 {
+	if got := Level(all); got != 5 {
 		t.Errorf("with all tests the level is %d", got)
 	}
 	for i, x := range Tests {
 		one := slices.Clone(all)
 		one[i].Passed = false
-		if got := level(one); got != x.Level-1 {
+		if got := Level(one); got != x.Level-1 {
 			t.Errorf("without %s the level is %d, not %d", x.ID, got, x.Level-1)
 		}
-		if got := level(slices.Delete(one, i, i+1)); got != x.Level-1 {
+		if got := Level(slices.Delete(one, i, i+1)); got != x.Level-1 {
 			t.Errorf("if %s did not run the level is %d", x.ID, got)
 		}
 	}
-	if level(nil) != 0 {
+	if Level(nil) != 0 {
 		t.Error("without tests there is a level")
 	}
 }

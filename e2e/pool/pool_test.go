@@ -1,0 +1,307 @@
+// Package pool_test plays the tests of clause 12 on a platform, two pool nodes and
+// a client of their own: each a process in a network namespace, with real compute
+// and a real browser. The checks are those of "yunhe pool conformance"
+// (internal/pools/conformance); here nodes and cards can be put in and taken out,
+// and the console is looked at.
+package pool_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
+	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
+	"yunhe.dev/yunhe/internal/pools/conformance"
+)
+
+const (
+	binary = "../../bin/yunhe"
+	subnet = "10.213.77."
+	bridge = "yhpool0"
+)
+
+// world is a platform with its pool.
+type world struct {
+	t      *testing.T
+	dir    string
+	spaces bool // there are network namespaces
+	hosts  int
+	url    string
+	key    string
+	bench  conformance.Bench
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ip(args string) error {
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", args, err, out)
+	}
+	return nil
+}
+
+// host is a machine: a namespace with an address.
+type host struct{ space, address string }
+
+// host makes one more.
+func (w *world) host() host {
+	w.t.Helper()
+	if !w.spaces {
+		return host{"", "127.0.0.1"}
+	}
+	w.hosts++
+	h := host{fmt.Sprintf("yhpool%d", w.hosts), fmt.Sprintf("%s%d", subnet, 10+w.hosts)}
+	end := fmt.Sprintf("yhp%d", w.hosts)
+	must(w.t, ip("netns add "+h.space))
+	w.t.Cleanup(func() { _ = ip("netns del " + h.space) }) // its end of the wire goes with it
+	for _, do := range []string{"link add " + end + " type veth peer name eth0 netns " + h.space, "link set " + end + " master " + bridge + " up",
+		"-n " + h.space + " link set lo up", "-n " + h.space + " addr add " + h.address + "/24 dev eth0", "-n " + h.space + " link set eth0 up"} {
+		must(w.t, ip(do))
+	}
+	return h
+}
+
+// command runs on a host.
+func (h host) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if h.space != "" {
+		name, args = "ip", append([]string{"netns", "exec", h.space, name}, args...)
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// serve starts what runs until the test ends, and waits until it says something.
+func (w *world) serve(cmd *exec.Cmd, ready *regexp.Regexp) (said []string, stop func()) {
+	w.t.Helper()
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
+	must(w.t, cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		_ = in.Close()
+		close(ended)
+	}()
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	w.t.Cleanup(stop)
+	lines := bufio.NewScanner(out)
+	var all strings.Builder
+	for lines.Scan() {
+		fmt.Fprintln(&all, lines.Text())
+		if said = ready.FindStringSubmatch(lines.Text()); said != nil {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return said, stop
+		}
+	}
+	w.t.Fatalf("%s ended: %s", cmd, all.String())
+	return nil, nil
+}
+
+// vendors is a folder with the drivers of these files of the machine's.
+func (w *world) vendors(name, pattern string) string {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, name)
+	must(w.t, os.MkdirAll(dir, 0o700))
+	files, err := filepath.Glob("/etc/OpenCL/vendors/" + pattern)
+	must(w.t, err)
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		must(w.t, err)
+		must(w.t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o600))
+	}
+	return dir
+}
+
+// node starts a pool node on a host of its own.
+func (w *world) node(name, vendors string) (stop func()) {
+	w.t.Helper()
+	h := w.host()
+	token, err := w.bench.API.CreateNodeToken(w.t.Context(), &poolv1.CreateNodeTokenRequest{})
+	must(w.t, err)
+	cmd := h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
+	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
+	_, stop = w.serve(cmd, regexp.MustCompile("pool node listens"))
+	return stop
+}
+
+// twoCards is a driver that has no devices, and has PoCL show two.
+const twoCards = `#include <stdlib.h>
+__attribute__((constructor)) static void two(void) { setenv("POCL_DEVICES", "pthread basic", 1); }
+void *clGetExtensionFunctionAddress(const char *name) { (void)name; return 0; }
+`
+
+// addNode starts a node into which a card can be put.
+func (w *world) addNode(context.Context) (conformance.Node, error) {
+	dir := w.vendors("slots", "pocl.icd")
+	source, lib, slot := filepath.Join(w.dir, "two.c"), filepath.Join(w.dir, "two.so"), filepath.Join(dir, "a.icd")
+	if err := os.WriteFile(source, []byte(twoCards), 0o600); err != nil {
+		return conformance.Node{}, err
+	}
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", lib, source).CombinedOutput(); err != nil {
+		return conformance.Node{}, fmt.Errorf("%w: %s", err, out)
+	}
+	return conformance.Node{ID: "added", Stop: w.node("added", dir), Card: func(in bool) error {
+		if in {
+			return os.WriteFile(slot, []byte(lib+"\n"), 0o600)
+		}
+		return os.Remove(slot)
+	}}, nil
+}
+
+// start brings all up.
+func start(t *testing.T) *world {
+	if os.Getenv("YUNHE_TEST_POOL") == "" {
+		t.Skip("SKIPPED: the 27 tests of clause 12 take minutes; make test-pool runs them")
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatal("bin/yunhe is not there: make build")
+	}
+	w := &world{t: t}
+	var err error
+	w.dir, err = os.MkdirTemp("", "yhp") // a socket's path is short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(w.dir) })
+	listen := "127.0.0.1"
+	if err := ip("link add " + bridge + " type bridge"); err != nil {
+		t.Logf("WITHOUT NETWORK NAMESPACES, all on one address: %v", err)
+	} else {
+		t.Cleanup(func() { _ = ip("link del " + bridge) })
+		w.spaces, listen = true, subnet+"1"
+		must(t, ip("addr add "+listen+"/24 dev "+bridge))
+		must(t, ip("link set "+bridge+" up"))
+	}
+	data := filepath.Join(w.dir, "data")
+	up := host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":0")
+	said, _ := w.serve(up, regexp.MustCompile(`^Console and API: (\S+)$`))
+	w.url = said[1]
+	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
+	must(t, err)
+	w.key = strings.TrimSpace(string(key))
+	auth := connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			r.Header().Set("Authorization", "Bearer "+w.key)
+			return next(ctx, r)
+		}
+	}))
+	w.bench = conformance.Bench{API: poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, auth), Tenant: "default", AddNode: w.addNode}
+	people := identityv1connect.NewIdentityServiceClient(http.DefaultClient, w.url, auth)
+	for _, user := range []string{"ann", "bob"} {
+		_, err := people.CreateUser(t.Context(), &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: "default", Name: user, Role: identityv1.Role_ROLE_USER}})
+		must(t, err)
+		key, err := people.CreateKey(t.Context(), &identityv1.CreateKeyRequest{UserId: user})
+		must(t, err)
+		w.bench.Clients = append(w.bench.Clients, conformance.Client{User: user, Key: key.Secret})
+	}
+	w.bench.Program = filepath.Join(w.dir, "program")
+	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", w.bench.Program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	client, none := w.host(), w.vendors("none", "nothing")
+	w.bench.Yunhe = func(ctx context.Context, key string, env []string, args ...string) *exec.Cmd {
+		if key == "" {
+			key = w.key
+		}
+		cmd := client.command(ctx, binary, args...)
+		cmd.Env = append(append(os.Environ(), "YUNHE_SERVER="+w.url, "YUNHE_KEY="+key, "OCL_ICD_VENDORS="+none), env...)
+		return cmd
+	}
+	w.node("n1", w.vendors("one", "pocl.icd"))
+	w.node("n2", w.vendors("two", "*.icd"))
+	w.browser()
+	return w
+}
+
+// browser has what people see looked at, where there is a browser.
+func (w *world) browser() {
+	w.t.Helper()
+	if _, err := os.Stat("../../web/node_modules/playwright-core"); err != nil {
+		w.t.Log("WITHOUT A BROWSER: the console is not looked at (web/node_modules is not there); the API is asked instead")
+		return
+	}
+	cmd := exec.Command("node", "../../web/e2e/look.mjs")
+	cmd.Env = append(os.Environ(), "YUNHE_URL="+w.url, "YUNHE_KEY="+w.key)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(w.t, err)
+	out, err := cmd.StdoutPipe()
+	must(w.t, err)
+	must(w.t, cmd.Start())
+	w.t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	answers := bufio.NewReader(out)
+	w.bench.Look = func(_ context.Context, tab string, want ...string) error {
+		if err := json.NewEncoder(in).Encode(map[string]any{"tab": tab, "want": want}); err != nil {
+			return err
+		}
+		line, err := answers.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("the browser ended: %w", err)
+		}
+		if line = strings.TrimSpace(line); line != "seen" {
+			return fmt.Errorf("the console does not show %v on %s: %s", want, tab, line)
+		}
+		return nil
+	}
+}
+
+// TestClause12 plays each test, by its name.
+func TestClause12(t *testing.T) {
+	w := start(t)
+	var all []string
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		res, err := w.bench.API.ListPoolNodes(t.Context(), &poolv1.ListPoolNodesRequest{})
+		must(t, err)
+		if len(res.Nodes) == 2 && res.Nodes[0].Online && res.Nodes[1].Online {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the nodes are not there: %v", res.Nodes)
+		}
+	}
+	r := conformance.Report{}
+	for _, x := range conformance.Tests {
+		t.Run(x.ID, func(t *testing.T) {
+			got := conformance.Run(t.Context(), w.bench, []string{x.ID}, func(conformance.Verdict) {})
+			v := got.Tests[0]
+			r.Tests = append(r.Tests, v)
+			switch v.Result {
+			case conformance.NotProvided:
+				all = append(all, x.ID)
+				t.Skipf("NOT PROVIDED: %s: %s", x.Title, v.Reason)
+			case conformance.Failed:
+				t.Errorf("%s: %s", x.Title, v.Reason)
+			}
+		})
+	}
+	t.Logf("level %d of table A.1; not provided: %s", conformance.Level(r.Tests), strings.Join(all, " "))
+}
