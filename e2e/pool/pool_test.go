@@ -259,8 +259,8 @@ func (w *world) browser() {
 	must(w.t, cmd.Start())
 	w.t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
 	answers := bufio.NewReader(out)
-	w.bench.Look = func(_ context.Context, tab string, want ...string) error {
-		if err := json.NewEncoder(in).Encode(map[string]any{"tab": tab, "want": want}); err != nil {
+	ask := func(tab string, want []string, press, choose string) error {
+		if err := json.NewEncoder(in).Encode(map[string]any{"tab": tab, "want": want, "press": press, "choose": choose}); err != nil {
 			return err
 		}
 		line, err := answers.ReadString('\n')
@@ -268,9 +268,13 @@ func (w *world) browser() {
 			return fmt.Errorf("the browser ended: %w", err)
 		}
 		if line = strings.TrimSpace(line); line != "seen" {
-			return fmt.Errorf("the console does not show %v on %s: %s", want, tab, line)
+			return fmt.Errorf("the console does not show %v on %s, or has no %q: %s", want, tab, press, line)
 		}
 		return nil
+	}
+	w.bench.Look = func(_ context.Context, tab string, want ...string) error { return ask(tab, want, "", "") }
+	w.bench.Press = func(_ context.Context, tab, key, button, choose string) error {
+		return ask(tab, []string{key}, button, choose)
 	}
 }
 

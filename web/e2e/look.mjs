@@ -1,5 +1,5 @@
-// Looks at the accelerator pool's page as a person does: each line of its input names a tab and what the row of
-// that key should show; it answers "seen", or what was there instead. e2e/pool runs it.
+// Uses the accelerator pool's page as a person does: each line of its input names a tab and what the row of that
+// key should show, or which of its buttons is pressed; it answers "seen", or what was there instead. e2e/pool runs it.
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 import { BROWSER, watcher } from "./browser.mjs";
@@ -19,7 +19,7 @@ await page.goto(`${url}/#key=${encodeURIComponent(process.env.YUNHE_KEY)}`);
 await page.getByRole("heading", { level: 1 }).waitFor();
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { tab, want } = JSON.parse(line);
+  const { tab, want, press, choose } = JSON.parse(line);
   const [key, ...texts] = want;
   let answer = "seen";
   try {
@@ -32,6 +32,15 @@ for await (const line of createInterface({ input: process.stdin })) {
         .getByText(text, { exact: !/\d/.test(text) })
         .first()
         .waitFor();
+    // Done is what was pressed when the platform has answered.
+    const done = press && page.waitForResponse((r) => /PoolService\/(Set|Move)/.test(r.url()));
+    if (press) await row.getByRole("button", { name: press, exact: true }).first().click();
+    if (choose) {
+      await page.getByRole("dialog").getByRole("combobox").click();
+      await page.getByTitle(choose, { exact: true }).click();
+      await page.getByTestId("migrate").click();
+    }
+    await done;
     if (seen.problems.length) answer = seen.problems.join("; ");
   } catch (error) {
     answer = String(error);

@@ -132,6 +132,17 @@ func (b *bench) set(ctx context.Context, at string, change *poolv1.SetPoolDevice
 	return nil
 }
 
+// press is set by a person, where there is one.
+func (b *bench) press(ctx context.Context, at, button string, change *poolv1.SetPoolDeviceRequest) error {
+	if b.Press == nil {
+		return b.set(ctx, at, change)
+	}
+	if err := b.set(ctx, at, &poolv1.SetPoolDeviceRequest{}); err != nil { // and put back later
+		return err
+	}
+	return b.Press(ctx, "nodes", at, button, "")
+}
+
 // until waits until something is so.
 func (b *bench) until(ctx context.Context, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 45*time.Second)

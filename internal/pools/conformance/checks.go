@@ -483,11 +483,11 @@ func devices(ctx context.Context, b *bench) error {
 	on := []string{"--on", at, "--compute", "10", "--memory", "64" + mib}
 	for _, off := range []bool{true, false} {
 		to := poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON
-		word := "Virtual"
+		word, button := "Virtual", "Virtualization on"
 		if off {
-			to, word = poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF, "Physical card"
+			to, word, button = poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF, "Physical card", "Virtualization off"
 		}
-		if err := b.set(ctx, at, &poolv1.SetPoolDeviceRequest{Virtualization: to}); err != nil {
+		if err := b.press(ctx, at, button, &poolv1.SetPoolDeviceRequest{Virtualization: to}); err != nil {
 			return err
 		}
 		if err := b.look(ctx, "nodes", at, word); err != nil {
@@ -501,14 +501,15 @@ func devices(ctx context.Context, b *bench) error {
 			return fmt.Errorf("virtualization off %v: %w: %s", off, err, said)
 		}
 	}
-	if err := b.set(ctx, at, &poolv1.SetPoolDeviceRequest{Disabled: new(true)}); err != nil {
+	_, device, _ := strings.Cut(at, "/")
+	if err := b.press(ctx, at, "Disable "+device, &poolv1.SetPoolDeviceRequest{Disabled: new(true)}); err != nil {
 		return err
 	}
 	if err := b.look(ctx, "nodes", at, "Device disabled"); err != nil {
 		return err
 	}
 	return b.waitsUntil(ctx, at, func() error {
-		return b.set(ctx, at, &poolv1.SetPoolDeviceRequest{Disabled: new(false)})
+		return b.press(ctx, at, "Enable "+device, &poolv1.SetPoolDeviceRequest{Disabled: new(false)})
 	})
 }
 
@@ -543,13 +544,19 @@ func nodeManagement(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.later(func(ctx context.Context) error { return set(ctx, poolv1.PoolNode_MODE_ENABLED) })
-	if err := set(ctx, poolv1.PoolNode_MODE_DISABLED); err != nil {
+	press := func(ctx context.Context, button string, mode poolv1.PoolNode_Mode) error {
+		if b.Press == nil {
+			return set(ctx, mode)
+		}
+		return b.Press(ctx, "nodes", n.NodeId, button+" "+n.NodeId, "")
+	}
+	if err := press(ctx, "Disable", poolv1.PoolNode_MODE_DISABLED); err != nil {
 		return err
 	}
 	if err := b.look(ctx, "nodes", n.NodeId, "Disabled"); err != nil {
 		return err
 	}
-	if err := b.waitsUntil(ctx, n.NodeId, func() error { return set(ctx, poolv1.PoolNode_MODE_ENABLED) }); err != nil {
+	if err := b.waitsUntil(ctx, n.NodeId, func() error { return press(ctx, "Enable", poolv1.PoolNode_MODE_ENABLED) }); err != nil {
 		return err
 	}
 	return b.look(ctx, "nodes", n.NodeId, "Online")
@@ -573,6 +580,11 @@ func migration(ctx context.Context, b *bench) error {
 	}
 	for range 2 { // there, and back
 		node, device, _ := strings.Cut(to, "/")
+		if b.Press != nil {
+			if err := b.Press(ctx, "slices", x.SliceId, "Migrate", to); err != nil {
+				return err
+			}
+		}
 		if err := b.until(ctx, "the task is at "+to, func() (bool, error) {
 			x, err = b.API.MoveSlice(ctx, &poolv1.MoveSliceRequest{SliceId: x.SliceId, NodeId: node, DeviceId: device, WaitMs: 5000})
 			if err == nil && (x.MoveError != "" || x.State != poolv1.Slice_STATE_RUNNING) {

@@ -34,6 +34,9 @@ type Bench struct {
 	// Look has a person's view of the pool shown, and reports whether it says all
 	// of want; nil: the API is asked only.
 	Look func(ctx context.Context, tab string, want ...string) error
+	// Press does what a person does: presses a button of the row of a key, and
+	// chooses in what opens then, if choose is not "". nil: the API is called.
+	Press func(ctx context.Context, tab, key, button, choose string) error
 }
 
 // Client is a user of the tenant.
