@@ -12,7 +12,8 @@ import (
 
 func alarmCommand(c *cli) *cobra.Command {
 	return group("alarm", groupNetwork, "What has gone wrong, and what follows from it",
-		alarmListCommand(c), alarmShowCommand(c), alarmAcknowledgeCommand(c), alarmWatchCommand(c))
+		alarmListCommand(c), alarmShowCommand(c), alarmAcknowledgeCommand(c), alarmWatchCommand(c),
+		noticeListCommand(c), noticeSettingsCommand(c), mailListCommand(c), mailTryCommand(c))
 }
 
 func alarmSeverity(x *alarmsv1.Alarm) text.Cell {

@@ -21,6 +21,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
@@ -63,6 +64,8 @@ type api struct {
 	monitor     monitorv1connect.MonitorServiceClient
 	planning    availabilityv1connect.AvailabilityServiceClient
 	pool        poolv1connect.PoolServiceClient
+	poolOps     poolv1connect.PoolOperationServiceClient
+	notices     noticesv1connect.NoticeServiceClient
 }
 
 // callTimeout bounds every call that is not a stream. The longest is a batch
@@ -118,6 +121,8 @@ func (c *cli) api() (*api, error) {
 		monitor:     monitorv1connect.NewMonitorServiceClient(hc, t.server, opts),
 		planning:    availabilityv1connect.NewAvailabilityServiceClient(hc, t.server, opts),
 		pool:        poolv1connect.NewPoolServiceClient(hc, t.server, opts),
+		poolOps:     poolv1connect.NewPoolOperationServiceClient(hc, t.server, opts),
+		notices:     noticesv1connect.NewNoticeServiceClient(hc, t.server, opts),
 	}, nil
 }
 

@@ -30,6 +30,7 @@ import (
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
@@ -124,6 +125,8 @@ func (s *fakeServer) start() {
 	mux.Handle(schedulerv1connect.NewQueueServiceHandler(&fakeQueues{}, auth))
 	mux.Handle(budgetsv1connect.NewBudgetServiceHandler(&fakeBudgets{}, auth))
 	mux.Handle(poolv1connect.NewPoolServiceHandler(newFakePool(), auth))
+	mux.Handle(poolv1connect.NewPoolOperationServiceHandler(newFakePoolOps(), auth))
+	mux.Handle(noticesv1connect.NewNoticeServiceHandler(&fakeNotices{}, auth))
 	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
 	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
 	mux.Handle(networkv1connect.NewNetworkServiceHandler(newFakeNetwork(), auth))

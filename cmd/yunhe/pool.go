@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,7 +30,9 @@ func poolCommand(c *cli) *cobra.Command {
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
 		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
-		poolPolicyCommand(c), poolConformanceCommand(c))
+		poolPolicyCommand(c), poolConformanceCommand(c), poolLogCommand(c), poolReportCommand(c),
+		group("component", "", "Components of the platform's pool nodes", poolComponentListCommand(c), poolComponentSetCommand(c)),
+		group("rule", "", "Rules by which the platform's pool raises alarms", poolRuleListCommand(c), poolRuleSetCommand(c)))
 }
 
 const poolDir = "pool-data"
@@ -126,13 +129,20 @@ what, and the node takes its tickets only.`,
 				}
 			}
 			log := newLog(app.LogConfig{Level: logLevel, Format: logFormat})
+			var spool *agent.Spool
+			if m != nil {
+				if spool, err = agent.OpenSpool(data); err != nil {
+					return err
+				}
+				log = slog.New(spool.Handler(log.Handler()))
+			}
 			n, err := pool.NewNode(cfg, log)
 			if err != nil {
 				return err
 			}
 			log.Info("pool node listens", "addresses", strings.Join(n.Addresses(), " "))
 			if m != nil {
-				return join.attend(ctx, n, m)
+				return join.attend(ctx, n, m, spool)
 			}
 			return n.Run(ctx)
 		},

@@ -36,10 +36,14 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&j.advertise, "advertise", nil, "address under which programs reach the node, tcp:HOST:PORT, where it is not one of --listen; may be repeated")
 }
 
-// poolPlatform calls a platform as a pool node, which has no key.
-func poolPlatform(at string) poolv1connect.PoolServiceClient {
+// poolHTTP is how a pool node, which has no key, calls its platform.
+func poolHTTP() *http.Client {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}
-	return poolv1connect.NewPoolServiceClient(&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true}}, strings.TrimSuffix(at, "/"))
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true}}
+}
+
+func poolPlatform(at string) poolv1connect.PoolServiceClient {
+	return poolv1connect.NewPoolServiceClient(poolHTTP(), strings.TrimSuffix(at, "/"))
 }
 
 // member makes the node in the folder a member, or finds that it is one; nil if it
@@ -75,9 +79,20 @@ func (j *joinFlags) member(ctx context.Context, dir string, listen []string) (*a
 }
 
 // attend runs the node of a platform.
-func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membership) error {
+func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membership, spool *agent.Spool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	operate, ended := context.WithCancel(context.WithoutCancel(ctx))
+	operated := make(chan struct{})
+	go func() {
+		defer close(operated)
+		m.Operate(operate, poolv1connect.NewPoolOperationServiceClient(poolHTTP(), strings.TrimSuffix(m.Platform, "/")), buildVersion(), n, spool)
+	}()
+	defer func() { // what the node logs while it stops is sent, too
+		ended()
+		<-operated
+		spool.Close()
+	}()
 	tell := m.Tell(poolPlatform(m.Platform), buildVersion())
 	done := make(chan error, 1)
 	go func() {

@@ -117,6 +117,7 @@ this one does (` + strings.Join(app.Roles, ", ") + `; default all).`,
 func servePlatform(ctx context.Context, cfg app.Config, started func(context.Context, *app.App) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	cfg.Version = buildVersion()
 	a, err := app.New(ctx, cfg, newLog(cfg.Log))
 	if err != nil {
 		return err

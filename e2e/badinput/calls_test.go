@@ -195,6 +195,16 @@ func (p *platform) example(m method) object {
 		put(o, object{"node_id": "n1", "device_id": "d", "group_id": "g", "spec_id": "", "request_id": "", "slice_id": "slice_1", "compute_percent": 1, "memory_mib": 1, "weighted": false, "physical": false, "virtualization": 1, "mode": "MODE_ENABLED", "states": []any{"STATE_ENDED"},
 			"secret": strings.Repeat("00", 32), "boot": "b", "sequence": 1, "wait_ms": 0, "compute_limit_percent": 100, "policy": object{"local": 1, "nodes": 1, "devices": 1}, "priority": 0})
 		poolExample(m.name(), o)
+	case "yunhe.pool.v1.PoolOperationService":
+		put(o, object{"node_id": "n1", "node_ids": []any{"n1"}, "slice_id": "", "user_id": "", "text": "", "from": nil, "to": nil, "format": 1, "level": 0, "secret": strings.Repeat("00", 32), "entries": []any{}, "components": []any{},
+			"generation": 0, "problem": "", "wait_ms": 0, "config": object{"log_level": 2, "idle_limit_seconds": 0, "run_limit_seconds": 0}, "language": "en", "page_token": "",
+			"rule": object{"kind": 1, "enabled": true, "threshold": 15, "severity": 2, "updated_at": "2026-01-01T00:00:00Z"}})
+		if m.name() == "SetPoolAlarmRule" || m.name() == "ExportPoolReport" {
+			o["kind"] = 1
+		}
+	case "yunhe.notices.v1.NoticeService":
+		put(o, object{"notice_id": "note_1", "page_token": "", "settings": object{"in_site": true, "mail": false, "severity": 1, "cleared": false, "kinds": []any{12}, "recipients": []any{"a@example.org"},
+			"sender": "y@example.org", "server": "127.0.0.1:1", "security": 1, "user_name": "", "password": "", "has_password": false, "updated_at": "2026-01-01T00:00:00Z"}})
 	case "yunhe.monitor.v1.MonitorService":
 		put(o, object{"node": "", "ai_center_id": "c1"})
 	}

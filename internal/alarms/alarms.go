@@ -11,11 +11,13 @@
 //     center that is down is the root of the alarms of its gateway, its
 //     instance, its nodes and of the jobs with runs there.
 //   - A tenant sees the alarms of resources, which are everyone's, and those
-//     of its own jobs, allocations and budgets.
+//     of its own jobs, allocations, budgets and tasks of the accelerator pool.
+//   - People are told of what is raised and cleared in the transaction that does
+//     it (package notices).
 //
 // # How alarms come and go
 //
-//	facts (registry, adapters, jobs, control, budgets) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
+//	facts (registry, adapters, jobs, control, budgets, poolops) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
 //	     ▲                                                                          one transaction
 //	     └── after an event, when the clock makes something an alarm, and every [sweepEvery]
 //
@@ -71,6 +73,9 @@ const (
 	AllocationNotGranted Kind = 9
 	ReclaimAnnounced     Kind = 10
 	BudgetReached        Kind = 11
+	// PoolRule and the kind of a rule of the accelerator pool make a kind.
+	PoolRule Kind = 11
+	lastKind Kind = 20
 )
 
 // About is what an alarm is about; fields that do not apply are empty.

@@ -20,7 +20,13 @@ func (s *Service) Register(srv *rpc.Server) {
 type api struct{ s *Service }
 
 func (a api) ListAlarms(ctx context.Context, r *alarmsv1.ListAlarmsRequest) (*alarmsv1.ListAlarmsResponse, error) {
-	f := Filter{CenterID: r.AiCenterId, Severity: Severity(r.Severity), RootsOnly: r.RootsOnly}
+	f := Filter{CenterID: r.AiCenterId, Severity: Severity(r.Severity), RootsOnly: r.RootsOnly, Node: r.Node}
+	if r.From != nil {
+		f.From = r.From.AsTime()
+	}
+	if r.To != nil {
+		f.To = r.To.AsTime()
+	}
 	for _, x := range r.States {
 		f.States = append(f.States, State(x))
 	}

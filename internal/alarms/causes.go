@@ -11,6 +11,7 @@ import (
 	"yunhe.dev/yunhe/internal/budgets"
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/poolops"
 	"yunhe.dev/yunhe/internal/registry"
 )
 
@@ -29,6 +30,8 @@ type facts struct {
 	reclaims []*control.Operation
 	losing   map[string][]jobs.Run // by reclaim
 	reached  []budgets.Standing
+	pool     []poolops.Trouble
+	poolDue  time.Time // when the clock may make more of them; zero: never
 	due      time.Time // when the clock alone may change what is wrong
 }
 
@@ -85,6 +88,9 @@ func (s *Service) look(ctx context.Context) (*facts, error) {
 	if f.reached, err = s.budgets.Reached(ctx); err != nil {
 		return nil, err
 	}
+	if f.pool, f.poolDue, err = s.pool.Troubles(ctx); err != nil {
+		return nil, err
+	}
 	return f, s.setDue(ctx, f)
 }
 
@@ -100,6 +106,9 @@ func (s *Service) setDue(ctx context.Context, f *facts) error {
 		return err
 	}
 	f.due = s.cfg.due(f.at, f.centers, unplaced, unset, waiting)
+	if !f.poolDue.IsZero() && f.poolDue.Before(f.due) {
+		f.due = f.poolDue
+	}
 	return nil
 }
 
@@ -201,6 +210,11 @@ func (f *facts) causes() map[string]*cause {
 		add(c)
 	}
 	f.work(out, add, center)
+	for i, t := range f.pool {
+		if i < most {
+			add(cause{key: t.Key, parent: t.Parent, kind: PoolRule + Kind(t.Rule.Kind), severity: Severity(t.Rule.Severity), About: About{Node: t.Node, TenantID: t.Tenant}, message: t.Message})
+		}
+	}
 	return out
 }
 

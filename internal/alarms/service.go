@@ -22,6 +22,9 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/jobs"
+	"yunhe.dev/yunhe/internal/notices"
+	"yunhe.dev/yunhe/internal/poolops"
+	"yunhe.dev/yunhe/internal/pools"
 	"yunhe.dev/yunhe/internal/registry"
 )
 
@@ -39,6 +42,8 @@ type Service struct {
 	jobs    *jobs.Service
 	control *control.Service
 	budgets *budgets.Service
+	pool    *poolops.Service
+	notices *notices.Service
 	log     *slog.Logger
 	feed    *bus.Feed
 
@@ -47,13 +52,27 @@ type Service struct {
 	changed map[string]bool // jobs that changed while the facts are looked at; nil: they are not
 }
 
+// Deps are what a Service needs.
+type Deps struct {
+	Bus      *bus.Bus
+	Identity *identity.Service
+	Registry *registry.Service
+	Adapters *adapters.Service
+	Jobs     *jobs.Service
+	Control  *control.Service
+	Budgets  *budgets.Service
+	Pool     *poolops.Service
+	Notices  *notices.Service
+}
+
 // New returns the service; its loops are Run and Watch.
-func New(ctx context.Context, cfg Config, d *db.DB, b *bus.Bus, ids *identity.Service, reg *registry.Service, ad *adapters.Service, work *jobs.Service, con *control.Service, bud *budgets.Service, log *slog.Logger) (*Service, error) {
+func New(ctx context.Context, cfg Config, d *db.DB, deps Deps, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "alarms", migrations); err != nil {
 		return nil, err
 	}
 	log = log.With("component", "alarms")
-	return &Service{cfg: cfg.filled(), db: d, bus: b, ids: ids, reg: reg, ad: ad, jobs: work, control: con, budgets: bud, log: log, feed: bus.NewFeed(b, "alarms.changed", log)}, nil
+	return &Service{cfg: cfg.filled(), db: d, bus: deps.Bus, ids: deps.Identity, reg: deps.Registry, ad: deps.Adapters, jobs: deps.Jobs, control: deps.Control, budgets: deps.Budgets, pool: deps.Pool,
+		notices: deps.Notices, log: log, feed: bus.NewFeed(deps.Bus, "alarms.changed", log)}, nil
 }
 
 // Watch feeds the watchers until ctx ends.
@@ -105,7 +124,7 @@ func (s *Service) listen(wake chan<- struct{}) (stop func(), err error) {
 			f()
 		}
 	}
-	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, budgets.ChangedSubject, "control.changed", "job.changed"} {
+	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, budgets.ChangedSubject, pools.ChangedSubject, poolops.ChangedSubject, "control.changed", "job.changed"} {
 		end, err := s.bus.Listen(subject, func(_ string, payload []byte) {
 			if subject == "job.changed" && !s.concerns(payload) {
 				return
@@ -262,6 +281,9 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, causes map[string]*c
 		if err := saveAlarm(ctx, tx, a); err != nil {
 			return nil, err
 		}
+		if err := s.notices.PostTx(ctx, tx, a.notice()); err != nil {
+			return nil, err
+		}
 		s.log.Info("alarm cleared", "alarm_id", a.ID, "message", a.Message)
 		changed = append(changed, a.ID)
 		delete(open, key)
@@ -306,12 +328,20 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, causes map[string]*c
 			return nil, err
 		}
 		if fresh {
+			if err := s.notices.PostTx(ctx, tx, a.notice()); err != nil {
+				return nil, err
+			}
 			s.log.Warn("alarm raised", "alarm_id", a.ID, "message", a.Message, "parent_id", a.ParentID)
 		}
 		open[key] = a
 		changed = append(changed, a.ID)
 	}
 	return changed, nil
+}
+
+// notice is what people are told of an alarm.
+func (a *Alarm) notice() notices.Alarm {
+	return notices.Alarm{ID: a.ID, Tenant: a.TenantID, Message: a.Message, Kind: int64(a.Kind), Severity: int64(a.Severity), Cleared: a.State == Cleared}
 }
 
 // depth is how many causes are above one.
@@ -411,6 +441,8 @@ type Filter struct {
 	Severity Severity // at least
 	// RootsOnly leaves out what follows from another alarm.
 	RootsOnly bool
+	Node      string
+	From, To  time.Time // raised from here on, and before here; zero: whenever
 }
 
 // List returns a page of the alarms the caller may see, newest first, the
@@ -468,9 +500,13 @@ func (f Filter) where() (where []string, args []any, err error) {
 		c.Range("states["+strconv.Itoa(i)+"]", int64(x), 1, int64(Cleared))
 	}
 	for i, x := range f.Kinds {
-		c.Range("kinds["+strconv.Itoa(i)+"]", int64(x), 1, int64(BudgetReached))
+		c.Range("kinds["+strconv.Itoa(i)+"]", int64(x), 1, int64(lastKind))
 	}
 	c.Range("severity", int64(f.Severity), 0, int64(Critical))
+	c.Text("node", f.Node, false, 253, 0)
+	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
+		c.Add("to", "must be after from")
+	}
 	if err := c.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -492,6 +528,15 @@ func (f Filter) where() (where []string, args []any, err error) {
 	}
 	if f.CenterID != "" {
 		where = append(where, "ai_center_id = "+add(f.CenterID))
+	}
+	if f.Node != "" {
+		where = append(where, "node = "+add(f.Node))
+	}
+	if !f.From.IsZero() {
+		where = append(where, "first_at >= "+add(db.Micros(f.From)))
+	}
+	if !f.To.IsZero() {
+		where = append(where, "first_at < "+add(db.Micros(f.To)))
 	}
 	if f.RootsOnly {
 		where = append(where, "parent_id = ''")

@@ -43,9 +43,11 @@ import (
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/network"
+	"yunhe.dev/yunhe/internal/notices"
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/planning"
 	"yunhe.dev/yunhe/internal/policies"
+	"yunhe.dev/yunhe/internal/poolops"
 	"yunhe.dev/yunhe/internal/pools"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/routing"
@@ -84,6 +86,8 @@ type App struct {
 	Standing  *standing.Service
 	Volumes   *volumes.Service
 	Pools     *pools.Service
+	PoolOps   *poolops.Service
+	Notices   *notices.Service
 
 	Simulations *simulations.Service
 	Planning    *planning.Service
@@ -226,6 +230,12 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Pools, err = pools.New(ctx, d, a.bus, a.Identity, a.Metering, box, log); err != nil {
 		return err
 	}
+	if a.PoolOps, err = poolops.New(ctx, d, a.bus, a.Identity, a.Pools, a.cfg.Version, log); err != nil {
+		return err
+	}
+	if a.Notices, err = notices.New(ctx, d, a.bus, a.Identity, box, log); err != nil {
+		return err
+	}
 	if a.Policies, err = policies.New(ctx, d, policies.Deps{Identity: a.Identity, Registry: a.Registry, Tags: a.Tags, Scheduler: a.Scheduler, Jobs: a.Jobs}, reg, log); err != nil {
 		return err
 	}
@@ -247,7 +257,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
-	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Jobs, a.Control, a.Budgets, log); err != nil {
+	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, alarms.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Adapters: a.Adapters, Jobs: a.Jobs, Control: a.Control, Budgets: a.Budgets, Pool: a.PoolOps, Notices: a.Notices}, log); err != nil {
 		return err
 	}
 	roles := a.cfg.Roles
@@ -296,6 +306,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.group.Add("control.watch", a.Control.Watch)
 	a.group.Add("volumes.watch", a.Volumes.Watch)
 	a.group.Add("pools.watch", a.Pools.Watch)
+	a.group.Add("poolops.watch", a.PoolOps.Watch)
 	a.group.Add("alarms.watch", a.Alarms.Watch)
 	a.group.Add("simulations.watch", a.Simulations.Watch)
 	a.group.Add("planning.presence", a.Planning.Run)
@@ -322,6 +333,8 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.led(Control, "budgets.run", a.Budgets.Run)
 		a.led(Control, "volumes.run", a.Volumes.Run)
 		a.led(Control, "pools.run", a.Pools.Run)
+		a.led(Control, "poolops.run", a.PoolOps.Run)
+		a.led(Control, "notices.run", a.Notices.Run)
 		a.led(Control, "topology.watch", a.Topology.Run)
 		a.led(Control, "measurement.run", a.Measurement.Run)
 		a.led(Control, "alarms.sweep", a.Alarms.Run)
@@ -438,6 +451,8 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Volumes.Register(srv)
 		a.Pools.Register(srv)
 		a.Alarms.Register(srv)
+		a.PoolOps.Register(srv)
+		a.Notices.Register(srv)
 		a.Routing.Register(srv)
 		a.Standing.Register(srv)
 		a.Monitor.Register(srv)

@@ -49,6 +49,8 @@ type Config struct {
 	Adapters AdaptersConfig `yaml:"adapters"`
 	Log      LogConfig      `yaml:"log"`
 	Trace    TraceConfig    `yaml:"trace"`
+	// Version of this program.
+	Version string `yaml:"-"`
 }
 
 // ListenConfig says where the API and the console answer.

@@ -64,9 +64,12 @@ var ranks = map[string]int{
 	"internal/standing":  6,                                                 // what scheduler and jobs ask before they rely on a center
 	"internal/access":    7,                                                 // judges and records what adapters reach
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
-	"internal/volumes": 7, // has centers keep what jobs name; jobs ask it where that is
-	"internal/jobs":    8,
-	"internal/pools":   8, "internal/pools/agent": 7, "internal/pools/conformance": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside
+	"internal/volumes":    7, // has centers keep what jobs name; jobs ask it where that is
+	"internal/jobs":       8,
+	"internal/pools/logs": 6,                                                             // what the pool did; pools writes it
+	"internal/poolops":    9,                                                             // looks after what pools lends; alarms asks it
+	"internal/notices":    9,                                                             // tells people of alarms
+	"internal/pools":      8, "internal/pools/agent": 7, "internal/pools/conformance": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
 	"internal/budgets":     9,                         // counts what jobs cost, and stops them; the scheduler asks it through its interface

@@ -61,6 +61,8 @@ type Node struct {
 	arriving map[string]*task // whose programs come
 	departed map[*task]bool   // whose workers pass on what their programs say
 	moved    map[string]departure
+
+	limits atomic.Pointer[Limits] // nil: none
 }
 
 type device struct {
@@ -248,6 +250,10 @@ func (n *Node) expire(now time.Time) {
 		if active.Before(t.Started) {
 			active = t.Started
 		}
+		if why := n.limits.Load().over(t.Started, active, now); why != "" {
+			n.end(t, Released+why)
+			continue
+		}
 		switch {
 		case !t.limit.IsZero() && now.After(t.limit):
 			n.end(t, fmt.Sprintf(Released+RunTimeout+", it ran for its limit of %d s", t.spec.Limit))
@@ -371,7 +377,11 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 	t.free()
 	n.forget(t)
 	n.mu.Unlock()
-	n.log.Info("program ended", "task_id", id, "error", err)
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	n.log.Log(context.Background(), level, "program ended", "task_id", id, "slice_id", t.Slice, "device", t.Device, "error", err)
 }
 
 // runWorker runs a worker until it ends.
@@ -807,7 +817,7 @@ func (n *Node) resizeLocked(t *task, compute, memory int64) {
 	t.Compute = compute
 	t.compute.Store(compute)
 	t.memory.SetLimit(uint64(memory))
-	n.log.Info("task resized", "task_id", t.ID, "compute", compute, "memory_bytes", memory)
+	n.log.Info("task resized", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "compute", compute, "memory_bytes", memory)
 }
 
 // end ends a task and its workers.
@@ -828,7 +838,7 @@ func (n *Node) endLocked(t *task, why string) {
 		n.changed()
 	}
 	n.finish(t, why)
-	n.log.Info("task ended", "task_id", t.ID, "reason", why)
+	n.log.Info("task ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "reason", why)
 }
 
 // finish ends a task that is none of the node's any more. The caller has the lock.

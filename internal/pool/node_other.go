@@ -37,3 +37,9 @@ func (n *Node) Rescan() error { return nil }
 
 // Attend does nothing.
 func (n *Node) Attend(context.Context, Tell) error { return nil }
+
+// SetLimits does nothing.
+func (n *Node) SetLimits(Limits) {}
+
+// Parts are none.
+func (n *Node) Parts() []Part { return nil }

@@ -2,7 +2,9 @@ package pool
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
@@ -94,4 +96,14 @@ func Library(dir string) (vendors string, err error) {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
 	}
 	return vendors, os.WriteFile(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
+}
+
+// version is the beginning of the SHA-256 of a program, "" if this build has none.
+func version(name string) string {
+	b, err := packed(name)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:6])
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
 const (
@@ -170,6 +171,9 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 		}
 	}
 	tx.AfterCommit(func() { s.log.Warn("pool node gone", "node_id", id, "slices", len(live)) })
+	if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Error, Message: "node is gone", Node: id, Details: fmt.Sprintf("slices=%d", len(live))}); err != nil {
+		return err
+	}
 	return s.emit(ctx, tx, id)
 }
 
@@ -181,5 +185,8 @@ func (s *Service) leaveTx(ctx context.Context, tx *db.Tx, id string) error {
 		}
 	}
 	tx.AfterCommit(func() { s.log.Info("pool node left", "node_id", id) })
+	if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "node left", Node: id}); err != nil {
+		return err
+	}
 	return s.emit(ctx, tx, id)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pools/logs"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
@@ -217,6 +219,9 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 			g.ComputeLent += x.counted()
 			g.MemoryLent += x.Memory
 			x.State, x.Node, x.Device, x.Reason, x.AssignedAt, x.meteredAt = Assigned, node.ID, device.ID, "", tx.Now, tx.Now
+			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.CreatedAt).Round(time.Millisecond)))); err != nil {
+				return err
+			}
 			if err := lend(ctx, tx, node.ID, device.ID, x.counted(), x.Memory, 1); err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
 // Report is what a node says.
@@ -240,6 +241,9 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		if x.State = Running; x.StartedAt.IsZero() {
 			x.StartedAt = tx.Now
 		}
+		if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "task started", x.asked())); err != nil {
+			return err
+		}
 	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
 		return nil
 	case x.moves() && !ended && last.boot == r.Boot: // it has gone
@@ -286,6 +290,12 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 			return false, fmt.Errorf("store pool node %s: %w", n.ID, err)
 		}
 		tx.AfterCommit(func() { s.log.Info("pool node changed", "node_id", n.ID, "online", online) })
+		if n.Online != online {
+			what := map[bool]string{true: "node is online", false: "node is offline"}[online]
+			if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: what, Node: n.ID, Details: "version=" + r.Version}); err != nil {
+				return false, err
+			}
+		}
 	}
 	for _, seen := range r.Devices {
 		d := &Device{ID: seen.ID, ComputeLimit: minLimit}
@@ -315,6 +325,9 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 			}
 		case d.Present:
 			changed, d.Present = true, false
+			if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Error, Message: "device is gone", Node: n.ID, Device: d.ID, Details: fmt.Sprintf("model=%q", d.Model)}); err != nil {
+				return false, err
+			}
 			if err := putDevice(ctx, tx, n.ID, d); err != nil {
 				return false, err
 			}

@@ -19,6 +19,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/pools/logs"
 	"yunhe.dev/yunhe/internal/seal"
 )
 
@@ -33,6 +34,9 @@ type Service struct {
 	box   *seal.Box
 	log   *slog.Logger
 	feed  *bus.Feed
+	logs  *logs.Log
+
+	refusals refusals
 }
 
 // ChangedSubject is the event that slices or nodes changed; its payload lists
@@ -45,8 +49,12 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, meter
 	if err := d.Migrate(ctx, "pools", migrations); err != nil {
 		return nil, err
 	}
+	kept, err := logs.New(ctx, d)
+	if err != nil {
+		return nil, err
+	}
 	log = log.With("component", "pools")
-	return &Service{db: d, ids: ids, meter: meter, box: box, log: log, feed: bus.NewFeed(b, ChangedSubject, log)}, nil
+	return &Service{db: d, ids: ids, meter: meter, box: box, log: log, feed: bus.NewFeed(b, ChangedSubject, log), logs: kept}, nil
 }
 
 // Watch hears of what all processes change, until ctx ends.
@@ -296,6 +304,9 @@ func (s *Service) Join(ctx context.Context, token, node, secret string) error {
 			return err
 		}
 		tx.AfterCommit(func() { s.log.Info("pool node joined", "node_id", node) })
+		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "node joined", Node: node}); err != nil {
+			return err
+		}
 		return s.emit(ctx, tx, node)
 	})
 }
@@ -364,6 +375,9 @@ func (s *Service) SetNode(ctx context.Context, id string, mode Mode) (*Node, err
 		return nil, c.Err()
 	}
 	return s.changeNode(ctx, id, func(tx *db.Tx, n *Node) error {
+		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "node changed", Node: id, User: core.CallerFrom(ctx).UserID, Details: "mode=" + [...]string{"", "enabled", "disabled", "draining"}[mode]}); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `UPDATE pool_nodes SET mode = $2 WHERE node_id = $1`, id, int64(mode))
 		return err
 	})
@@ -405,6 +419,9 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 			if d.Physical = *x.Physical; d.Used > 0 {
 				return fault.New(fault.Conflict, "device %s has %d slices: its virtualization is switched when it has none; disable it and wait, or move them", device, d.Used)
 			}
+		}
+		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "device changed", Node: node, Device: device, User: core.CallerFrom(ctx).UserID, Details: fmt.Sprintf("disabled=%t compute_limit_percent=%d physical=%t", d.Disabled, d.ComputeLimit, d.Physical)}); err != nil {
+			return err
 		}
 		return putDevice(ctx, tx, node, d)
 	})

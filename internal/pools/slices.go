@@ -12,6 +12,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/metering"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
 // maxWait is how long an answer may wait.
@@ -28,6 +29,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	if caller.TenantID == "" {
 		return nil, fault.New(fault.Denied, "user %s belongs to no tenant, whose the slice would be", caller.UserID)
 	}
+	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
 			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, State: Waiting,
@@ -35,6 +37,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		if x.Physical {
 			x.Compute = 100 // and the card's memory, when it is known
 		}
+		wanted = x
 		x.requestKey = x.ID
 		if r.ID != "" {
 			x.requestKey = caller.UserID + "/" + r.ID
@@ -93,13 +96,35 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		if err := s.ids.AuditTx(ctx, tx, x.ID); err != nil {
 			return err
 		}
+		if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice requested", x.asked())); err != nil {
+			return err
+		}
 		if err := s.fillTx(ctx, tx); err != nil {
 			return err
 		}
 		out, err = s.readTx(ctx, tx, x.ID)
 		return err
 	})
+	if kind := fault.KindOf(err); err != nil && (kind == fault.Exhausted || kind == fault.Denied) {
+		s.refused(ctx, wanted, err)
+	}
 	return out, err
+}
+
+// refused has the log say what was refused: not in the transaction, which did
+// nothing.
+func (s *Service) refused(ctx context.Context, x *Slice, why error) {
+	if !s.refusals.allow(s.db.Now()) {
+		return
+	}
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		e := about(x, logs.Warn, "slice refused", fmt.Sprintf("reason=%q %s", why.Error(), x.asked()))
+		e.Slice = "" // there is none
+		return s.logs.AddTx(ctx, tx, e)
+	})
+	if err != nil {
+		s.log.Warn("not logged that a slice was refused", "error", err)
+	}
 }
 
 func groupOf(all []*Group, caller core.Caller, id string) (*Group, error) {
@@ -381,6 +406,9 @@ func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (ou
 		if err := s.ids.AuditTx(ctx, tx, id); err != nil {
 			return err
 		}
+		if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice resized", x.asked())); err != nil {
+			return err
+		}
 		if err := s.emit(ctx, tx, x.ID, x.Node); err != nil {
 			return err
 		}
@@ -455,6 +483,13 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 		}
 	}
 	x.State, x.Reason, x.EndedAt = Ended, reason, tx.Now
+	level := logs.Info
+	if x.Failed() {
+		level = logs.Error
+	}
+	if err := s.logs.AddTx(ctx, tx, about(x, level, "slice ended", fmt.Sprintf("reason=%q device_time=%s", reason, x.Busy.Round(time.Millisecond)))); err != nil {
+		return err
+	}
 	if err := putSlice(ctx, tx, x); err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
 import { NetworkService } from "./gen/yunhe/network/v1/network_pb";
+import { NoticeService } from "./gen/yunhe/notices/v1/notices_pb";
 import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
+import { PoolOperationService } from "./gen/yunhe/pool/v1/operation_pb";
 import { PoolService } from "./gen/yunhe/pool/v1/pool_pb";
 import { RegistryService } from "./gen/yunhe/registry/v1/registry_pb";
 import { ResourceService } from "./gen/yunhe/registry/v1/resource_pb";
@@ -88,6 +90,8 @@ export interface Clients {
   topology: Client<typeof TopologyService>;
   volumes: Client<typeof VolumeService>;
   pool: Client<typeof PoolService>;
+  poolOps: Client<typeof PoolOperationService>;
+  notices: Client<typeof NoticeService>;
 }
 
 /** Clients of every service over one transport. */
@@ -118,6 +122,8 @@ export function createClients(transport: Transport): Clients {
     topology: createClient(TopologyService, transport),
     volumes: createClient(VolumeService, transport),
     pool: createClient(PoolService, transport),
+    poolOps: createClient(PoolOperationService, transport),
+    notices: createClient(NoticeService, transport),
   };
 }
 

@@ -38,6 +38,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/registry/v1/registryv1connect"
@@ -208,6 +209,8 @@ type Client struct {
 	Calendar    calendarv1connect.CalendarServiceClient
 	Budgets     budgetsv1connect.BudgetServiceClient
 	Pool        poolv1connect.PoolServiceClient
+	PoolOps     poolv1connect.PoolOperationServiceClient
+	Notices     noticesv1connect.NoticeServiceClient
 	Volumes     volumesv1connect.VolumeServiceClient
 	Planning    availabilityv1connect.AvailabilityServiceClient
 
@@ -236,6 +239,8 @@ func NewClient(url, key string) *Client {
 		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
 		Budgets:     budgetsv1connect.NewBudgetServiceClient(auth, url),
 		Pool:        poolv1connect.NewPoolServiceClient(auth, url),
+		PoolOps:     poolv1connect.NewPoolOperationServiceClient(auth, url),
+		Notices:     noticesv1connect.NewNoticeServiceClient(auth, url),
 		Calendar:    calendarv1connect.NewCalendarServiceClient(auth, url),
 		Volumes:     volumesv1connect.NewVolumeServiceClient(auth, url),
 		Planning:    availabilityv1connect.NewAvailabilityServiceClient(auth, url),

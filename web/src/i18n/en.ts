@@ -2,6 +2,7 @@
 import { availability } from "./availability";
 import { network } from "./network";
 import { pool } from "./pool";
+import { poolops } from "./poolops";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -41,6 +42,7 @@ export const en = {
   network: network.en,
   service: service.en,
   pool: pool.en,
+  poolops: poolops.en,
   simulation: simulation.en,
   access: {
     sub: "What is connected and how, and whether it meets the conditions of access",
@@ -1140,6 +1142,15 @@ export const en = {
       allocationNotGranted: "Allocation not granted",
       reclaim: "Being reclaimed",
       budget: "Budget",
+      poolNodeOffline: "Pool node offline",
+      poolDeviceGone: "Pool device gone",
+      poolComputeFull: "Pool compute lent",
+      poolMemoryFull: "Pool memory lent",
+      poolTaskMemoryFull: "Pool task's memory used",
+      poolQueueLong: "Pool queue long",
+      poolWaitLong: "Pool wait long",
+      poolRefusedOften: "Pool refuses often",
+      poolNotConfigured: "Pool configuration not taken",
       other: "Other",
     },
   },

@@ -3,6 +3,7 @@ import { availability } from "./availability";
 import type { Texts } from "./en";
 import { network } from "./network";
 import { pool } from "./pool";
+import { poolops } from "./poolops";
 import { service } from "./service";
 import { simulation } from "./simulation";
 
@@ -42,6 +43,7 @@ export const zh: Texts = {
   network: network.zh,
   service: service.zh,
   pool: pool.zh,
+  poolops: poolops.zh,
   simulation: simulation.zh,
   access: {
     sub: "已接入的资源、接入方式，以及是否满足接入条件",
@@ -1107,6 +1109,15 @@ export const zh: Texts = {
       allocationNotGranted: "资源申请未满足",
       reclaim: "正在回收",
       budget: "预算",
+      poolNodeOffline: "加速器池节点离线",
+      poolDeviceGone: "加速器池设备消失",
+      poolComputeFull: "加速器池算力分配过高",
+      poolMemoryFull: "加速器池显存分配过高",
+      poolTaskMemoryFull: "加速器池任务显存将满",
+      poolQueueLong: "加速器池队列过长",
+      poolWaitLong: "加速器池等待过久",
+      poolRefusedOften: "加速器池频繁拒绝",
+      poolNotConfigured: "加速器池配置未生效",
       other: "其他",
     },
   },

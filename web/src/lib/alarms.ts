@@ -61,6 +61,15 @@ const KINDS = {
   [AlarmKind.ALLOCATION_NOT_GRANTED]: "allocationNotGranted",
   [AlarmKind.RECLAIM]: "reclaim",
   [AlarmKind.BUDGET]: "budget",
+  [AlarmKind.POOL_NODE_OFFLINE]: "poolNodeOffline",
+  [AlarmKind.POOL_DEVICE_GONE]: "poolDeviceGone",
+  [AlarmKind.POOL_COMPUTE_FULL]: "poolComputeFull",
+  [AlarmKind.POOL_MEMORY_FULL]: "poolMemoryFull",
+  [AlarmKind.POOL_TASK_MEMORY_FULL]: "poolTaskMemoryFull",
+  [AlarmKind.POOL_QUEUE_LONG]: "poolQueueLong",
+  [AlarmKind.POOL_WAIT_LONG]: "poolWaitLong",
+  [AlarmKind.POOL_REFUSED_OFTEN]: "poolRefusedOften",
+  [AlarmKind.POOL_NOT_CONFIGURED]: "poolNotConfigured",
   [AlarmKind.UNSPECIFIED]: "other",
 } as const;
 
@@ -71,6 +80,7 @@ export function alarmKindName(kind: AlarmKind): (typeof KINDS)[keyof typeof KIND
 /** Where to look: the job, or the center. "" if nowhere. */
 export function alarmPath(a: Alarm): string {
   if (a.jobId) return `/jobs/${encodeURIComponent(a.jobId)}`;
+  if (a.kind >= AlarmKind.POOL_NODE_OFFLINE) return "/pool?tab=alarms";
   if (a.aiCenterId) return `/centers/${encodeURIComponent(a.aiCenterId)}`;
   return "";
 }

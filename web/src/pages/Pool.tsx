@@ -37,6 +37,10 @@ import { messageOf } from "../lib/errors";
 import { formatBytes, formatMillis, NONE } from "../lib/format";
 import type { Tone } from "../lib/states";
 import { useClients, useSession } from "../session";
+import { Components } from "./pool/Components";
+import { Logs } from "./pool/Logs";
+import { PoolAlarms } from "./pool/PoolAlarms";
+import { Statistics } from "./pool/Statistics";
 
 const EVERY_MS = 3000;
 const MIB = 2n ** 20n;
@@ -49,6 +53,10 @@ export function Pool() {
     { key: "specs", label: t("pool.specs"), children: <Specs /> },
     { key: "groups", label: t("pool.groups"), children: <Groups /> },
     { key: "policy", label: t("pool.policy"), children: <Policy /> },
+    { key: "components", label: t("poolops.components"), children: <Components /> },
+    { key: "logs", label: t("poolops.logs"), children: <Logs /> },
+    { key: "alarms", label: t("poolops.alarms"), children: <PoolAlarms /> },
+    { key: "statistics", label: t("poolops.statistics"), children: <Statistics /> },
   ];
   return <TabbedPage title={t("nav.pool")} sub={t("pool.sub")} tabs={tabs} />;
 }

@@ -158,6 +158,16 @@ const (
 	// A share of a budget that is to be warned of is spent; of severity major: all
 	// of it.
 	AlarmKind_ALARM_KIND_BUDGET AlarmKind = 11
+	// By the rules of the accelerator pool, PoolAlarmRule.Kind.
+	AlarmKind_ALARM_KIND_POOL_NODE_OFFLINE     AlarmKind = 12
+	AlarmKind_ALARM_KIND_POOL_DEVICE_GONE      AlarmKind = 13
+	AlarmKind_ALARM_KIND_POOL_COMPUTE_FULL     AlarmKind = 14
+	AlarmKind_ALARM_KIND_POOL_MEMORY_FULL      AlarmKind = 15
+	AlarmKind_ALARM_KIND_POOL_TASK_MEMORY_FULL AlarmKind = 16
+	AlarmKind_ALARM_KIND_POOL_QUEUE_LONG       AlarmKind = 17
+	AlarmKind_ALARM_KIND_POOL_WAIT_LONG        AlarmKind = 18
+	AlarmKind_ALARM_KIND_POOL_REFUSED_OFTEN    AlarmKind = 19
+	AlarmKind_ALARM_KIND_POOL_NOT_CONFIGURED   AlarmKind = 20
 )
 
 // Enum value maps for AlarmKind.
@@ -175,6 +185,15 @@ var (
 		9:  "ALARM_KIND_ALLOCATION_NOT_GRANTED",
 		10: "ALARM_KIND_RECLAIM",
 		11: "ALARM_KIND_BUDGET",
+		12: "ALARM_KIND_POOL_NODE_OFFLINE",
+		13: "ALARM_KIND_POOL_DEVICE_GONE",
+		14: "ALARM_KIND_POOL_COMPUTE_FULL",
+		15: "ALARM_KIND_POOL_MEMORY_FULL",
+		16: "ALARM_KIND_POOL_TASK_MEMORY_FULL",
+		17: "ALARM_KIND_POOL_QUEUE_LONG",
+		18: "ALARM_KIND_POOL_WAIT_LONG",
+		19: "ALARM_KIND_POOL_REFUSED_OFTEN",
+		20: "ALARM_KIND_POOL_NOT_CONFIGURED",
 	}
 	AlarmKind_value = map[string]int32{
 		"ALARM_KIND_UNSPECIFIED":            0,
@@ -189,6 +208,15 @@ var (
 		"ALARM_KIND_ALLOCATION_NOT_GRANTED": 9,
 		"ALARM_KIND_RECLAIM":                10,
 		"ALARM_KIND_BUDGET":                 11,
+		"ALARM_KIND_POOL_NODE_OFFLINE":      12,
+		"ALARM_KIND_POOL_DEVICE_GONE":       13,
+		"ALARM_KIND_POOL_COMPUTE_FULL":      14,
+		"ALARM_KIND_POOL_MEMORY_FULL":       15,
+		"ALARM_KIND_POOL_TASK_MEMORY_FULL":  16,
+		"ALARM_KIND_POOL_QUEUE_LONG":        17,
+		"ALARM_KIND_POOL_WAIT_LONG":         18,
+		"ALARM_KIND_POOL_REFUSED_OFTEN":     19,
+		"ALARM_KIND_POOL_NOT_CONFIGURED":    20,
 	}
 )
 
@@ -435,7 +463,13 @@ type ListAlarmsRequest struct {
 	// At least this severe.
 	Severity Severity `protobuf:"varint,6,opt,name=severity,proto3,enum=yunhe.alarms.v1.Severity" json:"severity,omitempty"`
 	// Only those that follow from no other; what follows is told by GetAlarm.
-	RootsOnly     bool `protobuf:"varint,7,opt,name=roots_only,json=rootsOnly,proto3" json:"roots_only,omitempty"`
+	RootsOnly bool `protobuf:"varint,7,opt,name=roots_only,json=rootsOnly,proto3" json:"roots_only,omitempty"`
+	// About this node of a center or of the accelerator pool.
+	Node string `protobuf:"bytes,8,opt,name=node,proto3" json:"node,omitempty"`
+	// Raised from here on; empty: from the beginning.
+	From *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=from,proto3" json:"from,omitempty"`
+	// Raised before here; empty: to the end.
+	To            *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +551,27 @@ func (x *ListAlarmsRequest) GetRootsOnly() bool {
 		return x.RootsOnly
 	}
 	return false
+}
+
+func (x *ListAlarmsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListAlarmsRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *ListAlarmsRequest) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
 }
 
 type ListAlarmsResponse struct {
@@ -840,7 +895,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x04note\x18\x12 \x01(\tR\x04note\x129\n" +
 	"\n" +
 	"cleared_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tclearedAt\x12\x1a\n" +
-	"\baffected\x18\x14 \x01(\x03R\baffected\"\xae\x02\n" +
+	"\baffected\x18\x14 \x01(\x03R\baffected\"\x9e\x03\n" +
 	"\x11ListAlarmsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -851,7 +906,11 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"aiCenterId\x125\n" +
 	"\bseverity\x18\x06 \x01(\x0e2\x19.yunhe.alarms.v1.SeverityR\bseverity\x12\x1d\n" +
 	"\n" +
-	"roots_only\x18\a \x01(\bR\trootsOnly\"\x84\x01\n" +
+	"roots_only\x18\a \x01(\bR\trootsOnly\x12\x12\n" +
+	"\x04node\x18\b \x01(\tR\x04node\x12.\n" +
+	"\x04from\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"\x84\x01\n" +
 	"\x12ListAlarmsResponse\x12.\n" +
 	"\x06alarms\x18\x01 \x03(\v2\x16.yunhe.alarms.v1.AlarmR\x06alarms\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x16\n" +
@@ -877,7 +936,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x17ALARM_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ALARM_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18ALARM_STATE_ACKNOWLEDGED\x10\x02\x12\x17\n" +
-	"\x13ALARM_STATE_CLEARED\x10\x03*\xf0\x02\n" +
+	"\x13ALARM_STATE_CLEARED\x10\x03*\xa2\x05\n" +
 	"\tAlarmKind\x12\x1a\n" +
 	"\x16ALARM_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALARM_KIND_CENTER_DOWN\x10\x01\x12\x1d\n" +
@@ -891,7 +950,16 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"!ALARM_KIND_ALLOCATION_NOT_GRANTED\x10\t\x12\x16\n" +
 	"\x12ALARM_KIND_RECLAIM\x10\n" +
 	"\x12\x15\n" +
-	"\x11ALARM_KIND_BUDGET\x10\v2\x8a\x04\n" +
+	"\x11ALARM_KIND_BUDGET\x10\v\x12 \n" +
+	"\x1cALARM_KIND_POOL_NODE_OFFLINE\x10\f\x12\x1f\n" +
+	"\x1bALARM_KIND_POOL_DEVICE_GONE\x10\r\x12 \n" +
+	"\x1cALARM_KIND_POOL_COMPUTE_FULL\x10\x0e\x12\x1f\n" +
+	"\x1bALARM_KIND_POOL_MEMORY_FULL\x10\x0f\x12$\n" +
+	" ALARM_KIND_POOL_TASK_MEMORY_FULL\x10\x10\x12\x1e\n" +
+	"\x1aALARM_KIND_POOL_QUEUE_LONG\x10\x11\x12\x1d\n" +
+	"\x19ALARM_KIND_POOL_WAIT_LONG\x10\x12\x12!\n" +
+	"\x1dALARM_KIND_POOL_REFUSED_OFTEN\x10\x13\x12\"\n" +
+	"\x1eALARM_KIND_POOL_NOT_CONFIGURED\x10\x142\x8a\x04\n" +
 	"\fAlarmService\x12y\n" +
 	"\n" +
 	"ListAlarms\x12\".yunhe.alarms.v1.ListAlarmsRequest\x1a#.yunhe.alarms.v1.ListAlarmsResponse\"\"\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\f\x12\n" +
@@ -940,23 +1008,25 @@ var file_yunhe_alarms_v1_alarms_proto_depIdxs = []int32{
 	1,  // 7: yunhe.alarms.v1.ListAlarmsRequest.states:type_name -> yunhe.alarms.v1.AlarmState
 	2,  // 8: yunhe.alarms.v1.ListAlarmsRequest.kinds:type_name -> yunhe.alarms.v1.AlarmKind
 	0,  // 9: yunhe.alarms.v1.ListAlarmsRequest.severity:type_name -> yunhe.alarms.v1.Severity
-	3,  // 10: yunhe.alarms.v1.ListAlarmsResponse.alarms:type_name -> yunhe.alarms.v1.Alarm
-	3,  // 11: yunhe.alarms.v1.GetAlarmResponse.alarm:type_name -> yunhe.alarms.v1.Alarm
-	3,  // 12: yunhe.alarms.v1.GetAlarmResponse.affected:type_name -> yunhe.alarms.v1.Alarm
-	3,  // 13: yunhe.alarms.v1.WatchAlarmsResponse.alarm:type_name -> yunhe.alarms.v1.Alarm
-	4,  // 14: yunhe.alarms.v1.AlarmService.ListAlarms:input_type -> yunhe.alarms.v1.ListAlarmsRequest
-	6,  // 15: yunhe.alarms.v1.AlarmService.GetAlarm:input_type -> yunhe.alarms.v1.GetAlarmRequest
-	8,  // 16: yunhe.alarms.v1.AlarmService.AcknowledgeAlarm:input_type -> yunhe.alarms.v1.AcknowledgeAlarmRequest
-	9,  // 17: yunhe.alarms.v1.AlarmService.WatchAlarms:input_type -> yunhe.alarms.v1.WatchAlarmsRequest
-	5,  // 18: yunhe.alarms.v1.AlarmService.ListAlarms:output_type -> yunhe.alarms.v1.ListAlarmsResponse
-	7,  // 19: yunhe.alarms.v1.AlarmService.GetAlarm:output_type -> yunhe.alarms.v1.GetAlarmResponse
-	3,  // 20: yunhe.alarms.v1.AlarmService.AcknowledgeAlarm:output_type -> yunhe.alarms.v1.Alarm
-	10, // 21: yunhe.alarms.v1.AlarmService.WatchAlarms:output_type -> yunhe.alarms.v1.WatchAlarmsResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 10: yunhe.alarms.v1.ListAlarmsRequest.from:type_name -> google.protobuf.Timestamp
+	11, // 11: yunhe.alarms.v1.ListAlarmsRequest.to:type_name -> google.protobuf.Timestamp
+	3,  // 12: yunhe.alarms.v1.ListAlarmsResponse.alarms:type_name -> yunhe.alarms.v1.Alarm
+	3,  // 13: yunhe.alarms.v1.GetAlarmResponse.alarm:type_name -> yunhe.alarms.v1.Alarm
+	3,  // 14: yunhe.alarms.v1.GetAlarmResponse.affected:type_name -> yunhe.alarms.v1.Alarm
+	3,  // 15: yunhe.alarms.v1.WatchAlarmsResponse.alarm:type_name -> yunhe.alarms.v1.Alarm
+	4,  // 16: yunhe.alarms.v1.AlarmService.ListAlarms:input_type -> yunhe.alarms.v1.ListAlarmsRequest
+	6,  // 17: yunhe.alarms.v1.AlarmService.GetAlarm:input_type -> yunhe.alarms.v1.GetAlarmRequest
+	8,  // 18: yunhe.alarms.v1.AlarmService.AcknowledgeAlarm:input_type -> yunhe.alarms.v1.AcknowledgeAlarmRequest
+	9,  // 19: yunhe.alarms.v1.AlarmService.WatchAlarms:input_type -> yunhe.alarms.v1.WatchAlarmsRequest
+	5,  // 20: yunhe.alarms.v1.AlarmService.ListAlarms:output_type -> yunhe.alarms.v1.ListAlarmsResponse
+	7,  // 21: yunhe.alarms.v1.AlarmService.GetAlarm:output_type -> yunhe.alarms.v1.GetAlarmResponse
+	3,  // 22: yunhe.alarms.v1.AlarmService.AcknowledgeAlarm:output_type -> yunhe.alarms.v1.Alarm
+	10, // 23: yunhe.alarms.v1.AlarmService.WatchAlarms:output_type -> yunhe.alarms.v1.WatchAlarmsResponse
+	20, // [20:24] is the sub-list for method output_type
+	16, // [16:20] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_alarms_v1_alarms_proto_init() }

@@ -1,0 +1,125 @@
+// Package poolops operates the accelerator pool: it takes the logs of nodes,
+// configures their components, says by rules what is wrong, and counts what is
+// used.
+//
+// What it keeps true:
+//
+//   - What a node should be configured like has a generation; the node says which
+//     it has taken. A node that is away takes it when it is back.
+//   - Use is counted once: in the transaction that moves the time up to which it
+//     is counted. One process counts, every [countEvery]; what a device computed
+//     comes from what nodes report and, at its end, from the slice itself. While
+//     no process counts, at most [gap] of time is counted; device time is not lost.
+//   - What the rules find is told when asked (by alarms, which compares it with
+//     what is open), and stored nowhere else.
+package poolops
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/pools"
+	"yunhe.dev/yunhe/internal/pools/logs"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Service operates the pool. It is safe for concurrent use.
+type Service struct {
+	db      *db.DB
+	ids     *identity.Service
+	pools   *pools.Service
+	logs    *logs.Log
+	log     *slog.Logger
+	feed    *bus.Feed
+	version string // of the platform
+}
+
+// ChangedSubject is the event that nodes are to be configured anew, or that a rule
+// changed; its payload lists the nodes' IDs.
+const ChangedSubject = "poolops.changed"
+
+// New returns the service; its loops are Run and Watch. version is the platform's.
+func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, p *pools.Service, version string, log *slog.Logger) (*Service, error) {
+	if err := d.Migrate(ctx, "poolops", migrations); err != nil {
+		return nil, err
+	}
+	log = log.With("component", "poolops")
+	return &Service{db: d, ids: ids, pools: p, logs: p.Logs(), log: log, feed: bus.NewFeed(b, ChangedSubject, log), version: version}, nil
+}
+
+// Watch hears of what all processes change, until ctx ends.
+func (s *Service) Watch(ctx context.Context) error { return s.feed.Run(ctx) }
+
+const (
+	countEvery = 15 * time.Second
+	gap        = time.Minute
+	purgeEvery = time.Hour
+	// keepUse is how long use is kept.
+	keepUse = 2 * 366 * 24 * time.Hour
+)
+
+// Run counts what is used and deletes what is old, until ctx ends. One process at
+// a time runs it.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	var purged time.Time
+	for {
+		if err := s.Count(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("use of the pool not counted, will try again", "error", err)
+		}
+		if now := s.db.Now(); now.Sub(purged) >= purgeEvery {
+			purged = now
+			if err := s.purge(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("old logs and use of the pool not deleted", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Service) purge(ctx context.Context) error {
+	if err := s.logs.Purge(ctx); err != nil {
+		return err
+	}
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		for _, table := range []string{"pool_use", "pool_room"} {
+			if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE hour < $1`, db.Micros(tx.Now.Add(-keepUse))); err != nil {
+				return fmt.Errorf("delete old use: %w", err)
+			}
+		}
+		// Of nodes that left.
+		nodes, err := s.pools.NodesTx(ctx, tx)
+		if err != nil {
+			return err
+		}
+		there := map[string]bool{}
+		for _, n := range nodes {
+			there[n.ID] = true
+		}
+		all, err := readComponents(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for id := range all {
+			if !there[id] {
+				if _, err := tx.Exec(ctx, `DELETE FROM pool_components WHERE node_id = $1`, id); err != nil {
+					return fmt.Errorf("forget pool node %s: %w", id, err)
+				}
+			}
+		}
+		return nil
+	})
+}

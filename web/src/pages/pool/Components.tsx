@@ -1,0 +1,192 @@
+// The components of the pool's nodes: state, versions, and configuration of one node or several at once.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Button, Form, InputNumber, Modal, Select, Table, type TableColumnsType } from "antd";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { call } from "../../api";
+import { Loaded, Moment, Nothing, Tag } from "../../components/bits";
+import { useServerErrors } from "../../components/useServerErrors";
+import { LogLevel, PoolComponent_Kind, type PoolNodeComponents } from "../../gen/yunhe/pool/v1/operation_pb";
+import { NONE } from "../../lib/format";
+import { levelName } from "../../lib/poolops";
+import { useClients, useSession } from "../../session";
+
+const PARTS = {
+  [PoolComponent_Kind.UNSPECIFIED]: "node",
+  [PoolComponent_Kind.NODE]: "node",
+  [PoolComponent_Kind.WORKER]: "worker",
+  [PoolComponent_Kind.LIBRARY]: "library",
+} as const;
+
+export function Components() {
+  const { t } = useTranslation();
+  const { poolOps } = useClients();
+  const { can } = useSession();
+  const [chosen, setChosen] = useState<string[]>([]);
+  const [open, setOpen] = useState(false);
+  const list = useQuery({
+    queryKey: ["pool", "components"],
+    queryFn: ({ signal }) => poolOps.listPoolComponents({}, call(signal)),
+    refetchInterval: 3000,
+  });
+  const columns: TableColumnsType<PoolNodeComponents> = [
+    { title: t("poolops.node"), key: "node", width: 140, ellipsis: true, render: (_, n) => <b>{n.nodeId}</b> },
+    {
+      title: t("poolops.state"),
+      key: "state",
+      width: 110,
+      render: (_, n) => <Tag tone={n.online ? "good" : "bad"} text={t(n.online ? "pool.online" : "pool.offline")} />,
+    },
+    {
+      title: t("poolops.component"),
+      key: "parts",
+      width: 380,
+      render: (_, n) =>
+        n.components.length === 0
+          ? NONE
+          : n.components.map((p) => (
+              <div key={p.kind}>
+                {t(`poolops.parts.${PARTS[p.kind]}`)} <span className="yh-mono">{p.version || NONE}</span>
+                {p.kind === PoolComponent_Kind.WORKER && ` · ${t("poolops.running")}: ${p.running}`}
+              </div>
+            )),
+    },
+    {
+      title: t("poolops.config"),
+      key: "config",
+      render: (_, n) => {
+        const c = n.config;
+        return (
+          <>
+            <div>
+              {n.generation === 0n
+                ? t("poolops.neverSet")
+                : t(n.generation === n.appliedGeneration ? "poolops.taken" : "poolops.notTaken", {
+                    n: String(n.generation),
+                  })}
+              {n.problem && `: ${n.problem}`}
+            </div>
+            <small className="yh-muted">
+              {`${t("poolops.logLevel")}: ${t(`poolops.levels.${levelName(c?.logLevel ?? LogLevel.INFO)}`)} · ${c?.idleLimitSeconds ?? 0n} s · ${c?.runLimitSeconds ?? 0n} s`}
+            </small>
+          </>
+        );
+      },
+    },
+    { title: t("poolops.time"), key: "told", width: 140, render: (_, n) => <Moment at={n.toldAt} /> },
+  ];
+  return (
+    <Loaded query={list} rows={3}>
+      {(data) => (
+        <>
+          <div className="yh-tab-actions">
+            <span className="yh-muted">{`${t("poolops.platformVersion")}: ${data.platformVersion}`}</span>
+            {can("adapters.write") && (
+              <Button type="primary" disabled={chosen.length === 0} onClick={() => setOpen(true)}>
+                {t("poolops.configure", { count: chosen.length })}
+              </Button>
+            )}
+          </div>
+          <Table
+            size="small"
+            rowKey="nodeId"
+            columns={columns}
+            dataSource={data.nodes}
+            pagination={false}
+            scroll={{ x: 1100 }}
+            data-testid="pool-components"
+            rowSelection={
+              can("adapters.write")
+                ? { selectedRowKeys: chosen, onChange: (keys) => setChosen(keys.map(String)) }
+                : undefined
+            }
+            locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
+          />
+          <Modal
+            open={open}
+            onCancel={() => setOpen(false)}
+            footer={null}
+            title={t("poolops.configure", { count: chosen.length })}
+            destroyOnHidden
+          >
+            {open && (
+              <Configure
+                nodeIds={chosen}
+                of={data.nodes.find((n) => n.nodeId === chosen[0])}
+                done={() => setOpen(false)}
+              />
+            )}
+          </Modal>
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+interface Values {
+  logLevel: LogLevel;
+  idleLimitSeconds: number;
+  runLimitSeconds: number;
+}
+
+function Configure({ nodeIds, of, done }: { nodeIds: string[]; of: PoolNodeComponents | undefined; done: () => void }) {
+  const { t } = useTranslation();
+  const { poolOps } = useClients();
+  const client = useQueryClient();
+  const [form] = Form.useForm<Values>();
+  const errors = useServerErrors(form, "config");
+  const save = useMutation({
+    mutationFn: (v: Values) =>
+      poolOps.configurePoolNodes(
+        {
+          nodeIds,
+          config: {
+            logLevel: v.logLevel,
+            idleLimitSeconds: BigInt(v.idleLimitSeconds ?? 0),
+            runLimitSeconds: BigInt(v.runLimitSeconds ?? 0),
+          },
+        },
+        call(),
+      ),
+    onSuccess: async () => {
+      done();
+      await client.invalidateQueries({ queryKey: ["pool"] });
+    },
+    onError: errors.show,
+  });
+  return (
+    <Form
+      form={form}
+      layout="vertical"
+      initialValues={{
+        logLevel: of?.config?.logLevel || LogLevel.INFO,
+        idleLimitSeconds: Number(of?.config?.idleLimitSeconds ?? 0n),
+        runLimitSeconds: Number(of?.config?.runLimitSeconds ?? 0n),
+      }}
+      onFinish={(v) => {
+        errors.show(undefined);
+        save.mutate(v);
+      }}
+    >
+      {errors.alert}
+      <p>{nodeIds.join(" ")}</p>
+      <Form.Item name="logLevel" label={t("poolops.logLevel")}>
+        <Select
+          options={[LogLevel.DEBUG, LogLevel.INFO, LogLevel.WARN, LogLevel.ERROR].map((value) => ({
+            value,
+            label: t(`poolops.levels.${levelName(value)}`),
+          }))}
+        />
+      </Form.Item>
+      <Form.Item name="idleLimitSeconds" label={t("poolops.idleLimit")}>
+        <InputNumber min={0} precision={0} className="yh-w-200" />
+      </Form.Item>
+      <Form.Item name="runLimitSeconds" label={t("poolops.runLimit")}>
+        <InputNumber min={0} precision={0} className="yh-w-200" />
+      </Form.Item>
+      <Button type="primary" htmlType="submit" loading={save.isPending} data-testid="save">
+        {t("common.save")}
+      </Button>
+    </Form>
+  );
+}
