@@ -304,6 +304,8 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 			if errors.Is(err, errUnknown) || time.Since(begin) > goneTime {
 				return fault.Wrap(fault.Unavailable, err, "the database does not answer")
 			}
+		case err != nil && ctx.Err() != nil && fault.KindOf(err) == fault.Internal:
+			return errors.Join(ctx.Err(), err) // the caller has gone, whatever the driver calls it
 		case !isConflict(err):
 			return err
 		case i >= conflictTries && time.Since(begin) > conflictTime:

@@ -296,7 +296,11 @@ func (s *Server) admit(ctx context.Context, method, permission, header, remote s
 		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := s.gate.Audit(actx, *audit, subject, outcome); err != nil {
-			s.log.Error("audit event not stored", "method", method, "user_id", caller.UserID, "subject", subject, "outcome", outcome, "error", err)
+			level := slog.LevelError
+			if outcome != "OK" && fault.KindOf(err) == fault.Unavailable {
+				level = slog.LevelWarn // nothing was changed, and nothing can be stored now
+			}
+			s.log.Log(actx, level, "audit event not stored", "method", method, "user_id", caller.UserID, "subject", subject, "outcome", outcome, "error", err)
 		}
 	}
 	if permission != "self" && !caller.Can(permission) {
