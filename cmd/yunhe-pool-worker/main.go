@@ -34,6 +34,7 @@ const (
 	connFD    = "3"
 	pageFD    = 4
 	turnFD    = "5"
+	cardFD    = 6
 )
 
 func run(args []string) error {
@@ -56,18 +57,18 @@ func run(args []string) error {
 		worker.Relay(program, to)
 		return nil
 	}
-	if len(args) != 4 || args[0] != "serve" && args[0] != "receive" {
+	if len(args) != 5 || args[0] != "serve" && args[0] != "receive" {
 		return fmt.Errorf("yunhe pool node starts this program")
 	}
-	var n [3]int
+	var n [4]int // platform, device, and the worker's slots in the page of the task and of the device
 	for i, a := range args[1:] {
 		var err error
 		if n[i], err = strconv.Atoi(a); err != nil || n[i] < 0 {
 			return fmt.Errorf("%q is not a number", a)
 		}
 	}
-	if n[2] >= worker.Slots {
-		return fmt.Errorf("there is no slot %d", n[2])
+	if max(n[2], n[3]) >= worker.Slots {
+		return fmt.Errorf("there is no slot %d", max(n[2], n[3]))
 	}
 	conn, err := connection(connFD)
 	if err != nil {
@@ -77,13 +78,15 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	page, err := unix.Mmap(pageFD, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("memory: %w", err)
+	var pages [2][]byte
+	for i, fd := range [...]int{pageFD, cardFD} {
+		if pages[i], err = unix.Mmap(fd, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+			return fmt.Errorf("memory: %w", err)
+		}
+		_ = unix.Close(fd) // it is mapped
 	}
-	_ = unix.Close(pageFD) // it is mapped
 	turn := worker.NewTurn(node, func() { os.Exit(0) })
-	return worker.Run(conn, n[0], n[1], worker.NewMemory(page, n[2]), turn, args[0] == "receive")
+	return worker.Run(conn, n[0], n[1], worker.NewMemory(pages[0], n[2]), worker.NewMemory(pages[1], n[3]), turn, args[0] == "receive")
 }
 
 // connection is one that was given as an open file.

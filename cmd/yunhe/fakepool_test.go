@@ -27,7 +27,7 @@ type fakePool struct {
 func newFakePool() *fakePool {
 	return &fakePool{
 		node: &poolv1.PoolNode{NodeId: "n1", Mode: poolv1.PoolNode_MODE_ENABLED, Online: true, Version: "v1.2.3",
-			Devices: []*poolv1.PoolDevice{{DeviceId: "opencl-0", Model: "Card A", ComputeUnits: 8, MemoryMib: 8192, Present: true, ComputeLimitPercent: 100}}},
+			Devices: []*poolv1.PoolDevice{{DeviceId: "opencl-0", Model: "Card A", ComputeUnits: 8, MemoryMib: 8192, Present: true, ComputeLimitPercent: 100, MemoryLimitPercent: 100, MemoryLimitMib: 8192}}},
 		policy: &poolv1.PoolPolicy{Local: poolv1.PoolPolicy_LOCAL_ANY, Nodes: poolv1.PoolPolicy_SPREAD_BALANCED, Devices: poolv1.PoolPolicy_SPREAD_BALANCED},
 	}
 }
@@ -64,6 +64,9 @@ func (f *fakePool) SetPoolDevice(_ context.Context, r *poolv1.SetPoolDeviceReque
 	}
 	if r.Virtualization != 0 {
 		d.Physical = r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF
+	}
+	if d := f.node.Devices[0]; r.MemoryLimitPercent > 0 {
+		d.MemoryLimitPercent, d.MemoryLimitMib = r.MemoryLimitPercent, d.MemoryMib*r.MemoryLimitPercent/100
 	}
 	return f.node, nil
 }

@@ -85,8 +85,9 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 func poolNodeCommand(c *cli) *cobra.Command {
 	var join joinFlags
 	var data, groups, logLevel, logFormat string
-	var listen []string
-	var overcommit int64
+	var listen, concurrent []string
+	var overcommit, memoryOver int64
+	var memory string
 	cmd := &cobra.Command{
 		Use: "node", Short: "Lend this machine's accelerators",
 		Long: `Lends the devices that OpenCL shows on this machine, in shares: percent of a
@@ -97,6 +98,11 @@ Without --groups only who may open the Unix socket uses the node: the user who
 started it. Listening on TCP needs groups: a file (YAML) of names, keys and
 limits. What programs send over TCP is not encrypted: use a network of your own.
 
+Tasks may have more memory than a device has, all together (--memory-overcommit):
+what does not fit goes to this machine's memory, and comes back for who computes.
+Programs have a device one after the other; those of a --concurrent device have
+it at once, by their weights.
+
 With --join the node belongs to a platform from then on: that says who may use
 what, and the node takes its tickets only.`,
 		Example: `  yunhe pool node
@@ -106,7 +112,11 @@ what, and the node takes its tickets only.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit}
+			size, err := mebibytes("--memory", memory)
+			if err != nil {
+				return err
+			}
+			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent}
 			if groups != "" {
 				var file struct {
 					Groups []pool.Group `yaml:"groups"`
@@ -152,6 +162,9 @@ what, and the node takes its tickets only.`,
 	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH or tcp:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
 	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/pool.md")
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
+	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")
+	f.StringVar(&memory, "memory", "", "memory of each device to use at most, such as 8GiB (default: all that it has)")
+	f.StringArrayVar(&concurrent, "concurrent", nil, "device whose tasks use it at the same time, such as opencl-0; may be repeated")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	join.flags(cmd)
@@ -337,7 +350,7 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
-	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
+	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
 	var names []string
 	for _, d := range devices {
 		state := "enabled"
@@ -347,7 +360,10 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 		case d.Disabled:
 			state = "disabled"
 		}
-		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
+		if d.Concurrent {
+			state += ", concurrent"
+		}
+		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
 		names = append(names, d.ID)
 	}
 	return c.print(result{msg: devices, names: names, print: t.Write})
@@ -373,13 +389,13 @@ func poolDevicesCommand(c *cli) *cobra.Command {
 }
 
 func poolTaskTable(tasks []pool.Task) func(io.Writer, bool) error {
-	t := text.NewTable("TASK", "PROGRAM", "GROUP", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">DEVICE TIME", ">PROGRAMS", "STARTED")
+	t := text.NewTable("TASK", "PROGRAM", "GROUP", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">ON DEVICE", ">DEVICE TIME", ">PROGRAMS", "STARTED")
 	for _, k := range tasks {
 		share := strconv.FormatInt(k.Compute, 10) + "%"
 		if k.Weighted {
 			share += " weight"
 		}
-		t.Row(k.ID, k.Name, k.Group, k.Device, share, text.Bytes(k.Memory), text.Bytes(k.Used), k.Busy.Round(time.Millisecond).String(), k.Programs, k.Started.Local().Format(time.DateTime))
+		t.Row(k.ID, k.Name, k.Group, k.Device, share, text.Bytes(k.Memory), text.Bytes(k.Used), text.Bytes(k.Resident), k.Busy.Round(time.Millisecond).String(), k.Programs, k.Started.Local().Format(time.DateTime))
 	}
 	return t.Write
 }

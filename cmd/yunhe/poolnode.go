@@ -170,7 +170,7 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 				kind = "physical"
 			}
 			t.Row(n.NodeId, state, d.DeviceId, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib<<20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10)+"% of "+strconv.FormatInt(d.ComputeLimitPercent, 10)+"%",
-				text.Bytes(d.MemoryLentMib<<20), kind, n.Version)
+				text.Bytes(d.MemoryLentMib<<20)+" of "+text.Bytes(d.MemoryLimitMib<<20), kind, n.Version)
 		}
 	}
 	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
@@ -201,7 +201,7 @@ func poolNodeListCommand(c *cli) *cobra.Command {
 }
 
 func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_Mode) *cobra.Command {
-	var limit int64
+	var limit, memory int64
 	devices := mode != poolv1.PoolNode_MODE_DRAINING
 	arg := "NODE"
 	if devices {
@@ -218,10 +218,10 @@ func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_M
 			node, device, one := strings.Cut(args[0], "/")
 			var n *poolv1.PoolNode
 			if one && devices {
-				n, err = a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Disabled: new(mode == poolv1.PoolNode_MODE_DISABLED), ComputeLimitPercent: limit})
+				n, err = a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, Disabled: new(mode == poolv1.PoolNode_MODE_DISABLED), ComputeLimitPercent: limit, MemoryLimitPercent: memory})
 			} else {
-				if limit != 0 {
-					return usagef("--compute-limit is of a device: NODE/DEVICE")
+				if limit != 0 || memory != 0 {
+					return usagef("--compute-limit and --memory-limit are of a device: NODE/DEVICE")
 				}
 				n, err = a.pool.SetPoolNode(cmd.Context(), &poolv1.SetPoolNodeRequest{NodeId: args[0], Mode: mode})
 			}
@@ -233,6 +233,7 @@ func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_M
 	}
 	if mode == poolv1.PoolNode_MODE_ENABLED {
 		cmd.Flags().Int64Var(&limit, "compute-limit", 0, "percent of the device's time that slices may have together, 100 to 10000 (default: as it is)")
+		cmd.Flags().Int64Var(&memory, "memory-limit", 0, "percent of the device's memory that slices may have together, 100 to 10000 (default: as it is)")
 	}
 	return cmd
 }

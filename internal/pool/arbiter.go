@@ -2,6 +2,7 @@ package pool
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,9 +27,11 @@ type user struct {
 	account  *account
 
 	wants bool
-	since time.Time // of the turn it has
-	asked time.Time // when it was asked to give the device back; zero: it was not
-	over  bool      // its turn is over and it did not give the device back in time
+	since time.Time     // of the turn it has
+	asked time.Time     // when it was asked to give the device back; zero: it was not
+	over  bool          // it computes beside the others: turns are not exclusive, or it did not give the device back in time
+	loads bool          // its memory is put on the device, which its turn waits for
+	least time.Duration // of its turn, after that
 }
 
 // account is the time of a task, which all its workers use.
@@ -43,8 +46,13 @@ type account struct {
 // arbiter gives a device to one user at a time. Who has used the least of its
 // share is next; a user with a fixed share waits until it has earned a turn,
 // even if nobody else wants the device.
+//
+// A device whose turns are not exclusive is given to all who want it at once.
+// There, who has used more than [savings] more of its share than another that
+// wants the device waits for that.
 type arbiter struct {
-	now func() time.Time
+	now        func() time.Time
+	concurrent atomic.Bool
 
 	mu     sync.Mutex
 	users  []*user // in the order they came
@@ -121,6 +129,24 @@ func (a *arbiter) done(u *user, used time.Duration, more bool) {
 	a.next()
 }
 
+// loading is said by a user that waits for memory in its turn.
+func (a *arbiter) loading(u *user) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u.loads = true
+}
+
+// loaded is said by a user whose memory is there, or will not be: its turn begins
+// then, and is not cut short before least.
+func (a *arbiter) loaded(u *user, least time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if u.loads {
+		u.loads, u.since, u.least = false, a.now(), least
+		a.next()
+	}
+}
+
 func (a *arbiter) charge(u *user, used time.Duration) {
 	c := u.account
 	a.earn(u)
@@ -152,9 +178,9 @@ func (a *arbiter) next() {
 		}
 		now := a.now()
 		switch held := now.Sub(h.since); {
-		case !others:
-		case held < turnLength:
-			a.timer.Reset(turnLength - held)
+		case !others, h.loads:
+		case held < max(turnLength, h.least):
+			a.timer.Reset(max(turnLength, h.least) - held)
 		case h.asked.IsZero():
 			h.asked = now
 			h.say('Y', 0)
@@ -168,8 +194,23 @@ func (a *arbiter) next() {
 			return
 		}
 	}
-	var best *user
-	wanting, wait := 0, time.Duration(-1)
+	for {
+		best, wanting, wait := a.choose()
+		if best != nil {
+			a.grant(best, wanting)
+		}
+		if best == nil && wait >= 0 {
+			a.timer.Reset(wait + 10*time.Microsecond)
+		}
+		if best == nil || !a.concurrent.Load() {
+			return
+		}
+	}
+}
+
+// choose finds who is next. The caller has the lock.
+func (a *arbiter) choose() (best *user, wanting int, wait time.Duration) {
+	wait = -1
 	for _, u := range a.users {
 		if !u.wants {
 			continue
@@ -185,20 +226,37 @@ func (a *arbiter) next() {
 			best = u
 		}
 	}
-	if best == nil {
-		if wait >= 0 {
-			a.timer.Reset(wait + 10*time.Microsecond)
-		}
-		return
+	if best == nil || !a.concurrent.Load() {
+		return best, wanting, wait
 	}
+	for _, u := range a.users { // who is ahead waits for who computes
+		if !u.over || u.account == best.account {
+			continue
+		}
+		share := float64(max(u.share(), 1))
+		ahead := best.account.virtual - float64(savings)/float64(max(best.share(), 1)) - u.account.virtual - float64(a.now().Sub(u.since))/share
+		if ahead > 0 {
+			return nil, wanting, time.Duration(ahead * share)
+		}
+	}
+	return best, wanting, wait
+}
+
+// grant gives a user a turn. The caller has the lock.
+func (a *arbiter) grant(best *user, wanting int) {
 	length := turnLength
-	if wanting == 1 {
+	if wanting == 1 && (len(a.users) == 1 || !a.concurrent.Load()) {
 		length = turnAlone
 	}
 	if !best.weighted() && best.share() < 100 {
 		length = min(length, max(best.account.credit, turnLeast))
 	}
-	best.wants, best.since, best.asked, a.holder = false, a.now(), time.Time{}, best
+	best.wants, best.since, best.asked, best.least = false, a.now(), time.Time{}, 0
+	if a.concurrent.Load() {
+		best.over = true
+	} else {
+		a.holder = best
+	}
 	best.say('G', length)
 	if wanting > 1 {
 		a.timer.Reset(turnLength)

@@ -71,10 +71,11 @@ func (l *load) run(a *arbiter, stop <-chan struct{}) {
 	}
 }
 
-func share(t *testing.T, loads ...*load) {
+func share(t *testing.T, concurrent bool, loads ...*load) {
 	t.Helper()
 	const span = 10 * time.Second
 	a := newArbiter()
+	a.concurrent.Store(concurrent)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for _, l := range loads {
@@ -100,7 +101,7 @@ func TestFixedShares(t *testing.T) {
 				for _, s := range shares {
 					loads = append(loads, &load{share: s, kernel: time.Millisecond})
 				}
-				share(t, loads...)
+				share(t, false, loads...)
 				for i, l := range loads {
 					within := 1.0
 					if shares[i] > 50 {
@@ -134,7 +135,7 @@ func TestWeights(t *testing.T) {
 				for _, l := range c.loads {
 					l.kernel = time.Millisecond
 				}
-				share(t, c.loads...)
+				share(t, false, c.loads...)
 				for i, l := range c.loads {
 					if got := percent(l); math.Abs(got-c.want[i]) > 2 {
 						t.Errorf("load %d had %.2f%% of the device, want %.0f%%", i, got, c.want[i])
@@ -143,6 +144,81 @@ func TestWeights(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConcurrent: on a device that is used by all at once, who has the most
+// weight is never kept waiting, and the others compute beside it as their weight
+// is to that; a fixed share is a limit there, too. Who does nothing, or never
+// ends, keeps nobody waiting.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		loads []*load
+		want  []float64
+	}{
+		{"alone", []*load{{share: 10, weighted: true}}, []float64{100}},
+		{"two alike", []*load{{share: 40, weighted: true}, {share: 40, weighted: true}}, []float64{100, 100}},
+		{"by weight", []*load{{share: 20, weighted: true}, {share: 60, weighted: true}}, []float64{33.3, 100}},
+		{"beside a fixed share", []*load{{share: 30}, {share: 50, weighted: true}}, []float64{30, 100}},
+		{"beside one that never ends", []*load{{share: 30, weighted: true, kernel: time.Hour}, {share: 30, weighted: true}}, []float64{0, 100}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for _, l := range c.loads {
+					if l.kernel == 0 {
+						l.kernel = time.Millisecond
+					}
+				}
+				share(t, true, c.loads...)
+				for i, l := range c.loads {
+					if got := percent(l); l.kernel < time.Hour && math.Abs(got-c.want[i]) > 2 {
+						t.Errorf("load %d had %.2f%% of the device, want %.0f%%", i, got, c.want[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTurnWaitsForMemory: a turn begins when its memory is there, and is longer
+// the longer that took; that time is nobody's.
+func TestTurnWaitsForMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbiter()
+		var said []string
+		users := []*user{}
+		for i := range 2 {
+			u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }}
+			u.say = func(what byte, _ time.Duration) { said = append(said, fmt.Sprintf("%c%d", what, i)) }
+			a.add(u)
+			users = append(users, u)
+		}
+		a.want(users[0])
+		a.loading(users[0])
+		a.want(users[1])
+		time.Sleep(5 * time.Second)
+		a.loaded(users[0], time.Second)
+		time.Sleep(990 * time.Millisecond)
+		heard := func(want string) {
+			t.Helper()
+			a.mu.Lock() // under which it is said
+			defer a.mu.Unlock()
+			if got := fmt.Sprint(said); got != want {
+				t.Errorf("said %s, want %s", got, want)
+			}
+		}
+		heard("[G0]")
+		time.Sleep(20 * time.Millisecond)
+		a.done(users[0], time.Hour, false)
+		heard("[G0 Y0 G1]")
+		if used, _ := a.usage(users[0].account); used < time.Second || used > 1100*time.Millisecond {
+			t.Errorf("%s are counted for a turn of a second", used)
+		}
+		a.timer.Stop()
+	})
 }
 
 // TestResizeShare: a new share counts from the moment it is set.

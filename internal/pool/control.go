@@ -94,6 +94,16 @@ func groupMAC(key string, challenge []byte, group string) []byte {
 	return m.Sum(nil)
 }
 
+// A task lasts as long as the connection it is held on, whose end gets lost if
+// the network is cut. So both sides say an empty line now and then, and the
+// kernel ends the connection if nothing is acknowledged for a while. It is the
+// other's kernel that acknowledges: a process that is slow, or stopped, is not
+// taken for one that is gone.
+const (
+	beatEvery = 300 * time.Millisecond
+	silent    = 1200 * time.Millisecond
+)
+
 // Client asks a node.
 type Client struct {
 	at        string
@@ -106,6 +116,7 @@ type Client struct {
 	in     *bufio.Reader
 	out    *json.Encoder
 	closed bool
+	ended  chan struct{} // closed with the client
 }
 
 // Address splits "unix:PATH" and "tcp:HOST:PORT" into what net.Dial takes.
@@ -146,7 +157,7 @@ func dial(ctx context.Context, at string, hello func(challenge []byte) request) 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends what is under way
 	defer stop()
-	c := &Client{at: at, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn)}
+	c := &Client{at: at, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn), ended: make(chan struct{})}
 	var greeting [len(wire.Greeting) + wire.ChallengeSize]byte
 	if _, err := io.ReadFull(c.in, greeting[:]); err != nil || string(greeting[:len(wire.Greeting)]) != wire.Greeting {
 		_ = conn.Close()
@@ -167,8 +178,34 @@ func dial(ctx context.Context, at string, hello func(challenge []byte) request) 
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
+	if !c.closed {
+		c.closed = true
+		close(c.ended)
+	}
 	_ = c.conn.Close()
+}
+
+// beat says now and then that the client is there, until it is closed.
+func (c *Client) beat() {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		c.mu.Lock()
+		conn := c.conn
+		c.mu.Unlock()
+		impatient(conn)
+		for same := true; same; {
+			select {
+			case <-c.ended:
+				return
+			case <-tick.C:
+			}
+			_, _ = conn.Write([]byte{'\n'}) // who reads hears of an error
+			c.mu.Lock()
+			same = c.conn == conn
+			c.mu.Unlock()
+		}
+	}
 }
 
 // follow goes to where the task of this client is now. If that cannot be
@@ -203,6 +240,9 @@ const followTime = 10 * time.Second
 func (c *Client) read() (reply, error) {
 	var r reply
 	line, err := c.in.ReadBytes('\n')
+	for err == nil && len(line) == 1 {
+		line, err = c.in.ReadBytes('\n')
+	}
 	if err == nil {
 		err = json.Unmarshal(line, &r)
 	}
@@ -251,6 +291,7 @@ func (c *Client) Run(s Spec) (Task, string, error) {
 	if c.token, err = hex.DecodeString(r.Token); err != nil {
 		return Task{}, "", fault.New(fault.Unavailable, "the pool node gave a token that is not hexadecimal")
 	}
+	go c.beat()
 	return *r.Task, r.Token, nil
 }
 

@@ -59,6 +59,14 @@ func (n *Node) Rescan() error {
 		i := slices.IndexFunc(n.devices, func(d *device) bool { return d.key == key })
 		if i < 0 {
 			d := &device{Device: Device{ID: n.freeID(), Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Gone: true}, key: key, turns: newArbiter()}
+			if n.cfg.Memory > 0 {
+				d.Memory = min(d.Memory, n.cfg.Memory)
+			}
+			d.Concurrent = slices.Contains(n.cfg.Concurrent, d.ID)
+			d.turns.concurrent.Store(d.Concurrent)
+			if d.card, err = newCard(d.Memory, d.turns, n.log); err != nil {
+				return err
+			}
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]
@@ -96,6 +104,9 @@ func (n *Node) dropGone() {
 			return false
 		}
 		_, _, tasks := n.allotted(func(t *task) bool { return t.device == d })
+		if tasks == 0 {
+			d.card.close()
+		}
 		return tasks == 0
 	})
 }

@@ -327,6 +327,7 @@ func (n *Node) hold(t *task, client *Client) {
 	if none {
 		client.Close()
 	}
+	go client.beat()
 	t.chainEnd, _ = client.Ended() // if the node there is gone, that is all there is to say
 	close(t.chainDone)
 	n.mu.Lock()
@@ -517,10 +518,23 @@ func redirect(conn net.Conn, to string) {
 }
 
 // lasts tells who holds a task where it goes and when it ends, until either.
-func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
-	select {
-	case <-t.done:
-	case <-gone:
+func (n *Node) lasts(t *task, conn net.Conn, out *json.Encoder, gone <-chan struct{}) {
+	impatient(conn)
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	until := func(done <-chan struct{}) bool {
+		for {
+			select {
+			case <-done:
+				return true
+			case <-gone:
+				return false
+			case <-beat.C:
+				_, _ = conn.Write([]byte{'\n'}) // who reads hears of an error
+			}
+		}
+	}
+	if !until(t.done) {
 		return
 	}
 	if !t.left {
@@ -530,10 +544,8 @@ func (n *Node) lasts(t *task, out *json.Encoder, gone <-chan struct{}) {
 	if out.Encode(reply{Moved: movedText(t.movedTo)}) != nil {
 		return
 	}
-	select {
-	case <-t.chainDone:
+	if until(t.chainDone) { // else it holds the task there
 		_ = out.Encode(reply{Ended: t.chainEnd}) // as above
-	case <-gone: // it holds the task there
 	}
 }
 

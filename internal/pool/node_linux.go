@@ -35,6 +35,9 @@ type NodeConfig struct {
 	Listen     []string // addresses
 	Groups     []Group  // none: who may open the Unix socket may use the node
 	Overcommit int64    // percent of a device's time that tasks may have together; 0: 100
+	Memory     int64    // bytes of a device's memory that are used at most; 0: all that it has
+	MemoryOver int64    // percent of that memory that tasks may have together; 0: 100
+	Concurrent []string // devices whose turns are not exclusive
 	Member     *Member  // nil: it belongs to no platform
 }
 
@@ -71,6 +74,7 @@ type device struct {
 	key             string // what it is, and which of those: the same device after another look has the same
 	platform, index int
 	turns           *arbiter
+	card            *card
 }
 
 type task struct {
@@ -109,11 +113,16 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 	if err := CheckGroups(cfg.Groups); err != nil {
 		return nil, err
 	}
-	if cfg.Overcommit == 0 {
-		cfg.Overcommit = 100
+	for name, ratio := range map[string]*int64{"overcommit": &cfg.Overcommit, "memory-overcommit": &cfg.MemoryOver} {
+		if *ratio == 0 {
+			*ratio = 100
+		}
+		if *ratio < 100 || *ratio > 10000 {
+			return nil, fault.New(fault.Invalid, "%s: %d%% is not from 100 to 10000", name, *ratio)
+		}
 	}
-	if cfg.Overcommit < 100 || cfg.Overcommit > 10000 {
-		return nil, fault.New(fault.Invalid, "overcommit: %d%% is not from 100 to 10000", cfg.Overcommit)
+	if cfg.Memory < 0 || cfg.Memory%mib != 0 {
+		return nil, fault.New(fault.Invalid, "memory: %d bytes are not a number of MiB", cfg.Memory)
 	}
 	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}}
 	n.stopping, n.deaf = context.WithCancel(context.Background())
@@ -227,6 +236,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Unlock()
 	n.deaf()
 	n.work.Wait()
+	for _, d := range n.devices {
+		d.card.close()
+	}
 	return nil
 }
 
@@ -337,17 +349,21 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		return
 	}
 	slot, l := -1, newLink()
+	h := &holder{task: id, used: time.Now()}
 	var cmd *exec.Cmd
 	n.mu.Lock()
 	if t != nil && !t.over {
 		slot = slices.Index(t.workers[:], nil)
+	}
+	if slot >= 0 && !t.device.card.add(h) {
+		slot = -1
 	}
 	if slot >= 0 {
 		how := "serve"
 		if more > 0 {
 			how, l.session = "receive", said[wire.TaskIDSize:]
 		}
-		cmd = exec.Command(n.program, how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot))
+		cmd = exec.Command(n.program, how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot), strconv.Itoa(h.slot))
 		t.workers[slot], t.links[slot] = cmd, l
 	}
 	n.mu.Unlock()
@@ -364,8 +380,9 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		_, err = conn.Write(accept)
 	}
 	if err == nil {
-		err = n.runWorker(conn, t, cmd, l)
+		err = n.runWorker(conn, t, cmd, l, h)
 	}
+	t.device.card.gone(h, true)
 	n.mu.Lock()
 	if l.turns == nil {
 		close(l.started)
@@ -385,7 +402,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 }
 
 // runWorker runs a worker until it ends.
-func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link) error {
+func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link, h *holder) error {
 	defer close(l.said)
 	file, err := conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
@@ -407,7 +424,7 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link) error {
 	}
 	defer ours.Close()
 	cmd.Env = workerEnv()
-	cmd.ExtraFiles = []*os.File{file, t.page, theirs}
+	cmd.ExtraFiles = []*os.File{file, t.page, theirs, t.device.card.page}
 	var errs head
 	cmd.Stderr = &errs
 	n.mu.Lock()
@@ -424,24 +441,32 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link) error {
 	}
 	_ = theirs.Close()
 	_ = file.Close()
-	u := &user{
-		account:  &t.account,
-		share:    t.compute.Load,
-		weighted: func() bool { return t.Weighted },
-		say:      func(what byte, d time.Duration) { _, _ = ours.Write(worker.PutTurn(what, d)) }, // a worker that is gone needs no turn
-	}
-	t.device.turns.add(u)
+	say := func(what byte, d time.Duration) { _, _ = ours.Write(worker.PutTurn(what, d)) } // a worker that is gone needs nothing
+	turns, card := t.device.turns, t.device.card
+	u := &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: say}
+	turns.add(u)
+	card.may(h, say, func() { _ = cmd.Process.Kill() }) // or it has ended
 	var heard sync.WaitGroup
 	heard.Go(func() {
-		defer t.device.turns.remove(u) // one that only passes on what is said has none
+		defer turns.remove(u) // one that only passes on what is said has none
+		defer card.gone(h, false)
 		for {
 			switch f, err := worker.ReadFrame(ours); {
 			case err != nil:
 				return
 			case f.What == worker.TurnWant:
-				t.device.turns.want(u)
+				turns.want(u)
 			case f.What == worker.TurnDone, f.What == worker.TurnMore:
-				t.device.turns.done(u, f.Time, f.What == worker.TurnMore)
+				turns.done(u, f.Time, f.What == worker.TurnMore)
+			case f.What == worker.TurnRoom:
+				turns.loading(u)
+				card.want(h, uint64(f.Time))
+			case f.What == worker.TurnIn:
+				took := min(max(f.Time, 0), longestSwap)
+				card.in(h, took)
+				turns.loaded(u, worker.SwapTurn*took)
+			case f.What == worker.TurnOut:
+				card.out(h)
 			default:
 				select {
 				case l.said <- f:
@@ -511,10 +536,12 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 		if err == nil && own != nil && q.Op != "adopt" { // from here on the node speaks, until the task ends
 			gone := make(chan struct{})
 			n.work.Go(func() {
-				_, _ = in.ReadByte() // a client with a task asks nothing more: it only goes
-				close(gone)
+				defer close(gone)
+				for b := byte('\n'); b == '\n'; { // a client with a task asks nothing more: it only goes
+					b, _ = in.ReadByte()
+				}
 			})
-			n.lasts(own, out, gone)
+			n.lasts(own, conn, out, gone)
 			_ = conn.Close()
 			<-gone
 			return
@@ -624,6 +651,7 @@ func (t *task) free() {
 func (t *task) show() Task {
 	out := t.Task
 	out.Memory, out.Used = int64(t.memory.Limit()), int64(t.memory.Used())
+	out.Resident, out.Swaps = t.device.card.usage(t.ID)
 	for _, w := range t.workers {
 		if w != nil {
 			out.Programs++
@@ -641,6 +669,7 @@ func (n *Node) listDevices(g *Group) []Device {
 		}
 		x := d.Device
 		x.Compute, x.Allotted, x.Tasks = n.allotted(func(t *task) bool { return t.device == d })
+		x.Resident = d.card.resident()
 		out = append(out, x)
 	}
 	return out
@@ -672,6 +701,10 @@ func (n *Node) find(g *Group, id string) (*task, error) {
 	return t, nil
 }
 
+// lends is how much memory of a device tasks may have together: a task has at
+// most what there is.
+func (n *Node) lends(d *device) int64 { return d.Memory * n.cfg.MemoryOver / 100 }
+
 // room says whether a device and a group have what a task wants, beside what
 // except has already. The caller has the lock.
 func (n *Node) room(g *Group, d *device, compute, memory int64, weighted bool, except *task) error {
@@ -682,8 +715,8 @@ func (n *Node) room(g *Group, d *device, compute, memory int64, weighted bool, e
 	if c+compute > n.cfg.Overcommit {
 		return fault.New(fault.Exhausted, "device %s has %d%% of its time left, %d%% wanted", d.ID, max(n.cfg.Overcommit-c, 0), compute)
 	}
-	if m+memory > d.Memory {
-		return fault.New(fault.Exhausted, "device %s has %d MiB of memory left, %d MiB wanted", d.ID, max(d.Memory-m, 0)/mib, memory/mib)
+	if left := max(min(n.lends(d)-m, d.Memory), 0); memory > left {
+		return fault.New(fault.Exhausted, "device %s has %d MiB of memory left, %d MiB wanted", d.ID, left/mib, memory/mib)
 	}
 	if g == nil {
 		return nil
@@ -725,7 +758,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 		_, m, tasks := n.allotted(func(t *task) bool { return t.device == d })
 		want := s.Memory
 		if want == 0 {
-			if want = (d.Memory - m) / mib * mib; g != nil && g.Memory > 0 {
+			if want = min(n.lends(d)-m, d.Memory) / mib * mib; g != nil && g.Memory > 0 {
 				_, of, _ := n.allotted(func(t *task) bool { return t.Group == g.Name })
 				want = min(want, g.Memory*mib-of)
 			}
@@ -762,18 +795,8 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 }
 
 func newTask(d *device, s Spec, memory int64) (*task, error) {
-	fd, err := unix.MemfdCreate("yunhe-pool-task", unix.MFD_CLOEXEC)
+	page, mapped, err := sharedPage("yunhe-pool-task")
 	if err != nil {
-		return nil, fmt.Errorf("memory of a task: %w", err)
-	}
-	page := os.NewFile(uintptr(fd), "task")
-	if err := page.Truncate(worker.PageSize); err != nil {
-		_ = page.Close()
-		return nil, fmt.Errorf("memory of a task: %w", err)
-	}
-	mapped, err := unix.Mmap(fd, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		_ = page.Close()
 		return nil, fmt.Errorf("memory of a task: %w", err)
 	}
 	now := time.Now()

@@ -5,6 +5,7 @@ package pool
 import (
 	"context"
 	"log/slog"
+	"net"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -15,6 +16,9 @@ type NodeConfig struct {
 	Listen     []string
 	Groups     []Group
 	Overcommit int64
+	Memory     int64
+	MemoryOver int64
+	Concurrent []string
 	Member     *Member
 }
 
@@ -25,6 +29,9 @@ type Node struct{}
 func NewNode(NodeConfig, *slog.Logger) (*Node, error) {
 	return nil, fault.New(fault.Unimplemented, "pool nodes run on Linux")
 }
+
+// impatient does nothing: the system's own patience ends a connection that is cut.
+func impatient(net.Conn) {}
 
 // Addresses are none.
 func (n *Node) Addresses() []string { return nil }

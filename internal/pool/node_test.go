@@ -42,6 +42,13 @@ var built = sync.OnceValues(func() (b struct{ program, vendors string }, err err
 })
 
 func TestMain(m *testing.M) {
+	if at := os.Getenv(holds); at != "" {
+		if err := holdTask(at); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if b, err := built(); err == nil && b.program != "" {
 		_ = os.RemoveAll(filepath.Dir(b.program))
@@ -98,6 +105,11 @@ func (l *lines) await(t *testing.T, text string) {
 // start starts a node, or skips where there is nothing to lend.
 func start(t *testing.T, cfg pool.NodeConfig) node {
 	t.Helper()
+	return startAt(t, cfg, "tcp:127.0.0.1:0")
+}
+
+func startAt(t *testing.T, cfg pool.NodeConfig, tcp string) node {
+	t.Helper()
 	if !pool.Built() {
 		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
 	}
@@ -110,7 +122,7 @@ func start(t *testing.T, cfg pool.NodeConfig) node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sock) })
-	cfg.Listen = []string{"unix:" + filepath.Join(sock, "s"), "tcp:127.0.0.1:0"}
+	cfg.Listen = []string{"unix:" + filepath.Join(sock, "s"), tcp}
 	if cfg.Groups == nil {
 		cfg.Groups = []pool.Group{{Name: "a", Key: key}, {Name: "b", Key: strings.ToUpper(key)}}
 	}
@@ -197,11 +209,14 @@ func quarter(t *testing.T, at string) int64 {
 func TestSameResults(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
-	want := native(t, "add", "4")
+	want, prints := native(t, "add", "4"), native(t, "print")
 	for _, at := range []string{n.unix, n.tcp} {
 		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
 		if got := output(t, run("add", "4")); got != want {
 			t.Errorf("%s: got %q, want %q", at, got, want)
+		}
+		if got := output(t, run("print")); got != prints || strings.Count(got, "kernel says") != 101 {
+			t.Errorf("%s: what kernels print: got %q, want %q", at, got, prints)
 		}
 		if got := output(t, run("threads")); got != "threads 7\n" {
 			t.Errorf("%s: an event that another thread sets: %q", at, got)

@@ -56,6 +56,10 @@ type Device struct {
 	Tasks    int    `json:"tasks"`
 	Compute  int64  `json:"compute_allotted"`      // percent
 	Allotted int64  `json:"memory_allotted_bytes"` // of tasks
+	Resident int64  `json:"memory_resident_bytes"` // what is on it
+	// Concurrent says that tasks use the device beside each other, by their
+	// weights; else one after the other, in turns.
+	Concurrent bool `json:"concurrent,omitempty"`
 }
 
 // Spec is what is asked for.
@@ -110,6 +114,8 @@ type Task struct {
 	Weighted bool          `json:"weighted,omitempty"`
 	Memory   int64         `json:"memory_bytes"`
 	Used     int64         `json:"memory_used_bytes"`
+	Resident int64         `json:"memory_resident_bytes"` // of that, on the device now
+	Swaps    int64         `json:"memory_swaps"`          // how often its programs' memory was taken off the device for others
 	Busy     time.Duration `json:"device_time_ns"`
 	Programs int           `json:"programs"`
 	Started  time.Time     `json:"started"`

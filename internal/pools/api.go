@@ -103,7 +103,7 @@ func (h handler) SetPoolNode(ctx context.Context, r *poolv1.SetPoolNodeRequest) 
 }
 
 func (h handler) SetPoolDevice(ctx context.Context, r *poolv1.SetPoolDeviceRequest) (*poolv1.PoolNode, error) {
-	x := DeviceChange{Disabled: r.Disabled, ComputeLimit: r.ComputeLimitPercent}
+	x := DeviceChange{Disabled: r.Disabled, ComputeLimit: r.ComputeLimitPercent, MemoryRatio: r.MemoryLimitPercent}
 	switch off := r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF; r.Virtualization {
 	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED:
 	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON, poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF:
@@ -125,7 +125,7 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 	return &poolv1.PoolNode{NodeId: n.ID, Mode: poolv1.PoolNode_Mode(n.Mode), Online: n.Online, Version: n.Version, Host: n.Host, Addresses: n.Addresses, JoinedAt: stamp(n.JoinedAt), LastSeenAt: stamp(n.SeenAt),
 		Devices: each(n.Devices, func(d *Device) *poolv1.PoolDevice {
 			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
-				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical}
+				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical}
 		})}
 }
 

@@ -62,7 +62,7 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 		}
 		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
 		for _, d := range n.Devices {
-			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 {
+			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 || s.Memory > d.Memory {
 				continue
 			}
 			total := place.Amounts{share: d.ComputeLimit, memory: d.MemoryLimit}
@@ -129,7 +129,7 @@ func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
 				continue
 			}
 			mode = true
-			fits := s.counted() <= d.ComputeLimit && s.Memory <= d.MemoryLimit
+			fits := s.counted() <= d.ComputeLimit && s.Memory <= d.Memory
 			size, here = size || fits, here || fits && n.Host == s.Host
 		}
 	}

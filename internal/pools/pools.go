@@ -110,6 +110,7 @@ type Device struct {
 	Present, Disabled             bool
 	Physical                      bool  // lent whole
 	ComputeLimit, MemoryLimit     int64 // percent, MiB: what slices may have together
+	MemoryRatio                   int64 // percent of its memory that MemoryLimit is
 	ComputeLent, MemoryLent, Used int64 // percent, MiB, slices
 }
 
@@ -203,7 +204,7 @@ const (
 	maxMembers  = 1000
 	maxTenants  = 100
 	maxPrice    = 1_000_000
-	minLimit    = 100 // percent of a device's time
+	minLimit    = 100 // percent of a device's time, and of its memory
 	maxLimit    = 10000
 )
 

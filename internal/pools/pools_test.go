@@ -375,6 +375,39 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// TestMemoryLimit: slices have more memory of a device together than it has, if
+// its limit says so; none alone has more than there is. What a device reports
+// does not change the limit.
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		n := w.node("n1", "A")
+		x := w.ask(pools.Request{Compute: 10, Memory: 700})
+		n.runs(x.ID)
+		y := w.ask(pools.Request{Compute: 10, Memory: 700})
+		if y.State != pools.Waiting {
+			t.Errorf("1,400 of 1,000 MiB: %+v", y)
+		}
+		node, err := w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{MemoryRatio: 150})
+		must(t, err)
+		if d := node.Devices[0]; d.MemoryRatio != 150 || d.MemoryLimit != 1500 || d.ComputeLimit != 100 || w.slice(y.ID).State != pools.Assigned {
+			t.Errorf("with 150%%: %+v, %+v", d, w.slice(y.ID))
+		}
+		_, err = w.Request(w.ann, pools.Request{Group: "g", Compute: 1, Memory: 1001})
+		wantKind(t, err, fault.Exhausted, "no device that is allowed")
+		_, err = w.Resize(w.ann, x.ID, 10, 1001)
+		wantKind(t, err, fault.Exhausted, "left")
+		n.report()
+		_, err = w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{MemoryRatio: 139})
+		wantKind(t, err, fault.Conflict, "1400 MiB of device d0 are lent")
+		_, err = w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{MemoryRatio: 300})
+		must(t, err)
+		_, err = w.Resize(w.ann, x.ID, 10, 1001)
+		wantKind(t, err, fault.Exhausted, "has 1000 MiB of memory")
+	})
+}
+
 // Devices and nodes that are disabled take nothing new; what is lent stays. More
 // than a device has is lent only where it is allowed.
 func TestModes(t *testing.T) {
@@ -397,8 +430,9 @@ func TestModes(t *testing.T) {
 		}
 		_, err = w.SetDevice(w.admin, "n1", "d0", pools.DeviceChange{ComputeLimit: 100})
 		wantKind(t, err, fault.Conflict, "150% of device d0 are lent")
-		_, err = w.SetDevice(w.admin, "n1", "d9", pools.DeviceChange{ComputeLimit: 99})
+		_, err = w.SetDevice(w.admin, "n1", "d9", pools.DeviceChange{ComputeLimit: 99, MemoryRatio: 10001})
 		wantKind(t, err, fault.Invalid, "compute_limit_percent")
+		wantKind(t, err, fault.Invalid, "memory_limit_percent")
 		weight := w.ask(pools.Request{Compute: 90, Model: "A", Weighted: true})
 		if weight.State != pools.Assigned {
 			t.Errorf("a weight: %+v", weight)

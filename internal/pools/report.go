@@ -298,13 +298,13 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 		}
 	}
 	for _, seen := range r.Devices {
-		d := &Device{ID: seen.ID, ComputeLimit: minLimit}
+		d := &Device{ID: seen.ID, ComputeLimit: minLimit, MemoryRatio: minLimit}
 		if i := slices.IndexFunc(n.Devices, func(d *Device) bool { return d.ID == seen.ID }); i >= 0 {
 			d = n.Devices[i]
 		}
 		was := *d
 		d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present = seen.Model, seen.Vendor, seen.Driver, seen.Type, seen.Units, seen.Memory>>20, true
-		d.MemoryLimit = max(d.Memory, d.MemoryLent) // of another card in its place
+		d.MemoryLimit = max(d.Memory*d.MemoryRatio/100, d.MemoryLent) // of another card in its place
 		if *d == was {
 			continue
 		}

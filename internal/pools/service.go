@@ -386,7 +386,8 @@ func (s *Service) SetNode(ctx context.Context, id string, mode Mode) (*Node, err
 // DeviceChange is what becomes of a device; what is nil or 0 stays.
 type DeviceChange struct {
 	Disabled, Physical *bool
-	ComputeLimit       int64
+	ComputeLimit       int64 // percent
+	MemoryRatio        int64 // percent
 }
 
 // SetDevice says whether a device lends, how much, and whether whole.
@@ -397,6 +398,9 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 	c.Text("device_id", device, true, 64, 0)
 	if x.ComputeLimit != 0 {
 		c.Range("compute_limit_percent", x.ComputeLimit, minLimit, maxLimit)
+	}
+	if x.MemoryRatio != 0 {
+		c.Range("memory_limit_percent", x.MemoryRatio, minLimit, maxLimit)
 	}
 	if c.Err() != nil {
 		return nil, c.Err()
@@ -410,6 +414,12 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 		if x.ComputeLimit != 0 {
 			if d.ComputeLimit = x.ComputeLimit; d.ComputeLimit < d.ComputeLent {
 				return fault.New(fault.Conflict, "%d%% of device %s are lent, more than the limit of %d%%", d.ComputeLent, device, d.ComputeLimit)
+			}
+		}
+		if x.MemoryRatio != 0 {
+			d.MemoryRatio = x.MemoryRatio
+			if d.MemoryLimit = d.Memory * x.MemoryRatio / 100; d.MemoryLimit < d.MemoryLent {
+				return fault.New(fault.Conflict, "%d MiB of device %s are lent, more than the limit of %d MiB", d.MemoryLent, device, d.MemoryLimit)
 			}
 		}
 		if x.Disabled != nil {

@@ -435,6 +435,9 @@ func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem 
 			if d.ComputeLent+compute > d.ComputeLimit || d.MemoryLent+mem > d.MemoryLimit {
 				return fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB more are wanted", d.ID, n.ID, d.ComputeLimit-d.ComputeLent, d.MemoryLimit-d.MemoryLent, compute, mem)
 			}
+			if mem > 0 && x.Memory+mem > d.Memory {
+				return fault.New(fault.Exhausted, "device %s of pool node %s has %d MiB of memory, %d MiB are wanted", d.ID, n.ID, d.Memory, x.Memory+mem)
+			}
 		}
 	}
 	groups, err := readGroups(ctx, tx)

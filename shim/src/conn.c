@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
 typedef struct waiter {
@@ -164,6 +164,22 @@ static bool moved(size_t n, uint64_t a, uint64_t b) {
   return true;
 }
 
+/* print writes what kernels have printed, as drivers do: not through the program's own buffer. */
+static bool print(size_t n) {
+  uint8_t text[4096];
+  while (n > 0) {
+    size_t k = n < sizeof text ? n : sizeof text;
+    if (!read_all(text, k)) return false;
+    n -= k;
+    for (size_t at = 0; at < k;) {
+      ssize_t w = write(STDOUT_FILENO, text + at, k - at);
+      if (w < 0 && errno != EINTR) break; /* nobody reads it */
+      if (w > 0) at += (size_t)w;
+    }
+  }
+  return true;
+}
+
 /* change reads from the new connection from here on. Who follows just now has done so in a moment. */
 static bool change(void) {
   while (__atomic_load_n(&move.set, __ATOMIC_ACQUIRE) == FOLLOW) sched_yield();
@@ -207,6 +223,7 @@ static bool read_one(bool locked) {
   if (op == OP_END) return change() && read_all(h, sizeof h); /* the worker's first on the new connection */
   heard++;
   if (op == OP_MOVED) return moved(n, a, b);
+  if (op == OP_PRINTED) return print(n);
   if (op == OP_DATA) {
     pthread_mutex_lock(&waiting);
     landing **at = &landings, *l;
@@ -276,7 +293,14 @@ static int dial(const char *address) {
     if (s >= 0 && connect(s, i->ai_addr, i->ai_addrlen) < 0) close(s), s = -1;
   }
   freeaddrinfo(all);
-  if (s >= 0) setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (s >= 0) { /* a node that is cut off is missed after 4 s, also by who only waits */
+    const int times = 3;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  }
   return s;
 }
 

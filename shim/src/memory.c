@@ -59,22 +59,16 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (host && !share) yp_rows(host, size, 1, 1, size, size);
   else yp_word(0);
   bad = yp_sync(&a);
-  if (!bad && share) {
-    void *p = a.fd < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
+  if (!bad && share && (a.fd >= 0 || host)) {
+    void *p = a.fd < 0 ? NULL : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
     if (a.fd >= 0) close(a.fd);
-    if (p == MAP_FAILED) {
-      yp_begin(OP_release);
-      yp_word(o->id);
-      yp_post(false);
-      yp_destroy(o);
-      FAIL(CL_OUT_OF_HOST_MEMORY);
-    }
-    o->u.mem.shared = p;
-    if (host && !yp_shared_enter()) { /* the program moves: its data goes to where it is then */
+    if (p != MAP_FAILED) o->u.mem.shared = p;
+    if (p == MAP_FAILED || (host && (!p || !yp_shared_enter()))) { /* or nothing is shared any more: its data is to be sent */
       yp_begin(OP_release);
       yp_word(o->id);
       yp_post(false);
       yp_mem_gone(o);
+      if (p == MAP_FAILED) FAIL(CL_OUT_OF_HOST_MEMORY);
       return create_buffer(c, flags, size, host, err);
     }
     if (host) {

@@ -6,6 +6,7 @@
  *   spin SECONDS     keeps the device busy and prints how many kernels it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
+ *   print            has kernels print, before and after it prints itself
  *   threads          waits in one thread for an event that another sets
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
@@ -141,6 +142,23 @@ static void threads(void) {
   printf("threads %u\n", out);
 }
 
+static void print(void) {
+  const char *text = "kernel void say(int n) { if (get_global_id(0) == 0) for (int i = 0; i < n; i++) printf(\"kernel says %d of %d\\n\", i, n); }";
+  cl_int e;
+  cl_program p = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+  must(e, "program");
+  must(clBuildProgram(p, 1, &device, "", NULL, NULL), "build");
+  cl_kernel k = clCreateKernel(p, "say", &e);
+  must(e, "kernel");
+  for (cl_int n = 1; n <= 100; n += 99) {
+    puts("before");
+    arg(k, 0, sizeof n, &n);
+    run(k, 2, NULL);
+    must(clFinish(queue), "finish");
+    puts("after");
+  }
+}
+
 static volatile int told;
 static void *listens(void *p) {
   getchar();
@@ -168,6 +186,8 @@ static void walk(size_t mib) {
   cl_int e;
   cl_mem big = buffer(n * sizeof *host, mirror), adds = buffer(sizeof add, add), whole = buffer(2 * sizeof state, NULL), held = buffer(HELD, NULL);
   cl_buffer_region half = {sizeof state, sizeof state};
+  cl_mem own = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS | CL_MEM_COPY_HOST_PTR, sizeof add, add, &e), shown = buffer(sizeof add, NULL);
+  must(e, "buffer without the host");
   cl_mem part = clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &half, &e);
   must(e, "sub-buffer");
   clReleaseMemObject(whole);
@@ -219,6 +239,9 @@ static void walk(size_t mib) {
   right(back[0] == 1 && back[HELD / 2 - 1] == 1 && back[HELD / 2] == 2 && back[HELD - 1] == 2, "what was mapped", (int)round);
   must(clEnqueueReadBuffer(queue, big, CL_TRUE, 0, n * sizeof *host, host, 0, NULL, NULL), "read");
   right(!memcmp(host, mirror, n * sizeof *host), "all memory", (int)round);
+  must(clEnqueueCopyBuffer(queue, own, shown, 0, 0, sizeof add, 0, NULL, NULL), "copy");
+  must(clEnqueueReadBuffer(queue, shown, CL_TRUE, 0, sizeof add, got, 0, NULL, NULL), "read");
+  right(!memcmp(got, add, sizeof add), "what the host has no access to", (int)round);
   size_t zero[3] = {0, 0, 0}, square[3] = {SIDE, SIDE, 1};
   cl_uint seen[SIDE * SIDE];
   must(clEnqueueReadImage(queue, image, CL_TRUE, zero, square, 0, 0, seen, 0, NULL, NULL), "read image");
@@ -353,6 +376,8 @@ int main(int argc, char **argv) {
     printf("finish %d\n", clFinish(queue));
   } else if (!strcmp(what, "threads")) {
     threads();
+  } else if (!strcmp(what, "print")) {
+    print();
   } else if (!strcmp(what, "walk")) {
     walk((size_t)n);
   } else if (!strcmp(what, "bench")) {

@@ -49,6 +49,7 @@ const (
 	OpRefused = 2 // the connection is refused; the text says why
 	OpMoved   = 3 // the program is elsewhere: the words are its session, the text is the address
 	OpEnd     = 4 // what follows comes over the connection to where the program was moved
+	OpPrinted = 5 // kernels have printed the text
 )
 
 // OpBye is what a worker that passes messages on says when the program has

@@ -54,10 +54,15 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 		s.turn.Take()
 		defer s.turn.Done()
 	}
+	bad := int32(clSuccess)
+	if c.Work || m.Op == wire.OpEnqueueMigrateMemObjects {
+		if bad = s.resident(0, c.Work); bad == clSuccess {
+			defer s.hold.RUnlock()
+		}
+	}
 	s.mu.Lock()
 	var room [16]uintptr
 	args := room[:0]
-	bad := int32(clSuccess)
 	var q *object
 	var out uint64
 	var slot []uint64
@@ -161,7 +166,7 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 		q.status = bad
 	}
 	if m.Op == wire.OpSetUserEventStatus && bad == clSuccess {
-		s.users--
+		s.settle(binary.LittleEndian.Uint64(m.body))
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -235,10 +240,11 @@ func (s *Session) release(b *wire.Body) error {
 	if o == nil || b.Err() {
 		return errEnd
 	}
-	s.forget(o)
-	if o.kind == event && o.user {
-		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1)) // if it was not set, who waits for it waits in vain
+	if o.kind == event && o.user { // it was not set: who waits for it waits in vain
+		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1))
+		s.settle(id)
 	}
+	s.forget(o)
 	if o.kind == mem && o.bytes > 0 {
 		s.dying = append(s.dying, o)
 		s.bury()
@@ -250,17 +256,32 @@ func (s *Session) release(b *wire.Body) error {
 	return nil
 }
 
+// settle says that a user event has been set. The caller has the lock.
+func (s *Session) settle(id uint64) {
+	if o := s.objects[id]; o != nil && o.user {
+		o.user = false
+		if s.users--; s.users == 0 {
+			s.settled.Broadcast()
+		}
+	}
+}
+
 // bury frees memory that nothing uses any more. The caller has the lock.
 func (s *Session) bury() {
 	left := s.dying[:0]
 	for _, o := range s.dying {
-		if s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1 {
+		switch {
+		case o.copied > 0, o.off != nil && o.children > 0, o.off == nil && s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1:
 			left = append(left, o)
+			continue
+		case o.off != nil:
+			o.unmapOff()
+			s.memory.Give(o.bytes)
 			continue
 		}
 		s.lib.call("clReleaseMemObject", o.ptr)
 		o.unmap()
-		s.memory.Give(o.bytes)
+		s.give(o.bytes)
 	}
 	clear(s.dying[len(left):])
 	s.dying = left
@@ -270,6 +291,12 @@ func (s *Session) bury() {
 func (s *Session) setArg(m *message, b *wire.Body) error {
 	var w [4]uint64
 	b.Words(w[:])
+	if w[3] == argHandle {
+		if bad := s.resident(0, false); bad != clSuccess {
+			return s.answer(m, bad, 0, 0, nil)
+		}
+		defer s.hold.RUnlock()
+	}
 	s.mu.Lock()
 	k, bad := s.get(w[0], kernel)
 	var value uintptr
@@ -341,6 +368,12 @@ func (s *Session) info(m *message, b *wire.Body) error {
 	}
 	what := uintptr(uint32(w[3]))
 	args := []uintptr{s.device, what}
+	if of.kind == mem {
+		if bad := s.resident(0, false); bad != clSuccess {
+			return s.answer(m, bad, 0, 0, nil)
+		}
+		defer s.hold.RUnlock()
+	}
 	s.mu.Lock()
 	if of.kind != 0 {
 		o, bad := s.get(w[1], of.kind)

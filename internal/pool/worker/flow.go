@@ -196,6 +196,7 @@ func (s *Session) waitBack() bool {
 type gate struct {
 	page           []byte
 	inside, closed *atomic.Uint32
+	final          atomic.Bool // it does not open again
 }
 
 func newGate() (*gate, int, error) {
@@ -203,7 +204,7 @@ func newGate() (*gate, int, error) {
 	if err != nil {
 		return nil, -1, fmt.Errorf("memory of a session: %w", err)
 	}
-	return &gate{page, (*atomic.Uint32)(unsafe.Pointer(&page[0])), (*atomic.Uint32)(unsafe.Pointer(&page[4]))}, fd, nil
+	return &gate{page: page, inside: (*atomic.Uint32)(unsafe.Pointer(&page[0])), closed: (*atomic.Uint32)(unsafe.Pointer(&page[4]))}, fd, nil
 }
 
 // shut returns when the program copies nothing any more.
@@ -228,7 +229,7 @@ func (g *gate) shut(patience time.Duration) bool {
 }
 
 func (g *gate) open() {
-	if g != nil {
+	if g != nil && !g.final.Load() {
 		g.closed.Store(0)
 	}
 }

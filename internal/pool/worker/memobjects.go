@@ -32,37 +32,32 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if b.Err() || w[3] == 0 || len(host) > 0 && uint64(len(host)) != w[3] || w[2]&clUseHostPtr != 0 {
 		return errEnd
 	}
+	if bad := s.take(w[3]); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	defer s.hold.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, bad := s.get(w[0], context)
 	if bad != clSuccess {
+		s.give(w[3])
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, made: words(w[0], w[1], w[2], w[3], 0, 0)}
-	s.bury()
-	if !s.memory.Take(o.bytes) {
-		return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
-	}
-	flags, at0, fd := w[2], atBytes(host), -1
-	if len(host) == 0 {
-		at0 = 0
-		flags &^= clCopyHostPtr
-	}
+	flags, fd := w[2], -1
 	if w[4] != 0 && s.shares {
 		var err error
 		if fd, o.shared, err = sharedMemory(w[3]); err != nil {
-			s.memory.Give(o.bytes)
+			s.give(o.bytes)
 			return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
 		}
 		defer unix.Close(fd)
-		flags, at0 = flags&^(clAllocHostPtr|clCopyHostPtr)|clUseHostPtr, atBytes(o.shared)
+		flags, host = flags&^clAllocHostPtr|clUseHostPtr, o.shared
 	}
-	e := cell()
-	o.ptr = s.lib.call("clCreateBuffer", c.ptr, uintptr(flags), uintptr(w[3]), at0, at(e))
-	if o.ptr == 0 {
+	if o.ptr, bad = s.newBuffer(c.ptr, flags, w[3], host); o.ptr == 0 {
 		o.unmap()
-		s.memory.Give(o.bytes)
-		return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+		s.give(o.bytes)
+		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	if err := s.keep(w[1], o); err != nil {
 		return err
@@ -71,6 +66,27 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 		return s.answerLocked(m, clSuccess, 0, 0, nil)
 	}
 	return s.sendFD(m.Call, 0, fd)
+}
+
+// newBuffer makes a buffer of the device: of memory that it uses as its own, or copies, or of none.
+func (s *Session) newBuffer(c uintptr, flags, size uint64, host []byte) (ptr uintptr, bad int32) {
+	from, e := uintptr(0), cell()
+	flags &^= clCopyHostPtr | clHostAccess // for moves and swaps it is read and written
+	if len(host) > 0 {
+		from = atBytes(host)
+		if flags&clUseHostPtr == 0 {
+			flags |= clCopyHostPtr
+		}
+	}
+	ptr = s.lib.call("clCreateBuffer", c, uintptr(flags), uintptr(size), from, at(e))
+	return ptr, int32(uint32(*e))
+}
+
+// newPart makes a part of a buffer.
+func (s *Session) newPart(of uintptr, flags, origin, size uint64) (ptr uintptr, bad int32) {
+	region, e := []uint64{origin, size}, cell()
+	ptr = s.lib.call("clCreateSubBuffer", of, uintptr(flags&^clHostAccess), 0x1220, atWords(region), at(e))
+	return ptr, int32(uint32(*e))
 }
 
 func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
@@ -111,21 +127,23 @@ func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
 	if b.Err() {
 		return errEnd
 	}
+	if bad := s.resident(0, false); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	defer s.hold.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parent, bad := s.get(w[0], mem)
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	region, e := m.args.take(2), cell()
-	region[0], region[1] = w[3], w[4]
-	ptr := s.lib.call("clCreateSubBuffer", parent.ptr, uintptr(w[2]), 0x1220, atWords(region), at(e))
+	ptr, bad := s.newPart(parent.ptr, w[2], w[3], w[4])
 	if ptr != 0 {
 		if err := s.keep(w[1], &object{kind: mem, ptr: ptr, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}); err != nil {
 			return err
 		}
 	}
-	return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+	return s.answerLocked(m, bad, 0, 0, nil)
 }
 
 // imageDesc is cl_image_desc.
@@ -146,61 +164,69 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	if b.Err() || w[2]&clUseHostPtr != 0 {
 		return errEnd
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, bad := s.get(w[0], context)
-	d := &imageDesc{kind: uint32(w[5]), width: w[6], height: w[7], depth: w[8], array: w[9], rowPitch: w[10], levels: uint32(w[11]), samples: uint32(w[12])}
-	parent := c
-	if w[13] != 0 {
-		o, e := s.get(w[13], mem)
-		if e != clSuccess {
-			bad = e
-		} else {
-			d.buffer, parent = o.ptr, o
-		}
-	}
-	if bad != clSuccess {
-		return s.answerLocked(m, bad, 0, 0, nil)
-	}
-	pixel := pixelSize(uint32(w[3]), uint32(w[4]))
+	pixel, extent := pixelSize(uint32(w[3]), uint32(w[4])), imageDescOf(&w, 0).extent()
 	need := pixel
-	for _, n := range imageExtent(d) {
+	for _, n := range extent {
 		if n != 0 && need > s.limit/n+1 {
-			return s.answerLocked(m, -40, 0, 0, nil) // CL_INVALID_IMAGE_SIZE
+			return s.answer(m, -40, 0, 0, nil) // CL_INVALID_IMAGE_SIZE
 		}
 		need *= max(n, 1)
 	}
 	if len(host) > 0 && uint64(len(host)) != need {
 		return errEnd
 	}
-	if d.buffer != 0 {
+	if w[13] != 0 {
 		need = 0 // it is the buffer's
 	}
-	s.bury()
-	if !s.memory.Take(need) {
-		return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
+	if bad := s.take(need); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
 	}
-	format, e := m.args.take(1), cell()
-	format[0] = w[3]&0xFFFFFFFF | w[4]<<32
-	flags, from := w[2], atBytes(host)
-	if len(host) == 0 {
-		from, flags = 0, flags&^clCopyHostPtr
+	defer s.hold.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	parent, of := c, uintptr(0)
+	if w[13] != 0 {
+		o, e := s.get(w[13], mem)
+		if e != clSuccess {
+			bad = e
+		} else {
+			parent, of = o, o.ptr
+		}
 	}
-	descs := []imageDesc{*d}
-	ptr := s.lib.call("clCreateImage", c.ptr, uintptr(flags), atWords(format), atWords(descs), from, at(e))
+	ptr := uintptr(0)
+	if bad == clSuccess {
+		ptr, bad = s.newImage(c.ptr, &w, of, host)
+	}
 	if ptr == 0 {
-		s.memory.Give(need)
-		return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
+		s.give(need)
+		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel, parent: parent, op: m.Op, made: append(words(w[:]...), words(0)...), extent: imageExtent(d)}
+	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel, parent: parent, op: m.Op, made: append(words(w[:]...), words(0)...), extent: extent}
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
 	return s.answerLocked(m, clSuccess, 0, 0, nil)
 }
 
-// imageExtent is how many pixels, rows and slices an image has.
-func imageExtent(d *imageDesc) [3]uint64 {
+// imageDescOf reads what a message says of an image, of a buffer's memory or its own.
+func imageDescOf(w *[14]uint64, buffer uintptr) *imageDesc {
+	return &imageDesc{kind: uint32(w[5]), width: w[6], height: w[7], depth: w[8], array: w[9], rowPitch: w[10], levels: uint32(w[11]), samples: uint32(w[12]), buffer: buffer}
+}
+
+// newImage makes an image of the device, as a message says.
+func (s *Session) newImage(c uintptr, w *[14]uint64, buffer uintptr, host []byte) (ptr uintptr, bad int32) {
+	format, descs, from, e := []uint64{w[3]&0xFFFFFFFF | w[4]<<32}, []imageDesc{*imageDescOf(w, buffer)}, uintptr(0), cell()
+	flags := w[2] &^ (clCopyHostPtr | clHostAccess)
+	if len(host) > 0 {
+		from, flags = atBytes(host), flags|clCopyHostPtr
+	}
+	ptr = s.lib.call("clCreateImage", c, uintptr(flags), atWords(format), atWords(descs), from, at(e))
+	return ptr, int32(uint32(*e))
+}
+
+// extent is how many pixels, rows and slices an image has.
+func (d *imageDesc) extent() [3]uint64 {
 	switch d.kind {
 	case 0x10F1: // 2D
 		return [3]uint64{d.width, d.height, 1}
@@ -269,8 +295,16 @@ const (
 func (s *Session) transfer(m *message, b *wire.Body) error {
 	var w [14]uint64 // queue, memory, shape, waited for, origin, region, row pitch, slice pitch, bytes, number
 	b.Words(w[:])
+	bad := s.resident(0, false)
+	leave := func() {}
+	if bad == clSuccess {
+		leave = s.hold.RUnlock
+	}
 	s.mu.Lock()
-	q, bad := s.get(w[0], queue)
+	q, e := s.get(w[0], queue)
+	if bad == clSuccess {
+		bad = e
+	}
 	o, e := s.get(w[1], mem)
 	if bad == clSuccess {
 		bad = e
@@ -300,9 +334,11 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	}
 	if b.Err() || bad == clSuccess && (total == 0 || total != uint64(len(data)) || total != rowsFit(w, o)) {
 		s.mu.Unlock()
+		leave()
 		return errEnd
 	}
 	if bad != clSuccess {
+		leave()
 		return s.refuseTransfer(m, w[13], out, q, bad)
 	}
 	for _, x := range list {
@@ -333,6 +369,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	default:
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atBytes(data), waitsN, waitsAt, atWords(own))
 	}
+	leave() // who waits for an answer does not keep memory
 	s.mu.Lock()
 	for _, x := range list {
 		s.lib.call("clReleaseEvent", uintptr(x))

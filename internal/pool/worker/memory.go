@@ -7,9 +7,10 @@ import (
 	"unsafe"
 )
 
-// Memory is what a task may hold on its device and what it holds: a page that
-// the node and all workers of the task map, so that a limit changes for all at
-// once and a worker that dies leaves behind how much it held.
+// Memory is what a task may hold and what it holds: a page that the node and all
+// workers of the task map, so that a limit changes for all at once and a worker
+// that dies leaves behind how much it held. A device has such a page, too, of
+// what is on it.
 type Memory struct {
 	words *[pageWords]atomic.Uint64
 	slot  int
@@ -41,6 +42,9 @@ func (m *Memory) Limit() uint64 { return m.words[pageLimit].Load() }
 
 // Used is how many bytes the task holds.
 func (m *Memory) Used() uint64 { return m.words[pageUsed].Load() }
+
+// Held is how many bytes the worker of a slot holds.
+func (m *Memory) Held(slot int) uint64 { return m.words[pageSlots+slot].Load() }
 
 // Take takes n bytes or none.
 func (m *Memory) Take(n uint64) bool {

@@ -118,6 +118,7 @@ func (m *mover) rest(to net.Conn) error {
 		return errors.New("the program has events that it has not set")
 	}
 	m.drain()
+	m.show()
 	if err := m.sendReads(); err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (m *mover) live() (all []*sentObject, release func()) {
 				m.lib.call("clRetainProgram", o.ptr)
 				x.builds = o.code.builds
 			case mem:
-				m.lib.call("clRetainMemObject", o.ptr)
+				o.copied++
 			case context:
 				if m.queues[o.id] == 0 {
 					m.queues[o.id] = m.lib.call("clCreateCommandQueue", o.ptr, m.device, 0, at(cell()))
@@ -244,10 +245,18 @@ func (m *mover) live() (all []*sentObject, release func()) {
 	slices.SortFunc(all, func(a, b *sentObject) int { return int(a.order) - int(b.order) })
 	return all, func() {
 		for _, o := range all {
-			if o.kind == program || o.kind == mem {
-				m.lib.call(releases[o.kind], o.ptr)
+			if o.kind == program {
+				m.lib.call("clReleaseProgram", o.ptr)
 			}
 		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, o := range all {
+			if o.kind == mem {
+				o.copied--
+			}
+		}
+		m.bury()
 	}
 }
 
@@ -342,9 +351,18 @@ func (m *mover) memory(o *sentObject) error {
 	for first := 0; first < n; first += reach {
 		from := uint64(first) * piece
 		block := m.stage[:min(o.size-from, uint64(len(m.stage)))]
-		if o.shared != nil {
+		m.hold.RLock()
+		bad := int32(clSuccess)
+		switch {
+		case o.off != nil:
+			copy(block, o.off[from:])
+		case o.shared != nil:
 			copy(block, o.shared[from:])
-		} else if bad := m.lib.status("clEnqueueReadBuffer", q, o.ptr, 1, uintptr(from), uintptr(len(block)), atBytes(block), 0, 0, 0); bad != clSuccess {
+		default:
+			bad = m.lib.status("clEnqueueReadBuffer", q, o.ptr, 1, uintptr(from), uintptr(len(block)), atBytes(block), 0, 0, 0)
+		}
+		m.hold.RUnlock()
+		if bad != clSuccess {
 			return fmt.Errorf("buffer %d cannot be read: error %d", o.id, bad)
 		}
 		for i := first; len(block) > 0; i++ {
@@ -372,8 +390,15 @@ func (m *mover) image(o *sentObject) error {
 		o.hashes = make([]uint64, 1)
 	}
 	b := make([]byte, o.size)
-	origin, region := make([]uint64, 3), o.extent[:]
-	if bad := m.lib.status("clEnqueueReadImage", m.queues[contextOf(o.object).id], o.ptr, 1, atWords(origin), atWords(region), 0, 0, atBytes(b), 0, 0, 0); bad != clSuccess {
+	m.hold.RLock()
+	bad := int32(clSuccess)
+	if o.off != nil {
+		copy(b, o.off)
+	} else {
+		bad = m.readAll(m.queues[contextOf(o.object).id], o.object, b)
+	}
+	m.hold.RUnlock()
+	if bad != clSuccess {
 		return fmt.Errorf("image %d cannot be read: error %d", o.id, bad)
 	}
 	m.changed(o, 0, 0, b)

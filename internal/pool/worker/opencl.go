@@ -45,6 +45,7 @@ const (
 	clUseHostPtr          = 1 << 3
 	clAllocHostPtr        = 1 << 4
 	clCopyHostPtr         = 1 << 5
+	clHostAccess          = 7 << 7 // what the host may do, which the client sees to
 	clMemSize             = 0x1102
 	clMemReferences       = 0x1105
 	clEventStatus         = 0x11D3

@@ -213,6 +213,10 @@ func (r *receiver) data(b *wire.Body) error {
 	if b.Err() || o == nil || o.kind != mem || o.bytes == 0 || len(p) == 0 || from > o.size || uint64(len(p)) > o.size-from || o.pixel > 0 && uint64(len(p)) != o.size {
 		return errEnd
 	}
+	if bad := r.resident(0, false); bad != clSuccess {
+		return fmt.Errorf("memory %d cannot be written: error %d", id, bad)
+	}
+	defer r.hold.RUnlock()
 	c := contextOf(o)
 	if r.queues == nil {
 		r.queues = map[uint64]uintptr{}

@@ -55,6 +55,8 @@ type object struct {
 	size   uint64 // of memory
 	pixel  uint64 // bytes of an image's
 	shared []byte // what both sides map
+	off    []byte // of memory that is off the device, what is in it
+	copied int    // by movers, who need it to stay
 	status int32  // of a queue, what a call that nobody waited for failed with; of an event, why there is none
 	user   bool
 
@@ -95,7 +97,8 @@ type read struct {
 type Session struct {
 	lib    *library
 	device uintptr
-	memory *Memory
+	memory *Memory // the task's
+	card   *Memory // what is on the device, of all tasks
 	turn   *Turn
 	in     *bufio.Reader // the reader's, of whom there is one at a time
 	limit  uint64        // bytes of a message
@@ -103,10 +106,17 @@ type Session struct {
 	flow   flow
 	gate   *gate // of shared buffers; nil without
 
+	hold sync.RWMutex // held for reading by who uses memory of the device, for writing by who takes it off or puts it back
+	out  bool         // the session's memory is off the device; hold guards it
+
 	sending sync.Mutex // guards what follows
 	conn    net.Conn   // to the client
 	sent    uint64     // messages
 	head    [wire.AnswerSize]byte
+
+	printed int        // what kernels print, to be read; 0: it is not shown
+	showing sync.Mutex // guards what follows
+	text    [4 << 10]byte
 
 	mu      sync.Mutex // guards what follows
 	inConn  net.Conn   // from the client
@@ -119,7 +129,8 @@ type Session struct {
 	reads   []read
 	writes  []read // whose data must stay until they are done
 	dying   []*object
-	users   int // events that the program sets
+	users   int // events that the program sets, and has not
+	settled *sync.Cond
 }
 
 // message is one that was read.
@@ -248,6 +259,7 @@ func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) err
 	if err := s.sendReads(); err != nil {
 		return err
 	}
+	s.show()
 	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
 }
 
@@ -370,7 +382,7 @@ func (s *Session) forget(o *object) {
 
 // Run serves a program's connection for a device; or, if it is moved here, the
 // connection of the worker that has it.
-func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved bool) error {
+func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
 	lib, err := open()
 	if err != nil {
 		return err
@@ -380,12 +392,17 @@ func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved b
 			continue
 		}
 		s := &Session{
-			lib: lib, device: h.device, memory: memory, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
+			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
 			limit: uint64(h.Memory) + 1<<20,
 		}
+		s.settled = sync.NewCond(&s.mu)
 		turn.drain = s.drain
+		turn.owner.Store(s)
 		if moved {
 			if err := s.receive(); err != nil {
+				return err
+			}
+			if err := s.capture(); err != nil {
 				return err
 			}
 			turn.serve(s)
@@ -404,6 +421,9 @@ func Run(conn net.Conn, platform, index int, memory *Memory, turn *Turn, moved b
 			err = s.send(wire.OpAnswer, 0, 0, clSuccess, 0, 0, nil)
 		}
 		if err != nil {
+			return err
+		}
+		if err := s.capture(); err != nil {
 			return err
 		}
 		turn.serve(s)

@@ -32,6 +32,12 @@ const (
 	TurnAbort  = 'X' // node: it is not
 	TurnMoved  = 'D' // worker: it has moved, and was stopped so long
 	TurnAttach = 'A' // node: the program has followed, its connection comes along; text: how many messages it sent elsewhere
+
+	TurnRoom  = 'N' // worker: so many bytes are needed on the device, which has not as many left
+	TurnSpace = 'K' // node: they are there now; or, if the word is 0, nobody can give them
+	TurnIn    = 'I' // worker: what was to be put there is, which took so long
+	TurnEvict = 'E' // node: another needs the memory: take all off the device
+	TurnOut   = 'O' // worker: it was taken off
 )
 
 // PutTurn writes what is said about turns.
@@ -124,18 +130,21 @@ type Turn struct {
 	until   atomic.Int64 // the end of this turn, since start; 0: it is not the task's
 	last    atomic.Int64 // the last work
 	granted chan time.Duration
+	space   chan bool
 	start   time.Time
 	session chan *Session // once it reads messages
-	goes    chan bool     // whether a move that is ready is made
+	owner   atomic.Pointer[Session]
+	goes    chan bool // whether a move that is ready is made
 
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
 	timer *time.Timer
+	idle  time.Duration // how long the device is kept with nothing to do
 }
 
 // NewTurn asks a node through a connection. gone is called when that ends.
 func NewTurn(node net.Conn, gone func()) *Turn {
-	t := &Turn{node: node, gone: gone, drain: func() {}, granted: make(chan time.Duration, 1), start: time.Now(), session: make(chan *Session, 1), goes: make(chan bool, 1)}
+	t := &Turn{node: node, gone: gone, drain: func() {}, granted: make(chan time.Duration, 1), space: make(chan bool, 1), start: time.Now(), session: make(chan *Session, 1), goes: make(chan bool, 1)}
 	t.timer = time.AfterFunc(time.Hour, t.rest)
 	go t.listen()
 	return t
@@ -154,6 +163,15 @@ func (t *Turn) listen() {
 			if t.until.Load() != 0 {
 				t.until.Store(1)
 			}
+		case f.What == TurnSpace:
+			t.space <- f.Time != 0
+		case f.What == TurnEvict:
+			go func() {
+				if s := t.owner.Load(); s != nil {
+					s.evict()
+				}
+				t.say(TurnOut, 0)
+			}()
 		case f.What == TurnCommit, f.What == TurnAbort:
 			select {
 			case t.goes <- f.What == TurnCommit:
@@ -195,6 +213,7 @@ func (t *Turn) Take() {
 		t.say(TurnWant, 0)
 	}
 	d := <-t.granted
+	t.idle = idle
 	t.since = time.Now()
 	now = t.since.Sub(t.start)
 	t.last.Store(int64(now))
@@ -204,6 +223,33 @@ func (t *Turn) Take() {
 
 // Done ends what Take began: the work is the device's now.
 func (t *Turn) Done() { t.mu.Unlock() }
+
+// room asks the node for bytes of the device's memory. The caller has the lock.
+func (t *Turn) room(n uint64) bool {
+	t.say(TurnRoom, time.Duration(n))
+	return <-t.space
+}
+
+// loaded says that the memory that was asked for is there: the turn begins then,
+// and is longer the longer that took. The caller has the lock.
+func (t *Turn) loaded(took time.Duration) {
+	t.say(TurnIn, took)
+	t.since = time.Now()
+	now := t.since.Sub(t.start)
+	t.last.Store(int64(now))
+	if until := int64(now + SwapTurn*took); t.until.Load() < until {
+		t.until.Store(until)
+	}
+	t.idle = min(max(took/2, idle), mostIdle)
+	t.timer.Reset(t.idle)
+}
+
+// SwapTurn is how many times longer a turn is at least than it took to put its
+// memory on the device.
+const SwapTurn = 4
+
+// mostIdle is how long a device is kept idle at most by whose memory was put there.
+const mostIdle = 200 * time.Millisecond
 
 // giveBack gives the device back, of which the last part was not used. The caller has the lock.
 func (t *Turn) giveBack(what byte, unused time.Duration) {
@@ -225,15 +271,15 @@ func (t *Turn) rest() {
 		return
 	}
 	now := int64(time.Since(t.start))
-	if quiet := time.Duration(now - t.last.Load()); quiet < idle && until > now {
-		t.timer.Reset(idle - quiet)
+	if quiet := time.Duration(now - t.last.Load()); quiet < t.idle && until > now {
+		t.timer.Reset(t.idle - quiet)
 		return
 	}
 	before := time.Now()
 	t.drain()
 	unused := time.Duration(0)
 	if time.Since(before) < idle/10 { // it had been idle
-		unused = min(idle, time.Since(t.since))
+		unused = min(t.idle, time.Since(t.since))
 	}
 	t.giveBack(TurnDone, unused)
 }

@@ -84,6 +84,8 @@ func TestMemoryTogether(t *testing.T) {
 func session(conn net.Conn) *Session {
 	s := &Session{lib: &library{map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
+	s.card, s.settled = NewMemory(byteView(make([]uint64, pageWords)), 0), sync.NewCond(&s.mu)
+	s.card.SetLimit(1 << 20)
 	s.turn = &Turn{drain: func() {}, start: time.Now()}
 	s.turn.until.Store(1 << 62)
 	for k := context; k <= event; k++ {
@@ -137,10 +139,10 @@ func FuzzMessage(f *testing.F) {
 			}
 			s := session(silent{})
 			_ = s.do(&message{Header: parsed, body: append([]byte{}, body...)}) // an error ends the connection
-			if s.memory.Used() > 0 {
+			if s.memory.Used() > 0 || s.card.Used() > 0 {
 				t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
 			}
-			if !s.mu.TryLock() {
+			if !s.mu.TryLock() || !s.hold.TryLock() {
 				t.Fatal("the session is locked for good")
 			}
 		}
@@ -208,10 +210,10 @@ func FuzzReceive(f *testing.F) {
 		if complete && !bytes.Contains(b, frame(wire.FrameGo, nil)) {
 			t.Fatal("a program has come that was not sent whole")
 		}
-		if s.memory.Used() > 0 {
+		if s.memory.Used() > 0 || s.card.Used() > 0 {
 			t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
 		}
-		if !s.mu.TryLock() {
+		if !s.mu.TryLock() || !s.hold.TryLock() {
 			t.Fatal("the session is locked for good")
 		}
 	})

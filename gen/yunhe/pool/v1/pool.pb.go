@@ -729,15 +729,18 @@ type PoolDevice struct {
 	Disabled bool `protobuf:"varint,9,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	// Percent of its time that slices may have together, 100 to 10000.
 	ComputeLimitPercent int64 `protobuf:"varint,10,opt,name=compute_limit_percent,json=computeLimitPercent,proto3" json:"compute_limit_percent,omitempty"`
-	// MiB that slices may have together.
+	// MiB that slices may have together; one slice has at most memory_mib.
 	MemoryLimitMib     int64 `protobuf:"varint,11,opt,name=memory_limit_mib,json=memoryLimitMib,proto3" json:"memory_limit_mib,omitempty"`
 	ComputeLentPercent int64 `protobuf:"varint,12,opt,name=compute_lent_percent,json=computeLentPercent,proto3" json:"compute_lent_percent,omitempty"`
 	MemoryLentMib      int64 `protobuf:"varint,13,opt,name=memory_lent_mib,json=memoryLentMib,proto3" json:"memory_lent_mib,omitempty"`
 	Slices             int64 `protobuf:"varint,14,opt,name=slices,proto3" json:"slices,omitempty"`
 	// It is lent whole, as the card it is, and not in parts.
-	Physical      bool `protobuf:"varint,15,opt,name=physical,proto3" json:"physical,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Physical bool `protobuf:"varint,15,opt,name=physical,proto3" json:"physical,omitempty"`
+	// Percent of its memory that slices may have together, 100 to 10000: what is
+	// more than there is goes to the memory of the node's machine while its program waits.
+	MemoryLimitPercent int64 `protobuf:"varint,16,opt,name=memory_limit_percent,json=memoryLimitPercent,proto3" json:"memory_limit_percent,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PoolDevice) Reset() {
@@ -873,6 +876,13 @@ func (x *PoolDevice) GetPhysical() bool {
 		return x.Physical
 	}
 	return false
+}
+
+func (x *PoolDevice) GetMemoryLimitPercent() int64 {
+	if x != nil {
+		return x.MemoryLimitPercent
+	}
+	return 0
 }
 
 type PoolNode struct {
@@ -1126,8 +1136,10 @@ type SetPoolDeviceRequest struct {
 	ComputeLimitPercent int64 `protobuf:"varint,4,opt,name=compute_limit_percent,json=computeLimitPercent,proto3" json:"compute_limit_percent,omitempty"`
 	// Unspecified: as it is. It is not changed while the device has slices.
 	Virtualization SetPoolDeviceRequest_Virtualization `protobuf:"varint,5,opt,name=virtualization,proto3,enum=yunhe.pool.v1.SetPoolDeviceRequest_Virtualization" json:"virtualization,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// 100 to 10000; 0: as it is.
+	MemoryLimitPercent int64 `protobuf:"varint,6,opt,name=memory_limit_percent,json=memoryLimitPercent,proto3" json:"memory_limit_percent,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *SetPoolDeviceRequest) Reset() {
@@ -1193,6 +1205,13 @@ func (x *SetPoolDeviceRequest) GetVirtualization() SetPoolDeviceRequest_Virtuali
 		return x.Virtualization
 	}
 	return SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED
+}
+
+func (x *SetPoolDeviceRequest) GetMemoryLimitPercent() int64 {
+	if x != nil {
+		return x.MemoryLimitPercent
+	}
+	return 0
 }
 
 type SliceSpec struct {
@@ -3454,7 +3473,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12'\n" +
 	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"\xe9\x03\n" +
+	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"\x9b\x04\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -3473,7 +3492,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x14compute_lent_percent\x18\f \x01(\x03R\x12computeLentPercent\x12&\n" +
 	"\x0fmemory_lent_mib\x18\r \x01(\x03R\rmemoryLentMib\x12\x16\n" +
 	"\x06slices\x18\x0e \x01(\x03R\x06slices\x12\x1a\n" +
-	"\bphysical\x18\x0f \x01(\bR\bphysical\"\xbb\x03\n" +
+	"\bphysical\x18\x0f \x01(\bR\bphysical\x120\n" +
+	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\"\xbb\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -3495,13 +3515,14 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x17.yunhe.pool.v1.PoolNodeR\x05nodes\"_\n" +
 	"\x12SetPoolNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\xeb\x02\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\x9d\x03\n" +
 	"\x14SetPoolDeviceRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x1f\n" +
 	"\bdisabled\x18\x03 \x01(\bH\x00R\bdisabled\x88\x01\x01\x122\n" +
 	"\x15compute_limit_percent\x18\x04 \x01(\x03R\x13computeLimitPercent\x12Z\n" +
-	"\x0evirtualization\x18\x05 \x01(\x0e22.yunhe.pool.v1.SetPoolDeviceRequest.VirtualizationR\x0evirtualization\"_\n" +
+	"\x0evirtualization\x18\x05 \x01(\x0e22.yunhe.pool.v1.SetPoolDeviceRequest.VirtualizationR\x0evirtualization\x120\n" +
+	"\x14memory_limit_percent\x18\x06 \x01(\x03R\x12memoryLimitPercent\"_\n" +
 	"\x0eVirtualization\x12\x1e\n" +
 	"\x1aVIRTUALIZATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VIRTUALIZATION_ON\x10\x01\x12\x16\n" +
