@@ -100,7 +100,7 @@ func (c *cli) conformanceBench(ctx context.Context, dir string) (b conformance.B
 	if err != nil {
 		return b, err
 	}
-	b.API, b.Tenant = a.pool, me.User.TenantId
+	b.API, b.Operation, b.Alarms, b.Notices, b.Tenant = a.pool, a.poolOps, a.alarms, a.notices, me.User.TenantId
 	for _, user := range []string{"conformance-a", "conformance-b"} {
 		_, err := a.identity.CreateUser(ctx, &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: b.Tenant, Name: "Pool conformance", Role: identityv1.Role_ROLE_USER}})
 		if err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists {

@@ -23,8 +23,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	"yunhe.dev/yunhe/gen/yunhe/identity/v1/identityv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/internal/pools/conformance"
@@ -214,7 +216,8 @@ func start(t *testing.T) *world {
 			return next(ctx, r)
 		}
 	}))
-	w.bench = conformance.Bench{API: poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, auth), Tenant: "default", AddNode: w.addNode}
+	w.bench = conformance.Bench{API: poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, auth), Operation: poolv1connect.NewPoolOperationServiceClient(http.DefaultClient, w.url, auth),
+		Alarms: alarmsv1connect.NewAlarmServiceClient(http.DefaultClient, w.url, auth), Notices: noticesv1connect.NewNoticeServiceClient(http.DefaultClient, w.url, auth), Tenant: "default", AddNode: w.addNode}
 	people := identityv1connect.NewIdentityServiceClient(http.DefaultClient, w.url, auth)
 	for _, user := range []string{"ann", "bob"} {
 		_, err := people.CreateUser(t.Context(), &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: "default", Name: user, Role: identityv1.Role_ROLE_USER}})

@@ -119,7 +119,7 @@ func (b *bench) set(ctx context.Context, at string, change *poolv1.SetPoolDevice
 	if _, err := b.API.SetPoolDevice(ctx, change); err != nil {
 		return err
 	}
-	back := &poolv1.SetPoolDeviceRequest{NodeId: change.NodeId, DeviceId: change.DeviceId, Disabled: &was.Disabled, ComputeLimitPercent: was.ComputeLimitPercent, Virtualization: poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON}
+	back := &poolv1.SetPoolDeviceRequest{NodeId: change.NodeId, DeviceId: change.DeviceId, Disabled: &was.Disabled, ComputeLimitPercent: was.ComputeLimitPercent, MemoryLimitPercent: was.MemoryLimitPercent, Virtualization: poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON}
 	if was.Physical {
 		back.Virtualization = poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF
 	}

@@ -15,12 +15,17 @@ import (
 	"slices"
 	"time"
 
+	"yunhe.dev/yunhe/gen/yunhe/alarms/v1/alarmsv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 )
 
 // Bench is what the checks are made with.
 type Bench struct {
-	API poolv1connect.PoolServiceClient // of an administrator
+	API       poolv1connect.PoolServiceClient // of an administrator
+	Operation poolv1connect.PoolOperationServiceClient
+	Alarms    alarmsv1connect.AlarmServiceClient
+	Notices   noticesv1connect.NoticeServiceClient
 	// Yunhe is the yunhe of the administrator, or with key of who has it, on a
 	// machine of clients, with more of an environment.
 	Yunhe func(ctx context.Context, key string, env []string, args ...string) *exec.Cmd
@@ -111,11 +116,11 @@ var Tests = []Test{
 	{"12.15", "Dual pool", 4, dualPool},
 	{"12.16", "Device management", 1, devices},
 	{"12.17", "Node management", 1, nodeManagement},
-	{"12.18", "Log collection", 1, notProvided("the check of logs")},
-	{"12.19", "Monitoring and alarms", 1, notProvided("the check of alarms")},
-	{"12.20", "Component management", 4, notProvided("the check of components")},
-	{"12.21", "Statistics and reports", 1, notProvided("the check of reports")},
-	{"12.22", "Gray upgrade", 4, notProvided("the check of upgrades")},
+	{"12.18", "Log collection", 1, collected},
+	{"12.19", "Monitoring and alarms", 1, alarmed},
+	{"12.20", "Component management", 4, components},
+	{"12.21", "Statistics and reports", 1, reported},
+	{"12.22", "Gray upgrade", 4, notProvided("upgrades of a node's components by the platform")},
 	{"12.23", "Task hot migration", 4, migration},
 	{"12.24", "Memory fault-domain isolation", 1, isolation},
 	{"12.25", "Dynamic scale-out and scale-in", 4, scale},
