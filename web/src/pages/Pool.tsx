@@ -182,8 +182,9 @@ function Nodes() {
   if (can("adapters.write"))
     columns.push({
       key: "actions",
-      width: 470,
+      width: 250,
       align: "right",
+      fixed: "right",
       render: (_, { node: n, device: d, first }) => (
         <div className="yh-row yh-row-end">
           {d && (
@@ -249,7 +250,7 @@ function Nodes() {
               : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
           )}
           tableLayout="fixed"
-          scroll={{ x: 1590 }}
+          scroll={{ x: 1370 }}
           pagination={false}
           data-testid="pool-nodes"
           locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}

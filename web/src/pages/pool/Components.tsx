@@ -7,7 +7,7 @@ import { call } from "../../api";
 import { Loaded, Moment, Nothing, Tag } from "../../components/bits";
 import { useServerErrors } from "../../components/useServerErrors";
 import { LogLevel, PoolComponent_Kind, type PoolNodeComponents } from "../../gen/yunhe/pool/v1/operation_pb";
-import { NONE } from "../../lib/format";
+import { formatDuration, NONE } from "../../lib/format";
 import { levelName } from "../../lib/poolops";
 import { useClients, useSession } from "../../session";
 
@@ -67,7 +67,13 @@ export function Components() {
               {n.problem && `: ${n.problem}`}
             </div>
             <small className="yh-muted">
-              {`${t("poolops.logLevel")}: ${t(`poolops.levels.${levelName(c?.logLevel ?? LogLevel.INFO)}`)} · ${c?.idleLimitSeconds ?? 0n} s · ${c?.runLimitSeconds ?? 0n} s`}
+              {[
+                `${t("poolops.logLevel")}: ${t(`poolops.levels.${levelName(c?.logLevel ?? LogLevel.INFO)}`)}`,
+                c?.idleLimitSeconds && t("poolops.idleOf", { time: formatDuration(c.idleLimitSeconds * 1_000_000n) }),
+                c?.runLimitSeconds && t("poolops.runOf", { time: formatDuration(c.runLimitSeconds * 1_000_000n) }),
+              ]
+                .filter(Boolean)
+                .join(" · ")}
             </small>
           </>
         );
