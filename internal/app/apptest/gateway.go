@@ -3,11 +3,15 @@ package apptest
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,8 +96,34 @@ func (a *App) Gateway(tb testing.TB) *Gateway {
 	g.cfg = agent.Config{Dir: g.Dir, Token: token.Token, Version: "test", Join: a.Joiner(),
 		Center: agent.Center{ID: id, Name: id, CPU: "64", Memory: "64Gi", Prices: map[string]int64{"small": 100, "medium": 240}}}
 	g.Start()
-	tb.Cleanup(g.Stop)
+	tb.Cleanup(func() {
+		g.Stop()
+		endRuns(id)
+	})
 	return g
+}
+
+// endRuns kills what a gateway that has stopped left running: runs outlive it.
+func endRuns(id string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/*/yunhe/", "/sys/fs/cgroup/yunhe/"} {
+		for _, own := range []string{id, id + "-*"} {
+			found, _ := filepath.Glob(pattern + own)
+			for _, group := range found {
+				_ = filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
+					if err != nil || d.Name() != "cgroup.procs" {
+						return nil // a group may go meanwhile
+					}
+					list, _ := os.ReadFile(path)
+					for text := range strings.FieldsSeq(string(list)) {
+						if pid, err := strconv.Atoi(text); err == nil && pid > 1 && pid != os.Getpid() {
+							_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+						}
+					}
+					return nil
+				})
+			}
+		}
+	}
 }
 
 // Joiner reaches the platform as a gateway's command line does.
