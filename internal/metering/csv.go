@@ -68,14 +68,14 @@ func (s *Service) ServeCSV(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-store")
 	ctl := http.NewResponseController(w)
 	if err := s.writeCSV(r.Context(), w, ctl, f, page); err != nil {
+		level := slog.LevelError
+		if r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			level = slog.LevelDebug // the client went, or took nothing for csvPause
+		}
 		// The status is sent. Without a deadline in the past the server would
 		// end the answer in good order, and half of it would pass for all.
 		if derr := ctl.SetWriteDeadline(time.Unix(1, 0)); derr != nil {
 			err = errors.Join(err, fmt.Errorf("break the connection: %w", derr))
-		}
-		level := slog.LevelError
-		if r.Context().Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			level = slog.LevelDebug // the client went, or took nothing for csvPause
 		}
 		s.log.Log(r.Context(), level, "usage export broken off", "user_id", core.CallerFrom(r.Context()).UserID, "error", err)
 	}

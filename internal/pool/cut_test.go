@@ -61,7 +61,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	n.log.await(t, "task_id="+tasks[0]+` reason="its client ended the connection"`)
+	n.log.await(t, "task_id="+tasks[0]+` slice_id="" device=opencl-0 reason="its client ended the connection"`)
 	t.Logf("missed after %s", time.Since(began))
 	left, err := dial(t, n.unix).Tasks()
 	if err != nil || len(left) != 1 || left[0].ID != tasks[1] {
