@@ -202,6 +202,8 @@ func (p *platform) example(m method) object {
 		if m.name() == "SetPoolAlarmRule" || m.name() == "ExportPoolReport" {
 			o["kind"] = 1
 		}
+	case "yunhe.alarms.v1.AlarmService":
+		put(o, object{"to": "2027-01-01T00:00:00Z"})
 	case "yunhe.notices.v1.NoticeService":
 		put(o, object{"notice_id": "note_1", "page_token": "", "settings": object{"in_site": true, "mail": false, "severity": 1, "cleared": false, "kinds": []any{12}, "recipients": []any{"a@example.org"},
 			"sender": "y@example.org", "server": "127.0.0.1:1", "security": 1, "user_name": "", "password": "", "has_password": false, "updated_at": "2026-01-01T00:00:00Z"}})

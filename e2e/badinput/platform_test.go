@@ -124,8 +124,8 @@ func start(tb testing.TB, url string) *platform {
 }
 
 // unwatched are the tables that change by themselves: calls that are refused
-// are audited, waiting becomes an alarm that people are told of, the pool is counted, the outbox empties, leases are renewed, history goes on.
-var unwatched = map[string]bool{"scheduling_figures": true, "access_steps": true, "audit_events": true, "outbox": true, "notices": true, "pool_counted": true, "pool_room": true, "leases": true, "lease_terms": true, "topology_versions": true, "topology_revisions": true,
+// are audited, waiting becomes an alarm that people are told of, the pool is counted and logs what it refuses, the outbox empties, leases are renewed, history goes on.
+var unwatched = map[string]bool{"scheduling_figures": true, "access_steps": true, "audit_events": true, "outbox": true, "notices": true, "pool_counted": true, "pool_logs": true, "pool_room": true, "leases": true, "lease_terms": true, "topology_versions": true, "topology_revisions": true,
 	"access_state": true, "access_reports": true, "presence": true, "alarms": true, "operations": true}
 
 func (p *platform) watchTables(tb testing.TB, list string) {
