@@ -27,8 +27,9 @@ func poolConformanceCommand(c *cli) *cobra.Command {
 		Use: "conformance", Short: "Check the platform's pool against the 27 tests of clause 12",
 		Long: `Checks the platform's pool against the tests of clause 12, with real programs on its
 nodes, and says which level of table A.1 it has. It needs an administrator's key and
-changes devices, nodes and the policy while it runs: use a pool that nobody else
-does. What it changed is put back. A test that cannot be tried is "not provided" and
+changes devices, nodes and their configuration, the policy, alarm rules and who is told
+of alarms while it runs: use a pool that nobody else does. What it changed is put back,
+unless it is killed. A test that cannot be tried is "not provided" and
 counts as one that failed. It starts a pool node on this machine where that has
 devices, to see a node come and go; cards are not put in or taken out.
 

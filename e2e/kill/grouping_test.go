@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sync/errgroup"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/gen/yunhe/scheduler/v1/schedulerv1connect"
-	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
@@ -60,15 +58,7 @@ func grouping(t *testing.T, groups [][]string, copies int) []string {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	proofs := newProofs(t)
-	keys := filepath.Join(t.TempDir(), "bus")
-	must(t, os.MkdirAll(keys, 0o700))
-	trust, err := bus.LoadTrust(keys)
-	must(t, err)
-	servers := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
-		o.MaxPayload = 8 << 20
-		err = trust.Apply(o)
-	})
-	must(t, err)
+	servers, keys := startBus(t)
 	c := startMany(t, ctx, many{groups: groups, copies: copies, database: enginetest.Postgres(t), bus: servers.URL()}, keys, 8)
 	work := makeWork(rand.New(rand.NewPCG(1, 1)), groupingJobs, proofs.command)
 	p := &progress{done: map[string]bool{}}

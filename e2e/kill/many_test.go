@@ -16,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
+	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
@@ -57,6 +60,21 @@ func planned(t *testing.T, bin string, copies int) [][]string {
 		t.Fatalf("plan %s", out)
 	}
 	return plan.Modules[0].Microservices
+}
+
+// startBus starts three NATS servers, and returns the folder of the keys that they trust.
+func startBus(t *testing.T) (servers *enginetest.NATS, keys string) {
+	t.Helper()
+	keys = filepath.Join(t.TempDir(), "bus")
+	must(t, os.MkdirAll(keys, 0o700))
+	trust, err := bus.LoadTrust(keys)
+	must(t, err)
+	servers = enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
+		o.MaxPayload = 8 << 20
+		err = trust.Apply(o)
+	})
+	must(t, err)
+	return servers, keys
 }
 
 // startMany starts the processes of m, and gateways.

@@ -16,11 +16,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sync/errgroup"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
-	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
@@ -47,15 +45,7 @@ func TestRecovery(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	proofs := newProofs(t)
-	keys := filepath.Join(t.TempDir(), "bus")
-	must(t, os.MkdirAll(keys, 0o700))
-	trust, err := bus.LoadTrust(keys)
-	must(t, err)
-	servers := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
-		o.MaxPayload = 8 << 20
-		err = trust.Apply(o)
-	})
-	must(t, err)
+	servers, keys := startBus(t)
 	c := startMany(t, ctx, many{groups: [][]string{{"api"}, {"control", "reach", "watch"}}, copies: 2, database: enginetest.Postgres(t), bus: servers.URL()}, keys, 8)
 	store, err := db.Open(ctx, db.Config{URL: c.database, Name: "test"}, slog.New(slog.DiscardHandler))
 	must(t, err)

@@ -12,10 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sync/errgroup"
 
-	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
@@ -37,15 +35,7 @@ func TestUpgrade(t *testing.T) {
 	old := buildOld(t, from)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	keys := filepath.Join(t.TempDir(), "bus")
-	must(t, os.MkdirAll(keys, 0o700))
-	trust, err := bus.LoadTrust(keys)
-	must(t, err)
-	servers := enginetest.NATSCluster(t, 3, func(_ int, o *server.Options) {
-		o.MaxPayload = 8 << 20
-		err = trust.Apply(o)
-	})
-	must(t, err)
+	servers, keys := startBus(t)
 	c := startMany(t, ctx, many{groups: planned(t, fresh, 3), copies: 3, database: enginetest.Postgres(t), bus: servers.URL(), bin: old}, keys, 16)
 	pause(ctx, 2*time.Second) // a version before may refuse for a second what another of its processes has just stored
 	proofs := newProofs(t)
