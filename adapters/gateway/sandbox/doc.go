@@ -54,7 +54,7 @@
 //
 // The folder of the attempt is authoritative, see package runner. A runner
 // holds the lock of its attempt (flock, gone with the process) all its life
-// and creates "started" with O_EXCL before the command. Whoever has the lock
+// and links "started", which is there once, before the command. Whoever has the lock
 // and finds "started" knows that it is too late to run the command; whoever
 // finds exit.json knows that it is over. The gateway takes the same lock
 // before it writes a record in a dead runner's place.

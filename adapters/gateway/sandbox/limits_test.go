@@ -3,6 +3,7 @@
 package sandbox_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,10 +11,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
+	"yunhe.dev/yunhe/internal/enginetest"
 )
 
 func TestForkBombIsContained(t *testing.T) {
@@ -255,4 +259,61 @@ func TestLogWriteFailureDoesNotStopTheCommand(t *testing.T) {
 	if res.OutputBytes != 4100 || !strings.HasPrefix(res.Message, "some output could not be kept: ") {
 		t.Errorf("result %+v", res)
 	}
+}
+
+// TestFullDisk: what has been taken on runs, ends and is recorded though the disk
+// fills up before it begins. What comes then is refused for now, and leaves nothing.
+func TestFullDisk(t *testing.T) {
+	needHost(t)
+	if runnerProgram == nil {
+		t.Skip("SKIPPED: the runner cannot be built here")
+	}
+	cfg, gate := config(t), filepath.Join(t.TempDir(), "gate")
+	cfg.Dir = enginetest.Disk(t, "16m")
+	cfg.Runner = []string{"/bin/sh", "-c", `case "$0" in /*) until [ -e ` + gate + ` ]; do /bin/sleep 0.01; done;; esac; exec ` + runnerProgram[0] + ` "$0" "$@"`}
+	s := open(t, cfg)
+	type started struct {
+		run *sandbox.Run
+		err error
+	}
+	first := make(chan started, 1)
+	go func() {
+		r, err := s.Start(t.Context(), small("first", "seq 20000; exit 4"))
+		first <- started{r, err}
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(cfg.Dir, "first", runner.ExitFile+".new")); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("there is no room for how the run ends")
+		}
+	}
+	free, err := enginetest.FillDisk(cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := <-first
+	if x.err != nil {
+		t.Fatal(x.err)
+	}
+	res := wait(t, x.run)
+	expect(t, res, "exit", 4)
+	if res.OutputBytes != 108894 || !strings.HasPrefix(res.Message, "some output could not be kept: ") || x.run.StartedAt().IsZero() {
+		t.Errorf("result %+v", res)
+	}
+	if _, err := s.Start(t.Context(), small("second", "true")); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("with a full disk Start gets %v, want that it is full", err)
+	}
+	if err := free(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(cfg.Dir, "second*")); err != nil || len(left) > 0 {
+		t.Errorf("what was refused left %v, %v", left, err)
+	}
+	res, _ = run(t, s, small("second", "true"))
+	expect(t, res, "completed", 0)
 }

@@ -305,7 +305,7 @@ func (s *Sandbox) launch(r *Run, spec Spec) (ready *os.File, err error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "run %s cannot be started on this machine now", r.id)
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, runner.SpecFile), b, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(r.dir, runner.SpecFile), b, 0o600), runner.Reserve(r.dir)); err != nil {
 		return refused(err)
 	}
 	ready, w, err := os.Pipe()

@@ -9,8 +9,9 @@
 //     has itself created StartedFile, durably;
 //   - ExitFile is written once, when no process is left, after what it says
 //     has become true: the output it counts is on disk, the groups are gone;
-//   - it ends only after that; a record that cannot be written (the disk is
-//     full) is tried again, with the lock held, for as long as it takes.
+//   - it ends only after that; a record that cannot be written (the disk fails)
+//     is tried again, with the lock held, for as long as it takes. A full disk
+//     does not keep it from being written: see [Reserve].
 //
 // The protocol is versioned because runners live on while gateways are
 // upgraded: a gateway MUST understand folders of every earlier version. What

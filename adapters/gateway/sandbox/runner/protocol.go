@@ -1,7 +1,10 @@
 package runner
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,12 +28,51 @@ const execVersion = 3
 // place never changes however much was dropped before it.
 const (
 	SpecFile    = "spec.json" // gateway, before the runner starts
-	StartedFile = "started"   // runner, created with O_EXCL before the command: whoever creates it may run it
+	StartedFile = "started"   // runner, linked, which one of several can, before the command: whoever does may run it
 	StopFile    = "stop"      // gateway: the attempt is to stop, whether or not the runner hears the signal
 	PauseFile   = "pauses"    // gateway: when it was paused and went on, on the machine's monotonic clock
 	ExitFile    = "exit.json" // runner, or the gateway in its place: how it ended; never changed
 	LogPrefix   = "log."
 )
+
+// Room for the claim and for the record is taken before the runner starts: a
+// disk that fills up then keeps nobody from saying what became of the attempt.
+// What is not used of it is blank, which readers pass over.
+const (
+	reserved     = ".new" // after the name of the file it becomes
+	reserveBytes = 4096
+)
+
+// Reserve takes the room in dir. The gateway calls it before the runner starts.
+func Reserve(dir string) error {
+	for _, name := range []string{StartedFile, ExitFile} {
+		if err := os.WriteFile(filepath.Join(dir, name+reserved), bytes.Repeat([]byte{'\n'}, reserveBytes), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill writes what the named file of dir is to hold over the room taken for it
+// and returns it open, behind what was written.
+func fill(dir, name string, b []byte) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name+reserved), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	whole := append(b[:len(b):len(b)], bytes.Repeat([]byte{'\n'}, max(0, reserveBytes-len(b)))...)
+	_, err = f.Write(whole)
+	if err == nil {
+		err = f.Truncate(int64(len(whole))) // of an attempt to write more
+	}
+	if err == nil {
+		_, err = f.Seek(int64(len(b)), io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
 
 // Dir is where the command starts, its home and its scratch space.
 const Dir = "/workspace"
@@ -143,20 +185,16 @@ func WriteExit(dir string, e *Exit) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, ExitFile+".tmp")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := fill(dir, ExitFile, b)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
+	err = f.Sync()
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(tmp, filepath.Join(dir, ExitFile))
+		err = os.Rename(filepath.Join(dir, ExitFile+reserved), filepath.Join(dir, ExitFile))
 	}
 	if err == nil {
 		err = syncDir(dir)

@@ -130,17 +130,21 @@ func (a *attempt) execute(e *Exit, claim Started) (err error) {
 	// 1. Claim the attempt. The claim is on disk before the command runs, so
 	// that not even a power failure lets anyone run it again. That takes
 	// about as long as the isolation and goes on next to it.
-	a.claimed, err = os.OpenFile(filepath.Join(a.dir, StartedFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return errClaimed
-	}
+	text, err := json.Marshal(claim)
 	if err != nil {
 		return err
 	}
-	defer a.claimed.Close()
-	if err := json.NewEncoder(a.claimed).Encode(claim); err != nil {
+	if a.claimed, err = fill(a.dir, StartedFile, append(text, '\n')); err != nil {
 		return err
 	}
+	defer a.claimed.Close()
+	claimed := filepath.Join(a.dir, StartedFile)
+	if err := os.Link(claimed+reserved, claimed); errors.Is(err, fs.ErrExist) {
+		return errClaimed
+	} else if err != nil {
+		return err
+	}
+	_ = os.Remove(claimed + reserved) // it is the same file, and has done its work
 	durable := make(chan error, 1)
 	go func() { durable <- a.syncClaim() }()
 

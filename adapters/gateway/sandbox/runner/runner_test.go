@@ -85,6 +85,46 @@ func TestLogWriter(t *testing.T) {
 	}
 }
 
+// TestLostOutput: where bytes could not be written a line says how many they were.
+func TestLostOutput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := logWriter{dir: dir, fileSize: 128, keep: 2}
+	if err := os.Mkdir(LogName(dir, 0), 0o700); err != nil { // stands where the file should be
+		t.Fatal(err)
+	}
+	w.write([]byte("lost"))
+	w.write([]byte(" too"))
+	if err := os.Remove(LogName(dir, 0)); err != nil {
+		t.Fatal(err)
+	}
+	w.write([]byte("kept"))
+	want := "[8 bytes of output were lost: they could not be written]\nkept"
+	total, dropped, err := w.finish()
+	if got := read(t, LogName(dir, 0)); got != want || total != int64(len(want)) || dropped != 0 || err == nil {
+		t.Errorf("got %q, %d, %d, %v, want %q", got, total, dropped, err, want)
+	}
+}
+
+// TestExitRecordOverRoom: a record takes the place of one that was written in part.
+func TestExitRecordOverRoom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := Reserve(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{strings.Repeat("long", 2000), "short"} {
+		write(t, dir, map[string]string{ExitFile + reserved: strings.Repeat("x", 5000)})
+		want := Exit{Reason: Exited, Message: text}
+		if err := WriteExit(dir, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadExit(dir); err != nil || *got != want {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
 // TestUnifiedGroups runs the v2 code against files; the kernel's part is in
 // TestUnifiedGroupsOnKernel as far as it goes.
 func TestUnifiedGroups(t *testing.T) {
