@@ -487,10 +487,27 @@ func (b *Bus) Relay(ctx context.Context, d *db.DB) error {
 		case <-d.Emitted():
 		case <-tick.C:
 		}
+		if n > 0 && !rest(ctx) {
+			return nil
+		}
 	}
 }
 
-const relayBatch = 500
+const (
+	relayBatch = 500
+	// relayRest is how long after events the next ones wait at least, so that while
+	// many come a transaction is for several.
+	relayRest = 5 * time.Millisecond
+)
+
+func rest(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(relayRest):
+		return true
+	}
+}
 
 func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 	type event struct {
@@ -517,7 +534,7 @@ func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 			return 0, fmt.Errorf("publish %s: %w", e.subject, err)
 		}
 	}
-	ids := make([]any, 0, len(events))
+	ids := make([]string, 0, len(events))
 	for i, a := range acks {
 		select {
 		case <-a.Ok():
@@ -532,12 +549,9 @@ func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 	}
 	return len(events), d.RowsTx(ctx, func(tx *db.Tx) error {
 		// IDs sort by time but two processes may interleave, so delete exactly these.
-		for _, id := range ids {
-			if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE event_id = $1`, id); err != nil {
-				return err
-			}
-		}
-		return nil
+		among, arg := tx.In(1, ids)
+		_, err := tx.Exec(ctx, `DELETE FROM outbox WHERE event_id `+among, arg)
+		return err
 	})
 }
 

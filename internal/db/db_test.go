@@ -200,18 +200,32 @@ func TestInsertMany(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		makeTable(t, d)
 		ctx := t.Context()
-		rows := make([][]any, 257)
+		rows := make([][]any, 5000) // several statements
 		for i := range rows {
 			rows[i] = []any{fmt.Sprint(i), i}
 		}
+		rows[4998][1], rows[4999][1] = int64(4998), "4999" // as an engine converts them
 		must(t, d.Tx(ctx, func(tx *db.Tx) error { return tx.Insert(ctx, "counter", []string{"id", "n"}, rows) }))
 		var sum int64
 		must(t, d.View(ctx, func(tx *db.Tx) error {
 			_, err := tx.Get(ctx, `SELECT CAST(SUM(n) AS BIGINT) FROM counter`, nil, &sum)
 			return err
 		}))
-		if sum != 256*257/2 {
+		if sum != 4999*5000/2 {
 			t.Errorf("sum = %d", sum)
+		}
+		for _, ids := range [][]string{nil, {"7", "", "4999", "none", `"'`}} {
+			var found []string
+			must(t, d.View(ctx, func(tx *db.Tx) error {
+				among, arg := tx.In(2, ids)
+				return tx.Query(ctx, `SELECT id FROM counter WHERE n > $1 AND id `+among+` ORDER BY n`, []any{int64(6), arg}, func(row db.Row) error {
+					found = append(found, "")
+					return row.Scan(&found[len(found)-1])
+				})
+			}))
+			if want := []string{"7", "4999"}; ids != nil && !slices.Equal(found, want) || ids == nil && found != nil {
+				t.Errorf("among %q: %q, want %q", ids, found, want)
+			}
 		}
 	})
 }

@@ -44,6 +44,10 @@ func outlive(cfg *pgx.ConnConfig, name string) {
 	// The first ends transactions of processes that stand still, the others
 	// those of processes that are cut off.
 	set("idle_in_transaction_session_timeout", "15000")
+	// A connection keeps its plans: one made while a table was small would go on
+	// to read it whole.
+	set("enable_seqscan", "off")
+	set("jit", "off") // what must be read whole counts as so dear that it would be compiled
 	set("tcp_keepalives_idle", "3")
 	set("tcp_keepalives_interval", "1")
 	set("tcp_keepalives_count", "3")

@@ -3,12 +3,16 @@ package db
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"yunhe.dev/yunhe/internal/core"
 )
@@ -77,21 +81,92 @@ type Row interface {
 }
 
 // statementRows are the numbers of rows that one INSERT may have: few, so
-// that both engines keep each text prepared, and within their limits on
+// that the engine keeps each text prepared, and within its limits on
 // parameters. The largest that is not too many is taken.
 var statementRows = []int{128, 64, 32, 16, 8, 4, 2, 1}
+
+// arrayRows is how many rows a statement has at most on PostgreSQL, where they
+// are sent as an array for each column: one text, and one way to the server,
+// whatever their number.
+const arrayRows = 4096
 
 // Insert writes rows into table, many per statement. Each row has one value
 // per column.
 func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [][]any) error {
 	for len(rows) > 0 {
-		n, args := statement(rows)
-		if _, err := tx.run.ExecContext(ctx, insertText(tx.db.engine, table, columns, n, ""), args...); err != nil {
+		q, args, n := tx.insert(table, columns, rows, "")
+		if _, err := tx.run.ExecContext(ctx, q, args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
 	}
 	return nil
+}
+
+// insert is the next statement that writes some of the rows, and how many.
+func (tx *Tx) insert(table string, columns []string, rows [][]any, suffix string) (q string, args []any, n int) {
+	if part := rows[:min(len(rows), arrayRows)]; tx.db.engine == Postgres && len(part) > 1 {
+		if types, args, ok := arrays(part); ok {
+			return "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") SELECT * FROM " + unnest(types) + suffix, args, len(part)
+		}
+	}
+	n, args = statement(rows)
+	return insertText(tx.db.engine, table, columns, n, suffix), args, n
+}
+
+// arrays are the rows' columns, each a slice of its own, and their types at
+// PostgreSQL. It reports whether all values of a column are of one type that
+// it knows.
+func arrays(rows [][]any) (types []string, columns []any, ok bool) {
+	types, columns, ok = make([]string, len(rows[0])), make([]any, len(rows[0])), true
+	for i, v := range rows[0] {
+		switch v.(type) {
+		case string:
+			types[i], columns[i] = "TEXT", column[string](rows, i, &ok)
+		case int64:
+			types[i], columns[i] = "BIGINT", column[int64](rows, i, &ok)
+		case int:
+			types[i], columns[i] = "BIGINT", column[int](rows, i, &ok)
+		case bool:
+			types[i], columns[i] = "BOOLEAN", column[bool](rows, i, &ok)
+		case []byte:
+			types[i], columns[i] = "BYTEA", column[[]byte](rows, i, &ok)
+		default:
+			ok = false
+		}
+	}
+	return types, columns, ok
+}
+
+func column[T any](rows [][]any, i int, ok *bool) []T {
+	out := make([]T, len(rows))
+	for k, r := range rows {
+		v, is := r[i].(T)
+		out[k], *ok = v, *ok && is
+	}
+	return out
+}
+
+// unnest is a table of parameters that are arrays of the given types.
+func unnest(types []string) string {
+	var b strings.Builder
+	for i, t := range types {
+		fmt.Fprintf(&b, ", CAST($%d AS %s[])", i+1, t)
+	}
+	return "unnest(" + b.String()[2:] + ")"
+}
+
+// In is the condition that a column is one of ids, to be written behind its
+// name, and the value of its parameter, which is the n-th.
+func (tx *Tx) In(n int, ids []string) (condition string, arg any) {
+	if tx.db.engine == Postgres {
+		return fmt.Sprintf("= ANY(CAST($%d AS TEXT[]))", n), ids
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return fmt.Sprintf("IN (SELECT value FROM json_each($%d))", n), string(list)
 }
 
 // InsertNew is Insert that passes over rows whose key, the first keys columns,
@@ -106,8 +181,8 @@ func (tx *Tx) InsertNew(ctx context.Context, table string, columns []string, key
 		dest[i] = &got[i]
 	}
 	for rest := rows; len(rest) > 0; {
-		n, args := statement(rest)
-		res, err := tx.run.QueryContext(ctx, insertText(tx.db.engine, table, columns, n, suffix), args...)
+		q, args, n := tx.insert(table, columns, rest, suffix)
+		res, err := tx.run.QueryContext(ctx, q, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -199,8 +274,17 @@ func insertText(engine Engine, table string, columns []string, n int, suffix str
 //	tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, rows, "UPDATE t SET used = used + v.n FROM v WHERE t.id = v.id")
 func (tx *Tx) ExecRows(ctx context.Context, columns []string, rows [][]any, text string) (changed int64, err error) {
 	for len(rows) > 0 {
-		n, args := statement(rows)
-		res, err := tx.run.ExecContext(ctx, rowsText(tx.db.engine, columns, n, text), args...)
+		var q string
+		n, args := min(len(rows), arrayRows), []any(nil)
+		if tx.db.engine == Postgres {
+			if q, args, err = arraysText(columns, rows[:n], text); err != nil {
+				return changed, err
+			}
+		} else {
+			n, args = statement(rows)
+			q = rowsText(columns, n, text)
+		}
+		res, err := tx.run.ExecContext(ctx, q, args...)
 		if err != nil {
 			return changed, err
 		}
@@ -214,45 +298,35 @@ func (tx *Tx) ExecRows(ctx context.Context, columns []string, rows [][]any, text
 	return changed, nil
 }
 
-func rowsText(engine Engine, columns []string, n int, text string) string {
-	key := insertKey{engine: engine, columns: strings.Join(columns, ", "), suffix: text, rows: n}
+// names are the parts of "name TYPE".
+func names(columns []string) (names, types []string) {
+	for _, c := range columns {
+		name, kind, _ := strings.Cut(c, " ")
+		names, types = append(names, name), append(types, kind)
+	}
+	return names, types
+}
+
+// arraysText is planned anew each time: how it is best run depends on how many
+// rows there are, and on how large the table has grown since.
+func arraysText(columns []string, rows [][]any, text string) (string, []any, error) {
+	_, args, ok := arrays(rows)
+	if !ok {
+		return "", nil, fmt.Errorf("rows of %s have values of other types, the first %v", strings.Join(columns, ", "), rows[0])
+	}
+	names, types := names(columns)
+	return "WITH v (" + strings.Join(names, ", ") + ") AS (SELECT * FROM " + unnest(types) + ") " + text, append([]any{pgx.QueryExecModeCacheDescribe}, args...), nil
+}
+
+// rowsText is for SQLite.
+func rowsText(columns []string, n int, text string) string {
+	key := insertKey{engine: SQLite, columns: strings.Join(columns, ", "), suffix: text, rows: n}
 	if q, ok := insertTexts.Load(key); ok {
 		return q.(string)
 	}
-	var b strings.Builder
-	b.WriteString("WITH v (")
-	types := make([]string, len(columns))
-	for i, c := range columns {
-		name, kind, _ := strings.Cut(c, " ")
-		types[i] = kind
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(name)
-	}
-	b.WriteString(") AS (VALUES ")
-	for i := range n {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('(')
-		for j := range columns {
-			if j > 0 {
-				b.WriteByte(',')
-			}
-			mark := "?" // see insertText
-			if engine == Postgres {
-				mark = fmt.Sprintf("$%d", i*len(columns)+j+1)
-			}
-			if i == 0 { // PostgreSQL takes the types of the others from the first
-				mark = "CAST(" + mark + " AS " + types[j] + ")"
-			}
-			b.WriteString(mark)
-		}
-		b.WriteByte(')')
-	}
-	b.WriteString(") " + text)
-	q := b.String()
+	names, _ := names(columns)
+	row := "(" + strings.Join(slices.Repeat([]string{"?"}, len(columns)), ",") + ")" // not ?1: see insertText
+	q := "WITH v (" + strings.Join(names, ", ") + ") AS (VALUES " + strings.Join(slices.Repeat([]string{row}, n), ",") + ") " + text
 	insertTexts.Store(key, q)
 	return q
 }

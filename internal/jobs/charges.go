@@ -62,8 +62,12 @@ func paying(r *record) Paying {
 	return Paying{metering.Payer{Tenant: r.tenant, User: r.user, Project: r.spec.Labels[scheduler.ProjectLabel]}, run}
 }
 
-// reasonBudget is why jobs are stopped whose budget is spent.
-const reasonBudget = "budget"
+const (
+	// reasonBudget is why jobs are stopped whose budget is spent.
+	reasonBudget = "budget"
+	// stopTogether jobs are stopped in one transaction.
+	stopTogether = 100
+)
 
 // StopSpent stops the jobs with open runs that pays chooses, and returns how
 // many. What of them waits never starts.
@@ -82,7 +86,7 @@ func (s *Service) StopSpent(ctx context.Context, pays func(metering.Payer) bool,
 		return 0, fmt.Errorf("read which jobs run: %w", err)
 	}
 	for len(ids) > 0 {
-		part := ids[:min(len(ids), perLoad)]
+		part := ids[:min(len(ids), stopTogether)]
 		ids = ids[len(part):]
 		done := 0
 		err := s.db.Tx(ctx, func(tx *db.Tx) error {

@@ -66,23 +66,19 @@ func (s *Service) Past(ctx context.Context, since time.Time, limit int) (out []P
 	return out, err
 }
 
+// pastJobs are so many that their runs are read together.
+const pastJobs = 100
+
 // pastRuns returns the last runs of the replicas of jobs.
 func pastRuns(ctx context.Context, tx *db.Tx, rs []*record) (map[string][]PastRun, error) {
-	marks := make([]string, perLoad)
-	for i := range marks {
-		marks[i] = fmt.Sprintf("$%d", i+1)
+	ids := make([]string, len(rs))
+	for i, r := range rs {
+		ids[i] = r.id
 	}
-	where := `job_id IN (` + strings.Join(marks, ", ") + `) ORDER BY job_id, task_index, replica_index, attempt`
 	out := map[string][]PastRun{}
-	for part := range slices.Chunk(rs, perLoad) {
-		args := make([]any, perLoad)
-		for i := range args {
-			args[i] = ""
-			if i < len(part) {
-				args[i] = part[i].id
-			}
-		}
-		as, err := queryAttempts(ctx, tx, where, args...)
+	for part := range slices.Chunk(ids, pastJobs) {
+		among, arg := tx.In(1, part)
+		as, err := queryAttempts(ctx, tx, `job_id `+among+` ORDER BY job_id, task_index, replica_index, attempt`, arg)
 		if err != nil {
 			return nil, fmt.Errorf("read past runs: %w", err)
 		}

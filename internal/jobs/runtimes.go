@@ -67,25 +67,6 @@ func endedRuns(ctx context.Context, tx *db.Tx, ids []string, latest int) ([]*att
 	if ids == nil {
 		return queryAttempts(ctx, tx, `ended_at > 0 ORDER BY attempt_id DESC LIMIT $1`, int64(latest))
 	}
-	var out []*attempt
-	marks := make([]string, perLoad)
-	for i := range marks {
-		marks[i] = fmt.Sprintf("$%d", i+1)
-	}
-	where := `ended_at > 0 AND attempt_id IN (` + strings.Join(marks, ", ") + `)`
-	for part := range slices.Chunk(ids, perLoad) {
-		args := make([]any, perLoad)
-		for i := range args {
-			args[i] = ""
-			if i < len(part) {
-				args[i] = part[i]
-			}
-		}
-		as, err := queryAttempts(ctx, tx, where, args...)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, as...)
-	}
-	return out, nil
+	among, arg := tx.In(1, ids)
+	return queryAttempts(ctx, tx, `ended_at > 0 AND attempt_id `+among, arg)
 }

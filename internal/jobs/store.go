@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -90,39 +89,19 @@ func loadJob(ctx context.Context, tx *db.Tx, id string) (*record, error) {
 	return out, err
 }
 
-// perLoad jobs are read by one statement.
-const perLoad = 100
-
-// loadQuery has perLoad parameters; fewer jobs are filled up with "".
-var loadQuery = func() string {
-	marks := make([]string, perLoad)
-	for i := range marks {
-		marks[i] = fmt.Sprintf("$%d", i+1)
-	}
-	return `SELECT ` + jobColumns + ` FROM jobs WHERE job_id IN (` + strings.Join(marks, ", ") + `)`
-}()
-
 // loadJobs returns those of the jobs that there are, in no certain order.
 func loadJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*record, error) {
-	out := make([]*record, 0, len(ids))
-	for part := range slices.Chunk(ids, perLoad) {
-		args := make([]any, perLoad)
-		for i := range args {
-			args[i] = ""
-			if i < len(part) {
-				args[i] = part[i]
-			}
-		}
-		err := tx.Query(ctx, loadQuery, args, func(row db.Row) error {
-			r, err := scanJob(row)
-			out = append(out, r)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return out, nil
+	out := make([]*record, 0, len(ids))
+	among, arg := tx.In(1, ids)
+	err := tx.Query(ctx, `SELECT `+jobColumns+` FROM jobs WHERE job_id `+among, []any{arg}, func(row db.Row) error {
+		r, err := scanJob(row)
+		out = append(out, r)
+		return err
+	})
+	return out, err
 }
 
 // saveJob writes what can change and counts the change.
