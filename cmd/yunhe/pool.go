@@ -311,7 +311,7 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors, "YUNHE_POOL_ADDRESS="+task.At, "YUNHE_POOL_TASK="+task.ID, "YUNHE_POOL_TOKEN="+task.Token)
+	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+vendors), pool.Environment(0, task.At, task.ID, task.Token)...)
 	if err := cmd.Start(); err != nil {
 		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
 	}

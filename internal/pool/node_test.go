@@ -172,7 +172,7 @@ func program(t *testing.T, at, task, token string, args ...string) *exec.Cmd {
 		args = append([]string{b.program}, args...)
 	}
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors, "YUNHE_POOL_ADDRESS="+at, "YUNHE_POOL_TASK="+task, "YUNHE_POOL_TOKEN="+token)
+	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors), pool.Environment(0, at, task, token)...)
 	return cmd
 }
 

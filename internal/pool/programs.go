@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -96,6 +97,16 @@ func Library(dir string) (vendors string, err error) {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
 	}
 	return vendors, os.WriteFile(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
+}
+
+// Environment is what a program finds its shares by: the i-th, from 0, with the
+// node's address, its task and the task's token.
+func Environment(i int, at, task, token string) []string {
+	more := ""
+	if i > 0 {
+		more = fmt.Sprintf("_%d", i+1)
+	}
+	return []string{"YUNHE_POOL_ADDRESS" + more + "=" + at, "YUNHE_POOL_TASK" + more + "=" + task, "YUNHE_POOL_TOKEN" + more + "=" + token}
 }
 
 // version is the beginning of the SHA-256 of a program, "" if this build has none.

@@ -196,7 +196,7 @@ func stub(r row) string {
 	if queue != "" {
 		fmt.Fprintf(&b, "  obj(%s)->u.queue.pending = true;\n", queue)
 	}
-	fmt.Fprintf(&b, "  yp_begin(%s);\n", opName(r))
+	fmt.Fprintf(&b, "  yp_begin(obj(a0)->node, %s);\n", opName(r)) // a call's first parameter is a handle
 	for _, m := range message {
 		b.WriteString("  " + m + "\n")
 	}

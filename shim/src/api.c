@@ -10,7 +10,14 @@
 enum { OF_DEVICE = 1, OF_QUEUE, OF_MEM, OF_IMAGE, OF_SAMPLER, OF_PROGRAM, OF_BUILD, OF_KERNEL, OF_ARG, OF_GROUP, OF_EVENT, OF_PROFILE };
 
 cl_icd_dispatch yp_dispatch;
-object yp_platform = {.dispatch = &yp_dispatch, .kind = PLATFORM, .refs = 1}, yp_device = {.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1};
+object yp_platform = {.dispatch = &yp_dispatch, .kind = PLATFORM, .refs = 1}, yp_devices[YP_NODES];
+int yp_device_count;
+
+cl_device_id yp_device_of(const object *o) {
+  for (int i = 0; i < yp_device_count; i++)
+    if (yp_devices[i].node == o->node) return (cl_device_id)&yp_devices[i];
+  return NULL;
+}
 
 static pthread_mutex_t objects = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
@@ -31,6 +38,7 @@ object *yp_new(int kind, object *parent, object *context) {
   object *o = calloc(1, sizeof *o);
   if (!o) return NULL;
   o->dispatch = &yp_dispatch, o->kind = kind, o->refs = 1, o->parent = parent, o->context = context;
+  o->node = parent ? parent->node : NULL;
   pthread_mutex_lock(&objects);
   o->id = ++ids;
   if (parent) parent->children++;
@@ -73,7 +81,7 @@ static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
     __atomic_sub_fetch(&obj(handle)->refs, 1, __ATOMIC_RELAXED);
     return CL_SUCCESS;
   }
-  yp_begin(OP_release);
+  yp_begin(obj(handle)->node, OP_release);
   yp_word(obj(handle)->id);
   yp_post(kind == QUEUE);
   return CL_SUCCESS;
@@ -125,8 +133,8 @@ cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got) {
   } while (0)
 #define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
 
-static cl_int ask(int of, uint64_t id, uint64_t more, cl_uint what, answer *a) {
-  yp_begin(OP_info);
+static cl_int ask(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, answer *a) {
+  yp_begin(c, OP_info);
   yp_word((uint64_t)of);
   yp_word(id);
   yp_word(more);
@@ -134,9 +142,9 @@ static cl_int ask(int of, uint64_t id, uint64_t more, cl_uint what, answer *a) {
   return yp_sync(a);
 }
 
-cl_int yp_info(int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got) {
+cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got) {
   answer a = {.land = NULL};
-  cl_int status = ask(of, id, more, what, &a);
+  cl_int status = ask(c, of, id, more, what, &a);
   if (!status) status = yp_give(a.data, a.size, size, value, got);
   free(a.data);
   return status;
@@ -169,17 +177,23 @@ static cl_int CL_API_CALL yp_clGetPlatformInfo(cl_platform_id p, cl_platform_inf
 }
 
 static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint n, cl_device_id *devices, cl_uint *count) {
-  static cl_device_type own;
+  static cl_device_type own[YP_NODES];
   if (p && !is(p, PLATFORM)) return CL_INVALID_PLATFORM;
   if ((!devices && !count) || (devices && !n)) return CL_INVALID_VALUE;
   const cl_device_type real = CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM | CL_DEVICE_TYPE_DEFAULT;
   if (type != CL_DEVICE_TYPE_ALL && (!type || type & ~real)) return CL_INVALID_DEVICE_TYPE;
-  cl_int bad = yp_connect();
-  if (bad) return bad;
-  if (!own && (bad = yp_info(OF_DEVICE, 0, 0, CL_DEVICE_TYPE, sizeof own, &own, NULL))) return CL_DEVICE_NOT_FOUND;
-  if (type != CL_DEVICE_TYPE_ALL && !(type & (own | CL_DEVICE_TYPE_DEFAULT))) return CL_DEVICE_NOT_FOUND;
-  if (devices) *devices = (cl_device_id)&yp_device;
-  if (count) *count = 1;
+  cl_uint there = 0;
+  for (int i = 0; i < yp_device_count; i++) {
+    object *d = &yp_devices[i];
+    cl_int bad = yp_connect(d->node);
+    if (bad) return bad;
+    if (!own[i] && (bad = yp_info(d->node, OF_DEVICE, 0, 0, CL_DEVICE_TYPE, sizeof own[i], &own[i], NULL))) return CL_DEVICE_NOT_FOUND;
+    if (type == CL_DEVICE_TYPE_DEFAULT ? i > 0 : type != CL_DEVICE_TYPE_ALL && !(type & own[i]) && !(type & CL_DEVICE_TYPE_DEFAULT && i == 0)) continue;
+    if (devices && there < n) devices[there] = (cl_device_id)d;
+    there++;
+  }
+  if (!there) return CL_DEVICE_NOT_FOUND;
+  if (count) *count = there;
   return CL_SUCCESS;
 }
 
@@ -187,6 +201,7 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
   typedef struct fact {
     struct fact *next;
+    const void *of;
     cl_device_info what;
     answer a;
   } fact;
@@ -207,14 +222,14 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   case CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000: GIVE(cl_bool, CL_FALSE);
   case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
   case CL_DEVICE_GLOBAL_MEM_SIZE:
-  case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(OF_DEVICE, 0, 0, what, size, value, got);
+  case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, 0, 0, what, size, value, got);
   }
   pthread_mutex_lock(&lock);
   fact *f = facts;
-  while (f && f->what != what) f = f->next;
+  while (f && (f->what != what || f->of != d)) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
-    f->what = what;
-    ask(OF_DEVICE, 0, 0, what, &f->a);
+    f->what = what, f->of = d;
+    ask(obj(d)->node, OF_DEVICE, 0, 0, what, &f->a);
     if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
   }
   pthread_mutex_unlock(&lock);
@@ -244,7 +259,7 @@ static void *copy_properties(const void *list, size_t *size, size_t pair) {
   return copy;
 }
 
-static object *create_context(const cl_context_properties *properties, cl_int *err) {
+static object *create_context(const cl_context_properties *properties, object *device, cl_int *err) {
   for (const cl_context_properties *p = properties; p && *p; p += 2) {
     if (*p == CL_CONTEXT_PLATFORM) {
       if (!is((void *)p[1], PLATFORM)) FAIL(CL_INVALID_PLATFORM);
@@ -254,12 +269,13 @@ static object *create_context(const cl_context_properties *properties, cl_int *e
     for (const cl_context_properties *q = properties; q < p; q += 2)
       if (*q == *p) FAIL(CL_INVALID_PROPERTY);
   }
-  cl_int bad = yp_connect();
+  cl_int bad = yp_connect(device->node);
   if (bad) FAIL(bad);
   object *o = yp_new(CONTEXT, NULL, NULL);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  o->node = device->node;
   o->u.ctx.properties = copy_properties(properties, &o->u.ctx.size, 2);
-  bad = yp_status(OP_create_context, o->id, 0);
+  bad = yp_status(o->node, OP_create_context, o->id, 0);
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
   return o;
@@ -270,7 +286,7 @@ static cl_context CL_API_CALL yp_clCreateContext(const cl_context_properties *pr
   if (!devices || !n || (!notify && data)) FAIL(CL_INVALID_VALUE);
   for (cl_uint i = 0; i < n; i++)
     if (!is(devices[i], DEVICE)) FAIL(CL_INVALID_DEVICE);
-  return (cl_context)create_context(properties, err);
+  return (cl_context)create_context(properties, obj(devices[0]), err);
 }
 
 static cl_context CL_API_CALL yp_clCreateContextFromType(const cl_context_properties *properties, cl_device_type type,
@@ -279,7 +295,7 @@ static cl_context CL_API_CALL yp_clCreateContextFromType(const cl_context_proper
   if (!notify && data) FAIL(CL_INVALID_VALUE);
   cl_int bad = yp_clGetDeviceIDs(NULL, type, 1, &d, NULL);
   if (bad) FAIL(bad);
-  return (cl_context)create_context(properties, err);
+  return (cl_context)create_context(properties, obj(d), err);
 }
 
 static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what, size_t size, void *value, size_t *got) {
@@ -288,7 +304,7 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
   switch (what) {
   case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, 1);
-  case CL_CONTEXT_DEVICES: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_CONTEXT_DEVICES: GIVE(cl_device_id, yp_device_of(o));
   case CL_CONTEXT_PROPERTIES: return yp_give(o->u.ctx.properties, o->u.ctx.size, size, value, got);
   }
   return CL_INVALID_VALUE;
@@ -302,13 +318,13 @@ static cl_int CL_API_CALL yp_clSetContextDestructorCallback(cl_context h, void(C
 
 static object *create_queue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
-  if (!is(d, DEVICE)) FAIL(CL_INVALID_DEVICE);
+  if (!is(d, DEVICE) || obj(d)->node != obj(c)->node) FAIL(CL_INVALID_DEVICE);
   if (flags & ~(cl_command_queue_properties)(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE | CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT)) FAIL(CL_INVALID_VALUE);
   if (flags & (CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT)) FAIL(CL_INVALID_QUEUE_PROPERTIES);
   object *o = yp_new(QUEUE, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.queue.flags = flags;
-  yp_begin(OP_create_queue);
+  yp_begin(o->node, OP_create_queue);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word(flags);
@@ -338,7 +354,7 @@ static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_comman
   object *o = obj(h);
   switch (what) {
   case CL_QUEUE_CONTEXT: GIVE(cl_context, (cl_context)o->context);
-  case CL_QUEUE_DEVICE: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_QUEUE_DEVICE: GIVE(cl_device_id, yp_device_of(o));
   case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
   case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->u.queue.properties, o->u.queue.size, size, value, got);
@@ -354,7 +370,7 @@ static cl_int CL_API_CALL yp_clSetCommandQueueProperty(cl_command_queue h, cl_co
 }
 
 cl_int yp_finish(object *q) {
-  cl_int status = yp_status(OP_finish, q->id, 0);
+  cl_int status = yp_status(q->node, OP_finish, q->id, 0);
   if (!status) q->u.queue.pending = false;
   return status;
 }
@@ -366,7 +382,7 @@ static cl_int CL_API_CALL yp_clFinish(cl_command_queue q) {
 
 static cl_int CL_API_CALL yp_clFlush(cl_command_queue q) {
   if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  yp_begin(OP_Flush);
+  yp_begin(obj(q)->node, OP_Flush);
   yp_word(obj(q)->id);
   yp_post(true);
   return CL_SUCCESS;
@@ -378,7 +394,7 @@ static object *create_sampler(cl_context c, cl_bool normalized, cl_addressing_mo
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   object *o = yp_new(SAMPLER, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  yp_begin(OP_create_sampler);
+  yp_begin(o->node, OP_create_sampler);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word(normalized);
@@ -410,7 +426,7 @@ static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what
   if (!is(h, SAMPLER)) return CL_INVALID_SAMPLER;
   if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)obj(h)->refs);
   if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)obj(h)->context);
-  return yp_info(OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
+  return yp_info(obj(h)->node, OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
 }
 
 /* Programs. */
@@ -420,7 +436,7 @@ enum { FROM_SOURCE, FROM_BINARY, FROM_IL, BUILT_IN };
 static object *create_program(cl_context c, int from, const void *text, size_t n, answer *a, cl_int *err) {
   object *o = yp_new(PROGRAM, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  yp_begin(OP_create_program);
+  yp_begin(o->node, OP_create_program);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word((uint64_t)from);
@@ -452,10 +468,10 @@ static cl_program CL_API_CALL yp_clCreateProgramWithSource(cl_context c, cl_uint
   return (cl_program)o;
 }
 
-static bool devices_right(cl_uint n, const cl_device_id *devices, cl_int *bad) {
+static bool devices_right(const void *of, cl_uint n, const cl_device_id *devices, cl_int *bad) {
   *bad = (n == 0) != (devices == NULL) ? CL_INVALID_VALUE : CL_SUCCESS;
   for (cl_uint i = 0; i < n && !*bad; i++)
-    if (!is(devices[i], DEVICE)) *bad = CL_INVALID_DEVICE;
+    if (!is(devices[i], DEVICE) || obj(devices[i])->node != obj(of)->node) *bad = CL_INVALID_DEVICE;
   return !*bad;
 }
 
@@ -464,7 +480,7 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBinary(cl_context c, cl_uint
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!n || !devices || !lengths || !binaries) FAIL(CL_INVALID_VALUE);
-  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
   if (!lengths[0] || !binaries[0]) {
     if (status) *status = CL_INVALID_VALUE;
     FAIL(CL_INVALID_VALUE);
@@ -486,7 +502,7 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c,
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!n || !devices || !names) FAIL(CL_INVALID_VALUE);
-  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
   return (cl_program)create_program(c, BUILT_IN, names, strlen(names), NULL, err);
 }
 
@@ -495,9 +511,9 @@ typedef void(CL_CALLBACK *built)(cl_program, void *);
 static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
-  if (!devices_right(n, devices, &bad)) return bad;
+  if (!devices_right(p, n, devices, &bad)) return bad;
   if (!notify && data) return CL_INVALID_VALUE;
-  yp_begin(OP_build);
+  yp_begin(obj(p)->node, OP_build);
   yp_word(obj(p)->id);
   yp_bytes(options, options ? strlen(options) : 0);
   bad = yp_sync(NULL);
@@ -509,11 +525,11 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
                                               const char **names, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
-  if (!devices_right(n, devices, &bad)) return bad;
+  if (!devices_right(p, n, devices, &bad)) return bad;
   if ((!notify && data) || (headers == 0) != (header == NULL) || (headers == 0) != (names == NULL)) return CL_INVALID_VALUE;
   for (cl_uint i = 0; i < headers; i++)
     if (!is(header[i], PROGRAM)) return CL_INVALID_PROGRAM;
-  yp_begin(OP_compile);
+  yp_begin(obj(p)->node, OP_compile);
   yp_word(obj(p)->id);
   yp_bytes(options, options ? strlen(options) : 0);
   yp_word(headers);
@@ -530,13 +546,13 @@ static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl
                                                void *data, cl_int *err) {
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
-  if (!devices_right(n, devices, &bad)) FAIL(bad);
+  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
   if (!inputs || !input || (!notify && data)) FAIL(CL_INVALID_VALUE);
   for (cl_uint i = 0; i < inputs; i++)
     if (!is(input[i], PROGRAM)) FAIL(CL_INVALID_PROGRAM);
   object *o = yp_new(PROGRAM, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  yp_begin(OP_link);
+  yp_begin(o->node, OP_link);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_bytes(options, options ? strlen(options) : 0);
@@ -561,14 +577,14 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
   case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_PROGRAM_NUM_DEVICES: GIVE(cl_uint, 1);
-  case CL_PROGRAM_DEVICES: GIVE(cl_device_id, (cl_device_id)&yp_device);
+  case CL_PROGRAM_DEVICES: GIVE(cl_device_id, yp_device_of(o));
   case CL_PROGRAM_BINARIES: {
     unsigned char **to = value;
     answer a = {.land = NULL};
     if (got) *got = sizeof *to;
     if (!value) return CL_SUCCESS;
     if (size < sizeof *to) return CL_INVALID_VALUE;
-    yp_begin(OP_binaries);
+    yp_begin(o->node, OP_binaries);
     yp_word(o->id);
     cl_int status = yp_sync(&a);
     if (!status && *to) memcpy(*to, a.data, a.size);
@@ -576,13 +592,13 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
     return status;
   }
   }
-  return yp_info(OF_PROGRAM, o->id, 0, what, size, value, got);
+  return yp_info(o->node, OF_PROGRAM, o->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetProgramBuildInfo(cl_program h, cl_device_id d, cl_program_build_info what, size_t size, void *value, size_t *got) {
   if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
-  return yp_info(OF_BUILD, obj(h)->id, 0, what, size, value, got);
+  return yp_info(obj(h)->node, OF_BUILD, obj(h)->id, 0, what, size, value, got);
 }
 
 /* Kernels. */
@@ -600,7 +616,7 @@ static cl_kernel CL_API_CALL yp_clCreateKernel(cl_program p, const char *name, c
   object *o = yp_new(KERNEL, obj(p), obj(p)->context);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   answer a = {.land = NULL};
-  yp_begin(OP_create_kernel);
+  yp_begin(o->node, OP_create_kernel);
   yp_word(obj(p)->id);
   yp_word(o->id);
   yp_bytes(name, strlen(name));
@@ -615,14 +631,14 @@ static cl_kernel CL_API_CALL yp_clCreateKernel(cl_program p, const char *name, c
 static cl_int CL_API_CALL yp_clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *count) {
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
   size_t there = 0;
-  cl_int bad = yp_info(OF_PROGRAM, obj(p)->id, 0, CL_PROGRAM_NUM_KERNELS, sizeof there, &there, NULL);
+  cl_int bad = yp_info(obj(p)->node, OF_PROGRAM, obj(p)->id, 0, CL_PROGRAM_NUM_KERNELS, sizeof there, &there, NULL);
   if (bad) return bad == CL_INVALID_PROGRAM_EXECUTABLE ? bad : CL_INVALID_PROGRAM_EXECUTABLE;
   if (kernels && n < there) return CL_INVALID_VALUE;
   if (count) *count = (cl_uint)there;
   if (!kernels) return CL_SUCCESS;
   for (size_t i = 0; i < there; i++) kernels[i] = (cl_kernel)yp_new(KERNEL, obj(p), obj(p)->context);
   answer a = {.land = NULL};
-  yp_begin(OP_create_kernels);
+  yp_begin(obj(p)->node, OP_create_kernels);
   yp_word(obj(p)->id);
   yp_word(there);
   for (size_t i = 0; i < there; i++) yp_word(obj(kernels[i])->id);
@@ -645,7 +661,7 @@ static cl_kernel CL_API_CALL yp_clCloneKernel(cl_kernel k, cl_int *err) {
   if (!is(k, KERNEL)) FAIL(CL_INVALID_KERNEL);
   object *o = yp_new(KERNEL, obj(k)->parent, obj(k)->context);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  cl_int bad = yp_status(OP_clone_kernel, obj(k)->id, o->id);
+  cl_int bad = yp_status(o->node, OP_clone_kernel, obj(k)->id, o->id);
   if (bad) yp_destroy(o), o = NULL;
   else describe_kernel(o, obj(k)->u.kernel.classes, obj(k)->u.kernel.args);
   if (err) *err = bad;
@@ -680,7 +696,7 @@ static cl_int CL_API_CALL yp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
   } else if (size > 4096 && value) {
     return CL_INVALID_ARG_SIZE;
   }
-  yp_begin(OP_set_arg);
+  yp_begin(k->node, OP_set_arg);
   yp_word(k->id);
   yp_word(index);
   yp_word(size);
@@ -699,18 +715,18 @@ static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, s
   case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)o->parent);
   }
-  return yp_info(OF_KERNEL, o->id, 0, what, size, value, got);
+  return yp_info(o->node, OF_KERNEL, o->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetKernelArgInfo(cl_kernel h, cl_uint index, cl_kernel_arg_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
-  return yp_info(OF_ARG, obj(h)->id, index, what, size, value, got);
+  return yp_info(obj(h)->node, OF_ARG, obj(h)->id, index, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_work_group_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   if (d && !is(d, DEVICE)) return CL_INVALID_DEVICE;
-  return yp_info(OF_GROUP, obj(h)->id, 0, what, size, value, got);
+  return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, cl_uint n,
@@ -723,7 +739,7 @@ static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
   if (bad) return bad;
   object *e = event ? yp_event(obj(q), CL_COMMAND_NDRANGE_KERNEL) : NULL;
   obj(q)->u.queue.pending = true;
-  yp_begin(OP_EnqueueNDRangeKernel);
+  yp_begin(obj(q)->node, OP_EnqueueNDRangeKernel);
   yp_word(obj(q)->id);
   yp_word(obj(k)->id);
   yp_word(dims);
@@ -763,7 +779,7 @@ cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events) 
 }
 
 static cl_int wait_for(cl_uint n, const cl_event *events) {
-  yp_begin(OP_wait);
+  yp_begin(obj(events[0])->node, OP_wait);
   yp_waits(n, events);
   return yp_sync(NULL);
 }
@@ -782,9 +798,9 @@ static cl_event CL_API_CALL yp_clCreateUserEvent(cl_context c, cl_int *err) {
   object *o = yp_new(EVENT, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.event.type = CL_COMMAND_USER;
-  cl_int bad = yp_status(OP_user_event, obj(c)->id, o->id);
+  cl_int bad = yp_status(o->node, OP_user_event, obj(c)->id, o->id);
   if (bad) yp_destroy(o), o = NULL;
-  else yp_user_events = true;
+  else yp_user_event_made(o->node);
   if (err) *err = bad;
   return (cl_event)o;
 }
@@ -798,14 +814,14 @@ static cl_int CL_API_CALL yp_clGetEventInfo(cl_event h, cl_event_info what, size
   case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, o->u.event.type);
   case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   }
-  return yp_info(OF_EVENT, o->id, 0, what, size, value, got);
+  return yp_info(o->node, OF_EVENT, o->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetEventProfilingInfo(cl_event h, cl_profiling_info what, size_t size, void *value, size_t *got) {
   if (!is(h, EVENT)) return CL_INVALID_EVENT;
   object *o = obj(h);
   if (o->u.event.type == CL_COMMAND_USER || !(o->parent->u.queue.flags & CL_QUEUE_PROFILING_ENABLE)) return CL_PROFILING_INFO_NOT_AVAILABLE;
-  return yp_info(OF_PROFILE, o->id, 0, what, size, value, got);
+  return yp_info(o->node, OF_PROFILE, o->id, 0, what, size, value, got);
 }
 
 typedef struct {
@@ -877,6 +893,12 @@ static void fill(void) {
   SET(clGetExtensionFunctionAddressForPlatform)
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
   yp_fill_memory();
+  yp_device_count = yp_nodes();
+  if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */
+  for (int i = 0; i < yp_device_count; i++) yp_devices[i] = (object){.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1, .node = yp_node_at(i)};
+  if (yp_device_count < 2) return;
+  yp_platform.dispatch = yp_span();
+  for (int i = 0; i < yp_device_count; i++) yp_devices[i].dispatch = yp_platform.dispatch;
 }
 
 cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *ids_, cl_uint *count) {

@@ -47,10 +47,10 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  bool share = yp_unified && size >= SHARED && yp_shared_enter();
-  if (share) yp_shared_leave();
+  bool share = yp_unified(o->node) && size >= SHARED && yp_shared_enter(o->node);
+  if (share) yp_shared_leave(o->node);
   answer a = {.land = NULL};
-  yp_begin(OP_create_buffer);
+  yp_begin(o->node, OP_create_buffer);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word(device_flags(flags));
@@ -63,8 +63,8 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
     void *p = a.fd < 0 ? NULL : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
     if (a.fd >= 0) close(a.fd);
     if (p != MAP_FAILED) o->u.mem.shared = p;
-    if (p == MAP_FAILED || (host && (!p || !yp_shared_enter()))) { /* or nothing is shared any more: its data is to be sent */
-      yp_begin(OP_release);
+    if (p == MAP_FAILED || (host && (!p || !yp_shared_enter(o->node)))) { /* or nothing is shared any more: its data is to be sent */
+      yp_begin(o->node, OP_release);
       yp_word(o->id);
       yp_post(false);
       yp_mem_gone(o);
@@ -73,7 +73,7 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
     }
     if (host) {
       memcpy(p, host, size);
-      yp_shared_leave();
+      yp_shared_leave(o->node);
     }
   }
   if (bad) yp_destroy(o), o = NULL;
@@ -106,7 +106,7 @@ static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   if (!(flags & access)) flags |= of->u.mem.flags & access;
   if (!(flags & of_host)) flags |= of->u.mem.flags & of_host;
-  yp_begin(OP_create_sub_buffer);
+  yp_begin(o->node, OP_create_sub_buffer);
   yp_word(of->id);
   yp_word(o->id);
   yp_word(flags);
@@ -162,7 +162,7 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  yp_begin(OP_create_image);
+  yp_begin(o->node, OP_create_image);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word(device_flags(flags));
@@ -215,7 +215,7 @@ static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
   if (!is(c, CONTEXT)) return CL_INVALID_CONTEXT;
   if (formats && !n) return CL_INVALID_VALUE;
   answer a = {.land = NULL};
-  yp_begin(OP_image_formats);
+  yp_begin(obj(c)->node, OP_image_formats);
   yp_word(obj(c)->id);
   yp_word(flags);
   yp_word(type);
@@ -275,13 +275,13 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, CL_FALSE);
   case CL_MEM_PROPERTIES: return yp_give(NULL, 0, size, value, got);
   }
-  return yp_info(YP_OF_MEM, o->id, 0, what, size, value, got);
+  return yp_info(o->node, YP_OF_MEM, o->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
   if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, NULL);
-  return yp_info(YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
+  return yp_info(obj(m)->node, YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
 }
 
 /* A transfer is between memory of the device and rows of the program's. */
@@ -311,7 +311,7 @@ static void copy_rows(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t
 /* marker makes the event of a transfer that was done here. */
 static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *event, cl_command_type type) {
   object *e = event ? yp_event(queue, type) : NULL;
-  yp_begin(OP_EnqueueMarkerWithWaitList);
+  yp_begin(queue->node, OP_EnqueueMarkerWithWaitList);
   yp_word(queue->id);
   yp_proof();
   yp_waits(n, waits);
@@ -327,13 +327,13 @@ static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *
  * must go behind what the queue has. */
 static bool shared_now(object *queue, const object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status) {
   *status = CL_SUCCESS;
-  if (!mem->u.mem.shared || yp_user_events) return false;
+  if (!mem->u.mem.shared || yp_user_events(queue->node)) return false;
   if (queue->u.queue.pending || waits) {
     if (!blocking && n < LATER) return false;
     if (waits) *status = marker(queue, waits, list, NULL, 0);
     if (!*status) *status = yp_finish(queue);
   }
-  return *status || yp_shared_enter();
+  return *status || yp_shared_enter(queue->node);
 }
 
 static cl_int run_transfer(transfer *t) {
@@ -367,7 +367,7 @@ static cl_int run_transfer(transfer *t) {
       if (status) return status == CL_OUT_OF_RESOURCES ? status : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
       if (reads) copy_rows(t->host, t->host_row, t->host_slice, device, t->row_pitch, t->slice_pitch, row, rows, slices);
       else copy_rows(device, t->row_pitch, t->slice_pitch, t->host, t->host_row, t->host_slice, row, rows, slices);
-      yp_shared_leave();
+      yp_shared_leave(t->queue->node);
       return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
     }
   }
@@ -379,11 +379,11 @@ static cl_int run_transfer(transfer *t) {
     if (!number) return CL_OUT_OF_HOST_MEMORY;
     l.id = number->id;
     yp_destroy(number);
-    yp_land_later(&l);
+    yp_land_later(t->queue->node, &l);
   }
   if (!t->blocking) t->queue->u.queue.pending = true;
   answer a = {.land = &l};
-  yp_begin(t->op);
+  yp_begin(t->queue->node, t->op);
   yp_word(t->queue->id);
   yp_word(t->mem->id);
   yp_word((uint64_t)t->shape);
@@ -473,14 +473,14 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   p->write = flags & writes, p->bytes = bytes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
-  bool direct = m->u.mem.shared && !m->u.mem.host && (t->blocking || !yp_user_events);
+  bool direct = m->u.mem.shared && !m->u.mem.host && (t->blocking || !yp_user_events(m->node));
   if (direct) {
     p->at = m->u.mem.shared + t->origin[0];
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
     if (!bad && (t->queue->u.queue.pending || t->n)) bad = yp_finish(t->queue);
-    direct = bad || yp_shared_enter(); /* else what was finished may have been finished elsewhere */
+    direct = bad || yp_shared_enter(m->node); /* else what was finished may have been finished elsewhere */
     if (direct && !bad) {
-      yp_shared_leave();
+      yp_shared_leave(m->node);
       if (t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
     }
   }
@@ -537,8 +537,8 @@ static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   if ((p = *i)) *i = p->next;
   pthread_mutex_unlock(&maps);
   if (!p) return CL_INVALID_VALUE;
-  bool here = !p->shadow && yp_shared_enter();
-  if (here) yp_shared_leave();
+  bool here = !p->shadow && yp_shared_enter(obj(m)->node);
+  if (here) yp_shared_leave(obj(m)->node);
   if (!here && p->write) { /* a copy, or memory that was shared before the program moved */
     transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
                   0, 0, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};

@@ -36,6 +36,8 @@
 enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT };
 
 typedef struct object object;
+typedef struct yp_node yp_node; /* the connection to a worker at a pool node, which has one device */
+enum { YP_NODES = 16 };         /* a program has devices of as many at most */
 typedef struct callback {
   void(CL_CALLBACK *call)(cl_mem, void *);
   void *data;
@@ -51,6 +53,7 @@ struct object {
   int children; /* objects that point here: the memory stays until they are gone */
   object *parent;  /* context of most, program of a kernel, parent of a sub-buffer, queue of an event */
   object *context; /* NULL in a context */
+  yp_node *node;
   object *next;    /* of those with a like address */
   union {
     struct {
@@ -84,7 +87,9 @@ struct object {
 };
 
 extern cl_icd_dispatch yp_dispatch;
-extern object yp_platform, yp_device;
+extern object yp_platform, yp_devices[YP_NODES];
+extern int yp_device_count; /* one of each node */
+cl_device_id yp_device_of(const object *o);
 
 object *yp_new(int kind, object *parent, object *context);
 void yp_destroy(object *o);
@@ -110,8 +115,10 @@ typedef struct {
 
 /* A message is built between yp_begin, which takes the lock, and one of
  * yp_sync, yp_post and yp_end, which give it back. */
-int yp_connect(void); /* 0, or an error of OpenCL; connects when first called */
-bool yp_begin(int op);
+int yp_nodes(void);
+yp_node *yp_node_at(int i);
+int yp_connect(yp_node *c); /* 0, or an error of OpenCL; connects when first called */
+bool yp_begin(yp_node *c, int op);
 void yp_word(uint64_t w);
 void yp_size3(const size_t *v);
 void yp_osize3(const size_t *v, cl_uint n);
@@ -122,8 +129,10 @@ cl_int yp_sync(answer *a);
 void yp_post(bool flush);
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
-void yp_land_later(const landing *l);
-extern bool yp_user_events, yp_unified;
+void yp_land_later(yp_node *c, const landing *l);
+bool yp_unified(const yp_node *c);     /* memory can be shared with the worker */
+bool yp_user_events(const yp_node *c); /* the program has made events that it sets itself */
+void yp_user_event_made(yp_node *c);
 
 /* A page that both sides map: shared buffers are copied to and from between
  * enter and leave only, and not at all while the gate is closed, because the
@@ -131,19 +140,20 @@ extern bool yp_user_events, yp_unified;
 typedef struct {
   uint32_t inside, closed;
 } yp_gate;
-bool yp_shared_enter(void);
-void yp_shared_leave(void);
-cl_int yp_status(int op, uint64_t a, uint64_t b);
+bool yp_shared_enter(yp_node *c);
+void yp_shared_leave(yp_node *c);
+cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b);
 
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
 cl_int yp_finish(object *queue);
 object *yp_event(object *queue, cl_command_type type);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
-cl_int yp_info(int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
+cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
 enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
 void yp_mem_gone(object *o); /* the program's last reference to memory is gone */
 void yp_fill_memory(void);
+const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
 
 void yp_hmac(const uint8_t key[32], const uint8_t *text, size_t n, uint8_t out[32]);
 

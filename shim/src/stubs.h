@@ -10,7 +10,7 @@ static cl_int CL_API_CALL yp_clEnqueueTask(cl_command_queue a0, cl_kernel a1, cl
   if (bad) return bad;
   object *e = a4 ? yp_event(obj(a0), CL_COMMAND_TASK) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueTask);
+  yp_begin(obj(a0)->node, OP_EnqueueTask);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_proof();
@@ -32,7 +32,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBuffer(cl_command_queue a0, cl_mem a1,
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueCopyBuffer);
+  yp_begin(obj(a0)->node, OP_EnqueueCopyBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_word(obj(a2)->id);
@@ -61,7 +61,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferRect(cl_command_queue a0, cl_mem
   if (bad) return bad;
   object *e = a12 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER_RECT) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueCopyBufferRect);
+  yp_begin(obj(a0)->node, OP_EnqueueCopyBufferRect);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_word(obj(a2)->id);
@@ -90,7 +90,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillBuffer(cl_command_queue a0, cl_mem a1,
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_FILL_BUFFER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueFillBuffer);
+  yp_begin(obj(a0)->node, OP_EnqueueFillBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_bytes(a2, a3);
@@ -116,7 +116,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillImage(cl_command_queue a0, cl_mem a1, 
   if (bad) return bad;
   object *e = a7 ? yp_event(obj(a0), CL_COMMAND_FILL_IMAGE) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueFillImage);
+  yp_begin(obj(a0)->node, OP_EnqueueFillImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_bytes(a2, 16);
@@ -144,7 +144,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImage(cl_command_queue a0, cl_mem a1, 
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_IMAGE) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueCopyImage);
+  yp_begin(obj(a0)->node, OP_EnqueueCopyImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_word(obj(a2)->id);
@@ -172,7 +172,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImageToBuffer(cl_command_queue a0, cl_
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_IMAGE_TO_BUFFER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueCopyImageToBuffer);
+  yp_begin(obj(a0)->node, OP_EnqueueCopyImageToBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_word(obj(a2)->id);
@@ -200,7 +200,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferToImage(cl_command_queue a0, cl_
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER_TO_IMAGE) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueCopyBufferToImage);
+  yp_begin(obj(a0)->node, OP_EnqueueCopyBufferToImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
   yp_word(obj(a2)->id);
@@ -225,7 +225,7 @@ static cl_int CL_API_CALL yp_clEnqueueMigrateMemObjects(cl_command_queue a0, cl_
   if (bad) return bad;
   object *e = a6 ? yp_event(obj(a0), CL_COMMAND_MIGRATE_MEM_OBJECTS) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueMigrateMemObjects);
+  yp_begin(obj(a0)->node, OP_EnqueueMigrateMemObjects);
   yp_word(obj(a0)->id);
   yp_word(a1);
   for (cl_uint i = 0; i < a1; i++) yp_word(obj(a2[i])->id);
@@ -245,7 +245,7 @@ static cl_int CL_API_CALL yp_clEnqueueMarkerWithWaitList(cl_command_queue a0, cl
   if (bad) return bad;
   object *e = a3 ? yp_event(obj(a0), CL_COMMAND_MARKER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueMarkerWithWaitList);
+  yp_begin(obj(a0)->node, OP_EnqueueMarkerWithWaitList);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
@@ -262,7 +262,7 @@ static cl_int CL_API_CALL yp_clEnqueueBarrierWithWaitList(cl_command_queue a0, c
   if (bad) return bad;
   object *e = a3 ? yp_event(obj(a0), CL_COMMAND_BARRIER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueBarrierWithWaitList);
+  yp_begin(obj(a0)->node, OP_EnqueueBarrierWithWaitList);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
@@ -277,7 +277,7 @@ static cl_int CL_API_CALL yp_clEnqueueMarker(cl_command_queue a0, cl_event *a1) 
   if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   object *e = a1 ? yp_event(obj(a0), CL_COMMAND_MARKER) : NULL;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueMarker);
+  yp_begin(obj(a0)->node, OP_EnqueueMarker);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_word(e ? e->id : 0);
@@ -290,7 +290,7 @@ static cl_int CL_API_CALL yp_clEnqueueMarker(cl_command_queue a0, cl_event *a1) 
 static cl_int CL_API_CALL yp_clEnqueueBarrier(cl_command_queue a0) {
   if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueBarrier);
+  yp_begin(obj(a0)->node, OP_EnqueueBarrier);
   yp_word(obj(a0)->id);
   yp_proof();
   cl_int status = yp_end();
@@ -302,7 +302,7 @@ static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue a0, cl_uint
   cl_int bad = yp_check_waits(obj(a0)->context, a1, a2);
   if (bad) return bad;
   obj(a0)->u.queue.pending = true;
-  yp_begin(OP_EnqueueWaitForEvents);
+  yp_begin(obj(a0)->node, OP_EnqueueWaitForEvents);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
@@ -312,7 +312,7 @@ static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue a0, cl_uint
 
 static cl_int CL_API_CALL yp_clSetUserEventStatus(cl_event a0, cl_int a1) {
   if (!is(a0, EVENT)) return CL_INVALID_EVENT;
-  yp_begin(OP_SetUserEventStatus);
+  yp_begin(obj(a0)->node, OP_SetUserEventStatus);
   yp_word(obj(a0)->id);
   yp_word((uint64_t)a1);
   yp_proof();

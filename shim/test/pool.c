@@ -10,6 +10,10 @@
  *   threads          waits in one thread for an event that another sets
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
+ *   cards [ROUNDS]   computes in one context over all devices, so that each needs what others
+ *                    wrote, checks every step, and prints how many devices there were
+ *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
+ *                    one, checks each, and prints how many there were
  *   bench            prints times, one name and number in a line
  */
 #define CL_TARGET_OPENCL_VERSION 120
@@ -249,6 +253,173 @@ static void walk(size_t mib) {
   printf("walked %u steps, the longest %.1f ms\n", round, longest * 1e3);
 }
 
+/* cards: steps of one buffer that go from device to device. */
+enum { CARDS = 16, WORDS = 1 << 15 };
+static cl_device_id cards[CARDS];
+static cl_command_queue queues[CARDS];
+static cl_uint card_count;
+static cl_uint model[WORDS], seen[WORDS], adds[16];
+
+static void model_step(size_t from, size_t to, cl_uint round) {
+  for (size_t i = from; i < to; i++) model[i] = model[i] * 1664525u + 1013904223u + round + adds[(i - from) & 15];
+}
+
+static cl_event step_on(cl_uint card, cl_kernel k, cl_mem x, cl_mem add, cl_uint round, size_t n, cl_uint waits, const cl_event *wait) {
+  cl_event e;
+  arg(k, 0, sizeof x, &x), arg(k, 1, sizeof round, &round), arg(k, 2, sizeof add, &add);
+  must(clEnqueueNDRangeKernel(queues[card], k, 1, NULL, &n, NULL, waits, wait, &e), "step");
+  return e;
+}
+
+static void same(const char *what, int round) { right(!memcmp(model, seen, sizeof model), what, round); }
+
+static void see(cl_uint card, cl_mem x, const char *what, int round) {
+  must(clEnqueueReadBuffer(queues[card], x, CL_TRUE, 0, sizeof seen, seen, 0, NULL, NULL), "read");
+  same(what, round);
+}
+
+static void all_cards(void) {
+  cl_platform_id platform;
+  cl_int e;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, CARDS, cards, &card_count), "devices");
+  context = clCreateContext(NULL, card_count, cards, NULL, NULL, &e);
+  must(e, "context");
+  cl_uint n = 0;
+  must(clGetContextInfo(context, CL_CONTEXT_NUM_DEVICES, sizeof n, &n, NULL), "context info");
+  right(n == card_count, "devices of the context", 0);
+  for (cl_uint i = 0; i < n; i++) {
+    queues[i] = clCreateCommandQueue(context, cards[i], 0, &e);
+    must(e, "queue");
+  }
+  queue = queues[0];
+  program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  must(e, "program");
+  must(clBuildProgram(program, 0, NULL, "", NULL, NULL), "build");
+}
+
+static void store(int most) {
+  all_cards();
+  cl_mem *m = calloc((size_t)most, sizeof *m);
+  cl_int e = CL_SUCCESS;
+  int n = 0;
+  for (; n < most && !e; n++) {
+    cl_uint pattern = (cl_uint)n;
+    m[n] = clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &e);
+    if (e || (e = clEnqueueFillBuffer(queues[(cl_uint)n % card_count], m[n], &pattern, sizeof pattern, 0, 1 << 20, 0, NULL, NULL))) break;
+  }
+  right(n == most || e == CL_MEM_OBJECT_ALLOCATION_FAILURE, "error", e);
+  cl_uint *p = malloc(1 << 20);
+  for (int i = 0; i < n; i++) {
+    must(clEnqueueReadBuffer(queues[(cl_uint)i % card_count], m[i], CL_TRUE, 0, 1 << 20, p, 0, NULL, NULL), "read");
+    for (int k = 0; k < 1 << 18; k++) right(p[k] == (cl_uint)i, "buffer", i);
+  }
+  printf("buffers %d of %u cards\n", n, card_count);
+}
+
+static void over_cards(int rounds) {
+  cl_int e;
+  all_cards();
+  cl_uint n = card_count;
+  cl_kernel k = kernel("advance");
+  for (cl_uint i = 0; i < WORDS; i++) model[i] = i * 2654435761u;
+  for (cl_uint i = 0; i < 16; i++) adds[i] = i * i;
+  cl_mem x = buffer(sizeof model, model), y = buffer(sizeof model, NULL), add = buffer(sizeof adds, adds);
+  printf("cards %u\n", n);
+  for (int r = 0; r < rounds; r++) {
+    cl_uint a = (cl_uint)r % n, b = (a + 1) % n;
+    cl_event before = NULL;
+    for (cl_uint i = 0; i < 3 * n; i++) { /* each waits for the one before, elsewhere */
+      cl_event done = step_on((a + i) % n, k, x, add, (cl_uint)r + i, WORDS, before ? 1 : 0, before ? &before : NULL);
+      if (before) clReleaseEvent(before);
+      before = done;
+      model_step(0, WORDS, (cl_uint)r + i);
+    }
+    must(clWaitForEvents(1, &before), "wait");
+    clReleaseEvent(before);
+    see(b, x, "alternating", r);
+
+    size_t part = WORDS / n / 1024 * 1024; /* every device has a part of its own */
+    cl_event done[CARDS];
+    cl_mem parts[CARDS];
+    for (cl_uint i = 0; i < n; i++) {
+      cl_buffer_region region = {i * part * sizeof *model, part * sizeof *model};
+      parts[i] = clCreateSubBuffer(x, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &e);
+      must(e, "part");
+    }
+    for (cl_uint i = 0; i < n; i++) done[i] = step_on((a + i) % n, k, parts[i], add, i, part, 0, NULL), model_step(i * part, (i + 1) * part, i);
+    for (cl_uint i = 0; i < n; i++) must(clFlush(queues[i]), "flush");
+    must(clWaitForEvents(n, done), "wait for parts");
+    for (cl_uint i = 0; i < n; i++) clReleaseEvent(done[i]), clReleaseMemObject(parts[i]);
+    see(a, x, "parts", r);
+
+    cl_uint *m = clEnqueueMapBuffer(queues[a], x, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 64, 4096, 0, NULL, NULL, &e);
+    must(e, "map");
+    right(!memcmp(m, model + 16, 4096), "mapped", r);
+    for (int i = 0; i < 1024; i++) m[i] ^= 0x5a5a5a5a, model[16 + i] = m[i];
+    must(clEnqueueUnmapMemObject(queues[b], x, m, 0, NULL, NULL), "unmap");
+    must(clFinish(queues[b]), "finish");
+    cl_event moved;
+    must(clEnqueueMigrateMemObjects(queues[b], 1, &x, 0, 0, NULL, &moved), "migrate");
+    clReleaseEvent(step_on(a, k, x, add, 7, WORDS, 1, &moved)), model_step(0, WORDS, 7);
+    must(clFinish(queues[a]), "finish");
+    see(b, x, "mapped and computed", r);
+
+    must(clEnqueueCopyBuffer(queues[a], x, y, 0, 0, sizeof model, 0, NULL, NULL), "copy"); /* x has been read at both */
+    must(clFinish(queues[a]), "finish");
+    clReleaseEvent(step_on(b, k, y, add, 9, WORDS, 0, NULL)), model_step(0, WORDS, 9);
+    must(clFinish(queues[b]), "finish");
+    size_t to[3] = {128, 0, 0}, from[3] = {128, 4, 0}, region[3] = {256, 16, 1};
+    must(clEnqueueCopyBufferRect(queues[a], y, x, from, to, region, 1024, 0, 1024, 0, 0, NULL, NULL), "copy rows");
+    must(clEnqueueCopyBufferRect(queues[a], x, y, to, to, region, 1024, 0, 1024, 0, 0, NULL, NULL), "copy rows back");
+    cl_uint pattern[2] = {(cl_uint)r, ~(cl_uint)r};
+    must(clEnqueueFillBuffer(queues[a], y, pattern, sizeof pattern, 65536, 4096, 0, NULL, NULL), "fill");
+    must(clFinish(queues[a]), "finish");
+    for (int i = 0; i < 16; i++) memmove(model + 256 * i + 32, model + 256 * (i + 4) + 32, 256);
+    for (int i = 0; i < 1024; i++) model[16384 + i] = pattern[i & 1];
+    see(b, y, "copied and filled", r);
+
+    cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT32};
+    cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 64, .image_height = 128};
+    cl_mem picture = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &e);
+    must(e, "image");
+    size_t zero[3] = {0}, all[3] = {64, 128, 1};
+    must(clEnqueueCopyBufferToImage(queues[a], y, picture, 0, zero, all, 0, NULL, NULL), "to image");
+    must(clFinish(queues[a]), "finish");
+    must(clEnqueueReadImage(queues[b], picture, CL_TRUE, zero, all, 0, 0, seen, 0, NULL, NULL), "read image");
+    same("image", r);
+    must(clEnqueueCopyImageToBuffer(queues[b], picture, x, zero, all, 0, 0, NULL, NULL), "from image");
+    must(clFinish(queues[b]), "finish");
+    clReleaseMemObject(picture);
+    see(a, x, "from an image", r);
+
+    cl_event opened = clCreateUserEvent(context, &e); /* nothing may wait here for what is set below */
+    must(e, "user event");
+    cl_event first = step_on(a, k, x, add, 11, WORDS, 1, &opened);
+    cl_event second = step_on(b, k, x, add, 12, WORDS, 1, &first), last; /* with the kernel's arguments of then */
+    memset(seen, 0, sizeof seen);
+    must(clEnqueueReadBuffer(queues[a], x, CL_FALSE, 0, sizeof seen, seen, 1, &second, &last), "read later");
+    cl_int status;
+    must(clGetEventInfo(second, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL), "status");
+    right(status > CL_RUNNING, "waits for the event", r);
+    arg(k, 0, sizeof y, &y);
+    must(clSetUserEventStatus(opened, CL_COMPLETE), "set");
+    must(clWaitForEvents(1, &last), "wait for all");
+    model_step(0, WORDS, 11), model_step(0, WORDS, 12);
+    same("after the event", r);
+    cl_event broken = clCreateUserEvent(context, &e);
+    cl_event never = step_on(b, k, x, add, 13, WORDS, 1, &broken);
+    must(clSetUserEventStatus(broken, -7), "set to an error");
+    right(clWaitForEvents(1, &never) < 0, "what waits for an error fails", r);
+    clReleaseEvent(opened), clReleaseEvent(first), clReleaseEvent(second), clReleaseEvent(last), clReleaseEvent(broken), clReleaseEvent(never), clReleaseEvent(moved);
+    see(b, x, "after an error", r);
+  }
+  clReleaseMemObject(x), clReleaseMemObject(y), clReleaseMemObject(add), clReleaseKernel(k), clReleaseProgram(program);
+  for (cl_uint i = 0; i < n; i++) clReleaseCommandQueue(queues[i]);
+  must(clReleaseContext(context), "release");
+  printf("rounds %d\n", rounds);
+}
+
 static double best(double (*f)(void), int times) {
   double b = f();
   for (int i = 1; i < times; i++) {
@@ -330,6 +501,13 @@ int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   int n = argc > 2 ? atoi(argv[2]) : 1;
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (!strcmp(what, "cards")) {
+    over_cards(n);
+    return 0;
+  } else if (!strcmp(what, "store")) {
+    store(n);
+    return 0;
+  }
   start();
   if (!strcmp(what, "add")) {
     uint64_t h = 0;

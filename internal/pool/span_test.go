@@ -1,0 +1,94 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"bufio"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// over returns what runs a program that has a share at each of some addresses.
+func over(t *testing.T, at ...string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	env := []string{}
+	for i, a := range at {
+		task, token, err := dial(t, a).Run(pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, pool.Environment(i, a, task.ID, token)...)
+	}
+	return func(args ...string) *exec.Cmd {
+		cmd := program(t, "", "", "", args...)
+		cmd.Env = append(cmd.Env, env...)
+		return cmd
+	}
+}
+
+// TestCards: a program that was not changed has cards of two nodes in one
+// context. What one wrote the other reads, whole and in parts, in buffers and
+// images, mapped and copied, and events wait for what is elsewhere.
+func TestCards(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	for _, at := range [][]string{{a.unix, b.tcp}, {a.tcp, b.tcp}, {a.unix, b.unix, b.tcp}, {a.unix}} {
+		if got, want := output(t, over(t, at...)("cards", "4")), fmt.Sprintf("cards %d\nrounds 4\n", len(at)); got != want {
+			t.Errorf("%v: got %q, want %q", at, got, want)
+		}
+	}
+	// A program that uses one device only does not see that there is another.
+	if got, want := output(t, over(t, a.unix, b.tcp)("add", "4")), native(t, "add", "4"); got != want {
+		t.Errorf("on the first of two cards: %q, natively %q", got, want)
+	}
+	if clinfo, err := exec.LookPath("clinfo"); err == nil {
+		got := output(t, over(t, a.unix, b.tcp)(clinfo, "--raw"))
+		if n := len(regexp.MustCompile(`(?m)CL_DEVICE_GLOBAL_MEM_SIZE +67108864$`).FindAllString(got, -1)); n != 2 {
+			t.Errorf("clinfo shows %d devices of 64 MiB, not 2:\n%s", n, got)
+		}
+	}
+}
+
+// TestCardsMemory: the cards' memory is one store: buffers that are used at one
+// of them only need no room at the other.
+func TestCardsMemory(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	if got, want := output(t, over(t, a.unix, b.tcp)("store", "200")), "buffers 128 of 2 cards\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestCardsCut: when one of the nodes ends, the program's calls fail; none waits for ever.
+func TestCardsCut(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	cmd := over(t, a.unix, b.tcp)("cards", "1000000")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(out)
+	if line, _ := r.ReadString('\n'); line != "cards 2\n" {
+		t.Fatalf("it says %q", line)
+	}
+	b.stop()
+	line, _ := r.ReadString('\n')
+	if !strings.HasPrefix(line, "failed ") {
+		t.Errorf("after a node's end it says %q", line)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it ends without an error")
+	}
+	if got := output(t, over(t, a.unix)("cards", "1")); got != "cards 1\nrounds 1\n" {
+		t.Errorf("the other node: %q", got)
+	}
+}

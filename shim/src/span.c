@@ -1,0 +1,1616 @@
+/* Contexts over devices of several nodes, made of one context at each node.
+ *
+ * A program that has devices of several nodes sees them as devices of one
+ * platform. A context over one of them is that node's own, and nothing of this
+ * file is in its way. What is made in a context over several is a span: it holds
+ * the objects that stand for it at the nodes.
+ *
+ * Memory is made at a node when it is first needed there. For each part of it
+ * is known which nodes have its newest contents; a command that needs them
+ * elsewhere is preceded by a copy, through this process. Sub-buffers are parts
+ * of their buffer, so that several devices can each work on a part of one.
+ *
+ * A command that waits for one at another node is sent when that has ended: the
+ * call waits. A command that waits for an event that the program sets itself,
+ * directly or not, is put aside until then, so that no call waits for the
+ * program. */
+#include "pool.h"
+#include <stddef.h>
+
+#define D yp_dispatch
+
+enum { SPAN = 64 };            /* added to the kinds of objects of one node */
+enum { PIECE = 16 << 20 };     /* bytes copied between nodes at once */
+enum { MOST_PATTERN = 128 };
+enum { OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS }; /* looked at here only: copies between nodes read and write all memory */
+
+typedef struct span span;
+
+/* part is where the newest contents of memory are, up to an end: a bit for each node. 0: nothing was written. */
+typedef struct {
+  size_t end;
+  uint32_t at;
+} part;
+
+typedef struct {
+  size_t size;
+  span *object;    /* memory or a sampler */
+  uint8_t *bytes;  /* of a value */
+  bool set, reads; /* reads: and does not write */
+} arg;
+
+typedef struct mapping {
+  void *at;
+  int node;
+  bool write;
+  size_t from, to;
+  struct mapping *next;
+} mapping;
+
+struct span {
+  const cl_icd_dispatch *dispatch; /* as in object */
+  int kind;
+  int refs;  /* the program's */
+  int holds; /* of other spans, and of commands that were put aside */
+  int node;  /* of a queue or an event */
+  span *context, *parent;
+  void *in[YP_NODES]; /* the nodes' objects */
+  span *next;
+  union {
+    struct {
+      cl_context_properties *properties;
+      size_t size;
+      cl_uint n;
+      int nodes[YP_NODES];
+      cl_command_queue movers[YP_NODES]; /* queues of copies between nodes */
+    } ctx;
+    struct {
+      cl_command_queue_properties flags;
+    } queue;
+    struct {
+      cl_mem_flags flags;
+      size_t size, origin; /* of an image the size is 1: it is copied whole */
+      void *host;
+      bool image;
+      cl_image_format format;
+      cl_image_desc desc;
+      part *parts; /* of what is no part of other memory */
+      size_t n;
+      cl_command_queue writers[YP_NODES]; /* the last that wrote here, at each node */
+      mapping *maps;
+      callback *destroyed;
+    } mem;
+    struct {
+      cl_uint n;
+      arg *args;
+      uint64_t (*bound)[YP_NODES]; /* the memory that each node's kernel has as argument */
+    } kernel;
+    struct {
+      cl_command_type type;
+      span *queue;
+      bool pending; /* not sent yet, or not set by the program */
+      bool over;    /* it was waited for */
+      cl_int status; /* of one that has no object at a node */
+    } event;
+  } u;
+};
+
+typedef struct command {
+  cl_command_type type;
+  span *queue, *kernel, *from, *to;
+  bool blocking;
+  cl_uint dims, mems, waits;
+  size_t a[3], b[3], c[3], p[4], n;
+  const size_t *offset, *global, *local; /* one of a, b and c, or NULL */
+  uint8_t pattern[MOST_PATTERN];
+  void *host;
+  cl_bitfield flags;
+  mapping *map;
+  arg *args; /* as they were when the command was put aside */
+  span **mem, **wait;
+  span *event;
+  struct command *next;
+} command;
+
+/* lock guards everything here. It is not held while a program waits. */
+static pthread_mutex_t lock;
+static pthread_cond_t settled;
+static span *spans;
+static command *aside; /* in their order */
+static cl_icd_dispatch table;
+
+static bool sis(const void *h, int kind) { return is(h, SPAN + kind); }
+static span *sp(const void *h) { return (span *)h; }
+static bool pending(const span *e) { return e->u.event.pending; }
+
+#define FAIL(CODE)          \
+  do {                      \
+    if (err) *err = (CODE); \
+    return NULL;            \
+  } while (0)
+#define GIVE(TYPE, X) \
+  do {                \
+    TYPE v = (X);     \
+    return yp_give(&v, sizeof v, size, value, got); \
+  } while (0)
+#define EACH(I, CTX) for (cl_uint I##_ = 0, I = 0; I##_ < (CTX)->u.ctx.n && ((I = (cl_uint)(CTX)->u.ctx.nodes[I##_]), true); I##_++)
+
+static span *make(int kind, span *context, span *parent) {
+  span *o = calloc(1, sizeof *o);
+  if (!o) return NULL;
+  o->dispatch = &table, o->kind = SPAN + kind, o->refs = 1, o->context = context, o->parent = parent;
+  pthread_mutex_lock(&lock);
+  if (context) context->holds++;
+  if (parent) parent->holds++;
+  o->next = spans, spans = o;
+  pthread_mutex_unlock(&lock);
+  return o;
+}
+
+static void release_in(span *o, int node) {
+  void *h = o->in[node];
+  if (!h) return;
+  o->in[node] = NULL;
+  switch (o->kind - SPAN) {
+  case CONTEXT: D.clReleaseContext(h); break;
+  case QUEUE: D.clReleaseCommandQueue(h); break;
+  case MEM: D.clReleaseMemObject(h); break;
+  case SAMPLER: D.clReleaseSampler(h); break;
+  case PROGRAM: D.clReleaseProgram(h); break;
+  case KERNEL: D.clReleaseKernel(h); break;
+  case EVENT: D.clReleaseEvent(h); break;
+  }
+}
+
+static void free_args(arg *args, cl_uint n) {
+  for (cl_uint i = 0; args && i < n; i++) free(args[i].bytes);
+  free(args);
+}
+
+/* gone frees what nothing refers to any more, and then what only it referred to. The caller has the lock. */
+static void gone(span *o) {
+  if (!o || o->refs > 0 || o->holds > 0) return;
+  span **at = &spans;
+  while (*at != o) at = &(*at)->next;
+  *at = o->next;
+  if (o->kind == SPAN + MEM)
+    for (span *k = spans; k; k = k->next)
+      for (cl_uint i = 0; k->kind == SPAN + KERNEL && i < k->u.kernel.n; i++)
+        if (k->u.kernel.args[i].object == o) k->u.kernel.args[i].object = NULL, k->u.kernel.args[i].set = false;
+  if (o->kind == SPAN + QUEUE)
+    for (span *m = spans; m; m = m->next)
+      if (m->kind == SPAN + MEM && m->u.mem.writers[o->node] == o->in[o->node]) D.clFinish(o->in[o->node]), m->u.mem.writers[o->node] = NULL;
+  for (int i = 0; i < YP_NODES; i++) {
+    if (o->kind == SPAN + CONTEXT && o->u.ctx.movers[i]) D.clReleaseCommandQueue(o->u.ctx.movers[i]);
+    release_in(o, i);
+  }
+  span *context = o->context, *parent = o->parent;
+  switch (o->kind - SPAN) {
+  case CONTEXT: free(o->u.ctx.properties); break;
+  case MEM: free(o->u.mem.parts); break;
+  case KERNEL: free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.bound); break;
+  }
+  o->kind = 0;
+  free(o);
+  if (parent) parent->holds--, gone(parent);
+  if (context) context->holds--, gone(context);
+}
+
+static cl_int retain(const void *h, int kind, cl_int invalid) {
+  if (!sis(h, kind)) return invalid;
+  pthread_mutex_lock(&lock);
+  sp(h)->refs++;
+  pthread_mutex_unlock(&lock);
+  return CL_SUCCESS;
+}
+
+static cl_int release(const void *h, int kind, cl_int invalid) {
+  if (!sis(h, kind) || sp(h)->refs < 1) return invalid;
+  callback *told = NULL;
+  pthread_mutex_lock(&lock);
+  if (sp(h)->refs == 1 && kind == MEM) told = sp(h)->u.mem.destroyed, sp(h)->u.mem.destroyed = NULL;
+  pthread_mutex_unlock(&lock);
+  while (told) {
+    callback *next = told->next;
+    told->call((cl_mem)(uintptr_t)h, told->data);
+    free(told);
+    told = next;
+  }
+  if (kind == QUEUE) D.clFlush(sp(h)->in[sp(h)->node]);
+  pthread_mutex_lock(&lock);
+  sp(h)->refs--;
+  gone(sp(h));
+  pthread_mutex_unlock(&lock);
+  return CL_SUCCESS;
+}
+
+#define COUNTED(NAME, TYPE, KIND, INVALID)                                                 \
+  static cl_int CL_API_CALL sp_clRetain##NAME(TYPE h) { return retain(h, KIND, INVALID); } \
+  static cl_int CL_API_CALL sp_clRelease##NAME(TYPE h) { return release(h, KIND, INVALID); }
+COUNTED(Context, cl_context, CONTEXT, CL_INVALID_CONTEXT)
+COUNTED(CommandQueue, cl_command_queue, QUEUE, CL_INVALID_COMMAND_QUEUE)
+COUNTED(MemObject, cl_mem, MEM, CL_INVALID_MEM_OBJECT)
+COUNTED(Sampler, cl_sampler, SAMPLER, CL_INVALID_SAMPLER)
+COUNTED(Program, cl_program, PROGRAM, CL_INVALID_PROGRAM)
+COUNTED(Kernel, cl_kernel, KERNEL, CL_INVALID_KERNEL)
+COUNTED(Event, cl_event, EVENT, CL_INVALID_EVENT)
+
+/* drop undoes a make whose object could not be made. */
+static void drop(span *o) {
+  pthread_mutex_lock(&lock);
+  o->refs = 0;
+  gone(o);
+  pthread_mutex_unlock(&lock);
+}
+
+/* done ends a function that makes something: it returns o, or drops it. */
+static void *done(span *o, cl_int bad, cl_int *err) {
+  if (bad) drop(o), o = NULL;
+  if (err) *err = bad;
+  return o;
+}
+
+static int node_of(const span *context, const void *device) {
+  for (cl_uint i = 0; i < context->u.ctx.n; i++)
+    if (&yp_devices[context->u.ctx.nodes[i]] == device) return context->u.ctx.nodes[i];
+  return -1;
+}
+
+/* Contexts and queues. */
+
+static cl_context CL_API_CALL sp_clCreateContext(const cl_context_properties *properties, cl_uint n, const cl_device_id *devices,
+                                                 void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
+  bool same = true;
+  for (cl_uint i = 0; devices && i < n; i++) {
+    if (!is(devices[i], DEVICE)) FAIL(CL_INVALID_DEVICE);
+    same = same && devices[i] == devices[0];
+  }
+  if (same) return D.clCreateContext(properties, n, devices, notify, data, err);
+  if (!notify && data) FAIL(CL_INVALID_VALUE);
+  span *o = make(CONTEXT, NULL, NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < n && !bad; i++) {
+    if (node_of(o, devices[i]) >= 0) continue;
+    int node = (int)(obj(devices[i]) - yp_devices);
+    o->u.ctx.nodes[o->u.ctx.n++] = node;
+    o->in[node] = D.clCreateContext(properties, 1, &devices[i], notify, data, &bad);
+  }
+  for (const cl_context_properties *p = properties; p && *p; p += 2) o->u.ctx.size += 2 * sizeof *p;
+  if (properties && !bad) {
+    o->u.ctx.size += sizeof *properties;
+    o->u.ctx.properties = malloc(o->u.ctx.size);
+    if (o->u.ctx.properties) memcpy(o->u.ctx.properties, properties, o->u.ctx.size);
+    else bad = CL_OUT_OF_HOST_MEMORY;
+  }
+  return done(o, bad, err);
+}
+
+static cl_context CL_API_CALL sp_clCreateContextFromType(const cl_context_properties *properties, cl_device_type type,
+                                                         void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
+  cl_device_id devices[YP_NODES];
+  cl_uint n;
+  cl_int bad = D.clGetDeviceIDs((cl_platform_id)&yp_platform, type, YP_NODES, devices, &n);
+  if (bad) FAIL(bad);
+  return sp_clCreateContext(properties, n, devices, notify, data, err);
+}
+
+static cl_int CL_API_CALL sp_clGetContextInfo(cl_context h, cl_context_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, CONTEXT)) return CL_INVALID_CONTEXT;
+  span *o = sp(h);
+  cl_device_id devices[YP_NODES];
+  for (cl_uint i = 0; i < o->u.ctx.n; i++) devices[i] = (cl_device_id)&yp_devices[o->u.ctx.nodes[i]];
+  switch (what) {
+  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.ctx.n);
+  case CL_CONTEXT_DEVICES: return yp_give(devices, o->u.ctx.n * sizeof *devices, size, value, got);
+  case CL_CONTEXT_PROPERTIES: return yp_give(o->u.ctx.properties, o->u.ctx.size, size, value, got);
+  }
+  return CL_INVALID_VALUE;
+}
+
+static cl_int CL_API_CALL sp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
+  (void)data;
+  if (!sis(h, CONTEXT)) return CL_INVALID_CONTEXT;
+  return call ? CL_OUT_OF_RESOURCES : CL_INVALID_VALUE;
+}
+
+static cl_command_queue CL_API_CALL sp_clCreateCommandQueueWithProperties(cl_context c, cl_device_id d, const cl_queue_properties *properties, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  int node = node_of(sp(c), d);
+  if (node < 0) FAIL(CL_INVALID_DEVICE);
+  span *o = make(QUEUE, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad;
+  o->node = node;
+  o->in[node] = D.clCreateCommandQueueWithProperties(sp(c)->in[node], d, properties, &bad);
+  if (!bad) bad = D.clGetCommandQueueInfo(o->in[node], CL_QUEUE_PROPERTIES, sizeof o->u.queue.flags, &o->u.queue.flags, NULL);
+  return done(o, bad, err);
+}
+
+static cl_command_queue CL_API_CALL sp_clCreateCommandQueue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
+  cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES, flags, 0};
+  return sp_clCreateCommandQueueWithProperties(c, d, properties, err);
+}
+
+static cl_int CL_API_CALL sp_clGetCommandQueueInfo(cl_command_queue h, cl_command_queue_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (what == CL_QUEUE_CONTEXT) GIVE(cl_context, (cl_context)sp(h)->context);
+  if (what == CL_QUEUE_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  return D.clGetCommandQueueInfo(sp(h)->in[sp(h)->node], what, size, value, got);
+}
+
+static cl_int CL_API_CALL sp_clSetCommandQueueProperty(cl_command_queue h, cl_command_queue_properties p, cl_bool on, cl_command_queue_properties *old) {
+  (void)p, (void)on, (void)old;
+  return sis(h, QUEUE) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+}
+
+/* Memory. */
+
+/* any is an object that stands for o at some node. */
+static void *any(const span *o) {
+  for (int i = 0; i < YP_NODES; i++)
+    if (o->in[i]) return o->in[i];
+  return NULL;
+}
+
+static bool newest(const span *m, int node) {
+  for (size_t i = 0; i < m->u.mem.n; i++)
+    if (m->u.mem.parts[i].at & 1u << node) return true;
+  return false;
+}
+
+/* spare releases a node's copies of memory that are not the newest anywhere and that nothing is part of. */
+static bool spare(int node) {
+  bool some = false;
+  for (span *m = spans; m; m = m->next) {
+    bool elsewhere = false;
+    for (int i = 0; i < YP_NODES; i++) elsewhere = elsewhere || (i != node && m->in[i]);
+    if (m->kind == SPAN + MEM && !m->parent && m->in[node] && elsewhere && !m->holds && !m->u.mem.maps && !newest(m, node)) release_in(m, node), m->u.mem.writers[node] = NULL, some = true;
+  }
+  return some;
+}
+
+/* view returns what stands for memory at a node, and makes it if nothing does. */
+static cl_mem view(span *m, int node, void *contents, cl_int *err) {
+  *err = CL_SUCCESS;
+  if (m->in[node]) return m->in[node];
+  cl_context c = m->context->in[node];
+  cl_mem_flags flags = m->u.mem.flags & ~(cl_mem_flags)OF_HOST;
+  void *host = flags & CL_MEM_USE_HOST_PTR ? m->u.mem.host : contents;
+  if (!contents) flags &= ~(cl_mem_flags)CL_MEM_COPY_HOST_PTR;
+  cl_mem of = m->parent ? view(m->parent, node, NULL, err) : NULL;
+  if (*err) return NULL;
+  do {
+    if (m->u.mem.image) {
+      cl_image_desc d = m->u.mem.desc;
+      d.buffer = of;
+      if (!host && !of) d.image_row_pitch = d.image_slice_pitch = 0;
+      m->in[node] = D.clCreateImage(c, flags, &m->u.mem.format, &d, host, err);
+    } else if (of) {
+      cl_buffer_region r = {m->u.mem.origin, m->u.mem.size};
+      m->in[node] = D.clCreateSubBuffer(of, flags & ~(cl_mem_flags)(CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR), CL_BUFFER_CREATE_TYPE_REGION, &r, err);
+    } else {
+      m->in[node] = D.clCreateBuffer(c, flags, m->u.mem.size, host, err);
+    }
+  } while (*err == CL_MEM_OBJECT_ALLOCATION_FAILURE && spare(node));
+  if (!*err && !m->parent && !m->holds && !m->u.mem.maps) { /* what was made to see that it can be, and never used, is needed no more */
+    for (int i = 0; i < YP_NODES; i++)
+      for (size_t k = 0; i != node && m->in[i] && k < m->u.mem.n; k++)
+        if (m->u.mem.parts[k].at) return m->in[node];
+    for (int i = 0; i < YP_NODES; i++)
+      if (i != node) release_in(m, i), m->u.mem.writers[i] = NULL;
+  }
+  return m->in[node];
+}
+
+/* created makes new memory at the first node that has room for it, which shows whether it can be made. */
+static void *created(span *m, void *contents, cl_int *err) {
+  cl_mem_flags of_host = m->u.mem.flags & OF_HOST;
+  cl_int bad = of_host & (of_host - 1) ? CL_INVALID_VALUE : CL_SUCCESS;
+  pthread_mutex_lock(&lock);
+  if (!m->parent) {
+    m->u.mem.parts = malloc(sizeof *m->u.mem.parts);
+    if (!m->u.mem.parts) bad = CL_OUT_OF_HOST_MEMORY;
+    else m->u.mem.n = 1, m->u.mem.parts[0] = (part){m->u.mem.size, 0};
+  }
+  EACH(i, m->context) {
+    if (bad && bad != CL_MEM_OBJECT_ALLOCATION_FAILURE) break;
+    view(m, (int)i, contents, &bad);
+    if (bad) continue;
+    if (contents) m->u.mem.parts[0].at = 1u << i;
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  return done(m, bad, err);
+}
+
+static cl_mem CL_API_CALL sp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if ((host != NULL) != ((flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) FAIL(CL_INVALID_HOST_PTR);
+  span *m = make(MEM, sp(c), NULL);
+  if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
+  m->u.mem.flags = flags, m->u.mem.size = size, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
+  return created(m, host, err);
+}
+
+static cl_mem CL_API_CALL sp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
+  if (p && *p) FAIL(CL_INVALID_PROPERTY);
+  return sp_clCreateBuffer(c, flags, size, host, err);
+}
+
+static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
+  const cl_buffer_region *r = info;
+  if (!sis(h, MEM) || sp(h)->parent) FAIL(CL_INVALID_MEM_OBJECT);
+  if (!r || type != CL_BUFFER_CREATE_TYPE_REGION) FAIL(CL_INVALID_VALUE);
+  const cl_mem_flags had = sp(h)->u.mem.flags;
+  if ((had & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (had & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
+      (had & CL_MEM_HOST_NO_ACCESS && flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY)))
+    FAIL(CL_INVALID_VALUE);
+  span *of = sp(h), *m = make(MEM, of->context, of);
+  if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
+  m->u.mem.flags = flags, m->u.mem.size = r->size, m->u.mem.origin = r->origin;
+  if (!created(m, NULL, err)) return NULL;
+  D.clGetMemObjectInfo(any(m), CL_MEM_FLAGS, sizeof m->u.mem.flags, &m->u.mem.flags, NULL); /* with what it has of the buffer */
+  m->u.mem.flags |= flags & OF_HOST ? flags & OF_HOST : had & OF_HOST;
+  if (of->u.mem.host) m->u.mem.host = (uint8_t *)of->u.mem.host + r->origin;
+  return (cl_mem)m;
+}
+
+static cl_mem CL_API_CALL sp_clCreateImage(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!f) FAIL(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
+  if (!d || (d->buffer && (!sis(d->buffer, MEM) || sp(d->buffer)->u.mem.image))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  if ((host != NULL) != ((flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) FAIL(CL_INVALID_HOST_PTR);
+  span *m = make(MEM, sp(c), d->buffer ? sp(d->buffer) : NULL);
+  if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
+  m->u.mem.flags = flags, m->u.mem.image = true, m->u.mem.format = *f, m->u.mem.desc = *d, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
+  m->u.mem.size = d->buffer ? sp(d->buffer)->u.mem.size : 1;
+  return created(m, host, err);
+}
+
+static cl_mem CL_API_CALL sp_clCreateImageWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host,
+                                                         cl_int *err) {
+  if (p && *p) FAIL(CL_INVALID_PROPERTY);
+  return sp_clCreateImage(c, flags, f, d, host, err);
+}
+
+static cl_mem old_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, cl_image_desc d, void *host, cl_int *err) {
+  cl_int bad;
+  cl_mem m = sp_clCreateImage(c, flags, f, &d, host, &bad);
+  if (err) *err = bad == CL_INVALID_IMAGE_DESCRIPTOR ? CL_INVALID_IMAGE_SIZE : bad;
+  return m;
+}
+
+static cl_mem CL_API_CALL sp_clCreateImage2D(cl_context c, cl_mem_flags flags, const cl_image_format *f, size_t w, size_t h, size_t row, void *host, cl_int *err) {
+  return old_image(c, flags, f, (cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = w, .image_height = h, .image_row_pitch = row}, host, err);
+}
+
+static cl_mem CL_API_CALL sp_clCreateImage3D(cl_context c, cl_mem_flags flags, const cl_image_format *f, size_t w, size_t h, size_t d, size_t row, size_t slice, void *host, cl_int *err) {
+  cl_image_desc x = {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = w, .image_height = h, .image_depth = d, .image_row_pitch = row, .image_slice_pitch = slice};
+  return old_image(c, flags, f, x, host, err);
+}
+
+/* A format is supported if every node does. */
+static cl_int CL_API_CALL sp_clGetSupportedImageFormats(cl_context c, cl_mem_flags flags, cl_mem_object_type type, cl_uint n, cl_image_format *formats, cl_uint *count) {
+  enum { MOST = 512 };
+  cl_image_format all[MOST], here[MOST];
+  cl_uint left = 0, k = 0;
+  if (!sis(c, CONTEXT)) return CL_INVALID_CONTEXT;
+  if (formats && !n) return CL_INVALID_VALUE;
+  EACH(i, sp(c)) {
+    cl_int bad = D.clGetSupportedImageFormats(sp(c)->in[i], flags, type, MOST, here, &k);
+    if (bad) return bad;
+    if (k > MOST) k = MOST;
+    if (!i_) {
+      memcpy(all, here, (left = k) * sizeof *all);
+      continue;
+    }
+    cl_uint both = 0;
+    for (cl_uint a = 0; a < left; a++)
+      for (cl_uint b = 0; b < k; b++)
+        if (!memcmp(&all[a], &here[b], sizeof *all)) {
+          all[both++] = all[a];
+          break;
+        }
+    left = both;
+  }
+  if (formats) memcpy(formats, all, (left < n ? left : n) * sizeof *formats);
+  if (count) *count = left;
+  return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL sp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
+  if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (!call) return CL_INVALID_VALUE;
+  callback *c = malloc(sizeof *c);
+  if (!c) return CL_OUT_OF_HOST_MEMORY;
+  pthread_mutex_lock(&lock);
+  *c = (callback){call, data, sp(m)->u.mem.destroyed};
+  sp(m)->u.mem.destroyed = c;
+  pthread_mutex_unlock(&lock);
+  return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {
+  if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  span *o = sp(m);
+  cl_uint n = 0;
+  switch (what) {
+  case CL_MEM_FLAGS: GIVE(cl_mem_flags, o->u.mem.flags);
+  case CL_MEM_HOST_PTR: GIVE(void *, o->u.mem.host);
+  case CL_MEM_MAP_COUNT:
+    pthread_mutex_lock(&lock);
+    for (mapping *i = o->u.mem.maps; i; i = i->next) n++;
+    pthread_mutex_unlock(&lock);
+    GIVE(cl_uint, n);
+  case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, (cl_mem)o->parent);
+  case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
+  }
+  return D.clGetMemObjectInfo(any(o), what, size, value, got);
+}
+
+static cl_int CL_API_CALL sp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
+  if (!sis(m, MEM) || !sp(m)->u.mem.image) return CL_INVALID_MEM_OBJECT;
+  return D.clGetImageInfo(any(sp(m)), what, size, value, got);
+}
+
+/* split makes a border between parts at a place. */
+static bool split(span *m, size_t at) {
+  size_t i = 0;
+  while (i < m->u.mem.n && m->u.mem.parts[i].end < at) i++;
+  if (at == 0 || i == m->u.mem.n || m->u.mem.parts[i].end == at) return true;
+  part *p = realloc(m->u.mem.parts, (m->u.mem.n + 1) * sizeof *p);
+  if (!p) return false;
+  memmove(p + i + 1, p + i, (m->u.mem.n - i) * sizeof *p);
+  p[i].end = at;
+  m->u.mem.parts = p, m->u.mem.n++;
+  return true;
+}
+
+static void join(span *m) {
+  part *p = m->u.mem.parts;
+  size_t n = 0;
+  for (size_t i = 0; i < m->u.mem.n; i++)
+    if (n && p[n - 1].at == p[i].at) p[n - 1].end = p[i].end;
+    else p[n++] = p[i];
+  m->u.mem.n = n;
+}
+
+static cl_command_queue mover(span *c, int node, cl_int *err) {
+  cl_device_id d = (cl_device_id)&yp_devices[node];
+  *err = CL_SUCCESS;
+  if (!c->u.ctx.movers[node]) c->u.ctx.movers[node] = D.clCreateCommandQueue(c->in[node], d, 0, err);
+  return c->u.ctx.movers[node];
+}
+
+/* fetch copies bytes of memory, or an image, from one node to another. */
+static cl_int fetch(span *m, size_t from, size_t to, int source, int node) {
+  cl_int bad;
+  cl_command_queue out = mover(m->context, source, &bad), in = bad ? NULL : mover(m->context, node, &bad);
+  cl_mem new = bad ? NULL : view(m, node, NULL, &bad), old = m->in[source];
+  if (!bad && m->u.mem.writers[source]) bad = D.clFinish(m->u.mem.writers[source]);
+  if (bad) return bad;
+  size_t origin[3] = {0}, region[3] = {0}, size = to - from < PIECE ? to - from : PIECE;
+  if (m->u.mem.image) {
+    const cl_image_desc *d = &m->u.mem.desc;
+    bool flat = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
+    region[0] = d->image_width, region[1] = flat ? d->image_array_size : d->image_height, region[2] = d->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY ? d->image_array_size : d->image_depth;
+    if (d->image_type == CL_MEM_OBJECT_IMAGE1D || d->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER) region[1] = 1;
+    if (d->image_type != CL_MEM_OBJECT_IMAGE3D && d->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY) region[2] = 1;
+    bad = D.clGetImageInfo(old, CL_IMAGE_ELEMENT_SIZE, sizeof size, &size, NULL);
+    if (bad) return bad;
+    size *= region[0] * region[1] * region[2];
+  }
+  uint8_t *p = malloc(size);
+  if (!p) return CL_OUT_OF_HOST_MEMORY;
+  if (m->u.mem.image) {
+    bad = D.clEnqueueReadImage(out, old, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
+    if (!bad) bad = D.clEnqueueWriteImage(in, new, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
+  } else {
+    for (size_t n; from < to && !bad; from += n) {
+      n = to - from < size ? to - from : size;
+      bad = D.clEnqueueReadBuffer(out, old, CL_TRUE, from, n, p, 0, NULL, NULL);
+      if (!bad) bad = D.clEnqueueWriteBuffer(in, new, CL_TRUE, from, n, p, 0, NULL, NULL);
+    }
+  }
+  free(p);
+  return bad;
+}
+
+/* range is which bytes of its root n bytes of memory from a place are. */
+static span *range(span *m, size_t *at, size_t *n) {
+  if (*at > m->u.mem.size) *at = m->u.mem.size; /* such a command fails at the node */
+  if (*n > m->u.mem.size - *at) *n = m->u.mem.size - *at;
+  for (; m->parent; m = m->parent) *at += m->u.mem.origin;
+  return m;
+}
+
+/* acquire brings the newest contents of a part of memory to a node. */
+static cl_int acquire(span *m, size_t at, size_t n, int node) {
+  cl_int bad;
+  view(m, node, NULL, &bad);
+  if (bad) return bad;
+  span *r = range(m, &at, &n);
+  if (!n) return CL_SUCCESS;
+  if (!split(r, at) || !split(r, at + n)) return CL_OUT_OF_HOST_MEMORY;
+  size_t from = 0;
+  for (size_t i = 0; i < r->u.mem.n && !bad; from = r->u.mem.parts[i++].end) {
+    part *p = &r->u.mem.parts[i];
+    if (from < at || from >= at + n || !p->at || p->at & 1u << node) continue;
+    bad = CL_OUT_OF_RESOURCES;
+    for (int s = 0; s < YP_NODES && bad; s++)
+      if (p->at & 1u << s) bad = fetch(r, from, p->end, s, node);
+    if (!bad) p->at |= 1u << node;
+  }
+  join(r);
+  return bad;
+}
+
+/* wrote says that a part of memory is newest at a node, when what the queue has is done. */
+static void wrote(span *m, size_t at, size_t n, int node, cl_command_queue q) {
+  span *r = range(m, &at, &n);
+  if (!n || !split(r, at) || !split(r, at + n)) return; /* acquire has split it already */
+  size_t from = 0;
+  for (size_t i = 0; i < r->u.mem.n; from = r->u.mem.parts[i++].end)
+    if (from >= at && from < at + n) r->u.mem.parts[i].at = 1u << node;
+  r->u.mem.writers[node] = q;
+  join(r);
+}
+
+/* Commands. */
+
+static bool orders(const command *c) { return c->type == CL_COMMAND_BARRIER || (c->type == CL_COMMAND_MARKER && !c->waits); }
+
+/* early reports whether a command depends on an event that the program is yet to set. Of what was put aside, what comes before it counts. */
+static bool early(const command *c, const command *before) {
+  for (cl_uint i = 0; i < c->waits; i++)
+    if (pending(c->wait[i])) return true;
+  bool in_order = !(c->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+  for (const command *k = aside; k && k != before; k = k->next)
+    if (k->queue == c->queue && (in_order || orders(k) || orders(c))) return true;
+  return false;
+}
+
+static cl_int set_in(span *k, cl_uint i, const arg *a, int node) {
+  if (!k->in[node] || !a->set) return CL_SUCCESS;
+  if (!a->object) return D.clSetKernelArg(k->in[node], i, a->size, a->bytes);
+  if (a->object->kind == SPAN + SAMPLER) return D.clSetKernelArg(k->in[node], i, a->size, &a->object->in[node]);
+  cl_int bad;
+  cl_mem m = view(a->object, node, NULL, &bad);
+  if (bad || k->u.kernel.bound[i][node] == obj(m)->id) return bad;
+  bad = D.clSetKernelArg(k->in[node], i, a->size, &m);
+  k->u.kernel.bound[i][node] = bad ? 0 : obj(m)->id;
+  return bad;
+}
+
+static bool is_memory(const arg *a) { return a->set && a->object && a->object->kind == SPAN + MEM; }
+
+#define WAITS n, n ? list : NULL, out
+
+static cl_int launch(command *c, int node, cl_command_queue q, cl_uint n, const cl_event *list, cl_event *out) {
+  span *k = c->kernel;
+  const arg *args = c->args ? c->args : k->u.kernel.args;
+  cl_int bad = CL_SUCCESS;
+  if (!k->in[node]) return CL_INVALID_PROGRAM_EXECUTABLE;
+  for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++) {
+    if (is_memory(&args[i])) bad = acquire(args[i].object, 0, args[i].object->u.mem.size, node);
+    if (!bad && (c->args || is_memory(&args[i]))) bad = set_in(k, i, &args[i], node);
+  }
+  if (!bad) bad = c->type == CL_COMMAND_TASK ? D.clEnqueueTask(q, k->in[node], WAITS) : D.clEnqueueNDRangeKernel(q, k->in[node], c->dims, c->offset, c->global, c->local, WAITS);
+  for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++)
+    if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, q);
+  for (cl_uint i = 0; c->args && i < k->u.kernel.n; i++)
+    if (!is_memory(&k->u.kernel.args[i])) set_in(k, i, &k->u.kernel.args[i], node);
+  return bad;
+}
+
+/* extent is from where to where rows in slices reach. */
+static void extent(const size_t *origin, const size_t *region, size_t row, size_t slice, size_t *at, size_t *n) {
+  if (!row) row = region[0];
+  if (!slice) slice = row * region[1];
+  *at = origin[0] + origin[1] * row + origin[2] * slice;
+  *n = region[0] && region[1] && region[2] ? (region[2] - 1) * slice + (region[1] - 1) * row + region[0] : 0;
+}
+
+static cl_int wait_over(span *e) {
+  cl_int bad = e->u.event.over || !e->in[e->node] ? e->u.event.status : D.clWaitForEvents(1, (cl_event *)&e->in[e->node]);
+  if (bad) return bad == CL_OUT_OF_RESOURCES ? bad : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+  __atomic_store_n(&e->u.event.over, true, __ATOMIC_RELAXED);
+  return CL_SUCCESS;
+}
+
+static int at_node(const command *c) { return c->map ? c->map->node : c->queue->node; }
+
+/* run sends a command that waits for nothing that the program is yet to do. The caller has the lock, and not while a blocking transfer goes on. */
+static cl_int run(command *c, cl_event *out) {
+  int node = at_node(c);
+  span *ctx = c->queue->context, *from = c->from, *to = c->to;
+  cl_int bad = CL_SUCCESS;
+  cl_command_queue q = node == c->queue->node ? c->queue->in[node] : mover(ctx, node, &bad);
+  cl_event list[c->waits + 1];
+  cl_uint n = 0;
+  for (cl_uint i = 0; i < c->waits && !bad; i++) {
+    span *e = c->wait[i];
+    if (e->in[node] && !e->u.event.over) list[n++] = e->in[node];
+    else bad = wait_over(e);
+  }
+  size_t fa = 0, fn = from ? from->u.mem.size : 0, ta = 0, tn = to ? to->u.mem.size : 0;
+  bool whole = false; /* all of the part of `to` is written */
+  switch (c->type) {
+  case CL_COMMAND_READ_BUFFER: case CL_COMMAND_MAP_BUFFER: fa = c->a[0], fn = c->n; break;
+  case CL_COMMAND_WRITE_BUFFER: case CL_COMMAND_FILL_BUFFER: ta = c->a[0], tn = c->n, whole = true; break;
+  case CL_COMMAND_READ_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &fa, &fn); break;
+  case CL_COMMAND_WRITE_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &ta, &tn); break;
+  case CL_COMMAND_COPY_BUFFER: fa = c->a[0], fn = c->n, ta = c->b[0], tn = c->n, whole = true; break;
+  case CL_COMMAND_COPY_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &fa, &fn), extent(c->b, c->c, c->p[2], c->p[3], &ta, &tn); break;
+  case CL_COMMAND_UNMAP_MEM_OBJECT: ta = c->map->from, tn = c->map->to - c->map->from, whole = true; break;
+  }
+  if (!bad && from) bad = acquire(from, fa, fn, node);
+  if (!bad && to && !whole) bad = acquire(to, ta, tn, node);
+  cl_mem a = from && !bad ? view(from, node, NULL, &bad) : NULL, b = to && !bad ? view(to, node, NULL, &bad) : NULL;
+  for (cl_uint i = 0; i < c->mems && !bad; i++)
+    if (!(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) bad = c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED ? CL_SUCCESS : acquire(c->mem[i], 0, c->mem[i]->u.mem.size, node);
+  if (bad) return bad;
+  span *held = c->blocking ? from ? from : to : NULL;
+  if (held) {
+    held->holds++;
+    pthread_mutex_unlock(&lock);
+  }
+  switch (c->type) {
+  case CL_COMMAND_NDRANGE_KERNEL: case CL_COMMAND_TASK: bad = launch(c, node, q, n, list, out); break;
+  case CL_COMMAND_READ_BUFFER: case CL_COMMAND_MAP_BUFFER: bad = D.clEnqueueReadBuffer(q, a, c->blocking, c->a[0], c->n, c->host, WAITS); break;
+  case CL_COMMAND_WRITE_BUFFER: bad = D.clEnqueueWriteBuffer(q, b, c->blocking, c->a[0], c->n, c->host, WAITS); break;
+  case CL_COMMAND_READ_BUFFER_RECT: bad = D.clEnqueueReadBufferRect(q, a, c->blocking, c->a, c->b, c->c, c->p[0], c->p[1], c->p[2], c->p[3], c->host, WAITS); break;
+  case CL_COMMAND_WRITE_BUFFER_RECT: bad = D.clEnqueueWriteBufferRect(q, b, c->blocking, c->a, c->b, c->c, c->p[0], c->p[1], c->p[2], c->p[3], c->host, WAITS); break;
+  case CL_COMMAND_READ_IMAGE: case CL_COMMAND_MAP_IMAGE: bad = D.clEnqueueReadImage(q, a, c->blocking, c->a, c->c, c->p[0], c->p[1], c->host, WAITS); break;
+  case CL_COMMAND_WRITE_IMAGE: bad = D.clEnqueueWriteImage(q, b, c->blocking, c->a, c->c, c->p[0], c->p[1], c->host, WAITS); break;
+  case CL_COMMAND_COPY_BUFFER: bad = D.clEnqueueCopyBuffer(q, a, b, c->a[0], c->b[0], c->n, WAITS); break;
+  case CL_COMMAND_COPY_BUFFER_RECT: bad = D.clEnqueueCopyBufferRect(q, a, b, c->a, c->b, c->c, c->p[0], c->p[1], c->p[2], c->p[3], WAITS); break;
+  case CL_COMMAND_FILL_BUFFER: bad = D.clEnqueueFillBuffer(q, b, c->pattern, c->p[0], c->a[0], c->n, WAITS); break;
+  case CL_COMMAND_FILL_IMAGE: bad = D.clEnqueueFillImage(q, b, c->pattern, c->a, c->c, WAITS); break;
+  case CL_COMMAND_COPY_IMAGE: bad = D.clEnqueueCopyImage(q, a, b, c->a, c->b, c->c, WAITS); break;
+  case CL_COMMAND_COPY_IMAGE_TO_BUFFER: bad = D.clEnqueueCopyImageToBuffer(q, a, b, c->a, c->c, c->b[0], WAITS); break;
+  case CL_COMMAND_COPY_BUFFER_TO_IMAGE: bad = D.clEnqueueCopyBufferToImage(q, a, b, c->a[0], c->b, c->c, WAITS); break;
+  case CL_COMMAND_UNMAP_MEM_OBJECT: bad = D.clEnqueueUnmapMemObject(q, b, c->map->at, WAITS); break;
+  case CL_COMMAND_BARRIER: bad = D.clEnqueueBarrierWithWaitList(q, WAITS); break;
+  default: bad = D.clEnqueueMarkerWithWaitList(q, WAITS); break; /* markers, and what was done here */
+  }
+  if (held) {
+    pthread_mutex_lock(&lock);
+    held->holds--;
+  }
+  if (!bad && to && (!c->map || c->map->write)) wrote(to, ta, tn, node, q);
+  if (!bad)
+    for (cl_uint i = 0; i < c->mems; i++)
+      if (c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED && !(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) wrote(c->mem[i], 0, c->mem[i]->u.mem.size, node, q);
+  if (held) gone(held);
+  return bad;
+}
+
+/* hold_all holds, by 1, or lets go, by -1, all that a command that was put aside needs. */
+static void hold_all(command *c, int by) {
+  cl_uint args = c->args ? c->kernel->u.kernel.n : 0;
+  for (cl_uint i = 0; i < args; i++)
+    if (c->args[i].object) c->args[i].object->holds += by, gone(c->args[i].object);
+  span *of[] = {c->from, c->to, c->event, c->kernel, c->queue};
+  for (cl_uint i = 0; i < c->mems; i++) c->mem[i]->holds += by, gone(c->mem[i]);
+  for (cl_uint i = 0; i < c->waits; i++) c->wait[i]->holds += by, gone(c->wait[i]);
+  for (cl_uint i = 0; i < sizeof of / sizeof *of; i++)
+    if (of[i]) of[i]->holds += by, gone(of[i]);
+}
+
+static void free_command(command *c) {
+  cl_uint args = c->args ? c->kernel->u.kernel.n : 0;
+  hold_all(c, -1);
+  free_args(c->args, args);
+  free(c->map), free(c->mem), free(c->wait), free(c);
+}
+
+static void *copy_of(const void *p, size_t n) {
+  void *q = n ? malloc(n) : NULL;
+  if (q) memcpy(q, p, n);
+  return q;
+}
+
+/* put_aside keeps a copy of a command until what it waits for has been set. */
+static cl_int put_aside(const command *c) {
+  command *k = copy_of(c, sizeof *c);
+  if (!k) return CL_OUT_OF_HOST_MEMORY;
+  k->offset = c->offset ? k->a : NULL, k->global = c->global ? k->b : NULL, k->local = c->local ? k->c : NULL;
+  k->mem = copy_of(c->mem, c->mems * sizeof *c->mem), k->wait = copy_of(c->wait, c->waits * sizeof *c->wait), k->args = NULL;
+  if (c->kernel) {
+    k->args = copy_of(c->kernel->u.kernel.args, c->kernel->u.kernel.n * sizeof *k->args);
+    for (cl_uint i = 0; k->args && i < c->kernel->u.kernel.n; i++)
+      if (k->args[i].bytes) k->args[i].bytes = copy_of(k->args[i].bytes, k->args[i].size);
+  }
+  hold_all(k, 1);
+  command **end = &aside;
+  while (*end) end = &(*end)->next;
+  k->next = NULL, *end = k;
+  return CL_SUCCESS;
+}
+
+static void sent(span *e, cl_int bad, void *in) {
+  e->in[e->node] = in;
+  e->u.event.status = bad;
+  e->u.event.pending = false;
+}
+
+/* settle sends what waited for an event that was set. The caller has the lock. */
+static void settle(void) {
+  for (command **at = &aside; *at;) {
+    command *c = *at;
+    if (early(c, c)) {
+      at = &c->next;
+      continue;
+    }
+    *at = c->next;
+    cl_event in = NULL;
+    cl_int bad = run(c, &in);
+    sent(c->event, bad, in);
+    free_command(c);
+    at = &aside; /* others may have waited for this one */
+  }
+  pthread_cond_broadcast(&settled);
+}
+
+/* enqueue sends a command, or puts it aside. */
+static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *event) {
+  span *q = c->queue;
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  span *of[] = {c->kernel, c->from, c->to};
+  for (int i = 0; i < 3; i++)
+    if (of[i] && of[i]->context != q->context) return CL_INVALID_CONTEXT;
+  if ((n == 0) != (waits == NULL)) return CL_INVALID_EVENT_WAIT_LIST;
+  for (cl_uint i = 0; i < n; i++) {
+    if (!sis(waits[i], EVENT)) return CL_INVALID_EVENT_WAIT_LIST;
+    if (sp(waits[i])->context != q->context) return CL_INVALID_CONTEXT;
+  }
+  c->waits = n, c->wait = (span **)(uintptr_t)waits;
+  span *e = make(EVENT, q->context, q);
+  if (!e) return CL_OUT_OF_HOST_MEMORY;
+  e->u.event.type = c->type, e->u.event.queue = q, e->node = at_node(c), e->u.event.pending = true;
+  c->event = e;
+  cl_int bad = CL_SUCCESS;
+  cl_event in = NULL;
+  pthread_mutex_lock(&lock);
+  while (c->blocking && early(c, NULL)) pthread_cond_wait(&settled, &lock);
+  bool later = early(c, NULL);
+  if (later) {
+    bad = put_aside(c);
+  } else {
+    pthread_mutex_unlock(&lock);
+    for (cl_uint i = 0; i < n && !bad; i++)
+      if (sp(waits[i])->node != e->node) bad = wait_over(sp(waits[i]));
+    pthread_mutex_lock(&lock);
+    if (!bad) bad = run(c, event ? &in : NULL);
+    sent(e, bad, in);
+  }
+  if (bad || !event) e->refs = 0, gone(e);
+  pthread_mutex_unlock(&lock);
+  if (!later && c->map) free(c->map);
+  if (!bad && event) *event = (cl_event)e;
+  return bad;
+}
+
+#define ENDS cl_uint n, const cl_event *waits, cl_event *event
+#define MEMORY(M, IMAGE)                                                                    \
+  do {                                                                                      \
+    if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;                                    \
+    if (!sis(M, MEM) || sp(M)->u.mem.image != (IMAGE)) return CL_INVALID_MEM_OBJECT;        \
+  } while (0)
+#define VECTOR(V) {(V)[0], (V)[1], (V)[2]}
+
+static bool hidden(const void *m, cl_mem_flags from) { return sp(m)->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | from); }
+
+static cl_int CL_API_CALL sp_clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, void *p, ENDS) {
+  MEMORY(m, false);
+  if (hidden(m, CL_MEM_HOST_WRITE_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_READ_BUFFER, .queue = sp(q), .from = sp(m), .blocking = blocking, .a = {offset}, .n = size, .host = p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueWriteBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, const void *p, ENDS) {
+  MEMORY(m, false);
+  if (hidden(m, CL_MEM_HOST_READ_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_WRITE_BUFFER, .queue = sp(q), .to = sp(m), .blocking = blocking, .a = {offset}, .n = size, .host = (void *)(uintptr_t)p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueReadBufferRect(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row,
+                                                     size_t slice, size_t host_row, size_t host_slice, void *p, ENDS) {
+  MEMORY(m, false);
+  if (!origin || !host || !region) return CL_INVALID_VALUE;
+  if (hidden(m, CL_MEM_HOST_WRITE_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_READ_BUFFER_RECT, .queue = sp(q), .from = sp(m), .blocking = blocking, .a = VECTOR(origin), .b = VECTOR(host), .c = VECTOR(region),
+               .p = {row, slice, host_row, host_slice}, .host = p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row,
+                                                      size_t slice, size_t host_row, size_t host_slice, const void *p, ENDS) {
+  MEMORY(m, false);
+  if (!origin || !host || !region) return CL_INVALID_VALUE;
+  if (hidden(m, CL_MEM_HOST_READ_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_WRITE_BUFFER_RECT, .queue = sp(q), .to = sp(m), .blocking = blocking, .a = VECTOR(origin), .b = VECTOR(host), .c = VECTOR(region),
+               .p = {row, slice, host_row, host_slice}, .host = (void *)(uintptr_t)p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueReadImage(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, void *p, ENDS) {
+  MEMORY(m, true);
+  if (!origin || !region) return CL_INVALID_VALUE;
+  if (hidden(m, CL_MEM_HOST_WRITE_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_READ_IMAGE, .queue = sp(q), .from = sp(m), .blocking = blocking, .a = VECTOR(origin), .c = VECTOR(region), .p = {row, slice}, .host = p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueWriteImage(cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p,
+                                                 ENDS) {
+  MEMORY(m, true);
+  if (!origin || !region) return CL_INVALID_VALUE;
+  if (hidden(m, CL_MEM_HOST_READ_ONLY)) return CL_INVALID_OPERATION;
+  command c = {.type = CL_COMMAND_WRITE_IMAGE, .queue = sp(q), .to = sp(m), .blocking = blocking, .a = VECTOR(origin), .c = VECTOR(region), .p = {row, slice},
+               .host = (void *)(uintptr_t)p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueCopyBuffer(cl_command_queue q, cl_mem from, cl_mem to, size_t a, size_t b, size_t size, ENDS) {
+  MEMORY(from, false);
+  MEMORY(to, false);
+  command c = {.type = CL_COMMAND_COPY_BUFFER, .queue = sp(q), .from = sp(from), .to = sp(to), .a = {a}, .b = {b}, .n = size};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueCopyBufferRect(cl_command_queue q, cl_mem from, cl_mem to, const size_t *a, const size_t *b, const size_t *region, size_t from_row,
+                                                     size_t from_slice, size_t to_row, size_t to_slice, ENDS) {
+  MEMORY(from, false);
+  MEMORY(to, false);
+  if (!a || !b || !region) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_COPY_BUFFER_RECT, .queue = sp(q), .from = sp(from), .to = sp(to), .a = VECTOR(a), .b = VECTOR(b), .c = VECTOR(region),
+               .p = {from_row, from_slice, to_row, to_slice}};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueFillBuffer(cl_command_queue q, cl_mem m, const void *pattern, size_t pattern_size, size_t offset, size_t size, ENDS) {
+  MEMORY(m, false);
+  if (!pattern || !pattern_size || pattern_size > MOST_PATTERN) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_FILL_BUFFER, .queue = sp(q), .to = sp(m), .a = {offset}, .n = size, .p = {pattern_size}};
+  memcpy(c.pattern, pattern, pattern_size);
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueFillImage(cl_command_queue q, cl_mem m, const void *color, const size_t *origin, const size_t *region, ENDS) {
+  MEMORY(m, true);
+  if (!color || !origin || !region) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_FILL_IMAGE, .queue = sp(q), .to = sp(m), .a = VECTOR(origin), .c = VECTOR(region)};
+  memcpy(c.pattern, color, 16);
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueCopyImage(cl_command_queue q, cl_mem from, cl_mem to, const size_t *a, const size_t *b, const size_t *region, ENDS) {
+  MEMORY(from, true);
+  MEMORY(to, true);
+  if (!a || !b || !region) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_COPY_IMAGE, .queue = sp(q), .from = sp(from), .to = sp(to), .a = VECTOR(a), .b = VECTOR(b), .c = VECTOR(region)};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueCopyImageToBuffer(cl_command_queue q, cl_mem from, cl_mem to, const size_t *a, const size_t *region, size_t offset, ENDS) {
+  MEMORY(from, true);
+  MEMORY(to, false);
+  if (!a || !region) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_COPY_IMAGE_TO_BUFFER, .queue = sp(q), .from = sp(from), .to = sp(to), .a = VECTOR(a), .b = {offset}, .c = VECTOR(region)};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueCopyBufferToImage(cl_command_queue q, cl_mem from, cl_mem to, size_t offset, const size_t *b, const size_t *region, ENDS) {
+  MEMORY(from, false);
+  MEMORY(to, true);
+  if (!b || !region) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_COPY_BUFFER_TO_IMAGE, .queue = sp(q), .from = sp(from), .to = sp(to), .a = {offset}, .b = VECTOR(b), .c = VECTOR(region)};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueMigrateMemObjects(cl_command_queue q, cl_uint mems, const cl_mem *mem, cl_mem_migration_flags flags, ENDS) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!mems || !mem || flags & ~(cl_mem_migration_flags)(CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED)) return CL_INVALID_VALUE;
+  for (cl_uint i = 0; i < mems; i++) {
+    if (!sis(mem[i], MEM)) return CL_INVALID_MEM_OBJECT;
+    if (sp(mem[i])->context != sp(q)->context) return CL_INVALID_CONTEXT;
+  }
+  command c = {.type = CL_COMMAND_MIGRATE_MEM_OBJECTS, .queue = sp(q), .mems = mems, .mem = (span **)(uintptr_t)mem, .flags = flags};
+  return enqueue(&c, n, waits, event);
+}
+
+/* map maps at the device of the queue, once the newest contents are there. What
+ * the program gets is that node's mapping. */
+static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_uint n, const cl_event *waits, cl_event *event, cl_int *err) {
+  const cl_map_flags writes = CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
+  span *m = c->from, *q = c->queue;
+  if (!sis(q, QUEUE)) FAIL(CL_INVALID_COMMAND_QUEUE);
+  bool image = c->type == CL_COMMAND_MAP_IMAGE;
+  if (!sis(m, MEM) || m->u.mem.image != image) FAIL(CL_INVALID_MEM_OBJECT);
+  if (flags & ~(CL_MAP_READ | writes) || (flags & CL_MAP_WRITE_INVALIDATE_REGION && flags & (CL_MAP_READ | CL_MAP_WRITE))) FAIL(CL_INVALID_VALUE);
+  if (m->u.mem.flags & CL_MEM_HOST_NO_ACCESS || (m->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MAP_READ) || (m->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & writes))
+    FAIL(CL_INVALID_OPERATION);
+  mapping *p = calloc(1, sizeof *p);
+  if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
+  size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
+  *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL};
+  /* What the command waits for, and its event, are a marker's before it. The region is read behind that. */
+  command before = {.type = c->type, .queue = q};
+  bool late = false;
+  cl_int bad = CL_SUCCESS;
+  pthread_mutex_lock(&lock);
+  if (m->context != q->context) bad = CL_INVALID_CONTEXT;
+  before.waits = n, before.wait = (span **)(uintptr_t)waits;
+  for (cl_uint i = 0; i < n && !bad; i++)
+    if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
+  if (!bad && !c->blocking) late = early(&before, NULL);
+  pthread_mutex_unlock(&lock);
+  if (!bad && !late) {
+    before.type = CL_COMMAND_MARKER, before.blocking = c->blocking;
+    cl_event e = NULL;
+    if (n) bad = enqueue(&before, n, waits, &e);
+    if (e) release(e, EVENT, 0);
+  }
+  pthread_mutex_lock(&lock);
+  if (!bad && !late && !(flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = acquire(m, at, size, q->node);
+  cl_mem in = bad ? NULL : view(m, q->node, NULL, &bad);
+  cl_map_flags how = late && flags & writes ? CL_MAP_WRITE_INVALIDATE_REGION : flags;
+  cl_event made = NULL;
+  cl_event *out = event && !late ? &made : NULL;
+  m->holds++;
+  pthread_mutex_unlock(&lock);
+  cl_command_queue inner = q->in[q->node];
+  if (!bad && image) p->at = D.clEnqueueMapImage(inner, in, late || c->blocking, how, c->a, c->c, row, slice, 0, NULL, out, &bad);
+  else if (!bad) p->at = D.clEnqueueMapBuffer(inner, in, late || c->blocking, how, c->a[0], c->n, 0, NULL, out, &bad);
+  pthread_mutex_lock(&lock);
+  m->holds--;
+  if (!bad) p->next = m->u.mem.maps, m->u.mem.maps = p;
+  gone(m);
+  pthread_mutex_unlock(&lock);
+  if (bad) {
+    free(p);
+    FAIL(bad);
+  }
+  if (late) { /* the contents come when they are there */
+    c->host = p->at;
+    if (flags & CL_MAP_WRITE_INVALIDATE_REGION) c->from = NULL, c->type = CL_COMMAND_MARKER;
+    bad = enqueue(c, n, waits, event);
+  } else if (event) {
+    span *e = make(EVENT, q->context, q);
+    if (!e) FAIL(CL_OUT_OF_HOST_MEMORY);
+    e->u.event.type = c->type, e->u.event.queue = q, e->node = q->node, e->in[q->node] = made;
+    *event = (cl_event)e;
+  }
+  if (err) *err = bad;
+  return bad ? NULL : p->at;
+}
+
+static void *CL_API_CALL sp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, ENDS, cl_int *err) {
+  command c = {.type = CL_COMMAND_MAP_BUFFER, .queue = sp(q), .from = sp(m), .blocking = blocking, .a = {offset}, .n = size};
+  return map(&c, flags, NULL, NULL, n, waits, event, err);
+}
+
+static void *CL_API_CALL sp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice,
+                                              ENDS, cl_int *err) {
+  if (!origin || !region || !row) FAIL(CL_INVALID_VALUE);
+  command c = {.type = CL_COMMAND_MAP_IMAGE, .queue = sp(q), .from = sp(m), .blocking = blocking, .a = VECTOR(origin), .c = VECTOR(region)};
+  return map(&c, flags, row, slice, n, waits, event, err);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  pthread_mutex_lock(&lock);
+  mapping **i = &sp(m)->u.mem.maps, *p;
+  while (*i && (*i)->at != at) i = &(*i)->next;
+  if ((p = *i)) *i = p->next;
+  pthread_mutex_unlock(&lock);
+  if (!p) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .queue = sp(q), .to = sp(m), .map = p};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int sync_point(cl_command_type type, cl_command_queue q, ENDS) {
+  command c = {.type = type, .queue = sp(q)};
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueMarkerWithWaitList(cl_command_queue q, ENDS) { return sync_point(CL_COMMAND_MARKER, q, n, waits, event); }
+static cl_int CL_API_CALL sp_clEnqueueMarker(cl_command_queue q, cl_event *event) { return sync_point(CL_COMMAND_MARKER, q, 0, NULL, event); }
+static cl_int CL_API_CALL sp_clEnqueueBarrierWithWaitList(cl_command_queue q, ENDS) { return sync_point(CL_COMMAND_BARRIER, q, n, waits, event); }
+static cl_int CL_API_CALL sp_clEnqueueBarrier(cl_command_queue q) { return sync_point(CL_COMMAND_BARRIER, q, 0, NULL, NULL); }
+static cl_int CL_API_CALL sp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *waits) { return sync_point(CL_COMMAND_BARRIER, q, n, waits, NULL); }
+
+static cl_int CL_API_CALL sp_clFlush(cl_command_queue q) { return sis(q, QUEUE) ? D.clFlush(sp(q)->in[sp(q)->node]) : CL_INVALID_COMMAND_QUEUE; }
+
+static cl_int CL_API_CALL sp_clFinish(cl_command_queue q) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  command all = {.type = CL_COMMAND_MARKER, .queue = sp(q)};
+  pthread_mutex_lock(&lock);
+  while (early(&all, NULL)) pthread_cond_wait(&settled, &lock);
+  pthread_mutex_unlock(&lock);
+  return D.clFinish(sp(q)->in[sp(q)->node]);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueNativeKernel(cl_command_queue q, void(CL_CALLBACK *call)(void *), void *args, size_t size, cl_uint mems, const cl_mem *mem, const void **at,
+                                                   ENDS) {
+  (void)call, (void)args, (void)size, (void)mems, (void)mem, (void)at, (void)n, (void)waits, (void)event;
+  return sis(q, QUEUE) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+}
+
+/* Samplers. */
+
+static cl_sampler CL_API_CALL sp_clCreateSamplerWithProperties(cl_context c, const cl_sampler_properties *p, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  span *o = make(SAMPLER, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, sp(c)) if (!bad) o->in[i] = D.clCreateSamplerWithProperties(sp(c)->in[i], p, &bad);
+  return done(o, bad, err);
+}
+
+static cl_sampler CL_API_CALL sp_clCreateSampler(cl_context c, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *err) {
+  cl_sampler_properties p[] = {CL_SAMPLER_NORMALIZED_COORDS, normalized, CL_SAMPLER_ADDRESSING_MODE, addressing, CL_SAMPLER_FILTER_MODE, filter, 0};
+  return sp_clCreateSamplerWithProperties(c, p, err);
+}
+
+static cl_int CL_API_CALL sp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, SAMPLER)) return CL_INVALID_SAMPLER;
+  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)sp(h)->context);
+  return D.clGetSamplerInfo(any(sp(h)), what, size, value, got);
+}
+
+/* Programs: one at each node. */
+
+static cl_program CL_API_CALL sp_clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts, const size_t *lengths, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  span *o = make(PROGRAM, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, sp(c)) if (!bad) o->in[i] = D.clCreateProgramWithSource(sp(c)->in[i], n, texts, lengths, &bad);
+  return done(o, bad, err);
+}
+
+static cl_program CL_API_CALL sp_clCreateProgramWithIL(cl_context c, const void *il, size_t n, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  span *o = make(PROGRAM, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, sp(c)) if (!bad) o->in[i] = D.clCreateProgramWithIL(sp(c)->in[i], il, n, &bad);
+  return done(o, bad, err);
+}
+
+static cl_program CL_API_CALL sp_clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *devices, const size_t *lengths, const unsigned char **binaries,
+                                                           cl_int *status, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!n || !devices || !lengths || !binaries) FAIL(CL_INVALID_VALUE);
+  span *o = make(PROGRAM, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < n && !bad; i++) {
+    int node = node_of(sp(c), devices[i]);
+    if (node < 0 || o->in[node]) bad = CL_INVALID_DEVICE;
+    else o->in[node] = D.clCreateProgramWithBinary(sp(c)->in[node], 1, &devices[i], &lengths[i], &binaries[i], status ? &status[i] : NULL, &bad);
+  }
+  return done(o, bad, err);
+}
+
+static cl_program CL_API_CALL sp_clCreateProgramWithBuiltInKernels(cl_context c, cl_uint n, const cl_device_id *devices, const char *names, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!n || !devices || !names) FAIL(CL_INVALID_VALUE);
+  span *o = make(PROGRAM, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < n && !bad; i++) {
+    int node = node_of(sp(c), devices[i]);
+    if (node < 0) bad = CL_INVALID_DEVICE;
+    else if (!o->in[node]) o->in[node] = D.clCreateProgramWithBuiltInKernels(sp(c)->in[node], 1, &devices[i], names, &bad);
+  }
+  return done(o, bad, err);
+}
+
+typedef void(CL_CALLBACK *built)(cl_program, void *);
+
+/* wanted says which nodes the devices of a call name, all of a program's if it names none. */
+static cl_int wanted(const span *context, const span *program, cl_uint n, const cl_device_id *devices, bool *nodes) {
+  if ((n == 0) != (devices == NULL)) return CL_INVALID_VALUE;
+  for (int i = 0; i < YP_NODES; i++) nodes[i] = !n && (program ? program->in[i] : context->in[i]) != NULL;
+  for (cl_uint i = 0; i < n; i++) {
+    int node = node_of(context, devices[i]);
+    if (node < 0 || (program && !program->in[node])) return CL_INVALID_DEVICE;
+    nodes[node] = true;
+  }
+  return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL sp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
+  bool nodes[YP_NODES];
+  if (!sis(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  if (!notify && data) return CL_INVALID_VALUE;
+  cl_int bad = wanted(sp(p)->context, sp(p), n, devices, nodes);
+  if (bad) return bad;
+  for (int i = 0; i < YP_NODES; i++) {
+    cl_int b = nodes[i] ? D.clBuildProgram(sp(p)->in[i], 0, NULL, options, NULL, NULL) : CL_SUCCESS;
+    if (!bad) bad = b;
+  }
+  if (notify) notify(p, data);
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clCompileProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, cl_uint headers, const cl_program *header,
+                                              const char **names, built notify, void *data) {
+  bool nodes[YP_NODES];
+  if (!sis(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  if ((!notify && data) || (headers == 0) != (header == NULL)) return CL_INVALID_VALUE;
+  cl_int bad = wanted(sp(p)->context, sp(p), n, devices, nodes);
+  if (bad) return bad;
+  for (cl_uint i = 0; i < headers; i++)
+    if (!sis(header[i], PROGRAM)) return CL_INVALID_PROGRAM;
+  cl_program in[headers + 1];
+  for (int i = 0; i < YP_NODES; i++) {
+    if (!nodes[i]) continue;
+    for (cl_uint k = 0; k < headers; k++) in[k] = sp(header[k])->in[i];
+    cl_int b = D.clCompileProgram(sp(p)->in[i], 0, NULL, options, headers, headers ? in : NULL, names, NULL, NULL);
+    if (!bad) bad = b;
+  }
+  if (notify) notify(p, data);
+  return bad;
+}
+
+static cl_program CL_API_CALL sp_clLinkProgram(cl_context c, cl_uint n, const cl_device_id *devices, const char *options, cl_uint inputs, const cl_program *input, built notify,
+                                               void *data, cl_int *err) {
+  bool nodes[YP_NODES];
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  if (!inputs || !input || (!notify && data)) FAIL(CL_INVALID_VALUE);
+  cl_int bad = wanted(sp(c), NULL, n, devices, nodes);
+  if (bad) FAIL(bad);
+  for (cl_uint i = 0; i < inputs; i++)
+    if (!sis(input[i], PROGRAM)) FAIL(CL_INVALID_PROGRAM);
+  span *o = make(PROGRAM, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_program in[inputs];
+  for (int i = 0; i < YP_NODES; i++) {
+    cl_int b = CL_SUCCESS;
+    if (!nodes[i]) continue;
+    for (cl_uint k = 0; k < inputs; k++) in[k] = sp(input[k])->in[i];
+    o->in[i] = D.clLinkProgram(sp(c)->in[i], 0, NULL, options, inputs, in, NULL, NULL, &b);
+    if (!bad) bad = b;
+  }
+  if (bad && !any(o)) drop(o), o = NULL; /* else there is a log that says what is wrong */
+  if (err) *err = bad;
+  if (notify) notify((cl_program)o, data);
+  return (cl_program)o;
+}
+
+static cl_int CL_API_CALL sp_clGetProgramInfo(cl_program h, cl_program_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, PROGRAM)) return CL_INVALID_PROGRAM;
+  span *o = sp(h);
+  cl_uint n = 0;
+  cl_device_id devices[YP_NODES];
+  size_t sizes[YP_NODES];
+  cl_int bad = CL_SUCCESS;
+  for (int i = 0; i < YP_NODES && what == CL_PROGRAM_BINARIES; i++) {
+    unsigned char **to = value;
+    if (!o->in[i]) continue;
+    if (value && size < (n + 1) * sizeof *to) return CL_INVALID_VALUE;
+    if (value && !bad) bad = D.clGetProgramInfo(o->in[i], what, sizeof *to, to + n, NULL);
+    n++;
+  }
+  if (what == CL_PROGRAM_BINARIES) {
+    if (got) *got = n * sizeof(unsigned char *);
+    return bad;
+  }
+  for (int i = 0; i < YP_NODES; i++) {
+    if (!o->in[i]) continue;
+    if (what == CL_PROGRAM_BINARY_SIZES) bad = D.clGetProgramInfo(o->in[i], what, sizeof *sizes, &sizes[n], NULL);
+    if (bad) return bad;
+    devices[n++] = (cl_device_id)&yp_devices[i];
+  }
+  switch (what) {
+  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_PROGRAM_NUM_DEVICES: GIVE(cl_uint, n);
+  case CL_PROGRAM_DEVICES: return yp_give(devices, n * sizeof *devices, size, value, got);
+  case CL_PROGRAM_BINARY_SIZES: return yp_give(sizes, n * sizeof *sizes, size, value, got);
+  }
+  bad = CL_INVALID_PROGRAM_EXECUTABLE;
+  for (int i = 0; i < YP_NODES && bad == CL_INVALID_PROGRAM_EXECUTABLE; i++) /* it may be built for some only */
+    if (o->in[i]) bad = D.clGetProgramInfo(o->in[i], what, size, value, got);
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clGetProgramBuildInfo(cl_program h, cl_device_id d, cl_program_build_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, PROGRAM)) return CL_INVALID_PROGRAM;
+  int node = node_of(sp(h)->context, d);
+  if (node < 0 || !sp(h)->in[node]) return CL_INVALID_DEVICE;
+  return D.clGetProgramBuildInfo(sp(h)->in[node], d, what, size, value, got);
+}
+
+/* Kernels. */
+
+/* described asks what a new kernel's arguments are, or drops it. */
+static void *described(span *k, cl_int bad, cl_int *err) {
+  object *in = any(k);
+  if (!in) return done(k, bad ? bad : CL_INVALID_PROGRAM_EXECUTABLE, err);
+  cl_uint n = in->u.kernel.args;
+  k->u.kernel.args = calloc(n + 1, sizeof *k->u.kernel.args), k->u.kernel.bound = calloc(n + 1, sizeof *k->u.kernel.bound);
+  if (!k->u.kernel.args || !k->u.kernel.bound) return done(k, CL_OUT_OF_HOST_MEMORY, err);
+  k->u.kernel.n = n;
+  for (cl_uint i = 0; i < n; i++) {
+    cl_kernel_arg_address_qualifier where;
+    cl_kernel_arg_type_qualifier how;
+    cl_kernel_arg_access_qualifier access;
+    if (in->u.kernel.classes[i] != 'm') continue;
+    bool constant = !D.clGetKernelArgInfo((cl_kernel)in, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof where, &where, NULL) && where == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+    bool is_const = !constant && !D.clGetKernelArgInfo((cl_kernel)in, i, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof how, &how, NULL) && how & CL_KERNEL_ARG_TYPE_CONST;
+    bool read_only = !is_const && !D.clGetKernelArgInfo((cl_kernel)in, i, CL_KERNEL_ARG_ACCESS_QUALIFIER, sizeof access, &access, NULL) && access == CL_KERNEL_ARG_ACCESS_READ_ONLY;
+    k->u.kernel.args[i].reads = constant || is_const || read_only;
+  }
+  return done(k, CL_SUCCESS, err);
+}
+
+static cl_kernel CL_API_CALL sp_clCreateKernel(cl_program p, const char *name, cl_int *err) {
+  if (!sis(p, PROGRAM)) FAIL(CL_INVALID_PROGRAM);
+  span *k = make(KERNEL, sp(p)->context, sp(p));
+  if (!k) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, k->context) {
+    cl_int b = CL_SUCCESS;
+    if (sp(p)->in[i]) k->in[i] = D.clCreateKernel(sp(p)->in[i], name, &b); /* it may not be built for this device */
+    if (!bad) bad = b;
+  }
+  return described(k, bad, err);
+}
+
+static cl_int CL_API_CALL sp_clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *kernels, cl_uint *count) {
+  if (!sis(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  size_t there = 0, length = 0;
+  cl_int bad = sp_clGetProgramInfo(p, CL_PROGRAM_NUM_KERNELS, sizeof there, &there, NULL);
+  if (!bad) bad = sp_clGetProgramInfo(p, CL_PROGRAM_KERNEL_NAMES, 0, NULL, &length);
+  if (bad) return CL_INVALID_PROGRAM_EXECUTABLE;
+  if (kernels && n < there) return CL_INVALID_VALUE;
+  if (count) *count = (cl_uint)there;
+  if (!kernels) return CL_SUCCESS;
+  char *names = malloc(length + 1), *rest = names;
+  if (!names) return CL_OUT_OF_HOST_MEMORY;
+  bad = sp_clGetProgramInfo(p, CL_PROGRAM_KERNEL_NAMES, length, names, NULL);
+  size_t k = 0;
+  for (char *name; !bad && k < there && (name = strsep(&rest, ";")); k++) kernels[k] = sp_clCreateKernel(p, name, &bad);
+  if (bad)
+    while (k-- > 0)
+      if (kernels[k]) release(kernels[k], KERNEL, 0);
+  free(names);
+  return bad;
+}
+
+static cl_kernel CL_API_CALL sp_clCloneKernel(cl_kernel of, cl_int *err) {
+  if (!sis(of, KERNEL)) FAIL(CL_INVALID_KERNEL);
+  span *k = make(KERNEL, sp(of)->context, sp(of)->parent);
+  if (!k) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, k->context) if (sp(of)->in[i] && !bad) k->in[i] = D.clCloneKernel(sp(of)->in[i], &bad);
+  if (bad) return done(k, bad, err);
+  k = described(k, bad, err);
+  pthread_mutex_lock(&lock);
+  for (cl_uint i = 0; k && i < k->u.kernel.n; i++) {
+    arg *a = &k->u.kernel.args[i];
+    *a = sp(of)->u.kernel.args[i];
+    a->bytes = a->bytes ? copy_of(a->bytes, a->size) : NULL;
+  }
+  pthread_mutex_unlock(&lock);
+  return (cl_kernel)k;
+}
+
+static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t size, const void *value) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  span *k = sp(h);
+  if (index >= k->u.kernel.n) return CL_INVALID_ARG_INDEX;
+  char class = ((object *)any(k))->u.kernel.classes[index];
+  void *handle = NULL;
+  pthread_mutex_lock(&lock);
+  if (value && size == sizeof handle) memcpy(&handle, value, size);
+  if (class == '?' && handle) { /* a value that is the address of an object is that object */
+    const span *o = spans;
+    while (o && o != handle) o = o->next;
+    class = sis(o, MEM) ? 'm' : sis(o, SAMPLER) ? 's' : '?';
+  }
+  arg *old = &k->u.kernel.args[index], new = {.size = size, .set = true, .reads = old->reads};
+  cl_int bad = CL_SUCCESS;
+  if ((class == 'm' || class == 's') && size != sizeof handle) bad = CL_INVALID_ARG_SIZE;
+  else if (class == 's' && !sis(handle, SAMPLER)) bad = CL_INVALID_SAMPLER;
+  else if (class == 'm' && handle && (!sis(handle, MEM) || sp(handle)->context != k->context)) bad = CL_INVALID_MEM_OBJECT;
+  else if (class == 'm' || class == 's') new.object = handle;
+  else if (value && !(new.bytes = copy_of(value, size))) bad = size ? CL_OUT_OF_HOST_MEMORY : CL_INVALID_ARG_SIZE;
+  bool tried = false;
+  EACH(i, k->context) {
+    bool here = k->in[i] && !(is_memory(&new) && (tried || !new.object->in[i])); /* memory is set where it is, and elsewhere with the launch */
+    if (!here || bad) continue;
+    if (!new.object) k->u.kernel.bound[index][i] = 0;
+    bad = set_in(k, index, &new, (int)i);
+    tried = true;
+  }
+  if (bad) {
+    free(new.bytes);
+  } else {
+    free(old->bytes);
+    *old = new;
+  }
+  pthread_mutex_unlock(&lock);
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  switch (what) {
+  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)sp(h)->context);
+  case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)sp(h)->parent);
+  }
+  return D.clGetKernelInfo(any(sp(h)), what, size, value, got);
+}
+
+static cl_int CL_API_CALL sp_clGetKernelArgInfo(cl_kernel h, cl_uint index, cl_kernel_arg_info what, size_t size, void *value, size_t *got) {
+  return sis(h, KERNEL) ? D.clGetKernelArgInfo(any(sp(h)), index, what, size, value, got) : CL_INVALID_KERNEL;
+}
+
+static cl_int CL_API_CALL sp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_work_group_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  int node = node_of(sp(h)->context, d);
+  if (node < 0 || !sp(h)->in[node]) return CL_INVALID_DEVICE; /* also if it is NULL: there are several */
+  return D.clGetKernelWorkGroupInfo(sp(h)->in[node], d, what, size, value, got);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, ENDS) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!sis(k, KERNEL)) return CL_INVALID_KERNEL;
+  if (dims < 1 || dims > 3) return CL_INVALID_WORK_DIMENSION;
+  command c = {.type = CL_COMMAND_NDRANGE_KERNEL, .queue = sp(q), .kernel = sp(k), .dims = dims};
+  for (cl_uint i = 0; i < dims; i++) c.a[i] = offset ? offset[i] : 0, c.b[i] = global ? global[i] : 0, c.c[i] = local ? local[i] : 0;
+  c.offset = offset ? c.a : NULL, c.global = global ? c.b : NULL, c.local = local ? c.c : NULL;
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueTask(cl_command_queue q, cl_kernel k, ENDS) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!sis(k, KERNEL)) return CL_INVALID_KERNEL;
+  command c = {.type = CL_COMMAND_TASK, .queue = sp(q), .kernel = sp(k)};
+  return enqueue(&c, n, waits, event);
+}
+
+/* Events. */
+
+static cl_int wait_one(span *e) {
+  pthread_mutex_lock(&lock);
+  while (pending(e)) pthread_cond_wait(&settled, &lock);
+  pthread_mutex_unlock(&lock);
+  return wait_over(e);
+}
+
+static cl_int CL_API_CALL sp_clWaitForEvents(cl_uint n, const cl_event *events) {
+  if (!n || !events) return CL_INVALID_VALUE;
+  for (cl_uint i = 0; i < n; i++) {
+    if (!sis(events[i], EVENT)) return CL_INVALID_EVENT;
+    if (sp(events[i])->context != sp(events[0])->context) return CL_INVALID_CONTEXT;
+  }
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < n; i++) {
+    cl_int b = wait_one(sp(events[i]));
+    if (!bad) bad = b;
+  }
+  return bad;
+}
+
+static cl_event CL_API_CALL sp_clCreateUserEvent(cl_context c, cl_int *err) {
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  span *e = make(EVENT, sp(c), NULL);
+  if (!e) FAIL(CL_OUT_OF_HOST_MEMORY);
+  e->u.event.type = CL_COMMAND_USER, e->u.event.pending = true;
+  return done(e, CL_SUCCESS, err);
+}
+
+static cl_int CL_API_CALL sp_clSetUserEventStatus(cl_event h, cl_int status) {
+  if (!sis(h, EVENT) || sp(h)->u.event.type != CL_COMMAND_USER) return CL_INVALID_EVENT;
+  if (status > CL_COMPLETE) return CL_INVALID_VALUE;
+  pthread_mutex_lock(&lock);
+  bool first = pending(sp(h));
+  if (first) {
+    sent(sp(h), status, NULL);
+    settle();
+  }
+  pthread_mutex_unlock(&lock);
+  return first ? CL_SUCCESS : CL_INVALID_OPERATION;
+}
+
+static cl_int CL_API_CALL sp_clGetEventInfo(cl_event h, cl_event_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, EVENT)) return CL_INVALID_EVENT;
+  span *e = sp(h);
+  switch (what) {
+  case CL_EVENT_COMMAND_QUEUE: GIVE(cl_command_queue, (cl_command_queue)e->parent);
+  case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)e->context);
+  case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, e->u.event.type);
+  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)e->refs);
+  case CL_EVENT_COMMAND_EXECUTION_STATUS: break;
+  default: return CL_INVALID_VALUE;
+  }
+  pthread_mutex_lock(&lock);
+  cl_int status = !pending(e) ? e->u.event.status : e->u.event.type == CL_COMMAND_USER ? CL_SUBMITTED : CL_QUEUED;
+  void *in = e->in[e->node];
+  pthread_mutex_unlock(&lock);
+  if (in) return D.clGetEventInfo(in, what, size, value, got);
+  GIVE(cl_int, status);
+}
+
+static cl_int CL_API_CALL sp_clGetEventProfilingInfo(cl_event h, cl_profiling_info what, size_t size, void *value, size_t *got) {
+  if (!sis(h, EVENT)) return CL_INVALID_EVENT;
+  void *in = sp(h)->in[sp(h)->node];
+  return in ? D.clGetEventProfilingInfo(in, what, size, value, got) : CL_PROFILING_INFO_NOT_AVAILABLE;
+}
+
+typedef struct {
+  span *event;
+  void(CL_CALLBACK *call)(cl_event, cl_int, void *);
+  void *data;
+} notice;
+
+/* A notice waits in a thread of its own: the program's callback may take as long as it likes. */
+static void *notify(void *p) {
+  notice n = *(notice *)p;
+  free(p);
+  cl_int failed = wait_one(n.event), status = CL_COMPLETE;
+  if (failed && (sp_clGetEventInfo((cl_event)n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) || status >= 0)) status = failed;
+  n.call((cl_event)n.event, status, n.data);
+  release(n.event, EVENT, 0);
+  return NULL;
+}
+
+static cl_int CL_API_CALL sp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
+  if (!sis(h, EVENT)) return CL_INVALID_EVENT;
+  if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
+  notice *n = malloc(sizeof *n);
+  pthread_t thread;
+  if (!n) return CL_OUT_OF_HOST_MEMORY;
+  *n = (notice){sp(h), call, data};
+  retain(h, EVENT, 0);
+  if (!pthread_create(&thread, NULL, notify, n)) {
+    pthread_detach(thread);
+    return CL_SUCCESS;
+  }
+  release(h, EVENT, 0);
+  free(n);
+  return CL_OUT_OF_HOST_MEMORY;
+}
+
+static void in_child(void) {
+  spans = NULL, aside = NULL; /* the parent's, as all that was made there */
+  pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
+}
+
+#define SET(NAME) table.NAME = sp_##NAME;
+const cl_icd_dispatch *yp_span(void) {
+  table = yp_dispatch;
+  in_child();
+  pthread_atfork(NULL, NULL, in_child);
+  SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
+  SET(clCreateCommandQueue) SET(clCreateCommandQueueWithProperties) SET(clRetainCommandQueue) SET(clReleaseCommandQueue) SET(clGetCommandQueueInfo)
+  SET(clSetCommandQueueProperty) SET(clFinish) SET(clFlush) SET(clRetainMemObject) SET(clReleaseMemObject) SET(clCreateBuffer) SET(clCreateBufferWithProperties)
+  SET(clCreateSubBuffer) SET(clCreateImage) SET(clCreateImageWithProperties) SET(clCreateImage2D) SET(clCreateImage3D) SET(clGetSupportedImageFormats)
+  SET(clSetMemObjectDestructorCallback) SET(clGetMemObjectInfo) SET(clGetImageInfo) SET(clEnqueueReadBuffer) SET(clEnqueueWriteBuffer) SET(clEnqueueReadBufferRect)
+  SET(clEnqueueWriteBufferRect) SET(clEnqueueReadImage) SET(clEnqueueWriteImage) SET(clEnqueueCopyBuffer) SET(clEnqueueCopyBufferRect) SET(clEnqueueFillBuffer)
+  SET(clEnqueueFillImage) SET(clEnqueueCopyImage) SET(clEnqueueCopyImageToBuffer) SET(clEnqueueCopyBufferToImage) SET(clEnqueueMigrateMemObjects) SET(clEnqueueMapBuffer)
+  SET(clEnqueueMapImage) SET(clEnqueueUnmapMemObject) SET(clEnqueueMarker) SET(clEnqueueMarkerWithWaitList) SET(clEnqueueBarrier) SET(clEnqueueBarrierWithWaitList)
+  SET(clEnqueueWaitForEvents) SET(clEnqueueNativeKernel) SET(clEnqueueNDRangeKernel) SET(clEnqueueTask) SET(clCreateSampler) SET(clCreateSamplerWithProperties)
+  SET(clRetainSampler) SET(clReleaseSampler) SET(clGetSamplerInfo) SET(clCreateProgramWithSource) SET(clCreateProgramWithBinary) SET(clCreateProgramWithIL)
+  SET(clCreateProgramWithBuiltInKernels) SET(clRetainProgram) SET(clReleaseProgram) SET(clBuildProgram) SET(clCompileProgram) SET(clLinkProgram) SET(clGetProgramInfo)
+  SET(clGetProgramBuildInfo) SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg)
+  SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
+  SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
+  return &table;
+}
