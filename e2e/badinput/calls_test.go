@@ -332,7 +332,7 @@ func (p *platform) jobSpec() object {
 			"inputs": []any{object{"name": "d", "size_bytes": 1, "centers": []any{"c1"}, "volume": "", "stays": true}},
 			"qos":    object{"max_latency_us": 1, "max_jitter_us": 1, "max_loss_ppm": 1, "min_bandwidth_kbps": 1, "finish_seconds": 1, "min_availability_ppm": 1, "required": false}}},
 		"retry_rules":   []any{object{"reasons": []any{"exit"}, "exit_codes": []any{75}, "max_retries": 1, "backoff_seconds": 1}},
-		"restart_whole": true, "elastic": true, "lost_grace_seconds": 60, "no_preemption": false, "not_before": "2026-01-01T00:00:00Z", "deadline": "2099-01-01T00:00:00Z"}
+		"restart_whole": true, "elastic": true, "lost_grace_seconds": 60, "no_preemption": false, "distributed": true, "not_before": "2026-01-01T00:00:00Z", "deadline": "2099-01-01T00:00:00Z"}
 }
 
 // values of fields by name; others get one by their kind.

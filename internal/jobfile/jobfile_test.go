@@ -169,7 +169,7 @@ func TestParseRejects(t *testing.T) {
 		{"an empty list", "[]", "job: holds no job"},
 		{"only empty documents", "---\n---\n", "job: holds no job"},
 		{"a scalar", "hello", `job:1: want an object, got "hello"`},
-		{"an unknown field", "name: a\nfoo: 1\n", "job:2: foo: unknown field; known are allocationId, deadline, desc, elastic, failurePolicy, gang, groups, labels, lostGraceSeconds, maxRetries, name, nearJob, noPreemption, notBefore, originId, policyWeights, priority, reservationId, restartWhole, retryRules, successPolicy, tasks"},
+		{"an unknown field", "name: a\nfoo: 1\n", "job:2: foo: unknown field; known are allocationId, deadline, desc, distributed, elastic, failurePolicy, gang, groups, labels, lostGraceSeconds, maxRetries, name, nearJob, noPreemption, notBefore, originId, policyWeights, priority, reservationId, restartWhole, retryRules, successPolicy, tasks"},
 		{"a near miss", "tasks:\n- nmae: a\n", `job:2: tasks[0].nmae: unknown field; did you mean "name"?`},
 		{"another notation", "{\"tasks\": [\n{\"image-ID\": \"a\"}]}", `job:2: tasks[0].image-ID: unknown field; did you mean "imageId"?`},
 		{"a near miss in a numbered task", `{"tasks":{"task1":{"replicas":1}}}`, `job:1: tasks.task1.replicas: unknown field; known are`},

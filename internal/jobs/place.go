@@ -142,7 +142,7 @@ func itemOf(r *record, as []*attempt) scheduler.Item {
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
 	it.RunSeconds, it.GraceSeconds = expectations(r.spec)
 	it.Kin = kin(r.user, r.spec)
-	it.Work = place.Work{ID: r.id, Origin: place.Origin{Name: network.From(r.spec.OriginId, r.user)}, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Groups: groupNames(r.tenant, r.spec.Groups)}
+	it.Work = place.Work{ID: r.id, Origin: place.Origin{Name: network.From(r.spec.OriginId, r.user)}, Tenant: r.tenant, Priority: r.priority, Arrival: r.created, Gang: r.spec.Gang, Distributed: r.spec.Distributed, Groups: groupNames(r.tenant, r.spec.Groups)}
 	placed := map[[2]int64]bool{}
 	ran := map[[2]int64]bool{}
 	restarting := 0

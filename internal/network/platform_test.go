@@ -1,12 +1,14 @@
 package network_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
@@ -145,6 +147,33 @@ func TestPlacedByTheNetwork(t *testing.T) {
 		j = job("stay")
 		j.Tasks[0].Inputs = []*jobsv1.Input{{Name: "s3://corpus", SizeBytes: 1, Centers: []string{"near"}, Stays: true}}
 		goes(j, "near")
+
+		// Replicas that talk to each other go where the way between them is short.
+		center("zclose", "north", 300, 70_000)
+		for _, p := range []*networkv1.PathDeclaration{
+			{From: "center:near", To: "center:zclose", LatencyUs: new(int64(500))},
+			{From: "center:near", To: "center:far", LatencyUs: new(int64(30_000))},
+		} {
+			_, err = a.Admin.Network.SetPath(ctx, &networkv1.SetPathRequest{Path: p})
+			must(t, err)
+		}
+		j = apptest.Job("talk", 1)
+		j.PolicyWeights = map[string]int32{"data-topology": 1}
+		j.Tasks = append(j.Tasks, proto.CloneOf(j.Tasks[0]))
+		for i, at := range [][]string{{"near"}, {"far", "zclose"}} {
+			j.Tasks[i].Name, j.Tasks[i].ResourceSpecId, j.Tasks[i].Constraints = fmt.Sprint("t", i), "s", &jobsv1.Constraints{Centers: at}
+		}
+		for _, j.Distributed = range []bool{false, true} {
+			want := []string{"near", "far"} // nothing tells them apart; the lower ID
+			if j.Distributed {
+				want[1] = "zclose"
+			}
+			id := a.Admin.Submit(t, j)
+			got := a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED).CenterIds
+			if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+				t.Errorf("distributed %t: ran at %v, want %v", j.Distributed, got, want)
+			}
+		}
 
 		// What cannot be is refused, all of it at once.
 		j.OriginId = "nowhere"

@@ -11,13 +11,17 @@ import (
 )
 
 // neighbors adds to a snapshot where the replicas are that placement rules of
-// the works count. Works know where their own were when they were read; runs
-// have ended since, so those of works with rules are read anew. Works that are
-// tasks of one job count as the job.
+// the works count, and to distributed works where those are that theirs talk to.
+// Works know where their own were when they were read; runs have ended since, so
+// those are read anew. Works that are tasks of one job count as the job.
 func (s *Service) neighbors(ctx context.Context, out *place.Snapshot, works []place.Work) error {
 	names := map[string]bool{}
 	for i := range works {
 		w := &works[i]
+		if w.Distributed {
+			w.Mates = jobOf(w)
+			names[w.Mates] = true
+		}
 		for k := range w.Tasks {
 			t := &w.Tasks[k]
 			if len(t.Rules) == 0 {
@@ -45,6 +49,9 @@ func (s *Service) neighbors(ctx context.Context, out *place.Snapshot, works []pl
 		case !names[job]:
 		case job == w.ID:
 			w.Placed = at[job]
+		case w.Distributed:
+			w.Placed = at[job]
+			fallthrough
 		default:
 			w.Groups = append(slices.Clip(w.Groups), job)
 		}
@@ -52,8 +59,10 @@ func (s *Service) neighbors(ctx context.Context, out *place.Snapshot, works []pl
 	return nil
 }
 
-// jobOf returns the ID of the job a work is of; see [split].
+// jobOf returns the ID of the job a work is of; see [split] and [moreOf].
 func jobOf(w *place.Work) string {
-	job, _, _ := strings.Cut(w.ID, "/")
-	return job
+	if i := strings.IndexAny(w.ID, "/+"); i >= 0 {
+		return w.ID[:i]
+	}
+	return w.ID
 }

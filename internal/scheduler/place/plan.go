@@ -199,10 +199,15 @@ func (p *planner) newJob(w *Work, set *Set) *job {
 	}
 	var mates *peers
 	if w.Distributed && set.readsPeers() {
-		mates = &peers{}
-		for _, id := range sortedKeys(nil, w.Placed) {
-			if i, ok := p.siteIndex[id]; ok && w.Placed[id] > 0 {
-				mates.add(p, i, int64(w.Placed[id]))
+		if mates = p.mates[w.Mates]; mates == nil {
+			mates = &peers{}
+			for _, id := range sortedKeys(nil, w.Placed) {
+				if i, ok := p.siteIndex[id]; ok && w.Placed[id] > 0 {
+					mates.add(p, i, int64(w.Placed[id]))
+				}
+			}
+			if w.Mates != "" {
+				p.mates[w.Mates] = mates
 			}
 		}
 	}

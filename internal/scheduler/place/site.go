@@ -188,6 +188,7 @@ type planner struct {
 	classes     map[string]*class
 	nextID      int
 	domains     map[string]*domains
+	mates       map[string]*peers // by Work.Mates
 	groups      map[string]*group // those that rules name
 	bools       []bool
 	sumBuf      []int32
@@ -210,7 +211,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		links:     linksByEnd(s.Links),
 		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string][]whole{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
-		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{}, domains: map[string]*domains{},
+		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{}, domains: map[string]*domains{}, mates: map[string]*peers{},
 	}
 	if p.assumedKbps <= 0 {
 		p.assumedKbps = AssumedBandwidthKbps

@@ -23,6 +23,10 @@ type Work struct {
 	Distributed bool           `json:"distributed,omitempty"`
 	Placed      map[string]int `json:"placed,omitempty"`
 
+	// Mates is a name that works of one job share: if they are distributed, their
+	// replicas talk to each other too. Empty: it is the only one of its job.
+	Mates string `json:"mates,omitempty"`
+
 	Origin Origin `json:"origin"` // where its users are
 	Tasks  []Task `json:"tasks"`
 

@@ -961,6 +961,7 @@ export const en = {
     groupsHelp: "Placement rules of other jobs count replicas by them.",
     elastic: "Start with the least replicas, get the others as room appears",
     restartWhole: "Run all replicas again together when one is run again",
+    distributed: "Replicas talk to each other (the policy data-topology keeps them close)",
     noPreemption: "Never taken back for other work",
     retryRules: "Retries by cause",
     retryRulesHelp: "The first rule that fits a failure decides; the number above is for failures that none fits.",

@@ -930,6 +930,7 @@ export const zh: Texts = {
     groupsHelp: "其他作业的放置规则按分组统计副本。",
     elastic: "以最少副本启动，有资源时逐步补足",
     restartWhole: "任一副本重试时，全部副本一起重新运行",
+    distributed: "副本之间相互通信（数据拓扑亲和策略使其就近放置）",
     noPreemption: "不为其他作业让出资源",
     retryRules: "按原因重试",
     retryRulesHelp: "按第一条匹配的规则处理；均不匹配时使用上方的重试次数。",

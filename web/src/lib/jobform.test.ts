@@ -70,6 +70,7 @@ const full: JobForm = {
   nearJob: "job_1",
   groups: ["web"],
   noPreemption: true,
+  distributed: true,
   restartWhole: true,
   elastic: true,
   retryRules: [{ reasons: ["exit"], exitCodes: ["75"], maxRetries: 3, backoffSeconds: 30 }],

@@ -121,6 +121,7 @@ export interface JobForm {
   originId: string;
   groups: string[];
   noPreemption: boolean;
+  distributed: boolean;
   /** With gang only, as elastic. */
   restartWhole: boolean;
   elastic: boolean;
@@ -168,6 +169,7 @@ export function emptyJob(): JobForm {
     originId: "",
     groups: [],
     noPreemption: false,
+    distributed: false,
     restartWhole: false,
     elastic: false,
     retryRules: [],
@@ -214,6 +216,7 @@ export function toSpec(form: JobForm): JobSpec {
     originId: form.originId ?? "",
     groups: form.groups,
     noPreemption: form.noPreemption,
+    distributed: form.distributed,
     restartWhole: form.gang && form.restartWhole,
     elastic: form.gang && form.elastic,
     retryRules: form.retryRules.filter(Boolean).map((r) =>
@@ -339,6 +342,7 @@ export function fromSpec(spec: JobSpec): JobForm {
     originId: spec.originId,
     groups: [...spec.groups],
     noPreemption: spec.noPreemption,
+    distributed: spec.distributed,
     restartWhole: spec.restartWhole,
     elastic: spec.elastic,
     retryRules: spec.retryRules.map((r) => ({
@@ -445,6 +449,7 @@ const JOB_FIELDS = new Set([
   "originId",
   "groups",
   "noPreemption",
+  "distributed",
   "restartWhole",
   "elastic",
 ]);

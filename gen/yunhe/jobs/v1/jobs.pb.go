@@ -1277,7 +1277,10 @@ type JobSpec struct {
 	// gives those above min_replicas back before it is preempted as a whole. Once
 	// a replica has succeeded, those that wait are given up: they count as stopped
 	// and do not keep the job from succeeding.
-	Elastic       bool `protobuf:"varint,41,opt,name=elastic,proto3" json:"elastic,omitempty"`
+	Elastic bool `protobuf:"varint,41,opt,name=elastic,proto3" json:"elastic,omitempty"`
+	// Whether the replicas talk to each other while they run: where the policy
+	// data-topology counts they go where the way between them is short.
+	Distributed   bool `protobuf:"varint,42,opt,name=distributed,proto3" json:"distributed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1462,6 +1465,13 @@ func (x *JobSpec) GetLostGraceSeconds() int64 {
 func (x *JobSpec) GetElastic() bool {
 	if x != nil {
 		return x.Elastic
+	}
+	return false
+}
+
+func (x *JobSpec) GetDistributed() bool {
+	if x != nil {
+		return x.Distributed
 	}
 	return false
 }
@@ -3306,7 +3316,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"exit_codes\x18\x02 \x03(\x05R\texitCodes\x12\x1f\n" +
 	"\vmax_retries\x18\x03 \x01(\x05R\n" +
 	"maxRetries\x12'\n" +
-	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\x9e\b\n" +
+	"\x0fbackoff_seconds\x18\x04 \x01(\x03R\x0ebackoffSeconds\"\xc0\b\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04desc\x18\x02 \x01(\tR\x04desc\x12)\n" +
@@ -3333,7 +3343,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x0ereservation_id\x18\x13 \x01(\tR\rreservationId\x12\x1b\n" +
 	"\torigin_id\x18\x1e \x01(\tR\boriginId\x12,\n" +
 	"\x12lost_grace_seconds\x18( \x01(\x03R\x10lostGraceSeconds\x12\x18\n" +
-	"\aelastic\x18) \x01(\bR\aelastic\x1a@\n" +
+	"\aelastic\x18) \x01(\bR\aelastic\x12 \n" +
+	"\vdistributed\x18* \x01(\bR\vdistributed\x1a@\n" +
 	"\x12PolicyWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\x1a9\n" +

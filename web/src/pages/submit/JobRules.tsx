@@ -55,6 +55,9 @@ export function JobRules() {
               <Form.Item name="restartWhole" valuePropName="checked" className="yh-flat">
                 <Checkbox disabled={!gang}>{t("submit.restartWhole")}</Checkbox>
               </Form.Item>
+              <Form.Item name="distributed" valuePropName="checked" className="yh-flat">
+                <Checkbox>{t("submit.distributed")}</Checkbox>
+              </Form.Item>
               <Form.Item name="noPreemption" valuePropName="checked">
                 <Checkbox>{t("submit.noPreemption")}</Checkbox>
               </Form.Item>
