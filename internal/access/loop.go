@@ -41,6 +41,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	var j judged
 	for {
+		core.Round(ctx, lookEvery)
 		err := s.round(ctx, &j)
 		switch {
 		case ctx.Err() != nil:

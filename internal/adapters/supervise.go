@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/plugin"
@@ -73,6 +74,7 @@ func (s *Service) RunInstances(ctx context.Context, known []Known) error {
 	tick := time.NewTicker(lookInstances)
 	defer tick.Stop()
 	for {
+		core.Round(ctx, lookInstances)
 		if err := s.reconcile(ctx, &wg, configs); err != nil && ctx.Err() == nil {
 			s.log.Warn("instances not read, will try again", "error", err)
 		}

@@ -88,6 +88,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stop()
 	var purged time.Time
 	for {
+		core.Round(ctx, sweepEvery)
 		next, err := s.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("alarms not brought up to date, will try again", "error", err)

@@ -134,6 +134,7 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.leases.Register(reg)
 	if err := a.buildComponents(ctx, logs, reg); err != nil {
 		return nil, err
 	}

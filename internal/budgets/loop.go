@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 )
 
@@ -33,6 +34,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer stop()
 	for {
+		core.Round(ctx, lookIdle)
 		next, err := s.Look(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("budgets not looked at, will try again", "error", err)

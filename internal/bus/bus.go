@@ -33,6 +33,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -474,6 +475,7 @@ func (b *Bus) Relay(ctx context.Context, d *db.DB) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
+		core.Round(ctx, time.Second)
 		n, err := b.relayOnce(ctx, d)
 		if err != nil && ctx.Err() == nil {
 			b.log.Warn("events not published, will try again", "error", err)

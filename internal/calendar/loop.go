@@ -33,6 +33,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	var maintained time.Time
 	for {
+		core.Round(ctx, roundEvery)
 		s.begin(ctx)
 		if now := s.db.Now(); now.Sub(maintained) >= maintainEvery || now.Before(maintained) {
 			maintained = now

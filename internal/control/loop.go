@@ -32,6 +32,7 @@ func (s *Service) Run(ctx context.Context) error {
 	told := s.feed.Watch() // what other processes store
 	defer told.Close()
 	for {
+		core.Round(ctx, roundEvery)
 		s.Round(ctx)
 		if now := s.db.Now(); now.Sub(purged) >= purgeEvery {
 			purged = now

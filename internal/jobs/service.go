@@ -426,6 +426,7 @@ func (s *Service) Purge(ctx context.Context) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {
+		core.Round(ctx, time.Hour)
 		err := s.db.Tx(ctx, func(tx *db.Tx) error {
 			_, err := tx.Exec(ctx, `DELETE FROM requests WHERE at < $1`, db.Micros(tx.Now.Add(-keep)))
 			return err

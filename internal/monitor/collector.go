@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/samples"
 )
@@ -50,6 +51,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		core.Round(ctx, interval)
 		c.round(ctx, interval)
 		select {
 		case <-ctx.Done():

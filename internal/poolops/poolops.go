@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/bus"
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/pools"
@@ -73,6 +74,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	var purged time.Time
 	for {
+		core.Round(ctx, countEvery)
 		if err := s.Count(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("use of the pool not counted, will try again", "error", err)
 		}

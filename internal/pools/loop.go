@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/pools/logs"
 )
@@ -28,6 +29,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	begun := s.db.Now()
 	for {
+		core.Round(ctx, roundEvery)
 		if err := s.round(ctx, begun); err != nil && ctx.Err() == nil {
 			s.log.Warn("pool not looked after, will try again", "error", err)
 		}

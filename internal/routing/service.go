@@ -44,6 +44,7 @@ func (r *Router) Run(ctx context.Context) error {
 	tick := time.NewTicker(roundEvery)
 	defer tick.Stop()
 	for {
+		core.Round(ctx, roundEvery)
 		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("weights not made, will try again", "error", err)
 		}

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -30,6 +33,9 @@ type Elector struct {
 	me   string
 	log  *slog.Logger
 	wake chan struct{}
+
+	begun *prometheus.GaugeVec
+	still *prometheus.CounterVec
 
 	mu    sync.Mutex // guards the fields below
 	seats map[string]*seat
@@ -57,8 +63,14 @@ type sighting struct {
 // NewElector returns the elector of the process named me; its loop is Run. No
 // two processes may have one name at the same time.
 func NewElector(d *db.DB, me string, log *slog.Logger) *Elector {
-	return &Elector{db: d, me: me, log: log.With("component", "run"), wake: make(chan struct{}, 1), seats: map[string]*seat{}, known: map[string]sighting{}}
+	e := &Elector{db: d, me: me, log: log.With("component", "run"), wake: make(chan struct{}, 1), seats: map[string]*seat{}, known: map[string]sighting{}}
+	e.begun = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "yunhe_run_round_begun_seconds", Help: "When a loop of this process last began a round, in seconds since 1970."}, []string{"loop"})
+	e.still = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yunhe_run_stood_still_total", Help: "How often a loop of this process began no round in its time and was canceled."}, []string{"loop"})
+	return e
 }
+
+// Register has the metrics of loops under leases collected.
+func (e *Elector) Register(reg prometheus.Registerer) { reg.MustRegister(e.begun, e.still) }
 
 // Session is what the sessions of an instance at the database are called.
 func Session(instance string) string {
@@ -103,10 +115,13 @@ func (e *Elector) pause() time.Duration {
 
 // Lead runs fn whenever this process holds the named lease, and again when it
 // gets it back after losing it. On SQLite, where there is one process, it runs
-// fn at once. It returns when ctx ends or fn does.
+// fn at once. It returns when ctx ends or fn does, and an error if fn stands
+// still ([core.Round]) and does not end when it is canceled.
 func (e *Elector) Lead(ctx context.Context, name string, fn Loop) error {
-	if e.db.Engine() == db.SQLite {
-		return fn(ctx)
+	for ctx.Err() == nil && e.db.Engine() == db.SQLite {
+		if still, err := e.watch(ctx, name, fn, nil, func() {}); !still || err != nil {
+			return err
+		}
 	}
 	for ctx.Err() == nil {
 		s := &seat{got: make(chan int64, 1), lost: make(chan struct{})}
@@ -118,10 +133,16 @@ func (e *Elector) Lead(ctx context.Context, name string, fn Loop) error {
 		case <-ctx.Done():
 		case term := <-s.got:
 			e.log.Info("lease taken", "lease", name, "term", term)
-			err := e.hold(ctx, name, term, s, fn)
+			still, err := e.hold(ctx, name, term, s, fn)
 			e.log.Info("lease ended", "lease", name, "term", term)
 			if err != nil {
 				return err
+			}
+			if still { // others first
+				select {
+				case <-ctx.Done():
+				case <-time.After(leaseTime):
+				}
 			}
 		}
 		e.mu.Lock()
@@ -138,23 +159,47 @@ func (e *Elector) hurry() {
 	}
 }
 
-// hold runs fn until it ends, ctx ends or the lease is lost.
-func (e *Elector) hold(ctx context.Context, name string, term int64, s *seat, fn Loop) error {
-	fctx, cancel := context.WithCancel(db.Fenced(ctx, e.fence(name, term)))
+// hold runs fn until it ends, ctx ends or the lease is lost, or given up because
+// fn stands still.
+func (e *Elector) hold(ctx context.Context, name string, term int64, s *seat, fn Loop) (still bool, err error) {
+	return e.watch(db.Fenced(ctx, e.fence(name, term)), name, fn, s.lost, func() { e.vacate(ctx, name) })
+}
+
+// watch runs fn until it ends, ctx ends, lost is closed or fn stands still, and
+// calls free when the lease is not needed any more.
+func (e *Elector) watch(ctx context.Context, name string, fn Loop, lost <-chan struct{}, free func()) (still bool, err error) {
+	r := &rounds{stuck: make(chan struct{}, 1)}
+	defer r.end()
+	last := e.begun.WithLabelValues(name)
+	fctx, cancel := context.WithCancel(core.WithRounds(ctx, func(rest time.Duration) {
+		last.SetToCurrentTime()
+		r.begun(rest)
+	}))
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- guarded(fctx, fn) }()
 	select {
 	case err := <-ended:
-		e.vacate(ctx, name)
+		free()
 		if ctx.Err() != nil {
-			return nil
+			return false, nil
 		}
-		return err
-	case <-s.lost:
+		return false, err
+	case <-lost:
 		cancel()
 		<-ended
-		return nil
+		return false, nil
+	case <-r.stuck:
+	}
+	e.still.WithLabelValues(name).Inc()
+	e.log.Error("loop stands still, is canceled", "loop", name)
+	cancel()
+	free() // what it still writes is refused
+	select {
+	case <-ended:
+		return true, nil
+	case <-time.After(grace):
+		return true, fmt.Errorf("loop %s stands still and does not end", name)
 	}
 }
 

@@ -12,13 +12,18 @@
 //	free ──take──▶ held ──renewed every renewEvery──▶ held
 //	                │ not confirmed for giveUp: the loop is canceled
 //	                │ owner without a session for orphaned: another takes it
-//	                └ not renewed for leaseTime: another takes it
+//	                ├ not renewed for leaseTime: another takes it
+//	                └ the loop begins no round in its time: given up
 //
 // Time is the database's, so that a clock that jumps gives nobody a lease. A
 // process that was killed leaves no session at the database, which is seen at
 // once; one that is cut off leaves it open, and its lease is waited for. A
 // process that is started again with the same folder ([OpenInstance]) has its
 // leases at once.
+//
+// A loop says when it begins a round ([core.Round]). One that does not begin the next
+// in its time is canceled and its lease given up, so that another process does
+// its work; if it does not even end, its process does.
 //
 // Each time a lease changes hands its term grows. Transactions of the loop
 // under a lease begin with a look at the term (a fence, [db.Fenced]): what a

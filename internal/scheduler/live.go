@@ -62,6 +62,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}()
 	full, seen := true, ""
 	for {
+		core.Round(ctx, reloadEvery)
 		more, err := c.cycle(ctx, full)
 		if full = err != nil; full {
 			c.l, c.purse = nil, nil // what failed may be the copy's fault

@@ -65,6 +65,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	purged := time.Time{}
 	for {
+		core.Round(ctx, lookEvery)
 		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("links not looked at, will try again", "error", err)
 		}

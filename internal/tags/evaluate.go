@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 )
 
@@ -34,6 +35,7 @@ func (s *Service) Run(ctx context.Context) error {
 		live, sweep, forget time.Time
 	}
 	for {
+		core.Round(ctx, lookEvery)
 		now := s.db.Now()
 		catalog, tags, err := s.versions(ctx)
 		if err == nil {

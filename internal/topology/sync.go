@@ -84,6 +84,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer tick.Stop()
 	var swept, purged time.Time
 	for {
+		core.Round(ctx, lookEvery)
 		now := s.db.Now()
 		sweep := now.Sub(swept) >= sweepEvery || now.Before(swept)
 		_, err := s.Sync(ctx, sweep)
