@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ build: runner programs pool console ## build bin/yunhe with its console, and the
 	@mkdir -p bin
 	$(GO) build $(GOFLAGS_) -o bin/yunhe ./cmd/yunhe
 	$(GO) build $(GOFLAGS_) -o examples/digits/train ./examples/digits
+
+image: build ## write bin/yunhe-image.tar, a container image of bin/yunhe; it needs no Docker
+	bin/yunhe availability image --name yunhe:$(VERSION) --out bin/yunhe-image.tar
 
 runner: # the supervisor of one replica, embedded into the binary
 	@$(GO) build -trimpath -ldflags '-s -w' -o $(RUNNER) ./adapters/gateway/sandbox/runner/cmd

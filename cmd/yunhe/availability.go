@@ -17,7 +17,7 @@ import (
 
 func availabilityCommand(c *cli) *cobra.Command {
 	return group("availability", groupHere, "Plan which submodules share a microservice; needs no server",
-		availabilityPlanCommand(c), availabilityReproduceCommand(c), availabilityMeasuredCommand(c), availabilityDeployCommand(c))
+		availabilityPlanCommand(c), availabilityReproduceCommand(c), availabilityMeasuredCommand(c), availabilityDeployCommand(c), availabilityImageCommand(c))
 }
 
 // planOut is how a plan is printed; availability is in per cent.

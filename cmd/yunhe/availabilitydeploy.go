@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -148,6 +149,51 @@ the same for all processes; it and the keys are never written here.`,
 	cmd.Flags().StringVar(&o.User, "user", "", "the user on the hosts (default yunhe)")
 	cmd.Flags().StringVar(&o.Address, "address", "", "what processes on the hosts listen on (default 0.0.0.0)")
 	cmd.Flags().IntVar(&o.Port, "port", 0, "the first port on each host (default 8180)")
+	return cmd
+}
+
+func availabilityImageCommand(c *cli) *cobra.Command {
+	var program, out, name string
+	cmd := &cobra.Command{
+		Use: "image --out FILE", Short: "Write the container image that deployments name",
+		Long: `Writes an archive with this program in an image: it is at /yunhe, and there is
+nothing else. Load it with docker load, podman load or ctr images import, or push it
+to a registry with a tool such as skopeo. The same program gives the same archive.`,
+		Example: `  yunhe availability image --name registry/yunhe:1.2 --out yunhe-image.tar
+  yunhe availability image --program bin/yunhe-arm64 --out yunhe-image.tar`,
+		Args: takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) (err error) {
+			if out == "" {
+				return usagef("--out FILE is required: where to write the archive")
+			}
+			if program == "" {
+				if program, err = os.Executable(); err != nil {
+					return err
+				}
+			}
+			in, err := os.Open(program)
+			if err != nil {
+				return err
+			}
+			defer in.Close() // read only
+			info, err := in.Stat()
+			if err != nil {
+				return err
+			}
+			to, err := os.Create(out)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(deploy.WriteImage(to, in, info.Size(), name), to.Close()); err != nil {
+				return errors.Join(err, os.Remove(out))
+			}
+			c.note("wrote %s", out)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&program, "program", "", "file with the program (default this one)")
+	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	cmd.Flags().StringVar(&name, "name", "yunhe:latest", "name of the image")
 	return cmd
 }
 
