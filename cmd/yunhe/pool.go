@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -211,6 +212,7 @@ The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
+  yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
 		Args: takes(1, -1, "a program"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -264,7 +266,7 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 	if err != nil {
 		return err
 	}
-	return c.runOn(ctx, &agent.Task{Client: client, ID: task.ID, Token: token, At: at.address(c)}, args)
+	return c.runOn(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, args)
 }
 
 // platformRun is poolRun on a slice of the platform's pool.
@@ -273,16 +275,18 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, ar
 	if err != nil {
 		return err
 	}
-	task, err := c.take(ctx, a, s, spec)
+	tasks, err := c.take(ctx, a, s, spec)
 	if err != nil {
 		return err
 	}
-	defer task.Client.Close()
-	return c.runOn(ctx, task, args)
+	for _, t := range tasks {
+		defer t.Client.Close()
+	}
+	return c.runOn(ctx, tasks, args)
 }
 
-// runOn runs a program on a task, and closes its client.
-func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error {
+// runOn runs a program on tasks, each a device of it, and closes their clients.
+func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, args []string) error {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
@@ -291,27 +295,32 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 	if err != nil {
 		return err
 	}
-	said := make(chan struct{})
+	var said sync.WaitGroup
 	cmd := exec.Command(args[0], args[1:]...)
 	over := make(chan struct{})
-	go func() {
-		defer close(said)
-		why, err := task.Client.Ended()
-		if err != nil || why == "" {
-			return
-		}
-		c.note("yunhe pool: task %s: %s", task.ID, why)
-		if strings.Contains(why, pool.RunTimeout) {
-			close(over)
-		}
-	}()
+	timeUp := sync.OnceFunc(func() { close(over) })
+	for _, task := range tasks {
+		said.Go(func() {
+			why, err := task.Client.Ended()
+			if err != nil || why == "" {
+				return
+			}
+			c.note("yunhe pool: task %s: %s", task.ID, why)
+			if strings.Contains(why, pool.RunTimeout) {
+				timeUp()
+			}
+		})
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "YUNHE_POOL_") && !strings.HasPrefix(e, "OCL_ICD_") {
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+vendors), pool.Environment(0, task.At, task.ID, task.Token)...)
+	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors)
+	for i, t := range tasks {
+		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
+	}
 	if err := cmd.Start(); err != nil {
 		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
 	}
@@ -334,8 +343,10 @@ func (c *cli) runOn(ctx context.Context, task *agent.Task, args []string) error 
 	}()
 	err = cmd.Wait()
 	close(gone)
-	task.Client.Close()
-	<-said
+	for _, t := range tasks {
+		t.Client.Close()
+	}
+	said.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		if code := exit.ExitCode(); code > 0 {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +61,8 @@ type sliceFlags struct {
 	affinity, apart        string
 	priority               int32
 	platform, physical     bool
+	cards                  int32
+	across                 bool
 	policy                 policyFlags
 }
 
@@ -70,17 +74,25 @@ func (s *sliceFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.physical, "physical", false, "a whole card of the platform's pool whose virtualization is off, instead of --compute and --memory")
 	f.StringVar(&s.affinity, "affinity", "", "a name: slices of the group with the same one are on one device")
 	f.StringVar(&s.apart, "anti-affinity", "", "a name: slices of the group with the same one are on different devices")
+	f.Int32Var(&s.cards, "cards", 1, "cards of the platform's pool, each with --compute and --memory: the program finds so many devices, and makes one context over them")
+	f.BoolVar(&s.across, "across-nodes", false, "each of --cards on another node")
 	s.policy.flags(cmd, "as the platform's pool says")
 }
 
 // asked reports whether a flag says that the platform is meant.
 func (s *sliceFlags) asked() bool {
-	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.physical || s.affinity != "" || s.apart != "" || s.policy != policyFlags{}
+	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.physical || s.affinity != "" || s.apart != "" || s.cards != 1 || s.across || s.policy != policyFlags{}
 }
 
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
 	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
-		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart}
+		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart, AcrossNodes: s.across}
+	if s.cards != 1 {
+		if s.cards < 1 {
+			return nil, usagef("--cards must be 1 to 16, got %d", s.cards)
+		}
+		r.Cards = s.cards
+	}
 	if s.spec == "" && !s.physical {
 		if spec.Memory == 0 {
 			return nil, usagef("--memory is needed: the platform's pool lends so much")
@@ -93,9 +105,9 @@ func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error
 	return r, err
 }
 
-// take gets a slice of the platform's pool, waiting in the queue with a line of
-// progress, and begins its task.
-func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (*agent.Task, error) {
+// take gets slices of the platform's pool for a program, waiting in the queue with
+// a line of progress, and begins their tasks.
+func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) ([]*agent.Task, error) {
 	id, said := s.slice, ""
 	waits := func(x *poolv1.Slice) {
 		if now := strconv.FormatInt(x.Position, 10) + x.Reason; now != said && x.State == poolv1.Slice_STATE_WAITING {
@@ -115,7 +127,7 @@ func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (
 		id = x.SliceId
 		waits(x)
 	}
-	t, err := agent.Take(ctx, a.pool, id, waits)
+	t, err := agent.TakeAll(ctx, a.pool, id, waits)
 	if err != nil && s.slice == "" { // nobody has a use of it any more
 		bye, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer stop()
@@ -153,6 +165,10 @@ func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
 	var names []string
 	for _, x := range list {
 		names = append(names, x.SliceId)
+		state := poolSliceState(x)
+		if n := len(x.CardSliceIds); n > 1 {
+			state += fmt.Sprintf(", card %d of %d", slices.Index(x.CardSliceIds, x.SliceId)+1, n)
+		}
 		share := strconv.FormatInt(x.ComputePercent, 10) + "%"
 		if x.Weighted {
 			share += " weight"
@@ -160,7 +176,7 @@ func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
 		if x.Physical {
 			share = "card"
 		}
-		t.Row(x.SliceId, poolSliceState(x), x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
+		t.Row(x.SliceId, state, x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
 			(time.Duration(x.DeviceMicros) * time.Microsecond).Round(time.Millisecond).String(), x.Reason)
 	}
 	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {

@@ -226,7 +226,7 @@ func answerPolicy(p Policy, err error) (*poolv1.PoolPolicy, error) {
 func (h handler) RequestSlice(ctx context.Context, r *poolv1.RequestSliceRequest) (*poolv1.Slice, error) {
 	return answerSlice(h.s.Request(ctx, Request{ID: r.RequestId, Group: r.GroupId, Spec: r.SpecId, Compute: r.ComputePercent, Memory: r.MemoryMib, Weighted: r.Weighted, Model: r.Model, Node: r.NodeId, Device: r.DeviceId,
 		Fixed: r.Fixed, Priority: int64(r.Priority), Policy: policyIn(r.Policy), Host: r.Host, Name: r.Name, IdleSeconds: r.IdleSeconds, LimSeconds: r.LimitSeconds,
-		Physical: r.Physical, Affinity: r.Affinity, Anti: r.AntiAffinity}))
+		Physical: r.Physical, Affinity: r.Affinity, Anti: r.AntiAffinity, Cards: int64(r.Cards), Across: r.AcrossNodes}))
 }
 
 func (h handler) AwaitSlice(ctx context.Context, r *poolv1.AwaitSliceRequest) (*poolv1.AwaitSliceResponse, error) {
@@ -273,7 +273,7 @@ func sliceOut(x *Slice) *poolv1.Slice {
 	out := &poolv1.Slice{SliceId: x.ID, State: poolv1.Slice_State(x.State), GroupId: x.Group, TenantId: x.Tenant, UserId: x.User, Name: x.Name, SpecId: x.Spec, ComputePercent: x.Compute, MemoryMib: x.Memory,
 		Weighted: x.Weighted, Model: x.Model, Fixed: x.Fixed, Priority: int32(x.Priority), NodeId: x.Node, DeviceId: x.Device, Policy: policyOut(x.Policy), Reason: x.Reason, Position: x.Position,
 		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), MemoryUsedBytes: x.Used, Programs: x.Programs,
-		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds()}
+		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across}
 	if x.State == Waiting {
 		out.NodeId, out.DeviceId = x.WantNode, x.WantDevice
 	}

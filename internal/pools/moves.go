@@ -137,8 +137,8 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 			why = fault.New(fault.Conflict, "device %s of pool node %s differs from the slice's in its virtualization", d.ID, node)
 		case !g.has(node, d.ID):
 			why = fault.New(fault.Conflict, "device %s of pool node %s is not in group %s", d.ID, node, g.ID)
-		case x.beside != nil && *x.beside != [2]string{node, d.ID}, x.apart[[2]string{node, d.ID}]:
-			why = fault.New(fault.Conflict, "device %s of pool node %s is not where the slice's affinity lets it be", d.ID, node)
+		case x.beside != nil && *x.beside != [2]string{node, d.ID}, x.apart[[2]string{node, d.ID}], x.apart[[2]string{node}]:
+			why = fault.New(fault.Conflict, "device %s of pool node %s is not where the slice's affinity, or the other cards of its program, let it be", d.ID, node)
 		case left < x.counted() || d.MemoryLimit-d.MemoryLent < x.Memory || x.Physical && d.Used > 0:
 			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB are wanted", d.ID, node, left, d.MemoryLimit-d.MemoryLent, x.counted(), x.Memory)
 		case best == nil || left > best.ComputeLimit-best.ComputeLent:

@@ -111,16 +111,18 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 }
 
 // possible refuses what no waiting would give a place.
-func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
+func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error {
 	switch {
-	case g.ComputeLimit > 0 && s.counted() > g.ComputeLimit:
-		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d%% compute wanted, the quota is %d%%", g.ID, s.Compute, g.ComputeLimit)
-	case g.MemoryLimit > 0 && s.Memory > g.MemoryLimit:
-		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d MiB memory wanted, the quota is %d MiB", g.ID, s.Memory, g.MemoryLimit)
+	case g.ComputeLimit > 0 && cards*s.counted() > g.ComputeLimit:
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d%% compute wanted, the quota is %d%%", g.ID, cards*s.Compute, g.ComputeLimit)
+	case g.MemoryLimit > 0 && cards*s.Memory > g.MemoryLimit:
+		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d MiB memory wanted, the quota is %d MiB", g.ID, cards*s.Memory, g.MemoryLimit)
 	}
 	kind, mode, size, here := false, false, false, false
+	var there int64 // that it could have at once
 	only := s.Policy.over(base).Local == LocalOnly
 	for _, n := range nodes {
+		before := there
 		for _, d := range n.Devices {
 			if !d.Present || !s.kind(g, n, d) {
 				continue
@@ -131,6 +133,9 @@ func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
 			mode = true
 			fits := s.counted() <= d.ComputeLimit && s.Memory <= d.Memory
 			size, here = size || fits, here || fits && n.Host == s.Host
+			if fits && (!only || n.Host == s.Host) && (!s.Across || there == before) {
+				there++
+			}
 		}
 	}
 	switch {
@@ -146,6 +151,10 @@ func possible(s *Slice, g *Group, nodes []*Node, base Policy) error {
 		return fault.New(fault.Exhausted, "no device that is allowed has %d%% compute and %d MiB memory", s.Compute, s.Memory)
 	case only && !here:
 		return fault.New(fault.NotFound, "there is no pool node with such a device on the program's machine, and the policy is local only")
+	case cards > 1 && there < cards && s.Across:
+		return fault.New(fault.Exhausted, "%d cards on as many nodes are wanted: %d pool nodes have one that is allowed and large enough", cards, there)
+	case cards > 1 && there < cards:
+		return fault.New(fault.Exhausted, "%d cards are wanted: there are %d that are allowed and large enough", cards, there)
 	}
 	return nil
 }
@@ -179,70 +188,122 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 	}
 	closed := map[[2]string]bool{}
 	var changed []string
-	for _, x := range waiting {
-		g, was := groups[x.Group], x.Reason
-		if g == nil {
-			continue // it cannot be deleted while it has slices
+	done := map[string]bool{}
+	for _, first := range waiting {
+		g := groups[first.Group]
+		if g == nil || done[first.ID] {
+			continue // a group cannot be deleted while it has slices
 		}
-		x.regard(live)
-		var node *Node
-		var device *Device
-		switch {
-		case g.ComputeLimit > 0 && g.ComputeLent+x.counted() > g.ComputeLimit, g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit:
-			x.Reason = fmt.Sprintf("group %s has too little of its quota left: %d%% and %d MiB are lent", g.ID, g.ComputeLent, g.MemoryLent)
-		default:
-			if node, device, err = choose(x, g, nodes, closed, base); err != nil {
+		set := []*Slice{first}
+		if first.Set != "" { // all of a program's have a place, or none
+			set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
+		}
+		var spots []spot
+		reason := ""
+		for _, x := range set {
+			done[x.ID] = true
+			x.regard(live)
+			at, err := s.spot(x, g, nodes, closed, base)
+			if err != nil {
 				return err
 			}
-			if device != nil {
+			if reason = at.reason; reason != "" {
 				break
 			}
-			x.Reason = "no device that is allowed has room now"
-			for _, n := range nodes {
-				for _, d := range n.Devices {
-					if x.fits(g, n, d) {
-						closed[[2]string{n.ID, d.ID}] = true
-					}
+			at.take(x, g, 1)
+			spots = append(spots, at)
+			x.Node, x.Device = at.node.ID, at.device.ID
+			for _, o := range set {
+				o.regard([]*Slice{x})
+			}
+		}
+		if reason != "" {
+			for i, at := range spots {
+				at.take(set[i], g, -1)
+				if set[i].Node, set[i].Device = "", ""; set[i].Physical {
+					set[i].Memory = 0
 				}
 			}
-		}
-		if device != nil && x.Physical {
-			if x.Memory = device.Memory; g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit {
-				x.Reason = fmt.Sprintf("group %s has too little of its quota left for %d MiB of a whole card: %d MiB are lent", g.ID, x.Memory, g.MemoryLent)
-				x.Memory, device = 0, nil
+			for _, x := range set {
+				if x.Reason == reason {
+					continue
+				}
+				x.Reason = reason
+				if err := putSlice(ctx, tx, x); err != nil {
+					return err
+				}
 			}
+			continue
 		}
-		if device != nil {
-			device.Used++
-			device.ComputeLent += x.counted()
-			device.MemoryLent += x.Memory
-			g.ComputeLent += x.counted()
-			g.MemoryLent += x.Memory
-			x.State, x.Node, x.Device, x.Reason, x.AssignedAt, x.meteredAt = Assigned, node.ID, device.ID, "", tx.Now, tx.Now
+		for _, x := range set {
+			x.State, x.Reason, x.AssignedAt, x.meteredAt = Assigned, "", tx.Now, tx.Now
 			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.CreatedAt).Round(time.Millisecond)))); err != nil {
 				return err
 			}
-			if err := lend(ctx, tx, node.ID, device.ID, x.counted(), x.Memory, 1); err != nil {
+			if err := lend(ctx, tx, x.Node, x.Device, x.counted(), x.Memory, 1); err != nil {
+				return err
+			}
+			if err := putSlice(ctx, tx, x); err != nil {
 				return err
 			}
 			changed, live = append(changed, x.ID), append(live, x)
-		} else if x.Reason == was {
-			continue
-		}
-		if err := putSlice(ctx, tx, x); err != nil {
-			return err
 		}
 	}
 	return s.emit(ctx, tx, changed...)
 }
 
+// spot is a place for a slice, or the reason why there is none.
+type spot struct {
+	node   *Node
+	device *Device
+	reason string
+}
+
+// take counts a slice at its place, by 1, or takes it from there, by -1.
+func (at spot) take(x *Slice, g *Group, by int64) {
+	at.device.Used += by
+	at.device.ComputeLent += by * x.counted()
+	at.device.MemoryLent += by * x.Memory
+	g.ComputeLent += by * x.counted()
+	g.MemoryLent += by * x.Memory
+}
+
+// spot returns where a slice that waits goes. Devices that it waits for are closed
+// for those behind it.
+func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base Policy) (spot, error) {
+	if g.ComputeLimit > 0 && g.ComputeLent+x.counted() > g.ComputeLimit || g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit {
+		return spot{reason: fmt.Sprintf("group %s has too little of its quota left: %d%% and %d MiB are lent", g.ID, g.ComputeLent, g.MemoryLent)}, nil
+	}
+	node, device, err := choose(x, g, nodes, closed, base)
+	if err != nil {
+		return spot{}, err
+	}
+	if device == nil {
+		for _, n := range nodes {
+			for _, d := range n.Devices {
+				if x.fits(g, n, d) {
+					closed[[2]string{n.ID, d.ID}] = true
+				}
+			}
+		}
+		return spot{reason: "no device that is allowed has room now"}, nil
+	}
+	if x.Physical {
+		if g.MemoryLimit > 0 && g.MemoryLent+device.Memory > g.MemoryLimit {
+			return spot{reason: fmt.Sprintf("group %s has too little of its quota left for %d MiB of a whole card: %d MiB are lent", g.ID, device.Memory, g.MemoryLent)}, nil
+		}
+		x.Memory = device.Memory
+	}
+	return spot{node: node, device: device}, nil
+}
+
 // together returns the slices with a place that those that want one may have to
 // be beside, or apart from.
 func together(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
-	if !slices.ContainsFunc(want, func(x *Slice) bool { return x.Affinity != "" || x.Anti != "" }) {
+	if !slices.ContainsFunc(want, func(x *Slice) bool { return x.Affinity != "" || x.Anti != "" || x.Set != "" }) {
 		return nil, nil
 	}
-	return readSlices(ctx, tx, `WHERE state IN (2, 3) AND (affinity <> '' OR anti_affinity <> '') ORDER BY slice_id`)
+	return readSlices(ctx, tx, `WHERE state IN (2, 3) AND (affinity <> '' OR anti_affinity <> '' OR set_id <> '') ORDER BY slice_id`)
 }
 
 // regard notes where a slice may be for what others are that have a place.
@@ -254,13 +315,22 @@ func (s *Slice) regard(live []*Slice) {
 		if at := [2]string{o.Node, o.Device}; s.Affinity != "" && o.Affinity == s.Affinity {
 			s.beside = &at
 		}
-		if s.Anti == "" || o.Anti != s.Anti {
+		of := s.Set != "" && o.Set == s.Set
+		if !of && (s.Anti == "" || o.Anti != s.Anti) {
 			continue
 		}
 		if s.apart == nil {
 			s.apart = map[[2]string]bool{}
 		}
 		s.apart[[2]string{o.Node, o.Device}] = true
-		s.apart[[2]string{o.ToNode, o.ToDevice}] = true
+		if o.moves() {
+			s.apart[[2]string{o.ToNode, o.ToDevice}] = true
+		}
+		if of && s.Across {
+			s.apart[[2]string{o.Node}] = true
+			if o.moves() {
+				s.apart[[2]string{o.ToNode}] = true
+			}
+		}
 	}
 }

@@ -160,6 +160,8 @@ type Slice struct {
 	Idle, Limit                       int64 // seconds
 	Physical                          bool  // a whole card
 	Affinity, Anti                    string
+	Set                               string // the first of the slices that one program has together; "": it has one only
+	Across                            bool   // each of them on another node
 	PriceFen                          int64
 	State                             State
 	Node, Device                      string
@@ -168,8 +170,9 @@ type Slice struct {
 	CreatedAt, PolledAt, AssignedAt, StartedAt, EndedAt, meteredAt time.Time
 	Busy                                                           time.Duration
 
-	Position       int64 // in the queue, from 1
-	Used, Programs int64 // bytes; as last reported
+	Cards          []string // the slices of its set
+	Position       int64    // in the queue, from 1
+	Used, Programs int64    // bytes; as last reported
 
 	// Where it moves to; "": it does not. Each move has an ID.
 	ToNode, ToDevice, moveID string
@@ -179,7 +182,7 @@ type Slice struct {
 
 	requestKey string
 	beside     *[2]string         // of its affinity; nil: anywhere
-	apart      map[[2]string]bool // of its anti-affinity
+	apart      map[[2]string]bool // of its anti-affinity and its set; without a device: all of the node's
 }
 
 // counted is what of its compute is taken off a device: weights are of what
@@ -204,6 +207,7 @@ const (
 	maxMembers  = 1000
 	maxTenants  = 100
 	maxPrice    = 1_000_000
+	maxCards    = 16  // of a program; as in shim/src/pool.h
 	minLimit    = 100 // percent of a device's time, and of its memory
 	maxLimit    = 10000
 )
@@ -269,6 +273,8 @@ type Request struct {
 	IdleSeconds, LimSeconds int64
 	Physical                bool
 	Affinity, Anti          string
+	Cards                   int64 // 0: one
+	Across                  bool
 }
 
 func (r *Request) check() error {
@@ -304,6 +310,16 @@ func (r *Request) check() error {
 		c.Add("host", "is required with LOCAL_ONLY")
 	}
 	c.Text("name", r.Name, false, 200, 0)
+	switch c.Range("cards", r.Cards, 0, maxCards); {
+	case r.Cards < 2 && r.Across:
+		c.Add("across_nodes", "goes with cards from 2")
+	case r.Cards > 1 && r.Device != "":
+		c.Add("device_id", "names one device: it is not given beside cards")
+	case r.Cards > 1 && r.Affinity != "":
+		c.Add("affinity", "is for one device: it is not given beside cards")
+	case r.Across && (r.Node != "" || r.Policy.Local == LocalOnly):
+		c.Add("across_nodes", "is of several nodes: neither a node_id nor LOCAL_ONLY is given beside it")
+	}
 	c.Range("idle_seconds", r.IdleSeconds, 0, maxSeconds)
 	c.Range("limit_seconds", r.LimSeconds, 0, maxSeconds)
 	return c.Err()
@@ -313,7 +329,7 @@ func (r *Request) check() error {
 // be; g is its group.
 func (s *Slice) fits(g *Group, n *Node, d *Device) bool {
 	at := [2]string{n.ID, d.ID}
-	return s.kind(g, n, d) && d.Physical == s.Physical && (s.beside == nil || *s.beside == at) && !s.apart[at]
+	return s.kind(g, n, d) && d.Physical == s.Physical && (s.beside == nil || *s.beside == at) && !s.apart[at] && !s.apart[[2]string{n.ID}]
 }
 
 // kind reports whether a device is of the kind that a slice wants.

@@ -123,10 +123,18 @@ func (r *real) take(slice string) *agent.Task {
 }
 
 func (r *real) program(task *agent.Task, args ...string) *exec.Cmd {
+	return r.over([]*agent.Task{task}, args...)
+}
+
+// over is a program that has several slices.
+func (r *real) over(tasks []*agent.Task, args ...string) *exec.Cmd {
 	b, err := built()
 	must(r.t, err)
 	cmd := exec.CommandContext(r.t.Context(), b.program, args...)
-	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors, "YUNHE_POOL_ADDRESS="+task.At, "YUNHE_POOL_TASK="+task.ID, "YUNHE_POOL_TOKEN="+task.Token)
+	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors)
+	for i, k := range tasks {
+		cmd.Env = append(cmd.Env, pool.Environment(i, k.At, k.ID, k.Token)...)
+	}
 	return cmd
 }
 

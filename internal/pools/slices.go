@@ -32,18 +32,22 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
-			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, State: Waiting,
+			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting,
 			CreatedAt: tx.Now, PolledAt: tx.Now}
 		if x.Physical {
 			x.Compute = 100 // and the card's memory, when it is known
 		}
 		wanted = x
+		cards := max(r.Cards, 1)
+		if cards > 1 {
+			x.Set = x.ID
+		}
 		x.requestKey = x.ID
 		if r.ID != "" {
 			x.requestKey = caller.UserID + "/" + r.ID
 			if known, err := readSlices(ctx, tx, `WHERE request_key = $1`, x.requestKey); err != nil || len(known) > 0 {
 				if err == nil {
-					out = known[0]
+					out, err = s.readTx(ctx, tx, known[0].ID)
 				}
 				return err
 			}
@@ -80,23 +84,30 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		if err != nil {
 			return err
 		}
-		if err := possible(x, g, nodes, base); err != nil {
+		if err := possible(x, cards, g, nodes, base); err != nil {
 			return err
 		}
 		var waiting int64
 		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1`, nil, &waiting); err != nil {
 			return err
 		}
-		if waiting >= maxWaiting {
+		if waiting+cards > maxWaiting {
 			return fault.New(fault.Exhausted, "%d slices wait already, which is the most", maxWaiting)
 		}
-		if err := putSlice(ctx, tx, x); err != nil {
-			return err
+		for i := range cards {
+			y := *x
+			if i > 0 {
+				y.ID = core.NewID("slice")
+				y.requestKey = y.ID
+			}
+			if err := putSlice(ctx, tx, &y); err != nil {
+				return err
+			}
+			if err := s.logs.AddTx(ctx, tx, about(&y, logs.Info, "slice requested", y.asked())); err != nil {
+				return err
+			}
 		}
 		if err := s.ids.AuditTx(ctx, tx, x.ID); err != nil {
-			return err
-		}
-		if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice requested", x.asked())); err != nil {
 			return err
 		}
 		if err := s.fillTx(ctx, tx); err != nil {
@@ -154,6 +165,22 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 	beats := map[string]*beat{}
 	var queue []string
 	for _, x := range list {
+		if x.Set != "" {
+			set, err := readSlices(ctx, tx, `WHERE set_id = $1 ORDER BY slice_id`, x.Set)
+			if err != nil {
+				return err
+			}
+			x.Cards = nil
+			for _, y := range set {
+				x.Cards = append(x.Cards, y.ID)
+			}
+			slices.SortStableFunc(x.Cards, func(a, b string) int { // the first is the one that was answered
+				if (a == x.Set) != (b == x.Set) {
+					return map[bool]int{true: -1, false: 1}[a == x.Set]
+				}
+				return 0
+			})
+		}
 		switch {
 		case x.State == Waiting:
 			if queue == nil {
@@ -228,7 +255,7 @@ func (s *Service) Await(ctx context.Context, id string, wait time.Duration) (*Sl
 		}
 		if now := s.db.Now(); x.State == Waiting && now.Sub(x.PolledAt) > pollEvery {
 			if err := s.db.Tx(ctx, func(tx *db.Tx) error {
-				_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE slice_id = $1 AND state = 1`, id, db.Micros(tx.Now))
+				_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE (slice_id = $1 OR set_id = $3 AND $3 <> '') AND state = 1`, id, db.Micros(tx.Now), x.Set)
 				return err
 			}); err != nil {
 				return nil, nil, err
@@ -476,8 +503,30 @@ func (s *Service) Release(ctx context.Context, id string) (out *Slice, err error
 	return out, err
 }
 
-// endTx ends a slice and gives back what it had. The caller calls fillTx.
+// endTx ends a slice, and the others that its program has, and gives back what
+// they had. The caller calls fillTx.
 func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
+	if x.Set != "" { // it may have ended with another of them
+		if now, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state = 4`, x.ID); err != nil || len(now) > 0 {
+			return err
+		}
+	}
+	if err := s.endOneTx(ctx, tx, x, reason); err != nil || x.Set == "" {
+		return err
+	}
+	others, err := readSlices(ctx, tx, `WHERE set_id = $1 AND state < 4 ORDER BY slice_id`, x.Set)
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		if err := s.endOneTx(ctx, tx, o, fmt.Sprintf("slice %s of the same program ended: %s", x.ID, reason)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) endOneTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
 	ids := []string{x.ID}
 	if x.State != Waiting {
 		ids = append(ids, x.Node)

@@ -11,7 +11,8 @@
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
  *   cards [ROUNDS]   computes in one context over all devices, so that each needs what others
- *                    wrote, checks every step, and prints how many devices there were
+ *                    wrote, checks every step, and prints how many devices there were; with 0
+ *                    rounds until a line is typed
  *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
  *                    one, checks each, and prints how many there were
  *   bench            prints times, one name and number in a line
@@ -326,7 +327,10 @@ static void over_cards(int rounds) {
   for (cl_uint i = 0; i < 16; i++) adds[i] = i * i;
   cl_mem x = buffer(sizeof model, model), y = buffer(sizeof model, NULL), add = buffer(sizeof adds, adds);
   printf("cards %u\n", n);
-  for (int r = 0; r < rounds; r++) {
+  pthread_t typed;
+  if (!rounds) pthread_create(&typed, NULL, listens, NULL);
+  int r = 0;
+  for (; rounds ? r < rounds : !told; r++) {
     cl_uint a = (cl_uint)r % n, b = (a + 1) % n;
     cl_event before = NULL;
     for (cl_uint i = 0; i < 3 * n; i++) { /* each waits for the one before, elsewhere */
@@ -417,7 +421,7 @@ static void over_cards(int rounds) {
   clReleaseMemObject(x), clReleaseMemObject(y), clReleaseMemObject(add), clReleaseKernel(k), clReleaseProgram(program);
   for (cl_uint i = 0; i < n; i++) clReleaseCommandQueue(queues[i]);
   must(clReleaseContext(context), "release");
-  printf("rounds %d\n", rounds);
+  printf("rounds %d\n", r);
 }
 
 static double best(double (*f)(void), int times) {

@@ -169,6 +169,30 @@ func Take(ctx context.Context, client poolv1connect.PoolServiceClient, slice str
 	}
 }
 
+// TakeAll is Take of a slice and of the others that its program has with it, the
+// first first.
+func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, slice string, waits func(*poolv1.Slice)) ([]*Task, error) {
+	first, err := Take(ctx, client, slice, waits)
+	if err != nil {
+		return nil, err
+	}
+	tasks := []*Task{first}
+	for _, id := range first.Slice.CardSliceIds {
+		if id == slice {
+			continue
+		}
+		t, err := Take(ctx, client, id, waits)
+		if err != nil {
+			for _, t := range tasks {
+				t.Client.Close()
+			}
+			return nil, err
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks, nil
+}
+
 // redeem begins a task at the first address that answers.
 func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse) (*Task, error) {
 	addresses := slices.DeleteFunc(slices.Clone(res.Addresses), func(a string) bool {

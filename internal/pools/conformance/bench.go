@@ -247,11 +247,13 @@ func (t *task) expect(ctx context.Context, want string) error {
 }
 
 // end tells a program that walks to end, and expects that all its steps were right.
-func (t *task) end(ctx context.Context) error {
+func (t *task) end(ctx context.Context) error { return t.endWith(ctx, "walked ") }
+
+func (t *task) endWith(ctx context.Context, word string) error {
 	if _, err := io.WriteString(t.in, "\n"); err != nil {
 		return fmt.Errorf("the task has ended: %s", t.terminal())
 	}
-	if err := t.expect(ctx, "walked "); err != nil {
+	if err := t.expect(ctx, word); err != nil {
 		return err
 	}
 	return t.wait(ctx)

@@ -112,6 +112,50 @@ func remote(ctx context.Context, b *bench) error {
 	return t.end(ctx)
 }
 
+func aggregation(ctx context.Context, b *bench) error {
+	if _, _, err := b.two(); err != nil {
+		return err
+	}
+	t, err := b.start(ctx, []string{"--cards", "2", "--across-nodes", "--compute", "40", "--memory", "64" + mib}, b.Program, "cards", "0")
+	if err != nil {
+		return err
+	}
+	if err := t.expect(ctx, "cards 2"); err != nil { // devices of one context
+		return err
+	}
+	var cards []*poolv1.Slice
+	if err := b.until(ctx, "the cards of both nodes are used", func() (bool, error) {
+		if cards, err = b.slices(ctx, b.name); err != nil || len(cards) != 2 {
+			return false, err
+		}
+		return !slices.ContainsFunc(cards, func(x *poolv1.Slice) bool {
+			return x.State != poolv1.Slice_STATE_RUNNING || x.DeviceMicros == 0 || x.MemoryUsedBytes == 0 || x.Programs != 1
+		}), nil
+	}); err != nil {
+		return err
+	}
+	if cards[0].NodeId == cards[1].NodeId {
+		return fmt.Errorf("both cards are at %s", cards[0].NodeId)
+	}
+	for _, x := range cards {
+		if err := b.look(ctx, "slices", x.SliceId, x.NodeId+"/"+x.DeviceId, "of 2 cards of a program"); err != nil {
+			return err
+		}
+	}
+	if err := t.endWith(ctx, "rounds "); err != nil { // it has checked what each card computed of what the other did
+		return err
+	}
+	for _, x := range cards {
+		if err := b.until(ctx, "the cards are released together", func() (bool, error) {
+			now, err := b.slice(ctx, x.SliceId)
+			return err == nil && now.State == poolv1.Slice_STATE_ENDED, err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func overcommit(ctx context.Context, b *bench) error {
 	at := b.first()
 	if err := b.set(ctx, at, &poolv1.SetPoolDeviceRequest{ComputeLimitPercent: 200, MemoryLimitPercent: 200}); err != nil {

@@ -102,7 +102,7 @@ var Tests = []Test{
 	{"12.1", "Fixed resource configuration", 1, fixed},
 	{"12.2", "Dynamic resource request", 2, dynamic},
 	{"12.3", "Remote call", 3, remote},
-	{"12.4", "Cross-node multi-card aggregation", 3, notProvided("cards of several nodes in one program")},
+	{"12.4", "Cross-node multi-card aggregation", 3, aggregation},
 	{"12.5", "Resource overcommit", 2, overcommit},
 	{"12.6", "Resource quota", 2, quota},
 	{"12.7", "Named card model", 1, model},

@@ -309,6 +309,8 @@ function Slices() {
           s.position > 0n && t("pool.place", { n: String(s.position) }),
           s.movingToNodeId && t("pool.moving", { to: `${s.movingToNodeId}/${s.movingToDeviceId}` }),
           s.moveError && t("pool.notMoved", { why: s.moveError }),
+          s.cardSliceIds.length > 1 &&
+            t("pool.ofCards", { i: s.cardSliceIds.indexOf(s.sliceId) + 1, n: s.cardSliceIds.length }),
           s.reason,
         ]
           .filter(Boolean)

@@ -2052,7 +2052,13 @@ type Slice struct {
 	// Why its last move failed; empty: it did not.
 	MoveError string `protobuf:"bytes,31,opt,name=move_error,json=moveError,proto3" json:"move_error,omitempty"`
 	// How long its programs stood still when it last moved.
-	PauseMicros   int64 `protobuf:"varint,32,opt,name=pause_micros,json=pauseMicros,proto3" json:"pause_micros,omitempty"`
+	PauseMicros int64 `protobuf:"varint,32,opt,name=pause_micros,json=pauseMicros,proto3" json:"pause_micros,omitempty"`
+	// The slices that its program has together, this one too, the first that was
+	// answered first; empty: it has this one only. They have places, and end,
+	// together.
+	CardSliceIds []string `protobuf:"bytes,33,rep,name=card_slice_ids,json=cardSliceIds,proto3" json:"card_slice_ids,omitempty"`
+	// Each of them is on another node.
+	AcrossNodes   bool `protobuf:"varint,34,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2311,6 +2317,20 @@ func (x *Slice) GetPauseMicros() int64 {
 	return 0
 }
 
+func (x *Slice) GetCardSliceIds() []string {
+	if x != nil {
+		return x.CardSliceIds
+	}
+	return nil
+}
+
+func (x *Slice) GetAcrossNodes() bool {
+	if x != nil {
+		return x.AcrossNodes
+	}
+	return false
+}
+
 type RequestSliceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller; asking again with it answers the same slice. At most 64
@@ -2354,7 +2374,13 @@ type RequestSliceRequest struct {
 	Affinity string `protobuf:"bytes,18,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	// Slices of the group with the same name are on different devices. At most 64
 	// characters.
-	AntiAffinity  string `protobuf:"bytes,19,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	AntiAffinity string `protobuf:"bytes,19,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	// How many cards the program has, 1 to 16, each as the rest says and each
+	// another one: as many slices are made, all get a place or none, and they end
+	// together. The first is answered. 0: one.
+	Cards int32 `protobuf:"varint,20,opt,name=cards,proto3" json:"cards,omitempty"`
+	// Each card is on another node; with cards from 2.
+	AcrossNodes   bool `protobuf:"varint,21,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2520,6 +2546,20 @@ func (x *RequestSliceRequest) GetAntiAffinity() string {
 		return x.AntiAffinity
 	}
 	return ""
+}
+
+func (x *RequestSliceRequest) GetCards() int32 {
+	if x != nil {
+		return x.Cards
+	}
+	return 0
+}
+
+func (x *RequestSliceRequest) GetAcrossNodes() bool {
+	if x != nil {
+		return x.AcrossNodes
+	}
+	return false
 }
 
 type AwaitSliceRequest struct {
@@ -3588,7 +3628,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xd6\t\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\x9f\n" +
+	"\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1a.yunhe.pool.v1.Slice.StateR\x05state\x12\x19\n" +
@@ -3627,13 +3668,15 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x13moving_to_device_id\x18\x1e \x01(\tR\x10movingToDeviceId\x12\x1d\n" +
 	"\n" +
 	"move_error\x18\x1f \x01(\tR\tmoveError\x12!\n" +
-	"\fpause_micros\x18  \x01(\x03R\vpauseMicros\"i\n" +
+	"\fpause_micros\x18  \x01(\x03R\vpauseMicros\x12$\n" +
+	"\x0ecard_slice_ids\x18! \x03(\tR\fcardSliceIds\x12!\n" +
+	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +
 	"\x0eSTATE_ASSIGNED\x10\x02\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x03\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x04\"\xca\x04\n" +
+	"\vSTATE_ENDED\x10\x04\"\x83\x05\n" +
 	"\x13RequestSliceRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
@@ -3656,7 +3699,9 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\rlimit_seconds\x18\x10 \x01(\x03R\flimitSeconds\x12\x1a\n" +
 	"\bphysical\x18\x11 \x01(\bR\bphysical\x12\x1a\n" +
 	"\baffinity\x18\x12 \x01(\tR\baffinity\x12#\n" +
-	"\ranti_affinity\x18\x13 \x01(\tR\fantiAffinity\"G\n" +
+	"\ranti_affinity\x18\x13 \x01(\tR\fantiAffinity\x12\x14\n" +
+	"\x05cards\x18\x14 \x01(\x05R\x05cards\x12!\n" +
+	"\facross_nodes\x18\x15 \x01(\bR\vacrossNodes\"G\n" +
 	"\x11AwaitSliceRequest\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\x03R\x06waitMs\"\xa9\x01\n" +
