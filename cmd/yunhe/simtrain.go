@@ -154,6 +154,9 @@ func weightsText(w map[string]int32) string {
 	return strings.Join(ids, " ")
 }
 
+// learnedBy names how package train searches.
+const learnedBy = "cross-entropy"
+
 // learnedDocument is a policy document, as the API has it.
 type learnedDocument struct {
 	PolicyID    string         `yaml:"policy_id"`
@@ -162,6 +165,7 @@ type learnedDocument struct {
 	Priority    int            `yaml:"priority"`
 	MatchRules  []learnedMatch `yaml:"match_rules,omitempty"`
 	Rules       learnedRules   `yaml:"rules"`
+	AIAlgorithm string         `yaml:"ai_algorithm,omitempty"`
 }
 type learnedMatch struct {
 	Expression  string `yaml:"expression"`
@@ -181,12 +185,12 @@ func learnedDocuments(r *train.Report, name, goal string) ([]byte, error) {
 	case chosen.Classes != nil:
 		for i, k := range train.Classes() {
 			docs = append(docs, learnedDocument{PolicyID: name + "-" + k.ID, Title: "Learned: " + k.Title, Description: about, Priority: 10,
-				MatchRules: []learnedMatch{{k.Match, k.Title}}, Rules: learnedRules{Weights: chosen.Classes[i]}})
+				MatchRules: []learnedMatch{{k.Match, k.Title}}, Rules: learnedRules{Weights: chosen.Classes[i]}, AIAlgorithm: learnedBy})
 		}
 	default:
-		d := learnedDocument{PolicyID: name, Title: "Learned", Description: about, Rules: learnedRules{Weights: chosen.All}}
+		d := learnedDocument{PolicyID: name, Title: "Learned", Description: about, Rules: learnedRules{Weights: chosen.All}, AIAlgorithm: learnedBy}
 		if _, ok := place.Preset(chosen.Name); ok {
-			d.Rules = learnedRules{Preset: chosen.Name}
+			d.Rules, d.AIAlgorithm = learnedRules{Preset: chosen.Name}, ""
 		}
 		docs = append(docs, d)
 	}

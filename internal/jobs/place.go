@@ -575,9 +575,9 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 		if err != nil {
 			return err
 		}
-		out = &scheduler.Explained{JobID: r.id, Paused: r.pauseAsked}
+		out = &scheduler.Explained{JobID: r.id, Paused: r.pauseAsked, Priority: r.priority}
 		for _, t := range r.spec.Tasks {
-			out.TaskNames = append(out.TaskNames, t.Name)
+			out.TaskNames, out.Specs = append(out.TaskNames, t.Name), append(out.Specs, t.ResourceSpecId)
 		}
 		as, err := jobAttempts(ctx, tx, jobID)
 		if err != nil {

@@ -243,7 +243,7 @@ func subjectIn(d *policiesv1.PolicyDocument, id string, version int64) Subject {
 // DocumentIn reads a document of the contract.
 func DocumentIn(p *policiesv1.PolicyDocument) Document {
 	d := Document{ID: p.GetPolicyId(), Title: p.GetTitle(), Description: p.GetDescription(), Priority: int64(p.GetPriority()), Scope: scopeIn(p.GetScope()),
-		Combination: Combination(p.GetCombination()), JobWeights: JobWeights(p.GetJobWeights()), From: timeIn(p.GetEffectiveFrom()), To: timeIn(p.GetEffectiveTo())}
+		Combination: Combination(p.GetCombination()), JobWeights: JobWeights(p.GetJobWeights()), From: timeIn(p.GetEffectiveFrom()), To: timeIn(p.GetEffectiveTo()), Algorithm: p.GetAiAlgorithm()}
 	for _, m := range p.GetMatchRules() {
 		d.Match = append(d.Match, MatchRule{Expression: m.GetExpression(), Description: m.GetDescription()})
 	}
@@ -293,7 +293,7 @@ func timeIn(p *timestamppb.Timestamp) time.Time {
 
 func documentOut(d *Document) *policiesv1.PolicyDocument {
 	out := &policiesv1.PolicyDocument{PolicyId: d.ID, Title: d.Title, Description: d.Description, Priority: int32(d.Priority), Combination: policiesv1.PolicyCombination(d.Combination),
-		JobWeights: policiesv1.PolicyJobWeights(d.JobWeights), EffectiveFrom: stamp(d.From), EffectiveTo: stamp(d.To)}
+		JobWeights: policiesv1.PolicyJobWeights(d.JobWeights), EffectiveFrom: stamp(d.From), EffectiveTo: stamp(d.To), AiAlgorithm: d.Algorithm}
 	if !d.Scope.IsZero() {
 		out.Scope = scopeOut(d.Scope)
 	}

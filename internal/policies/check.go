@@ -83,6 +83,7 @@ func compile(d Document, version int64) (*compiled, []Problem) {
 	c.ID("policy_id", d.ID)
 	c.Text("title", d.Title, false, maxTitle, 0)
 	c.Text("description", strings.NewReplacer("\n", " ", "\t", " ").Replace(d.Description), false, maxDescription, 0)
+	c.Text("ai_algorithm", d.Algorithm, false, maxAlgorithm, 0)
 	c.Range("priority", d.Priority, -maxPriority, maxPriority)
 	c.Range("combination", int64(d.Combination), 0, int64(Filters))
 	c.Range("job_weights", int64(d.JobWeights), 0, int64(Ignore))

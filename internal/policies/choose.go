@@ -324,6 +324,9 @@ func (c *cycle) set(k *class, arms []*arm, own *place.Set) (*place.Set, error) {
 			if evaluator == nil {
 				evaluator = p.evaluator
 			}
+			if p.Algorithm != "" && len(p.weights) > 0 && !strings.Contains(set.Algorithm, p.Algorithm) {
+				set.Algorithm += map[bool]string{true: " + "}[set.Algorithm != ""] + p.Algorithm
+			}
 			mine := map[string]int64{}
 			for _, w := range p.weights {
 				if slices.ContainsFunc(p.scores, func(r *rule) bool { return r.id == w.Policy }) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -661,5 +662,45 @@ func TestModules(t *testing.T) {
 		_, err = api.DeletePolicyModule(ctx, &policiesv1.DeletePolicyModuleRequest{ModuleId: "headroom", Version: 2})
 		must(t, err)
 		equal(t, "a number is not used again", upload("headroom", trap).Version, 3)
+	})
+}
+
+// A decision carries the record of S 6.2.1, Table 5; whether weights were
+// learned is said by the policy.
+func TestSchedulingRecord(t *testing.T) {
+	each(t, func(t *testing.T, p *platform) {
+		record := func(j *jobsv1.JobSpec) *schedulerv1.SchedulingRecord {
+			id := p.Admin.Submit(t, j)
+			p.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED)
+			r := p.decision(id).Record
+			if !strings.HasPrefix(r.ScheduleTaskId, "dec_") {
+				t.Errorf("%s: ID %q", j.Name, r.ScheduleTaskId)
+			}
+			r.ScheduleTaskId = ""
+			return r
+		}
+		d := weights("learned", 0, map[string]int32{"highest-performance": 3, "lowest-energy": 1})
+		d.AiAlgorithm = strings.Repeat("x", 65)
+		_, err := p.Admin.Policies.CreatePolicy(t.Context(), &policiesv1.CreatePolicyRequest{Document: d})
+		code(t, "a name too long", err, connect.CodeInvalidArgument)
+		d.AiAlgorithm = "cross-entropy"
+		p.put(d)
+		p.issue("learned", 1)
+		j := job("r1")
+		j.Priority = 7
+		want := &schedulerv1.SchedulingRecord{ScheduleTaskType: "compute", ComputeType: "cpu", Location: &schedulerv1.ScheduledLocation{Region: "north"}, Priority: 7,
+			Performance: new(2.0), EnergyConsumption: new(36000.0), AiAlgorithm: "cross-entropy", OptimizationGoal: "highest-performance",
+			FactorWeights: map[string]float64{"highest-performance": .75, "lowest-energy": .25}}
+		if got := record(j); !proto.Equal(got, want) {
+			t.Errorf("learned:\n%v\nwant\n%v", got, want)
+		}
+		j.Name, j.PolicyWeights = "r2", cheap
+		want = &schedulerv1.SchedulingRecord{ScheduleTaskType: "compute", ComputeType: "cpu", Location: &schedulerv1.ScheduledLocation{Region: "south"}, Priority: 7,
+			AiAlgorithm: "none", OptimizationGoal: "lowest-price", FactorWeights: map[string]float64{"lowest-price": 1}}
+		got := record(j)
+		got.Performance, got.EnergyConsumption = nil, nil
+		if !proto.Equal(got, want) {
+			t.Errorf("by its own weights:\n%v\nwant\n%v", got, want)
+		}
 	})
 }

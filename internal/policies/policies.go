@@ -101,6 +101,7 @@ const (
 	maxText        = 256
 	maxNote        = 512
 	maxDescription = 1024
+	maxAlgorithm   = 64
 	maxRuleID      = 20
 	maxDepth       = 5
 	maxIncluded    = 32
@@ -127,6 +128,7 @@ type Document struct {
 	JobWeights  JobWeights  `json:"job_weights,omitempty"`
 	From        time.Time   `json:"effective_from,omitzero"`
 	To          time.Time   `json:"effective_to,omitzero"`
+	Algorithm   string      `json:"ai_algorithm,omitempty"` // that learned the weights; empty: none
 }
 
 // MatchRule is a condition on a job.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -178,6 +179,56 @@ func summary(d *place.Decision) string {
 	return text
 }
 
+// recordOf is a decision as S 6.2.1, Table 5 has it. What the center and the
+// specification are is read as it is now, all else as it was decided by.
+func recordOf(d *place.Decision, id string, ex *Explained, spec string, snap *registry.Snapshot) *schedulerv1.SchedulingRecord {
+	r := &schedulerv1.SchedulingRecord{ScheduleTaskId: id, ScheduleTaskType: "compute", Priority: int32(ex.Priority), AiAlgorithm: cmp.Or(d.Algorithm, "none"),
+		FactorWeights: map[string]float64{}, Location: &schedulerv1.ScheduledLocation{}}
+	if s := snap.Specs[spec]; s != nil {
+		r.ComputeType = kindOf(s.Quantity)
+	}
+	if c := centerOf(snap, d.Chosen); c != nil {
+		r.Location.Region = c.Region
+		if p := c.Position; p != nil {
+			r.Location.Longitude, r.Location.Latitude = degrees(p.Longitude), degrees(p.Latitude)
+		}
+	}
+	for i := range d.Table {
+		if d.Table[i].Chosen {
+			values := d.Table[i].Values
+			r.NetworkLatency = fact(d, values, "latency", 1e3)
+			r.EnergyConsumption = fact(d, values, "energy", 1e3)
+			r.Performance = fact(d, values, "speed", 1e3)
+		}
+	}
+	most := int64(0)
+	for _, p := range d.Policies {
+		if p.Weight == 0 {
+			continue
+		}
+		r.FactorWeights[p.ID] = float64(p.Weight) / float64(d.WeightSum)
+		if p.Weight > most {
+			most, r.OptimizationGoal = p.Weight, p.ID
+		}
+	}
+	return r
+}
+
+// fact is what is known of a factor, in units of so many of the engine's; nil:
+// nothing.
+func fact(d *place.Decision, values [][]place.Fact, factor string, unit float64) *float64 {
+	for i, p := range d.Policies {
+		for k, f := range p.Factors {
+			if f.ID == factor && i < len(values) && k < len(values[i]) && values[i][k].Known {
+				return new(float64(values[i][k].Value) / unit)
+			}
+		}
+	}
+	return nil
+}
+
+func degrees(micro int64) *float64 { return new(float64(micro) / 1e6) }
+
 // scoreA5 is T/AI 123.6 A.5.
 func (s *Service) scoreA5(w http.ResponseWriter, r *http.Request) error {
 	if err := rpc.OnlyParams(r, "jobId"); err != nil {
@@ -260,6 +311,10 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 	if err != nil {
 		return nil, err
 	}
+	snap, err := h.s.reg.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range ex.Placed {
 		d := records[p.DecisionID]
 		if d == nil {
@@ -268,6 +323,7 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 		out := DecisionProto(d)
 		out.TaskIndex, out.ReplicaIndex, out.Attempt = int32(p.Task), int32(p.Replica), int32(p.Attempt)
 		out.DecidedAt = timestamppb.New(p.At)
+		out.Record = recordOf(d, p.DecisionID, ex, ex.Specs[p.Task], snap)
 		res.Decisions = append(res.Decisions, out)
 	}
 	if ex.Waiting != nil {

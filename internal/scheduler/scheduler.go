@@ -153,6 +153,8 @@ type PlacedReplica struct {
 type Explained struct {
 	JobID     string
 	TaskNames []string
+	Specs     []string // of the tasks
+	Priority  int64
 	Placed    []PlacedReplica
 	Waiting   *Item // nil: nothing waits
 	Paused    bool  // what waits is not placed

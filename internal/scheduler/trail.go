@@ -34,6 +34,7 @@ type trail struct {
 type chain struct {
 	Set        string              `json:"set"`
 	Evaluator  string              `json:"evaluator"`
+	Algorithm  string              `json:"algorithm,omitempty"`
 	Policies   []place.PolicyInUse `json:"policies"`
 	WeightSum  int64               `json:"weight_sum"`
 	Candidates int                 `json:"candidates"`
@@ -96,7 +97,7 @@ func (t *trail) append(d *place.Decision) {
 		c = t.owner[d.Table[i].Row]
 	}
 	if c == nil || c.table == nil && d.Change == nil {
-		c = &chain{Set: d.Set, Evaluator: d.Evaluator, Policies: d.Policies, WeightSum: d.WeightSum, Candidates: d.Candidates, Omitted: d.Omitted, number: len(t.Chains)}
+		c = &chain{Set: d.Set, Evaluator: d.Evaluator, Algorithm: d.Algorithm, Policies: d.Policies, WeightSum: d.WeightSum, Candidates: d.Candidates, Omitted: d.Omitted, number: len(t.Chains)}
 		t.Chains = append(t.Chains, c)
 	}
 	s := step{Chain: c.number, Feasible: d.Feasible, Chosen: d.Chosen, Reason: d.Reason, Margin: d.Margin, Load: d.Load}
@@ -190,7 +191,7 @@ func (t *trail) decision(at int) (*place.Decision, error) {
 		keep(c.Candidates)
 		table = next
 	}
-	d := &place.Decision{Set: c.Set, Evaluator: c.Evaluator, Policies: c.Policies, WeightSum: c.WeightSum, Candidates: c.Candidates, Omitted: c.Omitted,
+	d := &place.Decision{Set: c.Set, Evaluator: c.Evaluator, Algorithm: c.Algorithm, Policies: c.Policies, WeightSum: c.WeightSum, Candidates: c.Candidates, Omitted: c.Omitted,
 		Feasible: last.Feasible, Chosen: last.Chosen, Reason: last.Reason, Margin: last.Margin, Load: last.Load, Table: table}
 	for k := range table[:min(len(table), max(0, d.Feasible))] {
 		table[k].Rank = k + 1

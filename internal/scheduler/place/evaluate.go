@@ -29,6 +29,8 @@ type Set struct {
 	// Filters are asked after the built-in ones and those of the options, for
 	// works that this set decides about.
 	Filters []Filter
+	// Algorithm is what learned the weights; empty: people chose them.
+	Algorithm string
 }
 
 // Use is a policy with its weight in a set. Only the ratio of weights matters:

@@ -11,7 +11,8 @@ import (
 type Decision struct {
 	Set       string        `json:"set"`
 	Evaluator string        `json:"evaluator"`
-	Policies  []PolicyInUse `json:"policies"` // columns of the table
+	Algorithm string        `json:"algorithm,omitempty"` // that learned the weights
+	Policies  []PolicyInUse `json:"policies"`            // columns of the table
 	WeightSum int64         `json:"weight_sum"`
 
 	Candidates int     `json:"candidates"`       // how many there are
@@ -210,7 +211,7 @@ func (p *planner) decision(of *part, best int32) *Decision {
 	}
 	head := p.header(h.set)
 	d := &Decision{
-		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Policies: head.policies, WeightSum: head.sum,
+		Set: h.set.ID, Evaluator: h.set.evaluator().ID, Algorithm: h.set.Algorithm, Policies: head.policies, WeightSum: head.sum,
 		Candidates: n, Feasible: t.nfit, Load: p.load, Omitted: n - shown,
 	}
 	if p.opts.Changes && !whole && !limited && shown == n && e.last != nil {

@@ -280,7 +280,10 @@ type PolicyDocument struct {
 	// In force from then on, once issued; unset: at once.
 	EffectiveFrom *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=effective_from,json=effectiveFrom,proto3" json:"effective_from,omitempty"`
 	// Not in force from then on; unset: no end.
-	EffectiveTo   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=effective_to,json=effectiveTo,proto3" json:"effective_to,omitempty"`
+	EffectiveTo *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=effective_to,json=effectiveTo,proto3" json:"effective_to,omitempty"`
+	// The algorithm that learned its weights, such as "cross-entropy" (yunhe sim
+	// train); at most 64 characters. Empty: people chose them.
+	AiAlgorithm   string `protobuf:"bytes,13,opt,name=ai_algorithm,json=aiAlgorithm,proto3" json:"ai_algorithm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +400,13 @@ func (x *PolicyDocument) GetEffectiveTo() *timestamppb.Timestamp {
 		return x.EffectiveTo
 	}
 	return nil
+}
+
+func (x *PolicyDocument) GetAiAlgorithm() string {
+	if x != nil {
+		return x.AiAlgorithm
+	}
+	return ""
 }
 
 type PolicyMatchRule struct {
@@ -4070,7 +4080,7 @@ var File_yunhe_policies_v1_policies_proto protoreflect.FileDescriptor
 
 const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	"\n" +
-	" yunhe/policies/v1/policies.proto\x12\x11yunhe.policies.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18yunhe/jobs/v1/jobs.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\x80\x05\n" +
+	" yunhe/policies/v1/policies.proto\x12\x11yunhe.policies.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18yunhe/jobs/v1/jobs.proto\x1a\x1eyunhe/options/v1/options.proto\x1a\"yunhe/scheduler/v1/scheduler.proto\"\xa3\x05\n" +
 	"\x0ePolicyDocument\x12\x1b\n" +
 	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
@@ -4086,7 +4096,8 @@ const file_yunhe_policies_v1_policies_proto_rawDesc = "" +
 	" \x01(\x0e2#.yunhe.policies.v1.PolicyJobWeightsR\n" +
 	"jobWeights\x12A\n" +
 	"\x0eeffective_from\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\reffectiveFrom\x12=\n" +
-	"\feffective_to\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\veffectiveTo\"S\n" +
+	"\feffective_to\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\veffectiveTo\x12!\n" +
+	"\fai_algorithm\x18\r \x01(\tR\vaiAlgorithm\"S\n" +
 	"\x0fPolicyMatchRule\x12\x1e\n" +
 	"\n" +
 	"expression\x18\x01 \x01(\tR\n" +

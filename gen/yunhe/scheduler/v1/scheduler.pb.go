@@ -114,7 +114,7 @@ func (x Wait_Cause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Wait_Cause.Descriptor instead.
 func (Wait_Cause) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17, 0}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type Policy struct {
@@ -902,7 +902,9 @@ type Decision struct {
 	// Which weights decided: policies with their versions, such as "gold@3" (of
 	// a comparison with its arm: "gold@4[test/b]"), joined by " + "; the name of
 	// a preset; "platform"; or "job" for a job's own weights.
-	Policy        string `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy string `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Unset while the replica waits.
+	Record        *SchedulingRecord `protobuf:"bytes,10,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1000,6 +1002,210 @@ func (x *Decision) GetPolicy() string {
 	return ""
 }
 
+func (x *Decision) GetRecord() *SchedulingRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+// What a decision went by, in the members of S 6.2.1, Table 5. Facts are those
+// of the center chosen, as they were then; unset: nobody stated or measured them.
+type SchedulingRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The decision's ID.
+	ScheduleTaskId string `protobuf:"bytes,1,opt,name=schedule_task_id,json=scheduleTaskId,proto3" json:"schedule_task_id,omitempty"`
+	// "compute": what is scheduled are runs of commands.
+	ScheduleTaskType string `protobuf:"bytes,2,opt,name=schedule_task_type,json=scheduleTaskType,proto3" json:"schedule_task_type,omitempty"`
+	// Of the task's specification: "cpu", "gpu", "npu" or "mlu".
+	ComputeType string `protobuf:"bytes,3,opt,name=compute_type,json=computeType,proto3" json:"compute_type,omitempty"`
+	// From where the job's users are, milliseconds there and back.
+	NetworkLatency *float64 `protobuf:"fixed64,4,opt,name=network_latency,json=networkLatency,proto3,oneof" json:"network_latency,omitempty"`
+	// Of one replica, joules; see the policy lowest-energy.
+	EnergyConsumption *float64           `protobuf:"fixed64,5,opt,name=energy_consumption,json=energyConsumption,proto3,oneof" json:"energy_consumption,omitempty"`
+	Location          *ScheduledLocation `protobuf:"bytes,6,opt,name=location,proto3" json:"location,omitempty"`
+	// Parts of the policies in the final score, by policy ID; they add up to 1.
+	FactorWeights map[string]float64 `protobuf:"bytes,7,rep,name=factor_weights,json=factorWeights,proto3" json:"factor_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// The job's priority now.
+	Priority int32 `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The algorithm that learned the weights; "none" if people chose them.
+	AiAlgorithm string `protobuf:"bytes,9,opt,name=ai_algorithm,json=aiAlgorithm,proto3" json:"ai_algorithm,omitempty"`
+	// The policy that weighed most, of equal ones the first; see yunhe policy list.
+	OptimizationGoal string `protobuf:"bytes,10,opt,name=optimization_goal,json=optimizationGoal,proto3" json:"optimization_goal,omitempty"`
+	// Times as fast as the reference machine.
+	Performance   *float64 `protobuf:"fixed64,11,opt,name=performance,proto3,oneof" json:"performance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SchedulingRecord) Reset() {
+	*x = SchedulingRecord{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SchedulingRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SchedulingRecord) ProtoMessage() {}
+
+func (x *SchedulingRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SchedulingRecord.ProtoReflect.Descriptor instead.
+func (*SchedulingRecord) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SchedulingRecord) GetScheduleTaskId() string {
+	if x != nil {
+		return x.ScheduleTaskId
+	}
+	return ""
+}
+
+func (x *SchedulingRecord) GetScheduleTaskType() string {
+	if x != nil {
+		return x.ScheduleTaskType
+	}
+	return ""
+}
+
+func (x *SchedulingRecord) GetComputeType() string {
+	if x != nil {
+		return x.ComputeType
+	}
+	return ""
+}
+
+func (x *SchedulingRecord) GetNetworkLatency() float64 {
+	if x != nil && x.NetworkLatency != nil {
+		return *x.NetworkLatency
+	}
+	return 0
+}
+
+func (x *SchedulingRecord) GetEnergyConsumption() float64 {
+	if x != nil && x.EnergyConsumption != nil {
+		return *x.EnergyConsumption
+	}
+	return 0
+}
+
+func (x *SchedulingRecord) GetLocation() *ScheduledLocation {
+	if x != nil {
+		return x.Location
+	}
+	return nil
+}
+
+func (x *SchedulingRecord) GetFactorWeights() map[string]float64 {
+	if x != nil {
+		return x.FactorWeights
+	}
+	return nil
+}
+
+func (x *SchedulingRecord) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *SchedulingRecord) GetAiAlgorithm() string {
+	if x != nil {
+		return x.AiAlgorithm
+	}
+	return ""
+}
+
+func (x *SchedulingRecord) GetOptimizationGoal() string {
+	if x != nil {
+		return x.OptimizationGoal
+	}
+	return ""
+}
+
+func (x *SchedulingRecord) GetPerformance() float64 {
+	if x != nil && x.Performance != nil {
+		return *x.Performance
+	}
+	return 0
+}
+
+type ScheduledLocation struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Degrees; unset where the center does not say.
+	Longitude     *float64 `protobuf:"fixed64,2,opt,name=longitude,proto3,oneof" json:"longitude,omitempty"`
+	Latitude      *float64 `protobuf:"fixed64,3,opt,name=latitude,proto3,oneof" json:"latitude,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScheduledLocation) Reset() {
+	*x = ScheduledLocation{}
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScheduledLocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScheduledLocation) ProtoMessage() {}
+
+func (x *ScheduledLocation) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScheduledLocation.ProtoReflect.Descriptor instead.
+func (*ScheduledLocation) Descriptor() ([]byte, []int) {
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ScheduledLocation) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *ScheduledLocation) GetLongitude() float64 {
+	if x != nil && x.Longitude != nil {
+		return *x.Longitude
+	}
+	return 0
+}
+
+func (x *ScheduledLocation) GetLatitude() float64 {
+	if x != nil && x.Latitude != nil {
+		return *x.Latitude
+	}
+	return 0
+}
+
 type ExplainJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1009,7 +1215,7 @@ type ExplainJobRequest struct {
 
 func (x *ExplainJobRequest) Reset() {
 	*x = ExplainJobRequest{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1227,7 @@ func (x *ExplainJobRequest) String() string {
 func (*ExplainJobRequest) ProtoMessage() {}
 
 func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1240,7 @@ func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
 func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainJobRequest) GetJobId() string {
@@ -1065,7 +1271,7 @@ type ExplainJobResponse struct {
 
 func (x *ExplainJobResponse) Reset() {
 	*x = ExplainJobResponse{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1283,7 @@ func (x *ExplainJobResponse) String() string {
 func (*ExplainJobResponse) ProtoMessage() {}
 
 func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1296,7 @@ func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
 func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainJobResponse) GetJobId() string {
@@ -1158,7 +1364,7 @@ type RunForecast struct {
 
 func (x *RunForecast) Reset() {
 	*x = RunForecast{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1376,7 @@ func (x *RunForecast) String() string {
 func (*RunForecast) ProtoMessage() {}
 
 func (x *RunForecast) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1389,7 @@ func (x *RunForecast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunForecast.ProtoReflect.Descriptor instead.
 func (*RunForecast) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RunForecast) GetMedianSeconds() int64 {
@@ -1239,7 +1445,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1457,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1470,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Wait) GetCause() Wait_Cause {
@@ -1312,7 +1518,7 @@ type GetSchedulingStatsRequest struct {
 
 func (x *GetSchedulingStatsRequest) Reset() {
 	*x = GetSchedulingStatsRequest{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1530,7 @@ func (x *GetSchedulingStatsRequest) String() string {
 func (*GetSchedulingStatsRequest) ProtoMessage() {}
 
 func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1543,7 @@ func (x *GetSchedulingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetSchedulingStatsRequest) GetWindowSeconds() int64 {
@@ -1378,7 +1584,7 @@ type GetSchedulingStatsResponse struct {
 
 func (x *GetSchedulingStatsResponse) Reset() {
 	*x = GetSchedulingStatsResponse{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1596,7 @@ func (x *GetSchedulingStatsResponse) String() string {
 func (*GetSchedulingStatsResponse) ProtoMessage() {}
 
 func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1609,7 @@ func (x *GetSchedulingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSchedulingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetSchedulingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetSchedulingStatsResponse) GetJobsScheduled() int64 {
@@ -1511,7 +1717,7 @@ type SchedulingFigures struct {
 
 func (x *SchedulingFigures) Reset() {
 	*x = SchedulingFigures{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1729,7 @@ func (x *SchedulingFigures) String() string {
 func (*SchedulingFigures) ProtoMessage() {}
 
 func (x *SchedulingFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1742,7 @@ func (x *SchedulingFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SchedulingFigures.ProtoReflect.Descriptor instead.
 func (*SchedulingFigures) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SchedulingFigures) GetSeconds() int64 {
@@ -1630,7 +1836,7 @@ type TenantQueue struct {
 
 func (x *TenantQueue) Reset() {
 	*x = TenantQueue{}
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1848,7 @@ func (x *TenantQueue) String() string {
 func (*TenantQueue) ProtoMessage() {}
 
 func (x *TenantQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_yunhe_scheduler_v1_scheduler_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1861,7 @@ func (x *TenantQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantQueue.ProtoReflect.Descriptor instead.
 func (*TenantQueue) Descriptor() ([]byte, []int) {
-	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TenantQueue) GetTenantId() string {
@@ -1752,7 +1958,7 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x13final_score_rounded\x18\x06 \x01(\x05R\x11finalScoreRounded\x12\x12\n" +
 	"\x04rank\x18\a \x01(\x05R\x04rank\x12\x16\n" +
 	"\x06chosen\x18\b \x01(\bR\x06chosen\x12%\n" +
-	"\x0enetwork_source\x18\t \x01(\tR\rnetworkSource\"\xd8\x02\n" +
+	"\x0enetwork_source\x18\t \x01(\tR\rnetworkSource\"\x96\x03\n" +
 	"\bDecision\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x01 \x01(\x05R\ttaskIndex\x12\x1b\n" +
@@ -1767,7 +1973,35 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"candidates\x18\a \x03(\v2\".yunhe.scheduler.v1.CandidateScoreR\n" +
 	"candidates\x12\x18\n" +
 	"\asummary\x18\b \x01(\tR\asummary\x12\x16\n" +
-	"\x06policy\x18\t \x01(\tR\x06policy\"*\n" +
+	"\x06policy\x18\t \x01(\tR\x06policy\x12<\n" +
+	"\x06record\x18\n" +
+	" \x01(\v2$.yunhe.scheduler.v1.SchedulingRecordR\x06record\"\xa2\x05\n" +
+	"\x10SchedulingRecord\x12(\n" +
+	"\x10schedule_task_id\x18\x01 \x01(\tR\x0escheduleTaskId\x12,\n" +
+	"\x12schedule_task_type\x18\x02 \x01(\tR\x10scheduleTaskType\x12!\n" +
+	"\fcompute_type\x18\x03 \x01(\tR\vcomputeType\x12,\n" +
+	"\x0fnetwork_latency\x18\x04 \x01(\x01H\x00R\x0enetworkLatency\x88\x01\x01\x122\n" +
+	"\x12energy_consumption\x18\x05 \x01(\x01H\x01R\x11energyConsumption\x88\x01\x01\x12A\n" +
+	"\blocation\x18\x06 \x01(\v2%.yunhe.scheduler.v1.ScheduledLocationR\blocation\x12^\n" +
+	"\x0efactor_weights\x18\a \x03(\v27.yunhe.scheduler.v1.SchedulingRecord.FactorWeightsEntryR\rfactorWeights\x12\x1a\n" +
+	"\bpriority\x18\b \x01(\x05R\bpriority\x12!\n" +
+	"\fai_algorithm\x18\t \x01(\tR\vaiAlgorithm\x12+\n" +
+	"\x11optimization_goal\x18\n" +
+	" \x01(\tR\x10optimizationGoal\x12%\n" +
+	"\vperformance\x18\v \x01(\x01H\x02R\vperformance\x88\x01\x01\x1a@\n" +
+	"\x12FactorWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01B\x12\n" +
+	"\x10_network_latencyB\x15\n" +
+	"\x13_energy_consumptionB\x0e\n" +
+	"\f_performance\"\x8a\x01\n" +
+	"\x11ScheduledLocation\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12!\n" +
+	"\tlongitude\x18\x02 \x01(\x01H\x00R\tlongitude\x88\x01\x01\x12\x1f\n" +
+	"\blatitude\x18\x03 \x01(\x01H\x01R\blatitude\x88\x01\x01B\f\n" +
+	"\n" +
+	"_longitudeB\v\n" +
+	"\t_latitude\"*\n" +
 	"\x11ExplainJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xc7\x02\n" +
 	"\x12ExplainJobResponse\x12\x15\n" +
@@ -1865,7 +2099,7 @@ func file_yunhe_scheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_yunhe_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_yunhe_scheduler_v1_scheduler_proto_goTypes = []any{
 	(Wait_Cause)(0),                    // 0: yunhe.scheduler.v1.Wait.Cause
 	(*Policy)(nil),                     // 1: yunhe.scheduler.v1.Policy
@@ -1882,57 +2116,63 @@ var file_yunhe_scheduler_v1_scheduler_proto_goTypes = []any{
 	(*PolicyScore)(nil),                // 12: yunhe.scheduler.v1.PolicyScore
 	(*CandidateScore)(nil),             // 13: yunhe.scheduler.v1.CandidateScore
 	(*Decision)(nil),                   // 14: yunhe.scheduler.v1.Decision
-	(*ExplainJobRequest)(nil),          // 15: yunhe.scheduler.v1.ExplainJobRequest
-	(*ExplainJobResponse)(nil),         // 16: yunhe.scheduler.v1.ExplainJobResponse
-	(*RunForecast)(nil),                // 17: yunhe.scheduler.v1.RunForecast
-	(*Wait)(nil),                       // 18: yunhe.scheduler.v1.Wait
-	(*GetSchedulingStatsRequest)(nil),  // 19: yunhe.scheduler.v1.GetSchedulingStatsRequest
-	(*GetSchedulingStatsResponse)(nil), // 20: yunhe.scheduler.v1.GetSchedulingStatsResponse
-	(*SchedulingFigures)(nil),          // 21: yunhe.scheduler.v1.SchedulingFigures
-	(*TenantQueue)(nil),                // 22: yunhe.scheduler.v1.TenantQueue
-	nil,                                // 23: yunhe.scheduler.v1.PolicySet.WeightsEntry
-	nil,                                // 24: yunhe.scheduler.v1.Preset.WeightsEntry
-	(*timestamppb.Timestamp)(nil),      // 25: google.protobuf.Timestamp
+	(*SchedulingRecord)(nil),           // 15: yunhe.scheduler.v1.SchedulingRecord
+	(*ScheduledLocation)(nil),          // 16: yunhe.scheduler.v1.ScheduledLocation
+	(*ExplainJobRequest)(nil),          // 17: yunhe.scheduler.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),         // 18: yunhe.scheduler.v1.ExplainJobResponse
+	(*RunForecast)(nil),                // 19: yunhe.scheduler.v1.RunForecast
+	(*Wait)(nil),                       // 20: yunhe.scheduler.v1.Wait
+	(*GetSchedulingStatsRequest)(nil),  // 21: yunhe.scheduler.v1.GetSchedulingStatsRequest
+	(*GetSchedulingStatsResponse)(nil), // 22: yunhe.scheduler.v1.GetSchedulingStatsResponse
+	(*SchedulingFigures)(nil),          // 23: yunhe.scheduler.v1.SchedulingFigures
+	(*TenantQueue)(nil),                // 24: yunhe.scheduler.v1.TenantQueue
+	nil,                                // 25: yunhe.scheduler.v1.PolicySet.WeightsEntry
+	nil,                                // 26: yunhe.scheduler.v1.Preset.WeightsEntry
+	nil,                                // 27: yunhe.scheduler.v1.SchedulingRecord.FactorWeightsEntry
+	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
 }
 var file_yunhe_scheduler_v1_scheduler_proto_depIdxs = []int32{
-	23, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
-	25, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
-	24, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
+	25, // 0: yunhe.scheduler.v1.PolicySet.weights:type_name -> yunhe.scheduler.v1.PolicySet.WeightsEntry
+	28, // 1: yunhe.scheduler.v1.PolicySet.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 2: yunhe.scheduler.v1.Preset.weights:type_name -> yunhe.scheduler.v1.Preset.WeightsEntry
 	1,  // 3: yunhe.scheduler.v1.ListPoliciesResponse.policies:type_name -> yunhe.scheduler.v1.Policy
 	3,  // 4: yunhe.scheduler.v1.ListPoliciesResponse.presets:type_name -> yunhe.scheduler.v1.Preset
 	2,  // 5: yunhe.scheduler.v1.SetPolicySetRequest.policy_set:type_name -> yunhe.scheduler.v1.PolicySet
 	12, // 6: yunhe.scheduler.v1.CandidateScore.scores:type_name -> yunhe.scheduler.v1.PolicyScore
-	25, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
+	28, // 7: yunhe.scheduler.v1.Decision.decided_at:type_name -> google.protobuf.Timestamp
 	13, // 8: yunhe.scheduler.v1.Decision.candidates:type_name -> yunhe.scheduler.v1.CandidateScore
-	14, // 9: yunhe.scheduler.v1.ExplainJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	18, // 10: yunhe.scheduler.v1.ExplainJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	25, // 11: yunhe.scheduler.v1.ExplainJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	17, // 12: yunhe.scheduler.v1.ExplainJobResponse.run_forecast:type_name -> yunhe.scheduler.v1.RunForecast
-	0,  // 13: yunhe.scheduler.v1.Wait.cause:type_name -> yunhe.scheduler.v1.Wait.Cause
-	25, // 14: yunhe.scheduler.v1.Wait.until:type_name -> google.protobuf.Timestamp
-	25, // 15: yunhe.scheduler.v1.GetSchedulingStatsResponse.since:type_name -> google.protobuf.Timestamp
-	21, // 16: yunhe.scheduler.v1.GetSchedulingStatsResponse.window:type_name -> yunhe.scheduler.v1.SchedulingFigures
-	22, // 17: yunhe.scheduler.v1.GetSchedulingStatsResponse.tenants:type_name -> yunhe.scheduler.v1.TenantQueue
-	25, // 18: yunhe.scheduler.v1.TenantQueue.oldest_at:type_name -> google.protobuf.Timestamp
-	4,  // 19: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
-	6,  // 20: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
-	7,  // 21: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
-	8,  // 22: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
-	10, // 23: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
-	15, // 24: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
-	19, // 25: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
-	5,  // 26: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
-	2,  // 27: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	2,  // 28: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
-	9,  // 29: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
-	11, // 30: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
-	16, // 31: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
-	20, // 32: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	15, // 9: yunhe.scheduler.v1.Decision.record:type_name -> yunhe.scheduler.v1.SchedulingRecord
+	16, // 10: yunhe.scheduler.v1.SchedulingRecord.location:type_name -> yunhe.scheduler.v1.ScheduledLocation
+	27, // 11: yunhe.scheduler.v1.SchedulingRecord.factor_weights:type_name -> yunhe.scheduler.v1.SchedulingRecord.FactorWeightsEntry
+	14, // 12: yunhe.scheduler.v1.ExplainJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	20, // 13: yunhe.scheduler.v1.ExplainJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	28, // 14: yunhe.scheduler.v1.ExplainJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	19, // 15: yunhe.scheduler.v1.ExplainJobResponse.run_forecast:type_name -> yunhe.scheduler.v1.RunForecast
+	0,  // 16: yunhe.scheduler.v1.Wait.cause:type_name -> yunhe.scheduler.v1.Wait.Cause
+	28, // 17: yunhe.scheduler.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	28, // 18: yunhe.scheduler.v1.GetSchedulingStatsResponse.since:type_name -> google.protobuf.Timestamp
+	23, // 19: yunhe.scheduler.v1.GetSchedulingStatsResponse.window:type_name -> yunhe.scheduler.v1.SchedulingFigures
+	24, // 20: yunhe.scheduler.v1.GetSchedulingStatsResponse.tenants:type_name -> yunhe.scheduler.v1.TenantQueue
+	28, // 21: yunhe.scheduler.v1.TenantQueue.oldest_at:type_name -> google.protobuf.Timestamp
+	4,  // 22: yunhe.scheduler.v1.SchedulerService.ListPolicies:input_type -> yunhe.scheduler.v1.ListPoliciesRequest
+	6,  // 23: yunhe.scheduler.v1.SchedulerService.GetPolicySet:input_type -> yunhe.scheduler.v1.GetPolicySetRequest
+	7,  // 24: yunhe.scheduler.v1.SchedulerService.SetPolicySet:input_type -> yunhe.scheduler.v1.SetPolicySetRequest
+	8,  // 25: yunhe.scheduler.v1.SchedulerService.ScoreCenter:input_type -> yunhe.scheduler.v1.ScoreCenterRequest
+	10, // 26: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:input_type -> yunhe.scheduler.v1.EvaluateCenterRequest
+	17, // 27: yunhe.scheduler.v1.SchedulerService.ExplainJob:input_type -> yunhe.scheduler.v1.ExplainJobRequest
+	21, // 28: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:input_type -> yunhe.scheduler.v1.GetSchedulingStatsRequest
+	5,  // 29: yunhe.scheduler.v1.SchedulerService.ListPolicies:output_type -> yunhe.scheduler.v1.ListPoliciesResponse
+	2,  // 30: yunhe.scheduler.v1.SchedulerService.GetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	2,  // 31: yunhe.scheduler.v1.SchedulerService.SetPolicySet:output_type -> yunhe.scheduler.v1.PolicySet
+	9,  // 32: yunhe.scheduler.v1.SchedulerService.ScoreCenter:output_type -> yunhe.scheduler.v1.ScoreCenterResponse
+	11, // 33: yunhe.scheduler.v1.SchedulerService.EvaluateCenter:output_type -> yunhe.scheduler.v1.EvaluateCenterResponse
+	18, // 34: yunhe.scheduler.v1.SchedulerService.ExplainJob:output_type -> yunhe.scheduler.v1.ExplainJobResponse
+	22, // 35: yunhe.scheduler.v1.SchedulerService.GetSchedulingStats:output_type -> yunhe.scheduler.v1.GetSchedulingStatsResponse
+	29, // [29:36] is the sub-list for method output_type
+	22, // [22:29] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_scheduler_v1_scheduler_proto_init() }
@@ -1940,13 +2180,15 @@ func file_yunhe_scheduler_v1_scheduler_proto_init() {
 	if File_yunhe_scheduler_v1_scheduler_proto != nil {
 		return
 	}
+	file_yunhe_scheduler_v1_scheduler_proto_msgTypes[14].OneofWrappers = []any{}
+	file_yunhe_scheduler_v1_scheduler_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_scheduler_v1_scheduler_proto_rawDesc), len(file_yunhe_scheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/scheduler/v1/scheduler.proto.
  */
 export const file_yunhe_scheduler_v1_scheduler: GenFile = /*@__PURE__*/
-  fileDesc("CiJ5dW5oZS9zY2hlZHVsZXIvdjEvc2NoZWR1bGVyLnByb3RvEhJ5dW5oZS5zY2hlZHVsZXIudjEiWgoGUG9saWN5EhEKCXBvbGljeV9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCgh0aXRsZV96aBgDIAEoCRILCgNkb2MYBCABKAkSDwoHZmFjdG9ycxgFIAMoCSK4AQoJUG9saWN5U2V0EjsKB3dlaWdodHMYASADKAsyKi55dW5oZS5zY2hlZHVsZXIudjEuUG9saWN5U2V0LldlaWdodHNFbnRyeRIOCgZwcmVzZXQYAiABKAkSLgoKdXBkYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMV2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEigAEKBlByZXNldBIMCgRuYW1lGAEgASgJEjgKB3dlaWdodHMYAiADKAsyJy55dW5oZS5zY2hlZHVsZXIudjEuUHJlc2V0LldlaWdodHNFbnRyeRouCgxXZWlnaHRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIVChNMaXN0UG9saWNpZXNSZXF1ZXN0InEKFExpc3RQb2xpY2llc1Jlc3BvbnNlEiwKCHBvbGljaWVzGAEgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeRIrCgdwcmVzZXRzGAIgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlByZXNldCIVChNHZXRQb2xpY3lTZXRSZXF1ZXN0IkgKE1NldFBvbGljeVNldFJlcXVlc3QSMQoKcG9saWN5X3NldBgBIAEoCzIdLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiTQoSU2NvcmVDZW50ZXJSZXF1ZXN0EhEKCXBvbGljeV9pZBgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGam9iX2lkGAMgASgJIiQKE1Njb3JlQ2VudGVyUmVzcG9uc2USDQoFc2NvcmUYASABKAUiUQoVRXZhbHVhdGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRISCgpwb2xpY3lfaWRzGAIgAygJEg4KBnNjb3JlcxgDIAMoBSInChZFdmFsdWF0ZUNlbnRlclJlc3BvbnNlEg0KBXNjb3JlGAEgASgFIl8KC1BvbGljeVNjb3JlEhEKCXBvbGljeV9pZBgBIAEoCRINCgVzY29yZRgCIAEoBRIOCgZ3ZWlnaHQYAyABKAESEAoId2VpZ2h0ZWQYBCABKAESDAoEZmFjdBgFIAEoCSLsAQoOQ2FuZGlkYXRlU2NvcmUSFAoMYWlfY2VudGVyX2lkGAEgASgJEhMKC2NlbnRlcl9uYW1lGAIgASgJEhYKDmZpbHRlcl9yZWFzb25zGAMgAygJEi8KBnNjb3JlcxgEIAMoCzIfLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTY29yZRITCgtmaW5hbF9zY29yZRgFIAEoARIbChNmaW5hbF9zY29yZV9yb3VuZGVkGAYgASgFEgwKBHJhbmsYByABKAUSDgoGY2hvc2VuGAggASgIEhYKDm5ldHdvcmtfc291cmNlGAkgASgJIvgBCghEZWNpc2lvbhISCgp0YXNrX2luZGV4GAEgASgFEhEKCXRhc2tfbmFtZRgCIAEoCRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg8KB2F0dGVtcHQYBCABKAUSLgoKZGVjaWRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFAoMYWlfY2VudGVyX2lkGAYgASgJEjYKCmNhbmRpZGF0ZXMYByADKAsyIi55dW5oZS5zY2hlZHVsZXIudjEuQ2FuZGlkYXRlU2NvcmUSDwoHc3VtbWFyeRgIIAEoCRIOCgZwb2xpY3kYCSABKAkiIwoRRXhwbGFpbkpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIoICChJFeHBsYWluSm9iUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEi8KCWRlY2lzaW9ucxgCIAMoCzIcLnl1bmhlLnNjaGVkdWxlci52MS5EZWNpc2lvbhInCgV3YWl0cxgDIAMoCzIYLnl1bmhlLnNjaGVkdWxlci52MS5XYWl0EjMKD2VzdGltYXRlZF9zdGFydBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOZXN0aW1hdGVfYmFzaXMYBSABKAkSNQoMcnVuX2ZvcmVjYXN0GAYgASgLMh8ueXVuaGUuc2NoZWR1bGVyLnYxLlJ1bkZvcmVjYXN0InAKC1J1bkZvcmVjYXN0EhYKDm1lZGlhbl9zZWNvbmRzGAEgASgDEhQKDGhpZ2hfc2Vjb25kcxgCIAEoAxINCgViYXNpcxgDIAEoCRIMCgRydW5zGAQgASgFEhYKDnN0YXRlZF9zZWNvbmRzGAUgASgDIpQDCgRXYWl0Ei0KBWNhdXNlGAEgASgOMh4ueXVuaGUuc2NoZWR1bGVyLnYxLldhaXQuQ2F1c2USEgoKdGFza19pbmRleBgCIAEoBRIQCghyZXBsaWNhcxgDIAEoBRIPCgdtZXNzYWdlGAQgASgJEikKBXVudGlsGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCL6AQoFQ2F1c2USFQoRQ0FVU0VfVU5TUEVDSUZJRUQQABIOCgpDQVVTRV9ST09NEAESDwoLQ0FVU0VfT1JERVIQAhIPCgtDQVVTRV9RVU9UQRADEhUKEUNBVVNFX1JFU0VSVkFUSU9OEAQSEAoMQ0FVU0VfV0lORE9XEAUSFAoQQ0FVU0VfREVQRU5ERU5DWRAGEg4KCkNBVVNFX1RJTUUQBxIQCgxDQVVTRV9QQVVTRUQQCBIRCg1DQVVTRV9SRVNUQVJUEAkSEgoOQ0FVU0VfTkVBUl9KT0IQChIOCgpDQVVTRV9HQU5HEA4SEAoMQ0FVU0VfQlVER0VUEA8iMwoZR2V0U2NoZWR1bGluZ1N0YXRzUmVxdWVzdBIWCg53aW5kb3dfc2Vjb25kcxgBIAEoAyKbAwoaR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2USFgoOam9ic19zY2hlZHVsZWQYASABKAMSGgoSdG90YWxfbWljcm9zZWNvbmRzGAIgASgDEh0KFXRocm91Z2hwdXRfcGVyX3NlY29uZBgDIAEoARIjChtzY2hlZHVsaW5nX3A1MF9taWNyb3NlY29uZHMYBCABKAMSIwobc2NoZWR1bGluZ19wOTlfbWljcm9zZWNvbmRzGAUgASgDEg4KBnF1ZXVlZBgGIAEoAxIjChtzY2hlZHVsaW5nX3A5NV9taWNyb3NlY29uZHMYByABKAMSKQoFc2luY2UYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKBndpbmRvdxgJIAEoCzIlLnl1bmhlLnNjaGVkdWxlci52MS5TY2hlZHVsaW5nRmlndXJlcxIwCgd0ZW5hbnRzGAogAygLMh8ueXVuaGUuc2NoZWR1bGVyLnYxLlRlbmFudFF1ZXVlEhcKD3JlcGxpY2FzX3BsYWNlZBgLIAEoAyLUAgoRU2NoZWR1bGluZ0ZpZ3VyZXMSDwoHc2Vjb25kcxgBIAEoAxIWCg5qb2JzX3NjaGVkdWxlZBgCIAEoAxIXCg9yZXBsaWNhc19wbGFjZWQYAyABKAMSGgoSdG90YWxfbWljcm9zZWNvbmRzGAQgASgDEh0KFXRocm91Z2hwdXRfcGVyX3NlY29uZBgFIAEoARIXCg9qb2JzX3Blcl9zZWNvbmQYBiABKAESIwobc2NoZWR1bGluZ19wNTBfbWljcm9zZWNvbmRzGAcgASgDEiMKG3NjaGVkdWxpbmdfcDk1X21pY3Jvc2Vjb25kcxgIIAEoAxIjChtzY2hlZHVsaW5nX3A5OV9taWNyb3NlY29uZHMYCSABKAMSIwobc2NoZWR1bGluZ19tYXhfbWljcm9zZWNvbmRzGAogASgDEhUKDW1lYXN1cmVkX2pvYnMYCyABKAMibwoLVGVuYW50UXVldWUSEQoJdGVuYW50X2lkGAEgASgJEgwKBGpvYnMYAiABKAMSEAoIcmVwbGljYXMYAyABKAMSLQoJb2xkZXN0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDKwCAoQU2NoZWR1bGVyU2VydmljZRKJAQoMTGlzdFBvbGljaWVzEicueXVuaGUuc2NoZWR1bGVyLnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaKC55dW5oZS5zY2hlZHVsZXIudjEuTGlzdFBvbGljaWVzUmVzcG9uc2UiJoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCDhIML3YxL3BvbGljaWVzEoABCgxHZXRQb2xpY3lTZXQSJy55dW5oZS5zY2hlZHVsZXIudjEuR2V0UG9saWN5U2V0UmVxdWVzdBodLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiKIqAGQ5zY2hlZHVsZXIucmVhZILT5JMCEBIOL3YxL3BvbGljeS1zZXQSjQEKDFNldFBvbGljeVNldBInLnl1bmhlLnNjaGVkdWxlci52MS5TZXRQb2xpY3lTZXRSZXF1ZXN0Gh0ueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeVNldCI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHDoKcG9saWN5X3NldBoOL3YxL3BvbGljeS1zZXQSpwEKC1Njb3JlQ2VudGVyEiYueXVuaGUuc2NoZWR1bGVyLnYxLlNjb3JlQ2VudGVyUmVxdWVzdBonLnl1bmhlLnNjaGVkdWxlci52MS5TY29yZUNlbnRlclJlc3BvbnNlIkeKgBkOc2NoZWR1bGVyLnJlYWSC0+STAi8SLS92MS9wb2xpY2llcy97cG9saWN5X2lkfS9zY29yZS97YWlfY2VudGVyX2lkfRKeAQoORXZhbHVhdGVDZW50ZXISKS55dW5oZS5zY2hlZHVsZXIudjEuRXZhbHVhdGVDZW50ZXJSZXF1ZXN0GioueXVuaGUuc2NoZWR1bGVyLnYxLkV2YWx1YXRlQ2VudGVyUmVzcG9uc2UiNYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCHRIbL3YxL2V2YWx1YXRlL3thaV9jZW50ZXJfaWR9EosBCgpFeHBsYWluSm9iEiUueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXF1ZXN0GiYueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXNwb25zZSIuioAZCWpvYnMucmVhZILT5JMCGxIZL3YxL2pvYnMve2pvYl9pZH0vZXhwbGFpbhKjAQoSR2V0U2NoZWR1bGluZ1N0YXRzEi0ueXVuaGUuc2NoZWR1bGVyLnYxLkdldFNjaGVkdWxpbmdTdGF0c1JlcXVlc3QaLi55dW5oZS5zY2hlZHVsZXIudjEuR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2UiLoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCFhIUL3YxL3NjaGVkdWxpbmctc3RhdHNCNFoyeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9zY2hlZHVsZXIvdjE7c2NoZWR1bGVydjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("CiJ5dW5oZS9zY2hlZHVsZXIvdjEvc2NoZWR1bGVyLnByb3RvEhJ5dW5oZS5zY2hlZHVsZXIudjEiWgoGUG9saWN5EhEKCXBvbGljeV9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCgh0aXRsZV96aBgDIAEoCRILCgNkb2MYBCABKAkSDwoHZmFjdG9ycxgFIAMoCSK4AQoJUG9saWN5U2V0EjsKB3dlaWdodHMYASADKAsyKi55dW5oZS5zY2hlZHVsZXIudjEuUG9saWN5U2V0LldlaWdodHNFbnRyeRIOCgZwcmVzZXQYAiABKAkSLgoKdXBkYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMV2VpZ2h0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEigAEKBlByZXNldBIMCgRuYW1lGAEgASgJEjgKB3dlaWdodHMYAiADKAsyJy55dW5oZS5zY2hlZHVsZXIudjEuUHJlc2V0LldlaWdodHNFbnRyeRouCgxXZWlnaHRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIVChNMaXN0UG9saWNpZXNSZXF1ZXN0InEKFExpc3RQb2xpY2llc1Jlc3BvbnNlEiwKCHBvbGljaWVzGAEgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeRIrCgdwcmVzZXRzGAIgAygLMhoueXVuaGUuc2NoZWR1bGVyLnYxLlByZXNldCIVChNHZXRQb2xpY3lTZXRSZXF1ZXN0IkgKE1NldFBvbGljeVNldFJlcXVlc3QSMQoKcG9saWN5X3NldBgBIAEoCzIdLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiTQoSU2NvcmVDZW50ZXJSZXF1ZXN0EhEKCXBvbGljeV9pZBgBIAEoCRIUCgxhaV9jZW50ZXJfaWQYAiABKAkSDgoGam9iX2lkGAMgASgJIiQKE1Njb3JlQ2VudGVyUmVzcG9uc2USDQoFc2NvcmUYASABKAUiUQoVRXZhbHVhdGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRISCgpwb2xpY3lfaWRzGAIgAygJEg4KBnNjb3JlcxgDIAMoBSInChZFdmFsdWF0ZUNlbnRlclJlc3BvbnNlEg0KBXNjb3JlGAEgASgFIl8KC1BvbGljeVNjb3JlEhEKCXBvbGljeV9pZBgBIAEoCRINCgVzY29yZRgCIAEoBRIOCgZ3ZWlnaHQYAyABKAESEAoId2VpZ2h0ZWQYBCABKAESDAoEZmFjdBgFIAEoCSLsAQoOQ2FuZGlkYXRlU2NvcmUSFAoMYWlfY2VudGVyX2lkGAEgASgJEhMKC2NlbnRlcl9uYW1lGAIgASgJEhYKDmZpbHRlcl9yZWFzb25zGAMgAygJEi8KBnNjb3JlcxgEIAMoCzIfLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTY29yZRITCgtmaW5hbF9zY29yZRgFIAEoARIbChNmaW5hbF9zY29yZV9yb3VuZGVkGAYgASgFEgwKBHJhbmsYByABKAUSDgoGY2hvc2VuGAggASgIEhYKDm5ldHdvcmtfc291cmNlGAkgASgJIq4CCghEZWNpc2lvbhISCgp0YXNrX2luZGV4GAEgASgFEhEKCXRhc2tfbmFtZRgCIAEoCRIVCg1yZXBsaWNhX2luZGV4GAMgASgFEg8KB2F0dGVtcHQYBCABKAUSLgoKZGVjaWRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFAoMYWlfY2VudGVyX2lkGAYgASgJEjYKCmNhbmRpZGF0ZXMYByADKAsyIi55dW5oZS5zY2hlZHVsZXIudjEuQ2FuZGlkYXRlU2NvcmUSDwoHc3VtbWFyeRgIIAEoCRIOCgZwb2xpY3kYCSABKAkSNAoGcmVjb3JkGAogASgLMiQueXVuaGUuc2NoZWR1bGVyLnYxLlNjaGVkdWxpbmdSZWNvcmQi9QMKEFNjaGVkdWxpbmdSZWNvcmQSGAoQc2NoZWR1bGVfdGFza19pZBgBIAEoCRIaChJzY2hlZHVsZV90YXNrX3R5cGUYAiABKAkSFAoMY29tcHV0ZV90eXBlGAMgASgJEhwKD25ldHdvcmtfbGF0ZW5jeRgEIAEoAUgAiAEBEh8KEmVuZXJneV9jb25zdW1wdGlvbhgFIAEoAUgBiAEBEjcKCGxvY2F0aW9uGAYgASgLMiUueXVuaGUuc2NoZWR1bGVyLnYxLlNjaGVkdWxlZExvY2F0aW9uEk8KDmZhY3Rvcl93ZWlnaHRzGAcgAygLMjcueXVuaGUuc2NoZWR1bGVyLnYxLlNjaGVkdWxpbmdSZWNvcmQuRmFjdG9yV2VpZ2h0c0VudHJ5EhAKCHByaW9yaXR5GAggASgFEhQKDGFpX2FsZ29yaXRobRgJIAEoCRIZChFvcHRpbWl6YXRpb25fZ29hbBgKIAEoCRIYCgtwZXJmb3JtYW5jZRgLIAEoAUgCiAEBGjQKEkZhY3RvcldlaWdodHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBQhIKEF9uZXR3b3JrX2xhdGVuY3lCFQoTX2VuZXJneV9jb25zdW1wdGlvbkIOCgxfcGVyZm9ybWFuY2UibQoRU2NoZWR1bGVkTG9jYXRpb24SDgoGcmVnaW9uGAEgASgJEhYKCWxvbmdpdHVkZRgCIAEoAUgAiAEBEhUKCGxhdGl0dWRlGAMgASgBSAGIAQFCDAoKX2xvbmdpdHVkZUILCglfbGF0aXR1ZGUiIwoRRXhwbGFpbkpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIoICChJFeHBsYWluSm9iUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEi8KCWRlY2lzaW9ucxgCIAMoCzIcLnl1bmhlLnNjaGVkdWxlci52MS5EZWNpc2lvbhInCgV3YWl0cxgDIAMoCzIYLnl1bmhlLnNjaGVkdWxlci52MS5XYWl0EjMKD2VzdGltYXRlZF9zdGFydBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOZXN0aW1hdGVfYmFzaXMYBSABKAkSNQoMcnVuX2ZvcmVjYXN0GAYgASgLMh8ueXVuaGUuc2NoZWR1bGVyLnYxLlJ1bkZvcmVjYXN0InAKC1J1bkZvcmVjYXN0EhYKDm1lZGlhbl9zZWNvbmRzGAEgASgDEhQKDGhpZ2hfc2Vjb25kcxgCIAEoAxINCgViYXNpcxgDIAEoCRIMCgRydW5zGAQgASgFEhYKDnN0YXRlZF9zZWNvbmRzGAUgASgDIpQDCgRXYWl0Ei0KBWNhdXNlGAEgASgOMh4ueXVuaGUuc2NoZWR1bGVyLnYxLldhaXQuQ2F1c2USEgoKdGFza19pbmRleBgCIAEoBRIQCghyZXBsaWNhcxgDIAEoBRIPCgdtZXNzYWdlGAQgASgJEikKBXVudGlsGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCL6AQoFQ2F1c2USFQoRQ0FVU0VfVU5TUEVDSUZJRUQQABIOCgpDQVVTRV9ST09NEAESDwoLQ0FVU0VfT1JERVIQAhIPCgtDQVVTRV9RVU9UQRADEhUKEUNBVVNFX1JFU0VSVkFUSU9OEAQSEAoMQ0FVU0VfV0lORE9XEAUSFAoQQ0FVU0VfREVQRU5ERU5DWRAGEg4KCkNBVVNFX1RJTUUQBxIQCgxDQVVTRV9QQVVTRUQQCBIRCg1DQVVTRV9SRVNUQVJUEAkSEgoOQ0FVU0VfTkVBUl9KT0IQChIOCgpDQVVTRV9HQU5HEA4SEAoMQ0FVU0VfQlVER0VUEA8iMwoZR2V0U2NoZWR1bGluZ1N0YXRzUmVxdWVzdBIWCg53aW5kb3dfc2Vjb25kcxgBIAEoAyKbAwoaR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2USFgoOam9ic19zY2hlZHVsZWQYASABKAMSGgoSdG90YWxfbWljcm9zZWNvbmRzGAIgASgDEh0KFXRocm91Z2hwdXRfcGVyX3NlY29uZBgDIAEoARIjChtzY2hlZHVsaW5nX3A1MF9taWNyb3NlY29uZHMYBCABKAMSIwobc2NoZWR1bGluZ19wOTlfbWljcm9zZWNvbmRzGAUgASgDEg4KBnF1ZXVlZBgGIAEoAxIjChtzY2hlZHVsaW5nX3A5NV9taWNyb3NlY29uZHMYByABKAMSKQoFc2luY2UYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKBndpbmRvdxgJIAEoCzIlLnl1bmhlLnNjaGVkdWxlci52MS5TY2hlZHVsaW5nRmlndXJlcxIwCgd0ZW5hbnRzGAogAygLMh8ueXVuaGUuc2NoZWR1bGVyLnYxLlRlbmFudFF1ZXVlEhcKD3JlcGxpY2FzX3BsYWNlZBgLIAEoAyLUAgoRU2NoZWR1bGluZ0ZpZ3VyZXMSDwoHc2Vjb25kcxgBIAEoAxIWCg5qb2JzX3NjaGVkdWxlZBgCIAEoAxIXCg9yZXBsaWNhc19wbGFjZWQYAyABKAMSGgoSdG90YWxfbWljcm9zZWNvbmRzGAQgASgDEh0KFXRocm91Z2hwdXRfcGVyX3NlY29uZBgFIAEoARIXCg9qb2JzX3Blcl9zZWNvbmQYBiABKAESIwobc2NoZWR1bGluZ19wNTBfbWljcm9zZWNvbmRzGAcgASgDEiMKG3NjaGVkdWxpbmdfcDk1X21pY3Jvc2Vjb25kcxgIIAEoAxIjChtzY2hlZHVsaW5nX3A5OV9taWNyb3NlY29uZHMYCSABKAMSIwobc2NoZWR1bGluZ19tYXhfbWljcm9zZWNvbmRzGAogASgDEhUKDW1lYXN1cmVkX2pvYnMYCyABKAMibwoLVGVuYW50UXVldWUSEQoJdGVuYW50X2lkGAEgASgJEgwKBGpvYnMYAiABKAMSEAoIcmVwbGljYXMYAyABKAMSLQoJb2xkZXN0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDKwCAoQU2NoZWR1bGVyU2VydmljZRKJAQoMTGlzdFBvbGljaWVzEicueXVuaGUuc2NoZWR1bGVyLnYxLkxpc3RQb2xpY2llc1JlcXVlc3QaKC55dW5oZS5zY2hlZHVsZXIudjEuTGlzdFBvbGljaWVzUmVzcG9uc2UiJoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCDhIML3YxL3BvbGljaWVzEoABCgxHZXRQb2xpY3lTZXQSJy55dW5oZS5zY2hlZHVsZXIudjEuR2V0UG9saWN5U2V0UmVxdWVzdBodLnl1bmhlLnNjaGVkdWxlci52MS5Qb2xpY3lTZXQiKIqAGQ5zY2hlZHVsZXIucmVhZILT5JMCEBIOL3YxL3BvbGljeS1zZXQSjQEKDFNldFBvbGljeVNldBInLnl1bmhlLnNjaGVkdWxlci52MS5TZXRQb2xpY3lTZXRSZXF1ZXN0Gh0ueXVuaGUuc2NoZWR1bGVyLnYxLlBvbGljeVNldCI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHDoKcG9saWN5X3NldBoOL3YxL3BvbGljeS1zZXQSpwEKC1Njb3JlQ2VudGVyEiYueXVuaGUuc2NoZWR1bGVyLnYxLlNjb3JlQ2VudGVyUmVxdWVzdBonLnl1bmhlLnNjaGVkdWxlci52MS5TY29yZUNlbnRlclJlc3BvbnNlIkeKgBkOc2NoZWR1bGVyLnJlYWSC0+STAi8SLS92MS9wb2xpY2llcy97cG9saWN5X2lkfS9zY29yZS97YWlfY2VudGVyX2lkfRKeAQoORXZhbHVhdGVDZW50ZXISKS55dW5oZS5zY2hlZHVsZXIudjEuRXZhbHVhdGVDZW50ZXJSZXF1ZXN0GioueXVuaGUuc2NoZWR1bGVyLnYxLkV2YWx1YXRlQ2VudGVyUmVzcG9uc2UiNYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCHRIbL3YxL2V2YWx1YXRlL3thaV9jZW50ZXJfaWR9EosBCgpFeHBsYWluSm9iEiUueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXF1ZXN0GiYueXVuaGUuc2NoZWR1bGVyLnYxLkV4cGxhaW5Kb2JSZXNwb25zZSIuioAZCWpvYnMucmVhZILT5JMCGxIZL3YxL2pvYnMve2pvYl9pZH0vZXhwbGFpbhKjAQoSR2V0U2NoZWR1bGluZ1N0YXRzEi0ueXVuaGUuc2NoZWR1bGVyLnYxLkdldFNjaGVkdWxpbmdTdGF0c1JlcXVlc3QaLi55dW5oZS5zY2hlZHVsZXIudjEuR2V0U2NoZWR1bGluZ1N0YXRzUmVzcG9uc2UiLoqAGQ5zY2hlZHVsZXIucmVhZILT5JMCFhIUL3YxL3NjaGVkdWxpbmctc3RhdHNCNFoyeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9zY2hlZHVsZXIvdjE7c2NoZWR1bGVydjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.scheduler.v1.Policy
@@ -449,6 +449,13 @@ export type Decision = Message<"yunhe.scheduler.v1.Decision"> & {
    * @generated from field: string policy = 9;
    */
   policy: string;
+
+  /**
+   * Unset while the replica waits.
+   *
+   * @generated from field: yunhe.scheduler.v1.SchedulingRecord record = 10;
+   */
+  record?: SchedulingRecord | undefined;
 };
 
 /**
@@ -457,6 +464,125 @@ export type Decision = Message<"yunhe.scheduler.v1.Decision"> & {
  */
 export const DecisionSchema: GenMessage<Decision> = /*@__PURE__*/
   messageDesc(file_yunhe_scheduler_v1_scheduler, 13);
+
+/**
+ * What a decision went by, in the members of S 6.2.1, Table 5. Facts are those
+ * of the center chosen, as they were then; unset: nobody stated or measured them.
+ *
+ * @generated from message yunhe.scheduler.v1.SchedulingRecord
+ */
+export type SchedulingRecord = Message<"yunhe.scheduler.v1.SchedulingRecord"> & {
+  /**
+   * The decision's ID.
+   *
+   * @generated from field: string schedule_task_id = 1;
+   */
+  scheduleTaskId: string;
+
+  /**
+   * "compute": what is scheduled are runs of commands.
+   *
+   * @generated from field: string schedule_task_type = 2;
+   */
+  scheduleTaskType: string;
+
+  /**
+   * Of the task's specification: "cpu", "gpu", "npu" or "mlu".
+   *
+   * @generated from field: string compute_type = 3;
+   */
+  computeType: string;
+
+  /**
+   * From where the job's users are, milliseconds there and back.
+   *
+   * @generated from field: optional double network_latency = 4;
+   */
+  networkLatency?: number | undefined;
+
+  /**
+   * Of one replica, joules; see the policy lowest-energy.
+   *
+   * @generated from field: optional double energy_consumption = 5;
+   */
+  energyConsumption?: number | undefined;
+
+  /**
+   * @generated from field: yunhe.scheduler.v1.ScheduledLocation location = 6;
+   */
+  location?: ScheduledLocation | undefined;
+
+  /**
+   * Parts of the policies in the final score, by policy ID; they add up to 1.
+   *
+   * @generated from field: map<string, double> factor_weights = 7;
+   */
+  factorWeights: { [key: string]: number };
+
+  /**
+   * The job's priority now.
+   *
+   * @generated from field: int32 priority = 8;
+   */
+  priority: number;
+
+  /**
+   * The algorithm that learned the weights; "none" if people chose them.
+   *
+   * @generated from field: string ai_algorithm = 9;
+   */
+  aiAlgorithm: string;
+
+  /**
+   * The policy that weighed most, of equal ones the first; see yunhe policy list.
+   *
+   * @generated from field: string optimization_goal = 10;
+   */
+  optimizationGoal: string;
+
+  /**
+   * Times as fast as the reference machine.
+   *
+   * @generated from field: optional double performance = 11;
+   */
+  performance?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.scheduler.v1.SchedulingRecord.
+ * Use `create(SchedulingRecordSchema)` to create a new message.
+ */
+export const SchedulingRecordSchema: GenMessage<SchedulingRecord> = /*@__PURE__*/
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 14);
+
+/**
+ * @generated from message yunhe.scheduler.v1.ScheduledLocation
+ */
+export type ScheduledLocation = Message<"yunhe.scheduler.v1.ScheduledLocation"> & {
+  /**
+   * @generated from field: string region = 1;
+   */
+  region: string;
+
+  /**
+   * Degrees; unset where the center does not say.
+   *
+   * @generated from field: optional double longitude = 2;
+   */
+  longitude?: number | undefined;
+
+  /**
+   * @generated from field: optional double latitude = 3;
+   */
+  latitude?: number | undefined;
+};
+
+/**
+ * Describes the message yunhe.scheduler.v1.ScheduledLocation.
+ * Use `create(ScheduledLocationSchema)` to create a new message.
+ */
+export const ScheduledLocationSchema: GenMessage<ScheduledLocation> = /*@__PURE__*/
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 15);
 
 /**
  * @generated from message yunhe.scheduler.v1.ExplainJobRequest
@@ -473,7 +599,7 @@ export type ExplainJobRequest = Message<"yunhe.scheduler.v1.ExplainJobRequest"> 
  * Use `create(ExplainJobRequestSchema)` to create a new message.
  */
 export const ExplainJobRequestSchema: GenMessage<ExplainJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 14);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 16);
 
 /**
  * @generated from message yunhe.scheduler.v1.ExplainJobResponse
@@ -527,7 +653,7 @@ export type ExplainJobResponse = Message<"yunhe.scheduler.v1.ExplainJobResponse"
  * Use `create(ExplainJobResponseSchema)` to create a new message.
  */
 export const ExplainJobResponseSchema: GenMessage<ExplainJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 15);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 17);
 
 /**
  * How long a run will hold its room, from its placement to its end. The queue
@@ -580,7 +706,7 @@ export type RunForecast = Message<"yunhe.scheduler.v1.RunForecast"> & {
  * Use `create(RunForecastSchema)` to create a new message.
  */
 export const RunForecastSchema: GenMessage<RunForecast> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 16);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 18);
 
 /**
  * Why replicas of a job wait.
@@ -627,7 +753,7 @@ export type Wait = Message<"yunhe.scheduler.v1.Wait"> & {
  * Use `create(WaitSchema)` to create a new message.
  */
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 17);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 19);
 
 /**
  * @generated from enum yunhe.scheduler.v1.Wait.Cause
@@ -727,7 +853,7 @@ export enum Wait_Cause {
  * Describes the enum yunhe.scheduler.v1.Wait.Cause.
  */
 export const Wait_CauseSchema: GenEnum<Wait_Cause> = /*@__PURE__*/
-  enumDesc(file_yunhe_scheduler_v1_scheduler, 17, 0);
+  enumDesc(file_yunhe_scheduler_v1_scheduler, 19, 0);
 
 /**
  * @generated from message yunhe.scheduler.v1.GetSchedulingStatsRequest
@@ -746,7 +872,7 @@ export type GetSchedulingStatsRequest = Message<"yunhe.scheduler.v1.GetSchedulin
  * Use `create(GetSchedulingStatsRequestSchema)` to create a new message.
  */
 export const GetSchedulingStatsRequestSchema: GenMessage<GetSchedulingStatsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 18);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 20);
 
 /**
  * @generated from message yunhe.scheduler.v1.GetSchedulingStatsResponse
@@ -835,7 +961,7 @@ export type GetSchedulingStatsResponse = Message<"yunhe.scheduler.v1.GetScheduli
  * Use `create(GetSchedulingStatsResponseSchema)` to create a new message.
  */
 export const GetSchedulingStatsResponseSchema: GenMessage<GetSchedulingStatsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 19);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 21);
 
 /**
  * Scheduling time and throughput in a window.
@@ -919,7 +1045,7 @@ export type SchedulingFigures = Message<"yunhe.scheduler.v1.SchedulingFigures"> 
  * Use `create(SchedulingFiguresSchema)` to create a new message.
  */
 export const SchedulingFiguresSchema: GenMessage<SchedulingFigures> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 20);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 22);
 
 /**
  * What of a tenant waits.
@@ -955,7 +1081,7 @@ export type TenantQueue = Message<"yunhe.scheduler.v1.TenantQueue"> & {
  * Use `create(TenantQueueSchema)` to create a new message.
  */
 export const TenantQueueSchema: GenMessage<TenantQueue> = /*@__PURE__*/
-  messageDesc(file_yunhe_scheduler_v1_scheduler, 21);
+  messageDesc(file_yunhe_scheduler_v1_scheduler, 23);
 
 /**
  * Policies, weights, scores, explanations.
