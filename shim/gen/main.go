@@ -193,9 +193,6 @@ func stub(r row) string {
 	if out != "" {
 		fmt.Fprintf(&b, "  object *e = %s ? yp_event(obj(%s), CL_COMMAND_%s) : NULL;\n", out, queue, commands[r.name])
 	}
-	if queue != "" {
-		fmt.Fprintf(&b, "  obj(%s)->u.queue.pending = true;\n", queue)
-	}
 	fmt.Fprintf(&b, "  yp_begin(obj(a0)->node, %s);\n", opName(r)) // a call's first parameter is a handle
 	for _, m := range message {
 		b.WriteString("  " + m + "\n")
@@ -211,7 +208,7 @@ func stub(r row) string {
 		b.WriteString("  return yp_sync(NULL);\n}\n")
 		return b.String()
 	}
-	b.WriteString("  cl_int status = yp_end();\n")
+	b.WriteString("  cl_int status = yp_end();\n  yp_sent_to(obj(" + queue + "));\n")
 	if out != "" {
 		fmt.Fprintf(&b, "  if (e && status) yp_destroy(e);\n  else if (e) *%s = (cl_event)e;\n", out)
 	}

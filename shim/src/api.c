@@ -370,8 +370,9 @@ static cl_int CL_API_CALL yp_clSetCommandQueueProperty(cl_command_queue h, cl_co
 }
 
 cl_int yp_finish(object *q) {
+  uint64_t posted = yp_posted(q);
   cl_int status = yp_status(q->node, OP_finish, q->id, 0);
-  if (!status) q->u.queue.pending = false;
+  if (!status) yp_done(q, posted);
   return status;
 }
 
@@ -738,7 +739,6 @@ static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
   cl_int bad = yp_check_waits(obj(q)->context, n, waits);
   if (bad) return bad;
   object *e = event ? yp_event(obj(q), CL_COMMAND_NDRANGE_KERNEL) : NULL;
-  obj(q)->u.queue.pending = true;
   yp_begin(obj(q)->node, OP_EnqueueNDRangeKernel);
   yp_word(obj(q)->id);
   yp_word(obj(k)->id);
@@ -750,6 +750,7 @@ static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
   yp_waits(n, waits);
   yp_word(e ? e->id : 0);
   bad = yp_end();
+  yp_sent_to(obj(q));
   if (e && bad) yp_destroy(e);
   else if (e) *event = (cl_event)e;
   return bad;

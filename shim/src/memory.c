@@ -328,7 +328,7 @@ static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *
 static bool shared_now(object *queue, const object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status) {
   *status = CL_SUCCESS;
   if (!mem->u.mem.shared || yp_user_events(queue->node)) return false;
-  if (queue->u.queue.pending || waits) {
+  if (yp_pending(queue) || waits) {
     if (!blocking && n < LATER) return false;
     if (waits) *status = marker(queue, waits, list, NULL, 0);
     if (!*status) *status = yp_finish(queue);
@@ -381,7 +381,7 @@ static cl_int run_transfer(transfer *t) {
     yp_destroy(number);
     yp_land_later(t->queue->node, &l);
   }
-  if (!t->blocking) t->queue->u.queue.pending = true;
+  uint64_t posted = yp_posted(t->queue);
   answer a = {.land = &l};
   yp_begin(t->queue->node, t->op);
   yp_word(t->queue->id);
@@ -399,7 +399,8 @@ static cl_int run_transfer(transfer *t) {
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
   status = t->blocking ? yp_sync(&a) : yp_end();
-  if (!status && t->blocking && !t->n) t->queue->u.queue.pending = t->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+  if (!t->blocking) yp_sent_to(t->queue);
+  else if (!status && !t->n && !(t->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)) yp_done(t->queue, posted);
   if (e && status) yp_destroy(e);
   else if (e) *t->event = (cl_event)e;
   return status;
@@ -477,7 +478,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   if (direct) {
     p->at = m->u.mem.shared + t->origin[0];
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
-    if (!bad && (t->queue->u.queue.pending || t->n)) bad = yp_finish(t->queue);
+    if (!bad && (yp_pending(t->queue) || t->n)) bad = yp_finish(t->queue);
     direct = bad || yp_shared_enter(m->node); /* else what was finished may have been finished elsewhere */
     if (direct && !bad) {
       yp_shared_leave(m->node);

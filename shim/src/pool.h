@@ -64,7 +64,7 @@ struct object {
       cl_command_queue_properties flags;
       cl_queue_properties *properties;
       size_t size;
-      bool pending; /* something was sent that no finish has waited for */
+      uint64_t posted, done; /* commands that were sent, and of how many of them it is known that they are done */
     } queue;
     struct {
       cl_mem_flags flags;
@@ -85,6 +85,15 @@ struct object {
     } event;
   } u;
 };
+
+/* Other threads may send to a queue while one waits for it: what it knows then is of what had been sent before. */
+static inline uint64_t yp_posted(const object *queue) { return __atomic_load_n(&queue->u.queue.posted, __ATOMIC_ACQUIRE); }
+static inline bool yp_pending(const object *queue) { return __atomic_load_n(&queue->u.queue.done, __ATOMIC_ACQUIRE) < yp_posted(queue); }
+static inline void yp_sent_to(object *queue) { __atomic_add_fetch(&queue->u.queue.posted, 1, __ATOMIC_RELEASE); }
+static inline void yp_done(object *queue, uint64_t posted) {
+  uint64_t was = __atomic_load_n(&queue->u.queue.done, __ATOMIC_RELAXED);
+  while (was < posted && !__atomic_compare_exchange_n(&queue->u.queue.done, &was, posted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
+}
 
 extern cl_icd_dispatch yp_dispatch;
 extern object yp_platform, yp_devices[YP_NODES];

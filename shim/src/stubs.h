@@ -9,7 +9,6 @@ static cl_int CL_API_CALL yp_clEnqueueTask(cl_command_queue a0, cl_kernel a1, cl
   cl_int bad = yp_check_waits(obj(a0)->context, a2, a3);
   if (bad) return bad;
   object *e = a4 ? yp_event(obj(a0), CL_COMMAND_TASK) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueTask);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -17,6 +16,7 @@ static cl_int CL_API_CALL yp_clEnqueueTask(cl_command_queue a0, cl_kernel a1, cl
   yp_waits(a2, a3);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a4 = (cl_event)e;
   return status;
@@ -31,7 +31,6 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBuffer(cl_command_queue a0, cl_mem a1,
   cl_int bad = yp_check_waits(obj(a0)->context, a6, a7);
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueCopyBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -43,6 +42,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBuffer(cl_command_queue a0, cl_mem a1,
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -60,7 +60,6 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferRect(cl_command_queue a0, cl_mem
   cl_int bad = yp_check_waits(obj(a0)->context, a10, a11);
   if (bad) return bad;
   object *e = a12 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER_RECT) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueCopyBufferRect);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -76,6 +75,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferRect(cl_command_queue a0, cl_mem
   yp_waits(a10, a11);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a12 = (cl_event)e;
   return status;
@@ -89,7 +89,6 @@ static cl_int CL_API_CALL yp_clEnqueueFillBuffer(cl_command_queue a0, cl_mem a1,
   cl_int bad = yp_check_waits(obj(a0)->context, a6, a7);
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_FILL_BUFFER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueFillBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -100,6 +99,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillBuffer(cl_command_queue a0, cl_mem a1,
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -115,7 +115,6 @@ static cl_int CL_API_CALL yp_clEnqueueFillImage(cl_command_queue a0, cl_mem a1, 
   cl_int bad = yp_check_waits(obj(a0)->context, a5, a6);
   if (bad) return bad;
   object *e = a7 ? yp_event(obj(a0), CL_COMMAND_FILL_IMAGE) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueFillImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -126,6 +125,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillImage(cl_command_queue a0, cl_mem a1, 
   yp_waits(a5, a6);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a7 = (cl_event)e;
   return status;
@@ -143,7 +143,6 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImage(cl_command_queue a0, cl_mem a1, 
   cl_int bad = yp_check_waits(obj(a0)->context, a6, a7);
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_IMAGE) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueCopyImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -155,6 +154,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImage(cl_command_queue a0, cl_mem a1, 
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -171,7 +171,6 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImageToBuffer(cl_command_queue a0, cl_
   cl_int bad = yp_check_waits(obj(a0)->context, a6, a7);
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_IMAGE_TO_BUFFER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueCopyImageToBuffer);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -183,6 +182,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImageToBuffer(cl_command_queue a0, cl_
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -199,7 +199,6 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferToImage(cl_command_queue a0, cl_
   cl_int bad = yp_check_waits(obj(a0)->context, a6, a7);
   if (bad) return bad;
   object *e = a8 ? yp_event(obj(a0), CL_COMMAND_COPY_BUFFER_TO_IMAGE) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueCopyBufferToImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
@@ -211,6 +210,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferToImage(cl_command_queue a0, cl_
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -224,7 +224,6 @@ static cl_int CL_API_CALL yp_clEnqueueMigrateMemObjects(cl_command_queue a0, cl_
   cl_int bad = yp_check_waits(obj(a0)->context, a4, a5);
   if (bad) return bad;
   object *e = a6 ? yp_event(obj(a0), CL_COMMAND_MIGRATE_MEM_OBJECTS) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueMigrateMemObjects);
   yp_word(obj(a0)->id);
   yp_word(a1);
@@ -234,6 +233,7 @@ static cl_int CL_API_CALL yp_clEnqueueMigrateMemObjects(cl_command_queue a0, cl_
   yp_waits(a4, a5);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a6 = (cl_event)e;
   return status;
@@ -244,13 +244,13 @@ static cl_int CL_API_CALL yp_clEnqueueMarkerWithWaitList(cl_command_queue a0, cl
   cl_int bad = yp_check_waits(obj(a0)->context, a1, a2);
   if (bad) return bad;
   object *e = a3 ? yp_event(obj(a0), CL_COMMAND_MARKER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueMarkerWithWaitList);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a3 = (cl_event)e;
   return status;
@@ -261,13 +261,13 @@ static cl_int CL_API_CALL yp_clEnqueueBarrierWithWaitList(cl_command_queue a0, c
   cl_int bad = yp_check_waits(obj(a0)->context, a1, a2);
   if (bad) return bad;
   object *e = a3 ? yp_event(obj(a0), CL_COMMAND_BARRIER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueBarrierWithWaitList);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a3 = (cl_event)e;
   return status;
@@ -276,12 +276,12 @@ static cl_int CL_API_CALL yp_clEnqueueBarrierWithWaitList(cl_command_queue a0, c
 static cl_int CL_API_CALL yp_clEnqueueMarker(cl_command_queue a0, cl_event *a1) {
   if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   object *e = a1 ? yp_event(obj(a0), CL_COMMAND_MARKER) : NULL;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueMarker);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   if (e && status) yp_destroy(e);
   else if (e) *a1 = (cl_event)e;
   return status;
@@ -289,11 +289,11 @@ static cl_int CL_API_CALL yp_clEnqueueMarker(cl_command_queue a0, cl_event *a1) 
 
 static cl_int CL_API_CALL yp_clEnqueueBarrier(cl_command_queue a0) {
   if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueBarrier);
   yp_word(obj(a0)->id);
   yp_proof();
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   return status;
 }
 
@@ -301,12 +301,12 @@ static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue a0, cl_uint
   if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   cl_int bad = yp_check_waits(obj(a0)->context, a1, a2);
   if (bad) return bad;
-  obj(a0)->u.queue.pending = true;
   yp_begin(obj(a0)->node, OP_EnqueueWaitForEvents);
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
   cl_int status = yp_end();
+  yp_sent_to(obj(a0));
   return status;
 }
 

@@ -316,6 +316,29 @@ static void store(int most) {
     for (int k = 0; k < 1 << 18; k++) right(p[k] == (cl_uint)i, "buffer", i);
   }
   printf("buffers %d of %u cards\n", n, card_count);
+  free(p), free(m);
+}
+
+/* walker computes on a buffer of its own, on the devices in turn, while other threads do. */
+static void *walker(void *p) {
+  enum { MINE = 1 << 12, STEPS = 60 };
+  size_t number = (size_t)p, n = MINE;
+  cl_uint x[MINE], got[MINE];
+  cl_kernel k = kernel("advance");
+  for (cl_uint i = 0; i < MINE; i++) x[i] = i * (cl_uint)(number + 1);
+  cl_mem m = buffer(sizeof x, x), add = buffer(sizeof adds, adds);
+  for (cl_uint r = 0; r < STEPS; r++) {
+    cl_command_queue q = queues[(number + r / 5) % card_count];
+    cl_event e;
+    arg(k, 0, sizeof m, &m), arg(k, 1, sizeof r, &r), arg(k, 2, sizeof add, &add);
+    must(clEnqueueNDRangeKernel(q, k, 1, NULL, &n, NULL, 0, NULL, &e), "step of a thread");
+    for (size_t i = 0; i < MINE; i++) x[i] = x[i] * 1664525u + 1013904223u + r + adds[i & 15];
+    must(clEnqueueReadBuffer(queues[(number + r) % card_count], m, CL_TRUE, 0, sizeof got, got, 1, &e, NULL), "read of a thread");
+    clReleaseEvent(e);
+    right(!memcmp(x, got, sizeof x), "thread", (int)r);
+  }
+  clReleaseMemObject(m), clReleaseMemObject(add), clReleaseKernel(k);
+  return NULL;
 }
 
 static void over_cards(int rounds) {
@@ -326,6 +349,9 @@ static void over_cards(int rounds) {
   for (cl_uint i = 0; i < WORDS; i++) model[i] = i * 2654435761u;
   for (cl_uint i = 0; i < 16; i++) adds[i] = i * i;
   cl_mem x = buffer(sizeof model, model), y = buffer(sizeof model, NULL), add = buffer(sizeof adds, adds);
+  pthread_t walkers[4];
+  for (size_t i = 0; i < 4; i++) must(pthread_create(&walkers[i], NULL, walker, (void *)i), "thread");
+  for (size_t i = 0; i < 4; i++) pthread_join(walkers[i], NULL);
   printf("cards %u\n", n);
   pthread_t typed;
   if (!rounds) pthread_create(&typed, NULL, listens, NULL);

@@ -17,6 +17,7 @@ package worker
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -185,7 +186,7 @@ func (s *Session) readOn(end chan<- error) {
 			end <- err
 			return
 		}
-		waits := m.Op == wire.OpFinish || m.Op == wire.OpWait || m.Op == wire.OpBuild || m.Op == wire.OpCompile || m.Op == wire.OpLink || m.Op == wire.OpRead || m.Op == wire.OpWrite
+		waits := m.Op == wire.OpFinish || m.Op == wire.OpWait || m.Op == wire.OpBuild || m.Op == wire.OpCompile || m.Op == wire.OpLink || m.blocks()
 		if waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
 			go s.readOn(end)
 			err := s.do(m)
@@ -202,6 +203,13 @@ func (s *Session) readOn(end chan<- error) {
 			return
 		}
 	}
+}
+
+// blocks reports whether a message is a transfer that is waited for. One that is
+// not keeps its place: what comes next may name its event.
+func (m *message) blocks() bool {
+	const at = 3 * 8 // see transfer
+	return (m.Op == wire.OpRead || m.Op == wire.OpWrite) && len(m.body) >= at+8 && binary.LittleEndian.Uint64(m.body[at:]) != 0
 }
 
 func (s *Session) userEvents() bool {
