@@ -143,3 +143,22 @@ func TestAgain(t *testing.T) {
 		t.Error("a rule for another reason fits")
 	}
 }
+
+// TestRefusedAtTheEnd: a run that its center does not take now, of a job that is
+// decided, is not placed again and has not failed: it never was.
+func TestRefusedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		takenAs         string
+		stopped, failed int64
+	}{{takenRefused, 1, 0}, {"", 0, 1}} { // else it is refused for good
+		r, a := &record{outcome: failed}, &attempt{takenAs: x.takenAs, reason: reasonRefused, message: "the disk of the machine is full"}
+		r.spec = graph("a")
+		if err := (&batch{}).outcome(t.Context(), r, a, reasonRefused); err != nil {
+			t.Fatal(err)
+		}
+		if r.stopped != x.stopped || r.failed != x.failed || a.retry {
+			t.Errorf("taken as %q: %d stopped, %d failed; %+v", x.takenAs, r.stopped, r.failed, a)
+		}
+	}
+}

@@ -340,6 +340,11 @@ func (b *batch) outcome(ctx context.Context, r *record, a *attempt, reason strin
 		if a.reason, a.message = takenReclaimed, a.taken; a.takenAs != "" {
 			a.reason = a.takenAs
 		}
+	case reason == reasonRefused && a.takenAs == takenRefused && r.outcome != 0:
+		// It would be placed again, but the job ends: it is one more that never ran.
+		a.state, a.reason, a.message = stopped, "stopped", ""
+		r.stopped++
+		return nil
 	}
 	a.state = failed
 	if r.outcome != 0 || b.final {
