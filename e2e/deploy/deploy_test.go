@@ -51,6 +51,40 @@ func until(t *testing.T, what string, done func() (bool, error)) {
 	}
 }
 
+// The image that manifests name holds the program and all it needs: it runs in
+// a root that has nothing else.
+func TestImage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: to run in a root of its own needs root")
+	}
+	binary, err := enginetest.Binary()
+	must(t, err)
+	dir := t.TempDir()
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	version := run(binary, "version")
+	run(binary, "availability", "image", "--name", "yunhe:test", "--out", "image.tar")
+	run("tar", "-xf", "image.tar")
+	var saved []struct{ Layers []string }
+	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	must(t, err)
+	must(t, json.Unmarshal(text, &saved))
+	root := filepath.Join(dir, "root")
+	must(t, os.Mkdir(root, 0o755))
+	run("tar", "-xf", saved[0].Layers[0], "-C", root)
+	if got := run("chroot", "--userspec=65532:65532", root, "/yunhe", "version"); got != version {
+		t.Errorf("in the image it says %q, want %q", got, version)
+	}
+}
+
 const roles = `modules:
   - name: platform
     submodules: [{name: api}, {name: control}, {name: reach}, {name: watch}]

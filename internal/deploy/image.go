@@ -7,7 +7,13 @@ import (
 	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -16,12 +22,14 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
-// WriteImage writes an archive of an image that holds the program at /yunhe and
-// folders for what the manifests mount, and nothing else. Both the layout of OCI
-// and that of `docker save` are in it. The same program and name give the same
-// bytes. It returns fault.Invalid for a program that cannot run alone in an image.
+// WriteImage writes an archive of an image that holds the program at /yunhe, the
+// libraries of this machine that it is linked with, and folders for what the
+// manifests mount, and nothing else. Both the layout of OCI and that of `docker
+// save` are in it. The same program, libraries and name give the same bytes. It
+// returns fault.Invalid for what is no program and for one whose libraries are
+// not here.
 func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error {
-	arch, err := architecture(program)
+	arch, libraries, err := needs(program)
 	if err != nil {
 		return err
 	}
@@ -32,6 +40,21 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 			mode int64
 		}{{"etc/", 0o755}, {"etc/yunhe/", 0o755}, {"tmp/", 0o1777}, {"var/", 0o755}, {"var/lib/", 0o755}, {"var/lib/yunhe/", 0o777}} {
 			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d.name, Mode: d.mode}); err != nil {
+				return err
+			}
+		}
+		for _, path := range slices.Sorted(maps.Keys(libraries)) {
+			for i, c := range path[1:] { // whoever unpacks it makes missing folders as they like
+				if c == '/' {
+					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path[1 : i+2], Mode: 0o755}); err != nil {
+						return err
+					}
+				}
+			}
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(libraries[path]))}); err != nil {
+				return err
+			}
+			if _, err := t.Write(libraries[path]); err != nil {
 				return err
 			}
 		}
@@ -69,22 +92,75 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 	return o.tar.Close()
 }
 
-// architecture is a program's, as images call it.
-func architecture(program io.ReaderAt) (string, error) {
+// needs returns a program's architecture, as images call it, and the files that
+// load it and that it is linked with, by their paths.
+func needs(program io.ReaderAt) (arch string, files map[string][]byte, err error) {
 	f, err := elf.NewFile(program)
 	if err != nil {
-		return "", fault.New(fault.Invalid, "the program is not one of Linux: %v", err)
+		return "", nil, fault.New(fault.Invalid, "the program is not one of Linux: %v", err)
 	}
+	arch = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[f.Machine]
+	if arch == "" {
+		return "", nil, fault.New(fault.Invalid, "the program is for %s; only amd64 and arm64 are known", f.Machine)
+	}
+	files = map[string][]byte{}
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return "", fault.New(fault.Invalid, "the program needs libraries, which are not in the image; build it with CGO_ENABLED=0")
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		name, err := io.ReadAll(p.Open())
+		if err != nil {
+			return "", nil, fmt.Errorf("read what loads the program: %w", err)
+		}
+		loader := path.Clean("/" + strings.TrimRight(string(name), "\x00"))
+		if files[loader], err = os.ReadFile(loader); err != nil {
+			return "", nil, fault.Wrap(fault.Invalid, err, "the program is loaded by %s, which is not here", loader)
 		}
 	}
-	arch := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[f.Machine]
-	if arch == "" {
-		return "", fault.New(fault.Invalid, "the program is for %s; only amd64 and arm64 are known", f.Machine)
+	return arch, files, addLibraries(files, f)
+}
+
+// addLibraries adds the libraries that f is linked with and those that they are.
+func addLibraries(files map[string][]byte, f *elf.File) error {
+	names, err := f.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("read which libraries the program needs: %w", err)
 	}
-	return arch, nil
+	for _, name := range names {
+		if slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(p string) bool { return path.Base(p) == name }) {
+			continue
+		}
+		at, body, lib := library(name, f.Machine)
+		if lib == nil {
+			return fault.New(fault.Invalid, "the program needs %s for %s, which is not in %s", name, f.Machine, strings.Join(libraryFolders(f.Machine), ", "))
+		}
+		files[at] = body
+		if err := addLibraries(files, lib); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// libraryFolders are where the loaders of distributions look by themselves.
+func libraryFolders(m elf.Machine) []string {
+	triplet := map[elf.Machine]string{elf.EM_X86_64: "x86_64-linux-gnu", elf.EM_AARCH64: "aarch64-linux-gnu"}[m]
+	return []string{"/lib/" + triplet, "/usr/lib/" + triplet, "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
+}
+
+// library finds one for a machine; a nil file: there is none.
+func library(name string, m elf.Machine) (at string, body []byte, f *elf.File) {
+	for _, dir := range libraryFolders(m) {
+		at := path.Join(dir, name)
+		body, err := os.ReadFile(at)
+		if err != nil {
+			continue
+		}
+		if f, err := elf.NewFile(bytes.NewReader(body)); err == nil && f.Machine == m {
+			return at, body, f
+		}
+	}
+	return "", nil, nil
 }
 
 type counter int64
