@@ -106,6 +106,7 @@ needs_file libc6-dev '/usr/include/stdlib.h'
 needs_file opencl-c-headers /usr/include/CL/cl_icd.h
 needs_file ocl-icd-libopencl1 '/usr/lib/*/libOpenCL.so.1' '/usr/lib*/libOpenCL.so.1'
 needs_file pocl-opencl-icd /etc/OpenCL/vendors/pocl.icd
+needs_file oclgrind /usr/lib/oclgrind/liboclgrind-rt-icd.so
 needs clinfo clinfo
 needs chromium chromium
 needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'

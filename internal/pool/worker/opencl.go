@@ -5,6 +5,7 @@ package worker
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -66,7 +67,15 @@ const (
 )
 
 // library is the system's OpenCL, opened when the process starts.
-type library struct{ functions map[string]uintptr }
+type library struct {
+	functions map[string]uintptr
+	one       *sync.Mutex // held by who calls; nil: many may
+}
+
+// serial are vendors whose drivers end the process when two threads call them,
+// though OpenCL lets them. A program that waits in one thread for an event that
+// it sets in another waits there until its time is up.
+var serial = []string{"Oclgrind"}
 
 // names are all functions that are called.
 func names() []string {
@@ -87,7 +96,7 @@ func open() (*library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("there is no OpenCL (libOpenCL.so.1): %w", err)
 	}
-	l := &library{map[string]uintptr{}}
+	l := &library{functions: map[string]uintptr{}}
 	for _, n := range names() {
 		at, err := purego.Dlsym(h, n)
 		if err != nil && n != "clCreateProgramWithIL" && n != "clCloneKernel" { // of OpenCL 2.1
@@ -103,6 +112,10 @@ func (l *library) call(name string, args ...uintptr) uintptr {
 	at := l.functions[name]
 	if at == 0 {
 		return 0
+	}
+	if l.one != nil {
+		l.one.Lock()
+		defer l.one.Unlock()
 	}
 	r, _, _ := purego.SyscallN(at, args...)
 	return r

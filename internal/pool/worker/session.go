@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -398,6 +399,9 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 	for _, h := range lib.devices() {
 		if h.Platform != platform || h.Index != index {
 			continue
+		}
+		if slices.Contains(serial, h.Vendor) {
+			lib.one = &sync.Mutex{}
 		}
 		s := &Session{
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},

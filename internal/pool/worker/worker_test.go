@@ -82,7 +82,7 @@ func TestMemoryTogether(t *testing.T) {
 // session has an object of each kind and a library none of whose functions
 // works: what a message makes it do is to be refused.
 func session(conn net.Conn) *Session {
-	s := &Session{lib: &library{map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
+	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
 	s.card, s.settled = NewMemory(byteView(make([]uint64, pageWords)), 0), sync.NewCond(&s.mu)
 	s.card.SetLimit(1 << 20)
