@@ -5,13 +5,14 @@
 #          Installs nothing.
 #   test   adds the engines the tests start: PostgreSQL, Slurm with MariaDB,
 #          Prometheus, runc, sshd, Chromium with Chinese fonts, an S3 server (built from source),
-#          OpenCL on the CPU (PoCL) with its headers and gcc.
+#          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
+#          busybox, of which they make an image.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
 #   engines  adds what makes a whole cluster of that: kwok, which plays nodes,
-#          and the real kubelet, built from source too, with containerd, its
-#          network plug-ins and busybox, of which the tests make an image.
+#          and the real kubelet, built from source too, with containerd and
+#          its network plug-ins.
 #
 # Prints one line for each thing it installs. With everything there it prints
 # nothing and takes well under a second. Needs root and apt-get to install
@@ -108,6 +109,7 @@ needs_file ocl-icd-libopencl1 '/usr/lib/*/libOpenCL.so.1' '/usr/lib*/libOpenCL.s
 needs_file pocl-opencl-icd /etc/OpenCL/vendors/pocl.icd
 needs_file oclgrind /usr/lib/oclgrind/liboclgrind-rt-icd.so
 needs clinfo clinfo
+needs_file busybox-static /bin/busybox /usr/bin/busybox
 needs chromium chromium
 needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'
 needs_file postgresql '/usr/lib/postgresql/*/bin/postgres' "$(command -v postgres || echo /nowhere)"
@@ -115,7 +117,6 @@ if [ "$mode" = engines ]; then
 	needs containerd containerd
 	needs ctr containerd
 	needs_file containernetworking-plugins /usr/lib/cni/bridge /opt/cni/bin/bridge
-	needs_file busybox-static /bin/busybox /usr/bin/busybox
 fi
 
 if [ -n "$missing" ]; then
