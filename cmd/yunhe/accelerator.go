@@ -72,6 +72,9 @@ func acceleratorShowCommand(c *cli) *cobra.Command {
 				for _, check := range a.Checked {
 					f.Add("Compared", strings.Join(check.Figures, ", ")+" with "+check.Page)
 				}
+				if names := a.Uncompared(); names != nil {
+					f.Add("Not compared", strings.Join(names, ", ")+": the source was not opened again")
+				}
 				if a.Reported {
 					f.Add("Reported", "by others than the maker")
 				}

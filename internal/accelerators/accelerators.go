@@ -181,6 +181,19 @@ type Check struct {
 	Figures []string `json:"figures"` // precisions, "memory", "bandwidth", "power"
 }
 
+// Uncompared are the precisions whose figures no page that was opened was found
+// to state.
+func (a Accelerator) Uncompared() []string {
+	var out []string
+	for _, r := range a.Peak {
+		name := string(r.precision)
+		if !slices.ContainsFunc(a.Checked, func(c Check) bool { return slices.Contains(c.Figures, name) }) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // PeakOf returns the peak rate in a precision; ok is false if none is stated.
 func (a Accelerator) PeakOf(p Precision) (r Rate, ok bool) {
 	i := slices.IndexFunc(a.Peak, func(r Rate) bool { return r.precision == p })
