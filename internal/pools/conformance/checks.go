@@ -617,8 +617,12 @@ func migration(ctx context.Context, b *bench) error {
 	var at, to string
 	for _, x := range b.nodes {
 		for _, y := range b.nodes {
-			if d, e := x.Devices[0], y.Devices[0]; at == "" && x != y && x.Version == y.Version && d.Model == e.Model && d.Driver == e.Driver {
-				at, to = x.NodeId+"/"+d.DeviceId, y.NodeId+"/"+e.DeviceId
+			for _, d := range x.Devices {
+				for _, e := range y.Devices {
+					if at == "" && x != y && x.Version == y.Version && d.Model == e.Model && d.Driver == e.Driver {
+						at, to = x.NodeId+"/"+d.DeviceId, y.NodeId+"/"+e.DeviceId
+					}
+				}
 			}
 		}
 	}
