@@ -64,6 +64,7 @@ type accounts struct {
 	cluster string          // ours; "": not read yet
 	known   map[string]bool // never changed, only replaced
 	read    time.Time       // when; zero: it is to be read again
+	used    map[string]settled
 }
 
 // changed has the accounts read again.
@@ -181,8 +182,7 @@ func (d *Driver) withoutAccounts() error {
 }
 
 // ListAccounts returns all accounts of slurmdbd that this cluster's jobs may be booked
-// on by the driver's user, or that it made. What their runs used is not told:
-// slurmrestd has no sums, and all jobs ever run are too many to read.
+// on by the driver's user, or that it made, and what their jobs used.
 func (d *Driver) ListAccounts(ctx context.Context, _ *adapterv1.ListAccountsRequest) (*adapterv1.ListAccountsResponse, error) {
 	if err := d.withoutAccounts(); err != nil {
 		return nil, err
@@ -201,6 +201,7 @@ func (d *Driver) ListAccounts(ctx context.Context, _ *adapterv1.ListAccountsRequ
 			out.Accounts = append(out.Accounts, &adapterv1.Account{Name: name, TenantId: a.tenant(d.center)})
 		}
 	}
+	d.tellUse(ctx, cluster, out.Accounts)
 	return out, nil
 }
 

@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -42,6 +43,22 @@ func (v *driver) accounts() map[string]string {
 	return out
 }
 
+// use is what an account is told to have used.
+func (v *driver) use(name string) *adapterv1.AccountUse {
+	v.Helper()
+	res, err := v.ListAccounts(v.Context(), &adapterv1.ListAccountsRequest{})
+	if err != nil {
+		v.Fatal(err)
+	}
+	for _, a := range res.Accounts {
+		if a.Name == name {
+			return a.Use
+		}
+	}
+	v.Fatalf("no account %s in {%v}", name, res)
+	return nil
+}
+
 // booked waits until slurmdbd has one job, as wanted: it hears of a job a moment
 // after slurmctld.
 func booked(t *testing.T, s *enginetest.Slurm, want string) {
@@ -79,7 +96,7 @@ func wantAnswer(t *testing.T, err error, code connect.Code, words ...string) {
 // them there.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
-	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 1, Accounting: true, Conf: quick + "AccountingStorageEnforce=associations\n"})
+	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 1, GPUs: 2, Accounting: true, Conf: quick + "AccountingStorageEnforce=associations\n"})
 	cfg := config(t, s)
 	none := start(t, cfg)
 	_, err := none.account("lab", "")
@@ -123,8 +140,10 @@ func TestAccounts(t *testing.T) {
 		return a
 	}
 	runs := on(lab.Name, "sleep 1000")
+	runs.Resources["cpu"], runs.Resources["gpu"] = 2000, 1
 	v.apply(runs)
 	v.running(runs.AttemptId)
+	within(t, "a run's use is told while it runs", func() bool { return v.use(lab.Name).GetAcceleratorSeconds() > 0 })
 	remove := func(tenant, name string) error {
 		_, err := v.RemoveAccount(t.Context(), &adapterv1.RemoveAccountRequest{TenantId: tenant, Name: name})
 		return err
@@ -133,6 +152,21 @@ func TestAccounts(t *testing.T) {
 	v.stop(runs.AttemptId)
 	v.ended(runs.AttemptId)
 	booked(t, s, lab.Name+"|yunhe:"+runs.AttemptId)
+	within(t, "what was used is told as slurmdbd has it", func() bool {
+		out, err := s.Run(t.Context(), "", "sacct", "--noheader", "--parsable2", "--allocations", "--allusers", "--starttime=2000-01-01", "--accounts="+lab.Name, "--format=ElapsedRaw,End")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seconds int64
+		if _, err := fmt.Sscanf(out, "%d|2", &seconds); err != nil { // it has not heard of the end
+			return false
+		}
+		u := v.use(lab.Name)
+		return seconds > 0 && u.GetCpuCoreSeconds() == 2*seconds && u.GetAcceleratorSeconds() == seconds && u.GetRuns() == 1
+	})
+	if u := v.use("physics"); u == nil || u.Runs != 0 {
+		t.Errorf("an account without runs used {%v}", u)
+	}
 	res, err := v.Apply(t.Context(), &adapterv1.ApplyRequest{Attempts: []*adapterv1.Attempt{on("nobody-has-it", "true"), on("elsewhere", "true")}})
 	if err != nil || len(res.Refusals) != 2 || !strings.Contains(res.Refusals[0].Reason, "nobody-has-it") || !strings.Contains(res.Refusals[1].Reason, "elsewhere") {
 		t.Errorf("got %v, %v, want both refused", res, err)

@@ -132,6 +132,7 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 	d := &Driver{
 		cfg: cfg, center: center, log: log.With("component", "slurm", "center_id", center),
 		attempts: map[string]*attempt{}, news: make(chan struct{}), kick: make(chan struct{}, 1), finish: make(chan struct{}, readers),
+		accounts: accounts{used: map[string]settled{}},
 	}
 	var err error
 	if d.api, err = newClient(&d.cfg); err != nil {
