@@ -145,7 +145,9 @@ func (l *load) checkJob(b *books, ctx context.Context, id, name string) error {
 	for _, r := range j.Replicas {
 		runs := w.runs
 		for n := int32(1); n < r.Attempt; n++ {
-			if l.refused(b, runKey{j.JobId, r.TaskIndex, r.ReplicaIndex, n}) {
+			// A recovering job's command goes by the number of its run: if the first
+			// never was, there is none that fails.
+			if (kind != recovering || n > 1) && l.refused(b, runKey{j.JobId, r.TaskIndex, r.ReplicaIndex, n}) {
 				runs++
 			}
 		}

@@ -51,7 +51,9 @@ func (s *Service) Run(ctx context.Context) error {
 		case err == nil && j.failed:
 			s.log.Info("access judged again")
 		}
-		j.failed = err != nil
+		if j.failed = err != nil; j.failed {
+			core.RoundFailed(ctx, err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

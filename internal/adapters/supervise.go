@@ -76,6 +76,7 @@ func (s *Service) RunInstances(ctx context.Context, known []Known) error {
 	for {
 		core.Round(ctx, lookInstances)
 		if err := s.reconcile(ctx, &wg, configs); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("instances not read, will try again", "error", err)
 		}
 		select {

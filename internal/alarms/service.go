@@ -91,6 +91,7 @@ func (s *Service) Run(ctx context.Context) error {
 		core.Round(ctx, sweepEvery)
 		next, err := s.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("alarms not brought up to date, will try again", "error", err)
 		}
 		now := s.db.Now()

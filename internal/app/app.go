@@ -392,6 +392,11 @@ func (a *App) works(ctx context.Context, role string) error {
 			return fault.New(fault.Unavailable, "no process runs %s", name)
 		}
 	}
+	for _, f := range a.leases.Failing() {
+		if slices.Contains(a.loops[role], f.Loop) {
+			return fault.New(fault.Unavailable, "%s", f)
+		}
+	}
 	if role != API {
 		return nil
 	}
@@ -431,7 +436,7 @@ func (a *App) gather(ctx context.Context) ([]samples.Sample, error) {
 
 // buildEdge mounts the API and the console and listens.
 func (a *App) buildEdge(reg *prometheus.Registry) error {
-	srv := rpc.New(rpc.Config{OpenStatus: a.cfg.Listen.OpenStatus, Ready: a.Ready}, a.Identity, reg, a.log)
+	srv := rpc.New(rpc.Config{OpenStatus: a.cfg.Listen.OpenStatus, Ready: a.Ready, Troubles: a.troubles}, a.Identity, reg, a.log)
 	if a.cfg.runs(API) {
 		a.Identity.Register(srv)
 		a.Registry.Register(srv)
@@ -508,6 +513,15 @@ func (a *App) serve(ctx context.Context) error {
 		return errors.Join(a.srv.Close())
 	}
 	return nil
+}
+
+// troubles says what this process does without success, though it can serve.
+func (a *App) troubles() []string {
+	var list []string
+	for _, f := range a.leases.Failing() {
+		list = append(list, f.String())
+	}
+	return list
 }
 
 // Ready reports whether the process can serve: its engines answer.

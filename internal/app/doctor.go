@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -310,9 +311,14 @@ func (x *examination) address(ctx context.Context) {
 	case err != nil && !strings.HasSuffix(x.cfg.Listen.Address, ":0"):
 		x.say("platform", Warning, "see its log; it may be starting, or listen elsewhere", "it runs but does not answer: %v", err)
 	case err == nil:
-		_ = res.Body.Close() // its status says it all
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 1<<16)) // what is missing is not said
+		_ = res.Body.Close()                                   // it was read
 		if res.StatusCode == http.StatusOK {
 			x.fine("platform", "ready")
+			_, troubles, _ := strings.Cut(string(said), "\n")
+			for line := range strings.Lines(troubles) {
+				x.say("platform", Warning, "see its log; if it stays so on other processes too, it is what it says", "%s", strings.TrimSpace(line))
+			}
 		} else {
 			x.say("platform", Warning, "see its log, and the engines above", "it answers, but is not ready (HTTP %d)", res.StatusCode)
 		}

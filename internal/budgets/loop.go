@@ -37,6 +37,7 @@ func (s *Service) Run(ctx context.Context) error {
 		core.Round(ctx, lookIdle)
 		next, err := s.Look(ctx)
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("budgets not looked at, will try again", "error", err)
 		}
 		due := time.NewTimer(next)

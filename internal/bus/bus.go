@@ -478,6 +478,7 @@ func (b *Bus) Relay(ctx context.Context, d *db.DB) error {
 		core.Round(ctx, time.Second)
 		n, err := b.relayOnce(ctx, d)
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			b.log.Warn("events not published, will try again", "error", err)
 		}
 		if err == nil && n == relayBatch {

@@ -55,6 +55,14 @@ func (s *Service) warn(ctx context.Context, what string, err error, args ...any)
 	}
 }
 
+// notRead warns that a round could not see what there is to do.
+func (s *Service) notRead(ctx context.Context, what string, err error) {
+	if err != nil {
+		core.RoundFailed(ctx, err)
+		s.warn(ctx, what+" not read", err)
+	}
+}
+
 // begin carries on the times that have begun.
 func (s *Service) begin(ctx context.Context) {
 	var due []Time
@@ -62,7 +70,7 @@ func (s *Service) begin(ctx context.Context) {
 		due, err = readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at <= $1 ORDER BY from_at, reservation_id, number`, db.Micros(tx.Now))
 		return err
 	})
-	s.warn(ctx, "reservations not read", err)
+	s.notRead(ctx, "reservations", err)
 	for i := range due {
 		s.warn(ctx, "reservation not carried on", s.carry(ctx, &due[i]), "reservation_id", due[i].ReservationID)
 	}
@@ -213,7 +221,7 @@ func (s *Service) giveBackAll(ctx context.Context) {
 		over, err = readTimes(ctx, tx, `WHERE ended_at > 0 AND NOT released ORDER BY reservation_id, number LIMIT 1000`)
 		return err
 	})
-	s.warn(ctx, "times that are over not read", err)
+	s.notRead(ctx, "times that are over", err)
 	for i := range over {
 		s.warn(ctx, "allocations of a reservation not released", s.giveBack(ctx, &over[i]), "reservation_id", over[i].ReservationID)
 	}
@@ -381,7 +389,7 @@ func (s *Service) maintain(ctx context.Context) {
 		open, err = readMaintenance(ctx, tx, `WHERE ended_at = 0 ORDER BY maintenance_id`)
 		return err
 	})
-	s.warn(ctx, "maintenance not read", err)
+	s.notRead(ctx, "maintenance", err)
 	now := s.db.Now()
 	for _, m := range open {
 		s.warn(ctx, "maintenance not carried on", s.maintainOne(ctx, m, now), "maintenance_id", m.ID)

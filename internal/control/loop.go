@@ -63,6 +63,14 @@ func (s *Service) warn(ctx context.Context, what string, err error, args ...any)
 	}
 }
 
+// notRead warns that a round could not see what there is to do.
+func (s *Service) notRead(ctx context.Context, what string, err error) {
+	if err != nil {
+		core.RoundFailed(ctx, err)
+		s.warn(ctx, what+" not read", err)
+	}
+}
+
 func (s *Service) purge(ctx context.Context) {
 	s.warn(ctx, "old operations not deleted", s.db.Tx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM operations WHERE ended_at > 0 AND ended_at < $1`, db.Micros(tx.Now.Add(-keepOps)))
@@ -78,7 +86,7 @@ func (s *Service) allocations(ctx context.Context) {
 			int64(Scheduled), int64(Waiting), int64(Releasing), int64(Granted), db.Micros(tx.Now))
 		return err
 	})
-	s.warn(ctx, "allocations not read", err)
+	s.notRead(ctx, "allocations", err)
 	for _, a := range open { // oldest first: who applied first is granted first
 		now := s.db.Now()
 		switch {
@@ -140,7 +148,7 @@ func (s *Service) nodes(ctx context.Context) {
 		all, err = readControls(ctx, tx, `ORDER BY ai_center_id, node`)
 		return err
 	})
-	s.warn(ctx, "node controls not read", err)
+	s.notRead(ctx, "node controls", err)
 	now := s.db.Now()
 	byCenter := map[string][]*NodeControl{}
 	for _, n := range all {
@@ -212,7 +220,7 @@ func (s *Service) advanceAll(ctx context.Context) {
 		open, err = readOperations(ctx, tx, `WHERE ended_at = 0 AND kind = $1 ORDER BY operation_id`, int64(Reclaim))
 		return err
 	})
-	s.warn(ctx, "operations not read", err)
+	s.notRead(ctx, "operations", err)
 	for _, o := range open {
 		s.warn(ctx, "reclaim not carried on", s.advance(ctx, o), "operation_id", o.ID)
 	}

@@ -183,7 +183,7 @@ func (s *Service) meters(ctx context.Context) {
 			return err
 		})
 	})
-	s.warn(ctx, "held time not read", err)
+	s.notRead(ctx, "held time", err)
 	for _, id := range due {
 		s.warn(ctx, "held time not recorded", s.db.Tx(ctx, func(tx *db.Tx) error {
 			rows, err := readAllocations(ctx, tx, `WHERE allocation_id = $1`, id)

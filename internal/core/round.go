@@ -7,9 +7,16 @@ import (
 
 type roundKey struct{}
 
-// WithRounds returns a context whose loop tells begun of each round it begins.
-func WithRounds(ctx context.Context, begun func(rest time.Duration)) context.Context {
-	return context.WithValue(ctx, roundKey{}, begun)
+// Rounds hears how the rounds of a loop go. It is safe for concurrent use.
+type Rounds interface {
+	Begun(rest time.Duration)
+	GetsOn()
+	Failed(err error)
+}
+
+// WithRounds returns a context whose loop tells r of its rounds.
+func WithRounds(ctx context.Context, r Rounds) context.Context {
+	return context.WithValue(ctx, roundKey{}, r)
 }
 
 // Round says that the loop of ctx begins a round, after which it rests for rest
@@ -17,7 +24,23 @@ func WithRounds(ctx context.Context, begun func(rest time.Duration)) context.Con
 // and that does not keep to this is taken for one that stands still: see package
 // run. Nothing is expected of a loop that does not call it.
 func Round(ctx context.Context, rest time.Duration) {
-	if begun, ok := ctx.Value(roundKey{}).(func(time.Duration)); ok {
-		begun(rest)
+	if r, ok := ctx.Value(roundKey{}).(Rounds); ok {
+		r.Begun(rest)
+	}
+}
+
+// GetsOn says that the round of the loop of ctx, which may be a long one, gets on.
+func GetsOn(ctx context.Context) {
+	if r, ok := ctx.Value(roundKey{}).(Rounds); ok {
+		r.GetsOn()
+	}
+}
+
+// RoundFailed says that the round of the loop of ctx failed as a whole, and why. A
+// loop of which every round fails for long is taken for one that another process, or
+// a new beginning, may do better.
+func RoundFailed(ctx context.Context, err error) {
+	if r, ok := ctx.Value(roundKey{}).(Rounds); ok && ctx.Err() == nil {
+		r.Failed(err)
 	}
 }

@@ -432,6 +432,7 @@ func (s *Service) Purge(ctx context.Context) error {
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("old request IDs not deleted", "error", err)
 		}
 		select {

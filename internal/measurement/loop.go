@@ -65,11 +65,13 @@ func (s *Service) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		core.Round(ctx, schedulePause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-due.C:
 			if err := s.schedule(ctx, skip); err != nil && ctx.Err() == nil {
+				core.RoundFailed(ctx, err)
 				s.log.Warn("centers that are due not measured", "error", err)
 			}
 		case <-wake:
@@ -107,6 +109,7 @@ func (s *Service) lookAt(ctx context.Context) time.Duration {
 	})
 	if err != nil {
 		if ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("runs of the benchmark not read", "error", err)
 		}
 		return lookAgain
@@ -114,6 +117,7 @@ func (s *Service) lookAt(ctx context.Context) time.Duration {
 	again := time.Hour
 	watched := map[string]bool{}
 	for i := range open {
+		core.GetsOn(ctx)
 		r := &open[i]
 		pause, err := s.advance(ctx, r)
 		if err != nil && ctx.Err() == nil {

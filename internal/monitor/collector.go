@@ -68,6 +68,9 @@ func (c *Collector) round(ctx context.Context, interval time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
+	if err != nil {
+		core.RoundFailed(ctx, err)
+	}
 	c.report(&c.gathering, err, "samples not gathered", "samples gathered again")
 	if len(got) > 0 {
 		c.hold(got)

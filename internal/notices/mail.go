@@ -84,8 +84,10 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stop()
 	var purged time.Time
 	for {
+		core.Round(ctx, lookEvery)
 		next, err := s.round(ctx)
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("mails not sent, will try again", "error", err)
 		}
 		if now := s.db.Now(); now.Sub(purged) > time.Hour {
@@ -137,6 +139,7 @@ func (s *Service) round(ctx context.Context) (next time.Duration, err error) {
 		return lookEvery, err
 	}
 	for _, m := range due {
+		core.GetsOn(ctx)
 		m.Attempts++
 		err := s.send(ctx, x, sealed, m)
 		if ctx.Err() != nil {

@@ -76,6 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		core.Round(ctx, countEvery)
 		if err := s.Count(ctx); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("use of the pool not counted, will try again", "error", err)
 		}
 		if now := s.db.Now(); now.Sub(purged) >= purgeEvery {

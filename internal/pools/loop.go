@@ -31,6 +31,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		core.Round(ctx, roundEvery)
 		if err := s.round(ctx, begun); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("pool not looked after, will try again", "error", err)
 		}
 		select {

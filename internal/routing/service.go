@@ -46,6 +46,7 @@ func (r *Router) Run(ctx context.Context) error {
 	for {
 		core.Round(ctx, roundEvery)
 		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			r.log.Warn("weights not made, will try again", "error", err)
 		}
 		select {

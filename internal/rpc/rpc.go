@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -62,6 +63,9 @@ type Config struct {
 	OpenStatus bool
 	// Ready reports whether the process can serve.
 	Ready func(ctx context.Context) error
+	// Troubles says what the process does without success though it can serve; nil:
+	// nothing.
+	Troubles func() []string
 }
 
 // Server gathers services and raw routes into one handler.
@@ -235,7 +239,11 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = w.Write([]byte("ok\n"))
+	lines := []string{"ok"}
+	if s.cfg.Troubles != nil {
+		lines = append(lines, s.cfg.Troubles()...)
+	}
+	_, _ = io.WriteString(w, strings.Join(lines, "\n")+"\n") // who does not wait for it does without
 }
 
 // local limits a route to callers on this machine unless configured otherwise.

@@ -34,14 +34,16 @@ type Elector struct {
 	log  *slog.Logger
 	wake chan struct{}
 
-	begun *prometheus.GaugeVec
-	still *prometheus.CounterVec
+	begun   *prometheus.GaugeVec
+	failing *prometheus.GaugeVec
+	ended   *prometheus.CounterVec
 
-	mu    sync.Mutex // guards the fields below
-	seats map[string]*seat
-	known map[string]sighting // leases of others, by name
-	at    time.Time           // of the last look that succeeded
-	soon  time.Duration       // after which an orphan may be taken; at most renewEvery
+	mu      sync.Mutex // guards the fields below
+	seats   map[string]*seat
+	running map[string]*rounds  // loops, by name
+	known   map[string]sighting // leases of others, by name
+	at      time.Time           // of the last look that succeeded
+	soon    time.Duration       // after which an orphan may be taken; at most renewEvery
 }
 
 // seat is a lease that this process wants, or has.
@@ -63,14 +65,15 @@ type sighting struct {
 // NewElector returns the elector of the process named me; its loop is Run. No
 // two processes may have one name at the same time.
 func NewElector(d *db.DB, me string, log *slog.Logger) *Elector {
-	e := &Elector{db: d, me: me, log: log.With("component", "run"), wake: make(chan struct{}, 1), seats: map[string]*seat{}, known: map[string]sighting{}}
+	e := &Elector{db: d, me: me, log: log.With("component", "run"), wake: make(chan struct{}, 1), seats: map[string]*seat{}, running: map[string]*rounds{}, known: map[string]sighting{}}
 	e.begun = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "yunhe_run_round_begun_seconds", Help: "When a loop of this process last began a round, in seconds since 1970."}, []string{"loop"})
-	e.still = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yunhe_run_stood_still_total", Help: "How often a loop of this process began no round in its time and was canceled."}, []string{"loop"})
+	e.failing = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "yunhe_run_failing_since_seconds", Help: "Since when all rounds of a loop of this process have failed, in seconds since 1970; 0: the last one did not."}, []string{"loop"})
+	e.ended = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yunhe_run_given_up_total", Help: "How often a loop of this process was canceled because it stood still or failed again and again."}, []string{"loop"})
 	return e
 }
 
 // Register has the metrics of loops under leases collected.
-func (e *Elector) Register(reg prometheus.Registerer) { reg.MustRegister(e.begun, e.still) }
+func (e *Elector) Register(reg prometheus.Registerer) { reg.MustRegister(e.begun, e.failing, e.ended) }
 
 // Session is what the sessions of an instance at the database are called.
 func Session(instance string) string {
@@ -115,11 +118,12 @@ func (e *Elector) pause() time.Duration {
 
 // Lead runs fn whenever this process holds the named lease, and again when it
 // gets it back after losing it. On SQLite, where there is one process, it runs
-// fn at once. It returns when ctx ends or fn does, and an error if fn stands
-// still ([core.Round]) and does not end when it is canceled.
+// fn at once. It returns when ctx ends or fn does. A fn that stands still or fails
+// again and again ([core.Round], [core.RoundFailed]) is canceled, and another process
+// has the lease, or this one begins anew; if it does not end then, Lead returns an error.
 func (e *Elector) Lead(ctx context.Context, name string, fn Loop) error {
 	for ctx.Err() == nil && e.db.Engine() == db.SQLite {
-		if still, err := e.watch(ctx, name, fn, nil, func() {}); !still || err != nil {
+		if again, err := e.watch(ctx, name, fn, nil, func() {}); !again || err != nil {
 			return err
 		}
 	}
@@ -133,12 +137,12 @@ func (e *Elector) Lead(ctx context.Context, name string, fn Loop) error {
 		case <-ctx.Done():
 		case term := <-s.got:
 			e.log.Info("lease taken", "lease", name, "term", term)
-			still, err := e.hold(ctx, name, term, s, fn)
+			again, err := e.hold(ctx, name, term, s, fn)
 			e.log.Info("lease ended", "lease", name, "term", term)
 			if err != nil {
 				return err
 			}
-			if still { // others first
+			if again { // others first
 				select {
 				case <-ctx.Done():
 				case <-time.After(leaseTime):
@@ -160,24 +164,21 @@ func (e *Elector) hurry() {
 }
 
 // hold runs fn until it ends, ctx ends or the lease is lost, or given up because
-// fn stands still.
-func (e *Elector) hold(ctx context.Context, name string, term int64, s *seat, fn Loop) (still bool, err error) {
+// fn does not do its work.
+func (e *Elector) hold(ctx context.Context, name string, term int64, s *seat, fn Loop) (again bool, err error) {
 	return e.watch(db.Fenced(ctx, e.fence(name, term)), name, fn, s.lost, func() { e.vacate(ctx, name) })
 }
 
-// watch runs fn until it ends, ctx ends, lost is closed or fn stands still, and
-// calls free when the lease is not needed any more.
-func (e *Elector) watch(ctx context.Context, name string, fn Loop, lost <-chan struct{}, free func()) (still bool, err error) {
-	r := &rounds{stuck: make(chan struct{}, 1)}
-	defer r.end()
-	last := e.begun.WithLabelValues(name)
-	fctx, cancel := context.WithCancel(core.WithRounds(ctx, func(rest time.Duration) {
-		last.SetToCurrentTime()
-		r.begun(rest)
-	}))
+// watch runs fn until it ends, ctx ends, lost is closed or fn does not do its
+// work and is to begin again, and calls free when the lease is not needed any more.
+func (e *Elector) watch(ctx context.Context, name string, fn Loop, lost <-chan struct{}, free func()) (again bool, err error) {
+	r := e.watchRounds(name)
+	defer r.close()
+	fctx, cancel := context.WithCancel(core.WithRounds(ctx, r))
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- guarded(fctx, fn) }()
+	var why string
 	select {
 	case err := <-ended:
 		free()
@@ -189,17 +190,17 @@ func (e *Elector) watch(ctx context.Context, name string, fn Loop, lost <-chan s
 		cancel()
 		<-ended
 		return false, nil
-	case <-r.stuck:
+	case why = <-r.stop:
 	}
-	e.still.WithLabelValues(name).Inc()
-	e.log.Error("loop stands still, is canceled", "loop", name)
+	e.ended.WithLabelValues(name).Inc()
+	e.log.Error("loop does not do its work, is canceled", "loop", name, "why", why)
 	cancel()
 	free() // what it still writes is refused
 	select {
 	case <-ended:
 		return true, nil
 	case <-time.After(grace):
-		return true, fmt.Errorf("loop %s stands still and does not end", name)
+		return true, fmt.Errorf("loop %s %s and does not end", name, why)
 	}
 }
 

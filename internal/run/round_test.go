@@ -2,6 +2,8 @@ package run_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +54,51 @@ func TestRounds(t *testing.T) {
 		close(release)
 		if err == nil || !strings.Contains(err.Error(), "loop dead stands still") {
 			t.Errorf("a loop that does not end gives %v", err)
+		}
+	})
+}
+
+// TestRoundsFail: a loop of which every round fails for two minutes begins anew, one
+// that works now and then does not, and it is said which fail.
+func TestRoundsFail(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	synctest.Test(t, func(t *testing.T) {
+		e := run.NewElector(d, "me", quiet)
+		ctx, cancel := context.WithCancel(t.Context())
+		begin := time.Now()
+		var begun []time.Duration
+		err := e.Lead(ctx, "fails", func(ctx context.Context) error {
+			if begun = append(begun, time.Since(begin)); len(begun) == 3 {
+				cancel()
+			}
+			for failed := 0; ; {
+				core.Round(ctx, 10*time.Second)
+				if failed == 11 && len(begun) == 1 && time.Since(begin) < time.Hour {
+					failed = 0 // one of twelve works
+				} else {
+					failed++
+					core.RoundFailed(ctx, errors.New("no such table"))
+					core.RoundFailed(ctx, errors.New("it is said twice"))
+				}
+				said := e.Failing()
+				if want := failed >= 3; failed > 0 && (len(said) == 1) != want {
+					t.Errorf("after %d failed rounds: %v", failed, said)
+				} else if want && !strings.Contains(said[0].String(), fmt.Sprintf("fails has failed %d times since ", failed)) {
+					t.Errorf("got %s", said[0])
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(10 * time.Second):
+				}
+			}
+		})
+		if err != nil || len(begun) != 3 || begun[1] < time.Hour || begun[2]-begun[1] != 2*time.Minute {
+			t.Errorf("begun after %v: %v", begun, err)
+		}
+		if said := e.Failing(); said != nil {
+			t.Errorf("at the end: %v", said)
 		}
 	})
 }

@@ -68,6 +68,7 @@ func (s *Service) Run(ctx context.Context) error {
 			c.l, c.purse = nil, nil // what failed may be the copy's fault
 		}
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("scheduling cycle failed, will read the queue anew", "error", err)
 		}
 		if more && err == nil {

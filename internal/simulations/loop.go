@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/scheduler/place"
@@ -35,6 +36,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer told.Close()
 	recovered := false // nothing counts as running, for nothing does
 	for {
+		core.Round(ctx, lookEvery)
 		var more bool
 		var err error
 		if !recovered {
@@ -45,6 +47,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		recovered = err == nil
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("simulation not played, will try again", "error", err)
 		}
 		if more && err == nil {
@@ -292,6 +295,7 @@ func (p *play) watch(ctx context.Context, now int64, r *sim.Result) error {
 	for {
 		if time.Since(p.told) >= tellEvery {
 			p.told = time.Now()
+			core.GetsOn(ctx)
 			if err := p.tell(ctx, r); err != nil {
 				return err
 			}

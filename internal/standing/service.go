@@ -67,6 +67,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		core.Round(ctx, lookEvery)
 		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("links not looked at, will try again", "error", err)
 		}
 		if now := s.db.Now(); now.Sub(purged) > time.Hour {

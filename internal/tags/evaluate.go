@@ -62,6 +62,7 @@ func (s *Service) Run(ctx context.Context) error {
 			seen.forget = now
 		}
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("rules not looked at, will try again", "error", err)
 		}
 		select {

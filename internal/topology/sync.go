@@ -97,6 +97,7 @@ func (s *Service) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("topology not brought up to date, will try again", "error", err)
 			swept = time.Time{} // what events told may be lost
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/adapters"
+	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -31,6 +32,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer told.Close()
 	var looked time.Time
 	for {
+		core.Round(ctx, roundEvery)
 		s.Round(ctx)
 		if now := s.db.Now(); now.Sub(looked) >= lookEvery {
 			looked = now
@@ -60,7 +62,10 @@ func (s *Service) byCenter(ctx context.Context, where string, args func(now int6
 		list, err = read(ctx, tx, where, args(db.Micros(tx.Now))...)
 		return err
 	})
-	s.warn(ctx, "volumes not read", err)
+	if err != nil {
+		core.RoundFailed(ctx, err)
+		s.warn(ctx, "volumes not read", err)
+	}
 	groups := map[string][]*Volume{}
 	for _, v := range list {
 		groups[v.CenterID] = append(groups[v.CenterID], v)
@@ -71,6 +76,7 @@ func (s *Service) byCenter(ctx context.Context, where string, args func(now int6
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			core.GetsOn(ctx)
 			f(center, list)
 		})
 	}
@@ -81,6 +87,7 @@ func (s *Service) byCenter(ctx context.Context, where string, args func(now int6
 func (s *Service) Round(ctx context.Context) {
 	s.byCenter(ctx, `WHERE state IN (1, 3, 4) AND next_at <= $1 ORDER BY volume_id`, func(now int64) []any { return []any{now} }, func(_ string, list []*Volume) {
 		for _, v := range list {
+			core.GetsOn(ctx)
 			err := s.carry(ctx, v)
 			if err == nil {
 				continue
