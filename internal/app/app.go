@@ -178,6 +178,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Identity, err = identity.New(ctx, d, log); err != nil {
 		return err
 	}
+	a.Identity.Collect(reg)
 	if err := a.Identity.Bootstrap(ctx, a.cfg.Data); err != nil {
 		return err
 	}
@@ -300,6 +301,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Jobs.SetReservations(a.Calendar)
 	a.Adapters.SetJoined(a.Control.JoinedTx)
 
+	a.group.Add("identity.audit", a.Identity.Run)
 	a.group.Add("leases", a.leases.Run)
 	a.led("", "bus.relay", a.relay)
 	a.group.Add("scheduler.figures", a.Scheduler.Figures)

@@ -20,17 +20,22 @@ import (
 var (
 	entropyMu sync.Mutex
 	entropy   io.Reader = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}
+	newest    uint64    // time of the last ID: a clock that is set back does not take them back
 )
 
 // NewID returns a new identifier: the prefix, an underscore and 26 characters
 // that sort by time of creation, within this process even inside one
-// millisecond. IDs are never reused.
+// millisecond and when the machine's clock is set back. IDs are never reused.
+// Those of several processes sort as their machines' clocks say: nothing but the
+// order of lists may rest on it.
 func NewID(prefix string) string {
 	entropyMu.Lock()
 	defer entropyMu.Unlock()
-	id, err := ulid.New(ulid.Timestamp(time.Now()), entropy)
+	newest = max(newest, ulid.Timestamp(time.Now()))
+	id, err := ulid.New(newest, entropy)
 	if err != nil { // the monotonic counter is used up within this millisecond
-		id = ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader)
+		newest++
+		id = ulid.MustNew(newest, entropy)
 	}
 	return prefix + "_" + id.String()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"unicode/utf8"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -38,6 +39,21 @@ func TestNewID(t *testing.T) {
 			seen[id] = true
 		}
 	}
+}
+
+// TestNewIDSetBack: IDs go on sorting by creation though the clock is set back.
+func TestNewIDSetBack(t *testing.T) {
+	t.Parallel()
+	last := core.NewID("job")
+	synctest.Test(t, func(t *testing.T) { // where it is the year 2000
+		for range 1000 {
+			id := core.NewID("job")
+			if id <= last {
+				t.Fatalf("%s was made after %s", id, last)
+			}
+			last = id
+		}
+	})
 }
 
 func TestCaller(t *testing.T) {

@@ -97,3 +97,50 @@ func (c *clock) heard(begin, end, said time.Time) {
 		}
 	}
 }
+
+// even tells the time of day of this machine as it was at the start and goes on
+// evenly from there, whatever is set: a machine's clock that is set an hour back
+// or ahead neither takes an hour from what waits nor has it time out. SQLite has
+// it. By how much the clock was set is taken up slowly, a hundredth of the time
+// that passes; a start takes it at once.
+type even struct {
+	log   *slog.Logger
+	start time.Time
+	slept time.Duration // of the machine, until start
+
+	mu     sync.Mutex // guards the fields below
+	passed time.Duration
+	last   time.Time // told, at passed
+	off    bool
+}
+
+func newEven(log *slog.Logger) *even {
+	start := time.Now()
+	return &even{log: log, start: start, slept: slept(), last: start.Round(0)}
+}
+
+func (e *even) now() time.Time {
+	own := time.Now()
+	return e.tell(own.Round(0), own.Sub(e.start)+slept()-e.slept)
+}
+
+// tell returns the time when the machine's clock says own and passed has passed
+// since the start.
+func (e *even) tell(own time.Time, passed time.Duration) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	step := max(0, passed-e.passed) // callers may come in another order than they looked
+	is := e.last.Add(step)
+	ahead := own.Sub(is)
+	is = is.Add(max(-step/100, min(ahead, step/100)))
+	e.passed, e.last = e.passed+step, is
+	if off := ahead.Abs() > clockSlack; off != e.off {
+		e.off = off
+		if off {
+			e.log.Warn("the clock of this machine was set: the difference is taken up slowly; restart the platform to take it at once", "ahead", ahead)
+		} else {
+			e.log.Info("the time is the machine's again")
+		}
+	}
+	return is
+}

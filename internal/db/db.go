@@ -59,7 +59,8 @@ const (
 type Config struct {
 	// URL is postgres://... or the path of a SQLite file.
 	URL string
-	// Now is the clock; nil means the server's on PostgreSQL, and time.Now on SQLite.
+	// Now is the clock; nil means the server's on PostgreSQL, and on SQLite the
+	// machine's, which goes on evenly though it is set.
 	Now func() time.Time
 	// Name of this process's sessions at PostgreSQL; at most 63 letters, digits
 	// and underscores.
@@ -94,7 +95,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 		err = d.openPostgres(ctx, cfg.URL, cfg.Name)
 	} else {
 		if d.now == nil {
-			d.now = time.Now
+			d.now = newEven(d.log).now
 		}
 		err = d.openSQLite(ctx, strings.TrimPrefix(cfg.URL, "sqlite:"))
 	}

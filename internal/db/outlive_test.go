@@ -1,10 +1,12 @@
 package db_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/enginetest"
@@ -71,6 +73,28 @@ func TestServerCrashes(t *testing.T) {
 	<-wrote // it goes on
 	close(stop)
 	clients.Wait()
+	// A caller whose time is up while the server is away is told just that.
+	must(t, server.Crash())
+	for _, x := range []struct {
+		limit time.Duration
+		want  fault.Kind
+	}{{50 * time.Millisecond, fault.Unavailable}, {0, fault.Canceled}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if x.limit > 0 {
+			ctx, cancel = context.WithTimeout(t.Context(), x.limit)
+		} else {
+			cancel()
+		}
+		err := d.Tx(ctx, func(tx *db.Tx) error {
+			_, err := tx.Exec(ctx, `INSERT INTO written VALUES ('late')`)
+			return err
+		})
+		cancel()
+		if fault.KindOf(err) != x.want {
+			t.Errorf("a caller with %v while the server is away: %v", x.limit, err)
+		}
+	}
+	must(t, server.Start(t.Context()))
 	there := map[string]bool{}
 	must(t, d.View(t.Context(), func(tx *db.Tx) error {
 		return tx.Query(t.Context(), `SELECT id FROM written`, nil, func(row db.Row) error {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"sync"
 
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"yunhe.dev/yunhe/internal/fault"
 )
 
@@ -104,6 +107,9 @@ func (w *writer) commit(group []*call) {
 		if c.err = c.ctx.Err(); c.err == nil {
 			c.err = w.one(ctx, c)
 		}
+		if noRoom(c.err) {
+			c.err = fault.Wrap(fault.Unavailable, c.err, "the database cannot be written")
+		}
 	}
 	if _, err := w.ExecContext(ctx, "COMMIT"); err != nil {
 		_, rerr := w.ExecContext(ctx, "ROLLBACK")
@@ -115,6 +121,16 @@ func (w *writer) commit(group []*call) {
 			c.tx.committed()
 		}
 	}
+}
+
+// noRoom reports whether the disk is full, or does not do its work.
+func noRoom(err error) bool {
+	var lite *sqlite.Error
+	if !errors.As(err, &lite) {
+		return false
+	}
+	code := lite.Code() & 0xff // without what exactly it was
+	return code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_IOERR
 }
 
 func (w *writer) one(ctx context.Context, c *call) error {

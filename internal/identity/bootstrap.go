@@ -121,7 +121,7 @@ func (s *Service) adopt(ctx context.Context, path string, id keyID, hash [sha256
 		tx.AfterCommit(func() { s.cache.drop(id) })
 		outcome = "admin key accepted"
 		actx := core.WithCaller(ctx, core.Caller{UserID: firstUser, TenantID: admin.TenantID})
-		return insertEvents(ctx, tx, event(actx, tx, core.Audit{Method: "bootstrap", Remote: "local"}, id.String(), "OK"))
+		return insertEvents(ctx, tx, event(actx, tx.Now, core.Audit{Method: "bootstrap", Remote: "local"}, id.String(), "OK"))
 	})
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)

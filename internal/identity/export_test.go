@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// MaxLate is how many events are held.
+const MaxLate = maxLate
+
 // ParseKey lets tests take keys apart.
 func ParseKey(key string) (id string, hash [sha256.Size]byte, ok bool) {
 	k, hash, ok := parseKey(key)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
@@ -23,6 +25,7 @@ type Service struct {
 	log     *slog.Logger
 	cache   *cache
 	lookups chan struct{}
+	late    late
 }
 
 // maxLookups bounds the keys looked up at once, so that a flood of keys that
@@ -35,7 +38,10 @@ func New(ctx context.Context, d *db.DB, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "identity", migrations); err != nil {
 		return nil, err
 	}
-	return &Service{db: d, log: log.With("component", "identity"), cache: newCache(), lookups: make(chan struct{}, maxLookups)}, nil
+	return &Service{
+		db: d, log: log.With("component", "identity"), cache: newCache(), lookups: make(chan struct{}, maxLookups),
+		late: late{lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "yunhe_identity_audit_lost_total", Help: "Audit events for which there was no room while the database took no writes."})},
+	}, nil
 }
 
 // Authenticate returns the caller that a key stands for. Whatever is wrong
@@ -97,11 +103,21 @@ func (s *Service) lookup(ctx context.Context, id keyID) (*entry, error) {
 }
 
 // Audit stores an event of a call that ended with outcome ("OK" or an error's
-// code), made by the caller in ctx.
+// code), made by the caller in ctx. While the database takes no writes the event
+// is held in memory ([Service.Run]); an error says that there was no room.
 func (s *Service) Audit(ctx context.Context, a core.Audit, subject, outcome string) error {
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
-		return insertEvents(ctx, tx, event(ctx, tx, a, subject, outcome))
-	})
+	e := event(ctx, s.db.Now(), a, subject, outcome)
+	var err error
+	if !s.late.some() { // else nobody waits for a database that takes nothing
+		if err = s.db.Tx(ctx, func(tx *db.Tx) error { return insertEvents(ctx, tx, e) }); err == nil || !notNow(err) {
+			return err
+		}
+	}
+	if full := s.late.hold(e); full != nil {
+		return full
+	}
+	s.log.Warn("audit event held until the database takes it", "method", e.Method, "user_id", e.UserID, "key_id", e.KeyID, "subject", e.Subject, "outcome", e.Outcome, "remote", e.Remote, "error", err)
+	return nil
 }
 
 // AuditTx stores, in the caller's transaction, the event that the request in
@@ -124,7 +140,7 @@ func (s *Service) AuditAllTx(ctx context.Context, tx *db.Tx, list []Success) err
 	for _, x := range list {
 		if a := core.AuditFrom(x.Request); a != nil {
 			audits = append(audits, a)
-			events = append(events, event(x.Request, tx, *a, x.Subject, "OK"))
+			events = append(events, event(x.Request, tx.Now, *a, x.Subject, "OK"))
 		}
 	}
 	if len(events) == 0 {
@@ -141,10 +157,10 @@ func (s *Service) AuditAllTx(ctx context.Context, tx *db.Tx, list []Success) err
 	return nil
 }
 
-func event(ctx context.Context, tx *db.Tx, a core.Audit, subject, outcome string) Event {
+func event(ctx context.Context, at time.Time, a core.Audit, subject, outcome string) Event {
 	c := core.CallerFrom(ctx)
 	return Event{
-		ID: core.NewID("aud"), At: tx.Now, TenantID: c.TenantID, UserID: c.UserID, KeyID: c.KeyID,
+		ID: core.NewID("aud"), At: at, TenantID: c.TenantID, UserID: c.UserID, KeyID: c.KeyID,
 		Method: clean(a.Method), Subject: clean(subject), Outcome: clean(outcome), Remote: clean(a.Remote),
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/db/dbtest"
@@ -580,6 +583,105 @@ func TestAudit(t *testing.T) {
 			t.Errorf("events in order %q, want 43210", got)
 		}
 	})
+}
+
+// TestAuditLate: what failed while the database took no writes is in the audit
+// trail as soon as it does, once and in order; what there was no room for is counted.
+func TestAuditLate(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		c := w.cast(t)
+		reg := prometheus.NewRegistry()
+		w.Collect(reg)
+		full := w.fill(t)
+		a := core.Audit{Method: "yunhe.jobs.v1.JobService/SubmitJobs"}
+		for i := range identity.MaxLate {
+			if err := w.Audit(c.ann, a, fmt.Sprint(i), "UNAVAILABLE"); err != nil {
+				t.Fatalf("event %d, with the disk full: %v", i, err)
+			}
+		}
+		wantKind(t, "one more than there is room for", w.Audit(c.ann, a, "lost", "UNAVAILABLE"), fault.Exhausted)
+		metrics := func(held, lost int) {
+			t.Helper()
+			must(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
+# HELP yunhe_identity_audit_held Audit events that wait until the database takes writes.
+# TYPE yunhe_identity_audit_held gauge
+yunhe_identity_audit_held %d
+# HELP yunhe_identity_audit_lost_total Audit events for which there was no room while the database took no writes.
+# TYPE yunhe_identity_audit_lost_total counter
+yunhe_identity_audit_lost_total %d
+`, held, lost))))
+		}
+		metrics(identity.MaxLate, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		count := func() int {
+			events, _, err := w.ListEvents(c.admin, identity.EventFilter{Method: a.Method}, 1000, "")
+			must(t, err)
+			for i, e := range events {
+				if want := fmt.Sprint(identity.MaxLate - 1 - i); e.Subject != want || e.UserID != "ann" || !e.At.Equal(w.clock.now()) {
+					t.Fatalf("event %d from the end is %+v, want that of %s", i, e, want)
+				}
+			}
+			return len(events)
+		}
+		if n := count(); n != 0 {
+			t.Errorf("%d events are stored while nothing can be", n)
+		}
+		full(false)
+		for end := time.Now().Add(time.Minute); count() == 0; <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("no event is stored in a minute after the database takes writes")
+			}
+		}
+		// The end of the process stores what came last.
+		full(true)
+		must(t, w.Audit(c.eve, core.Audit{Method: "last"}, "", "UNAVAILABLE"))
+		full(false)
+		cancel()
+		must(t, <-ended)
+		metrics(0, 1)
+		if events, _, err := w.ListEvents(c.admin, identity.EventFilter{Method: "last"}, 0, ""); err != nil || len(events) != 1 {
+			t.Errorf("what came last is %v, %v", events, err)
+		}
+	})
+}
+
+// fill has the database say that its disk is full when audit events are written,
+// until full(false).
+func (w *world) fill(t *testing.T) (full func(bool)) {
+	t.Helper()
+	exec := func(text string) {
+		t.Helper()
+		must(t, w.d.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), text)
+			return err
+		}))
+	}
+	full = func(yes bool) {
+		t.Helper()
+		switch {
+		case w.d.Engine() == db.Postgres && yes:
+			exec(`CREATE TRIGGER no_room BEFORE INSERT ON audit_events FOR EACH STATEMENT EXECUTE FUNCTION disk_full()`)
+		case w.d.Engine() == db.Postgres:
+			exec(`DROP TRIGGER no_room ON audit_events`)
+		case yes:
+			exec(`PRAGMA max_page_count = 1`)    // as many as there are
+			for err := error(nil); err == nil; { // what is free in them is used up
+				err = w.d.Tx(t.Context(), func(tx *db.Tx) error {
+					return tx.Insert(t.Context(), "audit_events", []string{"event_id", "at", "tenant_id", "user_id", "key_id", "method", "subject", "outcome", "remote"},
+						[][]any{{core.NewID("aud"), 0, "", "", "", "", "", "", ""}})
+				})
+			}
+		default:
+			exec(`PRAGMA max_page_count = 4294967294`)
+		}
+	}
+	if w.d.Engine() == db.Postgres {
+		exec(`CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$`)
+	}
+	full(true)
+	return full
 }
 
 func TestAuditTx(t *testing.T) {

@@ -209,13 +209,18 @@ func revokeKey(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-func insertEvents(ctx context.Context, tx *db.Tx, events ...Event) error {
+var eventColumns = []string{"event_id", "at", "tenant_id", "user_id", "key_id", "method", "subject", "outcome", "remote"}
+
+func eventRows(events []Event) [][]any {
 	rows := make([][]any, len(events))
 	for i, e := range events {
 		rows[i] = []any{e.ID, db.Micros(e.At), e.TenantID, e.UserID, e.KeyID, e.Method, e.Subject, e.Outcome, e.Remote}
 	}
-	err := tx.Insert(ctx, "audit_events", []string{"event_id", "at", "tenant_id", "user_id", "key_id", "method", "subject", "outcome", "remote"}, rows)
-	if err != nil {
+	return rows
+}
+
+func insertEvents(ctx context.Context, tx *db.Tx, events ...Event) error {
+	if err := tx.Insert(ctx, "audit_events", eventColumns, eventRows(events)); err != nil {
 		return fmt.Errorf("insert %d audit events: %w", len(events), err)
 	}
 	return nil

@@ -52,7 +52,8 @@ type Gate interface {
 	// Authenticate returns the caller a bearer token stands for, or
 	// fault.Unauthenticated.
 	Authenticate(ctx context.Context, token string) (core.Caller, error)
-	// Audit stores an audit event of a call that ended with outcome.
+	// Audit stores an audit event of a call that ended with outcome, at once or when
+	// that can be done.
 	Audit(ctx context.Context, a core.Audit, subject, outcome string) error
 }
 
@@ -304,11 +305,7 @@ func (s *Server) admit(ctx context.Context, method, permission, header, remote s
 		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := s.gate.Audit(actx, *audit, subject, outcome); err != nil {
-			level := slog.LevelError
-			if outcome != "OK" && fault.KindOf(err) == fault.Unavailable {
-				level = slog.LevelWarn // nothing was changed, and nothing can be stored now
-			}
-			s.log.Log(actx, level, "audit event not stored", "method", method, "user_id", caller.UserID, "subject", subject, "outcome", outcome, "error", err)
+			s.log.Error("audit event not stored", "method", method, "user_id", caller.UserID, "subject", subject, "outcome", outcome, "error", err)
 		}
 	}
 	if permission != "self" && !caller.Can(permission) {
