@@ -35,6 +35,8 @@ func defaultRules() []Rule {
 			`architecture in ["amd64", "arm64", "loong64", "riscv64", "sw64", "ppc64le", "s390x", "mips64le", "386", "arm"]`, "Convert its word: yunhe access conversion."),
 		rule(Node, Major, "node-capacity", "It declares processors and memory", "已声明处理器与内存", "", `"cpu" in capacity && capacity["cpu"] > 0 && "memory" in capacity && capacity["memory"] > 0`,
 			"Let the driver report what the node has."),
+		applies(rule(Center, Major, "center-class", "It is connected as its class is", "接入方式符合其算力类别", "", "adapter in class_plugins",
+			"Connect it as its class says (yunhe access classes), or mend its labels."), `adapter in ["gateway", "kubernetes", "slurm"]`),
 		applies(rule(Node, Advice, "node-models", "The models of its accelerators are known", "加速卡型号已知", "", `!("" in models)`, "Let the driver report the model, or convert its word."), "size(accelerators) > 0"),
 		rule(Registered, Advice, "resource-provider", "Its provider is named", "已注明服务提供方", "", `provider != ""`, "Name the service provider."),
 		rule(Registered, Major, "resource-state", "It is not unavailable", "资源未处于不可用状态", `state != "registered"`, `state != "unavailable"`, "See why it is unavailable, or retire it."),
@@ -75,7 +77,7 @@ func defaultConversions() []Conversion {
 }
 
 // seedVersion counts how often the lists above grew.
-const seedVersion = 1
+const seedVersion = 2
 
 // defaults puts there what came with the program and was never there.
 func (s *Service) defaults(ctx context.Context) error {
@@ -146,13 +148,18 @@ var classes = func() []Class {
 
 // classify returns the class of a center, "" if it does not meet the conditions.
 func classify(status Status, facts expr.Facts) string {
-	if status == NonCompliant {
-		return ""
-	}
-	for i := range classes {
-		if ok, _ := classes[i].condition.Holds(facts); ok { // what cannot be said does not fit
-			return classes[i].ID
-		}
+	if c := classOf(facts); c != nil && status != NonCompliant {
+		return c.ID
 	}
 	return ""
+}
+
+// classOf returns the class that the facts of a center make it be of, or nil.
+func classOf(facts expr.Facts) *Class {
+	for i := range classes {
+		if ok, _ := classes[i].condition.Holds(facts); ok { // what cannot be said does not fit
+			return &classes[i]
+		}
+	}
+	return nil
 }

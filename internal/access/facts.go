@@ -187,6 +187,9 @@ func (v *view) facts(k *registry.Center) expr.Facts {
 		f["seen"], f["seen_seconds"] = true, int64(v.snap.At.Sub(k.LastSeen).Seconds())
 	}
 	figureFacts(f, v.figures[k.ID])
+	if c := classOf(f); c != nil {
+		f["class"], f["class_plugins"] = c.ID, c.Plugins
+	}
 	return f
 }
 

@@ -177,6 +177,8 @@ var accessCenter = []variable{
 	{"performance", whole, "measured; 1000 is the reference machine, 0: not measured", false},
 	{"capacity", counts, "what it has: cpu in cores, memory and storage in GiB, others in pieces", false},
 	{"adapter", text, "which plug-in reaches it, such as \"gateway\"", false},
+	{"class", text, "of compute, see yunhe access classes", false},
+	{"class_plugins", texts, "how centers of its class are connected", false},
 	{"version", text, "of the plug-in or gateway; \"\": not known", false},
 	{"connection", text, "up, standby, starting, trouble, down, disabled; \"\": nothing reaches it", true},
 	{"source_type", text, "public_cloud, dedicated_cloud, edge_cloud, hybrid_cloud, machine, container_cluster, batch_cluster, other", false},
