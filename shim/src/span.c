@@ -1050,7 +1050,8 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   before.waits = n, before.wait = (span **)(uintptr_t)waits;
   for (cl_uint i = 0; i < n && !bad; i++)
     if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
-  if (!bad && !c->blocking) late = early(&before, NULL);
+  while (!bad && c->blocking && early(&before, NULL)) pthread_cond_wait(&settled, &lock);
+  if (!bad) late = early(&before, NULL);
   pthread_mutex_unlock(&lock);
   if (!bad && !late) {
     before.type = CL_COMMAND_MARKER, before.blocking = c->blocking;

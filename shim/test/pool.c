@@ -437,6 +437,19 @@ static void over_cards(int rounds) {
     must(clWaitForEvents(1, &last), "wait for all");
     model_step(0, WORDS, 11), model_step(0, WORDS, 12);
     same("after the event", r);
+    gate = clCreateUserEvent(context, &e); /* a map without a list of events waits for what was put aside, too */
+    must(e, "user event");
+    pthread_t other;
+    cl_event behind = step_on(a, k, x, add, 14, WORDS, 1, &gate);
+    pthread_create(&other, NULL, opens, NULL);
+    void *mapped = clEnqueueMapBuffer(queues[a], x, CL_TRUE, CL_MAP_READ, 0, sizeof seen, 0, NULL, NULL, &e);
+    must(e, "map behind");
+    pthread_join(other, NULL);
+    memcpy(seen, mapped, sizeof seen);
+    model_step(0, WORDS, 14);
+    same("mapped behind", r);
+    must(clEnqueueUnmapMemObject(queues[a], x, mapped, 0, NULL, NULL), "unmap");
+    clReleaseEvent(gate), clReleaseEvent(behind);
     cl_event broken = clCreateUserEvent(context, &e);
     cl_event never = step_on(b, k, x, add, 13, WORDS, 1, &broken);
     must(clSetUserEventStatus(broken, -7), "set to an error");
