@@ -70,11 +70,16 @@ func newCard(size int64, turns *arbiter, log *slog.Logger) (*card, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory of a device: %w", err)
 	}
-	c := &card{page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), log: log, turns: turns}
+	c := newCardOf(page, mapped, turns, log)
 	c.memory.SetLimit(uint64(size))
+	return c, nil
+}
+
+func newCardOf(page *os.File, mapped []byte, turns *arbiter, log *slog.Logger) *card {
+	c := &card{page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), log: log, turns: turns}
 	c.timer = time.AfterFunc(time.Hour, func() { c.mu.Lock(); defer c.mu.Unlock(); c.step() })
 	c.timer.Stop()
-	return c, nil
+	return c
 }
 
 // sharedPage is memory of a worker.Memory.

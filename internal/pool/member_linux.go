@@ -168,6 +168,8 @@ func (n *Node) Attend(ctx context.Context, tell Tell) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	once := func(ctx context.Context, wait time.Duration) error {
+		n.telling.RLock()
+		defer n.telling.RUnlock()
 		r := n.report()
 		w, err := tell(ctx, r, wait)
 		switch {

@@ -39,10 +39,15 @@ type link struct {
 	turns   *net.UnixConn
 	session []byte            // of a program that was moved here
 	said    chan worker.Frame // about moving; closed when the worker is gone
+
+	user   *user
+	holder *holder
+	quiet  chan struct{} // told when the worker is not heard; closed when it is gone
+	resume chan struct{} // it is to be heard again
 }
 
 func newLink() *link {
-	return &link{started: make(chan struct{}), said: make(chan worker.Frame, 4)}
+	return &link{started: make(chan struct{}), said: make(chan worker.Frame, 4), quiet: make(chan struct{}), resume: make(chan struct{}, 1)}
 }
 
 // hand says something to the worker, with a connection that it gets.
@@ -625,10 +630,11 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 	return r, mine, err
 }
 
-// unhold is said by who held a task: it ends with the last.
-func (n *Node) unhold(t *task, why string) {
+// unhold ends that a connection holds a task: it ends with the last.
+func (n *Node) unhold(t *task, conn net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	delete(n.holders, conn)
 	if t.holders--; t.holders > 0 {
 		return
 	}
@@ -636,7 +642,7 @@ func (n *Node) unhold(t *task, why string) {
 		delete(n.arriving, t.ID)
 		n.finish(t, "it did not come")
 	}
-	n.endLocked(t, why)
+	n.endLocked(t, "its client ended the connection")
 	if t.chain != nil {
 		t.chain.Close()
 	}
@@ -645,8 +651,8 @@ func (n *Node) unhold(t *task, why string) {
 // kill ends the workers of a task.
 func (t *task) kill() {
 	for _, w := range t.workers {
-		if w != nil && w.Process != nil {
-			_ = w.Process.Kill() // or it has ended
+		if w != nil {
+			w.kill()
 		}
 	}
 }

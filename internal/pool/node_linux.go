@@ -55,10 +55,20 @@ type Node struct {
 
 	looks sync.Mutex // one at a time looks for devices
 
+	// See handover_linux.go.
+	replacing sync.Mutex     // one at a time
+	telling   sync.RWMutex   // who tells the platform reads
+	accepting sync.WaitGroup // who takes connections
+	greeting  atomic.Int64   // connections of which it is not known what they want
+	freezing  atomic.Bool    // workers are not heard
+	later     []func()       // what begins with Run
+	back      string         // why another program gave back what it had taken
+
 	mu      sync.Mutex // guards what follows
 	devices []*device
 	tasks   map[string]*task
 	closed  bool
+	holders map[net.Conn]*task // connections that a task lasts as long as
 
 	// See migrate_linux.go.
 	arriving map[string]*task // whose programs come
@@ -89,7 +99,7 @@ type task struct {
 	memory  *worker.Memory
 	account account
 	compute atomic.Int64 // as Compute, for the arbiter
-	workers [worker.Slots]*exec.Cmd
+	workers [worker.Slots]*proc
 	links   [worker.Slots]*link
 	limit   time.Time // zero: none
 	holders int       // connections that it lasts as long as
@@ -108,8 +118,21 @@ type task struct {
 // helloTime is how long a connection may take to say what it is.
 const helloTime = 10 * time.Second
 
-// NewNode finds the devices and opens the addresses.
+// NewNode finds the devices and opens the addresses, or takes over what another
+// program had ([Node.Replace]); if it cannot, that goes on.
 func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
+	h, err := inherit()
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNode(cfg, h, log)
+	if err != nil && h != nil {
+		err = errors.Join(err, h.giveBack(err))
+	}
+	return n, err
+}
+
+func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if err := CheckGroups(cfg.Groups); err != nil {
 		return nil, err
 	}
@@ -124,7 +147,11 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 	if cfg.Memory < 0 || cfg.Memory%mib != 0 {
 		return nil, fault.New(fault.Invalid, "memory: %d bytes are not a number of MiB", cfg.Memory)
 	}
-	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}}
+	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}, back: os.Getenv(backEnv)}
+	_ = os.Unsetenv(backEnv)
+	if h != nil && h.Format != HandoverFormat {
+		return nil, fault.New(fault.Invalid, "a pool node hands over in form %d, and this program takes form %d", h.Format, HandoverFormat)
+	}
 	n.stopping, n.deaf = context.WithCancel(context.Background())
 	if cfg.Member != nil {
 		if len(cfg.Groups) > 0 {
@@ -145,8 +172,20 @@ func NewNode(cfg NodeConfig, log *slog.Logger) (*Node, error) {
 	if n.program, err = unpack(cfg.Dir, workerProgram); err != nil {
 		return nil, err
 	}
+	if h != nil {
+		if err := n.takeDevices(h); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.Rescan(); err != nil {
 		return nil, err
+	}
+	if h != nil {
+		if err := errors.Join(n.takeListeners(h), n.take(h)); err != nil {
+			n.closeListeners()
+			return nil, err
+		}
+		return n, nil
 	}
 	if len(n.devices) == 0 {
 		return nil, fault.New(fault.NotFound, "OpenCL shows no device on this machine; a vendor's driver is missing")
@@ -203,8 +242,9 @@ func workerEnv() []string {
 
 // Run serves until ctx is done. All tasks end with it.
 func (n *Node) Run(ctx context.Context) error {
-	for _, l := range n.listeners {
-		n.work.Go(func() { n.accept(l) })
+	n.acceptAll()
+	for _, do := range n.later {
+		n.work.Go(do)
 	}
 	n.work.Go(func() { n.watch(ctx) })
 	tick := time.NewTicker(time.Second)
@@ -242,12 +282,21 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
+func (n *Node) acceptAll() {
+	for _, l := range n.listeners {
+		n.accepting.Add(1)
+		n.work.Go(func() { n.accept(l) })
+	}
+}
+
 func (n *Node) accept(l net.Listener) {
+	defer n.accepting.Done()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return // it is closed: nothing else makes it fail for good
+			return // it is closed, or nobody is let in for now: nothing else makes it fail for good
 		}
+		n.greeting.Add(1)
 		n.work.Go(func() { n.serve(conn) })
 	}
 }
@@ -286,6 +335,8 @@ func (n *Node) sorted() []*task {
 
 // serve answers a connection, or hands it to a worker.
 func (n *Node) serve(conn net.Conn) {
+	known := sync.OnceFunc(func() { n.greeting.Add(-1) })
+	defer known()
 	defer conn.Close()
 	hello := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
 	copy(hello, wire.Greeting)
@@ -301,13 +352,13 @@ func (n *Node) serve(conn net.Conn) {
 	}
 	switch string(kind) {
 	case wire.DataGreeting:
-		n.data(conn, challenge, 0)
+		n.data(conn, challenge, 0, known)
 	case wire.MoveGreeting:
-		n.data(conn, challenge, wire.SessionSize)
+		n.data(conn, challenge, wire.SessionSize, known)
 	case wire.BackGreeting:
-		n.data(conn, challenge, wire.SessionSize+8)
+		n.data(conn, challenge, wire.SessionSize+8, known)
 	case wire.ControlHello:
-		n.control(conn, challenge)
+		n.control(conn, challenge, known)
 	default:
 		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "reason", "it is not a pool's client")
 	}
@@ -316,7 +367,7 @@ func (n *Node) serve(conn net.Conn) {
 // data gives a program's connection to a worker and waits until that ends. More
 // is what comes beside the task's ID: of a program that is moved here its
 // session, of one that follows also how many messages it sent elsewhere.
-func (n *Node) data(conn net.Conn, challenge []byte, more int) {
+func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	b := make([]byte, wire.TaskIDSize+more+wire.MACSize)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return
@@ -351,6 +402,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 	slot, l := -1, newLink()
 	h := &holder{task: id, used: time.Now()}
 	var cmd *exec.Cmd
+	p := &proc{}
 	n.mu.Lock()
 	if t != nil && !t.over {
 		slot = slices.Index(t.workers[:], nil)
@@ -364,7 +416,8 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 			how, l.session = "receive", said[wire.TaskIDSize:]
 		}
 		cmd = exec.Command(n.program, how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot), strconv.Itoa(h.slot))
-		t.workers[slot], t.links[slot] = cmd, l
+		l.user, l.holder = n.userOf(t, l), h
+		t.workers[slot], t.links[slot] = p, l
 	}
 	n.mu.Unlock()
 	if slot < 0 {
@@ -380,12 +433,22 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 		_, err = conn.Write(accept)
 	}
 	if err == nil {
-		err = n.runWorker(conn, t, cmd, l, h)
+		if err = n.startWorker(conn, t, cmd, p, l); err == nil {
+			known()
+			err = n.listen(t, p, l, h)
+		}
 	}
+	n.ended(t, slot, l, h, err)
+}
+
+// ended forgets a worker.
+func (n *Node) ended(t *task, slot int, l *link, h *holder, err error) {
 	t.device.card.gone(h, true)
 	n.mu.Lock()
 	if l.turns == nil {
 		close(l.started)
+		close(l.quiet)
+		close(l.said)
 	}
 	t.workers[slot], t.links[slot] = nil, nil
 	if t.mapped != nil {
@@ -398,12 +461,53 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int) {
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	n.log.Log(context.Background(), level, "program ended", "task_id", id, "slice_id", t.Slice, "device", t.Device, "error", err)
+	n.log.Log(context.Background(), level, "program ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "error", err)
 }
 
-// runWorker runs a worker until it ends.
-func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link, h *holder) error {
-	defer close(l.said)
+// proc is a worker's process.
+type proc struct {
+	process *os.Process // nil: it has not started
+	errors  *os.File    // what it says goes wrong
+	said    head
+	read    chan struct{} // closed when that has ended
+}
+
+// follow follows a process that has started.
+func (p *proc) follow(process *os.Process, errs *os.File) {
+	p.process, p.errors, p.read = process, errs, make(chan struct{})
+	go func() {
+		defer close(p.read)
+		_, _ = io.Copy(&p.said, errs) // until the process has ended
+	}()
+}
+
+func (p *proc) kill() {
+	if p.process != nil {
+		_ = p.process.Kill() // or it has ended
+	}
+}
+
+func (p *proc) wait() error {
+	state, err := p.process.Wait()
+	<-p.read
+	_ = p.errors.Close()
+	if err == nil && !state.Success() {
+		err = errors.New(state.String())
+	}
+	if text := strings.TrimSpace(p.said.String()); err != nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// userOf is a worker as the arbiter sees it.
+func (n *Node) userOf(t *task, l *link) *user {
+	return &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted },
+		say: func(what byte, d time.Duration) { _, _ = l.turns.Write(worker.PutTurn(what, d)) }} // a worker that is gone needs nothing
+}
+
+// startWorker starts a worker, which gets the program's connection.
+func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *link) error {
 	file, err := conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return err
@@ -422,36 +526,48 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link, h *hold
 	if err != nil {
 		return err
 	}
-	defer ours.Close()
+	errs, tells, err := os.Pipe()
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
+	defer tells.Close()
 	cmd.Env = workerEnv()
 	cmd.ExtraFiles = []*os.File{file, t.page, theirs, t.device.card.page}
-	var errs head
-	cmd.Stderr = &errs
+	cmd.Stderr = tells
 	n.mu.Lock()
-	there := n.tasks[t.ID] == t || n.arriving[t.ID] == t
-	if there {
-		if err = cmd.Start(); err == nil {
-			l.turns = ours.(*net.UnixConn)
-			close(l.started)
-		}
+	defer n.mu.Unlock()
+	if n.tasks[t.ID] != t && n.arriving[t.ID] != t {
+		err = errors.New("its task has ended")
+	} else {
+		err = cmd.Start()
 	}
-	n.mu.Unlock()
-	if !there || err != nil {
-		return errors.Join(err, errors.New("the worker was not started"))
+	if err != nil {
+		_, _ = ours.Close(), errs.Close()
+		return fmt.Errorf("the worker was not started: %w", err)
 	}
-	_ = theirs.Close()
-	_ = file.Close()
-	say := func(what byte, d time.Duration) { _, _ = ours.Write(worker.PutTurn(what, d)) } // a worker that is gone needs nothing
-	turns, card := t.device.turns, t.device.card
-	u := &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: say}
-	turns.add(u)
-	card.may(h, say, func() { _ = cmd.Process.Kill() }) // or it has ended
+	p.follow(cmd.Process, errs)
+	l.turns = ours.(*net.UnixConn)
+	t.device.turns.add(l.user)
+	t.device.card.may(l.holder, l.user.say, p.kill)
+	close(l.started)
+	return nil
+}
+
+// listen does what a worker asks for, until it has ended.
+func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
+	defer close(l.said)
+	turns, card, u := t.device.turns, t.device.card, l.user
 	var heard sync.WaitGroup
 	heard.Go(func() {
+		defer close(l.quiet)
 		defer turns.remove(u) // one that only passes on what is said has none
 		defer card.gone(h, false)
 		for {
-			switch f, err := worker.ReadFrame(ours); {
+			switch f, err := worker.ReadFrame(l.turns); {
+			case err != nil && n.freezing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+				l.quiet <- struct{}{}
+				<-l.resume
 			case err != nil:
 				return
 			case f.What == worker.TurnWant:
@@ -475,12 +591,9 @@ func (n *Node) runWorker(conn net.Conn, t *task, cmd *exec.Cmd, l *link, h *hold
 			}
 		}
 	})
-	err = cmd.Wait()
-	_ = ours.Close()
+	err := p.wait()
+	_ = l.turns.Close()
 	heard.Wait()
-	if text := strings.TrimSpace(errs.String()); err != nil && text != "" {
-		err = fmt.Errorf("%w: %s", err, text)
-	}
 	return err
 }
 
@@ -497,7 +610,7 @@ func (h *head) String() string { return string(h.b) }
 const maxErrors = 2000
 
 // control answers requests. A task that was asked for ends with the connection.
-func (n *Node) control(conn net.Conn, challenge []byte) {
+func (n *Node) control(conn net.Conn, challenge []byte, known func()) {
 	in := bufio.NewReader(io.LimitReader(conn, 1<<30))
 	out := json.NewEncoder(conn)
 	who, err := n.hello(in, challenge, conn.RemoteAddr().Network())
@@ -513,7 +626,7 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 	var own *task
 	defer func() {
 		if own != nil {
-			n.unhold(own, "its client ended the connection")
+			n.unhold(own, conn)
 		}
 	}()
 	for {
@@ -534,19 +647,28 @@ func (n *Node) control(conn net.Conn, challenge []byte) {
 			return
 		}
 		if err == nil && own != nil && q.Op != "adopt" { // from here on the node speaks, until the task ends
-			gone := make(chan struct{})
-			n.work.Go(func() {
-				defer close(gone)
-				for b := byte('\n'); b == '\n'; { // a client with a task asks nothing more: it only goes
-					b, _ = in.ReadByte()
-				}
-			})
-			n.lasts(own, conn, out, gone)
-			_ = conn.Close()
-			<-gone
+			n.mu.Lock()
+			n.holders[conn] = own
+			n.mu.Unlock()
+			known()
+			n.keep(own, conn, in, out)
 			return
 		}
 	}
+}
+
+// keep speaks to who holds a task, until either ends.
+func (n *Node) keep(t *task, conn net.Conn, in io.ByteReader, out *json.Encoder) {
+	gone := make(chan struct{})
+	n.work.Go(func() {
+		defer close(gone)
+		for b := byte('\n'); b == '\n'; { // a client with a task asks nothing more: it only goes
+			b, _ = in.ReadByte()
+		}
+	})
+	n.lasts(t, conn, out, gone)
+	_ = conn.Close()
+	<-gone
 }
 
 const maxRequest = 64 << 10
@@ -640,7 +762,7 @@ func (n *Node) handle(g *Group, q request) (reply, error) {
 
 // free unmaps the page of a task that has ended when no worker counts there any more.
 func (t *task) free() {
-	if !t.over || t.mapped == nil || slices.ContainsFunc(t.workers[:], func(c *exec.Cmd) bool { return c != nil }) {
+	if !t.over || t.mapped == nil || slices.ContainsFunc(t.workers[:], func(c *proc) bool { return c != nil }) {
 		return
 	}
 	_ = t.page.Close() // it is memory: there is nothing to lose

@@ -50,3 +50,14 @@ func (n *Node) SetLimits(Limits) {}
 
 // Parts are none.
 func (n *Node) Parts() []Part { return nil }
+
+// Replace refuses.
+func (n *Node) Replace(context.Context, string) error {
+	return fault.New(fault.Unimplemented, "pool nodes run on Linux")
+}
+
+// GivenBack says nothing.
+func (n *Node) GivenBack() string { return "" }
+
+// GiveBack does nothing.
+func GiveBack(error) error { return nil }

@@ -49,6 +49,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if dir := os.Getenv(serves); dir != "" {
+		if err := serveNode(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if b, err := built(); err == nil && b.program != "" {
 		_ = os.RemoveAll(filepath.Dir(b.program))

@@ -24,7 +24,9 @@
 // compute, all of it or not at all (migrate_linux.go, worker/move.go).
 //
 // Nothing is kept on disk: a node that is started again has no tasks, and who
-// had one is told by the end of the connection.
+// had one is told by the end of the connection. A node that is replaced by
+// another program hands over what it has, in the same process, while its tasks
+// compute (handover_linux.go).
 //
 // A node may belong to a platform ([Member]): then the platform says who gets
 // what, by tickets, and the node tells it what runs ([Node.Attend]). It lends to
@@ -40,6 +42,10 @@ import (
 
 	"yunhe.dev/yunhe/internal/fault"
 )
+
+// HandoverFormat is the form in which a node gives all it has to another program
+// ([Node.Replace]), and of what workers say to it. Both programs have the same.
+const HandoverFormat = 1
 
 // Device is one of a node's.
 type Device struct {

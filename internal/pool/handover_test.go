@@ -1,0 +1,205 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// serves is the folder of the node that this process, started anew by a test, is.
+// It gives itself to another program of its kind at SIGUSR1, to one that does not
+// take it at SIGUSR2, and to what is no program at SIGHUP.
+const (
+	serves  = "YUNHE_POOL_TEST_SERVES"
+	refuses = "YUNHE_POOL_TEST_REFUSES"
+)
+
+func serveNode(dir string) error {
+	if os.Getenv(refuses) != "" {
+		_ = os.Unsetenv(refuses)
+		return pool.GiveBack(errors.New("it does not want it"))
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Listen: []string{"unix:" + dir + "/s", "tcp:127.0.0.1:0"}, Groups: []pool.Group{{Name: "a", Key: key}}}, log)
+	if err != nil {
+		return err
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
+	go func() {
+		for what := range told {
+			program, err := os.Executable()
+			switch what {
+			case syscall.SIGUSR2:
+				_ = os.Setenv(refuses, "1")
+			case syscall.SIGHUP:
+				program = dir
+			}
+			if err == nil {
+				err = n.Replace(context.Background(), program)
+			}
+			log.Info("not replaced", "error", err)
+		}
+	}()
+	log.Info("serves", "at", n.Addresses()[1], "back", n.GivenBack())
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return n.Run(ctx)
+}
+
+// served is a node that is a process.
+type served struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  *bufio.Scanner
+	unix string
+}
+
+func serve(t *testing.T) *served {
+	t.Helper()
+	start(t, pool.NodeConfig{}) // or it is skipped
+	dir, err := os.MkdirTemp("", "yp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), serves+"="+dir)
+	out, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{t, cmd, bufio.NewScanner(out), "unix:" + dir + "/s"}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return s
+}
+
+// said waits until the node has said something, and returns the line.
+func (s *served) said(what string) string {
+	s.t.Helper()
+	var all strings.Builder
+	for s.out.Scan() {
+		fmt.Fprintln(&all, s.out.Text())
+		if strings.Contains(s.out.Text(), what) {
+			return s.out.Text()
+		}
+	}
+	s.t.Fatalf("it never said %q:\n%s", what, all.String())
+	return ""
+}
+
+func (s *served) tell(sig os.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestReplace: a node gives all it has to another program, over and over, while
+// programs compute on all of a device; each of their steps is right, tasks keep
+// what they have and count on, and new ones start. So it is if the other program
+// does not take it, or is none.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	_, tcp, _ := strings.Cut(s.said("msg=serves"), "at=tcp:")
+	tcp, _, _ = strings.Cut("tcp:"+tcp, " ")
+	var walkers []*walker
+	var tasks []pool.Task
+	ended := make(chan string, 2)
+	for i, at := range []string{s.unix, tcp} {
+		client := dial(t, at)
+		task, token, err := client.Run(pool.Spec{Device: "opencl-0", Compute: 50 - int64(i)*20, Memory: 64 * mib, Weighted: i == 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { why, _ := client.Ended(); ended <- why }()
+		walkers, tasks = append(walkers, walk(t, program(t, at, task.ID, token, "walk", "8"))), append(tasks, task)
+	}
+	now := func() []pool.Task {
+		t.Helper()
+		c := dial(t, s.unix)
+		defer c.Close()
+		list, err := c.Tasks()
+		if err != nil || len(list) != 2 {
+			t.Fatalf("tasks are %+v, %v", list, err)
+		}
+		return list
+	}
+	was := now()
+	for i, sig := range []os.Signal{syscall.SIGUSR1, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR1} {
+		s.tell(sig)
+		switch sig {
+		case syscall.SIGHUP:
+			if got := s.said("not replaced"); !strings.Contains(got, "cannot be run") {
+				t.Errorf("to what is no program: %s", got)
+			}
+		case syscall.SIGUSR2:
+			if got := s.said("msg=serves"); !strings.Contains(got, `back="it does not want it"`) {
+				t.Errorf("given back: %s", got)
+			}
+			s.said("goes on in another program")
+		default:
+			if got := s.said("msg=serves"); !strings.Contains(got, `back=""`) {
+				t.Errorf("given back: %s", got)
+			}
+			t.Log(s.said("goes on in another program"))
+		}
+		for k, x := range now() {
+			if x.ID != tasks[k].ID || x.Compute != tasks[k].Compute || x.Memory != 64*mib || x.Used < 8*mib || x.Programs != 1 || x.Busy < was[k].Busy || x.Weighted != tasks[k].Weighted {
+				t.Errorf("round %d: task %d is %+v, was %+v", i, k, x, was[k])
+			}
+			was[k] = x
+		}
+		more, run := share(t, tcp, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 8 * mib})
+		if got := output(t, run("add")); !strings.HasPrefix(got, "sum ") {
+			t.Errorf("round %d: a program that starts then: %q", i, got)
+		}
+		if err := dial(t, s.unix).Stop(more.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := dial(t, s.unix).Resize(tasks[0].ID, 30, 0); err != nil {
+		t.Errorf("resized: %v", err)
+	}
+	busy := now()[0].Busy
+	for i := 0; now()[0].Busy == busy; i++ { // it computes on
+		if t.Context().Err() != nil {
+			t.Fatal("the first task does not compute")
+		}
+	}
+	for _, w := range walkers {
+		w.end()
+	}
+	for _, x := range tasks {
+		if err := dial(t, s.unix).Stop(x.ID); err != nil {
+			t.Error(err)
+		}
+		if why := <-ended; why != "it was stopped" {
+			t.Errorf("its holder heard %q", why)
+		}
+	}
+	s.tell(syscall.SIGTERM)
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
