@@ -24,9 +24,24 @@ import (
 // among those; one that is not shown any more takes no new tasks, and goes when
 // its last task ends.
 
+// Look says how many devices this program's worker finds on this machine.
+func Look() (int, error) {
+	dir, err := os.MkdirTemp("", "yunhe-pool-look-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	program, err := unpack(dir, workerProgram)
+	if err != nil {
+		return 0, err
+	}
+	found, err := list(program)
+	return len(found), err
+}
+
 // list asks a process of its own: a vendor's library may end it.
-func (n *Node) list() (found []worker.Device, err error) {
-	cmd := exec.Command(n.program, "list")
+func list(program string) (found []worker.Device, err error) {
+	cmd := exec.Command(program, "list")
 	cmd.Env = workerEnv()
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -44,7 +59,7 @@ func (n *Node) list() (found []worker.Device, err error) {
 func (n *Node) Rescan() error {
 	n.looks.Lock()
 	defer n.looks.Unlock()
-	found, err := n.list()
+	found, err := list(n.program)
 	if err != nil {
 		return err
 	}

@@ -429,6 +429,9 @@ func (h *handover) giveBack(why error) error {
 // "" if none did.
 func (n *Node) GivenBack() string { return n.back }
 
+// HandedOver reports whether another program handed over what it had.
+func HandedOver() bool { return os.Getenv(handoverEnv) != "" }
+
 // GiveBack has the program before this go on, if this one was handed something
 // and did not come to a node. It returns only if that cannot be.
 func GiveBack(why error) error {

@@ -59,5 +59,11 @@ func (n *Node) Replace(context.Context, string) error {
 // GivenBack says nothing.
 func (n *Node) GivenBack() string { return "" }
 
+// HandedOver reports nothing.
+func HandedOver() bool { return false }
+
+// Look finds nothing.
+func Look() (int, error) { return 0, nil }
+
 // GiveBack does nothing.
 func GiveBack(error) error { return nil }

@@ -1,0 +1,187 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// ended forgets a worker.
+func (n *Node) ended(t *task, slot int, l *link, h *holder, err error) {
+	t.device.card.gone(h, true)
+	n.mu.Lock()
+	if l.turns == nil {
+		close(l.started)
+		close(l.quiet)
+		close(l.said)
+	}
+	t.workers[slot], t.links[slot] = nil, nil
+	if t.mapped != nil {
+		t.memory.Reap(slot)
+	}
+	t.free()
+	n.forget(t)
+	n.mu.Unlock()
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	n.log.Log(context.Background(), level, "program ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "error", err)
+}
+
+// proc is a worker's process.
+type proc struct {
+	process *os.Process // nil: it has not started
+	errors  *os.File    // what it says goes wrong
+	said    head
+	read    chan struct{} // closed when that has ended
+}
+
+// follow follows a process that has started.
+func (p *proc) follow(process *os.Process, errs *os.File) {
+	p.process, p.errors, p.read = process, errs, make(chan struct{})
+	go func() {
+		defer close(p.read)
+		_, _ = io.Copy(&p.said, errs) // until the process has ended
+	}()
+}
+
+func (p *proc) kill() {
+	if p.process != nil {
+		_ = p.process.Kill() // or it has ended
+	}
+}
+
+func (p *proc) wait() error {
+	state, err := p.process.Wait()
+	<-p.read
+	_ = p.errors.Close()
+	if err == nil && !state.Success() {
+		err = errors.New(state.String())
+	}
+	if text := strings.TrimSpace(p.said.String()); err != nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// userOf is a worker as the arbiter sees it.
+func (n *Node) userOf(t *task, l *link) *user {
+	return &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted },
+		say: func(what byte, d time.Duration) { _, _ = l.turns.Write(worker.PutTurn(what, d)) }} // a worker that is gone needs nothing
+}
+
+// startWorker starts a worker, which gets the program's connection.
+func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *link) error {
+	file, err := conn.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_ = conn.Close() // the worker has it
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "turns")
+	defer theirs.Close()
+	own := os.NewFile(uintptr(pair[0]), "turns")
+	ours, err := net.FileConn(own)
+	_ = own.Close()
+	if err != nil {
+		return err
+	}
+	errs, tells, err := os.Pipe()
+	if err != nil {
+		_ = ours.Close()
+		return err
+	}
+	defer tells.Close()
+	cmd.Env = workerEnv()
+	cmd.ExtraFiles = []*os.File{file, t.page, theirs, t.device.card.page}
+	cmd.Stderr = tells
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tasks[t.ID] != t && n.arriving[t.ID] != t {
+		err = errors.New("its task has ended")
+	} else {
+		err = cmd.Start()
+	}
+	if err != nil {
+		_, _ = ours.Close(), errs.Close()
+		return fmt.Errorf("the worker was not started: %w", err)
+	}
+	p.follow(cmd.Process, errs)
+	l.turns = ours.(*net.UnixConn)
+	t.device.turns.add(l.user)
+	t.device.card.may(l.holder, l.user.say, p.kill)
+	close(l.started)
+	return nil
+}
+
+// listen does what a worker asks for, until it has ended.
+func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
+	defer close(l.said)
+	turns, card, u := t.device.turns, t.device.card, l.user
+	var heard sync.WaitGroup
+	heard.Go(func() {
+		defer close(l.quiet)
+		defer turns.remove(u) // one that only passes on what is said has none
+		defer card.gone(h, false)
+		for {
+			switch f, err := worker.ReadFrame(l.turns); {
+			case err != nil && n.freezing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+				l.quiet <- struct{}{}
+				<-l.resume
+			case err != nil:
+				return
+			case f.What == worker.TurnWant:
+				turns.want(u)
+			case f.What == worker.TurnDone, f.What == worker.TurnMore:
+				turns.done(u, f.Time, f.What == worker.TurnMore)
+			case f.What == worker.TurnRoom:
+				turns.loading(u)
+				card.want(h, uint64(f.Time))
+			case f.What == worker.TurnIn:
+				took := min(max(f.Time, 0), longestSwap)
+				card.in(h, took)
+				turns.loaded(u, worker.SwapTurn*took)
+			case f.What == worker.TurnOut:
+				card.out(h)
+			default:
+				select {
+				case l.said <- f:
+				default: // nobody asked
+				}
+			}
+		}
+	})
+	err := p.wait()
+	_ = l.turns.Close()
+	heard.Wait()
+	return err
+}
+
+// head keeps the beginning of what is written: of a crash, what and where.
+type head struct{ b []byte }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.b = append(h.b, p[:min(len(p), maxErrors-len(h.b))]...)
+	return len(p), nil
+}
+
+func (h *head) String() string { return string(h.b) }
+
+const maxErrors = 2000
