@@ -183,7 +183,7 @@ func (d *Driver) probe(ctx context.Context, c *clients) {
 		switch {
 		case err == nil:
 			since = time.Now()
-			d.setVersion(version)
+			d.answered(version, time.Duration(c.skew.Load()))
 			d.health.set(partServer, "")
 			// Watches go on out of the server's cache while nothing can be stored.
 			if err := c.stored(ctx, d.cfg.Namespace); err == nil || ctx.Err() != nil {

@@ -127,6 +127,8 @@ type Driver struct {
 	whole     chan struct{} // closed when everything was listed once
 	known     chan struct{} // closed when Jobs and pods were listed once
 	version   string        // of the cluster
+	clock     adapter.Clock // the cluster's
+	notice    string        // about it
 }
 
 // New returns a driver that serves center and starts to watch its cluster. It
@@ -275,6 +277,6 @@ func (d *Driver) inventory() *adapterv1.Inventory {
 	})
 	inv.Capacity = d.res.capacity()
 	inv.Images = slices.Sorted(maps.Keys(d.cfg.Images))
-	inv.Version = d.version
+	inv.Version, inv.Notice = d.version, d.notice
 	return inv
 }

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,11 +14,13 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -304,6 +307,74 @@ func TestTroubleOfTLS(t *testing.T) {
 			r.watch().awaitTrouble(told, c.words)
 		})
 	}
+}
+
+// A token that expires while all is well is told, and so is that the next one is good.
+func TestTroubleOfExpiry(t *testing.T) {
+	t.Parallel()
+	k := cluster(t)
+	r := newRig(t, k, 1, nil)
+	good := r.account(nil)
+	short, err := k.Expiring(good, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.KubeconfigFile = r.kubeconfig(k.URL, short, k.CA)
+	r.start()
+	w := r.watch()
+	w.await("a node", func(w *watched) bool { return w.trouble == "" && len(w.nodes) == 1 })
+	r.apply(attempt("a", "", nil))
+	r.running("a")
+	w.awaitTrouble(time.Minute, "401", "has expired") // the server remembers for ten seconds that a token was good
+	r.writeKubeconfig(r.cfg.KubeconfigFile, k.URL, good, k.CA)
+	w.await("no trouble", func(w *watched) bool { return w.trouble == "" })
+	r.apply(attempt("b", "50ms", nil))
+	r.ended("b")
+	if n := len(r.pods("a")); n != 1 {
+		t.Errorf("it has %d pods, want 1", n)
+	}
+	r.running("a")
+	r.remove([]string{"a"}, nil)
+	r.ended("a")
+}
+
+// Clocks that differ are told while all works, and beside a sign-in that they may
+// have spoiled.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	k := cluster(t)
+	r := newRig(t, k, 1, nil)
+	var ahead atomic.Int64
+	r.reverse(k, nil, func(res *http.Response) {
+		if at, err := http.ParseTime(res.Header.Get("Date")); err == nil {
+			res.Header.Set("Date", at.Add(time.Duration(ahead.Load())).UTC().Format(http.TimeFormat))
+		}
+	})
+	b, err := os.ReadFile(r.cfg.KubeconfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(b []byte) {
+		t.Helper()
+		if err := os.WriteFile(r.cfg.KubeconfigFile, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(bytes.ReplaceAll(b, []byte(k.Token), []byte("wrong")))
+	ahead.Store(int64(time.Hour))
+	r.start()
+	w := r.watch()
+	w.awaitTrouble(told, "401", "its clock differs from the driver's by ") // to the second, or one less
+	set(b)
+	w.await("a notice", func(w *watched) bool {
+		return w.trouble == "" && contains(w.inventory.GetNotice(), "ahead of the driver's by 1h0m0s")
+	})
+	r.apply(attempt("a", "50ms", nil))
+	if st := r.ended("a"); st.Reason != "completed" || st.EndedAt < st.StartedAt {
+		t.Errorf("status is {%v}", st)
+	}
+	ahead.Store(0)
+	w.await("none", func(w *watched) bool { return w.trouble == "" && w.inventory.GetNotice() == "" })
 }
 
 // documented are the objects of the page operators follow.

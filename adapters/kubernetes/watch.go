@@ -160,11 +160,12 @@ func parseVersion(b []byte) (string, error) {
 	return "kubernetes " + v.GitVersion, nil
 }
 
-func (d *Driver) setVersion(v string) {
+// answered takes what a probe learned of the cluster.
+func (d *Driver) answered(version string, ahead time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.version != v {
-		d.version, d.res.dirty = v, true
+	if notice := d.clock.Notice(ahead); d.version != version || d.notice != notice {
+		d.version, d.notice, d.res.dirty = version, notice, true
 		d.flush()
 	}
 }

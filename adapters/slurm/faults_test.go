@@ -2,10 +2,24 @@ package slurm_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -188,6 +202,79 @@ func TestBadBackends(t *testing.T) {
 		cfg.URL = strings.Replace(cfg.URL, "http://", "https://", 1)
 		start(t, cfg).troubled("write http:// in url")
 	})
+	for name, c := range map[string]struct {
+		known bool // its authority is in ca_file
+		life  time.Duration
+		host  string
+		words string
+	}{
+		"a certificate of an unknown authority": {false, time.Hour, "127.0.0.1", "name that authority's certificate in ca_file"},
+		"an expired certificate":                {true, -time.Hour, "127.0.0.1", "its certificate is not valid"},
+		"a certificate of another name":         {true, time.Hour, "elsewhere.example", "its certificate is not valid for this url"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u, err := url.Parse(s.RESTURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			front := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(u))
+			front.Config.ErrorLog = log.New(io.Discard, "", 0) // each refusal
+			bad, badPEM := certificate(t, c.life, c.host)
+			right, rightPEM := certificate(t, time.Hour, "127.0.0.1")
+			var mended atomic.Bool
+			front.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				if mended.Load() {
+					return &tls.Config{Certificates: []tls.Certificate{right}}, nil
+				}
+				return &tls.Config{Certificates: []tls.Certificate{bad}}, nil
+			}}
+			front.StartTLS()
+			t.Cleanup(front.Close)
+			cfg := config(t, s)
+			cfg.URL, cfg.CAFile = front.URL, filepath.Join(t.TempDir(), "ca.pem")
+			roots := rightPEM
+			if c.known {
+				roots = append(badPEM, rightPEM...)
+			}
+			write(t, cfg.CAFile, string(roots))
+			v := start(t, cfg)
+			v.troubled(c.words)
+			mended.Store(true)
+			v.well()
+			a := attempt("true")
+			v.apply(a)
+			v.ended(a.AttemptId)
+		})
+	}
+	t.Run("clocks differ", func(t *testing.T) {
+		p := newProxy(t, s)
+		var off atomic.Int64
+		p.set(func(w http.ResponseWriter, r *http.Request, forward forward) {
+			status, h, b := forward()
+			if strings.HasSuffix(r.URL.Path, "/diag") {
+				b = requestTime.ReplaceAllFunc(b, func(m []byte) []byte {
+					var at int64
+					_, _ = fmt.Sscanf(string(m), `"req_time": %d`, &at)
+					return fmt.Appendf(nil, `"req_time": %d`, at-off.Load())
+				})
+			}
+			give(w)(status, h, b)
+		})
+		off.Store(3600)
+		cfg := config(t, s)
+		cfg.URL = p.URL
+		v := start(t, cfg)
+		within(t, "it is told", func() bool {
+			r, err := v.Discover(t.Context(), &adapterv1.DiscoverRequest{})
+			return err == nil && strings.Contains(r.Inventory.Notice, "behind the driver's by 1h0m0s")
+		})
+		a := attempt("exit 3")
+		v.apply(a)
+		if st := v.ended(a.AttemptId); st.Reason != "exit" || st.ExitCode != 3 {
+			t.Errorf("status is {%v}", st)
+		}
+		v.well()
+	})
 	t.Run("over a socket", func(t *testing.T) {
 		cfg := config(t, s)
 		cfg.URL = "unix:" + s.RESTSocket
@@ -203,6 +290,28 @@ func TestBadBackends(t *testing.T) {
 		cfg.Partitions[1].Name = "moon"
 		start(t, cfg).troubled(`no partition "moon"`, "high, main")
 	})
+}
+
+var requestTime = regexp.MustCompile(`"req_time": [0-9]+`)
+
+// certificate makes a self-signed certificate of a host, valid until after a time.
+func certificate(t *testing.T, life time.Duration, host string) (tls.Certificate, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(life), IsCA: true, BasicConstraintsValid: true}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func js(w http.ResponseWriter, body string) {

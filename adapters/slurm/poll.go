@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // attempt is what this process knows of an attempt.
@@ -143,13 +144,14 @@ func (d *Driver) setTrouble(err error) {
 
 // looks is what the loop remembers from one look to the next.
 type looks struct {
-	offset   time.Duration // the cluster's clock minus ours, at least
-	read     time.Time     // when that was found; zero: not known
-	skewTold bool
-	jobs     int64 // the cluster's time of the last whole list of jobs, 0: none
-	useless  bool  // this slurmrestd does not say "not modified"
-	partsAt  time.Time
-	down     map[string]bool // partitions that take no jobs
+	offset  time.Duration // the cluster's clock minus ours, at least
+	read    time.Time     // when that was found; zero: not known
+	clock   adapter.Clock // the same, for an operator
+	notice  string        // about it
+	jobs    int64         // the cluster's time of the last whole list of jobs, 0: none
+	useless bool          // this slurmrestd does not say "not modified"
+	partsAt time.Time
+	down    map[string]bool // partitions that take no jobs
 }
 
 // now is a time that the cluster's clock has passed already, 0 if not known.
@@ -180,10 +182,7 @@ func (d *Driver) lookAtClock(ctx context.Context, c *looks) error {
 	}
 	// The answer's time was read before it came here, in whole seconds.
 	c.offset, c.read = time.Unix(a.now.n, 0).Sub(at), at
-	if skew := c.offset; !c.skewTold && (skew > time.Minute || skew < -time.Minute) {
-		c.skewTold = true
-		d.log.Warn("the cluster's clock is not this machine's; times of attempts are the cluster's", "ahead", skew.Round(time.Second))
-	}
+	c.notice = c.clock.Notice(c.offset)
 	return nil
 }
 

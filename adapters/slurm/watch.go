@@ -209,6 +209,7 @@ func (d *Driver) lookAtNodes(ctx context.Context, c *looks) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v.trouble = d.view.trouble
+	v.inventory.Notice = c.notice
 	d.view = v
 	d.tell()
 	return nil

@@ -63,6 +63,7 @@ type session struct {
 	next *adapterv1.WatchResponse // pieces that came so far
 
 	center string // "" until it was reached
+	notice error  // what its center's inventory says an operator should know
 	mine   bool   // this instance serves the center
 	stood  bool   // by, while another served it
 	seen   time.Time
@@ -175,6 +176,12 @@ func (x *session) hear(ctx context.Context, m *adapterv1.WatchResponse) error {
 	if want := cmp.Or(x.want, x.center); m.Inventory != nil && m.Inventory.AiCenterId != want {
 		return fault.New(fault.Unavailable, "plug-in %s discovers center %q, but it serves %q", x.p.Name(), m.Inventory.AiCenterId, want)
 	}
+	if m.Inventory != nil {
+		x.notice = nil
+		if n := m.Inventory.Notice; n != "" {
+			x.notice = errors.New(n)
+		}
+	}
 	if !x.claim() {
 		x.stood = true
 		return x.say(ctx, Standby, nil)
@@ -191,7 +198,7 @@ func (x *session) hear(ctx context.Context, m *adapterv1.WatchResponse) error {
 		x.s.again(ctx, x.center, x.s.db.Now(), true)
 		x.begin(ctx)
 	}
-	return x.say(ctx, Up, nil)
+	return x.say(ctx, Up, x.notice)
 }
 
 func or[T any](a, b *T) *T {

@@ -44,6 +44,7 @@ type fakeDriver struct {
 	secret  string
 	version string
 	nodes   int
+	notice  string // of its inventory
 
 	trouble  adapter.Board[string] // under the key "": what Watch says instead
 	statuses adapter.Board[*adapterv1.Status]
@@ -61,6 +62,7 @@ func (d *fakeDriver) Describe(context.Context, *adapterv1.DescribeRequest) (*ada
 func (d *fakeDriver) inventory() *adapterv1.Inventory {
 	inv := d.declare.Inventory(d.center)
 	inv.Capacity, inv.Images = map[string]int64{"cpu": 8000, "memory": 1 << 40}, []string{"host"}
+	inv.Notice = d.notice
 	if d.secret != "" {
 		inv.Labels = map[string]string{"secret-length": fmt.Sprint(len(d.secret))}
 	}
@@ -370,6 +372,7 @@ func testHung(t *testing.T, a *apptest.App) {
 
 func testTrouble(t *testing.T, a *apptest.App) {
 	d := newFake("p-trouble")
+	d.notice = "its clock is wrong"
 	d.trouble.Set("", "the token has expired: make a new one")
 	url, _ := served(t, d)
 	register(t, a, "troubled", url)
@@ -378,7 +381,9 @@ func testTrouble(t *testing.T, a *apptest.App) {
 		t.Errorf("instance is %v", p.List[0])
 	}
 	d.trouble.Set("", "")
-	until(t, a, "troubled", "up")
+	if p := until(t, a, "troubled", "up"); p.List[0].Message != d.notice {
+		t.Errorf("instance is %v, want what the center's inventory notes", p.List[0])
+	}
 	succeed(t, a, "p-trouble")
 	d.trouble.Set("", "it does not answer\x00")
 	if p := until(t, a, "troubled", "trouble"); p.List[0].Message == "" {

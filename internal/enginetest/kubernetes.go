@@ -2,11 +2,14 @@ package enginetest
 
 import (
 	"context"
+	"crypto"
 	cryptorand "crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,7 +17,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 // KubernetesConfig says what control plane to start. The zero value is durable
@@ -187,6 +192,43 @@ func (k *Kubernetes) startAPI(ctx context.Context, store string, port int, token
 		return err
 	}
 	return k.writeKubeconfig(k.Kubeconfig, k.Token)
+}
+
+// Expiring makes of a service account's token one that the API server refuses after
+// life, as it does any old one. Those it gives out itself last ten minutes at least.
+func (k *Kubernetes) Expiring(token string, life time.Duration) (string, error) {
+	keyPEM, err := os.ReadFile(k.path("sa.key"))
+	if err != nil {
+		return "", err
+	}
+	block, _ := pem.Decode(keyPEM)
+	if block == nil {
+		return "", errors.New("sa.key is not PEM")
+	}
+	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("sa.key: %w", err)
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", errors.New("the token is not a JWT")
+	}
+	claims := map[string]any{}
+	b, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err == nil {
+		err = json.Unmarshal(b, &claims)
+	}
+	if err != nil {
+		return "", fmt.Errorf("claims of the token: %w", err)
+	}
+	claims["exp"] = time.Now().Add(life - time.Minute).Unix() // a minute late is still good
+	if b, err = json.Marshal(claims); err != nil {
+		return "", err
+	}
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(b)
+	sum := sha256.Sum256([]byte(signed))
+	sig, err := rsa.SignPKCS1v15(cryptorand.Reader, key, crypto.SHA256, sum[:])
+	return signed + "." + base64.RawURLEncoding.EncodeToString(sig), err
 }
 
 // startController starts a client of the API server that has a health port.

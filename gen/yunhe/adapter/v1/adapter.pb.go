@@ -471,7 +471,10 @@ type Inventory struct {
 	Version string            `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	Labels  map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Specifications that are made if there are none of these IDs.
-	Specs         []*SpecDeclaration `protobuf:"bytes,15,rep,name=specs,proto3" json:"specs,omitempty"`
+	Specs []*SpecDeclaration `protobuf:"bytes,15,rep,name=specs,proto3" json:"specs,omitempty"`
+	// What an operator should know although the center can be reached, for example
+	// that its clock differs; empty if there is nothing.
+	Notice        string `protobuf:"bytes,16,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -609,6 +612,13 @@ func (x *Inventory) GetSpecs() []*SpecDeclaration {
 		return x.Specs
 	}
 	return nil
+}
+
+func (x *Inventory) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 type SpecDeclaration struct {
@@ -4397,7 +4407,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\"\x11\n" +
 	"\x0fDiscoverRequest\"M\n" +
 	"\x10DiscoverResponse\x129\n" +
-	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\"\xf2\x05\n" +
+	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\"\x8a\x06\n" +
 	"\tInventory\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x12\n" +
@@ -4415,7 +4425,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x06images\x18\f \x03(\tR\x06images\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12?\n" +
 	"\x06labels\x18\x0e \x03(\v2'.yunhe.adapter.v1.Inventory.LabelsEntryR\x06labels\x127\n" +
-	"\x05specs\x18\x0f \x03(\v2!.yunhe.adapter.v1.SpecDeclarationR\x05specs\x1a;\n" +
+	"\x05specs\x18\x0f \x03(\v2!.yunhe.adapter.v1.SpecDeclarationR\x05specs\x12\x16\n" +
+	"\x06notice\x18\x10 \x01(\tR\x06notice\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +

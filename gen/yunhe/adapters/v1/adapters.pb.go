@@ -746,7 +746,7 @@ type Instance struct {
 	// not. starting, down: the plug-in does not answer (yet). standby: another
 	// instance serves the center. disabled: out of service.
 	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
-	// What an operator should know about the state.
+	// What an operator should know about the state, or about a center that is up.
 	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	Version   string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`

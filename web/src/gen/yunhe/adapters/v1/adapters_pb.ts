@@ -341,7 +341,7 @@ export type Instance = Message<"yunhe.adapters.v1.Instance"> & {
   state: string;
 
   /**
-   * What an operator should know about the state.
+   * What an operator should know about the state, or about a center that is up.
    *
    * @generated from field: string message = 5;
    */
