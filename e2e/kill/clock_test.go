@@ -2,6 +2,7 @@ package kill_test
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
@@ -51,6 +54,64 @@ func TestJumpClock(t *testing.T) {
 	until("the clock is ahead", func(ahead time.Duration) bool { return ahead > 30*time.Minute })
 	must(t, undo())
 	until("the clock is right again", right)
+}
+
+// TestClockSet: a platform on SQLite goes on though the clock of its machine is
+// set an hour back, and an hour ahead: jobs run at once, at the right time, and no
+// center counts as lost.
+func TestClockSet(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("SKIPPED: clocks jump on amd64")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	c := startCluster(t, ctx, layout{cpus: 1})
+	began := time.Now()
+	jobs := int64(0)
+	work := func(what string) {
+		t.Helper()
+		jobs++
+		j, err := c.jobs.SubmitJob(ctx, &jobsv1.SubmitJobRequest{Job: &jobsv1.JobSpec{Name: what, Tasks: []*jobsv1.Task{{Name: "t", Command: "true", ImageId: "host", ResourceSpecId: spec, ReplicaNumber: 3, ScratchMib: 8}}}})
+		must(t, err)
+		must(t, c.await(ctx, jobs))
+		j, err = c.jobs.GetJob(ctx, &jobsv1.GetJobRequest{JobId: j.JobId})
+		must(t, err)
+		if at := j.CreatedAt.AsTime(); j.State != jobsv1.State_STATE_SUCCEEDED || at.Before(began.Add(-time.Minute)) || at.After(began.Add(30*time.Minute)) {
+			t.Errorf("with the clock %s the job of %v is %s, created at %v: %s", what, began, j.State, at, j.Message)
+		}
+		centers, err := c.registry.ListCenters(ctx, &registryv1.ListCentersRequest{})
+		must(t, err)
+		for _, x := range centers.Centers {
+			if x.Status != registryv1.CenterStatus_CENTER_STATUS_AVAILABLE {
+				t.Errorf("with the clock %s the center %s is %s", what, x.AiCenterId, x.Status)
+			}
+		}
+	}
+	work("right")
+	for _, x := range []struct {
+		what string
+		by   time.Duration
+	}{{"back", -time.Hour}, {"ahead", time.Hour}} {
+		var undo []func() error
+		for _, n := range c.nodes { // the gateways' too
+			u, err := jumpClock(n.prog, x.by)
+			must(t, err)
+			undo = append(undo, u)
+		}
+		for range 3 {
+			work(x.what)
+		}
+		for _, u := range undo {
+			must(t, u())
+		}
+		work("right-again")
+	}
+	log, err := os.ReadFile(c.nodes[0].prog.Log())
+	must(t, err)
+	if n := strings.Count(string(log), "the clock of this machine was set"); n != 2 {
+		t.Errorf("the log tells %d times that the clock was set, want twice", n)
+	}
+	c.stop(t)
 }
 
 // jumpClock moves the clock of one process: the function by which programs read
