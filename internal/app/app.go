@@ -418,7 +418,7 @@ func (a *App) collect(ctx context.Context) error {
 	return g.Wait()
 }
 
-// gather takes the samples of a round from the registry.
+// gather takes the samples of a round: of centers and of services.
 func (a *App) gather(ctx context.Context) ([]samples.Sample, error) {
 	snap, err := a.Registry.Snapshot(ctx)
 	if err != nil {
@@ -433,7 +433,12 @@ func (a *App) gather(ctx context.Context) ([]samples.Sample, error) {
 		}
 		centers = append(centers, m)
 	}
-	return monitor.CenterSamples(centers, snap.At), nil
+	out := monitor.CenterSamples(centers, snap.At)
+	traffic, err := a.Routing.Samples(ctx, snap.At, samples.MaxBatch-len(out))
+	if err != nil {
+		return nil, err
+	}
+	return append(out, traffic...), nil
 }
 
 // buildEdge mounts the API and the console and listens.

@@ -2,6 +2,7 @@ package routing_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	routingv1 "yunhe.dev/yunhe/gen/yunhe/routing/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/samples"
 )
 
 func must(t testing.TB, err error) {
@@ -103,6 +105,30 @@ func TestRoutes(t *testing.T) {
 		if same, err := a.Admin.Routing.GetRoutes(ctx, &routingv1.GetRoutesRequest{ServiceId: s.ServiceId}); err != nil || same.Generation != r.Generation || !same.MadeAt.AsTime().Equal(r.MadeAt.AsTime()) {
 			t.Errorf("nothing changed, but from %v to %v %v", r, same, err)
 		}
+		kept0, err := a.Routing.Samples(ctx, time.UnixMilli(1000), 100)
+		must(t, err)
+		var asked, served float64
+		for _, x := range kept0 {
+			switch x.Name {
+			case "yunhe_service_requests_per_second":
+				asked += x.Value
+			case "yunhe_service_served_per_second":
+				served += x.Value
+			}
+			if !slices.Contains(x.Labels, samples.Label{Name: "tenant", Value: "default"}) || !slices.Contains(x.Labels, samples.Label{Name: "service", Value: s.ServiceId}) {
+				t.Errorf("sample %v", x)
+			}
+		}
+		if asked != r.Origins[0].Demand+r.Origins[1].Demand || math.Abs(served-asked) > 0.01 {
+			t.Errorf("samples say %v are asked and %v served: %v", asked, served, kept0)
+		}
+		if few, err := a.Routing.Samples(ctx, time.UnixMilli(1000), 3); err != nil || len(few) != 0 {
+			t.Errorf("without room: %v %v", few, err)
+		}
+		apptest.Until(t, "the store has them", func() bool {
+			res := a.Admin.REST(t, "GET", "/v1/query-range?query=yunhe_service_latency_seconds", "")
+			return res.Status == 200 && strings.Contains(string(res.Body), s.ServiceId)
+		})
 		a.Restart()
 		kept := awaitRoutes(t, a, s.ServiceId, "the same after a restart", func(r *routingv1.Routes) bool { return len(r.Places) == 2 })
 		if kept.Origins[0].Demand != 4 || weights(kept, "shanghai")[east.ID] != 1000 {

@@ -72,6 +72,8 @@ describe("planning", { skip, timeout: 900_000 }, () => {
     const id = new URL(page.url()).pathname.split("/").pop();
     await p.rest("POST", `/v1/services/${id}/traffic`, { reports: [{ originId: "gd", requestsPerSecond: 40 }] });
     await page.getByTestId("routes").getByText("40", { exact: true }).first().waitFor();
+    await page.getByRole("heading", { name: "Traffic over time" }).waitFor();
+    await page.getByRole("img", { name: "Served by center" }).waitFor();
     await p.shot("service");
     await page.getByRole("button", { name: "Delete" }).click();
     await page.locator(".ant-popover").getByRole("button", { name: "Delete" }).click();

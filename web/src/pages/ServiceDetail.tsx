@@ -1,11 +1,12 @@
 // One service: what its users ask for, where that goes, and how full it is there.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Alert, App, Button, Modal, Popconfirm, Table, Tooltip } from "antd";
-import { useState } from "react";
+import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useNavigate, useParams } from "react-router";
 import { call } from "../api";
 import { Loaded, Moment, Nothing, PageHead, Panel } from "../components/bits";
+import { RangeChart, WindowSwitch } from "../components/Chart";
 import type { OriginRoute, RoutePlace, Routes, Service } from "../gen/yunhe/routing/v1/routing_pb";
 import { messageOf } from "../lib/errors";
 import { formatCount, formatDuration, NONE } from "../lib/format";
@@ -96,6 +97,7 @@ function Actions({ service: s }: { service: Service }) {
 
 function Body({ service: s, routes: r }: { service: Service; routes: Routes }) {
   const { t } = useTranslation();
+  const { can } = useSession();
   const asked = r.origins.some((o) => o.demand > 0);
   const serves = r.places.some((p) => p.replicas > 0);
   return (
@@ -124,6 +126,7 @@ function Body({ service: s, routes: r }: { service: Service; routes: Routes }) {
         {asked ? <Traffic service={s} routes={r} /> : <Nothing text={t("service.noTraffic")} />}
       </Panel>
       <Places places={r.places} />
+      {can("monitor.read") && <History id={s.serviceId} />}
       <Panel title={t("service.jobs")}>
         <div className="yh-row">
           {s.jobIds.map((id) => (
@@ -134,6 +137,48 @@ function Body({ service: s, routes: r }: { service: Service; routes: Routes }) {
         </div>
       </Panel>
     </>
+  );
+}
+
+// What was asked, where it went, and how long it took, over time.
+function History({ id }: { id: string }) {
+  const { t } = useTranslation();
+  const [window, setWindow] = useState(3600);
+  const nameOfCenter = useCenterNames();
+  const of = `{service="${id}"}`;
+  const rate = useCallback((v: number) => t("service.requests", { count: round(v) }), [t]);
+  const byOrigin = useCallback((labels: Record<string, string>) => labels.origin ?? "", []);
+  const byCenter = useCallback(
+    (labels: Record<string, string>) => (labels.center ? nameOfCenter(labels.center) : t("service.capacity")),
+    [t, nameOfCenter],
+  );
+  const mean = useCallback(() => t("service.mean"), [t]);
+  const charts = [
+    { title: t("service.demand"), query: `yunhe_service_requests_per_second${of}`, format: rate, nameOf: byOrigin },
+    {
+      title: t("service.served"),
+      query: `yunhe_service_served_per_second${of} or sum by (service) (yunhe_service_capacity_per_second${of})`,
+      format: rate,
+      nameOf: byCenter,
+    },
+    {
+      title: t("service.mean"),
+      query: `1000 * yunhe_service_latency_seconds${of}`,
+      format: (v: number) => t("service.ms", { value: round(v) }),
+      nameOf: mean,
+    },
+  ];
+  return (
+    <Panel title={t("service.history")} extra={<WindowSwitch value={window} onChange={setWindow} />}>
+      <div className="yh-charts-3">
+        {charts.map(({ title, ...chart }) => (
+          <div key={title}>
+            <h3>{title}</h3>
+            <RangeChart {...chart} windowSeconds={window} height={200} label={title} />
+          </div>
+        ))}
+      </div>
+    </Panel>
   );
 }
 
