@@ -82,7 +82,7 @@ func (s *Service) purge(ctx context.Context) {
 func (s *Service) allocations(ctx context.Context) {
 	var open []*Allocation
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		open, err = readAllocations(ctx, tx, `WHERE ended_at = 0 AND (state IN ($1, $2, $3) OR state = $4 AND end_at > 0 AND end_at <= $5) ORDER BY allocation_id`,
+		open, err = readAllocations(ctx, tx, `WHERE ended_at = 0 AND (state IN ($1, $2, $3) OR state = $4 AND end_at > 0 AND end_at <= $5) ORDER BY created_at, allocation_id`,
 			int64(Scheduled), int64(Waiting), int64(Releasing), int64(Granted), db.Micros(tx.Now))
 		return err
 	})

@@ -90,7 +90,7 @@ func replaceAwaited(ctx context.Context, tx *db.Tx, centerID, but string) error 
 
 // lastWell returns the latest run of a center and scope that succeeded.
 func lastWell(ctx context.Context, tx *db.Tx, centerID string, scope Scope) (r Run, found bool, err error) {
-	rows, err := readRuns(ctx, tx, `WHERE ai_center_id = $1 AND scope = $2 AND state = $3 ORDER BY run_id DESC LIMIT 1`, centerID, int64(scope), int64(Succeeded))
+	rows, err := readRuns(ctx, tx, `WHERE ai_center_id = $1 AND scope = $2 AND state = $3 ORDER BY ended_at DESC, run_id DESC LIMIT 1`, centerID, int64(scope), int64(Succeeded))
 	if err != nil || len(rows) == 0 {
 		return Run{}, false, err
 	}

@@ -162,7 +162,7 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 // fillTx gives waiting slices their places, as far as there is room. It is called
 // in every transaction that makes room or a request.
 func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
-	waiting, err := readSlices(ctx, tx, `WHERE state = 1 ORDER BY priority DESC, slice_id`)
+	waiting, err := readSlices(ctx, tx, `WHERE state = 1 ORDER BY priority DESC, created_at, slice_id`)
 	if err != nil || len(waiting) == 0 {
 		return err
 	}

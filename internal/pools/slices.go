@@ -184,7 +184,7 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 		switch {
 		case x.State == Waiting:
 			if queue == nil {
-				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1 ORDER BY priority DESC, slice_id`, nil, func(row db.Row) error {
+				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1 ORDER BY priority DESC, created_at, slice_id`, nil, func(row db.Row) error {
 					var id string
 					err := row.Scan(&id)
 					queue = append(queue, id)

@@ -92,7 +92,7 @@ func (s *Service) next(ctx context.Context) (bool, error) {
 	var x *Simulation
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		x = nil
-		rows, err := read(ctx, tx, `WHERE state = $1 ORDER BY simulation_id LIMIT 1`, int64(Waiting))
+		rows, err := read(ctx, tx, `WHERE state = $1 ORDER BY created_at, simulation_id LIMIT 1`, int64(Waiting))
 		if err != nil || len(rows) == 0 {
 			return err
 		}
