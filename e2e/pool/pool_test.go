@@ -134,6 +134,10 @@ func (w *world) serve(cmd *exec.Cmd, ready *regexp.Regexp) (said []string, stop 
 // interpreting kernels, so that they really compute.
 const oclgrind = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 
+// rusticl is a third one's, where it is installed (package mesa-opencl-icd): make
+// deps does not bring it, because it would be among every program's devices.
+const rusticl = "/usr/lib/x86_64-linux-gnu/libRusticlOpenCL.so.1"
+
 // vendors is a folder with the drivers of these files of the machine's.
 func (w *world) vendors(name, pattern string) string {
 	w.t.Helper()
@@ -156,7 +160,7 @@ func (w *world) node(name, vendors string) (stop func()) {
 	token, err := w.bench.API.CreateNodeToken(w.t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(w.t, err)
 	cmd := h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
-	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
+	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors, "RUSTICL_ENABLE=llvmpipe")
 	_, stop = w.serve(cmd, regexp.MustCompile("pool node listens"))
 	return stop
 }
@@ -245,8 +249,10 @@ func start(t *testing.T) *world {
 	}
 	w.node("n1", w.vendors("one", "pocl.icd"))
 	two := w.vendors("two", "pocl.icd")
-	if _, err := os.Stat(oclgrind); err == nil { // its package has no file of its own in the folder of vendors
-		must(t, os.WriteFile(filepath.Join(two, "oclgrind.icd"), []byte(oclgrind+"\n"), 0o600))
+	for name, library := range map[string]string{"oclgrind": oclgrind, "rusticl": rusticl} {
+		if _, err := os.Stat(library); err == nil {
+			must(t, os.WriteFile(filepath.Join(two, name+".icd"), []byte(library+"\n"), 0o600))
+		}
 	}
 	w.node("n2", two)
 	w.browser()

@@ -231,6 +231,43 @@ func TestSameResults(t *testing.T) {
 	}
 }
 
+// TestVendors: programs compute the same on devices of other implementations of
+// OpenCL, natively and through the pool. It is not parallel: which one there is
+// is said by the environment.
+func TestVendors(t *testing.T) {
+	for name, x := range map[string]struct {
+		library, is string
+		threads     bool // two may call it at once
+	}{
+		"oclgrind": {"/usr/lib/oclgrind/liboclgrind-rt-icd.so", "package oclgrind", false},
+		"rusticl":  {"/usr/lib/x86_64-linux-gnu/libRusticlOpenCL.so.1", "package mesa-opencl-icd", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat(x.library); err != nil {
+				t.Skipf("SKIPPED: %v (%s)", err, x.is)
+			}
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, name+".icd"), []byte(x.library+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("OCL_ICD_VENDORS", dir)
+			t.Setenv("RUSTICL_ENABLE", "llvmpipe")
+			n := start(t, pool.NodeConfig{})
+			_, run := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+			for _, args := range [][]string{{"add", "2"}, {"print"}} {
+				if got, want := output(t, run(args...)), native(t, args...); got != want {
+					t.Errorf("%v: got %q, want %q", args, got, want)
+				}
+			}
+			if x.threads {
+				if got := output(t, run("threads")); got != "threads 7\n" {
+					t.Errorf("an event that another thread sets: %q", got)
+				}
+			}
+		})
+	}
+}
+
 // TestClinfo: what clinfo tells of the device is what it tells natively, but
 // for the platform's name and what the pool does not have.
 func TestClinfo(t *testing.T) {

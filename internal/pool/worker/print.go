@@ -4,7 +4,9 @@ package worker
 
 import (
 	"fmt"
+	"unsafe"
 
+	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
@@ -24,6 +26,7 @@ func (s *Session) capture() error {
 	if err := unix.SetNonblock(p[0], true); err != nil {
 		return fmt.Errorf("a pipe for what kernels print: %w", err)
 	}
+	unbuffered()
 	s.printed = p[0]
 	go func() { // a kernel waits when the pipe is full
 		for {
@@ -34,6 +37,17 @@ func (s *Session) capture() error {
 		}
 	}()
 	return nil
+}
+
+// unbuffered has the C library write at once what drivers print through it: into
+// a pipe it would do so when there is much of it.
+func unbuffered() {
+	const no = 2 // _IONBF
+	out, err := purego.Dlsym(purego.RTLD_DEFAULT, "stdout")
+	set, err2 := purego.Dlsym(purego.RTLD_DEFAULT, "setvbuf")
+	if err == nil && err2 == nil { // else drivers have their own ways
+		purego.SyscallN(set, **(**uintptr)(unsafe.Pointer(&out)), 0, no, 0)
+	}
 }
 
 // show sends what was printed, before an answer says that the kernel has ended.
