@@ -2,9 +2,11 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -125,6 +127,35 @@ func (d *Driver) accounted(ctx context.Context, f facts, id int64) (*accountedJo
 		})
 	})
 	return run, err
+}
+
+// recall asks slurmdbd for the job of an attempt that was seen here, of which neither
+// slurmctld nor, without output_dir, a folder tells: it may have ended while this
+// driver was not running. The next looks at the jobs then end it as slurmdbd says.
+func (d *Driver) recall(ctx context.Context, a *attempt, seen bool) error {
+	d.mu.Lock()
+	known := a.final != nil || a.finishing || len(a.jobs) > 0 || a.submitted != 0 || !a.doubt.IsZero() || !a.forgotten.IsZero()
+	d.mu.Unlock()
+	if !seen || known || !d.cfg.Accounting || d.folder != nil {
+		return nil
+	}
+	var id int64
+	query := url.Values{"job_name": {namePrefix + a.id}, "start_time": {slurmBegan}, "skip_steps": {"true"}}
+	err := database(ctx, d.api, http.MethodGet, "jobs?"+query.Encode(), nil, "jobs", func(j *accountedJob) {
+		if string(j.Name) == namePrefix+a.id && j.ran() {
+			id = max(id, j.ID.or(0))
+		}
+	})
+	var no *apiError
+	if err != nil && !(errors.As(err, &no) && no.number() == nothingFound) {
+		return d.accountFailed(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id > 0 {
+		a.submitted, a.at = id, time.Now()
+	}
+	return nil
 }
 
 // account adds to an end what slurmdbd knows, and returns it. What happened to

@@ -125,6 +125,26 @@ func TestAccounting(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a run that slurmctld forgot while no driver was there, without the folder", func(t *testing.T) {
+		v := start(t, alone)
+		well, crashes := attempt("true"), attempt("kill -SEGV $$")
+		v.apply(well, crashes)
+		v.ended(well.AttemptId)
+		v.ended(crashes.AttemptId)
+		v.kill()
+		forgotten(t, s, well, crashes)
+		again := start(t, alone)
+		never := attempt("true")
+		for _, a := range []*adapterv1.Attempt{well, crashes, never} {
+			a.Seen = true
+		}
+		again.apply(well, crashes, never)
+		for a, want := range map[*adapterv1.Attempt]string{well: "completed 0", crashes: "signal 139", never: "lost -1"} {
+			if st := again.ended(a.AttemptId); fmt.Sprint(st.Reason, " ", st.ExitCode) != want {
+				t.Errorf("status is {%v}, want %s", st, want)
+			}
+		}
+	})
 	t.Run("slurmdbd is away", func(t *testing.T) {
 		v := start(t, cfg)
 		if err := s.KillAccounting(); err != nil {

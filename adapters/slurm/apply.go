@@ -139,6 +139,9 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal, err
 	a := d.attempt(r.AttemptId)
 	a.op.Lock()
 	defer a.op.Unlock()
+	if err := d.recall(ctx, a, r.Seen); err != nil {
+		return refusal{}, err
+	}
 	if d.decided(a, r.Seen) {
 		return refusal{}, nil
 	}

@@ -42,6 +42,9 @@ const lateBookings = 24 * time.Hour
 // slurmBegan is before all jobs; without a time some versions tell of today's only.
 const slurmBegan = "2000-01-01"
 
+// nothingFound is ESLURM_REST_EMPTY_RESULT, for an empty list of jobs.
+const nothingFound = 9003
+
 // use is what the jobs of an account used.
 type use struct{ cores, accelerators, runs int64 }
 
@@ -92,7 +95,7 @@ func (d *Driver) usedBy(ctx context.Context, cluster, account string) (*adapterv
 		}
 	})
 	var no *apiError
-	if err != nil && !(errors.As(err, &no) && no.number() == 9003) { // ESLURM_REST_EMPTY_RESULT: no job
+	if err != nil && !(errors.As(err, &no) && no.number() == nothingFound) {
 		return nil, err
 	}
 	d.accounts.mu.Lock()

@@ -61,19 +61,31 @@ func driverOf[C any, D driver](describe adapter.Driver, start func(ctx context.C
 	return func(ctx context.Context, log *slog.Logger) error {
 		center := adapter.Center("")
 		if center == "" {
-			return adapter.Serve(ctx, describing{Driver: describe})
+			return adapter.Serve(ctx, asBuilt{describing{Driver: describe}})
 		}
 		var cfg C
 		if err := adapter.Config(&cfg); err != nil {
-			return adapter.Serve(ctx, describing{Driver: describe, trouble: err.Error()})
+			return adapter.Serve(ctx, asBuilt{describing{Driver: describe, trouble: err.Error()}})
 		}
 		d, err := start(ctx, center, cfg, log)
 		if err != nil {
-			return adapter.Serve(ctx, describing{Driver: describe, trouble: err.Error()})
+			return adapter.Serve(ctx, asBuilt{describing{Driver: describe, trouble: err.Error()}})
 		}
 		defer d.Close()
-		return adapter.Serve(ctx, d)
+		return adapter.Serve(ctx, asBuilt{d})
 	}
+}
+
+// asBuilt is a driver with the version of this program, which it comes with.
+type asBuilt struct{ adapter.Driver }
+
+// Describe answers as the driver does, but for the version.
+func (d asBuilt) Describe(ctx context.Context, r *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
+	out, err := d.Driver.Describe(ctx, r)
+	if err == nil {
+		out.Version = buildVersion()
+	}
+	return out, err
 }
 
 // describing is a driver that can do nothing but say what it is, and why.
@@ -87,11 +99,6 @@ func (d describing) why() error {
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no center was named: %s is not set", adapter.CenterEnv))
 	}
 	return connect.NewError(connect.CodeUnavailable, fmt.Errorf("%s", d.trouble))
-}
-
-// Describe answers as the driver would.
-func (d describing) Describe(ctx context.Context, r *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
-	return d.Driver.Describe(ctx, r)
 }
 
 // Discover says why there is nothing.

@@ -41,8 +41,8 @@ func TestGatewayIsDescribedAsItIs(t *testing.T) {
 func TestDriversAreDescribedWithoutACenter(t *testing.T) {
 	t.Parallel()
 	for _, d := range []adapter.Driver{&kubernetes.Driver{}, &slurm.Driver{}} {
-		res, err := describing{Driver: d}.Describe(t.Context(), &adapterv1.DescribeRequest{})
-		if err != nil || drivers[res.Name] == nil || res.Version == "" || len(res.Parts) == 0 || !strings.Contains(res.ConfigSchema, `"region"`) {
+		res, err := asBuilt{describing{Driver: d}}.Describe(t.Context(), &adapterv1.DescribeRequest{})
+		if err != nil || drivers[res.Name] == nil || res.Version != buildVersion() || len(res.Parts) == 0 || !strings.Contains(res.ConfigSchema, `"region"`) {
 			t.Errorf("described as %v, %v", res, err)
 		}
 	}
