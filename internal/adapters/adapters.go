@@ -42,6 +42,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/bus"
@@ -241,8 +243,14 @@ const (
 	resendAfter = 5 * time.Second
 	// requestTimeout bounds one message to a gateway.
 	requestTimeout = 15 * time.Second
-	// applyBatch attempts go in one message.
+	// applyBatch attempts go in one message over the bus, of which a gateway starts
+	// each before it answers.
 	applyBatch = 64
+	// pluginBatch go to a plug-in of this process: it makes some at a time, and the
+	// end of each batch waits for the slowest of them.
+	pluginBatch = 250
+	// applyBytes bounds both, unless one attempt is larger: the bus takes 8 MiB.
+	applyBytes = 4 << 20
 	// maxTokenTTL of a join token.
 	maxTokenTTL = 7 * 24 * time.Hour
 )
@@ -459,11 +467,21 @@ func (s *Service) put(centerID string, add func(*outbox)) {
 	}
 }
 
-func (s *Service) take(o *outbox, drop context.CancelFunc) (apply []*adapterv1.Attempt, stop []string, pause *adapterv1.SuspendRequest) {
+// take empties an outbox, as far as one message goes.
+func (s *Service) take(centerID string, o *outbox, drop context.CancelFunc) (apply []*adapterv1.Attempt, stop []string, pause *adapterv1.SuspendRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.drop = drop
-	n := min(len(o.apply), applyBatch)
+	n, most, bytes := 0, applyBatch, 0
+	if s.served[centerID] != nil {
+		most = pluginBatch
+	}
+	for n < min(len(o.apply), most) {
+		if bytes += proto.Size(o.apply[n]); n > 0 && bytes > applyBytes {
+			break
+		}
+		n++
+	}
 	apply, o.apply = o.apply[:n:n], o.apply[n:]
 	stop, o.stop = o.stop, nil
 	if len(o.pause) > 0 {

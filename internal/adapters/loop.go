@@ -89,7 +89,7 @@ func (s *Service) sendLoop(ctx context.Context, centerID string, o *outbox) {
 func (s *Service) deliver(ctx context.Context, centerID string, o *outbox) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	apply, stop, pause := s.take(o, cancel)
+	apply, stop, pause := s.take(centerID, o, cancel)
 	if len(stop) > 0 {
 		if err := s.ask(ctx, centerID, "remove", &adapterv1.RemoveRequest{Stop: stop}, &adapterv1.RemoveResponse{}); err != nil {
 			s.log.Debug("stop not delivered, will be sent again", "ai_center_id", centerID, "error", err)
