@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"embed"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -107,8 +108,8 @@ func (s *Service) lookup(ctx context.Context, id keyID) (*entry, error) {
 // is held in memory ([Service.Run]); an error says that there was no room.
 func (s *Service) Audit(ctx context.Context, a core.Audit, subject, outcome string) error {
 	e := event(ctx, s.db.Now(), a, subject, outcome)
-	var err error
-	if !s.late.some() { // else nobody waits for a database that takes nothing
+	err := errors.New("others wait already") // and nobody for a database that takes nothing
+	if !s.late.some() {
 		if err = s.db.Tx(ctx, func(tx *db.Tx) error { return insertEvents(ctx, tx, e) }); err == nil || !notNow(err) {
 			return err
 		}
