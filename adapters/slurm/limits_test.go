@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -68,5 +69,26 @@ func TestOutOfMemory(t *testing.T) {
 	v.apply(b)
 	if st := v.ended(b.AttemptId); st.Reason != "signal" || st.ExitCode != 137 {
 		t.Errorf("status is {%v}, want signal", st)
+	}
+}
+
+// TestOutOfMemoryByCgroups: the kernel ends what uses more than it asked for, and
+// Slurm says so.
+func TestOutOfMemoryByCgroups(t *testing.T) {
+	t.Parallel()
+	needEngines(t)
+	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err != nil {
+		t.Skipf("SKIPPED: no memory controller of control groups, version 1: %v", err)
+	}
+	s := enginetest.SlurmCluster(t, enginetest.SlurmConfig{Nodes: 1, Cgroups: true, Conf: quick})
+	v := start(t, config(t, s))
+	a, b := attempt(hungry), attempt(hungry)
+	a.Resources["memory"], b.Resources["memory"] = 50<<20, 400<<20
+	v.apply(a, b)
+	if st := v.ended(a.AttemptId); st.Reason != "oom" || st.ExitCode != -1 || st.StartedAt == 0 || !strings.Contains(st.Message, "used more memory than it asked for") {
+		t.Errorf("status is {%v}, want oom", st)
+	}
+	if st := v.ended(b.AttemptId); st.Reason != "completed" {
+		t.Errorf("status is {%v}, want completed", st)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +29,7 @@ type SlurmConfig struct {
 	Conf        string
 	MaxJobCount int  // 0: Slurm's default, 10,000
 	Accounting  bool // with slurmdbd, its database, and use of tasks measured every second
+	Cgroups     bool // jobs are kept to their memory by control groups, version 1; one such cluster at a time on a machine
 }
 
 // Slurm is a running cluster: munged, slurmctld, slurmd for each node and
@@ -58,7 +61,11 @@ type Slurm struct {
 	nodes      map[string]*process // slurmd by node
 	others     []*process
 	accounting accounting
+	cgroups    []string // what slurmd makes
 }
+
+// cgroupMount is where control groups of version 1 are.
+const cgroupMount = "/sys/fs/cgroup"
 
 type slurmPrograms struct{ munged, slurmctld, slurmd, slurmrestd, nsenter, bash, sinfo string }
 
@@ -254,6 +261,19 @@ func (s *Slurm) configuration(cfg SlurmConfig, ports []int) (conf, gres string, 
 		return "", "", err
 	}
 	var c, g strings.Builder
+	track, task := "proctrack/linuxproc", "task/none"
+	if cfg.Cgroups {
+		track, task = "proctrack/cgroup", "task/cgroup"
+		text := "CgroupPlugin=cgroup/v1\nCgroupMountpoint=" + cgroupMount + "\nConstrainRAMSpace=yes\n"
+		if err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), []byte(text), 0o644); err != nil {
+			return "", "", fmt.Errorf("write Slurm configuration: %w", err)
+		}
+		for i := range cfg.Nodes {
+			for _, controller := range []string{"freezer", "memory"} {
+				s.cgroups = append(s.cgroups, filepath.Join(cgroupMount, controller, "slurm_n"+strconv.Itoa(i+1)))
+			}
+		}
+	}
 	// NoInAddrAny binds slurmd, NoCtldInAddrAny slurmctld, to the address of
 	// the node instead of all of the machine's. config_overrides lets a node
 	// declare more than the machine has.
@@ -272,8 +292,8 @@ StateSaveLocation=%[5]s/state
 SlurmdSpoolDir=%[5]s/spool/%%n
 SlurmctldPidFile=%[5]s/run/slurmctld.pid
 SlurmdPidFile=%[5]s/run/slurmd-%%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType=%[6]s
+TaskPlugin=%[7]s
 JobAcctGatherType=jobacct_gather/linux
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
@@ -287,7 +307,7 @@ SlurmdParameters=config_overrides
 SlurmctldTimeout=30
 SlurmdTimeout=30
 KillWait=5
-`, host, ports[0], s.mungeSocket(), s.jwtKey(), s.dir)
+`, host, ports[0], s.mungeSocket(), s.jwtKey(), s.dir, track, task)
 	if cfg.Accounting {
 		c.WriteString(s.accountingConfiguration())
 	} else {
@@ -547,6 +567,19 @@ func (s *Slurm) Close() error {
 	for i := len(s.others) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.others[i].terminate())
 	}
+	for _, group := range s.cgroups { // slurmd leaves them
+		var all []string
+		_ = filepath.WalkDir(group, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				all = append(all, path)
+			}
+			return nil
+		})
+		for _, path := range slices.Backward(all) { // what is inside first
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	s.cgroups = nil
 	return errors.Join(err, removeDir(s.dir))
 }
 
