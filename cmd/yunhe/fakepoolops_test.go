@@ -20,6 +20,10 @@ type fakePoolOps struct {
 	mu    sync.Mutex // guards what follows
 	nodes []*poolv1.PoolNodeComponents
 	rules []*poolv1.PoolAlarmRule
+
+	parts    []byte // of the release that is uploaded
+	releases []*poolv1.PoolRelease
+	upgrades []*poolv1.PoolUpgrade
 }
 
 func newFakePoolOps() *fakePoolOps {
@@ -62,6 +66,54 @@ func (f *fakePoolOps) ConfigurePoolNodes(_ context.Context, r *poolv1.ConfigureP
 		}
 	}
 	return res, nil
+}
+
+func (f *fakePoolOps) UploadPoolRelease(_ context.Context, r *poolv1.UploadPoolReleaseRequest) (*poolv1.UploadPoolReleaseResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parts = append(f.parts, r.Content...)
+	res := &poolv1.UploadPoolReleaseResponse{Received: int64(len(f.parts))}
+	if res.Received == r.Bytes {
+		res.Release = &poolv1.PoolRelease{Sha256: r.Sha256, Version: r.Version, Bytes: r.Bytes, UploadedAt: fakeTime(time.Minute)}
+		f.releases, f.parts = append(f.releases, res.Release), nil
+	}
+	return res, nil
+}
+
+func (f *fakePoolOps) ListPoolReleases(context.Context, *poolv1.ListPoolReleasesRequest) (*poolv1.ListPoolReleasesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &poolv1.ListPoolReleasesResponse{Releases: f.releases}, nil
+}
+
+func (f *fakePoolOps) StartPoolUpgrade(_ context.Context, r *poolv1.StartPoolUpgradeRequest) (*poolv1.PoolUpgrade, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := &poolv1.PoolUpgrade{UpgradeId: "upg_1", State: poolv1.PoolUpgrade_STATE_RUNNING, Release: f.releases[0]}
+	ids := r.NodeIds
+	if r.Platform {
+		ids = append(ids, "")
+	}
+	for _, id := range ids {
+		x.Nodes = append(x.Nodes, &poolv1.PoolUpgrade_Node{NodeId: id, State: poolv1.PoolUpgrade_Node_STATE_WAITING, FromVersion: "v1.2.3"})
+	}
+	f.upgrades = append(f.upgrades, x)
+	return x, nil
+}
+
+func (f *fakePoolOps) ListPoolUpgrades(context.Context, *poolv1.ListPoolUpgradesRequest) (*poolv1.ListPoolUpgradesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &poolv1.ListPoolUpgradesResponse{Upgrades: f.upgrades}, nil
+}
+
+func (f *fakePoolOps) ChangePoolUpgrade(_ context.Context, r *poolv1.ChangePoolUpgradeRequest) (*poolv1.PoolUpgrade, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.upgrades[0]
+	x.State = map[poolv1.ChangePoolUpgradeRequest_Action]poolv1.PoolUpgrade_State{poolv1.ChangePoolUpgradeRequest_ACTION_STOP: poolv1.PoolUpgrade_STATE_STOPPED, poolv1.ChangePoolUpgradeRequest_ACTION_ROLL_BACK: poolv1.PoolUpgrade_STATE_ROLLING_BACK}[r.Action]
+	x.Nodes[0].State, x.Nodes[0].Reason = poolv1.PoolUpgrade_Node_STATE_FAILED, "it finds no devices"
+	return x, nil
 }
 
 func (f *fakePoolOps) ListPoolAlarmRules(context.Context, *poolv1.ListPoolAlarmRulesRequest) (*poolv1.ListPoolAlarmRulesResponse, error) {

@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/agent"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 func poolCommand(c *cli) *cobra.Command {
@@ -31,7 +32,7 @@ func poolCommand(c *cli) *cobra.Command {
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
 		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
-		poolPolicyCommand(c), poolConformanceCommand(c), poolLogCommand(c), poolReportCommand(c),
+		poolPolicyCommand(c), poolUpgradeCommand(c), poolConformanceCommand(c), poolLogCommand(c), poolReportCommand(c),
 		group("component", "", "Components of the platform's pool nodes", poolComponentListCommand(c), poolComponentSetCommand(c)),
 		group("rule", "", "Rules by which the platform's pool raises alarms", poolRuleListCommand(c), poolRuleSetCommand(c)))
 }
@@ -130,9 +131,15 @@ what, and the node takes its tickets only.`,
 			if len(listen) == 0 {
 				cfg.Listen = []string{pool.DefaultAddress(data)}
 			}
-			m, err := join.member(ctx, data, cfg.Listen)
+			programs := release.Folder(filepath.Join(data, "programs"))
+			var m *agent.Membership
+			if pool.HandedOver() { // the platform may be away
+				m, err = agent.Load(data)
+			} else if err = upgraded(programs); err == nil {
+				m, err = join.member(ctx, data, cfg.Listen)
+			}
 			if err != nil {
-				return err
+				return errors.Join(err, pool.GiveBack(err))
 			}
 			if m != nil {
 				if cfg.Member, err = m.Member(); err != nil {
@@ -153,7 +160,7 @@ what, and the node takes its tickets only.`,
 			}
 			log.Info("pool node listens", "addresses", strings.Join(n.Addresses(), " "))
 			if m != nil {
-				return join.attend(ctx, n, m, spool)
+				return join.attend(ctx, n, m, spool, programs)
 			}
 			return n.Run(ctx)
 		},

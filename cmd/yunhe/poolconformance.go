@@ -23,6 +23,7 @@ import (
 
 func poolConformanceCommand(c *cli) *cobra.Command {
 	var tests []string
+	var other string
 	cmd := &cobra.Command{
 		Use: "conformance", Short: "Check the platform's pool against the 27 tests of clause 12",
 		Long: `Checks the platform's pool against the tests of clause 12, with real programs on its
@@ -50,6 +51,11 @@ The exit status is 0 if all tests that were tried passed.`,
 			b, err := c.conformanceBench(cmd.Context(), dir)
 			if err != nil {
 				return err
+			}
+			if b.Release = other; other != "" {
+				if _, err := versionOf(cmd.Context(), other); err != nil {
+					return err
+				}
 			}
 			r := conformance.Run(cmd.Context(), b, tests, func(v conformance.Verdict) {
 				if c.forPeople() {
@@ -79,6 +85,7 @@ The exit status is 0 if all tests that were tried passed.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&other, "release", "", "another build of yunhe, which nodes and platform are upgraded to and back (default: 12.20 and 12.22 are not tried)")
 	cmd.Flags().StringArrayVar(&tests, "test", nil, "test to run, 12.1 to 12.27; may be repeated (default: all; the level counts those that ran)")
 	return cmd
 }

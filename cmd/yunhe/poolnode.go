@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/agent"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 // joinFlags say of which platform a pool node is.
@@ -79,14 +81,14 @@ func (j *joinFlags) member(ctx context.Context, dir string, listen []string) (*a
 }
 
 // attend runs the node of a platform.
-func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membership, spool *agent.Spool) error {
+func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membership, spool *agent.Spool, programs release.Folder) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	operate, ended := context.WithCancel(context.WithoutCancel(ctx))
 	operated := make(chan struct{})
 	go func() {
 		defer close(operated)
-		m.Operate(operate, poolv1connect.NewPoolOperationServiceClient(poolHTTP(), strings.TrimSuffix(m.Platform, "/")), buildVersion(), n, spool)
+		m.Operate(operate, poolv1connect.NewPoolOperationServiceClient(poolHTTP(), strings.TrimSuffix(m.Platform, "/")), buildVersion(), n, spool, programs)
 	}()
 	defer func() { // what the node logs while it stops is sent, too
 		ended()
@@ -286,8 +288,27 @@ device that is gone lends no more, and is removed when what runs there has ended
 	return cmd
 }
 
+// poolNodeProbeCommand is what a node asks a program that it is to be upgraded to.
+func poolNodeProbeCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "probe", Short: "Say whether this program can take over a pool node of this machine", Hidden: true,
+		Args: takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			devices, err := pool.Look()
+			if err != nil {
+				return err
+			}
+			p := agent.Probe{Version: buildVersion(), Handover: pool.HandoverFormat, Devices: devices}
+			return c.print(result{msg: p, names: []string{p.Version}, print: func(w io.Writer, _ bool) error {
+				_, err := fmt.Fprintf(w, "%s takes over in form %d, and finds %d devices\n", p.Version, p.Handover, p.Devices)
+				return err
+			}})
+		},
+	}
+}
+
 func poolNodeCommands(c *cli) []*cobra.Command {
-	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeListCommand(c), poolNodeVirtualizeCommand(c), poolNodeRescanCommand(c),
+	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeProbeCommand(c), poolNodeListCommand(c), poolNodeVirtualizeCommand(c), poolNodeRescanCommand(c),
 		poolNodeModeCommand(c, "enable", "Let a node or device of the platform's pool lend", "", poolv1.PoolNode_MODE_ENABLED),
 		poolNodeModeCommand(c, "disable", "Let a node or device of the platform's pool lend no more; what runs goes on", "", poolv1.PoolNode_MODE_DISABLED),
 		poolNodeModeCommand(c, "drain", "Let a node leave the platform's pool when nothing runs there", "The node lends no more; what runs goes on, and when it has ended the node leaves\nthe pool. Until then \"enable\" keeps it.", poolv1.PoolNode_MODE_DRAINING)}

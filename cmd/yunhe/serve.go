@@ -118,6 +118,30 @@ func servePlatform(ctx context.Context, cfg app.Config, started func(context.Con
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg.Version = buildVersion()
+	self := itself(cfg, stop)
+	if self == nil {
+		return runPlatform(ctx, cfg, started)
+	}
+	if os.Getenv(previousEnv) == "" && self.back == "" {
+		if err := upgraded(self.folder); err != nil {
+			return err
+		}
+	}
+	cfg.Program = self
+	err := runPlatform(ctx, cfg, func(ctx context.Context, a *app.App) error {
+		err := started(ctx, a)
+		if err == nil {
+			err = self.cameUp(nil)
+		}
+		return err
+	})
+	if err := self.cameUp(err); err != nil {
+		return err
+	}
+	return self.replaced()
+}
+
+func runPlatform(ctx context.Context, cfg app.Config, started func(context.Context, *app.App) error) error {
 	a, err := app.New(ctx, cfg, newLog(cfg.Log))
 	if err != nil {
 		return err

@@ -197,7 +197,8 @@ func (p *platform) example(m method) object {
 		poolExample(m.name(), o)
 	case "yunhe.pool.v1.PoolOperationService":
 		put(o, object{"node_id": "n1", "node_ids": []any{"n1"}, "slice_id": "", "user_id": "", "text": "", "from": nil, "to": nil, "format": 1, "level": 0, "secret": strings.Repeat("00", 32), "entries": []any{}, "components": []any{},
-			"generation": 0, "problem": "", "wait_ms": 0, "config": object{"log_level": 2, "idle_limit_seconds": 0, "run_limit_seconds": 0}, "language": "en", "page_token": "",
+			"generation": 0, "problem": "", "wait_ms": 0, "program": "", "attempt": 0, "attempt_problem": "", "sha256": strings.Repeat("0a", 32), "version": "v1", "bytes": 1, "offset": 0, "content": "", "platform": false, "batch": 1,
+			"pause_seconds": 0, "patience_seconds": 10, "action": 1, "upgrade_id": "upg_1", "config": object{"log_level": 2, "idle_limit_seconds": 0, "run_limit_seconds": 0}, "language": "en", "page_token": "",
 			"rule": object{"kind": 1, "enabled": true, "threshold": 15, "severity": 2, "updated_at": "2026-01-01T00:00:00Z"}})
 		if m.name() == "SetPoolAlarmRule" || m.name() == "ExportPoolReport" {
 			o["kind"] = 1

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -189,6 +190,16 @@ func (w *world) addNode(context.Context) (conformance.Node, error) {
 	}}, nil
 }
 
+// port is one that is free.
+func port(t *testing.T, at string) string {
+	l, err := net.Listen("tcp", at+":0")
+	must(t, err)
+	defer l.Close()
+	_, p, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	return p
+}
+
 // start brings all up.
 func start(t *testing.T) *world {
 	if os.Getenv("YUNHE_TEST_POOL") == "" {
@@ -212,7 +223,7 @@ func start(t *testing.T) *world {
 		must(t, ip("link set "+bridge+" up"))
 	}
 	data := filepath.Join(w.dir, "data")
-	up := host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":0")
+	up := host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
 	said, _ := w.serve(up, regexp.MustCompile(`^Console and API: (\S+)$`))
 	w.url = said[1]
 	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
@@ -233,6 +244,11 @@ func start(t *testing.T) *world {
 		key, err := people.CreateKey(t.Context(), &identityv1.CreateKeyRequest{UserId: user})
 		must(t, err)
 		w.bench.Clients = append(w.bench.Clients, conformance.Client{User: user, Key: key.Secret})
+	}
+	w.bench.Release = filepath.Join(w.dir, "yunhe-next")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v999.0.0-next", "-o", w.bench.Release, "../../cmd/yunhe")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	w.bench.Program = filepath.Join(w.dir, "program")
 	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", w.bench.Program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {

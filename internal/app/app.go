@@ -232,7 +232,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Pools, err = pools.New(ctx, d, a.bus, a.Identity, a.Metering, box, log); err != nil {
 		return err
 	}
-	if a.PoolOps, err = poolops.New(ctx, d, a.bus, a.Identity, a.Pools, a.cfg.Version, log); err != nil {
+	if a.PoolOps, err = poolops.New(ctx, poolops.Process{Version: a.cfg.Version, Self: a.cfg.Program}, d, a.bus, a.Identity, a.Pools, logs, log); err != nil {
 		return err
 	}
 	if a.Notices, err = notices.New(ctx, d, a.bus, a.Identity, box, log); err != nil {
@@ -337,6 +337,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.led(Control, "volumes.run", a.Volumes.Run)
 		a.led(Control, "pools.run", a.Pools.Run)
 		a.led(Control, "poolops.run", a.PoolOps.Run)
+		a.led(Control, "poolops.upgrades", a.PoolOps.RunUpgrades)
 		a.led(Control, "notices.run", a.Notices.Run)
 		a.led(Control, "topology.watch", a.Topology.Run)
 		a.led(Control, "measurement.run", a.Measurement.Run)

@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/plugin"
+	"yunhe.dev/yunhe/internal/poolops"
 	"yunhe.dev/yunhe/internal/samples"
 )
 
@@ -51,6 +52,8 @@ type Config struct {
 	Trace    TraceConfig    `yaml:"trace"`
 	// Version of this program.
 	Version string `yaml:"-"`
+	// Program of this process, if it can become another.
+	Program poolops.Program `yaml:"-"`
 }
 
 // ListenConfig says where the API and the console answer.

@@ -43,18 +43,22 @@ func each[A, B any](list []A, f func(A) B) []B {
 }
 
 func (h handler) TellNode(ctx context.Context, r *poolv1.TellNodeRequest) (*poolv1.TellNodeResponse, error) {
-	t := Told{Node: r.NodeId, Secret: r.Secret, Generation: r.Generation, Problem: r.Problem}
+	t := Told{Node: r.NodeId, Secret: r.Secret, Generation: r.Generation, Problem: r.Problem, Program: r.Program, Attempt: r.Attempt, AttemptProblem: r.AttemptProblem}
 	for _, e := range r.Entries {
 		t.Sequences = append(t.Sequences, e.Sequence)
 		t.Entries = append(t.Entries, logs.Entry{At: moment(e.At), Level: logs.Level(e.Level), Message: e.Message, Device: e.DeviceId, Slice: e.SliceId, Details: e.Details})
 	}
 	t.Parts = each(r.Components, func(c *poolv1.PoolComponent) Part { return Part{int64(c.Kind), c.Version, c.Running} })
 	wait := time.Duration(max(-1, min(r.WaitMs, int64(time.Hour/time.Millisecond)))) * time.Millisecond
-	cfg, generation, err := h.s.Tell(ctx, t, wait)
+	w, err := h.s.Tell(ctx, t, wait)
 	if err != nil {
 		return nil, err
 	}
-	return &poolv1.TellNodeResponse{Config: configOut(cfg), Generation: generation}, nil
+	out := &poolv1.TellNodeResponse{Config: configOut(w.Config), Generation: w.Generation, Attempt: w.Attempt}
+	if w.Release != nil {
+		out.Release = releaseOut(w.Release)
+	}
+	return out, nil
 }
 
 func configOut(c Config) *poolv1.PoolConfig {
@@ -153,4 +157,67 @@ func (h handler) GetPoolStatistics(ctx context.Context, r *poolv1.GetPoolStatist
 
 func (h handler) ExportPoolReport(ctx context.Context, r *poolv1.ExportPoolReportRequest) (*poolv1.PoolFile, error) {
 	return fileOut(h.s.Report(ctx, ReportKind(r.Kind), Format(r.Format), moment(r.From), moment(r.To), r.Language))
+}
+
+func releaseOut(r *Release) *poolv1.PoolRelease {
+	return &poolv1.PoolRelease{Sha256: r.Sum, Version: r.Version, Bytes: r.Bytes, UploadedAt: stamp(r.UploadedAt)}
+}
+
+func (h handler) UploadPoolRelease(ctx context.Context, r *poolv1.UploadPoolReleaseRequest) (*poolv1.UploadPoolReleaseResponse, error) {
+	received, whole, err := h.s.Upload(ctx, Release{Sum: r.Sha256, Version: r.Version, Bytes: r.Bytes}, r.Offset, r.Content)
+	if err != nil {
+		return nil, err
+	}
+	out := &poolv1.UploadPoolReleaseResponse{Received: received}
+	if whole != nil {
+		out.Release = releaseOut(whole)
+	}
+	return out, nil
+}
+
+func (h handler) ListPoolReleases(ctx context.Context, _ *poolv1.ListPoolReleasesRequest) (*poolv1.ListPoolReleasesResponse, error) {
+	list, err := h.s.Releases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &poolv1.ListPoolReleasesResponse{Releases: each(list, releaseOut)}, nil
+}
+
+func (h handler) FetchPoolRelease(ctx context.Context, r *poolv1.FetchPoolReleaseRequest) (*poolv1.FetchPoolReleaseResponse, error) {
+	content, err := h.s.Fetch(ctx, r.NodeId, r.Secret, r.Sha256, r.Offset)
+	if err != nil {
+		return nil, err
+	}
+	return &poolv1.FetchPoolReleaseResponse{Content: content}, nil
+}
+
+func upgradeOut(x *Upgrade) *poolv1.PoolUpgrade {
+	return &poolv1.PoolUpgrade{UpgradeId: x.ID, State: poolv1.PoolUpgrade_State(x.State), Release: releaseOut(&x.Release), Batch: x.Batch, Gray: x.Gray, PauseSeconds: x.Pause, PatienceSeconds: x.Patience, KeepOnFailure: x.Keep,
+		Reason: x.Reason, UserId: x.User, CreatedAt: stamp(x.CreatedAt), EndedAt: stamp(x.EndedAt), Nodes: each(x.Steps, func(n *Step) *poolv1.PoolUpgrade_Node {
+			return &poolv1.PoolUpgrade_Node{NodeId: n.Node, State: poolv1.PoolUpgrade_Node_State(n.State), FromSha256: n.From, FromVersion: n.FromVersion, Reason: n.Reason, BeganAt: stamp(n.BeganAt), EndedAt: stamp(n.EndedAt)}
+		})}
+}
+
+func (h handler) StartPoolUpgrade(ctx context.Context, r *poolv1.StartPoolUpgradeRequest) (*poolv1.PoolUpgrade, error) {
+	x, err := h.s.StartUpgrade(ctx, Upgrade{Release: Release{Sum: r.Sha256}, Batch: r.Batch, Gray: r.Gray, Pause: r.PauseSeconds, Patience: r.PatienceSeconds, Keep: r.KeepOnFailure}, r.NodeIds, r.Platform)
+	if err != nil {
+		return nil, err
+	}
+	return upgradeOut(x), nil
+}
+
+func (h handler) ListPoolUpgrades(ctx context.Context, _ *poolv1.ListPoolUpgradesRequest) (*poolv1.ListPoolUpgradesResponse, error) {
+	list, err := h.s.Upgrades(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &poolv1.ListPoolUpgradesResponse{Upgrades: each(list, upgradeOut)}, nil
+}
+
+func (h handler) ChangePoolUpgrade(ctx context.Context, r *poolv1.ChangePoolUpgradeRequest) (*poolv1.PoolUpgrade, error) {
+	x, err := h.s.ChangeUpgrade(ctx, r.UpgradeId, Action(r.Action))
+	if err != nil {
+		return nil, err
+	}
+	return upgradeOut(x), nil
 }

@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/notices/noticestest"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/agent"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 // These tests follow the steps of clauses 12.18 to 12.21 on a platform with nodes
@@ -62,7 +63,7 @@ func join(t *testing.T, a *apptest.App, name string) (stop func()) {
 		_ = n.Attend(ctx, m.Tell(poolv1connect.NewPoolServiceClient(client, a.Admin.URL), "v1"))
 	})
 	loops.Go(func() {
-		m.Operate(ctx, poolv1connect.NewPoolOperationServiceClient(client, a.Admin.URL), "v1", n, spool)
+		m.Operate(ctx, poolv1connect.NewPoolOperationServiceClient(client, a.Admin.URL), "v1", n, spool, release.Folder(filepath.Join(dir, "programs")))
 	})
 	stop = sync.OnceFunc(func() { end(); loops.Wait(); spool.Close(); transport.CloseIdleConnections() })
 	t.Cleanup(stop)

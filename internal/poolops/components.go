@@ -48,6 +48,10 @@ type Told struct {
 	Parts        []Part
 	Generation   int64
 	Problem      string
+
+	Program        string // SHA-256; "": of a version that does not say
+	Attempt        int64  // to upgrade it, the last that it has begun
+	AttemptProblem string // why that failed
 }
 
 const (
@@ -91,25 +95,53 @@ func (t *Told) check(wait time.Duration) error {
 	}
 	c.Range("generation", t.Generation, 0, 1<<53)
 	c.Text("problem", t.Problem, false, 500, 0)
+	if t.Program != "" {
+		checkSum(&c, "program", t.Program)
+	}
+	c.Range("attempt", t.Attempt, 0, 1<<53)
+	c.Text("attempt_problem", t.AttemptProblem, false, 500, 0)
 	c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds())
 	return c.Err()
 }
 
-// Tell stores what a node says and returns how it should be configured, at latest
-// after wait. fault.Unauthenticated for who is not a node.
-func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Config, int64, error) {
+// Wanted is how a node should be configured, and what it should run.
+type Wanted struct {
+	Config     Config
+	Generation int64
+	Release    *Release // nil: what it does
+	Attempt    int64
+}
+
+// Tell stores what a node says and returns how it should be configured and what
+// it should run, at latest after wait. fault.Unauthenticated for who is not a node.
+func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Wanted, error) {
 	if err := t.check(wait); err != nil {
-		return Config{}, 0, err
+		return Wanted{}, err
 	}
 	changed := s.feed.Watch()
 	defer changed.Close()
 	var known *Components
+	var runs *program
 	read := func(tx *db.Tx) error {
 		all, err := readComponents(ctx, tx)
+		if err != nil {
+			return err
+		}
 		if known = all[t.Node]; known == nil {
 			known = &Components{Node: t.Node}
 		}
+		programs, err := readPrograms(ctx, tx)
+		if runs = programs[t.Node]; runs == nil {
+			runs = &program{node: t.Node}
+		}
 		return err
+	}
+	wanted := func() Wanted {
+		w := Wanted{Config: known.Config, Generation: known.Generation}
+		if runs.attempt > t.Attempt && runs.wanted != "" {
+			w.Release, w.Attempt = &Release{Sum: runs.wanted, Version: runs.version, Bytes: runs.bytes}, runs.attempt
+		}
+		return w
 	}
 	// Asked before, so that who is no node costs no writer's time, nor who says
 	// nothing new.
@@ -120,9 +152,9 @@ func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Config,
 		return read(tx)
 	})
 	if err != nil {
-		return Config{}, 0, err
+		return Wanted{}, err
 	}
-	if len(t.Entries) > 0 || t.differs(known, s.db.Now()) {
+	if len(t.Entries) > 0 || t.differs(known, s.db.Now()) || t.runs(runs) {
 		err := s.db.Tx(ctx, func(tx *db.Tx) error {
 			if err := s.pools.KnownTx(ctx, tx, t.Node, t.Secret); err != nil {
 				return err
@@ -130,30 +162,42 @@ func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Config,
 			if err := read(tx); err != nil {
 				return err
 			}
+			if t.runs(runs) {
+				runs.runs, runs.begun, runs.problem = t.Program, t.Attempt, t.AttemptProblem
+				if err := putProgram(ctx, tx, runs); err != nil {
+					return err
+				}
+				tx.AfterCommit(s.stir)
+			}
 			return s.toldTx(ctx, tx, &t, known)
 		})
 		if err != nil {
-			return Config{}, 0, err
+			return Wanted{}, err
 		}
 	}
 	late := time.NewTimer(wait)
 	defer late.Stop()
-	for known.Generation == t.Generation && wait > 0 {
+	for known.Generation == t.Generation && wanted().Release == nil && wait > 0 {
 		select {
 		case <-ctx.Done():
-			return Config{}, 0, fault.Wrap(fault.Canceled, ctx.Err(), "the pool node went away")
+			return Wanted{}, fault.Wrap(fault.Canceled, ctx.Err(), "the pool node went away")
 		case <-late.C:
-			return known.Config, known.Generation, nil
+			return wanted(), nil
 		case <-changed.Changed:
 			if !slices.Contains(changed.Take(), t.Node) {
 				continue
 			}
 			if err := s.db.View(ctx, read); err != nil {
-				return Config{}, 0, err
+				return Wanted{}, err
 			}
 		}
 	}
-	return known.Config, known.Generation, nil
+	return wanted(), nil
+}
+
+// runs says whether what a node runs is news; who has never said is no news.
+func (t *Told) runs(p *program) bool {
+	return t.Program != "" && (t.Program != p.runs || t.Attempt != p.begun || t.AttemptProblem != p.problem)
 }
 
 func (t *Told) differs(known *Components, now time.Time) bool {

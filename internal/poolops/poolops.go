@@ -1,11 +1,14 @@
 // Package poolops operates the accelerator pool: it takes the logs of nodes,
-// configures their components, says by rules what is wrong, and counts what is
-// used.
+// configures and upgrades their components, says by rules what is wrong, and
+// counts what is used.
 //
 // What it keeps true:
 //
 //   - What a node should be configured like has a generation; the node says which
 //     it has taken. A node that is away takes it when it is back.
+//   - One upgrade at a time is not over. What it has come to is in the database: a
+//     platform that starts again, also as what it was upgraded to, goes on with it.
+//     A node is upgraded when it says that it runs the program, not before.
 //   - Use is counted once: in the transaction that moves the time up to which it
 //     is counted. One process counts, every [countEvery]; what a device computed
 //     comes from what nodes report and, at its end, from the slice itself. While
@@ -17,6 +20,7 @@ package poolops
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -25,8 +29,10 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/pools"
 	"yunhe.dev/yunhe/internal/pools/logs"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 //go:embed migrations/*.sql
@@ -40,20 +46,48 @@ type Service struct {
 	logs    *logs.Log
 	log     *slog.Logger
 	feed    *bus.Feed
+	blobs   *objects.Chunks
 	version string // of the platform
+	self    Program
+	stirred chan struct{} // an upgrade was started or changed
+
+	// Of the loop of upgrades.
+	leaving   bool   // this process becomes another program
+	problem   string // why it did not, or did and came back
+	problemAt time.Time
+}
+
+// Process is what the service is told of the one it is in.
+type Process struct {
+	Version string // of the platform
+	Self    Program
+}
+
+// Program is the program of this process, if it can become another; else nil.
+type Program interface {
+	Sum() string            // its SHA-256
+	Folder() release.Folder // of programs
+	// Become ends the process soon, and goes on as another program.
+	Become(path string)
+	// Back says why the program that this one became gave up; "": none did.
+	Back() string
 }
 
 // ChangedSubject is the event that nodes are to be configured anew, or that a rule
 // changed; its payload lists the nodes' IDs.
 const ChangedSubject = "poolops.changed"
 
-// New returns the service; its loops are Run and Watch. version is the platform's.
-func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, p *pools.Service, version string, log *slog.Logger) (*Service, error) {
+// New returns the service; its loops are Run, RunUpgrades and Watch.
+func New(ctx context.Context, proc Process, d *db.DB, b *bus.Bus, ids *identity.Service, p *pools.Service, blobs *objects.Chunks, log *slog.Logger) (*Service, error) {
 	if err := d.Migrate(ctx, "poolops", migrations); err != nil {
 		return nil, err
 	}
 	log = log.With("component", "poolops")
-	return &Service{db: d, ids: ids, pools: p, logs: p.Logs(), log: log, feed: bus.NewFeed(b, ChangedSubject, log), version: version}, nil
+	s := &Service{db: d, ids: ids, pools: p, logs: p.Logs(), log: log, feed: bus.NewFeed(b, ChangedSubject, log), blobs: blobs, version: proc.Version, self: proc.Self, stirred: make(chan struct{}, 1)}
+	if s.self != nil {
+		s.problem, s.problemAt = s.self.Back(), d.Now()
+	}
+	return s, nil
 }
 
 // Watch hears of what all processes change, until ctx ends.
@@ -94,7 +128,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) purge(ctx context.Context) error {
-	if err := s.logs.Purge(ctx); err != nil {
+	if err := errors.Join(s.logs.Purge(ctx), s.pruneReleases(ctx)); err != nil {
 		return err
 	}
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
@@ -118,8 +152,10 @@ func (s *Service) purge(ctx context.Context) error {
 		}
 		for id := range all {
 			if !there[id] {
-				if _, err := tx.Exec(ctx, `DELETE FROM pool_components WHERE node_id = $1`, id); err != nil {
-					return fmt.Errorf("forget pool node %s: %w", id, err)
+				for _, table := range []string{"pool_components", "pool_programs"} {
+					if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE node_id = $1`, id); err != nil {
+						return fmt.Errorf("forget pool node %s: %w", id, err)
+					}
 				}
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/objects"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/poolops"
 	"yunhe.dev/yunhe/internal/pools"
@@ -85,8 +86,10 @@ func open(t *testing.T, url string) *world {
 	must(t, err)
 	w.pools, err = pools.New(ctx, d, b, ids, meter, box, log)
 	must(t, err)
+	store, err := objects.Open(ctx, objects.Config{URL: "file://" + t.TempDir()})
+	must(t, err)
 	w.restarted = func() *poolops.Service {
-		s, err := poolops.New(ctx, d, b, ids, w.pools, "v9", log)
+		s, err := poolops.New(ctx, poolops.Process{Version: "v9"}, d, b, ids, w.pools, objects.NewChunks(store), log)
 		must(t, err)
 		return s
 	}
@@ -139,9 +142,9 @@ func (w *world) tell(s *poolops.Service, node string, generation int64, entries 
 		w.told[node]++
 		told.Sequences = append(told.Sequences, w.told[node])
 	}
-	cfg, g, err := s.Tell(w.t.Context(), told, 0)
+	got, err := s.Tell(w.t.Context(), told, 0)
 	must(w.t, err)
-	return cfg, g
+	return got.Config, got.Generation
 }
 
 func (w *world) ask(compute, memory int64) *pools.Slice {
@@ -246,11 +249,11 @@ func TestTellRefuses(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.join("n1")
-		_, _, err := w.Tell(t.Context(), poolops.Told{Node: "n1", Secret: strings.Repeat("0b", 32)}, 0)
+		_, err := w.Tell(t.Context(), poolops.Told{Node: "n1", Secret: strings.Repeat("0b", 32)}, 0)
 		if fault.KindOf(err) != fault.Unauthenticated {
 			t.Errorf("another secret: %v", err)
 		}
-		_, _, err = w.Tell(t.Context(), poolops.Told{Node: "n1", Secret: secret, Entries: []logs.Entry{{}}, Sequences: []int64{0}, Parts: []poolops.Part{{Kind: 9}}}, time.Hour)
+		_, err = w.Tell(t.Context(), poolops.Told{Node: "n1", Secret: secret, Entries: []logs.Entry{{}}, Sequences: []int64{0}, Parts: []poolops.Part{{Kind: 9}}}, time.Hour)
 		for _, path := range []string{"entries[0].sequence", "entries[0].at", "entries[0].level", "entries[0].message", "components[0].kind", "wait_ms"} {
 			if !slices.ContainsFunc(fault.FieldsOf(err), func(f fault.Field) bool { return f.Path == path }) {
 				t.Errorf("%s is not named: %v", path, err)
@@ -276,7 +279,8 @@ func TestConfigure(t *testing.T) {
 		go func() {
 			for {
 				var a answer
-				a.cfg, a.generation, a.err = w.Tell(w.admin, poolops.Told{Node: "n1", Secret: secret}, 5*time.Second)
+				got, err := w.Tell(w.admin, poolops.Told{Node: "n1", Secret: secret}, 5*time.Second)
+				a.cfg, a.generation, a.err = got.Config, got.Generation, err
 				if a.err != nil || a.generation > 0 {
 					heard <- a
 					return

@@ -7,12 +7,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 const (
@@ -27,17 +29,36 @@ const (
 type Operated interface {
 	SetLimits(l pool.Limits)
 	Parts() []pool.Part
+	Replace(ctx context.Context, program string) error
+	GivenBack() string
 }
 
 // Operate sends what a node logs and the state of its parts to the platform, and
-// configures it as that says, until ctx is done.
-func (m *Membership) Operate(ctx context.Context, client poolv1connect.PoolOperationServiceClient, version string, n Operated, s *Spool) {
-	o := &operator{m: m, client: client, version: version, node: n, spool: s}
+// configures and upgrades it as that says, until ctx is done. programs is where
+// the programs are that it is upgraded to.
+func (m *Membership) Operate(ctx context.Context, client poolv1connect.PoolOperationServiceClient, version string, n Operated, s *Spool, programs release.Folder) {
+	o := &operator{m: m, client: client, version: version, node: n, spool: s, programs: programs, reached: make(chan struct{}), say: make(chan struct{}, 1), stop: func() {}}
+	o.self, _ = release.Self() // if it cannot be read, the platform hears of no program
+	o.begin(ctx)
 	var loops sync.WaitGroup
+	loops.Go(func() { // says what came of an upgrade
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.say:
+				for o.tell(ctx, nil, 0) != nil && ctx.Err() == nil {
+					pause(ctx, time.Second)
+				}
+			}
+		}
+	})
 	loops.Go(func() { // waits at the platform for what is to change
 		late := time.Second
 		for ctx.Err() == nil {
 			if o.tell(ctx, nil, tellWait) == nil {
+				o.once.Do(func() { close(o.reached) })
+				o.heed(ctx)
 				late = time.Second
 				continue
 			}
@@ -63,6 +84,8 @@ func (m *Membership) Operate(ctx context.Context, client poolv1connect.PoolOpera
 		}
 	})
 	loops.Wait()
+	o.stop()
+	o.work.Wait()
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -79,8 +102,19 @@ type operator struct {
 	node    Operated
 	spool   *Spool
 
-	mu         sync.Mutex // guards generation
-	generation int64
+	self     string // the SHA-256 of the program it is; "": unknown
+	programs release.Folder
+	reached  chan struct{} // closed when the platform has answered
+	once     sync.Once
+	say      chan struct{} // what came of an upgrade is to be told
+	work     sync.WaitGroup
+	stop     context.CancelFunc // the upgrade under way
+
+	mu             sync.Mutex // guards what follows
+	generation     int64
+	attempt        int64 // to upgrade it
+	attemptProblem string
+	wanted         *poolv1.PoolRelease // nil: it is begun
 }
 
 // send sends what waits, and reports whether it did.
@@ -99,7 +133,7 @@ func (o *operator) tell(ctx context.Context, list []entry, wait time.Duration) e
 	ctx, cancel := context.WithTimeout(ctx, wait+10*time.Second)
 	defer cancel()
 	o.mu.Lock()
-	r := &poolv1.TellNodeRequest{NodeId: o.m.Node, Secret: o.m.Secret, Generation: o.generation, WaitMs: wait.Milliseconds(), Components: []*poolv1.PoolComponent{{Kind: poolv1.PoolComponent_KIND_NODE, Version: o.version, Running: 1}}}
+	r := &poolv1.TellNodeRequest{NodeId: o.m.Node, Secret: o.m.Secret, Generation: o.generation, Program: o.self, Attempt: o.attempt, AttemptProblem: o.attemptProblem, WaitMs: wait.Milliseconds(), Components: []*poolv1.PoolComponent{{Kind: poolv1.PoolComponent_KIND_NODE, Version: o.version, Running: 1}}}
 	o.mu.Unlock()
 	for _, p := range o.node.Parts() {
 		kind := poolv1.PoolComponent_KIND_WORKER
@@ -118,6 +152,27 @@ func (o *operator) tell(ctx context.Context, list []entry, wait time.Duration) e
 	}
 	o.take(res)
 	return nil
+}
+
+// heed begins the upgrade that the platform wants, and ends one before it.
+func (o *operator) heed(ctx context.Context) {
+	o.mu.Lock()
+	to, attempt := o.wanted, o.attempt
+	o.wanted = nil
+	o.mu.Unlock()
+	if to == nil {
+		return
+	}
+	o.stop()
+	o.work.Wait()
+	ctx, o.stop = context.WithCancel(ctx)
+	o.work.Go(func() { o.upgrade(ctx, to, attempt) })
+}
+
+// unavailable says whether a call may be made again.
+func unavailable(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded || code == connect.CodeAborted
 }
 
 // first is what the platform takes of a text.
@@ -146,6 +201,9 @@ var slogLevels = map[poolv1.LogLevel]slog.Level{poolv1.LogLevel_LOG_LEVEL_DEBUG:
 func (o *operator) take(r *poolv1.TellNodeResponse) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if r.Release != nil && r.Attempt > o.attempt && o.self != "" {
+		o.attempt, o.attemptProblem, o.wanted = r.Attempt, "", r.Release
+	}
 	if r.Generation <= o.generation {
 		return
 	}

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	alarmsv1 "yunhe.dev/yunhe/gen/yunhe/alarms/v1"
 	noticesv1 "yunhe.dev/yunhe/gen/yunhe/notices/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/internal/release"
 )
 
 // collected expects that a task's log comes, from the platform and from its node,
@@ -172,8 +174,8 @@ func (b *bench) rule(ctx context.Context, kind poolv1.PoolAlarmRule_Kind) (*pool
 	return nil, fmt.Errorf("there is no rule %v", kind)
 }
 
-// components expects that all components are seen and configured, one node's and
-// those of several; to upgrade them is part of the clause, and not provided.
+// components expects that all components are seen, configured and upgraded, one
+// node's and those of several.
 func components(ctx context.Context, b *bench) error {
 	list := func(ctx context.Context) (map[string]*poolv1.PoolNodeComponents, error) {
 		res, err := b.Operation.ListPoolComponents(ctx, &poolv1.ListPoolComponentsRequest{})
@@ -223,7 +225,113 @@ func components(ctx context.Context, b *bench) error {
 	if err := b.look(ctx, "components", all[0]); err != nil {
 		return err
 	}
-	return absent{"components are seen and configured, one node's and those of several; their versions cannot be upgraded"}
+	return b.upgrading(ctx, func(sum string) error {
+		for _, nodes := range [][]string{all[:1], all} {
+			if err := b.upgrade(ctx, sum, false, nodes...); err != nil {
+				return err
+			}
+			now, err := list(ctx)
+			if err != nil {
+				return err
+			}
+			for _, id := range nodes {
+				if now[id].GetComponents()[0].GetVersion() == was[id].Components[0].Version {
+					return fmt.Errorf("node %s has still the version %s", id, was[id].Components[0].Version)
+				}
+			}
+			if err := b.look(ctx, "components", all[0], now[all[0]].Components[0].Version); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// gray expects that one node is upgraded, and then the platform and another, while
+// tasks compute.
+func gray(ctx context.Context, b *bench) error {
+	if _, _, err := b.two(); err != nil {
+		return err
+	}
+	return b.upgrading(ctx, func(sum string) error {
+		if err := b.upgrade(ctx, sum, false, b.nodes[0].NodeId); err != nil {
+			return err
+		}
+		return b.upgrade(ctx, sum, true, b.nodes[1].NodeId)
+	})
+}
+
+// upgrading has a task compute on each node while something is upgraded to the
+// release, and another start after that.
+func (b *bench) upgrading(ctx context.Context, do func(sum string) error) error {
+	if b.Release == "" {
+		return absent{"there is no other program to upgrade to: give one with --release"}
+	}
+	if out, err := b.Yunhe(ctx, "", nil, "pool", "upgrade", "upload", b.Release).CombinedOutput(); err != nil {
+		return fmt.Errorf("upload: %w: %s", err, out)
+	}
+	sum, err := release.Sum(b.Release)
+	if err != nil {
+		return err
+	}
+	var tasks []*task
+	for _, n := range b.nodes {
+		t, _, err := b.walking(ctx, "--on", n.NodeId, "--compute", "30", "--memory", "64"+mib)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, t)
+	}
+	if err := do(sum); err != nil {
+		return err
+	}
+	for _, t := range tasks { // each of its steps was right
+		if err := t.end(ctx); err != nil {
+			return err
+		}
+	}
+	t, _, err := b.walking(ctx, "--on", b.nodes[0].NodeId, "--compute", "30", "--memory", "64"+mib)
+	if err != nil {
+		return err
+	}
+	return t.end(ctx)
+}
+
+// upgrade upgrades nodes, has that put back later, and waits until it is done.
+func (b *bench) upgrade(ctx context.Context, sum string, platform bool, nodes ...string) error {
+	x, err := b.Operation.StartPoolUpgrade(ctx, &poolv1.StartPoolUpgradeRequest{Sha256: sum, NodeIds: nodes, Platform: platform})
+	if connect.CodeOf(err) == connect.CodeUnimplemented {
+		return absent{err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	reach := func(ctx context.Context, want poolv1.PoolUpgrade_State) error {
+		return b.until(ctx, fmt.Sprintf("upgrade %s is %v", x.UpgradeId, want), func() (bool, error) {
+			res, err := b.Operation.ListPoolUpgrades(ctx, &poolv1.ListPoolUpgradesRequest{})
+			if connect.CodeOf(err) == connect.CodeUnavailable {
+				return false, nil // the platform is upgraded
+			}
+			if err != nil {
+				return false, err
+			}
+			for _, u := range res.Upgrades {
+				if u.UpgradeId == x.UpgradeId && u.Reason != "" && want == poolv1.PoolUpgrade_STATE_DONE {
+					return false, fmt.Errorf("upgrade %s: %s", x.UpgradeId, u.Reason)
+				} else if u.UpgradeId == x.UpgradeId {
+					return u.State == want, nil
+				}
+			}
+			return false, fmt.Errorf("upgrade %s is not listed", x.UpgradeId)
+		})
+	}
+	b.later(func(ctx context.Context) error {
+		if _, err := b.Operation.ChangePoolUpgrade(ctx, &poolv1.ChangePoolUpgradeRequest{UpgradeId: x.UpgradeId, Action: poolv1.ChangePoolUpgradeRequest_ACTION_ROLL_BACK}); err != nil {
+			return err
+		}
+		return reach(ctx, poolv1.PoolUpgrade_STATE_ROLLED_BACK)
+	})
+	return reach(ctx, poolv1.PoolUpgrade_STATE_DONE)
 }
 
 // reported expects that what a task used is counted, and that the reports on

@@ -1,6 +1,12 @@
 // How the operation of the accelerator pool is told to people.
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { LogLevel, PoolAlarmRule_Kind, type PoolUse } from "../gen/yunhe/pool/v1/operation_pb";
+import {
+  LogLevel,
+  PoolUpgrade_Node_State as NodeState,
+  PoolAlarmRule_Kind,
+  type PoolUse,
+  PoolUpgrade_State as UpgradeState,
+} from "../gen/yunhe/pool/v1/operation_pb";
 import type { Tone } from "./states";
 
 export const stampOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampFromMs(ms));
@@ -25,6 +31,29 @@ export const TONES: Record<LogLevel, Tone> = {
   [LogLevel.WARN]: "warn",
   [LogLevel.ERROR]: "bad",
 };
+
+/** What the states of an upgrade are called, and how they look. */
+export const UPGRADES = {
+  [UpgradeState.UNSPECIFIED]: { name: "running", tone: "neutral" },
+  [UpgradeState.RUNNING]: { name: "running", tone: "active" },
+  [UpgradeState.WAITING]: { name: "waiting", tone: "warn" },
+  [UpgradeState.DONE]: { name: "done", tone: "good" },
+  [UpgradeState.FAILED]: { name: "failed", tone: "bad" },
+  [UpgradeState.ROLLING_BACK]: { name: "rollingBack", tone: "warn" },
+  [UpgradeState.ROLLED_BACK]: { name: "rolledBack", tone: "neutral" },
+  [UpgradeState.STOPPED]: { name: "stopped", tone: "neutral" },
+} as const;
+
+/** The same of its nodes. */
+export const NODE_STEPS = {
+  [NodeState.UNSPECIFIED]: { name: "asItWas", tone: "neutral" },
+  [NodeState.WAITING]: { name: "asItWas", tone: "neutral" },
+  [NodeState.UPGRADING]: { name: "running", tone: "active" },
+  [NodeState.DONE]: { name: "done", tone: "good" },
+  [NodeState.FAILED]: { name: "failed", tone: "bad" },
+  [NodeState.ROLLING_BACK]: { name: "rollingBack", tone: "warn" },
+  [NodeState.ROLLED_BACK]: { name: "rolledBack", tone: "neutral" },
+} as const;
 
 const RULES = {
   [PoolAlarmRule_Kind.NODE_OFFLINE]: { name: "nodeOffline", unit: "seconds" },

@@ -134,6 +134,184 @@ func (PoolComponent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{0, 0}
 }
 
+type PoolUpgrade_State int32
+
+const (
+	PoolUpgrade_STATE_UNSPECIFIED PoolUpgrade_State = 0
+	PoolUpgrade_STATE_RUNNING     PoolUpgrade_State = 1
+	// For CONTINUE.
+	PoolUpgrade_STATE_WAITING      PoolUpgrade_State = 2
+	PoolUpgrade_STATE_DONE         PoolUpgrade_State = 3
+	PoolUpgrade_STATE_FAILED       PoolUpgrade_State = 4
+	PoolUpgrade_STATE_ROLLING_BACK PoolUpgrade_State = 5
+	PoolUpgrade_STATE_ROLLED_BACK  PoolUpgrade_State = 6
+	PoolUpgrade_STATE_STOPPED      PoolUpgrade_State = 7
+)
+
+// Enum value maps for PoolUpgrade_State.
+var (
+	PoolUpgrade_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_RUNNING",
+		2: "STATE_WAITING",
+		3: "STATE_DONE",
+		4: "STATE_FAILED",
+		5: "STATE_ROLLING_BACK",
+		6: "STATE_ROLLED_BACK",
+		7: "STATE_STOPPED",
+	}
+	PoolUpgrade_State_value = map[string]int32{
+		"STATE_UNSPECIFIED":  0,
+		"STATE_RUNNING":      1,
+		"STATE_WAITING":      2,
+		"STATE_DONE":         3,
+		"STATE_FAILED":       4,
+		"STATE_ROLLING_BACK": 5,
+		"STATE_ROLLED_BACK":  6,
+		"STATE_STOPPED":      7,
+	}
+)
+
+func (x PoolUpgrade_State) Enum() *PoolUpgrade_State {
+	p := new(PoolUpgrade_State)
+	*p = x
+	return p
+}
+
+func (x PoolUpgrade_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PoolUpgrade_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_pool_v1_operation_proto_enumTypes[2].Descriptor()
+}
+
+func (PoolUpgrade_State) Type() protoreflect.EnumType {
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[2]
+}
+
+func (x PoolUpgrade_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PoolUpgrade_State.Descriptor instead.
+func (PoolUpgrade_State) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0}
+}
+
+type PoolUpgrade_Node_State int32
+
+const (
+	PoolUpgrade_Node_STATE_UNSPECIFIED  PoolUpgrade_Node_State = 0
+	PoolUpgrade_Node_STATE_WAITING      PoolUpgrade_Node_State = 1
+	PoolUpgrade_Node_STATE_UPGRADING    PoolUpgrade_Node_State = 2
+	PoolUpgrade_Node_STATE_DONE         PoolUpgrade_Node_State = 3
+	PoolUpgrade_Node_STATE_FAILED       PoolUpgrade_Node_State = 4
+	PoolUpgrade_Node_STATE_ROLLING_BACK PoolUpgrade_Node_State = 5
+	PoolUpgrade_Node_STATE_ROLLED_BACK  PoolUpgrade_Node_State = 6
+)
+
+// Enum value maps for PoolUpgrade_Node_State.
+var (
+	PoolUpgrade_Node_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_WAITING",
+		2: "STATE_UPGRADING",
+		3: "STATE_DONE",
+		4: "STATE_FAILED",
+		5: "STATE_ROLLING_BACK",
+		6: "STATE_ROLLED_BACK",
+	}
+	PoolUpgrade_Node_State_value = map[string]int32{
+		"STATE_UNSPECIFIED":  0,
+		"STATE_WAITING":      1,
+		"STATE_UPGRADING":    2,
+		"STATE_DONE":         3,
+		"STATE_FAILED":       4,
+		"STATE_ROLLING_BACK": 5,
+		"STATE_ROLLED_BACK":  6,
+	}
+)
+
+func (x PoolUpgrade_Node_State) Enum() *PoolUpgrade_Node_State {
+	p := new(PoolUpgrade_Node_State)
+	*p = x
+	return p
+}
+
+func (x PoolUpgrade_Node_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PoolUpgrade_Node_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_pool_v1_operation_proto_enumTypes[3].Descriptor()
+}
+
+func (PoolUpgrade_Node_State) Type() protoreflect.EnumType {
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[3]
+}
+
+func (x PoolUpgrade_Node_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PoolUpgrade_Node_State.Descriptor instead.
+func (PoolUpgrade_Node_State) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0, 0}
+}
+
+type ChangePoolUpgradeRequest_Action int32
+
+const (
+	ChangePoolUpgradeRequest_ACTION_UNSPECIFIED ChangePoolUpgradeRequest_Action = 0
+	ChangePoolUpgradeRequest_ACTION_CONTINUE    ChangePoolUpgradeRequest_Action = 1
+	ChangePoolUpgradeRequest_ACTION_STOP        ChangePoolUpgradeRequest_Action = 2
+	ChangePoolUpgradeRequest_ACTION_ROLL_BACK   ChangePoolUpgradeRequest_Action = 3
+)
+
+// Enum value maps for ChangePoolUpgradeRequest_Action.
+var (
+	ChangePoolUpgradeRequest_Action_name = map[int32]string{
+		0: "ACTION_UNSPECIFIED",
+		1: "ACTION_CONTINUE",
+		2: "ACTION_STOP",
+		3: "ACTION_ROLL_BACK",
+	}
+	ChangePoolUpgradeRequest_Action_value = map[string]int32{
+		"ACTION_UNSPECIFIED": 0,
+		"ACTION_CONTINUE":    1,
+		"ACTION_STOP":        2,
+		"ACTION_ROLL_BACK":   3,
+	}
+)
+
+func (x ChangePoolUpgradeRequest_Action) Enum() *ChangePoolUpgradeRequest_Action {
+	p := new(ChangePoolUpgradeRequest_Action)
+	*p = x
+	return p
+}
+
+func (x ChangePoolUpgradeRequest_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangePoolUpgradeRequest_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_pool_v1_operation_proto_enumTypes[4].Descriptor()
+}
+
+func (ChangePoolUpgradeRequest_Action) Type() protoreflect.EnumType {
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[4]
+}
+
+func (x ChangePoolUpgradeRequest_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangePoolUpgradeRequest_Action.Descriptor instead.
+func (ChangePoolUpgradeRequest_Action) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15, 0}
+}
+
 type ExportPoolLogsRequest_Format int32
 
 const (
@@ -171,11 +349,11 @@ func (x ExportPoolLogsRequest_Format) String() string {
 }
 
 func (ExportPoolLogsRequest_Format) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_operation_proto_enumTypes[2].Descriptor()
+	return file_yunhe_pool_v1_operation_proto_enumTypes[5].Descriptor()
 }
 
 func (ExportPoolLogsRequest_Format) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_operation_proto_enumTypes[2]
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[5]
 }
 
 func (x ExportPoolLogsRequest_Format) Number() protoreflect.EnumNumber {
@@ -184,7 +362,7 @@ func (x ExportPoolLogsRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolLogsRequest_Format.Descriptor instead.
 func (ExportPoolLogsRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{7, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type PoolAlarmRule_Kind int32
@@ -250,11 +428,11 @@ func (x PoolAlarmRule_Kind) String() string {
 }
 
 func (PoolAlarmRule_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_operation_proto_enumTypes[3].Descriptor()
+	return file_yunhe_pool_v1_operation_proto_enumTypes[6].Descriptor()
 }
 
 func (PoolAlarmRule_Kind) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_operation_proto_enumTypes[3]
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[6]
 }
 
 func (x PoolAlarmRule_Kind) Number() protoreflect.EnumNumber {
@@ -263,7 +441,7 @@ func (x PoolAlarmRule_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolAlarmRule_Kind.Descriptor instead.
 func (PoolAlarmRule_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{25, 0}
 }
 
 type ExportPoolReportRequest_Kind int32
@@ -305,11 +483,11 @@ func (x ExportPoolReportRequest_Kind) String() string {
 }
 
 func (ExportPoolReportRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_operation_proto_enumTypes[4].Descriptor()
+	return file_yunhe_pool_v1_operation_proto_enumTypes[7].Descriptor()
 }
 
 func (ExportPoolReportRequest_Kind) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_operation_proto_enumTypes[4]
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[7]
 }
 
 func (x ExportPoolReportRequest_Kind) Number() protoreflect.EnumNumber {
@@ -318,7 +496,7 @@ func (x ExportPoolReportRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolReportRequest_Kind.Descriptor instead.
 func (ExportPoolReportRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34, 0}
 }
 
 type ExportPoolReportRequest_Format int32
@@ -357,11 +535,11 @@ func (x ExportPoolReportRequest_Format) String() string {
 }
 
 func (ExportPoolReportRequest_Format) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_pool_v1_operation_proto_enumTypes[5].Descriptor()
+	return file_yunhe_pool_v1_operation_proto_enumTypes[8].Descriptor()
 }
 
 func (ExportPoolReportRequest_Format) Type() protoreflect.EnumType {
-	return &file_yunhe_pool_v1_operation_proto_enumTypes[5]
+	return &file_yunhe_pool_v1_operation_proto_enumTypes[8]
 }
 
 func (x ExportPoolReportRequest_Format) Number() protoreflect.EnumNumber {
@@ -370,7 +548,7 @@ func (x ExportPoolReportRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolReportRequest_Format.Descriptor instead.
 func (ExportPoolReportRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22, 1}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34, 1}
 }
 
 type PoolComponent struct {
@@ -511,9 +689,15 @@ type TellNodeRequest struct {
 	// Why it has not taken the one it should have.
 	Problem string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
 	// 0 to 5000.
-	WaitMs        int64 `protobuf:"varint,7,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	WaitMs int64 `protobuf:"varint,7,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// The SHA-256 of the program it is.
+	Program string `protobuf:"bytes,8,opt,name=program,proto3" json:"program,omitempty"`
+	// The last attempt to upgrade it that it has begun; 0: none.
+	Attempt int64 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Why that failed.
+	AttemptProblem string `protobuf:"bytes,10,opt,name=attempt_problem,json=attemptProblem,proto3" json:"attempt_problem,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TellNodeRequest) Reset() {
@@ -595,11 +779,35 @@ func (x *TellNodeRequest) GetWaitMs() int64 {
 	return 0
 }
 
+func (x *TellNodeRequest) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *TellNodeRequest) GetAttempt() int64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TellNodeRequest) GetAttemptProblem() string {
+	if x != nil {
+		return x.AttemptProblem
+	}
+	return ""
+}
+
 type TellNodeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Config *PoolConfig            `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
 	// 0: it was never configured.
-	Generation    int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// What it should run; empty: what it does.
+	Release       *PoolRelease `protobuf:"bytes,3,opt,name=release,proto3" json:"release,omitempty"`
+	Attempt       int64        `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -648,6 +856,799 @@ func (x *TellNodeResponse) GetGeneration() int64 {
 	return 0
 }
 
+func (x *TellNodeResponse) GetRelease() *PoolRelease {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *TellNodeResponse) GetAttempt() int64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type PoolRelease struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Sha256 string                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// As its uploader said.
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	UploadedAt    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=uploaded_at,json=uploadedAt,proto3" json:"uploaded_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolRelease) Reset() {
+	*x = PoolRelease{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolRelease) ProtoMessage() {}
+
+func (x *PoolRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolRelease.ProtoReflect.Descriptor instead.
+func (*PoolRelease) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PoolRelease) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *PoolRelease) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PoolRelease) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *PoolRelease) GetUploadedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UploadedAt
+	}
+	return nil
+}
+
+type UploadPoolReleaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the whole, in hexadecimal.
+	Sha256 string `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// What the program says it is; 1 to 64 characters.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Of the whole, 1 to 1073741824.
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Where the part begins.
+	Offset int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	// At most 1048576 bytes; empty: only asks.
+	Content       []byte `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPoolReleaseRequest) Reset() {
+	*x = UploadPoolReleaseRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPoolReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPoolReleaseRequest) ProtoMessage() {}
+
+func (x *UploadPoolReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPoolReleaseRequest.ProtoReflect.Descriptor instead.
+func (*UploadPoolReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UploadPoolReleaseRequest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *UploadPoolReleaseRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *UploadPoolReleaseRequest) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *UploadPoolReleaseRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *UploadPoolReleaseRequest) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+type UploadPoolReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much there is.
+	Received int64 `protobuf:"varint,1,opt,name=received,proto3" json:"received,omitempty"`
+	// Once it is whole.
+	Release       *PoolRelease `protobuf:"bytes,2,opt,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UploadPoolReleaseResponse) Reset() {
+	*x = UploadPoolReleaseResponse{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UploadPoolReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UploadPoolReleaseResponse) ProtoMessage() {}
+
+func (x *UploadPoolReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UploadPoolReleaseResponse.ProtoReflect.Descriptor instead.
+func (*UploadPoolReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UploadPoolReleaseResponse) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *UploadPoolReleaseResponse) GetRelease() *PoolRelease {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+type ListPoolReleasesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolReleasesRequest) Reset() {
+	*x = ListPoolReleasesRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolReleasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolReleasesRequest) ProtoMessage() {}
+
+func (x *ListPoolReleasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolReleasesRequest.ProtoReflect.Descriptor instead.
+func (*ListPoolReleasesRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{7}
+}
+
+type ListPoolReleasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Releases      []*PoolRelease         `protobuf:"bytes,1,rep,name=releases,proto3" json:"releases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolReleasesResponse) Reset() {
+	*x = ListPoolReleasesResponse{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolReleasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolReleasesResponse) ProtoMessage() {}
+
+func (x *ListPoolReleasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolReleasesResponse.ProtoReflect.Descriptor instead.
+func (*ListPoolReleasesResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListPoolReleasesResponse) GetReleases() []*PoolRelease {
+	if x != nil {
+		return x.Releases
+	}
+	return nil
+}
+
+type FetchPoolReleaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	Sha256        string                 `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Offset        int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchPoolReleaseRequest) Reset() {
+	*x = FetchPoolReleaseRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchPoolReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchPoolReleaseRequest) ProtoMessage() {}
+
+func (x *FetchPoolReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchPoolReleaseRequest.ProtoReflect.Descriptor instead.
+func (*FetchPoolReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FetchPoolReleaseRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *FetchPoolReleaseRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *FetchPoolReleaseRequest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *FetchPoolReleaseRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type FetchPoolReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty at the end.
+	Content       []byte `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchPoolReleaseResponse) Reset() {
+	*x = FetchPoolReleaseResponse{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchPoolReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchPoolReleaseResponse) ProtoMessage() {}
+
+func (x *FetchPoolReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchPoolReleaseResponse.ProtoReflect.Descriptor instead.
+func (*FetchPoolReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FetchPoolReleaseResponse) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+type StartPoolUpgradeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The program.
+	Sha256 string `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// In this order; at most 1000.
+	NodeIds []string `protobuf:"bytes,2,rep,name=node_ids,json=nodeIds,proto3" json:"node_ids,omitempty"`
+	// The platform's process, too; it is the last of the last batch.
+	Platform bool `protobuf:"varint,3,opt,name=platform,proto3" json:"platform,omitempty"`
+	// How many at once, 1 to 1000; 0: all.
+	Batch int64 `protobuf:"varint,4,opt,name=batch,proto3" json:"batch,omitempty"`
+	// Waits for CONTINUE after the first batch: a gray upgrade.
+	Gray bool `protobuf:"varint,5,opt,name=gray,proto3" json:"gray,omitempty"`
+	// Seconds between batches, 0 to 86400.
+	PauseSeconds int64 `protobuf:"varint,6,opt,name=pause_seconds,json=pauseSeconds,proto3" json:"pause_seconds,omitempty"`
+	// Seconds until who does not run the program has failed, 10 to 86400; 0: 300.
+	PatienceSeconds int64 `protobuf:"varint,7,opt,name=patience_seconds,json=patienceSeconds,proto3" json:"patience_seconds,omitempty"`
+	// Leaves who has been upgraded as it is when one fails; else all run again
+	// what they ran before.
+	KeepOnFailure bool `protobuf:"varint,8,opt,name=keep_on_failure,json=keepOnFailure,proto3" json:"keep_on_failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartPoolUpgradeRequest) Reset() {
+	*x = StartPoolUpgradeRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartPoolUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartPoolUpgradeRequest) ProtoMessage() {}
+
+func (x *StartPoolUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartPoolUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*StartPoolUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *StartPoolUpgradeRequest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *StartPoolUpgradeRequest) GetNodeIds() []string {
+	if x != nil {
+		return x.NodeIds
+	}
+	return nil
+}
+
+func (x *StartPoolUpgradeRequest) GetPlatform() bool {
+	if x != nil {
+		return x.Platform
+	}
+	return false
+}
+
+func (x *StartPoolUpgradeRequest) GetBatch() int64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *StartPoolUpgradeRequest) GetGray() bool {
+	if x != nil {
+		return x.Gray
+	}
+	return false
+}
+
+func (x *StartPoolUpgradeRequest) GetPauseSeconds() int64 {
+	if x != nil {
+		return x.PauseSeconds
+	}
+	return 0
+}
+
+func (x *StartPoolUpgradeRequest) GetPatienceSeconds() int64 {
+	if x != nil {
+		return x.PatienceSeconds
+	}
+	return 0
+}
+
+func (x *StartPoolUpgradeRequest) GetKeepOnFailure() bool {
+	if x != nil {
+		return x.KeepOnFailure
+	}
+	return false
+}
+
+type PoolUpgrade struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	UpgradeId       string                 `protobuf:"bytes,1,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"`
+	State           PoolUpgrade_State      `protobuf:"varint,2,opt,name=state,proto3,enum=yunhe.pool.v1.PoolUpgrade_State" json:"state,omitempty"`
+	Release         *PoolRelease           `protobuf:"bytes,3,opt,name=release,proto3" json:"release,omitempty"`
+	Nodes           []*PoolUpgrade_Node    `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Batch           int64                  `protobuf:"varint,5,opt,name=batch,proto3" json:"batch,omitempty"`
+	Gray            bool                   `protobuf:"varint,6,opt,name=gray,proto3" json:"gray,omitempty"`
+	PauseSeconds    int64                  `protobuf:"varint,7,opt,name=pause_seconds,json=pauseSeconds,proto3" json:"pause_seconds,omitempty"`
+	PatienceSeconds int64                  `protobuf:"varint,8,opt,name=patience_seconds,json=patienceSeconds,proto3" json:"patience_seconds,omitempty"`
+	KeepOnFailure   bool                   `protobuf:"varint,9,opt,name=keep_on_failure,json=keepOnFailure,proto3" json:"keep_on_failure,omitempty"`
+	// Why it did not end well.
+	Reason        string                 `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	UserId        string                 `protobuf:"bytes,11,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolUpgrade) Reset() {
+	*x = PoolUpgrade{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolUpgrade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolUpgrade) ProtoMessage() {}
+
+func (x *PoolUpgrade) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolUpgrade.ProtoReflect.Descriptor instead.
+func (*PoolUpgrade) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PoolUpgrade) GetUpgradeId() string {
+	if x != nil {
+		return x.UpgradeId
+	}
+	return ""
+}
+
+func (x *PoolUpgrade) GetState() PoolUpgrade_State {
+	if x != nil {
+		return x.State
+	}
+	return PoolUpgrade_STATE_UNSPECIFIED
+}
+
+func (x *PoolUpgrade) GetRelease() *PoolRelease {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *PoolUpgrade) GetNodes() []*PoolUpgrade_Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *PoolUpgrade) GetBatch() int64 {
+	if x != nil {
+		return x.Batch
+	}
+	return 0
+}
+
+func (x *PoolUpgrade) GetGray() bool {
+	if x != nil {
+		return x.Gray
+	}
+	return false
+}
+
+func (x *PoolUpgrade) GetPauseSeconds() int64 {
+	if x != nil {
+		return x.PauseSeconds
+	}
+	return 0
+}
+
+func (x *PoolUpgrade) GetPatienceSeconds() int64 {
+	if x != nil {
+		return x.PatienceSeconds
+	}
+	return 0
+}
+
+func (x *PoolUpgrade) GetKeepOnFailure() bool {
+	if x != nil {
+		return x.KeepOnFailure
+	}
+	return false
+}
+
+func (x *PoolUpgrade) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PoolUpgrade) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *PoolUpgrade) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *PoolUpgrade) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+type ListPoolUpgradesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolUpgradesRequest) Reset() {
+	*x = ListPoolUpgradesRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolUpgradesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolUpgradesRequest) ProtoMessage() {}
+
+func (x *ListPoolUpgradesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolUpgradesRequest.ProtoReflect.Descriptor instead.
+func (*ListPoolUpgradesRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13}
+}
+
+type ListPoolUpgradesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Upgrades      []*PoolUpgrade         `protobuf:"bytes,1,rep,name=upgrades,proto3" json:"upgrades,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolUpgradesResponse) Reset() {
+	*x = ListPoolUpgradesResponse{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolUpgradesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolUpgradesResponse) ProtoMessage() {}
+
+func (x *ListPoolUpgradesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolUpgradesResponse.ProtoReflect.Descriptor instead.
+func (*ListPoolUpgradesResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListPoolUpgradesResponse) GetUpgrades() []*PoolUpgrade {
+	if x != nil {
+		return x.Upgrades
+	}
+	return nil
+}
+
+type ChangePoolUpgradeRequest struct {
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	UpgradeId     string                          `protobuf:"bytes,1,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"`
+	Action        ChangePoolUpgradeRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=yunhe.pool.v1.ChangePoolUpgradeRequest_Action" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangePoolUpgradeRequest) Reset() {
+	*x = ChangePoolUpgradeRequest{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePoolUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePoolUpgradeRequest) ProtoMessage() {}
+
+func (x *ChangePoolUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePoolUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*ChangePoolUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ChangePoolUpgradeRequest) GetUpgradeId() string {
+	if x != nil {
+		return x.UpgradeId
+	}
+	return ""
+}
+
+func (x *ChangePoolUpgradeRequest) GetAction() ChangePoolUpgradeRequest_Action {
+	if x != nil {
+		return x.Action
+	}
+	return ChangePoolUpgradeRequest_ACTION_UNSPECIFIED
+}
+
 type PoolLogEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	LogId string                 `protobuf:"bytes,1,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
@@ -670,7 +1671,7 @@ type PoolLogEntry struct {
 
 func (x *PoolLogEntry) Reset() {
 	*x = PoolLogEntry{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +1683,7 @@ func (x *PoolLogEntry) String() string {
 func (*PoolLogEntry) ProtoMessage() {}
 
 func (x *PoolLogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +1696,7 @@ func (x *PoolLogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolLogEntry.ProtoReflect.Descriptor instead.
 func (*PoolLogEntry) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PoolLogEntry) GetLogId() string {
@@ -804,7 +1805,7 @@ type SearchPoolLogsRequest struct {
 
 func (x *SearchPoolLogsRequest) Reset() {
 	*x = SearchPoolLogsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1817,7 @@ func (x *SearchPoolLogsRequest) String() string {
 func (*SearchPoolLogsRequest) ProtoMessage() {}
 
 func (x *SearchPoolLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1830,7 @@ func (x *SearchPoolLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchPoolLogsRequest.ProtoReflect.Descriptor instead.
 func (*SearchPoolLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SearchPoolLogsRequest) GetPageSize() int32 {
@@ -906,7 +1907,7 @@ type SearchPoolLogsResponse struct {
 
 func (x *SearchPoolLogsResponse) Reset() {
 	*x = SearchPoolLogsResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1919,7 @@ func (x *SearchPoolLogsResponse) String() string {
 func (*SearchPoolLogsResponse) ProtoMessage() {}
 
 func (x *SearchPoolLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1932,7 @@ func (x *SearchPoolLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchPoolLogsResponse.ProtoReflect.Descriptor instead.
 func (*SearchPoolLogsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SearchPoolLogsResponse) GetEntries() []*PoolLogEntry {
@@ -964,7 +1965,7 @@ type ExportPoolLogsRequest struct {
 
 func (x *ExportPoolLogsRequest) Reset() {
 	*x = ExportPoolLogsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1977,7 @@ func (x *ExportPoolLogsRequest) String() string {
 func (*ExportPoolLogsRequest) ProtoMessage() {}
 
 func (x *ExportPoolLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1990,7 @@ func (x *ExportPoolLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportPoolLogsRequest.ProtoReflect.Descriptor instead.
 func (*ExportPoolLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExportPoolLogsRequest) GetFormat() ExportPoolLogsRequest_Format {
@@ -1060,7 +2061,7 @@ type PoolFile struct {
 
 func (x *PoolFile) Reset() {
 	*x = PoolFile{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +2073,7 @@ func (x *PoolFile) String() string {
 func (*PoolFile) ProtoMessage() {}
 
 func (x *PoolFile) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +2086,7 @@ func (x *PoolFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolFile.ProtoReflect.Descriptor instead.
 func (*PoolFile) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PoolFile) GetName() string {
@@ -1129,7 +2130,7 @@ type PoolNodeComponents struct {
 
 func (x *PoolNodeComponents) Reset() {
 	*x = PoolNodeComponents{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +2142,7 @@ func (x *PoolNodeComponents) String() string {
 func (*PoolNodeComponents) ProtoMessage() {}
 
 func (x *PoolNodeComponents) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +2155,7 @@ func (x *PoolNodeComponents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolNodeComponents.ProtoReflect.Descriptor instead.
 func (*PoolNodeComponents) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PoolNodeComponents) GetNodeId() string {
@@ -1221,7 +2222,7 @@ type ListPoolComponentsRequest struct {
 
 func (x *ListPoolComponentsRequest) Reset() {
 	*x = ListPoolComponentsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +2234,7 @@ func (x *ListPoolComponentsRequest) String() string {
 func (*ListPoolComponentsRequest) ProtoMessage() {}
 
 func (x *ListPoolComponentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +2247,7 @@ func (x *ListPoolComponentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolComponentsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolComponentsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22}
 }
 
 type ListPoolComponentsResponse struct {
@@ -1260,7 +2261,7 @@ type ListPoolComponentsResponse struct {
 
 func (x *ListPoolComponentsResponse) Reset() {
 	*x = ListPoolComponentsResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +2273,7 @@ func (x *ListPoolComponentsResponse) String() string {
 func (*ListPoolComponentsResponse) ProtoMessage() {}
 
 func (x *ListPoolComponentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +2286,7 @@ func (x *ListPoolComponentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolComponentsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolComponentsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListPoolComponentsResponse) GetNodes() []*PoolNodeComponents {
@@ -1314,7 +2315,7 @@ type ConfigurePoolNodesRequest struct {
 
 func (x *ConfigurePoolNodesRequest) Reset() {
 	*x = ConfigurePoolNodesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +2327,7 @@ func (x *ConfigurePoolNodesRequest) String() string {
 func (*ConfigurePoolNodesRequest) ProtoMessage() {}
 
 func (x *ConfigurePoolNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +2340,7 @@ func (x *ConfigurePoolNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigurePoolNodesRequest.ProtoReflect.Descriptor instead.
 func (*ConfigurePoolNodesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ConfigurePoolNodesRequest) GetNodeIds() []string {
@@ -1371,7 +2372,7 @@ type PoolAlarmRule struct {
 
 func (x *PoolAlarmRule) Reset() {
 	*x = PoolAlarmRule{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +2384,7 @@ func (x *PoolAlarmRule) String() string {
 func (*PoolAlarmRule) ProtoMessage() {}
 
 func (x *PoolAlarmRule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +2397,7 @@ func (x *PoolAlarmRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolAlarmRule.ProtoReflect.Descriptor instead.
 func (*PoolAlarmRule) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PoolAlarmRule) GetKind() PoolAlarmRule_Kind {
@@ -1442,7 +2443,7 @@ type ListPoolAlarmRulesRequest struct {
 
 func (x *ListPoolAlarmRulesRequest) Reset() {
 	*x = ListPoolAlarmRulesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +2455,7 @@ func (x *ListPoolAlarmRulesRequest) String() string {
 func (*ListPoolAlarmRulesRequest) ProtoMessage() {}
 
 func (x *ListPoolAlarmRulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +2468,7 @@ func (x *ListPoolAlarmRulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolAlarmRulesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolAlarmRulesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{26}
 }
 
 type ListPoolAlarmRulesResponse struct {
@@ -1479,7 +2480,7 @@ type ListPoolAlarmRulesResponse struct {
 
 func (x *ListPoolAlarmRulesResponse) Reset() {
 	*x = ListPoolAlarmRulesResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +2492,7 @@ func (x *ListPoolAlarmRulesResponse) String() string {
 func (*ListPoolAlarmRulesResponse) ProtoMessage() {}
 
 func (x *ListPoolAlarmRulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +2505,7 @@ func (x *ListPoolAlarmRulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolAlarmRulesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolAlarmRulesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListPoolAlarmRulesResponse) GetRules() []*PoolAlarmRule {
@@ -1524,7 +2525,7 @@ type SetPoolAlarmRuleRequest struct {
 
 func (x *SetPoolAlarmRuleRequest) Reset() {
 	*x = SetPoolAlarmRuleRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +2537,7 @@ func (x *SetPoolAlarmRuleRequest) String() string {
 func (*SetPoolAlarmRuleRequest) ProtoMessage() {}
 
 func (x *SetPoolAlarmRuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +2550,7 @@ func (x *SetPoolAlarmRuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolAlarmRuleRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolAlarmRuleRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetPoolAlarmRuleRequest) GetKind() PoolAlarmRule_Kind {
@@ -1578,7 +2579,7 @@ type GetPoolStatisticsRequest struct {
 
 func (x *GetPoolStatisticsRequest) Reset() {
 	*x = GetPoolStatisticsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +2591,7 @@ func (x *GetPoolStatisticsRequest) String() string {
 func (*GetPoolStatisticsRequest) ProtoMessage() {}
 
 func (x *GetPoolStatisticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +2604,7 @@ func (x *GetPoolStatisticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolStatisticsRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolStatisticsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetPoolStatisticsRequest) GetFrom() *timestamppb.Timestamp {
@@ -1641,7 +2642,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +2654,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +2667,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PoolUse) GetName() string {
@@ -1742,7 +2743,7 @@ type PoolQueueing struct {
 
 func (x *PoolQueueing) Reset() {
 	*x = PoolQueueing{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2755,7 @@ func (x *PoolQueueing) String() string {
 func (*PoolQueueing) ProtoMessage() {}
 
 func (x *PoolQueueing) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2768,7 @@ func (x *PoolQueueing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolQueueing.ProtoReflect.Descriptor instead.
 func (*PoolQueueing) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PoolQueueing) GetGroupId() string {
@@ -1829,7 +2830,7 @@ type PoolReason struct {
 
 func (x *PoolReason) Reset() {
 	*x = PoolReason{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2842,7 @@ func (x *PoolReason) String() string {
 func (*PoolReason) ProtoMessage() {}
 
 func (x *PoolReason) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2855,7 @@ func (x *PoolReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolReason.ProtoReflect.Descriptor instead.
 func (*PoolReason) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PoolReason) GetReason() string {
@@ -1890,7 +2891,7 @@ type PoolStatistics struct {
 
 func (x *PoolStatistics) Reset() {
 	*x = PoolStatistics{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2903,7 @@ func (x *PoolStatistics) String() string {
 func (*PoolStatistics) ProtoMessage() {}
 
 func (x *PoolStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2916,7 @@ func (x *PoolStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolStatistics.ProtoReflect.Descriptor instead.
 func (*PoolStatistics) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PoolStatistics) GetFrom() *timestamppb.Timestamp {
@@ -1988,7 +2989,7 @@ type ExportPoolReportRequest struct {
 
 func (x *ExportPoolReportRequest) Reset() {
 	*x = ExportPoolReportRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +3001,7 @@ func (x *ExportPoolReportRequest) String() string {
 func (*ExportPoolReportRequest) ProtoMessage() {}
 
 func (x *ExportPoolReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +3014,7 @@ func (x *ExportPoolReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportPoolReportRequest.ProtoReflect.Descriptor instead.
 func (*ExportPoolReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExportPoolReportRequest) GetKind() ExportPoolReportRequest_Kind {
@@ -2069,7 +3070,7 @@ type TellNodeRequest_Entry struct {
 
 func (x *TellNodeRequest_Entry) Reset() {
 	*x = TellNodeRequest_Entry{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +3082,7 @@ func (x *TellNodeRequest_Entry) String() string {
 func (*TellNodeRequest_Entry) ProtoMessage() {}
 
 func (x *TellNodeRequest_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,6 +3147,100 @@ func (x *TellNodeRequest_Entry) GetDetails() string {
 	return ""
 }
 
+type PoolUpgrade_Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the platform.
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	State  PoolUpgrade_Node_State `protobuf:"varint,2,opt,name=state,proto3,enum=yunhe.pool.v1.PoolUpgrade_Node_State" json:"state,omitempty"`
+	// What it ran before.
+	FromSha256    string                 `protobuf:"bytes,3,opt,name=from_sha256,json=fromSha256,proto3" json:"from_sha256,omitempty"`
+	FromVersion   string                 `protobuf:"bytes,4,opt,name=from_version,json=fromVersion,proto3" json:"from_version,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	BeganAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=began_at,json=beganAt,proto3" json:"began_at,omitempty"`
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolUpgrade_Node) Reset() {
+	*x = PoolUpgrade_Node{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolUpgrade_Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolUpgrade_Node) ProtoMessage() {}
+
+func (x *PoolUpgrade_Node) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolUpgrade_Node.ProtoReflect.Descriptor instead.
+func (*PoolUpgrade_Node) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0}
+}
+
+func (x *PoolUpgrade_Node) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PoolUpgrade_Node) GetState() PoolUpgrade_Node_State {
+	if x != nil {
+		return x.State
+	}
+	return PoolUpgrade_Node_STATE_UNSPECIFIED
+}
+
+func (x *PoolUpgrade_Node) GetFromSha256() string {
+	if x != nil {
+		return x.FromSha256
+	}
+	return ""
+}
+
+func (x *PoolUpgrade_Node) GetFromVersion() string {
+	if x != nil {
+		return x.FromVersion
+	}
+	return ""
+}
+
+func (x *PoolUpgrade_Node) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PoolUpgrade_Node) GetBeganAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BeganAt
+	}
+	return nil
+}
+
+func (x *PoolUpgrade_Node) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
 var File_yunhe_pool_v1_operation_proto protoreflect.FileDescriptor
 
 const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
@@ -2164,7 +3259,7 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"PoolConfig\x124\n" +
 	"\tlog_level\x18\x01 \x01(\x0e2\x17.yunhe.pool.v1.LogLevelR\blogLevel\x12,\n" +
 	"\x12idle_limit_seconds\x18\x02 \x01(\x03R\x10idleLimitSeconds\x12*\n" +
-	"\x11run_limit_seconds\x18\x03 \x01(\x03R\x0frunLimitSeconds\"\x80\x04\n" +
+	"\x11run_limit_seconds\x18\x03 \x01(\x03R\x0frunLimitSeconds\"\xdd\x04\n" +
 	"\x0fTellNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12>\n" +
@@ -2176,7 +3271,11 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x03R\n" +
 	"generation\x12\x18\n" +
 	"\aproblem\x18\x06 \x01(\tR\aproblem\x12\x17\n" +
-	"\await_ms\x18\a \x01(\x03R\x06waitMs\x1a\xea\x01\n" +
+	"\await_ms\x18\a \x01(\x03R\x06waitMs\x12\x18\n" +
+	"\aprogram\x18\b \x01(\tR\aprogram\x12\x18\n" +
+	"\aattempt\x18\t \x01(\x03R\aattempt\x12'\n" +
+	"\x0fattempt_problem\x18\n" +
+	" \x01(\tR\x0eattemptProblem\x1a\xea\x01\n" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
@@ -2184,12 +3283,105 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1b\n" +
 	"\tdevice_id\x18\x05 \x01(\tR\bdeviceId\x12\x19\n" +
 	"\bslice_id\x18\x06 \x01(\tR\asliceId\x12\x18\n" +
-	"\adetails\x18\a \x01(\tR\adetails\"e\n" +
+	"\adetails\x18\a \x01(\tR\adetails\"\xb5\x01\n" +
 	"\x10TellNodeResponse\x121\n" +
 	"\x06config\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolConfigR\x06config\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
-	"generation\"\xee\x02\n" +
+	"generation\x124\n" +
+	"\arelease\x18\x03 \x01(\v2\x1a.yunhe.pool.v1.PoolReleaseR\arelease\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\x03R\aattempt\"\x92\x01\n" +
+	"\vPoolRelease\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12;\n" +
+	"\vuploaded_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"uploadedAt\"\x94\x01\n" +
+	"\x18UploadPoolReleaseRequest\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\x12\x18\n" +
+	"\acontent\x18\x05 \x01(\fR\acontent\"m\n" +
+	"\x19UploadPoolReleaseResponse\x12\x1a\n" +
+	"\breceived\x18\x01 \x01(\x03R\breceived\x124\n" +
+	"\arelease\x18\x02 \x01(\v2\x1a.yunhe.pool.v1.PoolReleaseR\arelease\"\x19\n" +
+	"\x17ListPoolReleasesRequest\"R\n" +
+	"\x18ListPoolReleasesResponse\x126\n" +
+	"\breleases\x18\x01 \x03(\v2\x1a.yunhe.pool.v1.PoolReleaseR\breleases\"z\n" +
+	"\x17FetchPoolReleaseRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\"4\n" +
+	"\x18FetchPoolReleaseResponse\x12\x18\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"\x8a\x02\n" +
+	"\x17StartPoolUpgradeRequest\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x19\n" +
+	"\bnode_ids\x18\x02 \x03(\tR\anodeIds\x12\x1a\n" +
+	"\bplatform\x18\x03 \x01(\bR\bplatform\x12\x14\n" +
+	"\x05batch\x18\x04 \x01(\x03R\x05batch\x12\x12\n" +
+	"\x04gray\x18\x05 \x01(\bR\x04gray\x12#\n" +
+	"\rpause_seconds\x18\x06 \x01(\x03R\fpauseSeconds\x12)\n" +
+	"\x10patience_seconds\x18\a \x01(\x03R\x0fpatienceSeconds\x12&\n" +
+	"\x0fkeep_on_failure\x18\b \x01(\bR\rkeepOnFailure\"\x84\t\n" +
+	"\vPoolUpgrade\x12\x1d\n" +
+	"\n" +
+	"upgrade_id\x18\x01 \x01(\tR\tupgradeId\x126\n" +
+	"\x05state\x18\x02 \x01(\x0e2 .yunhe.pool.v1.PoolUpgrade.StateR\x05state\x124\n" +
+	"\arelease\x18\x03 \x01(\v2\x1a.yunhe.pool.v1.PoolReleaseR\arelease\x125\n" +
+	"\x05nodes\x18\x04 \x03(\v2\x1f.yunhe.pool.v1.PoolUpgrade.NodeR\x05nodes\x12\x14\n" +
+	"\x05batch\x18\x05 \x01(\x03R\x05batch\x12\x12\n" +
+	"\x04gray\x18\x06 \x01(\bR\x04gray\x12#\n" +
+	"\rpause_seconds\x18\a \x01(\x03R\fpauseSeconds\x12)\n" +
+	"\x10patience_seconds\x18\b \x01(\x03R\x0fpatienceSeconds\x12&\n" +
+	"\x0fkeep_on_failure\x18\t \x01(\bR\rkeepOnFailure\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x12\x17\n" +
+	"\auser_id\x18\v \x01(\tR\x06userId\x129\n" +
+	"\n" +
+	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x125\n" +
+	"\bended_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x1a\xc0\x03\n" +
+	"\x04Node\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12;\n" +
+	"\x05state\x18\x02 \x01(\x0e2%.yunhe.pool.v1.PoolUpgrade.Node.StateR\x05state\x12\x1f\n" +
+	"\vfrom_sha256\x18\x03 \x01(\tR\n" +
+	"fromSha256\x12!\n" +
+	"\ffrom_version\x18\x04 \x01(\tR\vfromVersion\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x125\n" +
+	"\bbegan_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\abeganAt\x125\n" +
+	"\bended_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\"\x97\x01\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_WAITING\x10\x01\x12\x13\n" +
+	"\x0fSTATE_UPGRADING\x10\x02\x12\x0e\n" +
+	"\n" +
+	"STATE_DONE\x10\x03\x12\x10\n" +
+	"\fSTATE_FAILED\x10\x04\x12\x16\n" +
+	"\x12STATE_ROLLING_BACK\x10\x05\x12\x15\n" +
+	"\x11STATE_ROLLED_BACK\x10\x06\"\xa8\x01\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSTATE_RUNNING\x10\x01\x12\x11\n" +
+	"\rSTATE_WAITING\x10\x02\x12\x0e\n" +
+	"\n" +
+	"STATE_DONE\x10\x03\x12\x10\n" +
+	"\fSTATE_FAILED\x10\x04\x12\x16\n" +
+	"\x12STATE_ROLLING_BACK\x10\x05\x12\x15\n" +
+	"\x11STATE_ROLLED_BACK\x10\x06\x12\x11\n" +
+	"\rSTATE_STOPPED\x10\a\"\x19\n" +
+	"\x17ListPoolUpgradesRequest\"R\n" +
+	"\x18ListPoolUpgradesResponse\x126\n" +
+	"\bupgrades\x18\x01 \x03(\v2\x1a.yunhe.pool.v1.PoolUpgradeR\bupgrades\"\xdf\x01\n" +
+	"\x18ChangePoolUpgradeRequest\x12\x1d\n" +
+	"\n" +
+	"upgrade_id\x18\x01 \x01(\tR\tupgradeId\x12F\n" +
+	"\x06action\x18\x02 \x01(\x0e2..yunhe.pool.v1.ChangePoolUpgradeRequest.ActionR\x06action\"\\\n" +
+	"\x06Action\x12\x16\n" +
+	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fACTION_CONTINUE\x10\x01\x12\x0f\n" +
+	"\vACTION_STOP\x10\x02\x12\x14\n" +
+	"\x10ACTION_ROLL_BACK\x10\x03\"\xee\x02\n" +
 	"\fPoolLogEntry\x12\x15\n" +
 	"\x06log_id\x18\x01 \x01(\tR\x05logId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
@@ -2341,14 +3533,19 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n" +
 	"\x0eLOG_LEVEL_INFO\x10\x02\x12\x12\n" +
 	"\x0eLOG_LEVEL_WARN\x10\x03\x12\x13\n" +
-	"\x0fLOG_LEVEL_ERROR\x10\x042\x82\n" +
-	"\n" +
+	"\x0fLOG_LEVEL_ERROR\x10\x042\xee\x10\n" +
 	"\x14PoolOperationService\x12o\n" +
 	"\bTellNode\x12\x1e.yunhe.pool.v1.TellNodeRequest\x1a\x1f.yunhe.pool.v1.TellNodeResponse\"\"\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/pool/tell\x12\x81\x01\n" +
 	"\x0eSearchPoolLogs\x12$.yunhe.pool.v1.SearchPoolLogsRequest\x1a%.yunhe.pool.v1.SearchPoolLogsResponse\"\"\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/pool/logs\x12z\n" +
 	"\x0eExportPoolLogs\x12$.yunhe.pool.v1.ExportPoolLogsRequest\x1a\x17.yunhe.pool.v1.PoolFile\")\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/pool/logs/export\x12\x97\x01\n" +
 	"\x12ListPoolComponents\x12(.yunhe.pool.v1.ListPoolComponentsRequest\x1a).yunhe.pool.v1.ListPoolComponentsResponse\",\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/pool/components\x12\xa5\x01\n" +
-	"\x12ConfigurePoolNodes\x12(.yunhe.pool.v1.ConfigurePoolNodesRequest\x1a).yunhe.pool.v1.ListPoolComponentsResponse\":\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/pool/components/configure\x12\x97\x01\n" +
+	"\x12ConfigurePoolNodes\x12(.yunhe.pool.v1.ConfigurePoolNodesRequest\x1a).yunhe.pool.v1.ListPoolComponentsResponse\":\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/pool/components/configure\x12\x96\x01\n" +
+	"\x11UploadPoolRelease\x12'.yunhe.pool.v1.UploadPoolReleaseRequest\x1a(.yunhe.pool.v1.UploadPoolReleaseResponse\".\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/pool/releases\x12\x8f\x01\n" +
+	"\x10ListPoolReleases\x12&.yunhe.pool.v1.ListPoolReleasesRequest\x1a'.yunhe.pool.v1.ListPoolReleasesResponse\"*\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/pool/releases\x12\x91\x01\n" +
+	"\x10FetchPoolRelease\x12&.yunhe.pool.v1.FetchPoolReleaseRequest\x1a'.yunhe.pool.v1.FetchPoolReleaseResponse\",\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/pool/releases/fetch\x12\x86\x01\n" +
+	"\x10StartPoolUpgrade\x12&.yunhe.pool.v1.StartPoolUpgradeRequest\x1a\x1a.yunhe.pool.v1.PoolUpgrade\".\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/pool/upgrades\x12\x8f\x01\n" +
+	"\x10ListPoolUpgrades\x12&.yunhe.pool.v1.ListPoolUpgradesRequest\x1a'.yunhe.pool.v1.ListPoolUpgradesResponse\"*\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/pool/upgrades\x12\x8f\x01\n" +
+	"\x11ChangePoolUpgrade\x12'.yunhe.pool.v1.ChangePoolUpgradeRequest\x1a\x1a.yunhe.pool.v1.PoolUpgrade\"5\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/pool/upgrades/change\x12\x97\x01\n" +
 	"\x12ListPoolAlarmRules\x12(.yunhe.pool.v1.ListPoolAlarmRulesRequest\x1a).yunhe.pool.v1.ListPoolAlarmRulesResponse\",\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/pool/alarm-rules\x12\x8b\x01\n" +
 	"\x10SetPoolAlarmRule\x12&.yunhe.pool.v1.SetPoolAlarmRuleRequest\x1a\x1c.yunhe.pool.v1.PoolAlarmRule\"1\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x19:\x01*\x1a\x14/v1/pool/alarm-rules\x12\x89\x01\n" +
 	"\x11GetPoolStatistics\x12'.yunhe.pool.v1.GetPoolStatisticsRequest\x1a\x1d.yunhe.pool.v1.PoolStatistics\",\x8a\x80\x19\radapters.read\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/pool/statistics\x12\x82\x01\n" +
@@ -2366,106 +3563,148 @@ func file_yunhe_pool_v1_operation_proto_rawDescGZIP() []byte {
 	return file_yunhe_pool_v1_operation_proto_rawDescData
 }
 
-var file_yunhe_pool_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_yunhe_pool_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_yunhe_pool_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_yunhe_pool_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_yunhe_pool_v1_operation_proto_goTypes = []any{
-	(LogLevel)(0),                       // 0: yunhe.pool.v1.LogLevel
-	(PoolComponent_Kind)(0),             // 1: yunhe.pool.v1.PoolComponent.Kind
-	(ExportPoolLogsRequest_Format)(0),   // 2: yunhe.pool.v1.ExportPoolLogsRequest.Format
-	(PoolAlarmRule_Kind)(0),             // 3: yunhe.pool.v1.PoolAlarmRule.Kind
-	(ExportPoolReportRequest_Kind)(0),   // 4: yunhe.pool.v1.ExportPoolReportRequest.Kind
-	(ExportPoolReportRequest_Format)(0), // 5: yunhe.pool.v1.ExportPoolReportRequest.Format
-	(*PoolComponent)(nil),               // 6: yunhe.pool.v1.PoolComponent
-	(*PoolConfig)(nil),                  // 7: yunhe.pool.v1.PoolConfig
-	(*TellNodeRequest)(nil),             // 8: yunhe.pool.v1.TellNodeRequest
-	(*TellNodeResponse)(nil),            // 9: yunhe.pool.v1.TellNodeResponse
-	(*PoolLogEntry)(nil),                // 10: yunhe.pool.v1.PoolLogEntry
-	(*SearchPoolLogsRequest)(nil),       // 11: yunhe.pool.v1.SearchPoolLogsRequest
-	(*SearchPoolLogsResponse)(nil),      // 12: yunhe.pool.v1.SearchPoolLogsResponse
-	(*ExportPoolLogsRequest)(nil),       // 13: yunhe.pool.v1.ExportPoolLogsRequest
-	(*PoolFile)(nil),                    // 14: yunhe.pool.v1.PoolFile
-	(*PoolNodeComponents)(nil),          // 15: yunhe.pool.v1.PoolNodeComponents
-	(*ListPoolComponentsRequest)(nil),   // 16: yunhe.pool.v1.ListPoolComponentsRequest
-	(*ListPoolComponentsResponse)(nil),  // 17: yunhe.pool.v1.ListPoolComponentsResponse
-	(*ConfigurePoolNodesRequest)(nil),   // 18: yunhe.pool.v1.ConfigurePoolNodesRequest
-	(*PoolAlarmRule)(nil),               // 19: yunhe.pool.v1.PoolAlarmRule
-	(*ListPoolAlarmRulesRequest)(nil),   // 20: yunhe.pool.v1.ListPoolAlarmRulesRequest
-	(*ListPoolAlarmRulesResponse)(nil),  // 21: yunhe.pool.v1.ListPoolAlarmRulesResponse
-	(*SetPoolAlarmRuleRequest)(nil),     // 22: yunhe.pool.v1.SetPoolAlarmRuleRequest
-	(*GetPoolStatisticsRequest)(nil),    // 23: yunhe.pool.v1.GetPoolStatisticsRequest
-	(*PoolUse)(nil),                     // 24: yunhe.pool.v1.PoolUse
-	(*PoolQueueing)(nil),                // 25: yunhe.pool.v1.PoolQueueing
-	(*PoolReason)(nil),                  // 26: yunhe.pool.v1.PoolReason
-	(*PoolStatistics)(nil),              // 27: yunhe.pool.v1.PoolStatistics
-	(*ExportPoolReportRequest)(nil),     // 28: yunhe.pool.v1.ExportPoolReportRequest
-	(*TellNodeRequest_Entry)(nil),       // 29: yunhe.pool.v1.TellNodeRequest.Entry
-	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
+	(LogLevel)(0),                        // 0: yunhe.pool.v1.LogLevel
+	(PoolComponent_Kind)(0),              // 1: yunhe.pool.v1.PoolComponent.Kind
+	(PoolUpgrade_State)(0),               // 2: yunhe.pool.v1.PoolUpgrade.State
+	(PoolUpgrade_Node_State)(0),          // 3: yunhe.pool.v1.PoolUpgrade.Node.State
+	(ChangePoolUpgradeRequest_Action)(0), // 4: yunhe.pool.v1.ChangePoolUpgradeRequest.Action
+	(ExportPoolLogsRequest_Format)(0),    // 5: yunhe.pool.v1.ExportPoolLogsRequest.Format
+	(PoolAlarmRule_Kind)(0),              // 6: yunhe.pool.v1.PoolAlarmRule.Kind
+	(ExportPoolReportRequest_Kind)(0),    // 7: yunhe.pool.v1.ExportPoolReportRequest.Kind
+	(ExportPoolReportRequest_Format)(0),  // 8: yunhe.pool.v1.ExportPoolReportRequest.Format
+	(*PoolComponent)(nil),                // 9: yunhe.pool.v1.PoolComponent
+	(*PoolConfig)(nil),                   // 10: yunhe.pool.v1.PoolConfig
+	(*TellNodeRequest)(nil),              // 11: yunhe.pool.v1.TellNodeRequest
+	(*TellNodeResponse)(nil),             // 12: yunhe.pool.v1.TellNodeResponse
+	(*PoolRelease)(nil),                  // 13: yunhe.pool.v1.PoolRelease
+	(*UploadPoolReleaseRequest)(nil),     // 14: yunhe.pool.v1.UploadPoolReleaseRequest
+	(*UploadPoolReleaseResponse)(nil),    // 15: yunhe.pool.v1.UploadPoolReleaseResponse
+	(*ListPoolReleasesRequest)(nil),      // 16: yunhe.pool.v1.ListPoolReleasesRequest
+	(*ListPoolReleasesResponse)(nil),     // 17: yunhe.pool.v1.ListPoolReleasesResponse
+	(*FetchPoolReleaseRequest)(nil),      // 18: yunhe.pool.v1.FetchPoolReleaseRequest
+	(*FetchPoolReleaseResponse)(nil),     // 19: yunhe.pool.v1.FetchPoolReleaseResponse
+	(*StartPoolUpgradeRequest)(nil),      // 20: yunhe.pool.v1.StartPoolUpgradeRequest
+	(*PoolUpgrade)(nil),                  // 21: yunhe.pool.v1.PoolUpgrade
+	(*ListPoolUpgradesRequest)(nil),      // 22: yunhe.pool.v1.ListPoolUpgradesRequest
+	(*ListPoolUpgradesResponse)(nil),     // 23: yunhe.pool.v1.ListPoolUpgradesResponse
+	(*ChangePoolUpgradeRequest)(nil),     // 24: yunhe.pool.v1.ChangePoolUpgradeRequest
+	(*PoolLogEntry)(nil),                 // 25: yunhe.pool.v1.PoolLogEntry
+	(*SearchPoolLogsRequest)(nil),        // 26: yunhe.pool.v1.SearchPoolLogsRequest
+	(*SearchPoolLogsResponse)(nil),       // 27: yunhe.pool.v1.SearchPoolLogsResponse
+	(*ExportPoolLogsRequest)(nil),        // 28: yunhe.pool.v1.ExportPoolLogsRequest
+	(*PoolFile)(nil),                     // 29: yunhe.pool.v1.PoolFile
+	(*PoolNodeComponents)(nil),           // 30: yunhe.pool.v1.PoolNodeComponents
+	(*ListPoolComponentsRequest)(nil),    // 31: yunhe.pool.v1.ListPoolComponentsRequest
+	(*ListPoolComponentsResponse)(nil),   // 32: yunhe.pool.v1.ListPoolComponentsResponse
+	(*ConfigurePoolNodesRequest)(nil),    // 33: yunhe.pool.v1.ConfigurePoolNodesRequest
+	(*PoolAlarmRule)(nil),                // 34: yunhe.pool.v1.PoolAlarmRule
+	(*ListPoolAlarmRulesRequest)(nil),    // 35: yunhe.pool.v1.ListPoolAlarmRulesRequest
+	(*ListPoolAlarmRulesResponse)(nil),   // 36: yunhe.pool.v1.ListPoolAlarmRulesResponse
+	(*SetPoolAlarmRuleRequest)(nil),      // 37: yunhe.pool.v1.SetPoolAlarmRuleRequest
+	(*GetPoolStatisticsRequest)(nil),     // 38: yunhe.pool.v1.GetPoolStatisticsRequest
+	(*PoolUse)(nil),                      // 39: yunhe.pool.v1.PoolUse
+	(*PoolQueueing)(nil),                 // 40: yunhe.pool.v1.PoolQueueing
+	(*PoolReason)(nil),                   // 41: yunhe.pool.v1.PoolReason
+	(*PoolStatistics)(nil),               // 42: yunhe.pool.v1.PoolStatistics
+	(*ExportPoolReportRequest)(nil),      // 43: yunhe.pool.v1.ExportPoolReportRequest
+	(*TellNodeRequest_Entry)(nil),        // 44: yunhe.pool.v1.TellNodeRequest.Entry
+	(*PoolUpgrade_Node)(nil),             // 45: yunhe.pool.v1.PoolUpgrade.Node
+	(*timestamppb.Timestamp)(nil),        // 46: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: yunhe.pool.v1.PoolComponent.kind:type_name -> yunhe.pool.v1.PoolComponent.Kind
 	0,  // 1: yunhe.pool.v1.PoolConfig.log_level:type_name -> yunhe.pool.v1.LogLevel
-	29, // 2: yunhe.pool.v1.TellNodeRequest.entries:type_name -> yunhe.pool.v1.TellNodeRequest.Entry
-	6,  // 3: yunhe.pool.v1.TellNodeRequest.components:type_name -> yunhe.pool.v1.PoolComponent
-	7,  // 4: yunhe.pool.v1.TellNodeResponse.config:type_name -> yunhe.pool.v1.PoolConfig
-	30, // 5: yunhe.pool.v1.PoolLogEntry.at:type_name -> google.protobuf.Timestamp
-	0,  // 6: yunhe.pool.v1.PoolLogEntry.level:type_name -> yunhe.pool.v1.LogLevel
-	0,  // 7: yunhe.pool.v1.SearchPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
-	30, // 8: yunhe.pool.v1.SearchPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
-	30, // 9: yunhe.pool.v1.SearchPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
-	10, // 10: yunhe.pool.v1.SearchPoolLogsResponse.entries:type_name -> yunhe.pool.v1.PoolLogEntry
-	2,  // 11: yunhe.pool.v1.ExportPoolLogsRequest.format:type_name -> yunhe.pool.v1.ExportPoolLogsRequest.Format
-	0,  // 12: yunhe.pool.v1.ExportPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
-	30, // 13: yunhe.pool.v1.ExportPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
-	30, // 14: yunhe.pool.v1.ExportPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
-	6,  // 15: yunhe.pool.v1.PoolNodeComponents.components:type_name -> yunhe.pool.v1.PoolComponent
-	7,  // 16: yunhe.pool.v1.PoolNodeComponents.config:type_name -> yunhe.pool.v1.PoolConfig
-	30, // 17: yunhe.pool.v1.PoolNodeComponents.told_at:type_name -> google.protobuf.Timestamp
-	15, // 18: yunhe.pool.v1.ListPoolComponentsResponse.nodes:type_name -> yunhe.pool.v1.PoolNodeComponents
-	7,  // 19: yunhe.pool.v1.ConfigurePoolNodesRequest.config:type_name -> yunhe.pool.v1.PoolConfig
-	3,  // 20: yunhe.pool.v1.PoolAlarmRule.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
-	30, // 21: yunhe.pool.v1.PoolAlarmRule.updated_at:type_name -> google.protobuf.Timestamp
-	19, // 22: yunhe.pool.v1.ListPoolAlarmRulesResponse.rules:type_name -> yunhe.pool.v1.PoolAlarmRule
-	3,  // 23: yunhe.pool.v1.SetPoolAlarmRuleRequest.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
-	19, // 24: yunhe.pool.v1.SetPoolAlarmRuleRequest.rule:type_name -> yunhe.pool.v1.PoolAlarmRule
-	30, // 25: yunhe.pool.v1.GetPoolStatisticsRequest.from:type_name -> google.protobuf.Timestamp
-	30, // 26: yunhe.pool.v1.GetPoolStatisticsRequest.to:type_name -> google.protobuf.Timestamp
-	30, // 27: yunhe.pool.v1.PoolStatistics.from:type_name -> google.protobuf.Timestamp
-	30, // 28: yunhe.pool.v1.PoolStatistics.to:type_name -> google.protobuf.Timestamp
-	24, // 29: yunhe.pool.v1.PoolStatistics.devices:type_name -> yunhe.pool.v1.PoolUse
-	24, // 30: yunhe.pool.v1.PoolStatistics.groups:type_name -> yunhe.pool.v1.PoolUse
-	24, // 31: yunhe.pool.v1.PoolStatistics.users:type_name -> yunhe.pool.v1.PoolUse
-	24, // 32: yunhe.pool.v1.PoolStatistics.times:type_name -> yunhe.pool.v1.PoolUse
-	25, // 33: yunhe.pool.v1.PoolStatistics.queueing:type_name -> yunhe.pool.v1.PoolQueueing
-	26, // 34: yunhe.pool.v1.PoolStatistics.reasons:type_name -> yunhe.pool.v1.PoolReason
-	4,  // 35: yunhe.pool.v1.ExportPoolReportRequest.kind:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Kind
-	5,  // 36: yunhe.pool.v1.ExportPoolReportRequest.format:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Format
-	30, // 37: yunhe.pool.v1.ExportPoolReportRequest.from:type_name -> google.protobuf.Timestamp
-	30, // 38: yunhe.pool.v1.ExportPoolReportRequest.to:type_name -> google.protobuf.Timestamp
-	30, // 39: yunhe.pool.v1.TellNodeRequest.Entry.at:type_name -> google.protobuf.Timestamp
-	0,  // 40: yunhe.pool.v1.TellNodeRequest.Entry.level:type_name -> yunhe.pool.v1.LogLevel
-	8,  // 41: yunhe.pool.v1.PoolOperationService.TellNode:input_type -> yunhe.pool.v1.TellNodeRequest
-	11, // 42: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:input_type -> yunhe.pool.v1.SearchPoolLogsRequest
-	13, // 43: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:input_type -> yunhe.pool.v1.ExportPoolLogsRequest
-	16, // 44: yunhe.pool.v1.PoolOperationService.ListPoolComponents:input_type -> yunhe.pool.v1.ListPoolComponentsRequest
-	18, // 45: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:input_type -> yunhe.pool.v1.ConfigurePoolNodesRequest
-	20, // 46: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:input_type -> yunhe.pool.v1.ListPoolAlarmRulesRequest
-	22, // 47: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:input_type -> yunhe.pool.v1.SetPoolAlarmRuleRequest
-	23, // 48: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:input_type -> yunhe.pool.v1.GetPoolStatisticsRequest
-	28, // 49: yunhe.pool.v1.PoolOperationService.ExportPoolReport:input_type -> yunhe.pool.v1.ExportPoolReportRequest
-	9,  // 50: yunhe.pool.v1.PoolOperationService.TellNode:output_type -> yunhe.pool.v1.TellNodeResponse
-	12, // 51: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:output_type -> yunhe.pool.v1.SearchPoolLogsResponse
-	14, // 52: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:output_type -> yunhe.pool.v1.PoolFile
-	17, // 53: yunhe.pool.v1.PoolOperationService.ListPoolComponents:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
-	17, // 54: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
-	21, // 55: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:output_type -> yunhe.pool.v1.ListPoolAlarmRulesResponse
-	19, // 56: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:output_type -> yunhe.pool.v1.PoolAlarmRule
-	27, // 57: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:output_type -> yunhe.pool.v1.PoolStatistics
-	14, // 58: yunhe.pool.v1.PoolOperationService.ExportPoolReport:output_type -> yunhe.pool.v1.PoolFile
-	50, // [50:59] is the sub-list for method output_type
-	41, // [41:50] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	44, // 2: yunhe.pool.v1.TellNodeRequest.entries:type_name -> yunhe.pool.v1.TellNodeRequest.Entry
+	9,  // 3: yunhe.pool.v1.TellNodeRequest.components:type_name -> yunhe.pool.v1.PoolComponent
+	10, // 4: yunhe.pool.v1.TellNodeResponse.config:type_name -> yunhe.pool.v1.PoolConfig
+	13, // 5: yunhe.pool.v1.TellNodeResponse.release:type_name -> yunhe.pool.v1.PoolRelease
+	46, // 6: yunhe.pool.v1.PoolRelease.uploaded_at:type_name -> google.protobuf.Timestamp
+	13, // 7: yunhe.pool.v1.UploadPoolReleaseResponse.release:type_name -> yunhe.pool.v1.PoolRelease
+	13, // 8: yunhe.pool.v1.ListPoolReleasesResponse.releases:type_name -> yunhe.pool.v1.PoolRelease
+	2,  // 9: yunhe.pool.v1.PoolUpgrade.state:type_name -> yunhe.pool.v1.PoolUpgrade.State
+	13, // 10: yunhe.pool.v1.PoolUpgrade.release:type_name -> yunhe.pool.v1.PoolRelease
+	45, // 11: yunhe.pool.v1.PoolUpgrade.nodes:type_name -> yunhe.pool.v1.PoolUpgrade.Node
+	46, // 12: yunhe.pool.v1.PoolUpgrade.created_at:type_name -> google.protobuf.Timestamp
+	46, // 13: yunhe.pool.v1.PoolUpgrade.ended_at:type_name -> google.protobuf.Timestamp
+	21, // 14: yunhe.pool.v1.ListPoolUpgradesResponse.upgrades:type_name -> yunhe.pool.v1.PoolUpgrade
+	4,  // 15: yunhe.pool.v1.ChangePoolUpgradeRequest.action:type_name -> yunhe.pool.v1.ChangePoolUpgradeRequest.Action
+	46, // 16: yunhe.pool.v1.PoolLogEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 17: yunhe.pool.v1.PoolLogEntry.level:type_name -> yunhe.pool.v1.LogLevel
+	0,  // 18: yunhe.pool.v1.SearchPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
+	46, // 19: yunhe.pool.v1.SearchPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
+	46, // 20: yunhe.pool.v1.SearchPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
+	25, // 21: yunhe.pool.v1.SearchPoolLogsResponse.entries:type_name -> yunhe.pool.v1.PoolLogEntry
+	5,  // 22: yunhe.pool.v1.ExportPoolLogsRequest.format:type_name -> yunhe.pool.v1.ExportPoolLogsRequest.Format
+	0,  // 23: yunhe.pool.v1.ExportPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
+	46, // 24: yunhe.pool.v1.ExportPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
+	46, // 25: yunhe.pool.v1.ExportPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
+	9,  // 26: yunhe.pool.v1.PoolNodeComponents.components:type_name -> yunhe.pool.v1.PoolComponent
+	10, // 27: yunhe.pool.v1.PoolNodeComponents.config:type_name -> yunhe.pool.v1.PoolConfig
+	46, // 28: yunhe.pool.v1.PoolNodeComponents.told_at:type_name -> google.protobuf.Timestamp
+	30, // 29: yunhe.pool.v1.ListPoolComponentsResponse.nodes:type_name -> yunhe.pool.v1.PoolNodeComponents
+	10, // 30: yunhe.pool.v1.ConfigurePoolNodesRequest.config:type_name -> yunhe.pool.v1.PoolConfig
+	6,  // 31: yunhe.pool.v1.PoolAlarmRule.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
+	46, // 32: yunhe.pool.v1.PoolAlarmRule.updated_at:type_name -> google.protobuf.Timestamp
+	34, // 33: yunhe.pool.v1.ListPoolAlarmRulesResponse.rules:type_name -> yunhe.pool.v1.PoolAlarmRule
+	6,  // 34: yunhe.pool.v1.SetPoolAlarmRuleRequest.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
+	34, // 35: yunhe.pool.v1.SetPoolAlarmRuleRequest.rule:type_name -> yunhe.pool.v1.PoolAlarmRule
+	46, // 36: yunhe.pool.v1.GetPoolStatisticsRequest.from:type_name -> google.protobuf.Timestamp
+	46, // 37: yunhe.pool.v1.GetPoolStatisticsRequest.to:type_name -> google.protobuf.Timestamp
+	46, // 38: yunhe.pool.v1.PoolStatistics.from:type_name -> google.protobuf.Timestamp
+	46, // 39: yunhe.pool.v1.PoolStatistics.to:type_name -> google.protobuf.Timestamp
+	39, // 40: yunhe.pool.v1.PoolStatistics.devices:type_name -> yunhe.pool.v1.PoolUse
+	39, // 41: yunhe.pool.v1.PoolStatistics.groups:type_name -> yunhe.pool.v1.PoolUse
+	39, // 42: yunhe.pool.v1.PoolStatistics.users:type_name -> yunhe.pool.v1.PoolUse
+	39, // 43: yunhe.pool.v1.PoolStatistics.times:type_name -> yunhe.pool.v1.PoolUse
+	40, // 44: yunhe.pool.v1.PoolStatistics.queueing:type_name -> yunhe.pool.v1.PoolQueueing
+	41, // 45: yunhe.pool.v1.PoolStatistics.reasons:type_name -> yunhe.pool.v1.PoolReason
+	7,  // 46: yunhe.pool.v1.ExportPoolReportRequest.kind:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Kind
+	8,  // 47: yunhe.pool.v1.ExportPoolReportRequest.format:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Format
+	46, // 48: yunhe.pool.v1.ExportPoolReportRequest.from:type_name -> google.protobuf.Timestamp
+	46, // 49: yunhe.pool.v1.ExportPoolReportRequest.to:type_name -> google.protobuf.Timestamp
+	46, // 50: yunhe.pool.v1.TellNodeRequest.Entry.at:type_name -> google.protobuf.Timestamp
+	0,  // 51: yunhe.pool.v1.TellNodeRequest.Entry.level:type_name -> yunhe.pool.v1.LogLevel
+	3,  // 52: yunhe.pool.v1.PoolUpgrade.Node.state:type_name -> yunhe.pool.v1.PoolUpgrade.Node.State
+	46, // 53: yunhe.pool.v1.PoolUpgrade.Node.began_at:type_name -> google.protobuf.Timestamp
+	46, // 54: yunhe.pool.v1.PoolUpgrade.Node.ended_at:type_name -> google.protobuf.Timestamp
+	11, // 55: yunhe.pool.v1.PoolOperationService.TellNode:input_type -> yunhe.pool.v1.TellNodeRequest
+	26, // 56: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:input_type -> yunhe.pool.v1.SearchPoolLogsRequest
+	28, // 57: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:input_type -> yunhe.pool.v1.ExportPoolLogsRequest
+	31, // 58: yunhe.pool.v1.PoolOperationService.ListPoolComponents:input_type -> yunhe.pool.v1.ListPoolComponentsRequest
+	33, // 59: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:input_type -> yunhe.pool.v1.ConfigurePoolNodesRequest
+	14, // 60: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:input_type -> yunhe.pool.v1.UploadPoolReleaseRequest
+	16, // 61: yunhe.pool.v1.PoolOperationService.ListPoolReleases:input_type -> yunhe.pool.v1.ListPoolReleasesRequest
+	18, // 62: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:input_type -> yunhe.pool.v1.FetchPoolReleaseRequest
+	20, // 63: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:input_type -> yunhe.pool.v1.StartPoolUpgradeRequest
+	22, // 64: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:input_type -> yunhe.pool.v1.ListPoolUpgradesRequest
+	24, // 65: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:input_type -> yunhe.pool.v1.ChangePoolUpgradeRequest
+	35, // 66: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:input_type -> yunhe.pool.v1.ListPoolAlarmRulesRequest
+	37, // 67: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:input_type -> yunhe.pool.v1.SetPoolAlarmRuleRequest
+	38, // 68: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:input_type -> yunhe.pool.v1.GetPoolStatisticsRequest
+	43, // 69: yunhe.pool.v1.PoolOperationService.ExportPoolReport:input_type -> yunhe.pool.v1.ExportPoolReportRequest
+	12, // 70: yunhe.pool.v1.PoolOperationService.TellNode:output_type -> yunhe.pool.v1.TellNodeResponse
+	27, // 71: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:output_type -> yunhe.pool.v1.SearchPoolLogsResponse
+	29, // 72: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:output_type -> yunhe.pool.v1.PoolFile
+	32, // 73: yunhe.pool.v1.PoolOperationService.ListPoolComponents:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
+	32, // 74: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
+	15, // 75: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:output_type -> yunhe.pool.v1.UploadPoolReleaseResponse
+	17, // 76: yunhe.pool.v1.PoolOperationService.ListPoolReleases:output_type -> yunhe.pool.v1.ListPoolReleasesResponse
+	19, // 77: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:output_type -> yunhe.pool.v1.FetchPoolReleaseResponse
+	21, // 78: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
+	23, // 79: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:output_type -> yunhe.pool.v1.ListPoolUpgradesResponse
+	21, // 80: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
+	36, // 81: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:output_type -> yunhe.pool.v1.ListPoolAlarmRulesResponse
+	34, // 82: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:output_type -> yunhe.pool.v1.PoolAlarmRule
+	42, // 83: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:output_type -> yunhe.pool.v1.PoolStatistics
+	29, // 84: yunhe.pool.v1.PoolOperationService.ExportPoolReport:output_type -> yunhe.pool.v1.PoolFile
+	70, // [70:85] is the sub-list for method output_type
+	55, // [55:70] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_operation_proto_init() }
@@ -2478,8 +3717,8 @@ func file_yunhe_pool_v1_operation_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_operation_proto_rawDesc), len(file_yunhe_pool_v1_operation_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   24,
+			NumEnums:      9,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,6 @@
-// The components of the pool's nodes: state, versions, and configuration of one node or several at once.
+// The components of the pool's nodes: state, versions, and configuration and upgrade of one node or several at once.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Button, Form, InputNumber, Modal, Select, Table, type TableColumnsType } from "antd";
+import { Button, Form, InputNumber, Modal, Select, Space, Table, type TableColumnsType } from "antd";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
@@ -10,6 +10,7 @@ import { LogLevel, PoolComponent_Kind, type PoolNodeComponents } from "../../gen
 import { formatDuration, NONE } from "../../lib/format";
 import { levelName } from "../../lib/poolops";
 import { useClients, useSession } from "../../session";
+import { StartUpgrade, Upgrades } from "./Upgrades";
 
 const PARTS = {
   [PoolComponent_Kind.UNSPECIFIED]: "node",
@@ -24,6 +25,7 @@ export function Components() {
   const { can } = useSession();
   const [chosen, setChosen] = useState<string[]>([]);
   const [open, setOpen] = useState(false);
+  const [upgrading, setUpgrading] = useState(false);
   const list = useQuery({
     queryKey: ["pool", "components"],
     queryFn: ({ signal }) => poolOps.listPoolComponents({}, call(signal)),
@@ -88,9 +90,14 @@ export function Components() {
           <div className="yh-tab-actions">
             <span className="yh-muted">{`${t("poolops.platformVersion")}: ${data.platformVersion}`}</span>
             {can("adapters.write") && (
-              <Button type="primary" disabled={chosen.length === 0} onClick={() => setOpen(true)}>
-                {t("poolops.configure", { count: chosen.length })}
-              </Button>
+              <Space>
+                <Button disabled={chosen.length === 0} onClick={() => setUpgrading(true)}>
+                  {t("poolops.upgrade.start", { count: chosen.length })}
+                </Button>
+                <Button type="primary" disabled={chosen.length === 0} onClick={() => setOpen(true)}>
+                  {t("poolops.configure", { count: chosen.length })}
+                </Button>
+              </Space>
             )}
           </div>
           <Table
@@ -108,6 +115,8 @@ export function Components() {
             }
             locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
           />
+          <Upgrades />
+          <StartUpgrade nodeIds={chosen} open={upgrading} done={() => setUpgrading(false)} />
           <Modal
             open={open}
             onCancel={() => setOpen(false)}

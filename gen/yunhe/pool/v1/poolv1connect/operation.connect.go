@@ -48,6 +48,24 @@ const (
 	// PoolOperationServiceConfigurePoolNodesProcedure is the fully-qualified name of the
 	// PoolOperationService's ConfigurePoolNodes RPC.
 	PoolOperationServiceConfigurePoolNodesProcedure = "/yunhe.pool.v1.PoolOperationService/ConfigurePoolNodes"
+	// PoolOperationServiceUploadPoolReleaseProcedure is the fully-qualified name of the
+	// PoolOperationService's UploadPoolRelease RPC.
+	PoolOperationServiceUploadPoolReleaseProcedure = "/yunhe.pool.v1.PoolOperationService/UploadPoolRelease"
+	// PoolOperationServiceListPoolReleasesProcedure is the fully-qualified name of the
+	// PoolOperationService's ListPoolReleases RPC.
+	PoolOperationServiceListPoolReleasesProcedure = "/yunhe.pool.v1.PoolOperationService/ListPoolReleases"
+	// PoolOperationServiceFetchPoolReleaseProcedure is the fully-qualified name of the
+	// PoolOperationService's FetchPoolRelease RPC.
+	PoolOperationServiceFetchPoolReleaseProcedure = "/yunhe.pool.v1.PoolOperationService/FetchPoolRelease"
+	// PoolOperationServiceStartPoolUpgradeProcedure is the fully-qualified name of the
+	// PoolOperationService's StartPoolUpgrade RPC.
+	PoolOperationServiceStartPoolUpgradeProcedure = "/yunhe.pool.v1.PoolOperationService/StartPoolUpgrade"
+	// PoolOperationServiceListPoolUpgradesProcedure is the fully-qualified name of the
+	// PoolOperationService's ListPoolUpgrades RPC.
+	PoolOperationServiceListPoolUpgradesProcedure = "/yunhe.pool.v1.PoolOperationService/ListPoolUpgrades"
+	// PoolOperationServiceChangePoolUpgradeProcedure is the fully-qualified name of the
+	// PoolOperationService's ChangePoolUpgrade RPC.
+	PoolOperationServiceChangePoolUpgradeProcedure = "/yunhe.pool.v1.PoolOperationService/ChangePoolUpgrade"
 	// PoolOperationServiceListPoolAlarmRulesProcedure is the fully-qualified name of the
 	// PoolOperationService's ListPoolAlarmRules RPC.
 	PoolOperationServiceListPoolAlarmRulesProcedure = "/yunhe.pool.v1.PoolOperationService/ListPoolAlarmRules"
@@ -79,6 +97,23 @@ type PoolOperationServiceClient interface {
 	// Configures the components of one node or several. They take it while they
 	// run; those that are offline when they are back.
 	ConfigurePoolNodes(context.Context, *v1.ConfigurePoolNodesRequest) (*v1.ListPoolComponentsResponse, error)
+	// Takes a program that pool nodes, or the platform, are to be upgraded to: a
+	// yunhe for their machines, in parts. A part that comes again is taken once.
+	// With the last the whole is compared with its SHA-256. The newest ten
+	// programs are kept, and those that an upgrade needs.
+	UploadPoolRelease(context.Context, *v1.UploadPoolReleaseRequest) (*v1.UploadPoolReleaseResponse, error)
+	// The programs that nodes can be upgraded to, newest first.
+	ListPoolReleases(context.Context, *v1.ListPoolReleasesRequest) (*v1.ListPoolReleasesResponse, error)
+	// A pool node gets a part of a program.
+	FetchPoolRelease(context.Context, *v1.FetchPoolReleaseRequest) (*v1.FetchPoolReleaseResponse, error)
+	// Upgrades nodes, and the platform if it is one process, in batches, while
+	// their tasks compute. One upgrade at a time.
+	StartPoolUpgrade(context.Context, *v1.StartPoolUpgradeRequest) (*v1.PoolUpgrade, error)
+	// The newest 100 upgrades, newest first.
+	ListPoolUpgrades(context.Context, *v1.ListPoolUpgradesRequest) (*v1.ListPoolUpgradesResponse, error)
+	// Goes on with an upgrade that waits, stops one after what is under way, or
+	// has all its nodes run again what they ran before.
+	ChangePoolUpgrade(context.Context, *v1.ChangePoolUpgradeRequest) (*v1.PoolUpgrade, error)
 	// The rules by which the pool raises alarms, by kind.
 	ListPoolAlarmRules(context.Context, *v1.ListPoolAlarmRulesRequest) (*v1.ListPoolAlarmRulesResponse, error)
 	// Changes a rule. An alarm that it does not raise any more is cleared.
@@ -131,6 +166,42 @@ func NewPoolOperationServiceClient(httpClient connect.HTTPClient, baseURL string
 			connect.WithSchema(poolOperationServiceMethods.ByName("ConfigurePoolNodes")),
 			connect.WithClientOptions(opts...),
 		),
+		uploadPoolRelease: connect.NewClient[v1.UploadPoolReleaseRequest, v1.UploadPoolReleaseResponse](
+			httpClient,
+			baseURL+PoolOperationServiceUploadPoolReleaseProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("UploadPoolRelease")),
+			connect.WithClientOptions(opts...),
+		),
+		listPoolReleases: connect.NewClient[v1.ListPoolReleasesRequest, v1.ListPoolReleasesResponse](
+			httpClient,
+			baseURL+PoolOperationServiceListPoolReleasesProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("ListPoolReleases")),
+			connect.WithClientOptions(opts...),
+		),
+		fetchPoolRelease: connect.NewClient[v1.FetchPoolReleaseRequest, v1.FetchPoolReleaseResponse](
+			httpClient,
+			baseURL+PoolOperationServiceFetchPoolReleaseProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("FetchPoolRelease")),
+			connect.WithClientOptions(opts...),
+		),
+		startPoolUpgrade: connect.NewClient[v1.StartPoolUpgradeRequest, v1.PoolUpgrade](
+			httpClient,
+			baseURL+PoolOperationServiceStartPoolUpgradeProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("StartPoolUpgrade")),
+			connect.WithClientOptions(opts...),
+		),
+		listPoolUpgrades: connect.NewClient[v1.ListPoolUpgradesRequest, v1.ListPoolUpgradesResponse](
+			httpClient,
+			baseURL+PoolOperationServiceListPoolUpgradesProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("ListPoolUpgrades")),
+			connect.WithClientOptions(opts...),
+		),
+		changePoolUpgrade: connect.NewClient[v1.ChangePoolUpgradeRequest, v1.PoolUpgrade](
+			httpClient,
+			baseURL+PoolOperationServiceChangePoolUpgradeProcedure,
+			connect.WithSchema(poolOperationServiceMethods.ByName("ChangePoolUpgrade")),
+			connect.WithClientOptions(opts...),
+		),
 		listPoolAlarmRules: connect.NewClient[v1.ListPoolAlarmRulesRequest, v1.ListPoolAlarmRulesResponse](
 			httpClient,
 			baseURL+PoolOperationServiceListPoolAlarmRulesProcedure,
@@ -165,6 +236,12 @@ type poolOperationServiceClient struct {
 	exportPoolLogs     *connect.Client[v1.ExportPoolLogsRequest, v1.PoolFile]
 	listPoolComponents *connect.Client[v1.ListPoolComponentsRequest, v1.ListPoolComponentsResponse]
 	configurePoolNodes *connect.Client[v1.ConfigurePoolNodesRequest, v1.ListPoolComponentsResponse]
+	uploadPoolRelease  *connect.Client[v1.UploadPoolReleaseRequest, v1.UploadPoolReleaseResponse]
+	listPoolReleases   *connect.Client[v1.ListPoolReleasesRequest, v1.ListPoolReleasesResponse]
+	fetchPoolRelease   *connect.Client[v1.FetchPoolReleaseRequest, v1.FetchPoolReleaseResponse]
+	startPoolUpgrade   *connect.Client[v1.StartPoolUpgradeRequest, v1.PoolUpgrade]
+	listPoolUpgrades   *connect.Client[v1.ListPoolUpgradesRequest, v1.ListPoolUpgradesResponse]
+	changePoolUpgrade  *connect.Client[v1.ChangePoolUpgradeRequest, v1.PoolUpgrade]
 	listPoolAlarmRules *connect.Client[v1.ListPoolAlarmRulesRequest, v1.ListPoolAlarmRulesResponse]
 	setPoolAlarmRule   *connect.Client[v1.SetPoolAlarmRuleRequest, v1.PoolAlarmRule]
 	getPoolStatistics  *connect.Client[v1.GetPoolStatisticsRequest, v1.PoolStatistics]
@@ -210,6 +287,60 @@ func (c *poolOperationServiceClient) ListPoolComponents(ctx context.Context, req
 // ConfigurePoolNodes calls yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes.
 func (c *poolOperationServiceClient) ConfigurePoolNodes(ctx context.Context, req *v1.ConfigurePoolNodesRequest) (*v1.ListPoolComponentsResponse, error) {
 	response, err := c.configurePoolNodes.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UploadPoolRelease calls yunhe.pool.v1.PoolOperationService.UploadPoolRelease.
+func (c *poolOperationServiceClient) UploadPoolRelease(ctx context.Context, req *v1.UploadPoolReleaseRequest) (*v1.UploadPoolReleaseResponse, error) {
+	response, err := c.uploadPoolRelease.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListPoolReleases calls yunhe.pool.v1.PoolOperationService.ListPoolReleases.
+func (c *poolOperationServiceClient) ListPoolReleases(ctx context.Context, req *v1.ListPoolReleasesRequest) (*v1.ListPoolReleasesResponse, error) {
+	response, err := c.listPoolReleases.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// FetchPoolRelease calls yunhe.pool.v1.PoolOperationService.FetchPoolRelease.
+func (c *poolOperationServiceClient) FetchPoolRelease(ctx context.Context, req *v1.FetchPoolReleaseRequest) (*v1.FetchPoolReleaseResponse, error) {
+	response, err := c.fetchPoolRelease.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// StartPoolUpgrade calls yunhe.pool.v1.PoolOperationService.StartPoolUpgrade.
+func (c *poolOperationServiceClient) StartPoolUpgrade(ctx context.Context, req *v1.StartPoolUpgradeRequest) (*v1.PoolUpgrade, error) {
+	response, err := c.startPoolUpgrade.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListPoolUpgrades calls yunhe.pool.v1.PoolOperationService.ListPoolUpgrades.
+func (c *poolOperationServiceClient) ListPoolUpgrades(ctx context.Context, req *v1.ListPoolUpgradesRequest) (*v1.ListPoolUpgradesResponse, error) {
+	response, err := c.listPoolUpgrades.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ChangePoolUpgrade calls yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade.
+func (c *poolOperationServiceClient) ChangePoolUpgrade(ctx context.Context, req *v1.ChangePoolUpgradeRequest) (*v1.PoolUpgrade, error) {
+	response, err := c.changePoolUpgrade.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -270,6 +401,23 @@ type PoolOperationServiceHandler interface {
 	// Configures the components of one node or several. They take it while they
 	// run; those that are offline when they are back.
 	ConfigurePoolNodes(context.Context, *v1.ConfigurePoolNodesRequest) (*v1.ListPoolComponentsResponse, error)
+	// Takes a program that pool nodes, or the platform, are to be upgraded to: a
+	// yunhe for their machines, in parts. A part that comes again is taken once.
+	// With the last the whole is compared with its SHA-256. The newest ten
+	// programs are kept, and those that an upgrade needs.
+	UploadPoolRelease(context.Context, *v1.UploadPoolReleaseRequest) (*v1.UploadPoolReleaseResponse, error)
+	// The programs that nodes can be upgraded to, newest first.
+	ListPoolReleases(context.Context, *v1.ListPoolReleasesRequest) (*v1.ListPoolReleasesResponse, error)
+	// A pool node gets a part of a program.
+	FetchPoolRelease(context.Context, *v1.FetchPoolReleaseRequest) (*v1.FetchPoolReleaseResponse, error)
+	// Upgrades nodes, and the platform if it is one process, in batches, while
+	// their tasks compute. One upgrade at a time.
+	StartPoolUpgrade(context.Context, *v1.StartPoolUpgradeRequest) (*v1.PoolUpgrade, error)
+	// The newest 100 upgrades, newest first.
+	ListPoolUpgrades(context.Context, *v1.ListPoolUpgradesRequest) (*v1.ListPoolUpgradesResponse, error)
+	// Goes on with an upgrade that waits, stops one after what is under way, or
+	// has all its nodes run again what they ran before.
+	ChangePoolUpgrade(context.Context, *v1.ChangePoolUpgradeRequest) (*v1.PoolUpgrade, error)
 	// The rules by which the pool raises alarms, by kind.
 	ListPoolAlarmRules(context.Context, *v1.ListPoolAlarmRulesRequest) (*v1.ListPoolAlarmRulesResponse, error)
 	// Changes a rule. An alarm that it does not raise any more is cleared.
@@ -318,6 +466,42 @@ func NewPoolOperationServiceHandler(svc PoolOperationServiceHandler, opts ...con
 		connect.WithSchema(poolOperationServiceMethods.ByName("ConfigurePoolNodes")),
 		connect.WithHandlerOptions(opts...),
 	)
+	poolOperationServiceUploadPoolReleaseHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceUploadPoolReleaseProcedure,
+		svc.UploadPoolRelease,
+		connect.WithSchema(poolOperationServiceMethods.ByName("UploadPoolRelease")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolOperationServiceListPoolReleasesHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceListPoolReleasesProcedure,
+		svc.ListPoolReleases,
+		connect.WithSchema(poolOperationServiceMethods.ByName("ListPoolReleases")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolOperationServiceFetchPoolReleaseHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceFetchPoolReleaseProcedure,
+		svc.FetchPoolRelease,
+		connect.WithSchema(poolOperationServiceMethods.ByName("FetchPoolRelease")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolOperationServiceStartPoolUpgradeHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceStartPoolUpgradeProcedure,
+		svc.StartPoolUpgrade,
+		connect.WithSchema(poolOperationServiceMethods.ByName("StartPoolUpgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolOperationServiceListPoolUpgradesHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceListPoolUpgradesProcedure,
+		svc.ListPoolUpgrades,
+		connect.WithSchema(poolOperationServiceMethods.ByName("ListPoolUpgrades")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolOperationServiceChangePoolUpgradeHandler := connect.NewUnaryHandlerSimple(
+		PoolOperationServiceChangePoolUpgradeProcedure,
+		svc.ChangePoolUpgrade,
+		connect.WithSchema(poolOperationServiceMethods.ByName("ChangePoolUpgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
 	poolOperationServiceListPoolAlarmRulesHandler := connect.NewUnaryHandlerSimple(
 		PoolOperationServiceListPoolAlarmRulesProcedure,
 		svc.ListPoolAlarmRules,
@@ -354,6 +538,18 @@ func NewPoolOperationServiceHandler(svc PoolOperationServiceHandler, opts ...con
 			poolOperationServiceListPoolComponentsHandler.ServeHTTP(w, r)
 		case PoolOperationServiceConfigurePoolNodesProcedure:
 			poolOperationServiceConfigurePoolNodesHandler.ServeHTTP(w, r)
+		case PoolOperationServiceUploadPoolReleaseProcedure:
+			poolOperationServiceUploadPoolReleaseHandler.ServeHTTP(w, r)
+		case PoolOperationServiceListPoolReleasesProcedure:
+			poolOperationServiceListPoolReleasesHandler.ServeHTTP(w, r)
+		case PoolOperationServiceFetchPoolReleaseProcedure:
+			poolOperationServiceFetchPoolReleaseHandler.ServeHTTP(w, r)
+		case PoolOperationServiceStartPoolUpgradeProcedure:
+			poolOperationServiceStartPoolUpgradeHandler.ServeHTTP(w, r)
+		case PoolOperationServiceListPoolUpgradesProcedure:
+			poolOperationServiceListPoolUpgradesHandler.ServeHTTP(w, r)
+		case PoolOperationServiceChangePoolUpgradeProcedure:
+			poolOperationServiceChangePoolUpgradeHandler.ServeHTTP(w, r)
 		case PoolOperationServiceListPoolAlarmRulesProcedure:
 			poolOperationServiceListPoolAlarmRulesHandler.ServeHTTP(w, r)
 		case PoolOperationServiceSetPoolAlarmRuleProcedure:
@@ -389,6 +585,30 @@ func (UnimplementedPoolOperationServiceHandler) ListPoolComponents(context.Conte
 
 func (UnimplementedPoolOperationServiceHandler) ConfigurePoolNodes(context.Context, *v1.ConfigurePoolNodesRequest) (*v1.ListPoolComponentsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) UploadPoolRelease(context.Context, *v1.UploadPoolReleaseRequest) (*v1.UploadPoolReleaseResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.UploadPoolRelease is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) ListPoolReleases(context.Context, *v1.ListPoolReleasesRequest) (*v1.ListPoolReleasesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.ListPoolReleases is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) FetchPoolRelease(context.Context, *v1.FetchPoolReleaseRequest) (*v1.FetchPoolReleaseResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.FetchPoolRelease is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) StartPoolUpgrade(context.Context, *v1.StartPoolUpgradeRequest) (*v1.PoolUpgrade, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.StartPoolUpgrade is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) ListPoolUpgrades(context.Context, *v1.ListPoolUpgradesRequest) (*v1.ListPoolUpgradesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.ListPoolUpgrades is not implemented"))
+}
+
+func (UnimplementedPoolOperationServiceHandler) ChangePoolUpgrade(context.Context, *v1.ChangePoolUpgradeRequest) (*v1.PoolUpgrade, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade is not implemented"))
 }
 
 func (UnimplementedPoolOperationServiceHandler) ListPoolAlarmRules(context.Context, *v1.ListPoolAlarmRulesRequest) (*v1.ListPoolAlarmRulesResponse, error) {

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/pool/v1/operation.proto.
  */
 export const file_yunhe_pool_v1_operation: GenFile = /*@__PURE__*/
-  fileDesc("Ch15dW5oZS9wb29sL3YxL29wZXJhdGlvbi5wcm90bxINeXVuaGUucG9vbC52MSKyAQoNUG9vbENvbXBvbmVudBIvCgRraW5kGAEgASgOMiEueXVuaGUucG9vbC52MS5Qb29sQ29tcG9uZW50LktpbmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdydW5uaW5nGAMgASgDIk4KBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEg0KCUtJTkRfTk9ERRABEg8KC0tJTkRfV09SS0VSEAISEAoMS0lORF9MSUJSQVJZEAMibwoKUG9vbENvbmZpZxIqCglsb2dfbGV2ZWwYASABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEhoKEmlkbGVfbGltaXRfc2Vjb25kcxgCIAEoAxIZChFydW5fbGltaXRfc2Vjb25kcxgDIAEoAyKEAwoPVGVsbE5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSDgoGc2VjcmV0GAIgASgJEjUKB2VudHJpZXMYAyADKAsyJC55dW5oZS5wb29sLnYxLlRlbGxOb2RlUmVxdWVzdC5FbnRyeRIwCgpjb21wb25lbnRzGAQgAygLMhwueXVuaGUucG9vbC52MS5Qb29sQ29tcG9uZW50EhIKCmdlbmVyYXRpb24YBSABKAMSDwoHcHJvYmxlbRgGIAEoCRIPCgd3YWl0X21zGAcgASgDGrABCgVFbnRyeRIQCghzZXF1ZW5jZRgBIAEoAxImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoFbGV2ZWwYAyABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEg8KB21lc3NhZ2UYBCABKAkSEQoJZGV2aWNlX2lkGAUgASgJEhAKCHNsaWNlX2lkGAYgASgJEg8KB2RldGFpbHMYByABKAkiUQoQVGVsbE5vZGVSZXNwb25zZRIpCgZjb25maWcYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xDb25maWcSEgoKZ2VuZXJhdGlvbhgCIAEoAyKMAgoMUG9vbExvZ0VudHJ5Eg4KBmxvZ19pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoFbGV2ZWwYAyABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEg4KBnNvdXJjZRgEIAEoCRIPCgdtZXNzYWdlGAUgASgJEg8KB25vZGVfaWQYBiABKAkSEQoJZGV2aWNlX2lkGAcgASgJEhAKCHNsaWNlX2lkGAggASgJEg8KB3VzZXJfaWQYCSABKAkSEQoJdGVuYW50X2lkGAogASgJEhAKCGdyb3VwX2lkGAsgASgJEg8KB2RldGFpbHMYDCABKAki+gEKFVNlYXJjaFBvb2xMb2dzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRImCgVsZXZlbBgDIAEoDjIXLnl1bmhlLnBvb2wudjEuTG9nTGV2ZWwSKAoEZnJvbRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoCdG8YBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB25vZGVfaWQYBiABKAkSEAoIc2xpY2VfaWQYByABKAkSDAoEdGV4dBgIIAEoCRIPCgd1c2VyX2lkGAkgASgJIl8KFlNlYXJjaFBvb2xMb2dzUmVzcG9uc2USLAoHZW50cmllcxgBIAMoCzIbLnl1bmhlLnBvb2wudjEuUG9vbExvZ0VudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLkAgoVRXhwb3J0UG9vbExvZ3NSZXF1ZXN0EjsKBmZvcm1hdBgBIAEoDjIrLnl1bmhlLnBvb2wudjEuRXhwb3J0UG9vbExvZ3NSZXF1ZXN0LkZvcm1hdBImCgVsZXZlbBgDIAEoDjIXLnl1bmhlLnBvb2wudjEuTG9nTGV2ZWwSKAoEZnJvbRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoCdG8YBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB25vZGVfaWQYBiABKAkSEAoIc2xpY2VfaWQYByABKAkSDAoEdGV4dBgIIAEoCRIPCgd1c2VyX2lkGAkgASgJIlIKBkZvcm1hdBIWChJGT1JNQVRfVU5TUEVDSUZJRUQQABIPCgtGT1JNQVRfVEVYVBABEg8KC0ZPUk1BVF9KU09OEAISDgoKRk9STUFUX0NTVhADIj8KCFBvb2xGaWxlEgwKBG5hbWUYASABKAkSFAoMY29udGVudF90eXBlGAIgASgJEg8KB2NvbnRlbnQYAyABKAwigAIKElBvb2xOb2RlQ29tcG9uZW50cxIPCgdub2RlX2lkGAEgASgJEg4KBm9ubGluZRgCIAEoCBIwCgpjb21wb25lbnRzGAMgAygLMhwueXVuaGUucG9vbC52MS5Qb29sQ29tcG9uZW50EikKBmNvbmZpZxgEIAEoCzIZLnl1bmhlLnBvb2wudjEuUG9vbENvbmZpZxISCgpnZW5lcmF0aW9uGAUgASgDEhoKEmFwcGxpZWRfZ2VuZXJhdGlvbhgGIAEoAxIPCgdwcm9ibGVtGAcgASgJEisKB3RvbGRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIhsKGUxpc3RQb29sQ29tcG9uZW50c1JlcXVlc3QiaAoaTGlzdFBvb2xDb21wb25lbnRzUmVzcG9uc2USMAoFbm9kZXMYASADKAsyIS55dW5oZS5wb29sLnYxLlBvb2xOb2RlQ29tcG9uZW50cxIYChBwbGF0Zm9ybV92ZXJzaW9uGAIgASgJIlgKGUNvbmZpZ3VyZVBvb2xOb2Rlc1JlcXVlc3QSEAoIbm9kZV9pZHMYASADKAkSKQoGY29uZmlnGAIgASgLMhkueXVuaGUucG9vbC52MS5Qb29sQ29uZmlnIpQDCg1Qb29sQWxhcm1SdWxlEi8KBGtpbmQYASABKA4yIS55dW5oZS5wb29sLnYxLlBvb2xBbGFybVJ1bGUuS2luZBIPCgdlbmFibGVkGAIgASgIEhEKCXRocmVzaG9sZBgDIAEoAxIQCghzZXZlcml0eRgEIAEoBRIuCgp1cGRhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLrAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASFQoRS0lORF9OT0RFX09GRkxJTkUQARIUChBLSU5EX0RFVklDRV9HT05FEAISFQoRS0lORF9DT01QVVRFX0ZVTEwQAxIUChBLSU5EX01FTU9SWV9GVUxMEAQSGQoVS0lORF9UQVNLX01FTU9SWV9GVUxMEAUSEwoPS0lORF9RVUVVRV9MT05HEAYSEgoOS0lORF9XQUlUX0xPTkcQBxIWChJLSU5EX1JFRlVTRURfT0ZURU4QCBIXChNLSU5EX05PVF9DT05GSUdVUkVEEAkiGwoZTGlzdFBvb2xBbGFybVJ1bGVzUmVxdWVzdCJJChpMaXN0UG9vbEFsYXJtUnVsZXNSZXNwb25zZRIrCgVydWxlcxgBIAMoCzIcLnl1bmhlLnBvb2wudjEuUG9vbEFsYXJtUnVsZSJ2ChdTZXRQb29sQWxhcm1SdWxlUmVxdWVzdBIvCgRraW5kGAEgASgOMiEueXVuaGUucG9vbC52MS5Qb29sQWxhcm1SdWxlLktpbmQSKgoEcnVsZRgCIAEoCzIcLnl1bmhlLnBvb2wudjEuUG9vbEFsYXJtUnVsZSJsChhHZXRQb29sU3RhdGlzdGljc1JlcXVlc3QSKAoEZnJvbRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoCdG8YAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrIBCgdQb29sVXNlEgwKBG5hbWUYASABKAkSFQoNY29tcHV0ZV90aGVyZRgCIAEoAxIUCgxjb21wdXRlX2xlbnQYAyABKAMSFQoNZGV2aWNlX21pY3JvcxgEIAEoAxIUCgxtZW1vcnlfdGhlcmUYBSABKAMSEwoLbWVtb3J5X2xlbnQYBiABKAMSEwoLbWVtb3J5X3VzZWQYByABKAMSFQoNc2xpY2Vfc2Vjb25kcxgIIAEoAyKNAQoMUG9vbFF1ZXVlaW5nEhAKCGdyb3VwX2lkGAEgASgJEhEKCXJlcXVlc3RlZBgCIAEoAxIOCgZwbGFjZWQYAyABKAMSDQoFZW5kZWQYBCABKAMSDgoGZmFpbGVkGAUgASgDEhQKDG1lYW5fd2FpdF9tcxgGIAEoAxITCgttYXhfd2FpdF9tcxgHIAEoAyIrCgpQb29sUmVhc29uEg4KBnJlYXNvbhgBIAEoCRINCgVjb3VudBgCIAEoAyLcAgoOUG9vbFN0YXRpc3RpY3MSKAoEZnJvbRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoCdG8YAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKB2RldmljZXMYAyADKAsyFi55dW5oZS5wb29sLnYxLlBvb2xVc2USJgoGZ3JvdXBzGAQgAygLMhYueXVuaGUucG9vbC52MS5Qb29sVXNlEiUKBXVzZXJzGAUgAygLMhYueXVuaGUucG9vbC52MS5Qb29sVXNlEiUKBXRpbWVzGAYgAygLMhYueXVuaGUucG9vbC52MS5Qb29sVXNlEi0KCHF1ZXVlaW5nGAcgAygLMhsueXVuaGUucG9vbC52MS5Qb29sUXVldWVpbmcSKgoHcmVhc29ucxgIIAMoCzIZLnl1bmhlLnBvb2wudjEuUG9vbFJlYXNvbiKgAwoXRXhwb3J0UG9vbFJlcG9ydFJlcXVlc3QSOQoEa2luZBgBIAEoDjIrLnl1bmhlLnBvb2wudjEuRXhwb3J0UG9vbFJlcG9ydFJlcXVlc3QuS2luZBI9CgZmb3JtYXQYAiABKA4yLS55dW5oZS5wb29sLnYxLkV4cG9ydFBvb2xSZXBvcnRSZXF1ZXN0LkZvcm1hdBIoCgRmcm9tGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgJ0bxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIbGFuZ3VhZ2UYBSABKAkiVAoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEgoOS0lORF9SRVNPVVJDRVMQARIOCgpLSU5EX1RBU0tTEAISEgoOS0lORF9PUEVSQVRJT04QAyJRCgZGb3JtYXQSFgoSRk9STUFUX1VOU1BFQ0lGSUVEEAASDgoKRk9STUFUX0NTVhABEg8KC0ZPUk1BVF9IVE1MEAISDgoKRk9STUFUX1BERhADKncKCExvZ0xldmVsEhkKFUxPR19MRVZFTF9VTlNQRUNJRklFRBAAEhMKD0xPR19MRVZFTF9ERUJVRxABEhIKDkxPR19MRVZFTF9JTkZPEAISEgoOTE9HX0xFVkVMX1dBUk4QAxITCg9MT0dfTEVWRUxfRVJST1IQBDKCCgoUUG9vbE9wZXJhdGlvblNlcnZpY2USbwoIVGVsbE5vZGUSHi55dW5oZS5wb29sLnYxLlRlbGxOb2RlUmVxdWVzdBofLnl1bmhlLnBvb2wudjEuVGVsbE5vZGVSZXNwb25zZSIiioAZBnB1YmxpY4LT5JMCEjoBKiINL3YxL3Bvb2wvdGVsbBKBAQoOU2VhcmNoUG9vbExvZ3MSJC55dW5oZS5wb29sLnYxLlNlYXJjaFBvb2xMb2dzUmVxdWVzdBolLnl1bmhlLnBvb2wudjEuU2VhcmNoUG9vbExvZ3NSZXNwb25zZSIiioAZCWpvYnMucmVhZILT5JMCDxINL3YxL3Bvb2wvbG9ncxJ6Cg5FeHBvcnRQb29sTG9ncxIkLnl1bmhlLnBvb2wudjEuRXhwb3J0UG9vbExvZ3NSZXF1ZXN0GhcueXVuaGUucG9vbC52MS5Qb29sRmlsZSIpioAZCWpvYnMucmVhZILT5JMCFhIUL3YxL3Bvb2wvbG9ncy9leHBvcnQSlwEKEkxpc3RQb29sQ29tcG9uZW50cxIoLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xDb21wb25lbnRzUmVxdWVzdBopLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xDb21wb25lbnRzUmVzcG9uc2UiLIqAGQ1yZWdpc3RyeS5yZWFkgtPkkwIVEhMvdjEvcG9vbC9jb21wb25lbnRzEqUBChJDb25maWd1cmVQb29sTm9kZXMSKC55dW5oZS5wb29sLnYxLkNvbmZpZ3VyZVBvb2xOb2Rlc1JlcXVlc3QaKS55dW5oZS5wb29sLnYxLkxpc3RQb29sQ29tcG9uZW50c1Jlc3BvbnNlIjqKgBkOYWRhcHRlcnMud3JpdGWC0+STAiI6ASoiHS92MS9wb29sL2NvbXBvbmVudHMvY29uZmlndXJlEpcBChJMaXN0UG9vbEFsYXJtUnVsZXMSKC55dW5oZS5wb29sLnYxLkxpc3RQb29sQWxhcm1SdWxlc1JlcXVlc3QaKS55dW5oZS5wb29sLnYxLkxpc3RQb29sQWxhcm1SdWxlc1Jlc3BvbnNlIiyKgBkMbW9uaXRvci5yZWFkgtPkkwIWEhQvdjEvcG9vbC9hbGFybS1ydWxlcxKLAQoQU2V0UG9vbEFsYXJtUnVsZRImLnl1bmhlLnBvb2wudjEuU2V0UG9vbEFsYXJtUnVsZVJlcXVlc3QaHC55dW5oZS5wb29sLnYxLlBvb2xBbGFybVJ1bGUiMYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCGToBKhoUL3YxL3Bvb2wvYWxhcm0tcnVsZXMSiQEKEUdldFBvb2xTdGF0aXN0aWNzEicueXVuaGUucG9vbC52MS5HZXRQb29sU3RhdGlzdGljc1JlcXVlc3QaHS55dW5oZS5wb29sLnYxLlBvb2xTdGF0aXN0aWNzIiyKgBkNYWRhcHRlcnMucmVhZILT5JMCFRITL3YxL3Bvb2wvc3RhdGlzdGljcxKCAQoQRXhwb3J0UG9vbFJlcG9ydBImLnl1bmhlLnBvb2wudjEuRXhwb3J0UG9vbFJlcG9ydFJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xGaWxlIi2KgBkNYWRhcHRlcnMucmVhZILT5JMCFhIUL3YxL3Bvb2wvcmVwb3J0LWZpbGVCKlooeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9wb29sL3YxO3Bvb2x2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Ch15dW5oZS9wb29sL3YxL29wZXJhdGlvbi5wcm90bxINeXVuaGUucG9vbC52MSKyAQoNUG9vbENvbXBvbmVudBIvCgRraW5kGAEgASgOMiEueXVuaGUucG9vbC52MS5Qb29sQ29tcG9uZW50LktpbmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdydW5uaW5nGAMgASgDIk4KBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEg0KCUtJTkRfTk9ERRABEg8KC0tJTkRfV09SS0VSEAISEAoMS0lORF9MSUJSQVJZEAMibwoKUG9vbENvbmZpZxIqCglsb2dfbGV2ZWwYASABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEhoKEmlkbGVfbGltaXRfc2Vjb25kcxgCIAEoAxIZChFydW5fbGltaXRfc2Vjb25kcxgDIAEoAyK/AwoPVGVsbE5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSDgoGc2VjcmV0GAIgASgJEjUKB2VudHJpZXMYAyADKAsyJC55dW5oZS5wb29sLnYxLlRlbGxOb2RlUmVxdWVzdC5FbnRyeRIwCgpjb21wb25lbnRzGAQgAygLMhwueXVuaGUucG9vbC52MS5Qb29sQ29tcG9uZW50EhIKCmdlbmVyYXRpb24YBSABKAMSDwoHcHJvYmxlbRgGIAEoCRIPCgd3YWl0X21zGAcgASgDEg8KB3Byb2dyYW0YCCABKAkSDwoHYXR0ZW1wdBgJIAEoAxIXCg9hdHRlbXB0X3Byb2JsZW0YCiABKAkasAEKBUVudHJ5EhAKCHNlcXVlbmNlGAEgASgDEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCgVsZXZlbBgDIAEoDjIXLnl1bmhlLnBvb2wudjEuTG9nTGV2ZWwSDwoHbWVzc2FnZRgEIAEoCRIRCglkZXZpY2VfaWQYBSABKAkSEAoIc2xpY2VfaWQYBiABKAkSDwoHZGV0YWlscxgHIAEoCSKPAQoQVGVsbE5vZGVSZXNwb25zZRIpCgZjb25maWcYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xDb25maWcSEgoKZ2VuZXJhdGlvbhgCIAEoAxIrCgdyZWxlYXNlGAMgASgLMhoueXVuaGUucG9vbC52MS5Qb29sUmVsZWFzZRIPCgdhdHRlbXB0GAQgASgDIm4KC1Bvb2xSZWxlYXNlEg4KBnNoYTI1NhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJEg0KBWJ5dGVzGAMgASgDEi8KC3VwbG9hZGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJrChhVcGxvYWRQb29sUmVsZWFzZVJlcXVlc3QSDgoGc2hhMjU2GAEgASgJEg8KB3ZlcnNpb24YAiABKAkSDQoFYnl0ZXMYAyABKAMSDgoGb2Zmc2V0GAQgASgDEg8KB2NvbnRlbnQYBSABKAwiWgoZVXBsb2FkUG9vbFJlbGVhc2VSZXNwb25zZRIQCghyZWNlaXZlZBgBIAEoAxIrCgdyZWxlYXNlGAIgASgLMhoueXVuaGUucG9vbC52MS5Qb29sUmVsZWFzZSIZChdMaXN0UG9vbFJlbGVhc2VzUmVxdWVzdCJIChhMaXN0UG9vbFJlbGVhc2VzUmVzcG9uc2USLAoIcmVsZWFzZXMYASADKAsyGi55dW5oZS5wb29sLnYxLlBvb2xSZWxlYXNlIloKF0ZldGNoUG9vbFJlbGVhc2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSDgoGc2VjcmV0GAIgASgJEg4KBnNoYTI1NhgDIAEoCRIOCgZvZmZzZXQYBCABKAMiKwoYRmV0Y2hQb29sUmVsZWFzZVJlc3BvbnNlEg8KB2NvbnRlbnQYASABKAwitAEKF1N0YXJ0UG9vbFVwZ3JhZGVSZXF1ZXN0Eg4KBnNoYTI1NhgBIAEoCRIQCghub2RlX2lkcxgCIAMoCRIQCghwbGF0Zm9ybRgDIAEoCBINCgViYXRjaBgEIAEoAxIMCgRncmF5GAUgASgIEhUKDXBhdXNlX3NlY29uZHMYBiABKAMSGAoQcGF0aWVuY2Vfc2Vjb25kcxgHIAEoAxIXCg9rZWVwX29uX2ZhaWx1cmUYCCABKAgiwQcKC1Bvb2xVcGdyYWRlEhIKCnVwZ3JhZGVfaWQYASABKAkSLwoFc3RhdGUYAiABKA4yIC55dW5oZS5wb29sLnYxLlBvb2xVcGdyYWRlLlN0YXRlEisKB3JlbGVhc2UYAyABKAsyGi55dW5oZS5wb29sLnYxLlBvb2xSZWxlYXNlEi4KBW5vZGVzGAQgAygLMh8ueXVuaGUucG9vbC52MS5Qb29sVXBncmFkZS5Ob2RlEg0KBWJhdGNoGAUgASgDEgwKBGdyYXkYBiABKAgSFQoNcGF1c2Vfc2Vjb25kcxgHIAEoAxIYChBwYXRpZW5jZV9zZWNvbmRzGAggASgDEhcKD2tlZXBfb25fZmFpbHVyZRgJIAEoCBIOCgZyZWFzb24YCiABKAkSDwoHdXNlcl9pZBgLIAEoCRIuCgpjcmVhdGVkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAa/gIKBE5vZGUSDwoHbm9kZV9pZBgBIAEoCRI0CgVzdGF0ZRgCIAEoDjIlLnl1bmhlLnBvb2wudjEuUG9vbFVwZ3JhZGUuTm9kZS5TdGF0ZRITCgtmcm9tX3NoYTI1NhgDIAEoCRIUCgxmcm9tX3ZlcnNpb24YBCABKAkSDgoGcmVhc29uGAUgASgJEiwKCGJlZ2FuX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilwEKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfV0FJVElORxABEhMKD1NUQVRFX1VQR1JBRElORxACEg4KClNUQVRFX0RPTkUQAxIQCgxTVEFURV9GQUlMRUQQBBIWChJTVEFURV9ST0xMSU5HX0JBQ0sQBRIVChFTVEFURV9ST0xMRURfQkFDSxAGIqgBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIRCg1TVEFURV9XQUlUSU5HEAISDgoKU1RBVEVfRE9ORRADEhAKDFNUQVRFX0ZBSUxFRBAEEhYKElNUQVRFX1JPTExJTkdfQkFDSxAFEhUKEVNUQVRFX1JPTExFRF9CQUNLEAYSEQoNU1RBVEVfU1RPUFBFRBAHIhkKF0xpc3RQb29sVXBncmFkZXNSZXF1ZXN0IkgKGExpc3RQb29sVXBncmFkZXNSZXNwb25zZRIsCgh1cGdyYWRlcxgBIAMoCzIaLnl1bmhlLnBvb2wudjEuUG9vbFVwZ3JhZGUizAEKGENoYW5nZVBvb2xVcGdyYWRlUmVxdWVzdBISCgp1cGdyYWRlX2lkGAEgASgJEj4KBmFjdGlvbhgCIAEoDjIuLnl1bmhlLnBvb2wudjEuQ2hhbmdlUG9vbFVwZ3JhZGVSZXF1ZXN0LkFjdGlvbiJcCgZBY3Rpb24SFgoSQUNUSU9OX1VOU1BFQ0lGSUVEEAASEwoPQUNUSU9OX0NPTlRJTlVFEAESDwoLQUNUSU9OX1NUT1AQAhIUChBBQ1RJT05fUk9MTF9CQUNLEAMijAIKDFBvb2xMb2dFbnRyeRIOCgZsb2dfaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKBWxldmVsGAMgASgOMhcueXVuaGUucG9vbC52MS5Mb2dMZXZlbBIOCgZzb3VyY2UYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIPCgdub2RlX2lkGAYgASgJEhEKCWRldmljZV9pZBgHIAEoCRIQCghzbGljZV9pZBgIIAEoCRIPCgd1c2VyX2lkGAkgASgJEhEKCXRlbmFudF9pZBgKIAEoCRIQCghncm91cF9pZBgLIAEoCRIPCgdkZXRhaWxzGAwgASgJIvoBChVTZWFyY2hQb29sTG9nc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSJgoFbGV2ZWwYAyABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEigKBGZyb20YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKAnRvGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdub2RlX2lkGAYgASgJEhAKCHNsaWNlX2lkGAcgASgJEgwKBHRleHQYCCABKAkSDwoHdXNlcl9pZBgJIAEoCSJfChZTZWFyY2hQb29sTG9nc1Jlc3BvbnNlEiwKB2VudHJpZXMYASADKAsyGy55dW5oZS5wb29sLnYxLlBvb2xMb2dFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki5AIKFUV4cG9ydFBvb2xMb2dzUmVxdWVzdBI7CgZmb3JtYXQYASABKA4yKy55dW5oZS5wb29sLnYxLkV4cG9ydFBvb2xMb2dzUmVxdWVzdC5Gb3JtYXQSJgoFbGV2ZWwYAyABKA4yFy55dW5oZS5wb29sLnYxLkxvZ0xldmVsEigKBGZyb20YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKAnRvGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdub2RlX2lkGAYgASgJEhAKCHNsaWNlX2lkGAcgASgJEgwKBHRleHQYCCABKAkSDwoHdXNlcl9pZBgJIAEoCSJSCgZGb3JtYXQSFgoSRk9STUFUX1VOU1BFQ0lGSUVEEAASDwoLRk9STUFUX1RFWFQQARIPCgtGT1JNQVRfSlNPThACEg4KCkZPUk1BVF9DU1YQAyI/CghQb29sRmlsZRIMCgRuYW1lGAEgASgJEhQKDGNvbnRlbnRfdHlwZRgCIAEoCRIPCgdjb250ZW50GAMgASgMIoACChJQb29sTm9kZUNvbXBvbmVudHMSDwoHbm9kZV9pZBgBIAEoCRIOCgZvbmxpbmUYAiABKAgSMAoKY29tcG9uZW50cxgDIAMoCzIcLnl1bmhlLnBvb2wudjEuUG9vbENvbXBvbmVudBIpCgZjb25maWcYBCABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xDb25maWcSEgoKZ2VuZXJhdGlvbhgFIAEoAxIaChJhcHBsaWVkX2dlbmVyYXRpb24YBiABKAMSDwoHcHJvYmxlbRgHIAEoCRIrCgd0b2xkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIbChlMaXN0UG9vbENvbXBvbmVudHNSZXF1ZXN0ImgKGkxpc3RQb29sQ29tcG9uZW50c1Jlc3BvbnNlEjAKBW5vZGVzGAEgAygLMiEueXVuaGUucG9vbC52MS5Qb29sTm9kZUNvbXBvbmVudHMSGAoQcGxhdGZvcm1fdmVyc2lvbhgCIAEoCSJYChlDb25maWd1cmVQb29sTm9kZXNSZXF1ZXN0EhAKCG5vZGVfaWRzGAEgAygJEikKBmNvbmZpZxgCIAEoCzIZLnl1bmhlLnBvb2wudjEuUG9vbENvbmZpZyKUAwoNUG9vbEFsYXJtUnVsZRIvCgRraW5kGAEgASgOMiEueXVuaGUucG9vbC52MS5Qb29sQWxhcm1SdWxlLktpbmQSDwoHZW5hYmxlZBgCIAEoCBIRCgl0aHJlc2hvbGQYAyABKAMSEAoIc2V2ZXJpdHkYBCABKAUSLgoKdXBkYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi6wEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhUKEUtJTkRfTk9ERV9PRkZMSU5FEAESFAoQS0lORF9ERVZJQ0VfR09ORRACEhUKEUtJTkRfQ09NUFVURV9GVUxMEAMSFAoQS0lORF9NRU1PUllfRlVMTBAEEhkKFUtJTkRfVEFTS19NRU1PUllfRlVMTBAFEhMKD0tJTkRfUVVFVUVfTE9ORxAGEhIKDktJTkRfV0FJVF9MT05HEAcSFgoSS0lORF9SRUZVU0VEX09GVEVOEAgSFwoTS0lORF9OT1RfQ09ORklHVVJFRBAJIhsKGUxpc3RQb29sQWxhcm1SdWxlc1JlcXVlc3QiSQoaTGlzdFBvb2xBbGFybVJ1bGVzUmVzcG9uc2USKwoFcnVsZXMYASADKAsyHC55dW5oZS5wb29sLnYxLlBvb2xBbGFybVJ1bGUidgoXU2V0UG9vbEFsYXJtUnVsZVJlcXVlc3QSLwoEa2luZBgBIAEoDjIhLnl1bmhlLnBvb2wudjEuUG9vbEFsYXJtUnVsZS5LaW5kEioKBHJ1bGUYAiABKAsyHC55dW5oZS5wb29sLnYxLlBvb2xBbGFybVJ1bGUibAoYR2V0UG9vbFN0YXRpc3RpY3NSZXF1ZXN0EigKBGZyb20YASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKAnRvGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKyAQoHUG9vbFVzZRIMCgRuYW1lGAEgASgJEhUKDWNvbXB1dGVfdGhlcmUYAiABKAMSFAoMY29tcHV0ZV9sZW50GAMgASgDEhUKDWRldmljZV9taWNyb3MYBCABKAMSFAoMbWVtb3J5X3RoZXJlGAUgASgDEhMKC21lbW9yeV9sZW50GAYgASgDEhMKC21lbW9yeV91c2VkGAcgASgDEhUKDXNsaWNlX3NlY29uZHMYCCABKAMijQEKDFBvb2xRdWV1ZWluZxIQCghncm91cF9pZBgBIAEoCRIRCglyZXF1ZXN0ZWQYAiABKAMSDgoGcGxhY2VkGAMgASgDEg0KBWVuZGVkGAQgASgDEg4KBmZhaWxlZBgFIAEoAxIUCgxtZWFuX3dhaXRfbXMYBiABKAMSEwoLbWF4X3dhaXRfbXMYByABKAMiKwoKUG9vbFJlYXNvbhIOCgZyZWFzb24YASABKAkSDQoFY291bnQYAiABKAMi3AIKDlBvb2xTdGF0aXN0aWNzEigKBGZyb20YASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKAnRvGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgdkZXZpY2VzGAMgAygLMhYueXVuaGUucG9vbC52MS5Qb29sVXNlEiYKBmdyb3VwcxgEIAMoCzIWLnl1bmhlLnBvb2wudjEuUG9vbFVzZRIlCgV1c2VycxgFIAMoCzIWLnl1bmhlLnBvb2wudjEuUG9vbFVzZRIlCgV0aW1lcxgGIAMoCzIWLnl1bmhlLnBvb2wudjEuUG9vbFVzZRItCghxdWV1ZWluZxgHIAMoCzIbLnl1bmhlLnBvb2wudjEuUG9vbFF1ZXVlaW5nEioKB3JlYXNvbnMYCCADKAsyGS55dW5oZS5wb29sLnYxLlBvb2xSZWFzb24ioAMKF0V4cG9ydFBvb2xSZXBvcnRSZXF1ZXN0EjkKBGtpbmQYASABKA4yKy55dW5oZS5wb29sLnYxLkV4cG9ydFBvb2xSZXBvcnRSZXF1ZXN0LktpbmQSPQoGZm9ybWF0GAIgASgOMi0ueXVuaGUucG9vbC52MS5FeHBvcnRQb29sUmVwb3J0UmVxdWVzdC5Gb3JtYXQSKAoEZnJvbRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoCdG8YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGxhbmd1YWdlGAUgASgJIlQKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhIKDktJTkRfUkVTT1VSQ0VTEAESDgoKS0lORF9UQVNLUxACEhIKDktJTkRfT1BFUkFUSU9OEAMiUQoGRm9ybWF0EhYKEkZPUk1BVF9VTlNQRUNJRklFRBAAEg4KCkZPUk1BVF9DU1YQARIPCgtGT1JNQVRfSFRNTBACEg4KCkZPUk1BVF9QREYQAyp3CghMb2dMZXZlbBIZChVMT0dfTEVWRUxfVU5TUEVDSUZJRUQQABITCg9MT0dfTEVWRUxfREVCVUcQARISCg5MT0dfTEVWRUxfSU5GTxACEhIKDkxPR19MRVZFTF9XQVJOEAMSEwoPTE9HX0xFVkVMX0VSUk9SEAQy7hAKFFBvb2xPcGVyYXRpb25TZXJ2aWNlEm8KCFRlbGxOb2RlEh4ueXVuaGUucG9vbC52MS5UZWxsTm9kZVJlcXVlc3QaHy55dW5oZS5wb29sLnYxLlRlbGxOb2RlUmVzcG9uc2UiIoqAGQZwdWJsaWOC0+STAhI6ASoiDS92MS9wb29sL3RlbGwSgQEKDlNlYXJjaFBvb2xMb2dzEiQueXVuaGUucG9vbC52MS5TZWFyY2hQb29sTG9nc1JlcXVlc3QaJS55dW5oZS5wb29sLnYxLlNlYXJjaFBvb2xMb2dzUmVzcG9uc2UiIoqAGQlqb2JzLnJlYWSC0+STAg8SDS92MS9wb29sL2xvZ3MSegoORXhwb3J0UG9vbExvZ3MSJC55dW5oZS5wb29sLnYxLkV4cG9ydFBvb2xMb2dzUmVxdWVzdBoXLnl1bmhlLnBvb2wudjEuUG9vbEZpbGUiKYqAGQlqb2JzLnJlYWSC0+STAhYSFC92MS9wb29sL2xvZ3MvZXhwb3J0EpcBChJMaXN0UG9vbENvbXBvbmVudHMSKC55dW5oZS5wb29sLnYxLkxpc3RQb29sQ29tcG9uZW50c1JlcXVlc3QaKS55dW5oZS5wb29sLnYxLkxpc3RQb29sQ29tcG9uZW50c1Jlc3BvbnNlIiyKgBkNcmVnaXN0cnkucmVhZILT5JMCFRITL3YxL3Bvb2wvY29tcG9uZW50cxKlAQoSQ29uZmlndXJlUG9vbE5vZGVzEigueXVuaGUucG9vbC52MS5Db25maWd1cmVQb29sTm9kZXNSZXF1ZXN0GikueXVuaGUucG9vbC52MS5MaXN0UG9vbENvbXBvbmVudHNSZXNwb25zZSI6ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIiOgEqIh0vdjEvcG9vbC9jb21wb25lbnRzL2NvbmZpZ3VyZRKWAQoRVXBsb2FkUG9vbFJlbGVhc2USJy55dW5oZS5wb29sLnYxLlVwbG9hZFBvb2xSZWxlYXNlUmVxdWVzdBooLnl1bmhlLnBvb2wudjEuVXBsb2FkUG9vbFJlbGVhc2VSZXNwb25zZSIuioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIWOgEqIhEvdjEvcG9vbC9yZWxlYXNlcxKPAQoQTGlzdFBvb2xSZWxlYXNlcxImLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xSZWxlYXNlc1JlcXVlc3QaJy55dW5oZS5wb29sLnYxLkxpc3RQb29sUmVsZWFzZXNSZXNwb25zZSIqioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhMSES92MS9wb29sL3JlbGVhc2VzEpEBChBGZXRjaFBvb2xSZWxlYXNlEiYueXVuaGUucG9vbC52MS5GZXRjaFBvb2xSZWxlYXNlUmVxdWVzdBonLnl1bmhlLnBvb2wudjEuRmV0Y2hQb29sUmVsZWFzZVJlc3BvbnNlIiyKgBkGcHVibGljgtPkkwIcOgEqIhcvdjEvcG9vbC9yZWxlYXNlcy9mZXRjaBKGAQoQU3RhcnRQb29sVXBncmFkZRImLnl1bmhlLnBvb2wudjEuU3RhcnRQb29sVXBncmFkZVJlcXVlc3QaGi55dW5oZS5wb29sLnYxLlBvb2xVcGdyYWRlIi6KgBkOYWRhcHRlcnMud3JpdGWC0+STAhY6ASoiES92MS9wb29sL3VwZ3JhZGVzEo8BChBMaXN0UG9vbFVwZ3JhZGVzEiYueXVuaGUucG9vbC52MS5MaXN0UG9vbFVwZ3JhZGVzUmVxdWVzdBonLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xVcGdyYWRlc1Jlc3BvbnNlIiqKgBkNcmVnaXN0cnkucmVhZILT5JMCExIRL3YxL3Bvb2wvdXBncmFkZXMSjwEKEUNoYW5nZVBvb2xVcGdyYWRlEicueXVuaGUucG9vbC52MS5DaGFuZ2VQb29sVXBncmFkZVJlcXVlc3QaGi55dW5oZS5wb29sLnYxLlBvb2xVcGdyYWRlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh06ASoiGC92MS9wb29sL3VwZ3JhZGVzL2NoYW5nZRKXAQoSTGlzdFBvb2xBbGFybVJ1bGVzEigueXVuaGUucG9vbC52MS5MaXN0UG9vbEFsYXJtUnVsZXNSZXF1ZXN0GikueXVuaGUucG9vbC52MS5MaXN0UG9vbEFsYXJtUnVsZXNSZXNwb25zZSIsioAZDG1vbml0b3IucmVhZILT5JMCFhIUL3YxL3Bvb2wvYWxhcm0tcnVsZXMSiwEKEFNldFBvb2xBbGFybVJ1bGUSJi55dW5oZS5wb29sLnYxLlNldFBvb2xBbGFybVJ1bGVSZXF1ZXN0GhwueXVuaGUucG9vbC52MS5Qb29sQWxhcm1SdWxlIjGKgBkOYWRhcHRlcnMud3JpdGWC0+STAhk6ASoaFC92MS9wb29sL2FsYXJtLXJ1bGVzEokBChFHZXRQb29sU3RhdGlzdGljcxInLnl1bmhlLnBvb2wudjEuR2V0UG9vbFN0YXRpc3RpY3NSZXF1ZXN0Gh0ueXVuaGUucG9vbC52MS5Qb29sU3RhdGlzdGljcyIsioAZDWFkYXB0ZXJzLnJlYWSC0+STAhUSEy92MS9wb29sL3N0YXRpc3RpY3MSggEKEEV4cG9ydFBvb2xSZXBvcnQSJi55dW5oZS5wb29sLnYxLkV4cG9ydFBvb2xSZXBvcnRSZXF1ZXN0GhcueXVuaGUucG9vbC52MS5Qb29sRmlsZSItioAZDWFkYXB0ZXJzLnJlYWSC0+STAhYSFC92MS9wb29sL3JlcG9ydC1maWxlQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvcG9vbC92MTtwb29sdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.pool.v1.PoolComponent
@@ -165,6 +165,27 @@ export type TellNodeRequest = Message<"yunhe.pool.v1.TellNodeRequest"> & {
    * @generated from field: int64 wait_ms = 7;
    */
   waitMs: bigint;
+
+  /**
+   * The SHA-256 of the program it is.
+   *
+   * @generated from field: string program = 8;
+   */
+  program: string;
+
+  /**
+   * The last attempt to upgrade it that it has begun; 0: none.
+   *
+   * @generated from field: int64 attempt = 9;
+   */
+  attempt: bigint;
+
+  /**
+   * Why that failed.
+   *
+   * @generated from field: string attempt_problem = 10;
+   */
+  attemptProblem: string;
 };
 
 /**
@@ -242,6 +263,18 @@ export type TellNodeResponse = Message<"yunhe.pool.v1.TellNodeResponse"> & {
    * @generated from field: int64 generation = 2;
    */
   generation: bigint;
+
+  /**
+   * What it should run; empty: what it does.
+   *
+   * @generated from field: yunhe.pool.v1.PoolRelease release = 3;
+   */
+  release?: PoolRelease | undefined;
+
+  /**
+   * @generated from field: int64 attempt = 4;
+   */
+  attempt: bigint;
 };
 
 /**
@@ -250,6 +283,575 @@ export type TellNodeResponse = Message<"yunhe.pool.v1.TellNodeResponse"> & {
  */
 export const TellNodeResponseSchema: GenMessage<TellNodeResponse> = /*@__PURE__*/
   messageDesc(file_yunhe_pool_v1_operation, 3);
+
+/**
+ * @generated from message yunhe.pool.v1.PoolRelease
+ */
+export type PoolRelease = Message<"yunhe.pool.v1.PoolRelease"> & {
+  /**
+   * @generated from field: string sha256 = 1;
+   */
+  sha256: string;
+
+  /**
+   * As its uploader said.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * @generated from field: int64 bytes = 3;
+   */
+  bytes: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp uploaded_at = 4;
+   */
+  uploadedAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.PoolRelease.
+ * Use `create(PoolReleaseSchema)` to create a new message.
+ */
+export const PoolReleaseSchema: GenMessage<PoolRelease> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 4);
+
+/**
+ * @generated from message yunhe.pool.v1.UploadPoolReleaseRequest
+ */
+export type UploadPoolReleaseRequest = Message<"yunhe.pool.v1.UploadPoolReleaseRequest"> & {
+  /**
+   * Of the whole, in hexadecimal.
+   *
+   * @generated from field: string sha256 = 1;
+   */
+  sha256: string;
+
+  /**
+   * What the program says it is; 1 to 64 characters.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+
+  /**
+   * Of the whole, 1 to 1073741824.
+   *
+   * @generated from field: int64 bytes = 3;
+   */
+  bytes: bigint;
+
+  /**
+   * Where the part begins.
+   *
+   * @generated from field: int64 offset = 4;
+   */
+  offset: bigint;
+
+  /**
+   * At most 1048576 bytes; empty: only asks.
+   *
+   * @generated from field: bytes content = 5;
+   */
+  content: Uint8Array;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.UploadPoolReleaseRequest.
+ * Use `create(UploadPoolReleaseRequestSchema)` to create a new message.
+ */
+export const UploadPoolReleaseRequestSchema: GenMessage<UploadPoolReleaseRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 5);
+
+/**
+ * @generated from message yunhe.pool.v1.UploadPoolReleaseResponse
+ */
+export type UploadPoolReleaseResponse = Message<"yunhe.pool.v1.UploadPoolReleaseResponse"> & {
+  /**
+   * How much there is.
+   *
+   * @generated from field: int64 received = 1;
+   */
+  received: bigint;
+
+  /**
+   * Once it is whole.
+   *
+   * @generated from field: yunhe.pool.v1.PoolRelease release = 2;
+   */
+  release?: PoolRelease | undefined;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.UploadPoolReleaseResponse.
+ * Use `create(UploadPoolReleaseResponseSchema)` to create a new message.
+ */
+export const UploadPoolReleaseResponseSchema: GenMessage<UploadPoolReleaseResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 6);
+
+/**
+ * @generated from message yunhe.pool.v1.ListPoolReleasesRequest
+ */
+export type ListPoolReleasesRequest = Message<"yunhe.pool.v1.ListPoolReleasesRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ListPoolReleasesRequest.
+ * Use `create(ListPoolReleasesRequestSchema)` to create a new message.
+ */
+export const ListPoolReleasesRequestSchema: GenMessage<ListPoolReleasesRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 7);
+
+/**
+ * @generated from message yunhe.pool.v1.ListPoolReleasesResponse
+ */
+export type ListPoolReleasesResponse = Message<"yunhe.pool.v1.ListPoolReleasesResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.pool.v1.PoolRelease releases = 1;
+   */
+  releases: PoolRelease[];
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ListPoolReleasesResponse.
+ * Use `create(ListPoolReleasesResponseSchema)` to create a new message.
+ */
+export const ListPoolReleasesResponseSchema: GenMessage<ListPoolReleasesResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 8);
+
+/**
+ * @generated from message yunhe.pool.v1.FetchPoolReleaseRequest
+ */
+export type FetchPoolReleaseRequest = Message<"yunhe.pool.v1.FetchPoolReleaseRequest"> & {
+  /**
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * @generated from field: string secret = 2;
+   */
+  secret: string;
+
+  /**
+   * @generated from field: string sha256 = 3;
+   */
+  sha256: string;
+
+  /**
+   * @generated from field: int64 offset = 4;
+   */
+  offset: bigint;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.FetchPoolReleaseRequest.
+ * Use `create(FetchPoolReleaseRequestSchema)` to create a new message.
+ */
+export const FetchPoolReleaseRequestSchema: GenMessage<FetchPoolReleaseRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 9);
+
+/**
+ * @generated from message yunhe.pool.v1.FetchPoolReleaseResponse
+ */
+export type FetchPoolReleaseResponse = Message<"yunhe.pool.v1.FetchPoolReleaseResponse"> & {
+  /**
+   * Empty at the end.
+   *
+   * @generated from field: bytes content = 1;
+   */
+  content: Uint8Array;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.FetchPoolReleaseResponse.
+ * Use `create(FetchPoolReleaseResponseSchema)` to create a new message.
+ */
+export const FetchPoolReleaseResponseSchema: GenMessage<FetchPoolReleaseResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 10);
+
+/**
+ * @generated from message yunhe.pool.v1.StartPoolUpgradeRequest
+ */
+export type StartPoolUpgradeRequest = Message<"yunhe.pool.v1.StartPoolUpgradeRequest"> & {
+  /**
+   * The program.
+   *
+   * @generated from field: string sha256 = 1;
+   */
+  sha256: string;
+
+  /**
+   * In this order; at most 1000.
+   *
+   * @generated from field: repeated string node_ids = 2;
+   */
+  nodeIds: string[];
+
+  /**
+   * The platform's process, too; it is the last of the last batch.
+   *
+   * @generated from field: bool platform = 3;
+   */
+  platform: boolean;
+
+  /**
+   * How many at once, 1 to 1000; 0: all.
+   *
+   * @generated from field: int64 batch = 4;
+   */
+  batch: bigint;
+
+  /**
+   * Waits for CONTINUE after the first batch: a gray upgrade.
+   *
+   * @generated from field: bool gray = 5;
+   */
+  gray: boolean;
+
+  /**
+   * Seconds between batches, 0 to 86400.
+   *
+   * @generated from field: int64 pause_seconds = 6;
+   */
+  pauseSeconds: bigint;
+
+  /**
+   * Seconds until who does not run the program has failed, 10 to 86400; 0: 300.
+   *
+   * @generated from field: int64 patience_seconds = 7;
+   */
+  patienceSeconds: bigint;
+
+  /**
+   * Leaves who has been upgraded as it is when one fails; else all run again
+   * what they ran before.
+   *
+   * @generated from field: bool keep_on_failure = 8;
+   */
+  keepOnFailure: boolean;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.StartPoolUpgradeRequest.
+ * Use `create(StartPoolUpgradeRequestSchema)` to create a new message.
+ */
+export const StartPoolUpgradeRequestSchema: GenMessage<StartPoolUpgradeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 11);
+
+/**
+ * @generated from message yunhe.pool.v1.PoolUpgrade
+ */
+export type PoolUpgrade = Message<"yunhe.pool.v1.PoolUpgrade"> & {
+  /**
+   * @generated from field: string upgrade_id = 1;
+   */
+  upgradeId: string;
+
+  /**
+   * @generated from field: yunhe.pool.v1.PoolUpgrade.State state = 2;
+   */
+  state: PoolUpgrade_State;
+
+  /**
+   * @generated from field: yunhe.pool.v1.PoolRelease release = 3;
+   */
+  release?: PoolRelease | undefined;
+
+  /**
+   * @generated from field: repeated yunhe.pool.v1.PoolUpgrade.Node nodes = 4;
+   */
+  nodes: PoolUpgrade_Node[];
+
+  /**
+   * @generated from field: int64 batch = 5;
+   */
+  batch: bigint;
+
+  /**
+   * @generated from field: bool gray = 6;
+   */
+  gray: boolean;
+
+  /**
+   * @generated from field: int64 pause_seconds = 7;
+   */
+  pauseSeconds: bigint;
+
+  /**
+   * @generated from field: int64 patience_seconds = 8;
+   */
+  patienceSeconds: bigint;
+
+  /**
+   * @generated from field: bool keep_on_failure = 9;
+   */
+  keepOnFailure: boolean;
+
+  /**
+   * Why it did not end well.
+   *
+   * @generated from field: string reason = 10;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string user_id = 11;
+   */
+  userId: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 12;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp ended_at = 13;
+   */
+  endedAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.PoolUpgrade.
+ * Use `create(PoolUpgradeSchema)` to create a new message.
+ */
+export const PoolUpgradeSchema: GenMessage<PoolUpgrade> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 12);
+
+/**
+ * @generated from message yunhe.pool.v1.PoolUpgrade.Node
+ */
+export type PoolUpgrade_Node = Message<"yunhe.pool.v1.PoolUpgrade.Node"> & {
+  /**
+   * Empty: the platform.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * @generated from field: yunhe.pool.v1.PoolUpgrade.Node.State state = 2;
+   */
+  state: PoolUpgrade_Node_State;
+
+  /**
+   * What it ran before.
+   *
+   * @generated from field: string from_sha256 = 3;
+   */
+  fromSha256: string;
+
+  /**
+   * @generated from field: string from_version = 4;
+   */
+  fromVersion: string;
+
+  /**
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp began_at = 6;
+   */
+  beganAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp ended_at = 7;
+   */
+  endedAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.PoolUpgrade.Node.
+ * Use `create(PoolUpgrade_NodeSchema)` to create a new message.
+ */
+export const PoolUpgrade_NodeSchema: GenMessage<PoolUpgrade_Node> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 12, 0);
+
+/**
+ * @generated from enum yunhe.pool.v1.PoolUpgrade.Node.State
+ */
+export enum PoolUpgrade_Node_State {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: STATE_WAITING = 1;
+   */
+  WAITING = 1,
+
+  /**
+   * @generated from enum value: STATE_UPGRADING = 2;
+   */
+  UPGRADING = 2,
+
+  /**
+   * @generated from enum value: STATE_DONE = 3;
+   */
+  DONE = 3,
+
+  /**
+   * @generated from enum value: STATE_FAILED = 4;
+   */
+  FAILED = 4,
+
+  /**
+   * @generated from enum value: STATE_ROLLING_BACK = 5;
+   */
+  ROLLING_BACK = 5,
+
+  /**
+   * @generated from enum value: STATE_ROLLED_BACK = 6;
+   */
+  ROLLED_BACK = 6,
+}
+
+/**
+ * Describes the enum yunhe.pool.v1.PoolUpgrade.Node.State.
+ */
+export const PoolUpgrade_Node_StateSchema: GenEnum<PoolUpgrade_Node_State> = /*@__PURE__*/
+  enumDesc(file_yunhe_pool_v1_operation, 12, 0, 0);
+
+/**
+ * @generated from enum yunhe.pool.v1.PoolUpgrade.State
+ */
+export enum PoolUpgrade_State {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: STATE_RUNNING = 1;
+   */
+  RUNNING = 1,
+
+  /**
+   * For CONTINUE.
+   *
+   * @generated from enum value: STATE_WAITING = 2;
+   */
+  WAITING = 2,
+
+  /**
+   * @generated from enum value: STATE_DONE = 3;
+   */
+  DONE = 3,
+
+  /**
+   * @generated from enum value: STATE_FAILED = 4;
+   */
+  FAILED = 4,
+
+  /**
+   * @generated from enum value: STATE_ROLLING_BACK = 5;
+   */
+  ROLLING_BACK = 5,
+
+  /**
+   * @generated from enum value: STATE_ROLLED_BACK = 6;
+   */
+  ROLLED_BACK = 6,
+
+  /**
+   * @generated from enum value: STATE_STOPPED = 7;
+   */
+  STOPPED = 7,
+}
+
+/**
+ * Describes the enum yunhe.pool.v1.PoolUpgrade.State.
+ */
+export const PoolUpgrade_StateSchema: GenEnum<PoolUpgrade_State> = /*@__PURE__*/
+  enumDesc(file_yunhe_pool_v1_operation, 12, 0);
+
+/**
+ * @generated from message yunhe.pool.v1.ListPoolUpgradesRequest
+ */
+export type ListPoolUpgradesRequest = Message<"yunhe.pool.v1.ListPoolUpgradesRequest"> & {
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ListPoolUpgradesRequest.
+ * Use `create(ListPoolUpgradesRequestSchema)` to create a new message.
+ */
+export const ListPoolUpgradesRequestSchema: GenMessage<ListPoolUpgradesRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 13);
+
+/**
+ * @generated from message yunhe.pool.v1.ListPoolUpgradesResponse
+ */
+export type ListPoolUpgradesResponse = Message<"yunhe.pool.v1.ListPoolUpgradesResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.pool.v1.PoolUpgrade upgrades = 1;
+   */
+  upgrades: PoolUpgrade[];
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ListPoolUpgradesResponse.
+ * Use `create(ListPoolUpgradesResponseSchema)` to create a new message.
+ */
+export const ListPoolUpgradesResponseSchema: GenMessage<ListPoolUpgradesResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 14);
+
+/**
+ * @generated from message yunhe.pool.v1.ChangePoolUpgradeRequest
+ */
+export type ChangePoolUpgradeRequest = Message<"yunhe.pool.v1.ChangePoolUpgradeRequest"> & {
+  /**
+   * @generated from field: string upgrade_id = 1;
+   */
+  upgradeId: string;
+
+  /**
+   * @generated from field: yunhe.pool.v1.ChangePoolUpgradeRequest.Action action = 2;
+   */
+  action: ChangePoolUpgradeRequest_Action;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.ChangePoolUpgradeRequest.
+ * Use `create(ChangePoolUpgradeRequestSchema)` to create a new message.
+ */
+export const ChangePoolUpgradeRequestSchema: GenMessage<ChangePoolUpgradeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_operation, 15);
+
+/**
+ * @generated from enum yunhe.pool.v1.ChangePoolUpgradeRequest.Action
+ */
+export enum ChangePoolUpgradeRequest_Action {
+  /**
+   * @generated from enum value: ACTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: ACTION_CONTINUE = 1;
+   */
+  CONTINUE = 1,
+
+  /**
+   * @generated from enum value: ACTION_STOP = 2;
+   */
+  STOP = 2,
+
+  /**
+   * @generated from enum value: ACTION_ROLL_BACK = 3;
+   */
+  ROLL_BACK = 3,
+}
+
+/**
+ * Describes the enum yunhe.pool.v1.ChangePoolUpgradeRequest.Action.
+ */
+export const ChangePoolUpgradeRequest_ActionSchema: GenEnum<ChangePoolUpgradeRequest_Action> = /*@__PURE__*/
+  enumDesc(file_yunhe_pool_v1_operation, 15, 0);
 
 /**
  * @generated from message yunhe.pool.v1.PoolLogEntry
@@ -325,7 +927,7 @@ export type PoolLogEntry = Message<"yunhe.pool.v1.PoolLogEntry"> & {
  * Use `create(PoolLogEntrySchema)` to create a new message.
  */
 export const PoolLogEntrySchema: GenMessage<PoolLogEntry> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 4);
+  messageDesc(file_yunhe_pool_v1_operation, 16);
 
 /**
  * @generated from message yunhe.pool.v1.SearchPoolLogsRequest
@@ -392,7 +994,7 @@ export type SearchPoolLogsRequest = Message<"yunhe.pool.v1.SearchPoolLogsRequest
  * Use `create(SearchPoolLogsRequestSchema)` to create a new message.
  */
 export const SearchPoolLogsRequestSchema: GenMessage<SearchPoolLogsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 5);
+  messageDesc(file_yunhe_pool_v1_operation, 17);
 
 /**
  * @generated from message yunhe.pool.v1.SearchPoolLogsResponse
@@ -416,7 +1018,7 @@ export type SearchPoolLogsResponse = Message<"yunhe.pool.v1.SearchPoolLogsRespon
  * Use `create(SearchPoolLogsResponseSchema)` to create a new message.
  */
 export const SearchPoolLogsResponseSchema: GenMessage<SearchPoolLogsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 6);
+  messageDesc(file_yunhe_pool_v1_operation, 18);
 
 /**
  * @generated from message yunhe.pool.v1.ExportPoolLogsRequest
@@ -468,7 +1070,7 @@ export type ExportPoolLogsRequest = Message<"yunhe.pool.v1.ExportPoolLogsRequest
  * Use `create(ExportPoolLogsRequestSchema)` to create a new message.
  */
 export const ExportPoolLogsRequestSchema: GenMessage<ExportPoolLogsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 7);
+  messageDesc(file_yunhe_pool_v1_operation, 19);
 
 /**
  * @generated from enum yunhe.pool.v1.ExportPoolLogsRequest.Format
@@ -501,7 +1103,7 @@ export enum ExportPoolLogsRequest_Format {
  * Describes the enum yunhe.pool.v1.ExportPoolLogsRequest.Format.
  */
 export const ExportPoolLogsRequest_FormatSchema: GenEnum<ExportPoolLogsRequest_Format> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_operation, 7, 0);
+  enumDesc(file_yunhe_pool_v1_operation, 19, 0);
 
 /**
  * A file for people.
@@ -530,7 +1132,7 @@ export type PoolFile = Message<"yunhe.pool.v1.PoolFile"> & {
  * Use `create(PoolFileSchema)` to create a new message.
  */
 export const PoolFileSchema: GenMessage<PoolFile> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 8);
+  messageDesc(file_yunhe_pool_v1_operation, 20);
 
 /**
  * @generated from message yunhe.pool.v1.PoolNodeComponents
@@ -590,7 +1192,7 @@ export type PoolNodeComponents = Message<"yunhe.pool.v1.PoolNodeComponents"> & {
  * Use `create(PoolNodeComponentsSchema)` to create a new message.
  */
 export const PoolNodeComponentsSchema: GenMessage<PoolNodeComponents> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 9);
+  messageDesc(file_yunhe_pool_v1_operation, 21);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolComponentsRequest
@@ -603,7 +1205,7 @@ export type ListPoolComponentsRequest = Message<"yunhe.pool.v1.ListPoolComponent
  * Use `create(ListPoolComponentsRequestSchema)` to create a new message.
  */
 export const ListPoolComponentsRequestSchema: GenMessage<ListPoolComponentsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 10);
+  messageDesc(file_yunhe_pool_v1_operation, 22);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolComponentsResponse
@@ -627,7 +1229,7 @@ export type ListPoolComponentsResponse = Message<"yunhe.pool.v1.ListPoolComponen
  * Use `create(ListPoolComponentsResponseSchema)` to create a new message.
  */
 export const ListPoolComponentsResponseSchema: GenMessage<ListPoolComponentsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 11);
+  messageDesc(file_yunhe_pool_v1_operation, 23);
 
 /**
  * @generated from message yunhe.pool.v1.ConfigurePoolNodesRequest
@@ -653,7 +1255,7 @@ export type ConfigurePoolNodesRequest = Message<"yunhe.pool.v1.ConfigurePoolNode
  * Use `create(ConfigurePoolNodesRequestSchema)` to create a new message.
  */
 export const ConfigurePoolNodesRequestSchema: GenMessage<ConfigurePoolNodesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 12);
+  messageDesc(file_yunhe_pool_v1_operation, 24);
 
 /**
  * @generated from message yunhe.pool.v1.PoolAlarmRule
@@ -694,7 +1296,7 @@ export type PoolAlarmRule = Message<"yunhe.pool.v1.PoolAlarmRule"> & {
  * Use `create(PoolAlarmRuleSchema)` to create a new message.
  */
 export const PoolAlarmRuleSchema: GenMessage<PoolAlarmRule> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 13);
+  messageDesc(file_yunhe_pool_v1_operation, 25);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolAlarmRule.Kind
@@ -773,7 +1375,7 @@ export enum PoolAlarmRule_Kind {
  * Describes the enum yunhe.pool.v1.PoolAlarmRule.Kind.
  */
 export const PoolAlarmRule_KindSchema: GenEnum<PoolAlarmRule_Kind> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_operation, 13, 0);
+  enumDesc(file_yunhe_pool_v1_operation, 25, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolAlarmRulesRequest
@@ -786,7 +1388,7 @@ export type ListPoolAlarmRulesRequest = Message<"yunhe.pool.v1.ListPoolAlarmRule
  * Use `create(ListPoolAlarmRulesRequestSchema)` to create a new message.
  */
 export const ListPoolAlarmRulesRequestSchema: GenMessage<ListPoolAlarmRulesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 14);
+  messageDesc(file_yunhe_pool_v1_operation, 26);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolAlarmRulesResponse
@@ -803,7 +1405,7 @@ export type ListPoolAlarmRulesResponse = Message<"yunhe.pool.v1.ListPoolAlarmRul
  * Use `create(ListPoolAlarmRulesResponseSchema)` to create a new message.
  */
 export const ListPoolAlarmRulesResponseSchema: GenMessage<ListPoolAlarmRulesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 15);
+  messageDesc(file_yunhe_pool_v1_operation, 27);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolAlarmRuleRequest
@@ -825,7 +1427,7 @@ export type SetPoolAlarmRuleRequest = Message<"yunhe.pool.v1.SetPoolAlarmRuleReq
  * Use `create(SetPoolAlarmRuleRequestSchema)` to create a new message.
  */
 export const SetPoolAlarmRuleRequestSchema: GenMessage<SetPoolAlarmRuleRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 16);
+  messageDesc(file_yunhe_pool_v1_operation, 28);
 
 /**
  * @generated from message yunhe.pool.v1.GetPoolStatisticsRequest
@@ -851,7 +1453,7 @@ export type GetPoolStatisticsRequest = Message<"yunhe.pool.v1.GetPoolStatisticsR
  * Use `create(GetPoolStatisticsRequestSchema)` to create a new message.
  */
 export const GetPoolStatisticsRequestSchema: GenMessage<GetPoolStatisticsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 17);
+  messageDesc(file_yunhe_pool_v1_operation, 29);
 
 /**
  * @generated from message yunhe.pool.v1.PoolUse
@@ -912,7 +1514,7 @@ export type PoolUse = Message<"yunhe.pool.v1.PoolUse"> & {
  * Use `create(PoolUseSchema)` to create a new message.
  */
 export const PoolUseSchema: GenMessage<PoolUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 18);
+  messageDesc(file_yunhe_pool_v1_operation, 30);
 
 /**
  * @generated from message yunhe.pool.v1.PoolQueueing
@@ -963,7 +1565,7 @@ export type PoolQueueing = Message<"yunhe.pool.v1.PoolQueueing"> & {
  * Use `create(PoolQueueingSchema)` to create a new message.
  */
 export const PoolQueueingSchema: GenMessage<PoolQueueing> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 19);
+  messageDesc(file_yunhe_pool_v1_operation, 31);
 
 /**
  * @generated from message yunhe.pool.v1.PoolReason
@@ -985,7 +1587,7 @@ export type PoolReason = Message<"yunhe.pool.v1.PoolReason"> & {
  * Use `create(PoolReasonSchema)` to create a new message.
  */
 export const PoolReasonSchema: GenMessage<PoolReason> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 20);
+  messageDesc(file_yunhe_pool_v1_operation, 32);
 
 /**
  * @generated from message yunhe.pool.v1.PoolStatistics
@@ -1043,7 +1645,7 @@ export type PoolStatistics = Message<"yunhe.pool.v1.PoolStatistics"> & {
  * Use `create(PoolStatisticsSchema)` to create a new message.
  */
 export const PoolStatisticsSchema: GenMessage<PoolStatistics> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 21);
+  messageDesc(file_yunhe_pool_v1_operation, 33);
 
 /**
  * @generated from message yunhe.pool.v1.ExportPoolReportRequest
@@ -1082,7 +1684,7 @@ export type ExportPoolReportRequest = Message<"yunhe.pool.v1.ExportPoolReportReq
  * Use `create(ExportPoolReportRequestSchema)` to create a new message.
  */
 export const ExportPoolReportRequestSchema: GenMessage<ExportPoolReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_operation, 22);
+  messageDesc(file_yunhe_pool_v1_operation, 34);
 
 /**
  * @generated from enum yunhe.pool.v1.ExportPoolReportRequest.Kind
@@ -1119,7 +1721,7 @@ export enum ExportPoolReportRequest_Kind {
  * Describes the enum yunhe.pool.v1.ExportPoolReportRequest.Kind.
  */
 export const ExportPoolReportRequest_KindSchema: GenEnum<ExportPoolReportRequest_Kind> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_operation, 22, 0);
+  enumDesc(file_yunhe_pool_v1_operation, 34, 0);
 
 /**
  * @generated from enum yunhe.pool.v1.ExportPoolReportRequest.Format
@@ -1150,7 +1752,7 @@ export enum ExportPoolReportRequest_Format {
  * Describes the enum yunhe.pool.v1.ExportPoolReportRequest.Format.
  */
 export const ExportPoolReportRequest_FormatSchema: GenEnum<ExportPoolReportRequest_Format> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_operation, 22, 1);
+  enumDesc(file_yunhe_pool_v1_operation, 34, 1);
 
 /**
  * @generated from enum yunhe.pool.v1.LogLevel
@@ -1249,6 +1851,71 @@ export const PoolOperationService: GenService<{
     methodKind: "unary";
     input: typeof ConfigurePoolNodesRequestSchema;
     output: typeof ListPoolComponentsResponseSchema;
+  },
+  /**
+   * Takes a program that pool nodes, or the platform, are to be upgraded to: a
+   * yunhe for their machines, in parts. A part that comes again is taken once.
+   * With the last the whole is compared with its SHA-256. The newest ten
+   * programs are kept, and those that an upgrade needs.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.UploadPoolRelease
+   */
+  uploadPoolRelease: {
+    methodKind: "unary";
+    input: typeof UploadPoolReleaseRequestSchema;
+    output: typeof UploadPoolReleaseResponseSchema;
+  },
+  /**
+   * The programs that nodes can be upgraded to, newest first.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.ListPoolReleases
+   */
+  listPoolReleases: {
+    methodKind: "unary";
+    input: typeof ListPoolReleasesRequestSchema;
+    output: typeof ListPoolReleasesResponseSchema;
+  },
+  /**
+   * A pool node gets a part of a program.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.FetchPoolRelease
+   */
+  fetchPoolRelease: {
+    methodKind: "unary";
+    input: typeof FetchPoolReleaseRequestSchema;
+    output: typeof FetchPoolReleaseResponseSchema;
+  },
+  /**
+   * Upgrades nodes, and the platform if it is one process, in batches, while
+   * their tasks compute. One upgrade at a time.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.StartPoolUpgrade
+   */
+  startPoolUpgrade: {
+    methodKind: "unary";
+    input: typeof StartPoolUpgradeRequestSchema;
+    output: typeof PoolUpgradeSchema;
+  },
+  /**
+   * The newest 100 upgrades, newest first.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.ListPoolUpgrades
+   */
+  listPoolUpgrades: {
+    methodKind: "unary";
+    input: typeof ListPoolUpgradesRequestSchema;
+    output: typeof ListPoolUpgradesResponseSchema;
+  },
+  /**
+   * Goes on with an upgrade that waits, stops one after what is under way, or
+   * has all its nodes run again what they ran before.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade
+   */
+  changePoolUpgrade: {
+    methodKind: "unary";
+    input: typeof ChangePoolUpgradeRequestSchema;
+    output: typeof PoolUpgradeSchema;
   },
   /**
    * The rules by which the pool raises alarms, by kind.
