@@ -217,7 +217,7 @@ func (s *Service) StartUpgrade(ctx context.Context, x Upgrade, nodes []string, p
 		return nil, err
 	}
 	if platform && s.self == nil {
-		return nil, fault.New(fault.Unimplemented, "platform: this platform runs as several processes, or not from a program that it can replace: upgrade it as it was installed")
+		return nil, fault.Fields(fault.Field{Path: "platform", Problem: "runs as several processes, or not from a program that it can replace: upgrade it as it was installed"})
 	}
 	x.Patience = cmp.Or(x.Patience, defaultPatience)
 	r, err := s.release(ctx, x.Release.Sum)
@@ -579,6 +579,7 @@ func (s *Service) RunUpgrades(ctx context.Context) error {
 		core.Round(ctx, restEvery)
 		running, err := s.StepUpgrade(ctx)
 		if err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
 			s.log.Warn("upgrade not taken on, will try again", "error", err)
 		}
 		every := restEvery

@@ -130,7 +130,7 @@ func TestUpgrade(t *testing.T) {
 				w.t.Errorf("%s: %v", want, err)
 			}
 		}
-		if _, err := w.StartUpgrade(w.admin, poolops.Upgrade{Release: r}, nil, true); fault.KindOf(err) != fault.Unimplemented {
+		if _, err := w.StartUpgrade(w.admin, poolops.Upgrade{Release: r}, nil, true); fault.KindOf(err) != fault.Invalid {
 			w.t.Errorf("a platform that cannot be upgraded: %v", err)
 		}
 		var begun []*poolops.Upgrade

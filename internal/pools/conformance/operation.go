@@ -191,8 +191,11 @@ func components(ctx context.Context, b *bench) error {
 		}
 		return out, nil
 	}
-	was, err := list(ctx)
-	if err != nil {
+	var was map[string]*poolv1.PoolNodeComponents
+	if err := b.until(ctx, "all nodes say what they consist of", func() (ok bool, err error) { // who has just joined has not yet
+		was, err = list(ctx)
+		return err == nil && !slices.ContainsFunc(b.nodes, func(n *poolv1.PoolNode) bool { return len(was[n.NodeId].GetComponents()) == 0 }), err
+	}); err != nil {
 		return err
 	}
 	var all []string
@@ -300,7 +303,7 @@ func (b *bench) upgrading(ctx context.Context, do func(sum string) error) error 
 // upgrade upgrades nodes, has that put back later, and waits until it is done.
 func (b *bench) upgrade(ctx context.Context, sum string, platform bool, nodes ...string) error {
 	x, err := b.Operation.StartPoolUpgrade(ctx, &poolv1.StartPoolUpgradeRequest{Sha256: sum, NodeIds: nodes, Platform: platform})
-	if connect.CodeOf(err) == connect.CodeUnimplemented {
+	if platform && connect.CodeOf(err) == connect.CodeInvalidArgument {
 		return absent{err.Error()}
 	}
 	if err != nil {
