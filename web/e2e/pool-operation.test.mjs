@@ -1,7 +1,7 @@
 // The operation of the accelerator pool in a real browser: logs, alarms, components and statistics of two nodes with the
 // devices of this machine.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { appendFileSync, copyFileSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -124,6 +124,41 @@ describe("operation of the accelerator pool", { skip, timeout: 900_000 }, () => 
     await p.at("n1").getByText("1, taken").waitFor();
     await p.at("n2").getByText("1, taken").waitFor();
     await p.shot("pool-components");
+  });
+
+  test("nodes are upgraded, the second when it is told to go on, and back", async (t) => {
+    if (missing) return t.skip(missing);
+    const other = join(p.dir, "yunhe-next"); // another program that does the same
+    copyFileSync(bin, other);
+    appendFileSync(other, "\n");
+    const env = { YUNHE_SERVER: p.url, YUNHE_KEY: readFileSync(join(p.dir, "data/admin.key"), "utf8").trim() };
+    await p.said(p.run(bin, ["pool", "upgrade", "upload", other, "--as", "v-next"], env).child, /(v-next)/);
+    await tab("Components");
+    const table = page.getByTestId("pool-components");
+    await table.getByText("Client library").first().waitFor();
+    await table.getByRole("checkbox").first().check();
+    await page.getByRole("button", { name: "Upgrade 2 nodes" }).click();
+    await p.choose(p.dialog(), "To version", "v-next");
+    await p.dialog().getByLabel("How many at once, 0: all").fill("1");
+    await p.dialog().getByText("Wait after the first batch until it is told to go on").click();
+    await p.dialog().getByTestId("upgrade").click();
+    const upgrades = page.getByTestId("pool-upgrades");
+    await upgrades.getByText("Waits to go on").waitFor();
+    await p.shot("pool-upgrade");
+    const sure = async (name) => {
+      await upgrades.getByRole("button", { name }).click();
+      await page.locator(".ant-popover").getByRole("button", { name }).click();
+    };
+    await sure("Go on");
+    await p.until(
+      async () => (await upgrades.getByText("Done", { exact: true }).count()) === 3,
+      "both nodes are upgraded",
+    );
+    await sure("Roll back");
+    await p.until(
+      async () => (await upgrades.getByText("Rolled back", { exact: true }).count()) === 3,
+      "both nodes are as they were",
+    );
   });
 
   test("people are told by mail of what a rule that was edited finds, and the record is looked at", async (t) => {

@@ -102,7 +102,7 @@ export function Upgrades() {
   ];
   return (
     <>
-      <h3>{t("poolops.upgrade.title")}</h3>
+      <h3 className="yh-tab-heading">{t("poolops.upgrade.title")}</h3>
       <Loaded query={list} rows={2}>
         {(data) => (
           <Table
