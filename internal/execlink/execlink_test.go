@@ -201,8 +201,9 @@ func TestEnds(t *testing.T) {
 			cancel()
 			served.Wait()
 			begin := time.Now()
-			if _, _, err := read(s); fault.KindOf(err) != fault.Unavailable {
-				t.Errorf("Receive: %v, want Unavailable", err)
+			// Its last word, that the command was ended, may have come through or not.
+			if _, code, err := read(s); fault.KindOf(err) != fault.Unavailable && (err != nil || code == 0) {
+				t.Errorf("Receive: exit code %d, %v, want Unavailable, or that it was ended", code, err)
 			}
 			if took := time.Since(begin); took > 20*time.Second {
 				t.Errorf("noticed after %s", took)
