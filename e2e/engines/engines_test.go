@@ -14,12 +14,19 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"yunhe.dev/yunhe/adapters/kubernetes"
 	"yunhe.dev/yunhe/adapters/slurm"
@@ -33,6 +40,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/measurement"
 	"yunhe.dev/yunhe/internal/plugin"
+	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/sdk/adapter"
 )
 
@@ -107,6 +115,7 @@ func TestEngines(t *testing.T) {
 	t.Run("exec", func(t *testing.T) { testExec(t, a, backends[:2]) }) // Slurm's REST API has no such thing
 	t.Run("measure", func(t *testing.T) { testMeasure(t, a) })
 	t.Run("stop", func(t *testing.T) { testStop(t, a, backends) })
+	t.Run("registry", func(t *testing.T) { testRegistry(t, a, k) })
 	for _, b := range backends {
 		t.Run("lose "+b.center, func(t *testing.T) { testLoss(t, a, b, backends) })
 	}
@@ -282,6 +291,63 @@ func testMeasure(t *testing.T, a *apptest.App) {
 	if fault.KindOf(err) != fault.NotFound {
 		t.Errorf("a node that is not there: %v", err)
 	}
+}
+
+// testRegistry: 1,000 nodes that join a cluster are in the platform's registry, what
+// changes at one of them too, and they leave it with the cluster. It says how soon.
+func testRegistry(t *testing.T, a *apptest.App, k *enginetest.Kubernetes) {
+	const count, changes = 1000, 40
+	if err := k.StartKwok(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := clientset.NewForConfig(&rest.Config{Host: k.URL, BearerToken: k.Token, TLSClientConfig: rest.TLSClientConfig{CAData: k.CA}, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := core.WithCaller(t.Context(), core.Caller{AllTenants: true})
+	nodes := func() int64 {
+		c, err := a.Registry.GetCenter(ctx, "k8s")
+		if err != nil || c.Nodes == nil {
+			t.Fatalf("center k8s: %v, %v", c.Nodes, err)
+		}
+		return c.Nodes.Total()
+	}
+	before := nodes()
+	name := func(i int) string { return fmt.Sprintf("fake-%04d", i) }
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range count {
+		group.Go(func() error {
+			_, err := cluster.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name(i), Labels: map[string]string{"fake": "yes"},
+				Annotations: map[string]string{enginetest.FakeNodeKey: enginetest.FakeNodeValue}},
+				Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "fake", Effect: corev1.TaintEffectNoSchedule}}}}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	apptest.Until(t, "all nodes are in the registry", func() bool { return nodes() == before+count })
+	t.Logf("figure: %d nodes are in the registry %s after the last was made", count, time.Since(begin).Round(time.Millisecond))
+	var took []time.Duration
+	for i := range changes {
+		begin := time.Now()
+		if _, err := cluster.CoreV1().Nodes().Patch(t.Context(), name(i*25), types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		apptest.Until(t, "the registry knows that a node takes no more", func() bool {
+			n, err := a.Registry.GetNode(ctx, "k8s", name(i*25))
+			return err == nil && n.State == registry.NodeDrained
+		})
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	t.Logf("figure: a node's change is in the registry after %s (median), %s (longest of %d), the patch included", took[changes/2].Round(time.Millisecond), took[changes-1].Round(time.Millisecond), changes)
+	if err := cluster.CoreV1().Nodes().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "fake=yes"}); err != nil {
+		t.Fatal(err)
+	}
+	apptest.Until(t, "they have left the registry", func() bool { return nodes() == before })
 }
 
 func testStop(t *testing.T, a *apptest.App, backends []backend) {
