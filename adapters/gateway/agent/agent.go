@@ -142,6 +142,7 @@ type Agent struct {
 	// pass from the one to the other.
 	locks [64]sync.Mutex
 
+	refused  refusals
 	sessions sync.WaitGroup // of commands beside runs
 	slots    chan struct{}  // one for each of them
 
@@ -467,15 +468,11 @@ func (a *Agent) apply(ctx context.Context, r *adapterv1.ApplyRequest) (*adapterv
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			refusal, err := a.start(ctx, at)
-			why, later := forNow(err)
-			if later {
-				refusal, err = why, nil
-			}
+			refusal, err := a.startOrRefuse(ctx, at)
 			mu.Lock()
 			defer mu.Unlock()
-			if refusal != "" {
-				res.Refusals = append(res.Refusals, &adapterv1.Refusal{AttemptId: at.AttemptId, Reason: refusal, Later: later})
+			if refusal != nil {
+				res.Refusals = append(res.Refusals, refusal)
 			}
 			lost = errors.Join(lost, err)
 		})
@@ -499,12 +496,62 @@ func forNow(err error) (why string, yes bool) {
 	return "", false
 }
 
-// start starts one attempt unless it is known. A refusal is for good; an
-// error has the platform ask again, but see forNow.
-func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal string, err error) {
+// startOrRefuse starts one attempt unless it is known, or says why not; an error
+// has the platform ask again. What was refused stays so, though there may be room
+// by now: the platform, which is told once or more often, has placed it elsewhere,
+// and a message that took longer would have it run twice.
+func (a *Agent) startOrRefuse(ctx context.Context, at *adapterv1.Attempt) (*adapterv1.Refusal, error) {
 	lock := a.lock(at.AttemptId)
 	lock.Lock()
 	defer lock.Unlock()
+	if was := a.refused.of(at.AttemptId); was != nil {
+		return was, nil
+	}
+	reason, err := a.start(ctx, at)
+	why, later := forNow(err)
+	if later {
+		reason, err = why, nil
+	}
+	if reason == "" {
+		return nil, err
+	}
+	refusal := &adapterv1.Refusal{AttemptId: at.AttemptId, Reason: reason, Later: later}
+	a.refused.put(refusal)
+	return refusal, nil
+}
+
+// refusals are the last that were given.
+type refusals struct {
+	mu    sync.Mutex // guards the fields below
+	byID  map[string]*adapterv1.Refusal
+	order []string // oldest first
+}
+
+// keepRefusals is far more than a center refuses while a message is under way.
+const keepRefusals = 10_000
+
+func (r *refusals) of(id string) *adapterv1.Refusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byID[id]
+}
+
+func (r *refusals) put(x *adapterv1.Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID == nil {
+		r.byID = map[string]*adapterv1.Refusal{}
+	}
+	if len(r.order) == keepRefusals {
+		delete(r.byID, r.order[0])
+		r.order = r.order[1:]
+	}
+	r.byID[x.AttemptId], r.order = x, append(r.order, x.AttemptId)
+}
+
+// start starts one attempt unless it is known. A refusal is for good; an
+// error has the platform ask again, but see forNow. The caller has its lock.
+func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal string, err error) {
 	if a.ledger.has(at.AttemptId) {
 		a.mark(at.AttemptId) // a platform restored from a backup does not know that it ended
 		return "", nil
