@@ -319,14 +319,14 @@ func (r *rig) remove(stop, forget []string) {
 // until calls f until it is true: for what only the API server can be asked.
 func until(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), 4*time.Minute)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !f() {
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("not within 60 s: %s", what)
+			tb.Fatalf("not within 4 min: %s", what)
 		case <-tick.C:
 		}
 	}
