@@ -93,7 +93,9 @@ func free(pkg string) bool {
 }
 
 // forTests reports whether a package exists for tests only.
-func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") || pkg == "internal/arch" }
+func forTests(pkg string) bool {
+	return strings.HasSuffix(pkg, "test") || strings.HasPrefix(pkg, "e2e/") || pkg == "internal/arch"
+}
 
 // pure packages decide and do nothing: same input, same answer.
 var pure = []string{"internal/scheduler/place", "internal/scheduler/forecast", "internal/scheduler/route", "internal/scheduler/queue", "internal/metering/rate", "internal/inventory/identifier", "internal/tags/expr", "internal/measurement/report", "internal/measurement/score"}

@@ -28,14 +28,15 @@ func mountDisk(dir, options string) error { return syscall.Mount("disk", dir, "t
 func unmountDisk(dir string) error { return syscall.Unmount(dir, syscall.MNT_DETACH) }
 
 // FillDisk takes all the room that is left on the disk of a folder, until free
-// is called.
+// is called. The file is emptied before it goes: a process that is being
+// started beside this one has a copy of what is open, and would keep the room.
 func FillDisk(dir string) (free func() error, err error) {
 	name := filepath.Join(dir, "filler")
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("fill a disk: %w", err)
 	}
-	free = func() error { return errors.Join(f.Close(), os.Remove(name)) }
+	free = func() error { return errors.Join(f.Truncate(0), f.Close(), os.Remove(name)) }
 	block := make([]byte, 1<<20)
 	for size := len(block); size > 0; {
 		if _, err = f.Write(block[:size]); errors.Is(err, syscall.ENOSPC) {
