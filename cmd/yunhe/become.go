@@ -60,10 +60,8 @@ func (p *itselfProgram) replaced() error {
 	if next == "" {
 		return nil
 	}
-	exe, err := os.Executable()
-	if err == nil {
-		err = execute(next, previousEnv+"="+exe)
-	}
+	exe := p.folder.Path(p.sum) // kept there: where it was installed another may be by now
+	err := execute(next, previousEnv+"="+exe)
 	if e := p.folder.Fail(err.Error()); e != nil {
 		return e
 	}

@@ -36,7 +36,8 @@ const (
 // handover is what a node hands over. Descriptors are of copies.
 type handover struct {
 	Format    int          `json:"format"`
-	Previous  string       `json:"previous"` // the program that takes it back
+	Previous  string       `json:"previous"` // the program that takes it back: where it can be run,
+	Program   int          `json:"program"`  // and it, as its file may have been replaced
 	Listeners []int        `json:"listeners"`
 	Devices   []handDevice `json:"devices"`
 	Tasks     []handTask   `json:"tasks"`
@@ -266,22 +267,11 @@ func (n *Node) handOver(program string) error {
 	if err != nil {
 		return fmt.Errorf("write down what the pool node has: %w", err)
 	}
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.MemfdCreate("yunhe-pool-handover", 0)
+	fd, err := h.inMemory()
 	if err != nil {
 		return fmt.Errorf("write down what the pool node has: %w", err)
 	}
 	keep.fds = append(keep.fds, fd)
-	for len(b) > 0 {
-		k, err := unix.Write(fd, b)
-		if err != nil {
-			return fmt.Errorf("write down what the pool node has: %w", err)
-		}
-		b = b[k:]
-	}
 	env := append(os.Environ(), handoverEnv+"="+strconv.Itoa(fd))
 	if err := syscall.Exec(program, append([]string{program}, os.Args[1:]...), env); err != nil {
 		return fault.Wrap(fault.Invalid, err, "%s cannot be run", program)
@@ -289,12 +279,37 @@ func (n *Node) handOver(program string) error {
 	return nil // it does not come here
 }
 
+// inMemory writes it to a file of memory that a program that is executed inherits.
+func (h *handover) inMemory() (fd int, err error) {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return -1, err
+	}
+	if fd, err = unix.MemfdCreate("yunhe-pool-handover", 0); err != nil {
+		return -1, err
+	}
+	for len(b) > 0 {
+		k, err := unix.Write(fd, b)
+		if err != nil {
+			_ = unix.Close(fd)
+			return -1, err
+		}
+		b = b[k:]
+	}
+	return fd, nil
+}
+
 func (n *Node) write(keep *copies) (*handover, error) {
-	self, err := os.Executable()
+	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return nil, err
 	}
-	h := &handover{Format: HandoverFormat, Previous: self, Limits: n.limits.Load(), Paused: time.Now()}
+	defer self.Close()
+	h := &handover{Format: HandoverFormat, Limits: n.limits.Load(), Paused: time.Now()}
+	if h.Program, err = keep.of(self); err != nil {
+		return nil, err
+	}
+	h.Previous = fmt.Sprintf("/proc/self/fd/%d", h.Program)
 	for _, l := range n.listeners {
 		fd, err := keep.of(l.(syscall.Conn))
 		if err != nil {
@@ -386,7 +401,7 @@ func inherit() (*handover, error) {
 
 // all are the descriptors.
 func (h *handover) all() []int {
-	out := slices.Clone(h.Listeners)
+	out := append([]int{h.Program}, h.Listeners...)
 	for _, d := range h.Devices {
 		out = append(out, d.Page)
 	}
@@ -405,15 +420,8 @@ func (h *handover) all() []int {
 // giveBack becomes the program before this again, with what it handed over: it
 // was not taken. It returns only if that cannot be.
 func (h *handover) giveBack(why error) error {
-	b, err := json.Marshal(h)
+	fd, err := h.inMemory()
 	if err != nil {
-		return err
-	}
-	fd, err := unix.MemfdCreate("yunhe-pool-handover", 0)
-	if err != nil {
-		return err
-	}
-	if _, err := unix.Write(fd, b); err != nil {
 		return err
 	}
 	for _, fd := range h.all() {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ import (
 // take it at SIGUSR2, and to what is no program at SIGHUP.
 const (
 	serves  = "YUNHE_POOL_TEST_SERVES"
+	next    = "YUNHE_POOL_TEST_NEXT" // the other program
 	refuses = "YUNHE_POOL_TEST_REFUSES"
 )
 
@@ -40,17 +42,14 @@ func serveNode(dir string) error {
 	signal.Notify(told, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
 	go func() {
 		for what := range told {
-			program, err := os.Executable()
+			program := os.Getenv(next)
 			switch what {
 			case syscall.SIGUSR2:
 				_ = os.Setenv(refuses, "1")
 			case syscall.SIGHUP:
 				program = dir
 			}
-			if err == nil {
-				err = n.Replace(context.Background(), program)
-			}
-			log.Info("not replaced", "error", err)
+			log.Info("not replaced", "error", n.Replace(context.Background(), program))
 		}
 	}()
 	log.Info("serves", "at", n.Addresses()[1], "back", n.GivenBack())
@@ -79,8 +78,16 @@ func serve(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), serves+"="+dir)
+	first := filepath.Join(dir, "first")
+	program, err := os.ReadFile(self)
+	if err == nil {
+		err = os.WriteFile(first, program, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(first)
+	cmd.Env = append(os.Environ(), serves+"="+dir, next+"="+self)
 	out, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -88,6 +95,7 @@ func serve(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = os.Remove(first) // it was installed anew, say
 	s := &served{t, cmd, bufio.NewScanner(out), "unix:" + dir + "/s"}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return s
@@ -117,7 +125,8 @@ func (s *served) tell(sig os.Signal) {
 // TestReplace: a node gives all it has to another program, over and over, while
 // programs compute on all of a device; each of their steps is right, tasks keep
 // what they have and count on, and new ones start. So it is if the other program
-// does not take it, or is none.
+// does not take it, or is none, also where the file of the program that takes it
+// back is gone.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -146,7 +155,7 @@ func TestReplace(t *testing.T) {
 		return list
 	}
 	was := now()
-	for i, sig := range []os.Signal{syscall.SIGUSR1, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR1} {
+	for i, sig := range []os.Signal{syscall.SIGUSR2, syscall.SIGUSR1, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR1} {
 		s.tell(sig)
 		switch sig {
 		case syscall.SIGHUP:

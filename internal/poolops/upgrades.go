@@ -161,7 +161,7 @@ func readUpgrades(ctx context.Context, tx *db.Tx, where string, args ...any) (ou
 
 func putUpgrade(ctx context.Context, tx *db.Tx, x *Upgrade) error {
 	_, err := tx.Exec(ctx, `INSERT INTO pool_upgrades (`+upgradeColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
-		ON CONFLICT (upgrade_id) DO UPDATE SET running = $5, state = $6, reason = $12, ended_at = $15`,
+		ON CONFLICT (upgrade_id) DO UPDATE SET running = $5, state = $6, gray = $8, reason = $12, ended_at = $15`,
 		x.ID, x.Release.Sum, x.Release.Version, x.Release.Bytes, x.running, int64(x.State), x.Batch, x.Gray, x.Pause, x.Patience, x.Keep, x.Reason, x.User, db.Micros(x.CreatedAt), db.Micros(x.EndedAt))
 	for _, n := range x.Steps {
 		if err != nil {
@@ -308,9 +308,6 @@ func (s *Service) ChangeUpgrade(ctx context.Context, id string, do Action) (x *U
 		switch {
 		case do == Continue && x.State == UpgradeWaiting:
 			x.State, x.Gray = UpgradeRunning, false
-			if _, err := tx.Exec(ctx, `UPDATE pool_upgrades SET gray = FALSE WHERE upgrade_id = $1`, id); err != nil {
-				return fmt.Errorf("continue upgrade %s: %w", id, err)
-			}
 		case do == Stop && (x.State == UpgradeRunning || x.State == UpgradeWaiting):
 			x.State, x.Reason = UpgradeStopped, "it was stopped"
 			x.running = slices.ContainsFunc(x.Steps, func(n *Step) bool { return n.State == StepUpgrading })

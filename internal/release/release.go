@@ -137,17 +137,8 @@ func (f Folder) Upgrade(self, to string, attempt int64) error {
 	if err != nil {
 		return err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
 	if !f.Has(self) {
-		file, err := os.Open(exe)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		if err := f.Add(self, file); err != nil {
+		if err := f.keep(self); err != nil {
 			return fmt.Errorf("keep this program: %w", err)
 		}
 	}
@@ -156,6 +147,20 @@ func (f Folder) Upgrade(self, to string, attempt int64) error {
 	}
 	s.Current, s.Previous, s.Attempt, s.Fresh, s.Problem = to, self, attempt, true, ""
 	return f.Save(s)
+}
+
+// keep adds the program that this process is.
+func (f Folder) keep(self string) error {
+	exe, err := executable()
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(exe)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return f.Add(self, file)
 }
 
 // Fail notes that the process is again what it was before an upgrade.
@@ -213,13 +218,22 @@ func Sum(path string) (string, error) {
 
 // Self is the SHA-256 of the program that this process is.
 func Self() (string, error) {
-	sum, err := Sum("/proc/self/exe") // also if its file was replaced
-	if err == nil {
-		return sum, nil
+	exe, err := executable()
+	if err != nil {
+		return "", err
+	}
+	return Sum(exe)
+}
+
+// executable is where the program that this process is can be read.
+func executable() (string, error) {
+	const running = "/proc/self/exe" // also if its file was replaced
+	if _, err := os.Stat(running); err == nil {
+		return running, nil
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
-	return Sum(exe)
+	return exe, nil
 }
