@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -384,6 +386,33 @@ func changedNames(rows []*topologyv1.TopologyChange) []string {
 	return out
 }
 
+// changedFields names what is different; of labels, which.
+func changedFields(x *topologyv1.TopologyChange) string {
+	fields := slices.Clone(x.GetFields())
+	at := slices.Index(fields, "labels")
+	if at < 0 {
+		return strings.Join(fields, ", ")
+	}
+	was, is := x.GetBefore().GetLabels(), x.GetAfter().GetLabels()
+	names := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
+	slices.Sort(names)
+	var out []string
+	for _, name := range slices.Compact(names) {
+		o, had := was[name]
+		n, has := is[name]
+		switch {
+		case !had:
+			out = append(out, "+"+name+"="+n)
+		case !has:
+			out = append(out, "-"+name)
+		case o != n:
+			out = append(out, name+"="+o+" → "+n)
+		}
+	}
+	fields[at] = "labels (" + strings.Join(out, ", ") + ")"
+	return strings.Join(fields, ", ")
+}
+
 func (c *cli) changeTable(rows []*topologyv1.TopologyChange) *text.Table {
 	t := text.NewTable("WHEN", "VERTEX", "CHANGE", "STATE", "REASON", "FIELDS")
 	colors := map[topologyv1.ChangeKind]text.Color{topologyv1.ChangeKind_CHANGE_KIND_ADDED: text.Green, topologyv1.ChangeKind_CHANGE_KIND_CHANGED: text.Yellow, topologyv1.ChangeKind_CHANGE_KIND_REMOVED: text.Red}
@@ -400,7 +429,7 @@ func (c *cli) changeTable(rows []*topologyv1.TopologyChange) *text.Table {
 		} else if is == "-" {
 			is = was
 		}
-		t.Row(x.GetAt().AsTime().Format("2006-01-02 15:04:05Z"), changedName(x), text.Cell{Text: enumName(x.GetKind().String(), "CHANGE_KIND_"), Color: colors[x.GetKind()]}, is, orDash(x.GetAfter().GetReason()), orDash(strings.Join(x.GetFields(), ", ")))
+		t.Row(x.GetAt().AsTime().Format("2006-01-02 15:04:05Z"), changedName(x), text.Cell{Text: enumName(x.GetKind().String(), "CHANGE_KIND_"), Color: colors[x.GetKind()]}, is, orDash(x.GetAfter().GetReason()), orDash(changedFields(x)))
 	}
 	return t
 }

@@ -63,7 +63,7 @@ func startDrawer(t *testing.T) (*registrar, func()) {
 				return err
 			}
 			return s.reg.SyncNodesTx(ctx, tx, id, true, []*adapterv1.Node{
-				{Name: "n1", State: 1, Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: "H800", Count: 2, MemoryBytes: 80 << 30, Resource: "gpu"}}}, {Name: "n2", State: 2, Reason: "no disk"},
+				{Name: "n1", State: 1, Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: "H800", Count: 2, MemoryBytes: 80 << 30, Resource: "gpu"}}}, {Name: "n2", State: 2, Reason: "no disk", Labels: map[string]string{"old": "x", "rack": "r1"}},
 			}, nil)
 		}))
 	}
@@ -140,13 +140,13 @@ func TestTopologyCommands(t *testing.T) {
 	s.want("no such vertex", "", "\n2> error: there is no center:none in the topology\nexit 1\n", "topology", "describe", "center:none")
 
 	if err := s.d.Tx(t.Context(), func(tx *db.Tx) error {
-		return s.reg.SyncNodesTx(t.Context(), tx, "gz", false, []*adapterv1.Node{{Name: "n2", State: 1}}, nil)
+		return s.reg.SyncNodesTx(t.Context(), tx, "gz", false, []*adapterv1.Node{{Name: "n2", State: 1, Labels: map[string]string{"new": "y", "rack": "r2"}}}, nil)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	sync()
 	out, _, status = s.run("", "topology", "history", "node:gz:n2")
-	if got := strings.Split(out, "\n"); status != 0 || len(got) != 4 || !strings.Contains(got[1], "changed  not-ready → ready") || !strings.Contains(got[1], "state, reason") || !strings.Contains(got[2], "added    not-ready") {
+	if got := strings.Split(out, "\n"); status != 0 || len(got) != 4 || !strings.Contains(got[1], "changed  not-ready → ready") || !strings.Contains(got[1], "state, reason, labels (+new=y, -old, rack=r1 → r2)") || !strings.Contains(got[2], "added    not-ready") {
 		t.Errorf("history:\n%s", out)
 	}
 	out, errs, status = s.run("", "topology", "diff", "--from", "1h")

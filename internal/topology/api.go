@@ -257,7 +257,9 @@ func (a api) GetVertex(ctx context.Context, r *topologyv1.GetVertexRequest) (*to
 	}
 	out := v.proto()
 	out.PerformanceBinding = &topologyv1.PerformanceBinding{Figures: figuresProto(v.Figures)}
-	out.Labels = v.Labels
+	if v.Card == nil {
+		out.Labels = v.Labels
+	}
 	return out, nil
 }
 
@@ -352,7 +354,7 @@ func recordProto(it *Item) *topologyv1.VertexRecord {
 	}
 	out := &topologyv1.VertexRecord{ParentId: it.Parent, Name: it.Name, Kind: it.Kind, NodeType: topologyv1.NodeType(it.Type), Level: topologyv1.Level(it.Level),
 		State: topologyv1.VertexState(it.State), Health: topologyv1.Health(it.State.health()), Reason: it.Reason, Region: it.Region, AiCenterId: it.CenterID,
-		ServiceProvider: it.Provider, Equipment: cardsProto(it.Equipment), Capacity: notation(it.Capacity), Architecture: it.Architecture, OperatingSystem: it.OS, Adapter: it.Adapter}
+		ServiceProvider: it.Provider, Equipment: cardsProto(it.Equipment), Capacity: notation(it.Capacity), Architecture: it.Architecture, OperatingSystem: it.OS, Adapter: it.Adapter, Labels: it.Labels}
 	out.Located, out.Longitude, out.Latitude = degrees(it.Position)
 	return out
 }

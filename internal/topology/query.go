@@ -70,7 +70,6 @@ type Vertex struct {
 	Depth       int    // below the root of the answer
 	Links       []Connection
 	Figures     []Figure
-	Labels      map[string]string
 	Changes     int64
 	HistoryFrom time.Time
 	ID          string // also of a card
@@ -347,14 +346,14 @@ func (s *Service) Vertex(ctx context.Context, id string, when time.Time) (*Verte
 			out.Links = append(out.Links, p.connection(k, links))
 		}
 	}
-	if err := s.describe(ctx, &out, when); err != nil {
+	if err := s.describe(ctx, &out); err != nil {
 		return nil, err
 	}
 	return &out, nil
 }
 
 // describe adds what only one vertex is asked for.
-func (s *Service) describe(ctx context.Context, v *Vertex, when time.Time) error {
+func (s *Service) describe(ctx context.Context, v *Vertex) error {
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM topology_versions WHERE item_id = $1`, []any{v.ID}, &v.Changes); err != nil {
 			return err
@@ -366,32 +365,7 @@ func (s *Service) describe(ctx context.Context, v *Vertex, when time.Time) error
 	if err != nil {
 		return fmt.Errorf("read history of %s: %w", v.ID, err)
 	}
-	if !when.IsZero() {
-		return nil
-	}
-	switch {
-	case v.Level == LevelCenter:
-		k, err := s.reg.GetCenter(ctx, v.CenterID)
-		v.Labels = k.Labels
-		return ignoreMissing(err)
-	case strings.HasPrefix(v.ID, nodePrefix):
-		n, err := s.reg.GetNode(ctx, v.CenterID, v.Name)
-		v.Labels = n.Labels
-		return ignoreMissing(err)
-	case v.Level == LevelNetwork || v.Level == LevelRegion:
-		return nil
-	}
-	r, err := s.inv.Read(ctx, []string{v.ID})
-	v.Labels = r[v.ID].Labels
-	return err
-}
-
-// ignoreMissing: what went a moment ago has no labels.
-func ignoreMissing(err error) error {
-	if fault.KindOf(err) == fault.NotFound {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // View is the whole network for a picture of it.

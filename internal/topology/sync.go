@@ -430,7 +430,7 @@ func (w *wanted) compare(ctx context.Context) ([]edit, head, error) {
 
 func centerRecord(k *registry.Center, place string) *Record {
 	r := &Record{ID: centerID(k.ID), CenterID: k.ID, Parent: NetworkID, Name: k.Name, Kind: "center", Level: LevelCenter, Type: Compute,
-		Region: k.Region, Capacity: amounts(k.Total), Adapter: k.Adapter, Position: k.Position}
+		Region: k.Region, Capacity: amounts(k.Total), Adapter: k.Adapter, Position: k.Position, Labels: k.Labels}
 	switch {
 	case place != "":
 		r.Parent = place
@@ -467,7 +467,7 @@ var nodeStates = map[registry.NodeState]State{registry.NodeReady: Ready, registr
 
 func nodeRecord(n *registry.Node) *Record {
 	r := &Record{ID: nodeID(n.CenterID, n.Name), CenterID: n.CenterID, Parent: centerID(n.CenterID), Name: n.Name, Kind: "node", Level: LevelNode, Type: Compute,
-		State: nodeStates[n.State], Reason: n.Reason, Capacity: amounts(n.Capacity), Architecture: n.Architecture, OS: n.OS}
+		State: nodeStates[n.State], Reason: n.Reason, Capacity: amounts(n.Capacity), Architecture: n.Architecture, OS: n.OS, Labels: n.Labels}
 	for _, a := range n.Accelerators {
 		r.Equipment = append(r.Equipment, Cards{a.Resource, a.Vendor, a.Model, a.Count, a.Memory})
 	}
@@ -499,7 +499,7 @@ var networkKinds = map[string]LinkKind{"private_network": PrivateNetwork, "lease
 func resourceRecords(r *inventory.Resource) []*Record {
 	t := resourceTypes[r.Type]
 	rec := &Record{ID: r.ID, CenterID: r.CenterID, TenantID: r.TenantID, Parent: r.ParentID, Name: r.Name, Kind: r.Type, Level: t.level, Type: t.kind,
-		State: resourceStates[r.State], Region: r.Region, Provider: r.Provider}
+		State: resourceStates[r.State], Region: r.Region, Provider: r.Provider, Labels: r.Labels}
 	if rec.Parent == "" {
 		rec.Parent = NetworkID
 	}

@@ -56,6 +56,7 @@ package topology
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -172,6 +173,7 @@ type Record struct {
 	OS           string             `json:"os,omitempty"`
 	Adapter      string             `json:"adapter,omitempty"`
 	Position     *registry.Position `json:"position,omitempty"`
+	Labels       map[string]string  `json:"labels,omitempty"`
 	Link         *Link              `json:"link,omitempty"`
 }
 
@@ -342,6 +344,7 @@ func differences(a, b *Record) []string {
 	add("operating_system", a.OS != b.OS)
 	add("adapter", a.Adapter != b.Adapter)
 	add("position", text(a.Position) != text(b.Position))
+	add("labels", !maps.Equal(a.Labels, b.Labels))
 	if a.Link != nil && b.Link != nil {
 		add("from_id", a.Link.From != b.Link.From)
 		add("to_id", a.Link.To != b.Link.To)

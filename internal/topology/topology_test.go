@@ -507,6 +507,60 @@ func TestHistory(t *testing.T) {
 	})
 }
 
+// Labels are part of what was: at a time, in changes and between two times.
+func TestLabels(t *testing.T) {
+	each(t, func(t *testing.T, ctx context.Context, w *world) {
+		labelled := func(value string) *adapterv1.Node {
+			n := machine("a", ready)
+			n.Labels = map[string]string{"rack": value}
+			return n
+		}
+		disk := inventory.Resource{ID: "disk", Type: "storage", Name: "Disk", ParentID: "center:c", Region: "north", Provider: "p", Labels: map[string]string{"tier": "gold"},
+			Attributes: map[string]any{"storage_type": "block", "specification": "ssd"}}
+		w.join(t, "c", "north", labelled("r1"))
+		w.resource(t, ctx, disk)
+		w.sync(t)
+		first := w.clock.now()
+		w.clock.advance(5 * time.Second)
+		w.nodes(t, "c", nil, labelled("r2"))
+		disk.Labels, disk.Version = nil, 1
+		_, err := w.inv.Update(ctx, disk)
+		must(t, err)
+		center, err := w.reg.GetCenter(ctx, "c")
+		must(t, err)
+		center.Labels = map[string]string{"site": "new"}
+		_, err = w.reg.UpdateCenter(ctx, center)
+		must(t, err)
+		w.heard(t, "c")
+		w.sync(t)
+		for id, want := range map[string][2]string{
+			"node:c:a":     {"map[rack:r1]", "map[rack:r2]"},
+			"disk":         {"map[tier:gold]", "map[]"},
+			"center:c":     {"map[]", "map[site:new]"},
+			"region:north": {"map[]", "map[]"},
+		} {
+			for i, at := range []time.Time{first, {}} {
+				v, err := w.Vertex(ctx, id, at)
+				must(t, err)
+				if got := fmt.Sprint(v.Labels); got != want[i] {
+					t.Errorf("%s has labels %s at %d, want %s", id, got, i, want[i])
+				}
+			}
+		}
+		const want = "5s changed center:c [labels]\n5s changed disk [labels]\n5s changed node:c:a [labels]"
+		rows, _, _, err := w.Changes(ctx, topology.ChangeFilter{Span: topology.Span{From: first}}, 0, "")
+		must(t, err)
+		wantText(t, changes(rows, first), want)
+		d, err := w.Diff(ctx, topology.Span{From: first}, "", 0, "")
+		must(t, err)
+		wantText(t, changes(d.Changes, first), want)
+		w.reopen(t)
+		if n := w.sync(t); n != 0 {
+			t.Errorf("%d changes recorded after a restart", n)
+		}
+	})
+}
+
 // changes writes changes as lines.
 func changes(rows []topology.Change, start time.Time) string {
 	var b strings.Builder

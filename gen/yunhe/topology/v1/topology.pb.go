@@ -977,7 +977,7 @@ type Vertex struct {
 	// Since when it is as it is, and since when it is there.
 	Since     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=since,proto3" json:"since,omitempty"`
 	FirstSeen *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=first_seen,json=firstSeen,proto3" json:"first_seen,omitempty"`
-	// As they are now; not kept in history. Set by GetVertex.
+	// Set by GetVertex; none of cards.
 	Labels map[string]string `protobuf:"bytes,22,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Directly below it, of all levels but cards.
 	Children int64 `protobuf:"varint,23,opt,name=children,proto3" json:"children,omitempty"`
@@ -2738,6 +2738,7 @@ type VertexRecord struct {
 	Located         bool              `protobuf:"varint,17,opt,name=located,proto3" json:"located,omitempty"`
 	Longitude       float64           `protobuf:"fixed64,18,opt,name=longitude,proto3" json:"longitude,omitempty"`
 	Latitude        float64           `protobuf:"fixed64,19,opt,name=latitude,proto3" json:"latitude,omitempty"`
+	Labels          map[string]string `protobuf:"bytes,20,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2903,6 +2904,13 @@ func (x *VertexRecord) GetLatitude() float64 {
 		return x.Latitude
 	}
 	return 0
+}
+
+func (x *VertexRecord) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // A change of a vertex or a link.
@@ -4283,7 +4291,7 @@ const file_yunhe_topology_v1_topology_proto_rawDesc = "" +
 	"more_links\x18\x06 \x01(\x03R\tmoreLinks\"W\n" +
 	"\x10GetVertexRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12*\n" +
-	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xa0\x06\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xa0\a\n" +
 	"\fVertexRecord\x12\x1b\n" +
 	"\tparent_id\x18\x01 \x01(\tR\bparentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4305,8 +4313,12 @@ const file_yunhe_topology_v1_topology_proto_rawDesc = "" +
 	"\aadapter\x18\x10 \x01(\tR\aadapter\x12\x18\n" +
 	"\alocated\x18\x11 \x01(\bR\alocated\x12\x1c\n" +
 	"\tlongitude\x18\x12 \x01(\x01R\tlongitude\x12\x1a\n" +
-	"\blatitude\x18\x13 \x01(\x01R\blatitude\x1a;\n" +
+	"\blatitude\x18\x13 \x01(\x01R\blatitude\x12C\n" +
+	"\x06labels\x18\x14 \x03(\v2+.yunhe.topology.v1.VertexRecord.LabelsEntryR\x06labels\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x03\n" +
 	"\x0eTopologyChange\x12\x1a\n" +
@@ -4489,7 +4501,7 @@ func file_yunhe_topology_v1_topology_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_topology_v1_topology_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_yunhe_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_yunhe_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_yunhe_topology_v1_topology_proto_goTypes = []any{
 	(Level)(0),                          // 0: yunhe.topology.v1.Level
 	(NodeType)(0),                       // 1: yunhe.topology.v1.NodeType
@@ -4542,13 +4554,14 @@ var file_yunhe_topology_v1_topology_proto_goTypes = []any{
 	nil,                                 // 48: yunhe.topology.v1.Vertex.CapacityEntry
 	nil,                                 // 49: yunhe.topology.v1.Vertex.LabelsEntry
 	nil,                                 // 50: yunhe.topology.v1.VertexRecord.CapacityEntry
-	(*timestamppb.Timestamp)(nil),       // 51: google.protobuf.Timestamp
+	nil,                                 // 51: yunhe.topology.v1.VertexRecord.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 52: google.protobuf.Timestamp
 }
 var file_yunhe_topology_v1_topology_proto_depIdxs = []int32{
 	0,   // 0: yunhe.topology.v1.Display.level:type_name -> yunhe.topology.v1.Level
-	51,  // 1: yunhe.topology.v1.Display.history_from:type_name -> google.protobuf.Timestamp
+	52,  // 1: yunhe.topology.v1.Display.history_from:type_name -> google.protobuf.Timestamp
 	3,   // 2: yunhe.topology.v1.Figure.health:type_name -> yunhe.topology.v1.Health
-	51,  // 3: yunhe.topology.v1.Figure.measured_at:type_name -> google.protobuf.Timestamp
+	52,  // 3: yunhe.topology.v1.Figure.measured_at:type_name -> google.protobuf.Timestamp
 	11,  // 4: yunhe.topology.v1.PerformanceBinding.figures:type_name -> yunhe.topology.v1.Figure
 	1,   // 5: yunhe.topology.v1.Vertex.node_type:type_name -> yunhe.topology.v1.NodeType
 	14,  // 6: yunhe.topology.v1.Vertex.connections:type_name -> yunhe.topology.v1.Link
@@ -4561,23 +4574,23 @@ var file_yunhe_topology_v1_topology_proto_depIdxs = []int32{
 	8,   // 13: yunhe.topology.v1.Vertex.cards:type_name -> yunhe.topology.v1.Counts
 	9,   // 14: yunhe.topology.v1.Vertex.equipment:type_name -> yunhe.topology.v1.Cards
 	48,  // 15: yunhe.topology.v1.Vertex.capacity:type_name -> yunhe.topology.v1.Vertex.CapacityEntry
-	51,  // 16: yunhe.topology.v1.Vertex.since:type_name -> google.protobuf.Timestamp
-	51,  // 17: yunhe.topology.v1.Vertex.first_seen:type_name -> google.protobuf.Timestamp
+	52,  // 16: yunhe.topology.v1.Vertex.since:type_name -> google.protobuf.Timestamp
+	52,  // 17: yunhe.topology.v1.Vertex.first_seen:type_name -> google.protobuf.Timestamp
 	49,  // 18: yunhe.topology.v1.Vertex.labels:type_name -> yunhe.topology.v1.Vertex.LabelsEntry
 	8,   // 19: yunhe.topology.v1.Vertex.hidden_nodes:type_name -> yunhe.topology.v1.Counts
 	4,   // 20: yunhe.topology.v1.Link.kind:type_name -> yunhe.topology.v1.LinkKind
 	5,   // 21: yunhe.topology.v1.Link.source:type_name -> yunhe.topology.v1.LinkSource
 	3,   // 22: yunhe.topology.v1.Link.health:type_name -> yunhe.topology.v1.Health
 	11,  // 23: yunhe.topology.v1.Link.figures:type_name -> yunhe.topology.v1.Figure
-	51,  // 24: yunhe.topology.v1.Link.created_at:type_name -> google.protobuf.Timestamp
-	51,  // 25: yunhe.topology.v1.Link.updated_at:type_name -> google.protobuf.Timestamp
+	52,  // 24: yunhe.topology.v1.Link.created_at:type_name -> google.protobuf.Timestamp
+	52,  // 25: yunhe.topology.v1.Link.updated_at:type_name -> google.protobuf.Timestamp
 	0,   // 26: yunhe.topology.v1.Binding.level:type_name -> yunhe.topology.v1.Level
 	6,   // 27: yunhe.topology.v1.Binding.aggregate:type_name -> yunhe.topology.v1.Aggregate
-	51,  // 28: yunhe.topology.v1.Binding.updated_at:type_name -> google.protobuf.Timestamp
-	51,  // 29: yunhe.topology.v1.GetNetworkViewRequest.at:type_name -> google.protobuf.Timestamp
-	51,  // 30: yunhe.topology.v1.NetworkView.at:type_name -> google.protobuf.Timestamp
-	51,  // 31: yunhe.topology.v1.NetworkView.changed_at:type_name -> google.protobuf.Timestamp
-	51,  // 32: yunhe.topology.v1.NetworkView.history_from:type_name -> google.protobuf.Timestamp
+	52,  // 28: yunhe.topology.v1.Binding.updated_at:type_name -> google.protobuf.Timestamp
+	52,  // 29: yunhe.topology.v1.GetNetworkViewRequest.at:type_name -> google.protobuf.Timestamp
+	52,  // 30: yunhe.topology.v1.NetworkView.at:type_name -> google.protobuf.Timestamp
+	52,  // 31: yunhe.topology.v1.NetworkView.changed_at:type_name -> google.protobuf.Timestamp
+	52,  // 32: yunhe.topology.v1.NetworkView.history_from:type_name -> google.protobuf.Timestamp
 	18,  // 33: yunhe.topology.v1.NetworkView.vertices:type_name -> yunhe.topology.v1.ViewVertex
 	19,  // 34: yunhe.topology.v1.NetworkView.centers:type_name -> yunhe.topology.v1.ViewCenter
 	14,  // 35: yunhe.topology.v1.NetworkView.links:type_name -> yunhe.topology.v1.Link
@@ -4593,85 +4606,86 @@ var file_yunhe_topology_v1_topology_proto_depIdxs = []int32{
 	18,  // 45: yunhe.topology.v1.ViewCenter.center:type_name -> yunhe.topology.v1.ViewVertex
 	20,  // 46: yunhe.topology.v1.ViewCenter.layout_table:type_name -> yunhe.topology.v1.ViewLayout
 	9,   // 47: yunhe.topology.v1.ViewLayout.cards:type_name -> yunhe.topology.v1.Cards
-	51,  // 48: yunhe.topology.v1.GetViewValuesRequest.at:type_name -> google.protobuf.Timestamp
+	52,  // 48: yunhe.topology.v1.GetViewValuesRequest.at:type_name -> google.protobuf.Timestamp
 	15,  // 49: yunhe.topology.v1.ViewValues.binding:type_name -> yunhe.topology.v1.Binding
-	51,  // 50: yunhe.topology.v1.ViewValues.at:type_name -> google.protobuf.Timestamp
+	52,  // 50: yunhe.topology.v1.ViewValues.at:type_name -> google.protobuf.Timestamp
 	23,  // 51: yunhe.topology.v1.ViewValues.centers:type_name -> yunhe.topology.v1.CenterValues
 	24,  // 52: yunhe.topology.v1.ViewValues.vertices:type_name -> yunhe.topology.v1.VertexValue
 	25,  // 53: yunhe.topology.v1.ViewValues.links:type_name -> yunhe.topology.v1.LinkValue
-	51,  // 54: yunhe.topology.v1.GetTopologyRequest.at:type_name -> google.protobuf.Timestamp
-	51,  // 55: yunhe.topology.v1.Topology.at:type_name -> google.protobuf.Timestamp
-	51,  // 56: yunhe.topology.v1.Topology.history_from:type_name -> google.protobuf.Timestamp
+	52,  // 54: yunhe.topology.v1.GetTopologyRequest.at:type_name -> google.protobuf.Timestamp
+	52,  // 55: yunhe.topology.v1.Topology.at:type_name -> google.protobuf.Timestamp
+	52,  // 56: yunhe.topology.v1.Topology.history_from:type_name -> google.protobuf.Timestamp
 	13,  // 57: yunhe.topology.v1.Topology.vertices:type_name -> yunhe.topology.v1.Vertex
 	14,  // 58: yunhe.topology.v1.Topology.links:type_name -> yunhe.topology.v1.Link
-	51,  // 59: yunhe.topology.v1.GetVertexRequest.at:type_name -> google.protobuf.Timestamp
+	52,  // 59: yunhe.topology.v1.GetVertexRequest.at:type_name -> google.protobuf.Timestamp
 	1,   // 60: yunhe.topology.v1.VertexRecord.node_type:type_name -> yunhe.topology.v1.NodeType
 	0,   // 61: yunhe.topology.v1.VertexRecord.level:type_name -> yunhe.topology.v1.Level
 	2,   // 62: yunhe.topology.v1.VertexRecord.state:type_name -> yunhe.topology.v1.VertexState
 	3,   // 63: yunhe.topology.v1.VertexRecord.health:type_name -> yunhe.topology.v1.Health
 	9,   // 64: yunhe.topology.v1.VertexRecord.equipment:type_name -> yunhe.topology.v1.Cards
 	50,  // 65: yunhe.topology.v1.VertexRecord.capacity:type_name -> yunhe.topology.v1.VertexRecord.CapacityEntry
-	51,  // 66: yunhe.topology.v1.TopologyChange.at:type_name -> google.protobuf.Timestamp
-	7,   // 67: yunhe.topology.v1.TopologyChange.kind:type_name -> yunhe.topology.v1.ChangeKind
-	29,  // 68: yunhe.topology.v1.TopologyChange.before:type_name -> yunhe.topology.v1.VertexRecord
-	29,  // 69: yunhe.topology.v1.TopologyChange.after:type_name -> yunhe.topology.v1.VertexRecord
-	14,  // 70: yunhe.topology.v1.TopologyChange.link_before:type_name -> yunhe.topology.v1.Link
-	14,  // 71: yunhe.topology.v1.TopologyChange.link_after:type_name -> yunhe.topology.v1.Link
-	51,  // 72: yunhe.topology.v1.ListTopologyChangesRequest.from:type_name -> google.protobuf.Timestamp
-	51,  // 73: yunhe.topology.v1.ListTopologyChangesRequest.to:type_name -> google.protobuf.Timestamp
-	30,  // 74: yunhe.topology.v1.ListTopologyChangesResponse.changes:type_name -> yunhe.topology.v1.TopologyChange
-	51,  // 75: yunhe.topology.v1.ListTopologyChangesResponse.history_from:type_name -> google.protobuf.Timestamp
-	51,  // 76: yunhe.topology.v1.GetChangeDensityRequest.from:type_name -> google.protobuf.Timestamp
-	51,  // 77: yunhe.topology.v1.GetChangeDensityRequest.to:type_name -> google.protobuf.Timestamp
-	51,  // 78: yunhe.topology.v1.ChangeDensity.from:type_name -> google.protobuf.Timestamp
-	51,  // 79: yunhe.topology.v1.ChangeDensity.to:type_name -> google.protobuf.Timestamp
-	51,  // 80: yunhe.topology.v1.ChangeDensity.history_from:type_name -> google.protobuf.Timestamp
-	51,  // 81: yunhe.topology.v1.ChangeDensity.last_change:type_name -> google.protobuf.Timestamp
-	51,  // 82: yunhe.topology.v1.DiffTopologyRequest.from:type_name -> google.protobuf.Timestamp
-	51,  // 83: yunhe.topology.v1.DiffTopologyRequest.to:type_name -> google.protobuf.Timestamp
-	51,  // 84: yunhe.topology.v1.DiffTopologyResponse.from:type_name -> google.protobuf.Timestamp
-	51,  // 85: yunhe.topology.v1.DiffTopologyResponse.to:type_name -> google.protobuf.Timestamp
-	30,  // 86: yunhe.topology.v1.DiffTopologyResponse.changes:type_name -> yunhe.topology.v1.TopologyChange
-	5,   // 87: yunhe.topology.v1.ListLinksRequest.source:type_name -> yunhe.topology.v1.LinkSource
-	51,  // 88: yunhe.topology.v1.ListLinksRequest.at:type_name -> google.protobuf.Timestamp
-	14,  // 89: yunhe.topology.v1.ListLinksResponse.links:type_name -> yunhe.topology.v1.Link
-	14,  // 90: yunhe.topology.v1.PutLinkRequest.link:type_name -> yunhe.topology.v1.Link
-	0,   // 91: yunhe.topology.v1.ListBindingsRequest.level:type_name -> yunhe.topology.v1.Level
-	15,  // 92: yunhe.topology.v1.ListBindingsResponse.bindings:type_name -> yunhe.topology.v1.Binding
-	15,  // 93: yunhe.topology.v1.PutBindingRequest.binding:type_name -> yunhe.topology.v1.Binding
-	16,  // 94: yunhe.topology.v1.TopologyService.GetNetworkView:input_type -> yunhe.topology.v1.GetNetworkViewRequest
-	21,  // 95: yunhe.topology.v1.TopologyService.GetViewValues:input_type -> yunhe.topology.v1.GetViewValuesRequest
-	26,  // 96: yunhe.topology.v1.TopologyService.GetTopology:input_type -> yunhe.topology.v1.GetTopologyRequest
-	28,  // 97: yunhe.topology.v1.TopologyService.GetVertex:input_type -> yunhe.topology.v1.GetVertexRequest
-	31,  // 98: yunhe.topology.v1.TopologyService.ListTopologyChanges:input_type -> yunhe.topology.v1.ListTopologyChangesRequest
-	33,  // 99: yunhe.topology.v1.TopologyService.GetChangeDensity:input_type -> yunhe.topology.v1.GetChangeDensityRequest
-	35,  // 100: yunhe.topology.v1.TopologyService.DiffTopology:input_type -> yunhe.topology.v1.DiffTopologyRequest
-	37,  // 101: yunhe.topology.v1.TopologyService.ListLinks:input_type -> yunhe.topology.v1.ListLinksRequest
-	39,  // 102: yunhe.topology.v1.TopologyService.GetLink:input_type -> yunhe.topology.v1.GetLinkRequest
-	40,  // 103: yunhe.topology.v1.TopologyService.PutLink:input_type -> yunhe.topology.v1.PutLinkRequest
-	41,  // 104: yunhe.topology.v1.TopologyService.DeleteLink:input_type -> yunhe.topology.v1.DeleteLinkRequest
-	43,  // 105: yunhe.topology.v1.TopologyService.ListBindings:input_type -> yunhe.topology.v1.ListBindingsRequest
-	45,  // 106: yunhe.topology.v1.TopologyService.PutBinding:input_type -> yunhe.topology.v1.PutBindingRequest
-	46,  // 107: yunhe.topology.v1.TopologyService.DeleteBinding:input_type -> yunhe.topology.v1.DeleteBindingRequest
-	17,  // 108: yunhe.topology.v1.TopologyService.GetNetworkView:output_type -> yunhe.topology.v1.NetworkView
-	22,  // 109: yunhe.topology.v1.TopologyService.GetViewValues:output_type -> yunhe.topology.v1.ViewValues
-	27,  // 110: yunhe.topology.v1.TopologyService.GetTopology:output_type -> yunhe.topology.v1.Topology
-	13,  // 111: yunhe.topology.v1.TopologyService.GetVertex:output_type -> yunhe.topology.v1.Vertex
-	32,  // 112: yunhe.topology.v1.TopologyService.ListTopologyChanges:output_type -> yunhe.topology.v1.ListTopologyChangesResponse
-	34,  // 113: yunhe.topology.v1.TopologyService.GetChangeDensity:output_type -> yunhe.topology.v1.ChangeDensity
-	36,  // 114: yunhe.topology.v1.TopologyService.DiffTopology:output_type -> yunhe.topology.v1.DiffTopologyResponse
-	38,  // 115: yunhe.topology.v1.TopologyService.ListLinks:output_type -> yunhe.topology.v1.ListLinksResponse
-	14,  // 116: yunhe.topology.v1.TopologyService.GetLink:output_type -> yunhe.topology.v1.Link
-	14,  // 117: yunhe.topology.v1.TopologyService.PutLink:output_type -> yunhe.topology.v1.Link
-	42,  // 118: yunhe.topology.v1.TopologyService.DeleteLink:output_type -> yunhe.topology.v1.DeleteLinkResponse
-	44,  // 119: yunhe.topology.v1.TopologyService.ListBindings:output_type -> yunhe.topology.v1.ListBindingsResponse
-	15,  // 120: yunhe.topology.v1.TopologyService.PutBinding:output_type -> yunhe.topology.v1.Binding
-	47,  // 121: yunhe.topology.v1.TopologyService.DeleteBinding:output_type -> yunhe.topology.v1.DeleteBindingResponse
-	108, // [108:122] is the sub-list for method output_type
-	94,  // [94:108] is the sub-list for method input_type
-	94,  // [94:94] is the sub-list for extension type_name
-	94,  // [94:94] is the sub-list for extension extendee
-	0,   // [0:94] is the sub-list for field type_name
+	51,  // 66: yunhe.topology.v1.VertexRecord.labels:type_name -> yunhe.topology.v1.VertexRecord.LabelsEntry
+	52,  // 67: yunhe.topology.v1.TopologyChange.at:type_name -> google.protobuf.Timestamp
+	7,   // 68: yunhe.topology.v1.TopologyChange.kind:type_name -> yunhe.topology.v1.ChangeKind
+	29,  // 69: yunhe.topology.v1.TopologyChange.before:type_name -> yunhe.topology.v1.VertexRecord
+	29,  // 70: yunhe.topology.v1.TopologyChange.after:type_name -> yunhe.topology.v1.VertexRecord
+	14,  // 71: yunhe.topology.v1.TopologyChange.link_before:type_name -> yunhe.topology.v1.Link
+	14,  // 72: yunhe.topology.v1.TopologyChange.link_after:type_name -> yunhe.topology.v1.Link
+	52,  // 73: yunhe.topology.v1.ListTopologyChangesRequest.from:type_name -> google.protobuf.Timestamp
+	52,  // 74: yunhe.topology.v1.ListTopologyChangesRequest.to:type_name -> google.protobuf.Timestamp
+	30,  // 75: yunhe.topology.v1.ListTopologyChangesResponse.changes:type_name -> yunhe.topology.v1.TopologyChange
+	52,  // 76: yunhe.topology.v1.ListTopologyChangesResponse.history_from:type_name -> google.protobuf.Timestamp
+	52,  // 77: yunhe.topology.v1.GetChangeDensityRequest.from:type_name -> google.protobuf.Timestamp
+	52,  // 78: yunhe.topology.v1.GetChangeDensityRequest.to:type_name -> google.protobuf.Timestamp
+	52,  // 79: yunhe.topology.v1.ChangeDensity.from:type_name -> google.protobuf.Timestamp
+	52,  // 80: yunhe.topology.v1.ChangeDensity.to:type_name -> google.protobuf.Timestamp
+	52,  // 81: yunhe.topology.v1.ChangeDensity.history_from:type_name -> google.protobuf.Timestamp
+	52,  // 82: yunhe.topology.v1.ChangeDensity.last_change:type_name -> google.protobuf.Timestamp
+	52,  // 83: yunhe.topology.v1.DiffTopologyRequest.from:type_name -> google.protobuf.Timestamp
+	52,  // 84: yunhe.topology.v1.DiffTopologyRequest.to:type_name -> google.protobuf.Timestamp
+	52,  // 85: yunhe.topology.v1.DiffTopologyResponse.from:type_name -> google.protobuf.Timestamp
+	52,  // 86: yunhe.topology.v1.DiffTopologyResponse.to:type_name -> google.protobuf.Timestamp
+	30,  // 87: yunhe.topology.v1.DiffTopologyResponse.changes:type_name -> yunhe.topology.v1.TopologyChange
+	5,   // 88: yunhe.topology.v1.ListLinksRequest.source:type_name -> yunhe.topology.v1.LinkSource
+	52,  // 89: yunhe.topology.v1.ListLinksRequest.at:type_name -> google.protobuf.Timestamp
+	14,  // 90: yunhe.topology.v1.ListLinksResponse.links:type_name -> yunhe.topology.v1.Link
+	14,  // 91: yunhe.topology.v1.PutLinkRequest.link:type_name -> yunhe.topology.v1.Link
+	0,   // 92: yunhe.topology.v1.ListBindingsRequest.level:type_name -> yunhe.topology.v1.Level
+	15,  // 93: yunhe.topology.v1.ListBindingsResponse.bindings:type_name -> yunhe.topology.v1.Binding
+	15,  // 94: yunhe.topology.v1.PutBindingRequest.binding:type_name -> yunhe.topology.v1.Binding
+	16,  // 95: yunhe.topology.v1.TopologyService.GetNetworkView:input_type -> yunhe.topology.v1.GetNetworkViewRequest
+	21,  // 96: yunhe.topology.v1.TopologyService.GetViewValues:input_type -> yunhe.topology.v1.GetViewValuesRequest
+	26,  // 97: yunhe.topology.v1.TopologyService.GetTopology:input_type -> yunhe.topology.v1.GetTopologyRequest
+	28,  // 98: yunhe.topology.v1.TopologyService.GetVertex:input_type -> yunhe.topology.v1.GetVertexRequest
+	31,  // 99: yunhe.topology.v1.TopologyService.ListTopologyChanges:input_type -> yunhe.topology.v1.ListTopologyChangesRequest
+	33,  // 100: yunhe.topology.v1.TopologyService.GetChangeDensity:input_type -> yunhe.topology.v1.GetChangeDensityRequest
+	35,  // 101: yunhe.topology.v1.TopologyService.DiffTopology:input_type -> yunhe.topology.v1.DiffTopologyRequest
+	37,  // 102: yunhe.topology.v1.TopologyService.ListLinks:input_type -> yunhe.topology.v1.ListLinksRequest
+	39,  // 103: yunhe.topology.v1.TopologyService.GetLink:input_type -> yunhe.topology.v1.GetLinkRequest
+	40,  // 104: yunhe.topology.v1.TopologyService.PutLink:input_type -> yunhe.topology.v1.PutLinkRequest
+	41,  // 105: yunhe.topology.v1.TopologyService.DeleteLink:input_type -> yunhe.topology.v1.DeleteLinkRequest
+	43,  // 106: yunhe.topology.v1.TopologyService.ListBindings:input_type -> yunhe.topology.v1.ListBindingsRequest
+	45,  // 107: yunhe.topology.v1.TopologyService.PutBinding:input_type -> yunhe.topology.v1.PutBindingRequest
+	46,  // 108: yunhe.topology.v1.TopologyService.DeleteBinding:input_type -> yunhe.topology.v1.DeleteBindingRequest
+	17,  // 109: yunhe.topology.v1.TopologyService.GetNetworkView:output_type -> yunhe.topology.v1.NetworkView
+	22,  // 110: yunhe.topology.v1.TopologyService.GetViewValues:output_type -> yunhe.topology.v1.ViewValues
+	27,  // 111: yunhe.topology.v1.TopologyService.GetTopology:output_type -> yunhe.topology.v1.Topology
+	13,  // 112: yunhe.topology.v1.TopologyService.GetVertex:output_type -> yunhe.topology.v1.Vertex
+	32,  // 113: yunhe.topology.v1.TopologyService.ListTopologyChanges:output_type -> yunhe.topology.v1.ListTopologyChangesResponse
+	34,  // 114: yunhe.topology.v1.TopologyService.GetChangeDensity:output_type -> yunhe.topology.v1.ChangeDensity
+	36,  // 115: yunhe.topology.v1.TopologyService.DiffTopology:output_type -> yunhe.topology.v1.DiffTopologyResponse
+	38,  // 116: yunhe.topology.v1.TopologyService.ListLinks:output_type -> yunhe.topology.v1.ListLinksResponse
+	14,  // 117: yunhe.topology.v1.TopologyService.GetLink:output_type -> yunhe.topology.v1.Link
+	14,  // 118: yunhe.topology.v1.TopologyService.PutLink:output_type -> yunhe.topology.v1.Link
+	42,  // 119: yunhe.topology.v1.TopologyService.DeleteLink:output_type -> yunhe.topology.v1.DeleteLinkResponse
+	44,  // 120: yunhe.topology.v1.TopologyService.ListBindings:output_type -> yunhe.topology.v1.ListBindingsResponse
+	15,  // 121: yunhe.topology.v1.TopologyService.PutBinding:output_type -> yunhe.topology.v1.Binding
+	47,  // 122: yunhe.topology.v1.TopologyService.DeleteBinding:output_type -> yunhe.topology.v1.DeleteBindingResponse
+	109, // [109:123] is the sub-list for method output_type
+	95,  // [95:109] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_topology_v1_topology_proto_init() }
@@ -4686,7 +4700,7 @@ func file_yunhe_topology_v1_topology_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_topology_v1_topology_proto_rawDesc), len(file_yunhe_topology_v1_topology_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ import { ChangeKind } from "../../gen/yunhe/topology/v1/topology_pb";
 import { formatCount, millis } from "../../lib/format";
 import { acceleratorName } from "../../lib/nodes";
 import { formatBits, formatFigure, formatSeconds } from "../../lib/topology/figures";
+import { changedLabels } from "../../lib/topology/labels";
 import { type Graph, healthName, type Level, nameOf, stateName, type Target, vertexId } from "../../lib/topology/model";
 import type { Palette } from "../../lib/topology/palette";
 import { usePrefs } from "../../prefs";
@@ -250,7 +251,9 @@ function ChangeText({ change: c }: { change: TopologyChange }) {
       </span>
     );
   }
-  return <span className="yh-muted">{c.fields.length > 0 && a && b ? c.fields.join(", ") : (b?.reason ?? "")}</span>;
+  if (!a || !b || c.fields.length === 0) return <span className="yh-muted">{b?.reason ?? ""}</span>;
+  const fields = c.fields.map((f) => (f === "labels" ? `labels (${changedLabels(a.labels, b.labels)})` : f));
+  return <span className="yh-muted">{fields.join(", ")}</span>;
 }
 
 /** What a thing is called for what it is. */
