@@ -47,7 +47,6 @@ package inventory
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -331,10 +330,7 @@ func has(v any, path []string, value string, exact bool) bool {
 	if len(path) > 0 {
 		return false
 	}
-	if n, ok := v.(float64); ok {
-		v = strconv.FormatFloat(n, 'f', -1, 64)
-	}
-	return !exact || fmt.Sprint(v) == value
+	return !exact || scalar(v) == value
 }
 
 // matches is for the resources of the view; the database filters the others.

@@ -39,7 +39,8 @@ func New(ctx context.Context, d *db.DB, reg *registry.Service, box *seal.Box, lo
 	if err := d.Migrate(ctx, "inventory", migrations); err != nil {
 		return nil, err
 	}
-	return &Service{db: d, reg: reg, box: box, log: log.With("component", "inventory")}, nil
+	s := &Service{db: d, reg: reg, box: box, log: log.With("component", "inventory")}
+	return s, s.indexAll(ctx)
 }
 
 // visible is what a caller may see.
@@ -198,7 +199,7 @@ func (s *Service) estimate(ctx context.Context, created int) {
 		return
 	}
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		for _, table := range []string{"resources", "resource_labels"} {
+		for _, table := range []string{"resources", "resource_labels", "resource_terms"} {
 			if _, err := tx.Exec(ctx, `ANALYZE `+table); err != nil {
 				return fmt.Errorf("estimate %s: %w", table, err)
 			}
@@ -298,7 +299,7 @@ func (s *Service) Delete(ctx context.Context, id string, version int64) error {
 		if err := emitChanged(ctx, tx); err != nil {
 			return err
 		}
-		return deleteRecord(ctx, tx, id)
+		return deleteRecord(ctx, tx, r)
 	})
 	if err == nil {
 		s.log.Info("resource deleted", "resource_id", id)

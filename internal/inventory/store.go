@@ -13,23 +13,24 @@ import (
 
 var resourceColumns = []string{
 	"resource_id", "type", "name", "parent_id", "platform_id", "ai_center_id", "tenant_id", "region", "service_provider", "state",
-	"attributes", "labels", "version", "created_at", "updated_at",
+	"attributes", "labels", "version", "created_at", "updated_at", "indexed",
 }
 
 // record is a resource as it is stored.
 type record struct {
 	Resource
 	attributes, labels string
+	indexed            int64 // the version whose terms are kept; 0: none
 }
 
 func (r *record) row() []any {
 	return []any{
 		r.ID, r.Type, r.Name, r.ParentID, r.PlatformID, r.CenterID, r.TenantID, r.Region, r.Provider, int64(r.State),
-		r.attributes, r.labels, r.Version, db.Micros(r.CreatedAt), db.Micros(r.UpdatedAt),
+		r.attributes, r.labels, r.Version, db.Micros(r.CreatedAt), db.Micros(r.UpdatedAt), r.indexed,
 	}
 }
 
-// same compares all but version and times.
+// same compares all but version, times and terms.
 func (r *record) same(o *record) bool {
 	return r.Type == o.Type && r.Name == o.Name && r.ParentID == o.ParentID && r.PlatformID == o.PlatformID && r.CenterID == o.CenterID &&
 		r.TenantID == o.TenantID && r.Region == o.Region && r.Provider == o.Provider && r.State == o.State &&
@@ -38,6 +39,7 @@ func (r *record) same(o *record) bool {
 
 // query gathers conditions and their parameters.
 type query struct {
+	first string // read before resources r, which it has the IDs of
 	where []string
 	args  []any
 }
@@ -67,11 +69,11 @@ func (q *query) text() string {
 // readRecords reads the resources r that pass the query, then rest.
 func readRecords(ctx context.Context, tx *db.Tx, q *query, rest string) ([]*record, error) {
 	var out []*record
-	err := tx.Query(ctx, `SELECT r.`+strings.Join(resourceColumns, ", r.")+` FROM resources r`+q.text()+rest, q.args, func(row db.Row) error {
+	err := tx.Query(ctx, `SELECT r.`+strings.Join(resourceColumns, ", r.")+` FROM `+q.first+`resources r`+q.text()+rest, q.args, func(row db.Row) error {
 		r := &record{}
 		var created, updated int64
 		if err := row.Scan(&r.ID, &r.Type, &r.Name, &r.ParentID, &r.PlatformID, &r.CenterID, &r.TenantID, &r.Region, &r.Provider, &r.State,
-			&r.attributes, &r.labels, &r.Version, &created, &updated); err != nil {
+			&r.attributes, &r.labels, &r.Version, &created, &updated, &r.indexed); err != nil {
 			return err
 		}
 		r.CreatedAt, r.UpdatedAt = db.Time(created), db.Time(updated)
@@ -149,8 +151,13 @@ func insertRecords(ctx context.Context, tx *db.Tx, rows []*record) error {
 		return nil
 	}
 	values := make([][]any, len(rows))
-	var labels [][]any
+	var labels, terms [][]any
 	for i, r := range rows {
+		part, err := r.index()
+		if err != nil {
+			return err
+		}
+		terms = append(terms, part...)
 		values[i] = r.row()
 		labels = append(labels, labelRows(r)...)
 	}
@@ -159,6 +166,9 @@ func insertRecords(ctx context.Context, tx *db.Tx, rows []*record) error {
 			return fault.Wrap(fault.Conflict, err, "a resource of the batch was registered by someone else meanwhile; please try again")
 		}
 		return fmt.Errorf("insert resources: %w", err)
+	}
+	if err := insertTerms(ctx, tx, terms); err != nil {
+		return err
 	}
 	return insertLabels(ctx, tx, labels)
 }
@@ -179,9 +189,15 @@ func insertLabels(ctx context.Context, tx *db.Tx, rows [][]any) error {
 }
 
 func updateRecord(ctx context.Context, tx *db.Tx, r, old *record) error {
-	row := r.row()
+	terms, err := r.reindex(ctx, tx, old)
+	if err == nil {
+		err = insertTerms(ctx, tx, terms)
+	}
+	if err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `UPDATE resources SET type = $2, name = $3, parent_id = $4, platform_id = $5, ai_center_id = $6, tenant_id = $7, region = $8,
-		service_provider = $9, state = $10, attributes = $11, labels = $12, version = $13, created_at = $14, updated_at = $15 WHERE resource_id = $1`, row...); err != nil {
+		service_provider = $9, state = $10, attributes = $11, labels = $12, version = $13, created_at = $14, updated_at = $15, indexed = $16 WHERE resource_id = $1`, r.row()...); err != nil {
 		return fmt.Errorf("update resource %s: %w", r.ID, err)
 	}
 	if r.TenantID != old.TenantID {
@@ -205,8 +221,14 @@ func deleteLabels(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-func deleteRecord(ctx context.Context, tx *db.Tx, id string) error {
+func deleteRecord(ctx context.Context, tx *db.Tx, r *record) error {
+	id := r.ID
 	if err := deleteLabels(ctx, tx, id); err != nil {
+		return err
+	}
+	empty := *r
+	empty.attributes = "{}"
+	if _, err := empty.reindex(ctx, tx, r); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM resources WHERE resource_id = $1`, id); err != nil {

@@ -190,7 +190,7 @@ func (s *Service) section(ctx context.Context, section string, f Filter, n int, 
 		if len(f.Attributes) > 0 {
 			return s.listWith(ctx, f, n, inner)
 		}
-		return s.listStored(ctx, f, n, inner)
+		return s.listStored(ctx, f, n, inner, false)
 	case sectionCenters:
 		if f.Type != "" && f.Type != typeCenter {
 			return nil, "", nil
@@ -226,11 +226,17 @@ func (s *Service) section(ctx context.Context, section string, f Filter, n int, 
 }
 
 // listWith returns up to n stored rows that have the attributes of the filter:
-// of those it looked at, which are not all.
+// of those it looked at, which may not be all.
 func (s *Service) listWith(ctx context.Context, f Filter, n int, after string) (rows []Resource, next string, err error) {
-	for next, scans := after, 0; ; scans++ {
+	// Nearly all that have the terms have the attributes.
+	terms, size := slices.ContainsFunc(f.Attributes, func(a string) bool { return strings.Contains(a, "=") }), 1000
+	if terms {
+		size = n
+	}
+	next = after
+	for scans := 0; scans < maxScans && len(rows) < n; scans++ {
 		var part []Resource
-		if part, next, err = s.listStored(ctx, f, 1000, next); err != nil {
+		if part, next, err = s.listStored(ctx, f, size, next, terms); err != nil {
 			return nil, "", err
 		}
 		for i := range part {
@@ -241,14 +247,49 @@ func (s *Service) listWith(ctx context.Context, f Filter, n int, after string) (
 				return rows, part[i].ID, nil
 			}
 		}
-		if next == "" || scans+1 >= maxScans {
-			return rows, next, nil
+		if next == "" {
+			break
 		}
 	}
+	return rows, next, nil
 }
 
-func (s *Service) listStored(ctx context.Context, f Filter, n int, after string) ([]Resource, string, error) {
-	q := &query{}
+// listStored lists stored rows; with terms those that have the terms of the
+// attributes of the filter, and those whose terms are not kept.
+func (s *Service) listStored(ctx context.Context, f Filter, n int, after string, terms bool) ([]Resource, string, error) {
+	var rows []Resource
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		q, id := &query{}, "r.resource_id"
+		if terms {
+			id = "t.resource_id"
+			if err := q.withTerms(ctx, tx, f.Attributes); err != nil {
+				return err
+			}
+		}
+		f.limit(ctx, q)
+		if after != "" {
+			q.and(id + " > " + q.param(after))
+		}
+		records, err := readRecords(ctx, tx, q, " ORDER BY "+id+" LIMIT "+q.param(n+1))
+		if err != nil {
+			return err
+		}
+		rows = make([]Resource, len(records))
+		for i, r := range records {
+			if rows[i], err = r.open(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || len(rows) <= n {
+		return rows, "", err
+	}
+	return rows[:n], rows[n-1].ID, nil
+}
+
+// limit adds the conditions of the filter on stored rows r, but attributes.
+func (f Filter) limit(ctx context.Context, q *query) {
 	visibleTo(ctx).limit(q)
 	for _, x := range []struct{ column, value string }{
 		{"type", f.Type}, {"parent_id", f.ParentID}, {"platform_id", f.PlatformID}, {"ai_center_id", f.CenterID}, {"region", f.Region},
@@ -278,27 +319,6 @@ func (s *Service) listStored(ctx context.Context, f Filter, n int, after string)
 		}
 		q.and(cond + ")")
 	}
-	if after != "" {
-		q.and("r.resource_id > " + q.param(after))
-	}
-	var rows []Resource
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		records, err := readRecords(ctx, tx, q, " ORDER BY r.resource_id LIMIT "+q.param(n+1))
-		if err != nil {
-			return err
-		}
-		rows = make([]Resource, len(records))
-		for i, r := range records {
-			if rows[i], err = r.open(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil || len(rows) <= n {
-		return rows, "", err
-	}
-	return rows[:n], rows[n-1].ID, nil
 }
 
 // source gives a page of the view, with the places of centers at hand.
