@@ -17,7 +17,8 @@ trap 'rm -rf "$tmp"' EXIT
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
 programs="libyunhe-pool.so yunhe-pool-worker"
 # What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.
-if "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread 2>/dev/null; then
+if echo 'int main(void) { return 0; }' | "$cc" -x c -o "$tmp/yunhe-pool-program" - -l:libOpenCL.so.1 2>/dev/null; then
+	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread
 	programs="$programs yunhe-pool-program"
 else
 	echo "pool: no loader of OpenCL (ocl-icd-libopencl1): the binary is built without the program of yunhe pool conformance"

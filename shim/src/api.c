@@ -47,24 +47,48 @@ object *yp_new(int kind, object *parent, object *context) {
   return o;
 }
 
+/* yp_when_destroyed has a function called when something goes, before those that were asked for earlier. */
+cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data) {
+  if (!call) return CL_INVALID_VALUE;
+  callback *c = malloc(sizeof *c);
+  if (!c) return CL_OUT_OF_HOST_MEMORY;
+  *c = (callback){(void(CL_CALLBACK *)(void *, void *))call, data, NULL};
+  pthread_mutex_lock(&objects);
+  c->next = *list, *list = c;
+  pthread_mutex_unlock(&objects);
+  return CL_SUCCESS;
+}
+
+void yp_tell(callback *c, void *handle) {
+  while (c) {
+    callback *next = c->next;
+    c->call(handle, c->data);
+    free(c);
+    c = next;
+  }
+}
+
 /* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
 void yp_destroy(object *o) {
+  object *context = NULL;
   pthread_mutex_lock(&objects);
   o->refs = 0;
   while (o && o->refs == 0 && o->children == 0) {
     object *parent = o->parent;
-    if (o->kind == CONTEXT) free(o->u.ctx.properties);
-    if (o->kind == QUEUE) free(o->u.queue.properties);
+    free(o->properties);
+    if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
+    if (o->kind == PROGRAM) free(o->u.program.text);
     if (o->kind == KERNEL) free(o->u.kernel.classes);
     object **at = place(o);
     while (*at != o) at = &(*at)->next;
     *at = o->next;
     o->kind = 0;
-    free(o);
+    if (o != context) free(o);
     if (parent) parent->children--;
     o = parent;
   }
   pthread_mutex_unlock(&objects);
+  if (context) yp_tell(context->destroyed, context), free(context);
 }
 
 static cl_int retain(void *handle, int kind, cl_int invalid) {
@@ -248,15 +272,14 @@ static cl_int CL_API_CALL yp_clCreateSubDevices(cl_device_id d, const cl_device_
     return NULL;            \
   } while (0)
 
-/* copy_properties keeps a list that ends with 0, for the info that asks for it. */
-static void *copy_properties(const void *list, size_t *size, size_t pair) {
+/* keep_properties keeps a list of pairs that ends with 0, for the info that asks for it. */
+static void keep_properties(object *o, const void *list) {
   const intptr_t *p = list;
   size_t n = 0;
-  if (!p) return NULL;
-  while (p[n]) n += pair;
-  void *copy = malloc(*size = (n + 1) * sizeof *p);
-  if (copy) memcpy(copy, p, *size);
-  return copy;
+  if (!o || !p) return;
+  while (p[n]) n += 2;
+  o->properties = malloc(o->properties_size = (n + 1) * sizeof *p);
+  if (o->properties) memcpy(o->properties, p, o->properties_size);
 }
 
 static object *create_context(const cl_context_properties *properties, object *device, cl_int *err) {
@@ -274,7 +297,7 @@ static object *create_context(const cl_context_properties *properties, object *d
   object *o = yp_new(CONTEXT, NULL, NULL);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->node = device->node;
-  o->u.ctx.properties = copy_properties(properties, &o->u.ctx.size, 2);
+  keep_properties(o, properties);
   bad = yp_status(o->node, OP_create_context, o->id, 0);
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
@@ -305,15 +328,14 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
   case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, 1);
   case CL_CONTEXT_DEVICES: GIVE(cl_device_id, yp_device_of(o));
-  case CL_CONTEXT_PROPERTIES: return yp_give(o->u.ctx.properties, o->u.ctx.size, size, value, got);
+  case CL_CONTEXT_PROPERTIES: return yp_give(o->properties, o->properties_size, size, value, got);
   }
   return CL_INVALID_VALUE;
 }
 
 static cl_int CL_API_CALL yp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
-  (void)data;
   if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
-  return call ? CL_OUT_OF_RESOURCES : CL_INVALID_VALUE;
+  return yp_when_destroyed(&obj(h)->destroyed, (void (*)(void))call, data);
 }
 
 static object *create_queue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
@@ -345,7 +367,7 @@ static cl_command_queue CL_API_CALL yp_clCreateCommandQueueWithProperties(cl_con
     else if (*p == CL_QUEUE_SIZE) FAIL(CL_INVALID_QUEUE_PROPERTIES);
     else FAIL(CL_INVALID_VALUE);
   object *o = create_queue(c, d, flags, err);
-  if (o) o->u.queue.properties = copy_properties(properties, &o->u.queue.size, 2);
+  keep_properties(o, properties);
   return (cl_command_queue)o;
 }
 
@@ -357,7 +379,7 @@ static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_comman
   case CL_QUEUE_DEVICE: GIVE(cl_device_id, yp_device_of(o));
   case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
-  case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->u.queue.properties, o->u.queue.size, size, value, got);
+  case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->properties, o->properties_size, size, value, got);
   case CL_QUEUE_DEVICE_DEFAULT: GIVE(cl_command_queue, NULL);
   case CL_QUEUE_SIZE: return CL_INVALID_COMMAND_QUEUE; /* of queues on devices only */
   }
@@ -415,18 +437,21 @@ static cl_sampler CL_API_CALL yp_clCreateSamplerWithProperties(cl_context c, con
   cl_bool normalized = CL_TRUE;
   cl_addressing_mode addressing = CL_ADDRESS_CLAMP;
   cl_filter_mode filter = CL_FILTER_NEAREST;
-  for (; p && *p; p += 2)
-    if (*p == CL_SAMPLER_NORMALIZED_COORDS) normalized = (cl_bool)p[1];
-    else if (*p == CL_SAMPLER_ADDRESSING_MODE) addressing = (cl_addressing_mode)p[1];
-    else if (*p == CL_SAMPLER_FILTER_MODE) filter = (cl_filter_mode)p[1];
+  for (const cl_sampler_properties *i = p; i && *i; i += 2)
+    if (*i == CL_SAMPLER_NORMALIZED_COORDS) normalized = (cl_bool)i[1];
+    else if (*i == CL_SAMPLER_ADDRESSING_MODE) addressing = (cl_addressing_mode)i[1];
+    else if (*i == CL_SAMPLER_FILTER_MODE) filter = (cl_filter_mode)i[1];
     else FAIL(CL_INVALID_VALUE);
-  return (cl_sampler)create_sampler(c, normalized, addressing, filter, err);
+  object *o = create_sampler(c, normalized, addressing, filter, err);
+  keep_properties(o, p);
+  return (cl_sampler)o;
 }
 
 static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
   if (!is(h, SAMPLER)) return CL_INVALID_SAMPLER;
   if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)obj(h)->refs);
   if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)obj(h)->context);
+  if (what == CL_SAMPLER_PROPERTIES) return yp_give(obj(h)->properties, obj(h)->properties_size, size, value, got);
   return yp_info(obj(h)->node, OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
 }
 
@@ -465,7 +490,8 @@ static cl_program CL_API_CALL yp_clCreateProgramWithSource(cl_context c, cl_uint
     at += k;
   }
   object *o = create_program(c, FROM_SOURCE, text, all, NULL, err);
-  free(text);
+  if (o) o->u.program.text = text, o->u.program.size = all;
+  else free(text);
   return (cl_program)o;
 }
 
@@ -514,10 +540,14 @@ static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_de
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
   if (!devices_right(p, n, devices, &bad)) return bad;
   if (!notify && data) return CL_INVALID_VALUE;
+  yp_headers *h = yp_headers_of(options, 1, &p);
+  if (!h) return CL_OUT_OF_HOST_MEMORY;
   yp_begin(obj(p)->node, OP_build);
   yp_word(obj(p)->id);
   yp_bytes(options, options ? strlen(options) : 0);
+  yp_headers_put(h);
   bad = yp_sync(NULL);
+  yp_headers_free(h);
   if (notify) notify(p, data);
   return bad;
 }
@@ -530,6 +560,11 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
   if ((!notify && data) || (headers == 0) != (header == NULL) || (headers == 0) != (names == NULL)) return CL_INVALID_VALUE;
   for (cl_uint i = 0; i < headers; i++)
     if (!is(header[i], PROGRAM)) return CL_INVALID_PROGRAM;
+  cl_program texts[headers + 1];
+  texts[0] = p;
+  for (cl_uint i = 0; i < headers; i++) texts[i + 1] = header[i];
+  yp_headers *h = yp_headers_of(options, headers + 1, texts);
+  if (!h) return CL_OUT_OF_HOST_MEMORY;
   yp_begin(obj(p)->node, OP_compile);
   yp_word(obj(p)->id);
   yp_bytes(options, options ? strlen(options) : 0);
@@ -538,7 +573,9 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
     yp_word(obj(header[i])->id);
     yp_bytes(names[i], strlen(names[i]));
   }
+  yp_headers_put(h);
   bad = yp_sync(NULL);
+  yp_headers_free(h);
   if (notify) notify(p, data);
   return bad;
 }
@@ -861,6 +898,18 @@ static cl_int CL_API_CALL yp_clSetEventCallback(cl_event h, cl_int when, void(CL
   return CL_OUT_OF_HOST_MEMORY;
 }
 
+/* Pipes, which CL_DEVICE_PIPE_SUPPORT says there are none of. */
+
+static cl_mem CL_API_CALL yp_clCreatePipe(cl_context c, cl_mem_flags flags, cl_uint packet, cl_uint n, const cl_pipe_properties *p, cl_int *err) {
+  (void)flags, (void)packet, (void)n, (void)p;
+  FAIL(find_object(c) ? CL_INVALID_OPERATION : CL_INVALID_CONTEXT);
+}
+
+static cl_int CL_API_CALL yp_clGetPipeInfo(cl_mem m, cl_pipe_info what, size_t size, void *value, size_t *got) {
+  (void)m, (void)what, (void)size, (void)value, (void)got;
+  return CL_INVALID_MEM_OBJECT;
+}
+
 /* What the loader finds. */
 
 static cl_int CL_API_CALL nothing(void) { return CL_INVALID_OPERATION; }
@@ -879,7 +928,7 @@ static void fill(void) {
   for (size_t i = 0; i < sizeof yp_dispatch / sizeof *all; i++) all[i] = (void (*)(void))nothing; /* such as what shares objects with OpenGL */
   YP_STUBS(SET)
 #define NONE(NAME) all[offsetof(cl_icd_dispatch, NAME) / sizeof *all] = (void (*)(void))no_object;
-  NONE(clCreatePipe) NONE(clSVMAlloc) NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
+  NONE(clSVMAlloc) NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
   NONE(clCreateFromGLRenderbuffer) NONE(clCreateEventFromGLsyncKHR)
   SET(clGetPlatformIDs) SET(clGetPlatformInfo) SET(clGetDeviceIDs) SET(clGetDeviceInfo) SET(clCreateSubDevices) SET(clRetainDevice) SET(clReleaseDevice)
   SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
@@ -891,7 +940,7 @@ static void fill(void) {
   SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg) SET(clGetKernelInfo)
   SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clEnqueueNDRangeKernel) SET(clEnqueueNativeKernel)
   SET(clWaitForEvents) SET(clCreateUserEvent) SET(clRetainEvent) SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
-  SET(clGetExtensionFunctionAddressForPlatform)
+  SET(clCreatePipe) SET(clGetPipeInfo) SET(clGetExtensionFunctionAddressForPlatform)
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
   yp_fill_memory();
   yp_device_count = yp_nodes();

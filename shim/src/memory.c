@@ -85,7 +85,9 @@ static cl_mem CL_API_CALL yp_clCreateBuffer(cl_context c, cl_mem_flags flags, si
 
 static cl_mem CL_API_CALL yp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (p && *p) FAIL(CL_INVALID_PROPERTY);
-  return (cl_mem)create_buffer(c, flags, size, host, err);
+  object *o = create_buffer(c, flags, size, host, err);
+  if (o) o->u.mem.listed = p;
+  return (cl_mem)o;
 }
 
 static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
@@ -192,7 +194,9 @@ static cl_mem CL_API_CALL yp_clCreateImage(cl_context c, cl_mem_flags flags, con
 static cl_mem CL_API_CALL yp_clCreateImageWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host,
                                                          cl_int *err) {
   if (p && *p) FAIL(CL_INVALID_PROPERTY);
-  return (cl_mem)create_image(c, flags, f, d, host, err);
+  object *o = create_image(c, flags, f, d, host, err);
+  if (o) o->u.mem.listed = p;
+  return (cl_mem)o;
 }
 
 static cl_mem old_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, cl_image_desc d, void *host, cl_int *err) {
@@ -229,24 +233,14 @@ static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
 
 /* yp_mem_gone calls what the program asked for, the last first, and frees. */
 void yp_mem_gone(object *o) {
-  for (callback *c = o->u.mem.destroyed; c;) {
-    callback *next = c->next;
-    c->call((cl_mem)o, c->data);
-    free(c);
-    c = next;
-  }
+  yp_tell(o->destroyed, o);
   if (o->u.mem.shared && o->parent->kind == CONTEXT) munmap(o->u.mem.shared, o->u.mem.size);
   yp_destroy(o);
 }
 
 static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
-  if (!call) return CL_INVALID_VALUE;
-  callback *c = malloc(sizeof *c);
-  if (!c) return CL_OUT_OF_HOST_MEMORY;
-  *c = (callback){call, data, obj(m)->u.mem.destroyed};
-  obj(m)->u.mem.destroyed = c;
-  return CL_SUCCESS;
+  return yp_when_destroyed(&obj(m)->destroyed, (void (*)(void))call, data);
 }
 
 #define GIVE(TYPE, X) \
@@ -273,7 +267,7 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, o->parent->kind == MEM ? (cl_mem)o->parent : NULL);
   case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
   case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, CL_FALSE);
-  case CL_MEM_PROPERTIES: return yp_give(NULL, 0, size, value, got);
+  case CL_MEM_PROPERTIES: return yp_no_properties(o->u.mem.listed, size, value, got);
   }
   return yp_info(o->node, YP_OF_MEM, o->id, 0, what, size, value, got);
 }

@@ -38,8 +38,8 @@ enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVEN
 typedef struct object object;
 typedef struct yp_node yp_node; /* the connection to a worker at a pool node, which has one device */
 enum { YP_NODES = 16 };         /* a program has devices of as many at most */
-typedef struct callback {
-  void(CL_CALLBACK *call)(cl_mem, void *);
+typedef struct callback { /* of memory or a context that goes */
+  void(CL_CALLBACK *call)(void *, void *);
   void *data;
   struct callback *next;
 } callback;
@@ -55,15 +55,12 @@ struct object {
   object *context; /* NULL in a context */
   yp_node *node;
   object *next;    /* of those with a like address */
+  void *properties; /* the list it was made with, for the info that asks for it; NULL: none */
+  size_t properties_size;
+  callback *destroyed; /* called when it goes */
   union {
     struct {
-      cl_context_properties *properties;
-      size_t size;
-    } ctx;
-    struct {
       cl_command_queue_properties flags;
-      cl_queue_properties *properties;
-      size_t size;
       uint64_t posted, done; /* commands that were sent, and of how many of them it is known that they are done */
     } queue;
     struct {
@@ -74,8 +71,12 @@ struct object {
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
       struct map *maps;
-      callback *destroyed;
+      bool listed; /* it was made with a list of properties, which was empty */
     } mem;
+    struct {
+      char *text; /* of one that was made from source */
+      size_t size;
+    } program;
     struct {
       cl_uint args;
       char *classes; /* one letter for each argument, as the worker found it */
@@ -100,6 +101,8 @@ extern object yp_platform, yp_devices[YP_NODES];
 extern int yp_device_count; /* one of each node */
 cl_device_id yp_device_of(const object *o);
 
+cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data);
+void yp_tell(callback *c, void *handle);
 object *yp_new(int kind, object *parent, object *context);
 void yp_destroy(object *o);
 static inline object *obj(const void *handle) { return (object *)handle; }
@@ -158,11 +161,21 @@ cl_int yp_finish(object *queue);
 object *yp_event(object *queue, cl_command_type type);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
+static inline cl_int yp_no_properties(bool listed, size_t size, void *value, size_t *got) {
+  cl_mem_properties none = 0;
+  return yp_give(&none, listed ? sizeof none : 0, size, value, got);
+}
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
 enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
 void yp_mem_gone(object *o); /* the program's last reference to memory is gone */
 void yp_fill_memory(void);
 const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
+
+/* See headers.c. Their files are found by build options and the texts that are built; NULL: that failed. */
+typedef struct yp_headers yp_headers;
+yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *texts);
+void yp_headers_put(const yp_headers *h); /* at the end of a message */
+void yp_headers_free(yp_headers *h);
 
 void yp_hmac(const uint8_t key[32], const uint8_t *text, size_t n, uint8_t out[32]);
 

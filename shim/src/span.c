@@ -55,6 +55,7 @@ struct span {
   int node;  /* of a queue or an event */
   span *context, *parent;
   void *in[YP_NODES]; /* the nodes' objects */
+  callback *destroyed;
   span *next;
   union {
     struct {
@@ -78,7 +79,7 @@ struct span {
       size_t n;
       cl_command_queue writers[YP_NODES]; /* the last that wrote here, at each node */
       mapping *maps;
-      callback *destroyed;
+      bool listed; /* as in object */
     } mem;
     struct {
       cl_uint n;
@@ -208,14 +209,9 @@ static cl_int release(const void *h, int kind, cl_int invalid) {
   if (!sis(h, kind) || sp(h)->refs < 1) return invalid;
   callback *told = NULL;
   pthread_mutex_lock(&lock);
-  if (sp(h)->refs == 1 && kind == MEM) told = sp(h)->u.mem.destroyed, sp(h)->u.mem.destroyed = NULL;
+  if (sp(h)->refs == 1) told = sp(h)->destroyed, sp(h)->destroyed = NULL;
   pthread_mutex_unlock(&lock);
-  while (told) {
-    callback *next = told->next;
-    told->call((cl_mem)(uintptr_t)h, told->data);
-    free(told);
-    told = next;
-  }
+  yp_tell(told, sp(h));
   if (kind == QUEUE) D.clFlush(sp(h)->in[sp(h)->node]);
   pthread_mutex_lock(&lock);
   sp(h)->refs--;
@@ -310,9 +306,8 @@ static cl_int CL_API_CALL sp_clGetContextInfo(cl_context h, cl_context_info what
 }
 
 static cl_int CL_API_CALL sp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
-  (void)data;
   if (!sis(h, CONTEXT)) return CL_INVALID_CONTEXT;
-  return call ? CL_OUT_OF_RESOURCES : CL_INVALID_VALUE;
+  return yp_when_destroyed(&sp(h)->destroyed, (void (*)(void))call, data);
 }
 
 static cl_command_queue CL_API_CALL sp_clCreateCommandQueueWithProperties(cl_context c, cl_device_id d, const cl_queue_properties *properties, cl_int *err) {
@@ -436,7 +431,9 @@ static cl_mem CL_API_CALL sp_clCreateBuffer(cl_context c, cl_mem_flags flags, si
 
 static cl_mem CL_API_CALL sp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (p && *p) FAIL(CL_INVALID_PROPERTY);
-  return sp_clCreateBuffer(c, flags, size, host, err);
+  cl_mem m = sp_clCreateBuffer(c, flags, size, host, err);
+  if (m) sp(m)->u.mem.listed = p;
+  return m;
 }
 
 static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
@@ -472,7 +469,9 @@ static cl_mem CL_API_CALL sp_clCreateImage(cl_context c, cl_mem_flags flags, con
 static cl_mem CL_API_CALL sp_clCreateImageWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host,
                                                          cl_int *err) {
   if (p && *p) FAIL(CL_INVALID_PROPERTY);
-  return sp_clCreateImage(c, flags, f, d, host, err);
+  cl_mem m = sp_clCreateImage(c, flags, f, d, host, err);
+  if (m) sp(m)->u.mem.listed = p;
+  return m;
 }
 
 static cl_mem old_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, cl_image_desc d, void *host, cl_int *err) {
@@ -522,14 +521,7 @@ static cl_int CL_API_CALL sp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
 
 static cl_int CL_API_CALL sp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
   if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
-  if (!call) return CL_INVALID_VALUE;
-  callback *c = malloc(sizeof *c);
-  if (!c) return CL_OUT_OF_HOST_MEMORY;
-  pthread_mutex_lock(&lock);
-  *c = (callback){call, data, sp(m)->u.mem.destroyed};
-  sp(m)->u.mem.destroyed = c;
-  pthread_mutex_unlock(&lock);
-  return CL_SUCCESS;
+  return yp_when_destroyed(&sp(m)->destroyed, (void (*)(void))call, data);
 }
 
 static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {
@@ -548,6 +540,7 @@ static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, (cl_mem)o->parent);
   case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
+  case CL_MEM_PROPERTIES: return yp_no_properties(o->u.mem.listed, size, value, got);
   }
   return D.clGetMemObjectInfo(any(o), what, size, value, got);
 }

@@ -8,6 +8,8 @@
  *   forever          runs a kernel that never ends
  *   print            has kernels print, before and after it prints itself
  *   threads          waits in one thread for an event that another sets
+ *   includes         builds with header files, for which it needs inc/empty and inc/sub here
+ *   asks             asks for what few programs do, and prints the answers
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
  *   cards [ROUNDS]   computes in one context over all devices, so that each needs what others
@@ -17,7 +19,8 @@
  *                    one, checks each, and prints how many there were
  *   bench            prints times, one name and number in a line
  */
-#define CL_TARGET_OPENCL_VERSION 120
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -165,6 +168,82 @@ static void print(void) {
 }
 
 static volatile int told;
+static void put(const char *name, const char *text) {
+  FILE *f = fopen(name, "w");
+  if (!f || fputs(text, f) < 0 || fclose(f)) perror(name), exit(1);
+}
+
+static cl_uint first_of(cl_program p, const char *how) {
+  cl_int e;
+  cl_uint v = 0;
+  cl_kernel k = clCreateKernel(p, "k", &e);
+  must(e, how);
+  cl_mem m = buffer(sizeof v, NULL);
+  size_t one = 1;
+  arg(k, 0, sizeof m, &m);
+  run(k, one, NULL);
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL), "read");
+  must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
+  return v;
+}
+
+/* includes builds a program with header files of this machine, which are found as a compiler does, below the working folder. */
+static void includes(void) {
+  const char *text = "#if 0\n#include \"missing.h\"\n#endif\n  # include <a.h>\n#include \"sub/b.h\"\nkernel void k(global uint *o) { o[0] = A + B + C + X; }", *more = "#include <a.h>\n#define A2 A";
+  char folder[4096], here[4200];
+  cl_int e;
+  if (!getcwd(folder, sizeof folder)) perror("folder"), exit(1);
+  snprintf(here, sizeof here, "-DX=5000 -I %s/inc/../inc/empty -Iinc", folder);
+  put("inc/a.h", "#ifndef A_H\n#define A_H\n#include \"sub/b.h\"\n#define A 1\n#endif\n");
+  put("inc/sub/b.h", "#pragma once\n#include \"../../c.h\"\n#define B 20\n");
+  cl_program p = clCreateProgramWithSource(context, 1, &text, NULL, &e), header = clCreateProgramWithSource(context, 1, &more, NULL, &e);
+  for (int round = 0; round < 2; round++) { /* a header that changes is read anew */
+    put("c.h", round ? "#define C 400\n" : "#define C 300\n");
+    must(clBuildProgram(p, 1, &device, here, NULL, NULL), "build");
+    char options[4200] = "";
+    must(clGetProgramBuildInfo(p, device, CL_PROGRAM_BUILD_OPTIONS, sizeof options, options, NULL), "options");
+    printf("included %u, options %s\n", first_of(p, "built"), strcmp(options, here) ? options : "as given");
+  }
+  const char *using = "#include \"given.h\"\nkernel void k(global uint *o) { o[0] = A2 + C; }", *name = "given.h";
+  cl_program q = clCreateProgramWithSource(context, 1, &using, NULL, &e);
+  must(clCompileProgram(q, 1, &device, here, 1, &header, &name, NULL, NULL), "compile");
+  q = clLinkProgram(context, 1, &device, NULL, 1, &q, NULL, NULL, &e);
+  must(e, "link");
+  printf("compiled %u\n", first_of(q, "linked"));
+  p = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+  printf("without folders %d\n", clBuildProgram(p, 1, &device, "-DX=1", NULL, NULL));
+}
+
+static void CL_CALLBACK destroyed(cl_context c, void *of) {
+  (void)c;
+  printf("destroyed %s\n", (const char *)of);
+}
+
+/* asks asks for what few programs do. */
+static void asks(void) {
+  cl_int e;
+  size_t size = 7;
+  cl_context c = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  must(clSetContextDestructorCallback(c, destroyed, "first"), "callback");
+  must(clSetContextDestructorCallback(c, destroyed, "second"), "callback");
+  printf("no callback %d\n", clSetContextDestructorCallback(c, NULL, NULL));
+  cl_mem_properties none[] = {0};
+  cl_mem m = clCreateBufferWithProperties(c, none, CL_MEM_READ_WRITE, 64, NULL, &e), n = clCreateBufferWithProperties(c, NULL, CL_MEM_READ_WRITE, 64, NULL, &e);
+  must(clGetMemObjectInfo(m, CL_MEM_PROPERTIES, 0, NULL, &size), "properties");
+  printf("an empty list %zu", size);
+  must(clGetMemObjectInfo(n, CL_MEM_PROPERTIES, 0, NULL, &size), "properties");
+  printf(", no list %zu\n", size);
+  cl_sampler_properties list[] = {CL_SAMPLER_FILTER_MODE, CL_FILTER_LINEAR, 0}, got[3] = {1, 1, 1};
+  cl_sampler s = clCreateSamplerWithProperties(c, list, &e);
+  must(clGetSamplerInfo(s, CL_SAMPLER_PROPERTIES, sizeof got, got, &size), "properties");
+  printf("of a sampler %zu, as given: %d\n", size, !memcmp(list, got, sizeof list));
+  clCreatePipe(c, CL_MEM_HOST_NO_ACCESS, 4, 4, NULL, &e);
+  printf("a pipe %d, of a buffer %d\n", e, clGetPipeInfo(m, CL_PIPE_PACKET_SIZE, 0, NULL, NULL));
+  must(clReleaseMemObject(n), "release"), must(clReleaseSampler(s), "release"), must(clReleaseContext(c), "release");
+  puts("it has a buffer"); /* and goes with it */
+  must(clReleaseMemObject(m), "release");
+}
+
 static void *listens(void *p) {
   getchar();
   told = 1;
@@ -599,6 +678,10 @@ int main(int argc, char **argv) {
     threads();
   } else if (!strcmp(what, "print")) {
     print();
+  } else if (!strcmp(what, "includes")) {
+    includes();
+  } else if (!strcmp(what, "asks")) {
+    asks();
   } else if (!strcmp(what, "walk")) {
     walk((size_t)n);
   } else if (!strcmp(what, "bench")) {

@@ -157,6 +157,9 @@ func (b *Body) Words(to []uint64) {
 	}
 }
 
+// Rest is what was not read yet. It is a part of the message.
+func (b *Body) Rest() []byte { return b.rest }
+
 // Count reads a word that counts what follows, each of size bytes or more.
 func (b *Body) Count(size int) int {
 	n := b.Word()

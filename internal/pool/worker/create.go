@@ -153,24 +153,12 @@ func (s *Session) newProgram(c uintptr, from uint64, text []byte) (ptr uintptr, 
 	return ptr, int32(uint32(*e)), uint64(uint32(*of))
 }
 
-// options of a compiler come from the program. Those that name files of the
-// node's are not for it: a header of a client's is given with the call.
-func optionsRight(options []byte) bool {
-	for f := range strings.FieldsSeq(string(options)) {
-		if strings.HasPrefix(f, "-I") || strings.HasPrefix(f, "@") || strings.HasPrefix(f, "-include") || strings.HasPrefix(f, "-imacros") {
-			return false
-		}
-	}
-	return !bytes.ContainsRune(options, 0)
-}
-
 func (s *Session) build(m *message, b *wire.Body) error {
 	id := b.Word()
 	options := b.Bytes()
 	s.mu.Lock()
 	p, bad := s.get(id, program)
-	var headers []uintptr
-	var names []uintptr
+	var included, names []uintptr
 	var keep [][]byte
 	if m.Op == wire.OpCompile {
 		for range b.Count(16) {
@@ -181,45 +169,53 @@ func (s *Session) build(m *message, b *wire.Body) error {
 				continue
 			}
 			keep = append(keep, name)
-			headers, names = append(headers, h.ptr), append(names, atBytes(name))
+			included, names = append(included, h.ptr), append(names, atBytes(name))
 		}
 	}
 	s.mu.Unlock()
-	if b.Err() {
+	more := bytes.Clone(b.Rest())
+	h, err := readHeaders(b)
+	if b.Err() || err != nil {
 		return errEnd
 	}
 	if bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
-	// The client must know which arguments are handles; the program's own options are what an info shows.
-	text, devices := cString(string(options)+withArgInfo), []uintptr{s.device}
 	s.mu.Lock()
 	if p.code.replaced {
 		bad = s.restore(p)
 	}
-	p.options, p.code.how = cString(string(options)), m.Op
+	p.options, p.code.how, p.code.headers = cString(string(options)), m.Op, more
 	p.code.builds++
 	s.mu.Unlock()
 	if bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
-	if !optionsRight(options) {
+	here, ok := h.options(string(options))
+	if !ok {
 		bad = -43 // CL_INVALID_BUILD_OPTIONS
 		if m.Op == wire.OpCompile {
 			bad = -66 // CL_INVALID_COMPILER_OPTIONS
 		}
 		return s.answer(m, bad, 0, 0, nil)
 	}
+	done, err := h.unpack()
+	if err != nil {
+		return s.answer(m, clOutOfResources, 0, 0, nil)
+	}
+	defer done()
+	// The client must know which arguments are handles; the program's own options are what an info shows.
+	text, devices := cString(here+withArgInfo), []uintptr{s.device}
 	if m.Op == wire.OpBuild {
 		bad = s.lib.status("clBuildProgram", p.ptr, 1, atWords(devices), atBytes(text), 0, 0)
 	} else {
 		var list, called uintptr
-		if len(headers) > 0 {
-			list, called = atWords(headers), atWords(names)
+		if len(included) > 0 {
+			list, called = atWords(included), atWords(names)
 		}
-		bad = s.lib.status("clCompileProgram", p.ptr, 1, atWords(devices), atBytes(text), uintptr(len(headers)), list, called, 0, 0)
+		bad = s.lib.status("clCompileProgram", p.ptr, 1, atWords(devices), atBytes(text), uintptr(len(included)), list, called, 0, 0)
 	}
-	runtime.KeepAlive([]any{text, devices, headers, names, keep})
+	runtime.KeepAlive([]any{text, devices, included, names, keep})
 	return s.answer(m, bad, 0, 0, nil)
 }
 
@@ -241,7 +237,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	if b.Err() || len(inputs) == 0 {
 		return errEnd
 	}
-	if bad == clSuccess && !optionsRight(options) {
+	if _, ok := (headers{}).options(string(options)); bad == clSuccess && !ok {
 		bad = -67 // CL_INVALID_LINKER_OPTIONS
 	}
 	if bad != clSuccess {

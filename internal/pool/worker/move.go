@@ -329,6 +329,7 @@ func (m *mover) make(o *sentObject) error {
 		for _, s := range [][]byte{c.text, o.options[:max(len(o.options)-1, 0)], binary} {
 			b = wire.AppendBytes(b, s)
 		}
+		b = append(b, c.headers...)
 		m.frame(wire.FrameProgram, b)
 	case kernel:
 		m.call(wire.OpCreateKernel, wire.AppendBytes(words(o.parent.id, o.id), []byte(m.lib.text("clGetKernelInfo", o.ptr, clKernelName))))

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -150,6 +151,7 @@ func (r *receiver) program(b *wire.Body) error {
 	var w [6]uint64 // number, context, what of, kind of binary, built with options, how
 	b.Words(w[:])
 	text, options, built := b.Bytes(), b.Bytes(), b.Bytes()
+	headers := b.Rest()
 	if b.Err() {
 		return errEnd
 	}
@@ -157,7 +159,7 @@ func (r *receiver) program(b *wire.Body) error {
 	create := func(from uint64, text []byte) error {
 		return r.call(wire.OpCreateProgram, wire.AppendBytes(words(of, id, from), text))
 	}
-	build := func() error { return r.call(wire.OpBuild, wire.AppendBytes(words(id), options)) }
+	build := func() error { return r.call(wire.OpBuild, append(wire.AppendBytes(words(id), options), headers...)) }
 	if len(built) == 0 {
 		return create(from, text)
 	}
@@ -180,7 +182,7 @@ func (r *receiver) program(b *wire.Body) error {
 	if err != nil || o == nil {
 		return cmp.Or(err, errEnd)
 	}
-	o.code.from, o.code.text, o.code.how, o.code.replaced = from, text, how, from != fromBinary
+	o.code.from, o.code.text, o.code.how, o.code.headers, o.code.replaced = from, text, how, bytes.Clone(headers), from != fromBinary
 	o.code.builds = max(o.code.builds, 1)
 	if o.options = nil; w[4] != 0 {
 		o.options = cString(string(options))

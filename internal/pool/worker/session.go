@@ -84,6 +84,7 @@ type code struct {
 	from     uint64
 	text     []byte
 	how      wire.Op // how it was last built, or 0
+	headers  []byte  // that came with that, as they came
 	builds   uint64
 	replaced bool // it is made of its binary, where the program knows it by its text
 }

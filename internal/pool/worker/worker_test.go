@@ -184,9 +184,63 @@ func TestServeEnds(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	for options, right := range map[string]bool{"": true, "-DX=1 -cl-fast-relaxed-math": true, "-I/etc": false, "-w -I .": false, "@/etc/passwd": false, "-include x": false} {
-		if optionsRight([]byte(options)) != right {
-			t.Errorf("options %q: want %v", options, right)
+	some := headers{dirs: []string{"/a", "/b c"}, files: []header{{path: "/a/x.h"}}}
+	for _, x := range []struct {
+		options, want string
+		with          headers
+		bad           bool
+	}{
+		{options: ""},
+		{options: "-DX=1 -cl-fast-relaxed-math", want: "-DX=1 -cl-fast-relaxed-math"},
+		{options: `-DX="a  b" -w`, want: `-DX="a  b" -w`},
+		{options: "-I/etc", bad: true},
+		{options: "-w -I .", bad: true},
+		{options: `"-I/etc"`, bad: true},
+		{options: `-"I"/etc`, bad: true},
+		{options: "@/etc/passwd", bad: true},
+		{options: "-include x", bad: true},
+		{options: "-w\x00", bad: true},
+		{options: "-I here -w -I/there", with: some, want: `-I ./a -w -I "./b c"`},
+		{options: "-I here -w -I /there", with: headers{dirs: some.dirs}, want: "-w"}, // nothing is included
+		{options: "-I here", with: some, bad: true},
+		{options: "-Ia -Ib -Ic", with: some, bad: true},
+		{options: "-w", with: some, bad: true},
+	} {
+		if got, ok := x.with.options(x.options); ok == x.bad || !x.bad && got != x.want {
+			t.Errorf("options %q: %q, %v, want %q", x.options, got, ok, x.want)
+		}
+	}
+}
+
+// TestHeaders: header files come with paths that lead nowhere else, and are there
+// for a build only. It is not parallel: it changes the process's folder.
+func TestHeaders(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Chdir(t.TempDir())
+	body := func(dir, path string) *wire.Body {
+		b := wire.AppendBytes(words(1), []byte(dir))
+		b = wire.AppendBytes(wire.AppendBytes(append(b, words(1)...), []byte(path)), []byte("text"))
+		body := wire.NewBody(b)
+		return &body
+	}
+	h, err := readHeaders(body("/inc", "/inc/a.h"))
+	if err != nil || len(h.dirs) != 1 || len(h.files) != 1 || string(h.files[0].text) != "text" {
+		t.Fatalf("headers are %v, %v", h, err)
+	}
+	done, err := h.unpack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile("./inc/a.h"); string(text) != "text" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+	done()
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	for _, bad := range [][2]string{{"inc", "/inc/a.h"}, {"/inc", "a.h"}, {"/inc", "/inc/../../a.h"}, {"/inc\x00", "/a.h"}, {"/inc", "/a\".h"}, {"", "/a.h"}, {"/../inc", "/a.h"}} {
+		if h, err := readHeaders(body(bad[0], bad[1])); err == nil {
+			t.Errorf("%q: taken as %v", bad, h)
 		}
 	}
 }

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// headers are the files that a source includes from folders of the program's
+// machine, which its build options name.
+type headers struct {
+	dirs  []string // in the order of the options
+	files []header
+}
+
+type header struct {
+	path string // on the program's machine
+	text []byte
+}
+
+// readHeaders reads what is left of a message.
+func readHeaders(b *wire.Body) (h headers, err error) {
+	if len(b.Rest()) == 0 {
+		return h, nil
+	}
+	path := func() string {
+		p := string(b.Bytes())
+		if !filepath.IsAbs(p) || strings.ContainsAny(p, "\x00\"") || p != filepath.Clean(p) {
+			err = errEnd
+		}
+		return p
+	}
+	for range b.Count(8) {
+		h.dirs = append(h.dirs, path())
+	}
+	for range b.Count(16) {
+		h.files = append(h.files, header{path(), b.Bytes()})
+	}
+	return h, err
+}
+
+// options of a compiler come from the program. Those that name files of the
+// node's are not for it: its own folders are replaced by where their files are
+// put, of the others it is false.
+func (h headers) options(text string) (string, bool) {
+	if strings.ContainsRune(text, 0) {
+		return "", false
+	}
+	dirs := h.dirs
+	var out []string
+	for words := split(text); len(words) > 0; words = words[1:] {
+		word := words[0]
+		bare := strings.ReplaceAll(word, `"`, "") // as the compiler sees it
+		switch {
+		case strings.HasPrefix(bare, "-I"):
+			if word == "-I" && len(words) > 1 {
+				words = words[1:]
+			}
+			if len(dirs) == 0 {
+				return "", false
+			}
+			if len(h.files) > 0 {
+				dir := "." + dirs[0]
+				if strings.ContainsAny(dir, " \t\n\v\f\r") { // not every driver knows quotes
+					dir = `"` + dir + `"`
+				}
+				out = append(out, "-I", dir)
+			}
+			dirs = dirs[1:]
+		case strings.HasPrefix(bare, "@"), strings.HasPrefix(bare, "-include"), strings.HasPrefix(bare, "-imacros"):
+			return "", false
+		default:
+			out = append(out, word)
+		}
+	}
+	return strings.Join(out, " "), len(dirs) == 0
+}
+
+// split returns the options, in which quotes may hold spaces.
+func split(text string) []string {
+	quoted := false
+	return strings.FieldsFunc(text, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return !quoted && strings.ContainsRune(" \t\n\v\f\r", r)
+	})
+}
+
+// unpacking has one build at a time that has header files: it changes the
+// process's folder, so that the compiler's options, by which drivers know what
+// they have built before, are the same each time.
+var unpacking sync.Mutex
+
+// unpack puts the files below the process's folder, until done is called.
+func (h headers) unpack() (done func(), err error) {
+	if len(h.files) == 0 {
+		return func() {}, nil
+	}
+	unpacking.Lock()
+	dir, err := os.MkdirTemp("", "yunhe-pool-headers-")
+	done = func() {
+		_ = os.Chdir("/") // nothing else of a worker depends on it
+		_ = os.RemoveAll(dir)
+		unpacking.Unlock()
+	}
+	for _, f := range h.files {
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(dir, filepath.Dir(f.path)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, f.path), f.text, 0o600)
+		}
+	}
+	if err == nil {
+		err = os.Chdir(dir)
+	}
+	if err != nil {
+		done()
+	}
+	return done, err
+}
