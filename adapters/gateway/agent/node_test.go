@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"os/exec"
+	"strings"
 	"testing"
 
 	controlv1 "yunhe.dev/yunhe/gen/yunhe/control/v1"
@@ -55,4 +57,25 @@ func TestNode(t *testing.T) {
 		return err == nil && o.State == controlv1.OperationState_OPERATION_STATE_SUCCEEDED
 	})
 	a.Admin.AwaitState(t, waits, jobsv1.State_STATE_SUCCEEDED)
+}
+
+// What a (fake) program of a vendor says of its cards is what the platform
+// knows of the machine.
+func TestUseOfCards(t *testing.T) {
+	t.Parallel()
+	apptest.NeedRoot(t)
+	a := apptest.Start(t, apptest.Options{})
+	g := a.Gateway(t)
+	g.Stop()
+	g.Root = t.TempDir()
+	const script = "#!/bin/sh\necho '0, 37, 1024, 81559'; echo '1, 90, 40000, 81559'\n"
+	cmd := exec.Command("/bin/sh", "-c", `cd "$0" && ln -s /proc proc && mkdir -p usr/bin && cat >usr/bin/nvidia-smi && chmod 755 usr/bin/nvidia-smi`, g.Root)
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	g.Start()
+	apptest.Until(t, "the platform knows how busy the cards are", func() bool {
+		return strings.Contains(string(a.Admin.REST(t, "GET", "/v1/centers/"+g.ID+"/figures", "").Body), `"acceleratorBusyRatio":0.635`)
+	})
 }

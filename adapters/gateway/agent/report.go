@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -290,6 +291,13 @@ func (a *Agent) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	meter := measure.NewMeter(cmp.Or(a.cfg.Root, "/"))
+	ctx, stop := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		meter.Watch(ctx, func(err error) { a.log.Warn("use of cards not read", "error", err) })
+	})
+	defer asking.Wait()
+	defer stop()
 	sync, declare := false, false
 	var again <-chan time.Time
 	for {

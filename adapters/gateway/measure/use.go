@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -18,24 +19,31 @@ type Use struct {
 	Accelerators []*adapterv1.AcceleratorUse
 }
 
-// Meter reads the use of a machine again and again. It is for one goroutine.
+// Meter reads the use of a machine again and again. It is for one goroutine,
+// and another in Watch.
 type Meter struct {
 	s     system
 	at    time.Time
 	busy  [2]int64            // of all time the processors had: worked, in all
 	disks map[string][6]int64 // by name: see diskstats
 	nics  map[string][2]int64 // by name: bytes received and sent
+
+	programs []*program
+	asked    atomic.Pointer[asked]
 }
 
 // NewMeter returns a meter of the system below root.
-func NewMeter(root string) *Meter { return &Meter{s: system{root}} }
+func NewMeter(root string) *Meter {
+	s := system{root}
+	return &Meter{s: s, programs: s.programs()}
+}
 
 // Read returns the use at now, by the clock that only goes forward.
 func (m *Meter) Read(now time.Time) Use {
 	seconds := now.Sub(m.at).Seconds()
 	first := m.at.IsZero() || seconds <= 0
 	m.at = now
-	u := Use{Busy: m.processors(first), Accelerators: m.s.accelerated()}
+	u := Use{Busy: m.processors(first), Accelerators: m.accelerated(now)}
 	disks, nics := m.s.diskstats(), m.s.traffic()
 	if !first {
 		u.Storage, u.Network = storageUse(m.disks, disks, seconds), networkUse(m.nics, nics, seconds)
@@ -179,9 +187,20 @@ func networkUse(before, now map[string][2]int64, seconds float64) *adapterv1.Net
 	return &adapterv1.NetworkUse{ReceivedBytes: rate(sum[0], seconds), SentBytes: rate(sum[1], seconds)}
 }
 
+// accelerated is the use of all cards, those told in files first.
+func (m *Meter) accelerated(now time.Time) []*adapterv1.AcceleratorUse {
+	out := m.s.accelerated()
+	if a := m.asked.Load(); a != nil && now.Sub(a.at) < askedFor {
+		first := int32(len(out))
+		for _, c := range a.cards {
+			out = append(out, &adapterv1.AcceleratorUse{Index: first + c.Index, BusyPermille: c.BusyPermille, MemoryBusyBytes: c.MemoryBusyBytes, MemoryTotalBytes: c.MemoryTotalBytes})
+		}
+	}
+	return out
+}
+
 // accelerated reads the use of the cards whose driver tells it in files, as
-// those of AMD and Hygon do; the index counts those. Others tell it to their
-// vendor's library only.
+// those of AMD and Hygon do; the index counts those.
 func (s system) accelerated() []*adapterv1.AcceleratorUse {
 	var out []*adapterv1.AcceleratorUse
 	for _, name := range s.names("sys/class/drm") {

@@ -1,9 +1,12 @@
 package measure_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,5 +145,127 @@ func TestUseOfThisMachine(t *testing.T) {
 	u := meter.Read(at.Add(time.Second))
 	if u.Storage != nil && (u.Storage.Reads < 0 || u.Storage.LatencyMicroseconds < 0) || u.Network != nil && u.Network.ReceivedBytes < 0 {
 		t.Errorf("use of this machine: %+v", u)
+	}
+}
+
+// program is a fake of a vendor's program.
+func (m machine) program(path, script string) {
+	m.t.Helper()
+	// Another process writes it: one of ours that begins while a file is open for
+	// writing keeps it from being run.
+	cmd := exec.Command("/bin/sh", "-c", `mkdir -p "${0%/*}" && cat >"$0" && chmod 755 "$0"`, filepath.Join(m.root, path))
+	cmd.Stdin = strings.NewReader("#!/bin/sh\n" + script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		m.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// Cards are read from (fake) programs of their vendors, as several releases
+// print them; what cannot be read is absent and does not move the others.
+func TestUseOfCardsByPrograms(t *testing.T) {
+	t.Parallel()
+	use := func(index int32, percent, used, total int64) *adapterv1.AcceleratorUse {
+		return &adapterv1.AcceleratorUse{Index: index, BusyPermille: percent * 10, MemoryBusyBytes: used << 20, MemoryTotalBytes: total << 20}
+	}
+	const nvidia = "0, 37, 1024, 81559\n1, [N/A], 3, 81559\n2, 0, 0, 81559\n3, 250, 1, 2\n4, 1, 5, 4\nrubbish\n5, 100, 81559, 81559\n"
+	cards := []*adapterv1.AcceleratorUse{use(0, 37, 1024, 81559), use(2, 0, 0, 81559), use(5, 100, 81559, 81559)}
+	for name, x := range map[string]struct {
+		nvidia, ascend string
+		failed         bool
+		want           []*adapterv1.AcceleratorUse
+	}{
+		"nvidia": {nvidia: nvidia, want: cards},
+		"ascend 910B": {ascend: `
++------------------------------------------------------------------------------------------------+
+| npu-smi 24.1.1                   Version: 24.1.1                                               |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     910B4               | OK            | 88.2        30                0    / 0             |
+| 0                         | 0000:C1:00.0  | 12          0    / 0          26838/ 32768         |
++===========================+===============+====================================================+
+| 1     910B4               | Alarm         | 87.0        30                0    / 0             |
+| 0                         | 0000:C2:00.0  | NA          0    / 0          29356/ 32768         |
++===========================+===============+====================================================+
+| 2     910B4               | OK            | 87.0        30                0    / 0             |
+| 0                         | 0000:81:00.0  | 100         0    / 0          1   / 32768          |
++===========================+===============+====================================================+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| 0       0                 | 12345         | python                   | 26000                   |
++===========================+===============+====================================================+
+`, want: []*adapterv1.AcceleratorUse{use(0, 12, 26838, 32768), use(2, 100, 1, 32768)}},
+		"ascend with two chips": {ascend: `
+| Chip  Phy-ID              | Bus-Id        | AICore(%)            Memory-Usage(MB)        HBM-Usage(MB)           |
+| 0     Ascend910           | OK            | 162.6                34                      0    / 0                |
+| 0     0                   | 0000:9D:00.0  | 7                    0    / 0                3419 / 65536            |
+| 0     Ascend910           | OK            | -                    34                      0    / 0                |
+| 1     1                   | 0000:9F:00.0  | 0                    0    / 0                2874 / 65536            |
+`, want: []*adapterv1.AcceleratorUse{use(0, 7, 3419, 65536), use(1, 0, 2874, 65536)}},
+		"ascend without fast memory": {ascend: `
+| 0     310                 | OK            | 12.8        45                0    / 970           |
+| 0     0                   | 0000:86:00.0  | 3           628  / 7759                            |
+`, want: []*adapterv1.AcceleratorUse{use(0, 3, 628, 7759)}},
+		"both": {nvidia: "0, 1, 2, 3\n", ascend: "| 0     0  | 0000:86:00.0  | 3           628  / 7759   |\n", want: []*adapterv1.AcceleratorUse{use(0, 1, 2, 3), use(1, 3, 628, 7759)}},
+		"one fails": {nvidia: "no driver'; exit 9 #", ascend: "| 0     0  | 0000:86:00.0  | 3           628  / 7759   |\n", failed: true,
+			want: []*adapterv1.AcceleratorUse{use(0, 3, 628, 7759)}},
+		"none": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.count(counters{})
+			if x.nvidia != "" {
+				m.program("usr/bin/nvidia-smi", `[ "$1 $2" = "--query-gpu=index,utilization.gpu,memory.used,memory.total --format=csv,noheader,nounits" ] && echo '`+x.nvidia+"'")
+			}
+			if x.ascend != "" {
+				m.program("usr/local/sbin/npu-smi", `[ "$*" = info ] && echo '`+x.ascend+"'")
+			}
+			meter := measure.NewMeter(m.root)
+			if u := meter.Read(time.Now()); u.Accelerators != nil {
+				t.Errorf("before it asked it knows %v", u.Accelerators)
+			}
+			if err := meter.Ask(t.Context()); (err != nil) != x.failed {
+				t.Error(err)
+			}
+			asked := time.Now()
+			if d := cmp.Diff(x.want, meter.Read(asked).Accelerators, protocmp.Transform()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if u := meter.Read(asked.Add(time.Minute)); u.Accelerators != nil {
+				t.Errorf("what was asked a minute ago is told as %v", u.Accelerators)
+			}
+		})
+	}
+}
+
+// A program that hangs holds up nobody and is not started again beside itself.
+func TestUseOfCardsHangs(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.count(counters{})
+	m.program("usr/bin/nvidia-smi", "echo x >>'"+m.root+"/started'; mkfifo '"+m.root+"/never'; read line <'"+m.root+"/never'")
+	meter := measure.NewMeter(m.root)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- meter.Ask(ctx) }()
+	for ctx.Err() == nil {
+		if _, err := os.Stat(filepath.Join(m.root, "never")); err == nil {
+			break
+		}
+	}
+	if u := meter.Read(time.Now()); u.Accelerators != nil {
+		t.Errorf("it says %v", u.Accelerators)
+	}
+	if err := meter.Ask(t.Context()); err == nil || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("asked a second time: %v", err)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("it answered")
+	}
+	if b, err := os.ReadFile(filepath.Join(m.root, "started")); err != nil || string(b) != "x\n" {
+		t.Errorf("started %q, %v", b, err)
 	}
 }

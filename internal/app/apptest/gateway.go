@@ -57,8 +57,9 @@ var gateways atomic.Int64
 // Gateway is a real compute gateway in this process: what it runs is run for
 // real, isolated by the kernel.
 type Gateway struct {
-	ID  string
-	Dir string
+	ID   string
+	Dir  string
+	Root string // looked at in place of this machine's, from the next Start on
 
 	tb  testing.TB
 	cfg agent.Config
@@ -142,8 +143,9 @@ func (g *Gateway) Start() {
 	g.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(g.tb.Context()))
 	done := make(chan error, 1)
-	log := Log(g.tb)
-	go func() { done <- agent.Run(ctx, g.cfg, log) }()
+	log, cfg := Log(g.tb), g.cfg
+	cfg.Root = g.Root
+	go func() { done <- agent.Run(ctx, cfg, log) }()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stop = sync.OnceFunc(func() {
