@@ -386,6 +386,9 @@ func changedNames(rows []*topologyv1.TopologyChange) []string {
 	return out
 }
 
+// shownLabels is how many labels a line of history names.
+const shownLabels = 4
+
 // changedFields names what is different; of labels, which.
 func changedFields(x *topologyv1.TopologyChange) string {
 	fields := slices.Clone(x.GetFields())
@@ -408,6 +411,9 @@ func changedFields(x *topologyv1.TopologyChange) string {
 		case o != n:
 			out = append(out, name+"="+o+" → "+n)
 		}
+	}
+	if more := len(out) - shownLabels; more > 0 {
+		out = append(out[:shownLabels], fmt.Sprintf("and %d more", more))
 	}
 	fields[at] = "labels (" + strings.Join(out, ", ") + ")"
 	return strings.Join(fields, ", ")

@@ -300,6 +300,31 @@ func testOthers(t *testing.T, a *apptest.App) {
 		do(t, a, "GET", "/v1/access-summary", nil, s, 200)
 		return s.EvaluatedAt != nil && len(s.Kinds) == 3 && s.Kinds[0].Compliant+s.Kinds[0].NonCompliant+s.Kinds[0].Unknown > 0
 	})
+	// By pages of one, each record is in the list of its compliance and in no other.
+	pages := func(compliance accessv1.Compliance) map[string]bool {
+		ids, list := map[string]bool{}, &accessv1.ListAccessRecordsResponse{}
+		for token := ""; ; {
+			do(t, a, "GET", fmt.Sprintf("/v1/access-records?page_size=1&compliance=%d&page_token=%s", compliance, token), nil, list, 200)
+			for _, r := range list.Records {
+				if ids[r.ResourceId] || compliance != 0 && r.ComplianceStatus != compliance {
+					t.Errorf("%s is %v and listed twice or as %v", r.ResourceId, r.ComplianceStatus, compliance)
+				}
+				ids[r.ResourceId] = true
+			}
+			if token = list.NextPageToken; token == "" {
+				return ids
+			}
+		}
+	}
+	apptest.Until(t, "records are listed by their compliance", func() bool {
+		all, n := pages(0), 0
+		by := map[accessv1.Compliance]map[string]bool{}
+		for c := range accessv1.Compliance(4) {
+			by[c] = pages(c)
+			n += len(by[c])
+		}
+		return n == 2*len(all) && all["cloud-a"] && !by[accessv1.Compliance_COMPLIANCE_NON_COMPLIANT]["cloud-a"] && by[accessv1.Compliance_COMPLIANCE_NON_COMPLIANT]["cloud-b"]
+	})
 	classes := &accessv1.ListAccessClassesResponse{}
 	do(t, a, "GET", "/v1/access-classes", nil, classes, 200)
 	if len(classes.Classes) != 4 || classes.Classes[3].ClassId != "general" || len(classes.Classes[1].Protocols) == 0 {

@@ -119,18 +119,18 @@ func (s *Service) Records(ctx context.Context, status Status, size int32, token 
 	if key == nil {
 		key = []string{"center", ""}
 	}
-	if key[0] != "center" && key[0] != "resource" {
+	if !slices.Contains([]string{"center", "resource", "report"}, key[0]) {
 		return nil, "", fault.Fields(fault.Field{Path: "page_token", Problem: "is not a token of this list; leave it empty to start anew"})
 	}
 	lib, err := s.load(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	known, err := s.statuses(ctx)
-	if err != nil {
-		return nil, "", err
-	}
 	if key[0] == "center" {
+		known, err := s.statuses(ctx, ofCenters)
+		if err != nil {
+			return nil, "", err
+		}
 		v, err := s.look(ctx, nil)
 		if err != nil {
 			return nil, "", err
@@ -145,10 +145,30 @@ func (s *Service) Records(ctx context.Context, status Status, size int32, token 
 			}
 			rows = append(rows, v.centerRecord(lib, k, st))
 		}
-		key[1] = ""
+		if key = []string{"resource", ""}; status != 0 && status != Unknown {
+			key[0] = "report"
+		}
+		if len(rows) == n {
+			return rows, core.PageToken(key...), nil
+		}
+	}
+	if key[0] == "report" {
+		more, next, err := s.reported(ctx, status, n-len(rows), key[1])
+		return append(rows, more...), next, err
 	}
 	for token := key[1]; len(rows) < n; {
 		page, more, err := s.inv.List(platform(ctx), inventory.Filter{}, int32(n-len(rows)), token)
+		if err != nil {
+			return nil, "", err
+		}
+		ids := make([]string, len(page))
+		for i := range page {
+			ids[i] = page[i].ID
+		}
+		known, err := s.statuses(ctx, func(tx *db.Tx) (string, any) {
+			in, arg := tx.In(1, ids)
+			return "resource_id " + in, arg
+		})
 		if err != nil {
 			return nil, "", err
 		}
@@ -170,12 +190,47 @@ func (s *Service) Records(ctx context.Context, status Status, size int32, token 
 	return rows, core.PageToken("resource", ""), nil
 }
 
-// statuses returns what the stored reports say.
-func (s *Service) statuses(ctx context.Context) (func(id string) Status, error) {
+// reported returns a page of the records of what is registered and was judged
+// to have the status.
+func (s *Service) reported(ctx context.Context, status Status, n int, after string) (rows []Record, next string, err error) {
+	var reports []Report
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		reports, err = readReports(ctx, tx, reportFilter{after: after, status: status, kind: Registered, limit: n + 1})
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(reports) > n {
+		reports = reports[:n]
+		next = core.PageToken("report", reports[n-1].ResourceID)
+	}
+	ids := make([]string, len(reports))
+	for i := range reports {
+		ids[i] = reports[i].ResourceID
+	}
+	found, err := s.inv.Read(platform(ctx), ids)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range reports {
+		if x, is := found[reports[i].ResourceID]; is { // else it was deleted meanwhile
+			rows = append(rows, resourceRecord(&x, reports[i].Status))
+		}
+	}
+	return rows, next, nil
+}
+
+func ofCenters(*db.Tx) (string, any) { return "kind = $1", int64(Center) }
+
+// statuses returns what the stored reports say of the resources that
+// where means, a condition with one parameter.
+func (s *Service) statuses(ctx context.Context, where func(tx *db.Tx) (string, any)) (func(id string) Status, error) {
 	known := map[string]Status{}
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		clear(known)
-		return tx.Query(ctx, `SELECT resource_id, status FROM access_reports WHERE kind <> $1`, []any{int64(Node)}, func(row db.Row) error {
+		cond, arg := where(tx)
+		return tx.Query(ctx, `SELECT resource_id, status FROM access_reports WHERE `+cond, []any{arg}, func(row db.Row) error {
 			var id string
 			var st Status
 			err := row.Scan(&id, &st)
@@ -295,7 +350,7 @@ func (s *Service) Note(ctx context.Context, centerID, step, message string) {
 
 // Classes returns the classes of compute, with how many centers are of each.
 func (s *Service) Classes(ctx context.Context) ([]Class, error) {
-	known, err := s.statuses(ctx)
+	known, err := s.statuses(ctx, ofCenters)
 	if err != nil {
 		return nil, err
 	}

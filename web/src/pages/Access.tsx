@@ -5,9 +5,10 @@ import { App, Drawer, Select, Switch, Table, type TableColumnsType, Tabs } from 
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
-import { allPages, call } from "../api";
+import { call } from "../api";
 import { AccessReportView, ComplianceTag, HealthTag, pathText } from "../components/AccessBits";
 import { Loaded, Moment, PageHead, Panel } from "../components/bits";
+import { PagedRows, usePaged } from "../components/Pager";
 import {
   type AccessRecord,
   type AccessRule,
@@ -20,6 +21,7 @@ import { formatCount, NONE } from "../lib/format";
 import { useClients, useSession } from "../session";
 
 const EVERY_MS = 5000;
+const PAGE = 50;
 
 export function Access() {
   const { t } = useTranslation();
@@ -42,14 +44,13 @@ function Records() {
   const [params, setParams] = useSearchParams();
   const [compliance, setCompliance] = useState(Compliance.UNSPECIFIED);
   const shown = params.get("resource") ?? "";
-  const records = useQuery({
-    queryKey: ["access", "records", compliance],
-    queryFn: ({ signal }) =>
-      allPages(
-        (pageToken) => access.listAccessRecords({ pageSize: 500, pageToken, compliance }, call(signal)),
-        (page) => page.records,
-      ),
-    refetchInterval: EVERY_MS,
+  const paged = usePaged({
+    key: ["access", "records", compliance],
+    everyMs: EVERY_MS,
+    fetchPage: async (pageToken, signal) => {
+      const page = await access.listAccessRecords({ pageSize: PAGE, pageToken, compliance }, call(signal));
+      return { items: page.records, nextPageToken: page.nextPageToken };
+    },
   });
   const columns: TableColumnsType<AccessRecord> = [
     {
@@ -104,18 +105,19 @@ function Records() {
         )}
       />
       <Panel flush>
-        <Loaded query={records} rows={6}>
-          {(list) => (
+        <PagedRows paged={paged}>
+          {(rows) => (
             <Table
               size="middle"
               rowKey="resourceId"
               columns={columns}
-              dataSource={list}
-              pagination={{ pageSize: 50, hideOnSinglePage: true, showSizeChanger: false }}
+              dataSource={rows}
+              loading={paged.stale}
+              pagination={false}
               scroll={{ x: 1330 }}
             />
           )}
-        </Loaded>
+        </PagedRows>
       </Panel>
       <Drawer
         open={shown !== ""}
