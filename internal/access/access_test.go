@@ -291,6 +291,14 @@ func testOthers(t *testing.T, a *apptest.App) {
 	if r.ResourceType != "cloud" || r.SourceType != accessv1.SourceType_SOURCE_TYPE_PUBLIC_CLOUD || r.ProtocolType != "https" || len(r.AuditLog) == 0 || r.AuditLog[0].Step != "registered" {
 		t.Errorf("record of a cloud: %v", r)
 	}
+	if res := a.Admin.REST(t, "POST", "/v1/resource-batches", `{"resources":[{"resource_id":"cloud-c","type":"cloud","name":"Cloud","service_provider":"p","attributes":{"cloud_platform_type":"edge"}}]}`); res.Status != 200 {
+		t.Fatalf("apply: %d %s", res.Status, res.Body)
+	}
+	r = &accessv1.AccessRecord{}
+	do(t, a, "GET", "/v1/access-records/cloud-c", nil, r, 200)
+	if len(r.AuditLog) != 1 || r.AuditLog[0].Step != "registered" || r.AuditLog[0].At.AsTime() != r.CreatedAt.AsTime() {
+		t.Errorf("log of what was registered with others: %v", r.AuditLog)
+	}
 	if _, by := report(t, a, "node:c-conv:n1"); by["node-architecture"].GetStatus() != accessv1.Compliance_COMPLIANCE_COMPLIANT {
 		t.Errorf("a node: %v", by)
 	}
