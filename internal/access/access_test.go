@@ -333,6 +333,33 @@ func testOthers(t *testing.T, a *apptest.App) {
 		}
 		return n == 2*len(all) && all["cloud-a"] && !by[accessv1.Compliance_COMPLIANCE_NON_COMPLIANT]["cloud-a"] && by[accessv1.Compliance_COMPLIANCE_NON_COMPLIANT]["cloud-b"]
 	})
+	apptest.Until(t, "the summary counts what the reports say", func() bool {
+		s, reports := &accessv1.AccessSummary{}, &accessv1.ListAccessReportsResponse{}
+		do(t, a, "GET", "/v1/access-summary", nil, s, 200)
+		do(t, a, "GET", "/v1/access-reports?page_size=1000", nil, reports, 200)
+		count := map[string]int64{}
+		for _, r := range reports.Reports {
+			count[fmt.Sprint(r.Kind, r.Status)]++
+			for _, v := range r.Verdicts {
+				count[fmt.Sprint(v.RuleId, v.Status)]++
+			}
+		}
+		same := func(of any, compliant, non, unknown int64) bool {
+			return compliant == count[fmt.Sprint(of, accessv1.Compliance_COMPLIANCE_COMPLIANT)] && non == count[fmt.Sprint(of, accessv1.Compliance_COMPLIANCE_NON_COMPLIANT)] &&
+				unknown == count[fmt.Sprint(of, accessv1.Compliance_COMPLIANCE_UNKNOWN)]
+		}
+		for _, k := range s.Kinds {
+			if !same(k.Kind, k.Compliant, k.NonCompliant, k.Unknown) {
+				return false
+			}
+		}
+		for _, r := range s.Rules {
+			if !same(r.Rule.RuleId, r.Compliant, r.NonCompliant, r.Unknown) {
+				return false
+			}
+		}
+		return len(reports.Reports) > 3
+	})
 	classes := &accessv1.ListAccessClassesResponse{}
 	do(t, a, "GET", "/v1/access-classes", nil, classes, 200)
 	if len(classes.Classes) != 4 || classes.Classes[3].ClassId != "general" || len(classes.Classes[1].Protocols) == 0 {

@@ -460,23 +460,18 @@ func (s *Service) Summarize(ctx context.Context) (*Summary, error) {
 			return err
 		}
 		out.EvaluatedAt = st.evaluated
-		rows, err := readReports(ctx, tx, reportFilter{})
-		if err != nil {
-			return err
-		}
 		clear(out.Kinds)
 		clear(out.ByRule)
-		for i := range rows {
-			c := out.Kinds[rows[i].Kind]
-			c[rows[i].Status]++
-			out.Kinds[rows[i].Kind] = c
-			for _, v := range rows[i].Verdicts {
+		return eachVerdicts(ctx, tx, func(kind Kind, status Status, verdicts []Verdict, n int64) {
+			c := out.Kinds[kind]
+			c[status] += n
+			out.Kinds[kind] = c
+			for _, v := range verdicts {
 				c := out.ByRule[v.RuleID]
-				c[v.Status]++
+				c[v.Status] += n
 				out.ByRule[v.RuleID] = c
 			}
-		}
-		return nil
+		})
 	})
 	return out, err
 }
