@@ -22,6 +22,7 @@ type fakeMeasurement struct {
 
 	runs     []*measurementv1.MeasurementRun
 	settings *measurementv1.MeasurementSettings
+	schedule *measurementv1.NodeSchedule
 }
 
 func newFakeMeasurement() *fakeMeasurement {
@@ -128,4 +129,33 @@ func (f *fakeMeasurement) UpdateMeasurementSettings(_ context.Context, r *measur
 	f.settings = proto.CloneOf(r.Settings)
 	f.settings.Version++
 	return proto.CloneOf(f.settings), nil
+}
+
+func (f *fakeMeasurement) GetNodeSchedule(_ context.Context, r *measurementv1.GetNodeScheduleRequest) (*measurementv1.NodeSchedule, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.schedule == nil {
+		return &measurementv1.NodeSchedule{AiCenterId: r.AiCenterId, AtOnce: 1}, nil
+	}
+	return proto.CloneOf(f.schedule), nil
+}
+
+func (f *fakeMeasurement) UpdateNodeSchedule(_ context.Context, r *measurementv1.UpdateNodeScheduleRequest) (*measurementv1.NodeSchedule, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Schedule.AtOnce > 16 {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("schedule.at_once: must be between 1 and 16, got %d", r.Schedule.AtOnce))
+	}
+	f.schedule = proto.CloneOf(r.Schedule)
+	f.schedule.Version++
+	f.schedule.UpdatedBy, f.schedule.UpdatedAt, f.schedule.Message = "admin", fakeTime(time.Minute), "job job_7 waits for a place it could have at the center"
+	return proto.CloneOf(f.schedule), nil
+}
+
+func (f *fakeMeasurement) ListMeasuredNodes(context.Context, *measurementv1.ListMeasuredNodesRequest) (*measurementv1.ListMeasuredNodesResponse, error) {
+	return &measurementv1.ListMeasuredNodesResponse{Nodes: []*measurementv1.MeasuredNode{
+		{Node: "n1", MeasuredAt: fakeTime(time.Hour), Performance: 1200, RunId: "mrn_1", DueAt: fakeTime(-23 * time.Hour)},
+		{Node: "n2", Failures: 2, DueAt: fakeTime(time.Minute), Message: "the log has no report"},
+		{Node: "n3", Open: true, DueAt: fakeTime(time.Minute)},
+	}}, nil
 }

@@ -21,7 +21,7 @@ import (
 func measurementCommand(c *cli) *cobra.Command {
 	return group("measurement", groupNetwork, "What centers are, do and reach: indicators, and the benchmark",
 		measurementShowCommand(c), measurementCompareCommand(c), measurementRunCommand(c), measurementListCommand(c), measurementDescribeCommand(c),
-		measurementDecideCommand(c, true), measurementDecideCommand(c, false), measurementIndicatorsCommand(c), measurementSettingsCommand(c))
+		measurementDecideCommand(c, true), measurementDecideCommand(c, false), measurementIndicatorsCommand(c), measurementSettingsCommand(c), measurementScheduleCommand(c), measurementNodesCommand(c))
 }
 
 // scheme is the indicators by ID, with where each stands.
@@ -518,6 +518,112 @@ func measurementSettingsCommand(c *cli) *cobra.Command {
 	f.BoolVar(&onJoin, "on-join", false, "measure a center that never was, once it is idle")
 	f.Int32Var(&days, "every-days", 0, "measure again after so many days, once idle; 0: never")
 	f.StringArrayVar(&weights, "weight", nil, "replace all weights: INDICATOR=REFERENCE:WEIGHT (repeatable)")
+	return cmd
+}
+
+func measurementScheduleCommand(c *cli) *cobra.Command {
+	var hours, atOnce int32
+	cmd := &cobra.Command{
+		Use: "schedule CENTER", Short: "Show or change when the nodes of a center are measured",
+		Long: `Measures each node of a center once in an interval, as a job of the lowest priority.
+No node is begun while work waits that could run at the center; one that does not
+start within five minutes gives way and is tried later.`,
+		Example: `  yunhe measurement schedule gz-1 --every-hours 168 --at-once 2
+  yunhe measurement schedule gz-1 --every-hours 0      # no more`,
+		Args: takes(1, 1, "the ID of a center"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			sch, err := a.measurement.GetNodeSchedule(cmd.Context(), &measurementv1.GetNodeScheduleRequest{AiCenterId: args[0]})
+			if err != nil {
+				return err
+			}
+			next := proto.CloneOf(sch)
+			if cmd.Flags().Changed("every-hours") {
+				next.IntervalHours = hours
+			}
+			if cmd.Flags().Changed("at-once") {
+				next.AtOnce = atOnce
+			}
+			if !proto.Equal(sch, next) {
+				if sch, err = a.measurement.UpdateNodeSchedule(cmd.Context(), &measurementv1.UpdateNodeScheduleRequest{Schedule: next}); err != nil {
+					return err
+				}
+			}
+			return c.print(result{msg: sch, names: []string{sch.GetAiCenterId()}, print: func(w io.Writer, color bool) error {
+				var f text.Facts
+				f.Add("Center", sch.GetAiCenterId())
+				each := "not measured by a schedule"
+				if sch.GetIntervalHours() > 0 {
+					each = "every " + text.Count(int(sch.GetIntervalHours()), "hour") + ", " + strconv.Itoa(int(sch.GetAtOnce())) + " at once"
+				}
+				f.Add("Each node", each)
+				f.Add("Held by", sch.GetMessage())
+				if sch.GetVersion() > 0 {
+					f.Add("Set by", sch.GetUpdatedBy()+", "+text.Ago(c.now(), sch.GetUpdatedAt().AsTime()))
+				}
+				return f.Write(w, color)
+			}})
+		},
+	}
+	cmd.Flags().Int32Var(&hours, "every-hours", 0, "measure each node once in so many hours, 1 to 8760; 0: never")
+	cmd.Flags().Int32Var(&atOnce, "at-once", 1, "how many nodes at the same time, 1 to 16")
+	return cmd
+}
+
+func measurementNodesCommand(c *cli) *cobra.Command {
+	var p paging
+	cmd := &cobra.Command{
+		Use: "nodes CENTER", Short: "List the nodes of a center with when each was measured and is due",
+		Args: takes(1, 1, "the ID of a center"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			nodes, next, err := pages(p, func(size int32, token string) ([]*measurementv1.MeasuredNode, string, error) {
+				res, err := a.measurement.ListMeasuredNodes(cmd.Context(), &measurementv1.ListMeasuredNodesRequest{AiCenterId: args[0], PageSize: size, PageToken: token})
+				return res.GetNodes(), res.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			names := make([]string, len(nodes))
+			t := text.NewTable("NODE", "MEASURED", ">FACTOR", "DUE", ">FAILURES", "RUN", "MESSAGE")
+			for i, n := range nodes {
+				names[i] = n.GetNode()
+				at, factor, due := "never", "-", "-"
+				if n.GetMeasuredAt() != nil {
+					at = text.Ago(c.now(), n.GetMeasuredAt().AsTime())
+				}
+				if n.GetPerformance() > 0 {
+					factor = strconv.FormatInt(n.GetPerformance(), 10)
+				}
+				switch {
+				case n.GetOpen():
+					due = "being measured"
+				case n.GetDueAt() == nil:
+				case n.GetDueAt().AsTime().After(c.now()):
+					due = "in " + text.Duration(n.GetDueAt().AsTime().Sub(c.now()))
+				default:
+					due = "now"
+				}
+				t.Row(n.GetNode(), at, factor, due, n.GetFailures(), orDash(n.GetRunId()), orDash(n.GetMessage()))
+			}
+			err = c.print(result{msg: &measurementv1.ListMeasuredNodesResponse{Nodes: nodes, NextPageToken: next}, names: names, print: func(w io.Writer, color bool) error {
+				if len(nodes) == 0 {
+					c.note("center %s reports no nodes", args[0])
+					return nil
+				}
+				return t.Write(w, color)
+			}})
+			c.noteMore(len(nodes), next)
+			return err
+		},
+	}
+	pageFlags(cmd, &p, 50)
 	return cmd
 }
 

@@ -157,7 +157,8 @@ func (p *platform) example(m method) object {
 	switch m.desc.Parent().FullName() {
 	case "yunhe.measurement.v1.MeasurementService":
 		put(o, object{"node": "", "run_id": "mrn_1", "ai_center_ids": []any{"c1", "c2"}, "settings": object{"policy": 1, "on_join": false, "every_days": 0, "version": 1,
-			"updated_at": "2026-01-01T00:00:00Z", "weights": []any{object{"indicator_id": "memory.bandwidth", "reference": 5000, "weight": 1, "per_core": false}}}})
+			"updated_at": "2026-01-01T00:00:00Z", "weights": []any{object{"indicator_id": "memory.bandwidth", "reference": 5000, "weight": 1, "per_core": false}}},
+			"schedule": object{"ai_center_id": "c1", "interval_hours": 0, "at_once": 1, "version": 0, "updated_at": "2026-01-01T00:00:00Z", "updated_by": "", "message": ""}})
 	case "yunhe.topology.v1.TopologyService":
 		topologyExample(m.name(), o)
 	case "yunhe.registry.v1.ResourceService":

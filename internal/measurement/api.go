@@ -119,6 +119,36 @@ func (a api) UpdateMeasurementSettings(ctx context.Context, r *measurementv1.Upd
 	return settingsOut(s), nil
 }
 
+func (a api) GetNodeSchedule(ctx context.Context, r *measurementv1.GetNodeScheduleRequest) (*measurementv1.NodeSchedule, error) {
+	n, err := a.s.NodeSchedule(ctx, r.GetAiCenterId())
+	return scheduleOut(n, err)
+}
+
+func (a api) UpdateNodeSchedule(ctx context.Context, r *measurementv1.UpdateNodeScheduleRequest) (*measurementv1.NodeSchedule, error) {
+	p := r.GetSchedule()
+	n, err := a.s.SetNodeSchedule(ctx, NodeSchedule{CenterID: p.GetAiCenterId(), IntervalHours: int64(p.GetIntervalHours()), AtOnce: int64(p.GetAtOnce()), Version: p.GetVersion()})
+	return scheduleOut(n, err)
+}
+
+func scheduleOut(n NodeSchedule, err error) (*measurementv1.NodeSchedule, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &measurementv1.NodeSchedule{AiCenterId: n.CenterID, IntervalHours: int32(n.IntervalHours), AtOnce: int32(n.AtOnce), Version: n.Version, UpdatedAt: stamp(n.UpdatedAt),
+		UpdatedBy: n.UpdatedBy, Message: n.Message}, nil
+}
+
+func (a api) ListMeasuredNodes(ctx context.Context, r *measurementv1.ListMeasuredNodesRequest) (*measurementv1.ListMeasuredNodesResponse, error) {
+	rows, next, err := a.s.MeasuredNodes(ctx, r.GetAiCenterId(), r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	return &measurementv1.ListMeasuredNodesResponse{NextPageToken: next, Nodes: each(rows, func(n MeasuredNode) *measurementv1.MeasuredNode {
+		return &measurementv1.MeasuredNode{Node: n.Node, MeasuredAt: stamp(n.MeasuredAt), Performance: n.Performance, RunId: n.RunID, DueAt: stamp(n.DueAt), Failures: int32(n.Failures),
+			Message: n.Message, Open: n.Open}
+	})}, nil
+}
+
 func answer(r Run, err error) (*measurementv1.MeasurementRun, error) {
 	if err != nil {
 		return nil, err

@@ -27,8 +27,6 @@ const (
 	logAgain = 2 * time.Second
 	// schedulePause is how often centers that are due are looked for.
 	schedulePause = time.Minute
-	// scheduleRetry is how long a center that could not be measured is left alone.
-	scheduleRetry = time.Hour
 	// atOnce is how many scheduled runs may be open.
 	atOnce = 4
 )
@@ -58,10 +56,22 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer stopJobs()
+	plan := make(chan struct{}, 1)
+	nudge := func() {
+		select {
+		case plan <- struct{}{}:
+		default:
+		}
+	}
+	stopPlans, err := s.Bus.Listen("measurement.schedule", func(string, []byte) { nudge() })
+	if err != nil {
+		return err
+	}
+	defer stopPlans()
 	due := time.NewTicker(schedulePause)
 	defer due.Stop()
-	skip := map[string]time.Time{}
 	stir()
+	nudge()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -70,14 +80,20 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-due.C:
-			if err := s.schedule(ctx, skip); err != nil && ctx.Err() == nil {
+			nudge()
+			if err := s.schedule(ctx); err != nil && ctx.Err() == nil {
 				core.RoundFailed(ctx, err)
 				s.log.Warn("centers that are due not measured", "error", err)
 			}
+		case <-plan:
+			if err := s.measureNodes(ctx); err != nil && ctx.Err() == nil {
+				core.RoundFailed(ctx, err)
+				s.log.Warn("schedules of nodes not followed", "error", err)
+			}
 		case <-wake:
-			timer.Reset(s.lookAt(ctx))
+			timer.Reset(s.lookAt(ctx, nudge))
 		case <-timer.C:
-			timer.Reset(s.lookAt(ctx))
+			timer.Reset(s.lookAt(ctx, nudge))
 		}
 	}
 }
@@ -100,8 +116,9 @@ func (s *Service) concerns(payload []byte) bool {
 	return false
 }
 
-// lookAt brings every open run forward and returns when to look again.
-func (s *Service) lookAt(ctx context.Context) time.Duration {
+// lookAt brings every open run forward and returns when to look again. It says
+// when one of a schedule of nodes ended, as another may begin.
+func (s *Service) lookAt(ctx context.Context, ended func()) time.Duration {
 	var open []Run
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
 		open, err = readRuns(ctx, tx, `WHERE state <= $1 ORDER BY run_id`, int64(Running))
@@ -127,6 +144,8 @@ func (s *Service) lookAt(ctx context.Context) time.Duration {
 		if r.open() {
 			watched[r.JobID] = true
 			again = min(again, pause)
+		} else if r.ScheduleNode != "" {
+			ended()
 		}
 	}
 	s.mu.Lock()
@@ -181,9 +200,15 @@ func (s *Service) advance(ctx context.Context, r *Run) (time.Duration, error) {
 			if err != nil && now.Sub(r.CreatedAt) > maxAge {
 				return 0, s.fail(ctx, r, Failed, "the job could not be submitted: "+message(err))
 			}
-			return lookAgain, err
+			if err != nil {
+				return lookAgain, err
+			}
 		}
 	}
+	// Before it is looked at: what changes from here on is heard.
+	s.mu.Lock()
+	s.watched[r.JobID] = true
+	s.mu.Unlock()
 	j, err := s.Jobs.Get(itself(ctx), r.JobID)
 	if fault.KindOf(err) == fault.NotFound {
 		return 0, s.fail(ctx, r, Failed, "its job was deleted")
@@ -199,6 +224,11 @@ func (s *Service) advance(ctx context.Context, r *Run) (time.Duration, error) {
 		return s.read(ctx, r, j)
 	case jobsv1.State_STATE_FAILED, jobsv1.State_STATE_STOPPED:
 		return 0, s.fail(ctx, r, Failed, s.why(ctx, j))
+	}
+	if r.ScheduleNode != "" {
+		if gone, err := s.givesWay(ctx, r, j); gone || err != nil {
+			return lookAgain, err
+		}
 	}
 	if now.Sub(r.CreatedAt) > maxAge {
 		if _, err := s.Jobs.Stop(itself(ctx), r.JobID, "the measurement took too long"); err != nil {
@@ -239,11 +269,22 @@ func message(err error) string {
 
 // fail ends a run that has no result, or one that does not count.
 func (s *Service) fail(ctx context.Context, r *Run, state State, why string) error {
+	return s.end(ctx, r, state, why, false)
+}
+
+// end is fail, also of a run that gave way.
+func (s *Service) end(ctx context.Context, r *Run, state State, why string, gaveWay bool) error {
 	was := r.State
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
 		r.State, r.Message, r.EndedAt = state, strings.ToValidUTF8(why[:min(len(why), 1024)], ""), tx.Now
-		_, err := saveRun(ctx, tx, r, was)
-		return err
+		ok, err := saveRun(ctx, tx, r, was)
+		if err != nil || !ok || r.ScheduleNode == "" {
+			return err
+		}
+		if err := nodeFailed(ctx, tx, r.CenterID, r.ScheduleNode, r.Message, gaveWay); err != nil {
+			return err
+		}
+		return pruneNodeRuns(ctx, tx, r.CenterID, r.ScheduleNode, keptNodeRuns)
 	})
 	if err == nil {
 		s.log.Warn("center not measured", "run_id", r.ID, "ai_center_id", r.CenterID, "job_id", r.JobID, "why", r.Message)
@@ -320,7 +361,7 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 			}
 			r.Result.Shares, r.Performance = score.Combine(figures, r.Result.Report.Cores, set.Weights)
 		}
-		if r.Performance > 0 {
+		if r.Performance > 0 && !(chosen && r.ScheduleNode != "") {
 			r.Decision = Awaited
 			if set.Policy == Automatic && !chosen {
 				applied, err = s.Registry.SetPerformanceTx(ctx, tx, r.CenterID, r.Performance, false)
@@ -342,6 +383,14 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 		if !ok { // somebody else followed it
 			return fault.New(fault.Conflict, "run %s has ended already", r.ID)
 		}
+		if r.ScheduleNode != "" {
+			if err := nodeWell(ctx, tx, r); err != nil {
+				return err
+			}
+			if err := pruneNodeRuns(ctx, tx, r.CenterID, r.ScheduleNode, keptNodeRuns); err != nil {
+				return err
+			}
+		}
 		return s.Identity.AuditTx(ctx, tx, r.ID)
 	})
 	if err == nil {
@@ -350,11 +399,11 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 	return err
 }
 
-// schedule starts runs at centers that are due and idle. skip says when those
-// that could not be measured may be tried again.
-func (s *Service) schedule(ctx context.Context, skip map[string]time.Time) error {
+// schedule starts runs at centers that are due and idle.
+func (s *Service) schedule(ctx context.Context) error {
 	var set Settings
 	var last map[Scope]map[string]int64
+	var retry map[string]time.Time
 	open := 0
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
 		if set, err = readSettings(ctx, tx); err != nil || !set.OnJoin && set.EveryDays == 0 {
@@ -366,7 +415,10 @@ func (s *Service) schedule(ctx context.Context, skip map[string]time.Time) error
 				return err
 			}
 		}
-		runs, err := readRuns(ctx, tx, `WHERE state <= $1`, int64(Running))
+		if retry, err = centerRetries(ctx, tx); err != nil {
+			return err
+		}
+		runs, err := readRuns(ctx, tx, `WHERE state <= $1 AND schedule_node = ''`, int64(Running))
 		open = len(runs)
 		return err
 	})
@@ -379,15 +431,22 @@ func (s *Service) schedule(ctx context.Context, skip map[string]time.Time) error
 	}
 	for _, k := range snap.Centers {
 		scope := due(k, set, last, snap.At)
-		if scope == 0 || snap.At.Before(skip[k.ID]) || open >= atOnce {
+		if scope == 0 || snap.At.Before(retry[k.ID]) || open >= atOnce {
 			continue
 		}
 		caller := core.Caller{UserID: Scheduled, TenantID: identity.PlatformTenant, AllTenants: true}
 		ctx := core.WithAudit(core.WithCaller(ctx, caller), &core.Audit{Method: "measurement.schedule"})
 		if _, err := s.Start(ctx, Request{CenterID: k.ID, Scope: scope}); err != nil {
-			skip[k.ID] = snap.At.Add(scheduleRetry)
+			if err := s.db.Tx(ctx, func(tx *db.Tx) error { return nodeFailed(ctx, tx, k.ID, "", message(err), false) }); err != nil {
+				return err
+			}
 			s.log.Info("center not measured though due", "ai_center_id", k.ID, "error", err)
 			continue
+		}
+		if _, tried := retry[k.ID]; tried {
+			if err := s.db.Tx(ctx, func(tx *db.Tx) error { return forgetRetry(ctx, tx, k.ID) }); err != nil {
+				return err
+			}
 		}
 		open++
 	}

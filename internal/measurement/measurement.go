@@ -13,7 +13,8 @@
 //     placed, logged and billed as every other, at the price of its specification.
 //   - Figures count only if the log has one whole report (package report) and
 //     none is beyond what is physically possible (package score).
-//   - A center has one run at a time (the schema sees to it).
+//   - A center has one run at a time, and each of its nodes one that its schedule
+//     began (the schema sees to it).
 //
 // # A run
 //
@@ -36,7 +37,16 @@
 //
 // What was measured outlives what a gateway declares of itself; what an
 // operator stated outlives what is measured, until somebody accepts a run. The
-// factor of a node that was chosen among several is awaited under either policy.
+// factor of a node that was chosen among several is awaited under either policy;
+// that of one its schedule chose is only the node's.
+//
+// # Nodes by a schedule
+//
+// A center may have a schedule for its nodes. The longest due is begun first, as
+// a job of the lowest priority, so many at once as the schedule says; none
+// while somebody's job waits that could run there. A job that does not get onto
+// its node gives way after [nodeWait]; that and what failed is tried again
+// after a pause. All of it is stored, so that whoever leads next goes on.
 //
 // # Failures
 //
@@ -136,6 +146,7 @@ type Run struct {
 	SpecID       string
 	ImageID      string
 	Architecture string // of the program that was sent
+	ScheduleNode string // the node, if the schedule of the center's nodes began it
 	RequestedBy  string
 	CreatedAt    time.Time
 	EndedAt      time.Time
@@ -161,6 +172,8 @@ type Request struct {
 	Scope     Scope // 0: Machine
 	SpecID    string
 	ImageID   string
+
+	atOnce int64 // begun by the schedule of nodes, which allows so many; 0: it was not
 }
 
 func (r *Request) check() error {

@@ -63,7 +63,11 @@ if [ "$have" != ARCH ]; then echo "this node is $have and the benchmark that cam
 gzip -dc PROGRAM.gz >PROGRAM && chmod +x PROGRAM || exit 4
 exec ./PROGRAM
 `)
-	return &jobsv1.JobSpec{Name: "measurement", Desc: "benchmark of " + r.CenterID + ": " + r.Scope.String(), Labels: map[string]string{JobLabel: r.ID}, Tasks: []*jobsv1.Task{{
+	priority := int32(0)
+	if r.RequestedBy == Scheduled {
+		priority = lowest
+	}
+	return &jobsv1.JobSpec{Name: "measurement", Priority: priority, Desc: "benchmark of " + r.CenterID + ": " + r.Scope.String(), Labels: map[string]string{JobLabel: r.ID}, Tasks: []*jobsv1.Task{{
 		Name: r.Scope.String(), Command: command, ImageId: r.ImageID, ResourceSpecId: r.SpecID, ReplicaNumber: 1, Env: env, TimeoutSeconds: maxRun, ExpectedSeconds: 60,
 		ScratchMib: scratch >> 20, Files: []*jobsv1.File{{Path: name + ".gz", Content: program}}, Constraints: where,
 	}}}

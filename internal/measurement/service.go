@@ -1,12 +1,14 @@
 package measurement
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
@@ -42,6 +44,8 @@ type Service struct {
 	mu sync.Mutex // guards watched
 
 	watched map[string]bool // jobs of open runs
+
+	settles time.Duration // see the constant
 }
 
 // New brings the tables up to date and returns the service, ready for calls.
@@ -50,7 +54,7 @@ func New(ctx context.Context, d *db.DB, deps Deps, log *slog.Logger) (*Service, 
 	if err := d.Migrate(ctx, "measurement", migrations); err != nil {
 		return nil, err
 	}
-	return &Service{Deps: deps, db: d, log: log.With("component", "measurement"), watched: map[string]bool{}}, nil
+	return &Service{Deps: deps, db: d, log: log.With("component", "measurement"), watched: map[string]bool{}, settles: settles}, nil
 }
 
 // itself is who submits the jobs: nobody's key, in the platform's own tenant.
@@ -82,6 +86,9 @@ func (s *Service) Start(ctx context.Context, q Request) (Run, error) {
 	}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		r.CreatedAt = tx.Now
+		if err := mayBegin(ctx, tx, q); err != nil {
+			return err
+		}
 		made, err := insertRun(ctx, tx, &r, q.RequestID)
 		if err != nil {
 			return err
@@ -127,6 +134,9 @@ func (s *Service) repeated(ctx context.Context, q Request) (r Run, found bool, e
 // prepare chooses what a run runs on.
 func (s *Service) prepare(ctx context.Context, q Request) (Run, error) {
 	r := Run{ID: core.NewID("mrn"), CenterID: q.CenterID, Scope: q.Scope, Node: q.Node, State: Waiting}
+	if q.atOnce > 0 {
+		r.ScheduleNode = q.Node
+	}
 	snap, err := s.Registry.Snapshot(ctx)
 	if err != nil {
 		return r, err
@@ -139,7 +149,12 @@ func (s *Service) prepare(ctx context.Context, q Request) (Run, error) {
 	if k.Status == registry.Unavailable {
 		return r, fault.New(fault.Unavailable, "center %s is not available: it cannot be measured now", k.ID)
 	}
-	if r.Architecture, err = s.nodesFit(ctx, q); err != nil {
+	if q.Node == "" {
+		r.Architecture, err = s.nodesFit(ctx, q.CenterID)
+	} else {
+		k, r.Architecture, err = s.nodeFits(ctx, k, q.Node)
+	}
+	if err != nil {
 		return r, err
 	}
 	if _, err := program(r.Scope, r.Architecture); err != nil {
@@ -168,41 +183,59 @@ func (s *Service) prepare(ctx context.Context, q Request) (Run, error) {
 	} else if len(m.Specs) > 0 && !slices.Contains(m.Specs, r.SpecID) {
 		c.Add("image_id", "image %s fits the specifications %s only", r.ImageID, strings.Join(m.Specs, ", "))
 	}
-	return r, c.Err()
+	if err := c.Err(); err != nil || q.atOnce == 0 {
+		return r, err
+	}
+	for _, name := range slices.Sorted(keys(snap.Specs[r.SpecID].Quantity)) {
+		if need, free := snap.Specs[r.SpecID].Quantity[name], k.Free(name); need > free {
+			return r, fault.New(fault.Exhausted, "specification %s needs %s of %s, center %s has %s free", r.SpecID, core.FormatQuantity(name, need), name, k.ID,
+				core.FormatQuantity(name, free))
+		}
+	}
+	return r, nil
 }
 
-// nodesFit returns the architecture of a center's nodes: that of the chosen one,
-// or of most. Centers that report no nodes are taken for amd64; the job says so
-// if they are not.
-func (s *Service) nodesFit(ctx context.Context, q Request) (string, error) {
-	nodes, next, err := s.Registry.ListNodes(ctx, registry.NodeFilter{CenterID: q.CenterID}, maxNodes, "")
+// nodeFits returns the center as if it had this node only, and the node's
+// architecture.
+func (s *Service) nodeFits(ctx context.Context, k *registry.Center, name string) (*registry.Center, string, error) {
+	n, err := s.Registry.GetNode(ctx, k.ID, name)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, err := s.several(ctx, k.ID); err != nil {
+		return nil, "", err
+	}
+	only := *k
+	if len(n.Allocatable) > 0 {
+		only.Total, only.Used = core.Quantities{}, core.Quantities{}
+		for resource, total := range k.Total {
+			if has, ok := n.Allocatable[resource]; ok || isAccelerator(resource) {
+				total = min(total, has)
+			}
+			only.Total[resource], only.Used[resource] = total, total-min(total, k.Free(resource))
+		}
+	}
+	switch {
+	case n.Architecture == "":
+		return &only, architectures[0], nil
+	case !slices.Contains(architectures, n.Architecture):
+		return nil, "", fault.New(fault.Unimplemented, "the benchmark is built for %s, and node %s of center %s is of %s", strings.Join(architectures, " and "), clip(name), k.ID,
+			clip(n.Architecture))
+	}
+	return &only, n.Architecture, nil
+}
+
+// nodesFit returns the architecture of most of a center's nodes. Centers that
+// report no nodes are taken for amd64; the job says so if they are not.
+func (s *Service) nodesFit(ctx context.Context, centerID string) (string, error) {
+	nodes, _, err := s.Registry.ListNodes(ctx, registry.NodeFilter{CenterID: centerID}, maxNodes, "")
 	if err != nil {
 		return "", err
 	}
 	count := map[string]int{}
-	known := false
 	for _, n := range nodes {
-		known = known || n.Name == q.Node
 		if n.Architecture != "" {
 			count[n.Architecture]++
-		}
-	}
-	switch {
-	case q.Node == "":
-	case !known && next == "":
-		return "", fault.New(fault.NotFound, "center %s has no node %q", q.CenterID, clip(q.Node))
-	case len(nodes) > 1 || next != "":
-		offers, err := s.Jobs.ChoosesNode(ctx, q.CenterID)
-		if err != nil {
-			return "", err
-		}
-		if !offers {
-			return "", fault.New(fault.Unimplemented, "center %s has several nodes and chooses itself where a job runs: leave the node empty, the result says where it ran", q.CenterID)
-		}
-		for _, n := range nodes {
-			if n.Name == q.Node && slices.Contains(architectures, n.Architecture) {
-				return n.Architecture, nil
-			}
 		}
 	}
 	most := ""
@@ -213,12 +246,9 @@ func (s *Service) nodesFit(ctx context.Context, q Request) (string, error) {
 		delete(count, a)
 	}
 	if most == "" && len(count) > 0 {
-		return "", fault.New(fault.Unimplemented, "the benchmark is built for %s, and the nodes of center %s are of another architecture", strings.Join(architectures, " and "), q.CenterID)
+		return "", fault.New(fault.Unimplemented, "the benchmark is built for %s, and the nodes of center %s are of another architecture", strings.Join(architectures, " and "), centerID)
 	}
-	if most == "" {
-		most = architectures[0]
-	}
-	return most, nil
+	return cmp.Or(most, architectures[0]), nil
 }
 
 // chooseSpec returns the specification of the center that gives most of the

@@ -104,7 +104,7 @@ func (s *Service) Picture(ctx context.Context, centerID string, nodes bool) (Pic
 				last[scope] = r
 			}
 		}
-		p.Runs, err = readRuns(ctx, tx, `WHERE ai_center_id = $1 ORDER BY run_id DESC LIMIT $2`, k.ID, shownRuns)
+		p.Runs, err = readRuns(ctx, tx, `WHERE ai_center_id = $1 AND `+ofCenter+` ORDER BY run_id DESC LIMIT $2`, k.ID, shownRuns)
 		return err
 	})
 	if err != nil {
@@ -282,6 +282,9 @@ func (s *Service) nodes(ctx context.Context, p *picture) error {
 	if next != "" {
 		p.note("the first " + strconv.Itoa(maxNodes) + " nodes are shown")
 	}
+	if err := s.nodeFigures(ctx, p, list); err != nil {
+		return err
+	}
 	for i, n := range list {
 		p.node(&n)
 		if i >= liveNodes {
@@ -302,6 +305,28 @@ func (s *Service) nodes(ctx context.Context, p *picture) error {
 		}
 	}
 	return nil
+}
+
+// nodeFigures adds what the last scheduled run of each node found.
+func (s *Service) nodeFigures(ctx context.Context, p *picture, list []registry.Node) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		runs, err := readRuns(ctx, tx, `WHERE run_id IN (SELECT run_id FROM measurement_nodes WHERE ai_center_id = $1 AND node >= $2 AND node <= $3) ORDER BY run_id`,
+			p.CenterID, list[0].Name, list[len(list)-1].Name)
+		for _, r := range runs {
+			for _, f := range r.Result.Report.Figures {
+				if _, known := order[f.Indicator]; known {
+					p.number(f.Indicator, r.ScheduleNode, "", f.Number, r.EndedAt, Measured)
+				}
+			}
+			if r.Performance > 0 {
+				p.number("service.measured", r.ScheduleNode, "", float64(r.Performance), r.EndedAt, Derived)
+			}
+		}
+		return err
+	})
 }
 
 // node adds what a node is, from what its driver reports.

@@ -31,6 +31,7 @@ import {
 import { useIndicators } from "../queries";
 import { useClients, useSession } from "../session";
 import { Fact, Loaded, Moment, Nothing, Panel } from "./bits";
+import { NodeScheduleCard } from "./NodeScheduleCard";
 
 const KINDS = [
   { word: "static", kind: IndicatorKind.STATIC },
@@ -139,6 +140,7 @@ function Picture({ m, indicators }: { m: Measurement; indicators: Indicator[] })
         </ul>
       )}
       <History m={m} />
+      <NodeScheduleCard centerId={m.aiCenterId} />
     </>
   );
 }

@@ -11,6 +11,8 @@ import {
   type MeasurementRun,
   MeasurementRunSchema,
   MeasurementService,
+  type NodeSchedule,
+  NodeScheduleSchema,
   Origin,
   RunState,
   Scope,
@@ -45,6 +47,7 @@ const NUMBERS: [id: string, number: number, origin: Origin][] = [
 /** The runs of every center. */
 export class MeasurementFixture {
   private runs: MeasurementRun[] = [];
+  private schedules = new Map<string, NodeSchedule>();
 
   private of(centerId: string): MeasurementRun[] {
     const now = Date.now();
@@ -110,6 +113,31 @@ export class MeasurementFixture {
         this.runs.unshift(run);
         return run;
       },
+      getNodeSchedule: ({ aiCenterId }: { aiCenterId: string }) =>
+        this.schedules.get(aiCenterId) ?? create(NodeScheduleSchema, { aiCenterId, atOnce: 1 }),
+      updateNodeSchedule: ({ schedule }: { schedule?: NodeSchedule }) => {
+        const next = create(NodeScheduleSchema, {
+          aiCenterId: schedule?.aiCenterId ?? "",
+          intervalHours: schedule?.intervalHours ?? 0,
+          atOnce: schedule?.atOnce ?? 1,
+          version: (schedule?.version ?? 0n) + 1n,
+        });
+        this.schedules.set(next.aiCenterId, next);
+        return next;
+      },
+      listMeasuredNodes: ({ aiCenterId }: { aiCenterId: string }) => ({
+        nodes: [
+          {
+            node: "n1",
+            measuredAt: timestampNow(),
+            performance: 1042n,
+            ...(this.schedules.get(aiCenterId)?.intervalHours
+              ? { dueAt: timestampFromMs(Date.now() + 24 * 3600_000) }
+              : {}),
+          },
+          { node: "n2", failures: 1, message: "the log has no report" },
+        ],
+      }),
       decideMeasurementRun: ({ runId, accept }: { runId: string; accept: boolean }) => {
         const run = this.runs.find((r) => r.runId === runId) ?? create(MeasurementRunSchema, { runId });
         run.decision = accept ? Decision.ACCEPTED : Decision.REJECTED;

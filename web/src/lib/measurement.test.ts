@@ -4,6 +4,7 @@ import {
   Decision,
   IndicatorKind,
   IndicatorSchema,
+  MeasuredNodeSchema,
   MeasurementRunSchema,
   MeasurementSchema,
   RunState,
@@ -13,6 +14,7 @@ import { NONE } from "./format";
 import {
   amount,
   awaitsDecision,
+  dueWord,
   figure,
   isOpen,
   peaksOf,
@@ -74,5 +76,15 @@ describe("runs", () => {
     expect(isOpen(create(MeasurementRunSchema, { state: RunState.RUNNING }))).toBe(true);
     expect(isOpen(create(MeasurementRunSchema, { state: RunState.REFUSED }))).toBe(false);
     expect(awaitsDecision(create(MeasurementRunSchema, { decision: Decision.AWAITED }))).toBe(true);
+  });
+});
+
+describe("dueWord", () => {
+  it("says when a node is measured next", () => {
+    const at = (seconds: number) => create(MeasuredNodeSchema, { node: "n1", dueAt: { seconds: BigInt(seconds) } });
+    expect(dueWord(at(61), 60_000)).toBe("later");
+    expect(dueWord(at(60), 60_000)).toBe("now");
+    expect(dueWord(create(MeasuredNodeSchema, { node: "n1" }), 60_000)).toBe("none");
+    expect(dueWord(create(MeasuredNodeSchema, { node: "n1", open: true }), 60_000)).toBe("open");
   });
 });

@@ -2,6 +2,7 @@
 import type {
   Indicator,
   IndicatorKind,
+  MeasuredNode,
   Measurement,
   MeasurementRun,
   Value,
@@ -109,6 +110,13 @@ export const isOpen = (r: MeasurementRun): boolean => r.state === RunState.WAITI
 
 /** Whether somebody has to decide about a run. */
 export const awaitsDecision = (r: MeasurementRun): boolean => r.decision === Decision.AWAITED;
+
+/** When a node is measured next: it is, as soon as there is room, later, or never. */
+export function dueWord(n: MeasuredNode, now: number): "open" | "now" | "later" | "none" {
+  if (n.open) return "open";
+  if (!n.dueAt) return "none";
+  return Number(n.dueAt.seconds) * 1000 > now ? "later" : "now";
+}
 
 /** 1000 times a number by another, as "1.57×"; nothing if either is not known. */
 export function ratioText(permille: bigint): string {

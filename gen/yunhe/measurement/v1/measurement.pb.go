@@ -2062,6 +2062,416 @@ func (x *UpdateMeasurementSettingsRequest) GetSettings() *MeasurementSettings {
 	return nil
 }
 
+// Each node of a center is measured once in the interval, as a job of the lowest
+// priority. None is begun while work waits that could run at the center, and
+// one that does not start within five minutes gives way and is tried later.
+type NodeSchedule struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Hours from one measurement of a node to the next, 1 to 8760; 0: no schedule.
+	IntervalHours int32 `protobuf:"varint,2,opt,name=interval_hours,json=intervalHours,proto3" json:"interval_hours,omitempty"`
+	// Nodes measured at the same time, 1 to 16; 0 means 1.
+	AtOnce int32 `protobuf:"varint,3,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`
+	// Counts the changes.
+	Version   int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// The user who set it.
+	UpdatedBy string `protobuf:"bytes,6,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
+	// Read only: why no node is begun at the moment; empty: nothing is in the way.
+	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSchedule) Reset() {
+	*x = NodeSchedule{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSchedule) ProtoMessage() {}
+
+func (x *NodeSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSchedule.ProtoReflect.Descriptor instead.
+func (*NodeSchedule) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *NodeSchedule) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *NodeSchedule) GetIntervalHours() int32 {
+	if x != nil {
+		return x.IntervalHours
+	}
+	return 0
+}
+
+func (x *NodeSchedule) GetAtOnce() int32 {
+	if x != nil {
+		return x.AtOnce
+	}
+	return 0
+}
+
+func (x *NodeSchedule) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *NodeSchedule) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+func (x *NodeSchedule) GetUpdatedBy() string {
+	if x != nil {
+		return x.UpdatedBy
+	}
+	return ""
+}
+
+func (x *NodeSchedule) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type GetNodeScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId    string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNodeScheduleRequest) Reset() {
+	*x = GetNodeScheduleRequest{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNodeScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNodeScheduleRequest) ProtoMessage() {}
+
+func (x *GetNodeScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNodeScheduleRequest.ProtoReflect.Descriptor instead.
+func (*GetNodeScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetNodeScheduleRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+type UpdateNodeScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedule      *NodeSchedule          `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateNodeScheduleRequest) Reset() {
+	*x = UpdateNodeScheduleRequest{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateNodeScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateNodeScheduleRequest) ProtoMessage() {}
+
+func (x *UpdateNodeScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateNodeScheduleRequest.ProtoReflect.Descriptor instead.
+func (*UpdateNodeScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *UpdateNodeScheduleRequest) GetSchedule() *NodeSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type ListMeasuredNodesRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AiCenterId string                 `protobuf:"bytes,1,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// At most this many, 1 to 1000; 0 means 50.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMeasuredNodesRequest) Reset() {
+	*x = ListMeasuredNodesRequest{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMeasuredNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMeasuredNodesRequest) ProtoMessage() {}
+
+func (x *ListMeasuredNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMeasuredNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListMeasuredNodesRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListMeasuredNodesRequest) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *ListMeasuredNodesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListMeasuredNodesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListMeasuredNodesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*MeasuredNode        `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMeasuredNodesResponse) Reset() {
+	*x = ListMeasuredNodesResponse{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMeasuredNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMeasuredNodesResponse) ProtoMessage() {}
+
+func (x *ListMeasuredNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMeasuredNodesResponse.ProtoReflect.Descriptor instead.
+func (*ListMeasuredNodesResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListMeasuredNodesResponse) GetNodes() []*MeasuredNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ListMeasuredNodesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A node as its schedule knows it.
+type MeasuredNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Unset: the schedule has not measured it.
+	MeasuredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
+	// Overall factor of that run; 1000 is the reference machine.
+	Performance int64 `protobuf:"varint,3,opt,name=performance,proto3" json:"performance,omitempty"`
+	// That run. Of those that its schedule began, a node keeps the last five beside it.
+	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Unset: there is no schedule. In the past: as soon as there is room.
+	DueAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	// Runs since then that failed.
+	Failures int32 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Why the last one failed, or gave way.
+	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	// It is being measured by its schedule.
+	Open          bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasuredNode) Reset() {
+	*x = MeasuredNode{}
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasuredNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasuredNode) ProtoMessage() {}
+
+func (x *MeasuredNode) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_measurement_v1_measurement_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasuredNode.ProtoReflect.Descriptor instead.
+func (*MeasuredNode) Descriptor() ([]byte, []int) {
+	return file_yunhe_measurement_v1_measurement_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *MeasuredNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MeasuredNode) GetMeasuredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MeasuredAt
+	}
+	return nil
+}
+
+func (x *MeasuredNode) GetPerformance() int64 {
+	if x != nil {
+		return x.Performance
+	}
+	return 0
+}
+
+func (x *MeasuredNode) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *MeasuredNode) GetDueAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueAt
+	}
+	return nil
+}
+
+func (x *MeasuredNode) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *MeasuredNode) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *MeasuredNode) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
 var File_yunhe_measurement_v1_measurement_proto protoreflect.FileDescriptor
 
 const file_yunhe_measurement_v1_measurement_proto_rawDesc = "" +
@@ -2195,7 +2605,42 @@ const file_yunhe_measurement_v1_measurement_proto_rawDesc = "" +
 	"\bper_core\x18\x04 \x01(\bR\aperCore\"\x1f\n" +
 	"\x1dGetMeasurementSettingsRequest\"i\n" +
 	" UpdateMeasurementSettingsRequest\x12E\n" +
-	"\bsettings\x18\x01 \x01(\v2).yunhe.measurement.v1.MeasurementSettingsR\bsettings*\x83\x01\n" +
+	"\bsettings\x18\x01 \x01(\v2).yunhe.measurement.v1.MeasurementSettingsR\bsettings\"\xfe\x01\n" +
+	"\fNodeSchedule\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12%\n" +
+	"\x0einterval_hours\x18\x02 \x01(\x05R\rintervalHours\x12\x17\n" +
+	"\aat_once\x18\x03 \x01(\x05R\x06atOnce\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x129\n" +
+	"\n" +
+	"updated_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x1d\n" +
+	"\n" +
+	"updated_by\x18\x06 \x01(\tR\tupdatedBy\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\":\n" +
+	"\x16GetNodeScheduleRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\"[\n" +
+	"\x19UpdateNodeScheduleRequest\x12>\n" +
+	"\bschedule\x18\x01 \x01(\v2\".yunhe.measurement.v1.NodeScheduleR\bschedule\"x\n" +
+	"\x18ListMeasuredNodesRequest\x12 \n" +
+	"\fai_center_id\x18\x01 \x01(\tR\n" +
+	"aiCenterId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"}\n" +
+	"\x19ListMeasuredNodesResponse\x128\n" +
+	"\x05nodes\x18\x01 \x03(\v2\".yunhe.measurement.v1.MeasuredNodeR\x05nodes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x95\x02\n" +
+	"\fMeasuredNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12;\n" +
+	"\vmeasured_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"measuredAt\x12 \n" +
+	"\vperformance\x18\x03 \x01(\x03R\vperformance\x12\x15\n" +
+	"\x06run_id\x18\x04 \x01(\tR\x05runId\x121\n" +
+	"\x06due_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x1a\n" +
+	"\bfailures\x18\x06 \x01(\x05R\bfailures\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12\x12\n" +
+	"\x04open\x18\b \x01(\bR\x04open*\x83\x01\n" +
 	"\rIndicatorKind\x12\x1e\n" +
 	"\x1aINDICATOR_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15INDICATOR_KIND_STATIC\x10\x01\x12\x1a\n" +
@@ -2238,7 +2683,7 @@ const file_yunhe_measurement_v1_measurement_proto_rawDesc = "" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10POLICY_AUTOMATIC\x10\x01\x12\x12\n" +
-	"\x0ePOLICY_CONFIRM\x10\x022\x8e\f\n" +
+	"\x0ePOLICY_CONFIRM\x10\x022\xb5\x10\n" +
 	"\x12MeasurementService\x12\x94\x01\n" +
 	"\x0eListIndicators\x12+.yunhe.measurement.v1.ListIndicatorsRequest\x1a,.yunhe.measurement.v1.ListIndicatorsResponse\"'\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/indicators\x12\xa1\x01\n" +
 	"\x0eGetMeasurement\x12+.yunhe.measurement.v1.GetMeasurementRequest\x1a!.yunhe.measurement.v1.Measurement\"?\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02(\x12&/v1/centers/{ai_center_id}/measurement\x12\xaf\x01\n" +
@@ -2248,7 +2693,10 @@ const file_yunhe_measurement_v1_measurement_proto_rawDesc = "" +
 	"\x11GetMeasurementRun\x12..yunhe.measurement.v1.GetMeasurementRunRequest\x1a$.yunhe.measurement.v1.MeasurementRun\"6\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/measurement-runs/{run_id}\x12\xb4\x01\n" +
 	"\x14DecideMeasurementRun\x121.yunhe.measurement.v1.DecideMeasurementRunRequest\x1a$.yunhe.measurement.v1.MeasurementRun\"C\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/measurement-runs/{run_id}/decision\x12\xab\x01\n" +
 	"\x16GetMeasurementSettings\x123.yunhe.measurement.v1.GetMeasurementSettingsRequest\x1a).yunhe.measurement.v1.MeasurementSettings\"1\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/measurement-settings\x12\xbc\x01\n" +
-	"\x19UpdateMeasurementSettings\x126.yunhe.measurement.v1.UpdateMeasurementSettingsRequest\x1a).yunhe.measurement.v1.MeasurementSettings\"<\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02$:\bsettings\x1a\x18/v1/measurement-settingsB8Z6yunhe.dev/yunhe/gen/yunhe/measurement/v1;measurementv1b\x06proto3"
+	"\x19UpdateMeasurementSettings\x126.yunhe.measurement.v1.UpdateMeasurementSettingsRequest\x1a).yunhe.measurement.v1.MeasurementSettings\"<\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02$:\bsettings\x1a\x18/v1/measurement-settings\x12\xa6\x01\n" +
+	"\x0fGetNodeSchedule\x12,.yunhe.measurement.v1.GetNodeScheduleRequest\x1a\".yunhe.measurement.v1.NodeSchedule\"A\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02*\x12(/v1/centers/{ai_center_id}/node-schedule\x12\xc0\x01\n" +
+	"\x12UpdateNodeSchedule\x12/.yunhe.measurement.v1.UpdateNodeScheduleRequest\x1a\".yunhe.measurement.v1.NodeSchedule\"U\x8a\x80\x19\x0eregistry.write\x82\xd3\xe4\x93\x02=:\bschedule\x1a1/v1/centers/{schedule.ai_center_id}/node-schedule\x12\xb8\x01\n" +
+	"\x11ListMeasuredNodes\x12..yunhe.measurement.v1.ListMeasuredNodesRequest\x1a/.yunhe.measurement.v1.ListMeasuredNodesResponse\"B\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02+\x12)/v1/centers/{ai_center_id}/measured-nodesB8Z6yunhe.dev/yunhe/gen/yunhe/measurement/v1;measurementv1b\x06proto3"
 
 var (
 	file_yunhe_measurement_v1_measurement_proto_rawDescOnce sync.Once
@@ -2263,7 +2711,7 @@ func file_yunhe_measurement_v1_measurement_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_measurement_v1_measurement_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_yunhe_measurement_v1_measurement_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_yunhe_measurement_v1_measurement_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_yunhe_measurement_v1_measurement_proto_goTypes = []any{
 	(IndicatorKind)(0),                       // 0: yunhe.measurement.v1.IndicatorKind
 	(Domain)(0),                              // 1: yunhe.measurement.v1.Domain
@@ -2295,13 +2743,19 @@ var file_yunhe_measurement_v1_measurement_proto_goTypes = []any{
 	(*Weight)(nil),                           // 27: yunhe.measurement.v1.Weight
 	(*GetMeasurementSettingsRequest)(nil),    // 28: yunhe.measurement.v1.GetMeasurementSettingsRequest
 	(*UpdateMeasurementSettingsRequest)(nil), // 29: yunhe.measurement.v1.UpdateMeasurementSettingsRequest
-	(*timestamppb.Timestamp)(nil),            // 30: google.protobuf.Timestamp
+	(*NodeSchedule)(nil),                     // 30: yunhe.measurement.v1.NodeSchedule
+	(*GetNodeScheduleRequest)(nil),           // 31: yunhe.measurement.v1.GetNodeScheduleRequest
+	(*UpdateNodeScheduleRequest)(nil),        // 32: yunhe.measurement.v1.UpdateNodeScheduleRequest
+	(*ListMeasuredNodesRequest)(nil),         // 33: yunhe.measurement.v1.ListMeasuredNodesRequest
+	(*ListMeasuredNodesResponse)(nil),        // 34: yunhe.measurement.v1.ListMeasuredNodesResponse
+	(*MeasuredNode)(nil),                     // 35: yunhe.measurement.v1.MeasuredNode
+	(*timestamppb.Timestamp)(nil),            // 36: google.protobuf.Timestamp
 }
 var file_yunhe_measurement_v1_measurement_proto_depIdxs = []int32{
 	0,  // 0: yunhe.measurement.v1.Indicator.kind:type_name -> yunhe.measurement.v1.IndicatorKind
 	1,  // 1: yunhe.measurement.v1.Indicator.domain:type_name -> yunhe.measurement.v1.Domain
 	2,  // 2: yunhe.measurement.v1.Indicator.aspect:type_name -> yunhe.measurement.v1.Aspect
-	30, // 3: yunhe.measurement.v1.Value.at:type_name -> google.protobuf.Timestamp
+	36, // 3: yunhe.measurement.v1.Value.at:type_name -> google.protobuf.Timestamp
 	3,  // 4: yunhe.measurement.v1.Value.origin:type_name -> yunhe.measurement.v1.Origin
 	8,  // 5: yunhe.measurement.v1.ListIndicatorsResponse.indicators:type_name -> yunhe.measurement.v1.Indicator
 	9,  // 6: yunhe.measurement.v1.Measurement.values:type_name -> yunhe.measurement.v1.Value
@@ -2313,38 +2767,49 @@ var file_yunhe_measurement_v1_measurement_proto_depIdxs = []int32{
 	4,  // 12: yunhe.measurement.v1.RunMeasurementRequest.scope:type_name -> yunhe.measurement.v1.Scope
 	4,  // 13: yunhe.measurement.v1.MeasurementRun.scope:type_name -> yunhe.measurement.v1.Scope
 	5,  // 14: yunhe.measurement.v1.MeasurementRun.state:type_name -> yunhe.measurement.v1.RunState
-	30, // 15: yunhe.measurement.v1.MeasurementRun.created_at:type_name -> google.protobuf.Timestamp
-	30, // 16: yunhe.measurement.v1.MeasurementRun.ended_at:type_name -> google.protobuf.Timestamp
+	36, // 15: yunhe.measurement.v1.MeasurementRun.created_at:type_name -> google.protobuf.Timestamp
+	36, // 16: yunhe.measurement.v1.MeasurementRun.ended_at:type_name -> google.protobuf.Timestamp
 	6,  // 17: yunhe.measurement.v1.MeasurementRun.decision:type_name -> yunhe.measurement.v1.Decision
 	21, // 18: yunhe.measurement.v1.MeasurementRun.figures:type_name -> yunhe.measurement.v1.Figure
 	20, // 19: yunhe.measurement.v1.ListMeasurementRunsResponse.runs:type_name -> yunhe.measurement.v1.MeasurementRun
 	7,  // 20: yunhe.measurement.v1.MeasurementSettings.policy:type_name -> yunhe.measurement.v1.Policy
 	27, // 21: yunhe.measurement.v1.MeasurementSettings.weights:type_name -> yunhe.measurement.v1.Weight
-	30, // 22: yunhe.measurement.v1.MeasurementSettings.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 22: yunhe.measurement.v1.MeasurementSettings.updated_at:type_name -> google.protobuf.Timestamp
 	26, // 23: yunhe.measurement.v1.UpdateMeasurementSettingsRequest.settings:type_name -> yunhe.measurement.v1.MeasurementSettings
-	10, // 24: yunhe.measurement.v1.MeasurementService.ListIndicators:input_type -> yunhe.measurement.v1.ListIndicatorsRequest
-	12, // 25: yunhe.measurement.v1.MeasurementService.GetMeasurement:input_type -> yunhe.measurement.v1.GetMeasurementRequest
-	15, // 26: yunhe.measurement.v1.MeasurementService.CompareMeasurements:input_type -> yunhe.measurement.v1.CompareMeasurementsRequest
-	19, // 27: yunhe.measurement.v1.MeasurementService.RunMeasurement:input_type -> yunhe.measurement.v1.RunMeasurementRequest
-	22, // 28: yunhe.measurement.v1.MeasurementService.ListMeasurementRuns:input_type -> yunhe.measurement.v1.ListMeasurementRunsRequest
-	24, // 29: yunhe.measurement.v1.MeasurementService.GetMeasurementRun:input_type -> yunhe.measurement.v1.GetMeasurementRunRequest
-	25, // 30: yunhe.measurement.v1.MeasurementService.DecideMeasurementRun:input_type -> yunhe.measurement.v1.DecideMeasurementRunRequest
-	28, // 31: yunhe.measurement.v1.MeasurementService.GetMeasurementSettings:input_type -> yunhe.measurement.v1.GetMeasurementSettingsRequest
-	29, // 32: yunhe.measurement.v1.MeasurementService.UpdateMeasurementSettings:input_type -> yunhe.measurement.v1.UpdateMeasurementSettingsRequest
-	11, // 33: yunhe.measurement.v1.MeasurementService.ListIndicators:output_type -> yunhe.measurement.v1.ListIndicatorsResponse
-	13, // 34: yunhe.measurement.v1.MeasurementService.GetMeasurement:output_type -> yunhe.measurement.v1.Measurement
-	16, // 35: yunhe.measurement.v1.MeasurementService.CompareMeasurements:output_type -> yunhe.measurement.v1.CompareMeasurementsResponse
-	20, // 36: yunhe.measurement.v1.MeasurementService.RunMeasurement:output_type -> yunhe.measurement.v1.MeasurementRun
-	23, // 37: yunhe.measurement.v1.MeasurementService.ListMeasurementRuns:output_type -> yunhe.measurement.v1.ListMeasurementRunsResponse
-	20, // 38: yunhe.measurement.v1.MeasurementService.GetMeasurementRun:output_type -> yunhe.measurement.v1.MeasurementRun
-	20, // 39: yunhe.measurement.v1.MeasurementService.DecideMeasurementRun:output_type -> yunhe.measurement.v1.MeasurementRun
-	26, // 40: yunhe.measurement.v1.MeasurementService.GetMeasurementSettings:output_type -> yunhe.measurement.v1.MeasurementSettings
-	26, // 41: yunhe.measurement.v1.MeasurementService.UpdateMeasurementSettings:output_type -> yunhe.measurement.v1.MeasurementSettings
-	33, // [33:42] is the sub-list for method output_type
-	24, // [24:33] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	36, // 24: yunhe.measurement.v1.NodeSchedule.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 25: yunhe.measurement.v1.UpdateNodeScheduleRequest.schedule:type_name -> yunhe.measurement.v1.NodeSchedule
+	35, // 26: yunhe.measurement.v1.ListMeasuredNodesResponse.nodes:type_name -> yunhe.measurement.v1.MeasuredNode
+	36, // 27: yunhe.measurement.v1.MeasuredNode.measured_at:type_name -> google.protobuf.Timestamp
+	36, // 28: yunhe.measurement.v1.MeasuredNode.due_at:type_name -> google.protobuf.Timestamp
+	10, // 29: yunhe.measurement.v1.MeasurementService.ListIndicators:input_type -> yunhe.measurement.v1.ListIndicatorsRequest
+	12, // 30: yunhe.measurement.v1.MeasurementService.GetMeasurement:input_type -> yunhe.measurement.v1.GetMeasurementRequest
+	15, // 31: yunhe.measurement.v1.MeasurementService.CompareMeasurements:input_type -> yunhe.measurement.v1.CompareMeasurementsRequest
+	19, // 32: yunhe.measurement.v1.MeasurementService.RunMeasurement:input_type -> yunhe.measurement.v1.RunMeasurementRequest
+	22, // 33: yunhe.measurement.v1.MeasurementService.ListMeasurementRuns:input_type -> yunhe.measurement.v1.ListMeasurementRunsRequest
+	24, // 34: yunhe.measurement.v1.MeasurementService.GetMeasurementRun:input_type -> yunhe.measurement.v1.GetMeasurementRunRequest
+	25, // 35: yunhe.measurement.v1.MeasurementService.DecideMeasurementRun:input_type -> yunhe.measurement.v1.DecideMeasurementRunRequest
+	28, // 36: yunhe.measurement.v1.MeasurementService.GetMeasurementSettings:input_type -> yunhe.measurement.v1.GetMeasurementSettingsRequest
+	29, // 37: yunhe.measurement.v1.MeasurementService.UpdateMeasurementSettings:input_type -> yunhe.measurement.v1.UpdateMeasurementSettingsRequest
+	31, // 38: yunhe.measurement.v1.MeasurementService.GetNodeSchedule:input_type -> yunhe.measurement.v1.GetNodeScheduleRequest
+	32, // 39: yunhe.measurement.v1.MeasurementService.UpdateNodeSchedule:input_type -> yunhe.measurement.v1.UpdateNodeScheduleRequest
+	33, // 40: yunhe.measurement.v1.MeasurementService.ListMeasuredNodes:input_type -> yunhe.measurement.v1.ListMeasuredNodesRequest
+	11, // 41: yunhe.measurement.v1.MeasurementService.ListIndicators:output_type -> yunhe.measurement.v1.ListIndicatorsResponse
+	13, // 42: yunhe.measurement.v1.MeasurementService.GetMeasurement:output_type -> yunhe.measurement.v1.Measurement
+	16, // 43: yunhe.measurement.v1.MeasurementService.CompareMeasurements:output_type -> yunhe.measurement.v1.CompareMeasurementsResponse
+	20, // 44: yunhe.measurement.v1.MeasurementService.RunMeasurement:output_type -> yunhe.measurement.v1.MeasurementRun
+	23, // 45: yunhe.measurement.v1.MeasurementService.ListMeasurementRuns:output_type -> yunhe.measurement.v1.ListMeasurementRunsResponse
+	20, // 46: yunhe.measurement.v1.MeasurementService.GetMeasurementRun:output_type -> yunhe.measurement.v1.MeasurementRun
+	20, // 47: yunhe.measurement.v1.MeasurementService.DecideMeasurementRun:output_type -> yunhe.measurement.v1.MeasurementRun
+	26, // 48: yunhe.measurement.v1.MeasurementService.GetMeasurementSettings:output_type -> yunhe.measurement.v1.MeasurementSettings
+	26, // 49: yunhe.measurement.v1.MeasurementService.UpdateMeasurementSettings:output_type -> yunhe.measurement.v1.MeasurementSettings
+	30, // 50: yunhe.measurement.v1.MeasurementService.GetNodeSchedule:output_type -> yunhe.measurement.v1.NodeSchedule
+	30, // 51: yunhe.measurement.v1.MeasurementService.UpdateNodeSchedule:output_type -> yunhe.measurement.v1.NodeSchedule
+	34, // 52: yunhe.measurement.v1.MeasurementService.ListMeasuredNodes:output_type -> yunhe.measurement.v1.ListMeasuredNodesResponse
+	41, // [41:53] is the sub-list for method output_type
+	29, // [29:41] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_measurement_v1_measurement_proto_init() }
@@ -2358,7 +2823,7 @@ func file_yunhe_measurement_v1_measurement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_measurement_v1_measurement_proto_rawDesc), len(file_yunhe_measurement_v1_measurement_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   22,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -64,6 +64,15 @@ const (
 	// MeasurementServiceUpdateMeasurementSettingsProcedure is the fully-qualified name of the
 	// MeasurementService's UpdateMeasurementSettings RPC.
 	MeasurementServiceUpdateMeasurementSettingsProcedure = "/yunhe.measurement.v1.MeasurementService/UpdateMeasurementSettings"
+	// MeasurementServiceGetNodeScheduleProcedure is the fully-qualified name of the
+	// MeasurementService's GetNodeSchedule RPC.
+	MeasurementServiceGetNodeScheduleProcedure = "/yunhe.measurement.v1.MeasurementService/GetNodeSchedule"
+	// MeasurementServiceUpdateNodeScheduleProcedure is the fully-qualified name of the
+	// MeasurementService's UpdateNodeSchedule RPC.
+	MeasurementServiceUpdateNodeScheduleProcedure = "/yunhe.measurement.v1.MeasurementService/UpdateNodeSchedule"
+	// MeasurementServiceListMeasuredNodesProcedure is the fully-qualified name of the
+	// MeasurementService's ListMeasuredNodes RPC.
+	MeasurementServiceListMeasuredNodesProcedure = "/yunhe.measurement.v1.MeasurementService/ListMeasuredNodes"
 )
 
 // MeasurementServiceClient is a client for the yunhe.measurement.v1.MeasurementService service.
@@ -92,6 +101,15 @@ type MeasurementServiceClient interface {
 	// Replaces the settings. The version must be the stored one; otherwise
 	// CONFLICT. Factors already in use stay until the next run.
 	UpdateMeasurementSettings(context.Context, *v1.UpdateMeasurementSettingsRequest) (*v1.MeasurementSettings, error)
+	// When the nodes of a center are measured by themselves. A center that has no
+	// schedule has one of interval 0 and version 0.
+	GetNodeSchedule(context.Context, *v1.GetNodeScheduleRequest) (*v1.NodeSchedule, error)
+	// Sets the schedule of a center. The version must be the stored one; otherwise
+	// CONFLICT. UNIMPLEMENTED if the center has several nodes and does not let jobs
+	// choose one. Runs that are open go on to their end.
+	UpdateNodeSchedule(context.Context, *v1.UpdateNodeScheduleRequest) (*v1.NodeSchedule, error)
+	// The nodes of a center by name, with when each was measured and is due.
+	ListMeasuredNodes(context.Context, *v1.ListMeasuredNodesRequest) (*v1.ListMeasuredNodesResponse, error)
 }
 
 // NewMeasurementServiceClient constructs a client for the yunhe.measurement.v1.MeasurementService
@@ -159,6 +177,24 @@ func NewMeasurementServiceClient(httpClient connect.HTTPClient, baseURL string, 
 			connect.WithSchema(measurementServiceMethods.ByName("UpdateMeasurementSettings")),
 			connect.WithClientOptions(opts...),
 		),
+		getNodeSchedule: connect.NewClient[v1.GetNodeScheduleRequest, v1.NodeSchedule](
+			httpClient,
+			baseURL+MeasurementServiceGetNodeScheduleProcedure,
+			connect.WithSchema(measurementServiceMethods.ByName("GetNodeSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		updateNodeSchedule: connect.NewClient[v1.UpdateNodeScheduleRequest, v1.NodeSchedule](
+			httpClient,
+			baseURL+MeasurementServiceUpdateNodeScheduleProcedure,
+			connect.WithSchema(measurementServiceMethods.ByName("UpdateNodeSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		listMeasuredNodes: connect.NewClient[v1.ListMeasuredNodesRequest, v1.ListMeasuredNodesResponse](
+			httpClient,
+			baseURL+MeasurementServiceListMeasuredNodesProcedure,
+			connect.WithSchema(measurementServiceMethods.ByName("ListMeasuredNodes")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -173,6 +209,9 @@ type measurementServiceClient struct {
 	decideMeasurementRun      *connect.Client[v1.DecideMeasurementRunRequest, v1.MeasurementRun]
 	getMeasurementSettings    *connect.Client[v1.GetMeasurementSettingsRequest, v1.MeasurementSettings]
 	updateMeasurementSettings *connect.Client[v1.UpdateMeasurementSettingsRequest, v1.MeasurementSettings]
+	getNodeSchedule           *connect.Client[v1.GetNodeScheduleRequest, v1.NodeSchedule]
+	updateNodeSchedule        *connect.Client[v1.UpdateNodeScheduleRequest, v1.NodeSchedule]
+	listMeasuredNodes         *connect.Client[v1.ListMeasuredNodesRequest, v1.ListMeasuredNodesResponse]
 }
 
 // ListIndicators calls yunhe.measurement.v1.MeasurementService.ListIndicators.
@@ -257,6 +296,33 @@ func (c *measurementServiceClient) UpdateMeasurementSettings(ctx context.Context
 	return nil, err
 }
 
+// GetNodeSchedule calls yunhe.measurement.v1.MeasurementService.GetNodeSchedule.
+func (c *measurementServiceClient) GetNodeSchedule(ctx context.Context, req *v1.GetNodeScheduleRequest) (*v1.NodeSchedule, error) {
+	response, err := c.getNodeSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateNodeSchedule calls yunhe.measurement.v1.MeasurementService.UpdateNodeSchedule.
+func (c *measurementServiceClient) UpdateNodeSchedule(ctx context.Context, req *v1.UpdateNodeScheduleRequest) (*v1.NodeSchedule, error) {
+	response, err := c.updateNodeSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListMeasuredNodes calls yunhe.measurement.v1.MeasurementService.ListMeasuredNodes.
+func (c *measurementServiceClient) ListMeasuredNodes(ctx context.Context, req *v1.ListMeasuredNodesRequest) (*v1.ListMeasuredNodesResponse, error) {
+	response, err := c.listMeasuredNodes.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MeasurementServiceHandler is an implementation of the yunhe.measurement.v1.MeasurementService
 // service.
 type MeasurementServiceHandler interface {
@@ -284,6 +350,15 @@ type MeasurementServiceHandler interface {
 	// Replaces the settings. The version must be the stored one; otherwise
 	// CONFLICT. Factors already in use stay until the next run.
 	UpdateMeasurementSettings(context.Context, *v1.UpdateMeasurementSettingsRequest) (*v1.MeasurementSettings, error)
+	// When the nodes of a center are measured by themselves. A center that has no
+	// schedule has one of interval 0 and version 0.
+	GetNodeSchedule(context.Context, *v1.GetNodeScheduleRequest) (*v1.NodeSchedule, error)
+	// Sets the schedule of a center. The version must be the stored one; otherwise
+	// CONFLICT. UNIMPLEMENTED if the center has several nodes and does not let jobs
+	// choose one. Runs that are open go on to their end.
+	UpdateNodeSchedule(context.Context, *v1.UpdateNodeScheduleRequest) (*v1.NodeSchedule, error)
+	// The nodes of a center by name, with when each was measured and is due.
+	ListMeasuredNodes(context.Context, *v1.ListMeasuredNodesRequest) (*v1.ListMeasuredNodesResponse, error)
 }
 
 // NewMeasurementServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -347,6 +422,24 @@ func NewMeasurementServiceHandler(svc MeasurementServiceHandler, opts ...connect
 		connect.WithSchema(measurementServiceMethods.ByName("UpdateMeasurementSettings")),
 		connect.WithHandlerOptions(opts...),
 	)
+	measurementServiceGetNodeScheduleHandler := connect.NewUnaryHandlerSimple(
+		MeasurementServiceGetNodeScheduleProcedure,
+		svc.GetNodeSchedule,
+		connect.WithSchema(measurementServiceMethods.ByName("GetNodeSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	measurementServiceUpdateNodeScheduleHandler := connect.NewUnaryHandlerSimple(
+		MeasurementServiceUpdateNodeScheduleProcedure,
+		svc.UpdateNodeSchedule,
+		connect.WithSchema(measurementServiceMethods.ByName("UpdateNodeSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	measurementServiceListMeasuredNodesHandler := connect.NewUnaryHandlerSimple(
+		MeasurementServiceListMeasuredNodesProcedure,
+		svc.ListMeasuredNodes,
+		connect.WithSchema(measurementServiceMethods.ByName("ListMeasuredNodes")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.measurement.v1.MeasurementService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MeasurementServiceListIndicatorsProcedure:
@@ -367,6 +460,12 @@ func NewMeasurementServiceHandler(svc MeasurementServiceHandler, opts ...connect
 			measurementServiceGetMeasurementSettingsHandler.ServeHTTP(w, r)
 		case MeasurementServiceUpdateMeasurementSettingsProcedure:
 			measurementServiceUpdateMeasurementSettingsHandler.ServeHTTP(w, r)
+		case MeasurementServiceGetNodeScheduleProcedure:
+			measurementServiceGetNodeScheduleHandler.ServeHTTP(w, r)
+		case MeasurementServiceUpdateNodeScheduleProcedure:
+			measurementServiceUpdateNodeScheduleHandler.ServeHTTP(w, r)
+		case MeasurementServiceListMeasuredNodesProcedure:
+			measurementServiceListMeasuredNodesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -410,4 +509,16 @@ func (UnimplementedMeasurementServiceHandler) GetMeasurementSettings(context.Con
 
 func (UnimplementedMeasurementServiceHandler) UpdateMeasurementSettings(context.Context, *v1.UpdateMeasurementSettingsRequest) (*v1.MeasurementSettings, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.measurement.v1.MeasurementService.UpdateMeasurementSettings is not implemented"))
+}
+
+func (UnimplementedMeasurementServiceHandler) GetNodeSchedule(context.Context, *v1.GetNodeScheduleRequest) (*v1.NodeSchedule, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.measurement.v1.MeasurementService.GetNodeSchedule is not implemented"))
+}
+
+func (UnimplementedMeasurementServiceHandler) UpdateNodeSchedule(context.Context, *v1.UpdateNodeScheduleRequest) (*v1.NodeSchedule, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.measurement.v1.MeasurementService.UpdateNodeSchedule is not implemented"))
+}
+
+func (UnimplementedMeasurementServiceHandler) ListMeasuredNodes(context.Context, *v1.ListMeasuredNodesRequest) (*v1.ListMeasuredNodesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.measurement.v1.MeasurementService.ListMeasuredNodes is not implemented"))
 }

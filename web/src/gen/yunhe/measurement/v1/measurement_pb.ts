@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/measurement/v1/measurement.proto.
  */
 export const file_yunhe_measurement_v1_measurement: GenFile = /*@__PURE__*/
-  fileDesc("CiZ5dW5oZS9tZWFzdXJlbWVudC92MS9tZWFzdXJlbWVudC5wcm90bxIUeXVuaGUubWVhc3VyZW1lbnQudjEiqwIKCUluZGljYXRvchIUCgxpbmRpY2F0b3JfaWQYASABKAkSDQoFdGl0bGUYAiABKAkSEAoIdGl0bGVfemgYAyABKAkSMQoEa2luZBgEIAEoDjIjLnl1bmhlLm1lYXN1cmVtZW50LnYxLkluZGljYXRvcktpbmQSLAoGZG9tYWluGAUgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuRG9tYWluEiwKBmFzcGVjdBgGIAEoDjIcLnl1bmhlLm1lYXN1cmVtZW50LnYxLkFzcGVjdBIMCgR1bml0GAcgASgJEg4KBnNvdXJjZRgIIAEoCRIOCgZjbGF1c2UYCSABKAkSEQoJcHJlY2lzaW9uGAogASgJEhcKD2xvd2VyX2lzX2JldHRlchgLIAEoCCKtAQoFVmFsdWUSFAoMaW5kaWNhdG9yX2lkGAEgASgJEgwKBG5vZGUYAiABKAkSDAoEcGFydBgDIAEoCRIOCgZudW1iZXIYBCABKAESDAoEdGV4dBgFIAEoCRImCgJhdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoGb3JpZ2luGAcgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuT3JpZ2luIhcKFUxpc3RJbmRpY2F0b3JzUmVxdWVzdCJNChZMaXN0SW5kaWNhdG9yc1Jlc3BvbnNlEjMKCmluZGljYXRvcnMYASADKAsyHy55dW5oZS5tZWFzdXJlbWVudC52MS5JbmRpY2F0b3IiPAoVR2V0TWVhc3VyZW1lbnRSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRINCgVub2RlcxgCIAEoCCL9AQoLTWVhc3VyZW1lbnQSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEwoLcGVyZm9ybWFuY2UYAyABKAMSGAoQcGVyZm9ybWFuY2VfZnJvbRgEIAEoCRIrCgZ2YWx1ZXMYBSADKAsyGy55dW5oZS5tZWFzdXJlbWVudC52MS5WYWx1ZRIrCgZzaGFyZXMYBiADKAsyGy55dW5oZS5tZWFzdXJlbWVudC52MS5TaGFyZRIyCgRydW5zGAcgAygLMiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4SDQoFbm90ZXMYCCADKAkicAoFU2hhcmUSFAoMaW5kaWNhdG9yX2lkGAEgASgJEg0KBXZhbHVlGAIgASgBEhEKCXJlZmVyZW5jZRgDIAEoARIOCgZ3ZWlnaHQYBCABKAMSDQoFc2NvcmUYBSABKAMSEAoIcGVyX2NvcmUYBiABKAgiMwoaQ29tcGFyZU1lYXN1cmVtZW50c1JlcXVlc3QSFQoNYWlfY2VudGVyX2lkcxgBIAMoCSJrChtDb21wYXJlTWVhc3VyZW1lbnRzUmVzcG9uc2USFQoNYWlfY2VudGVyX2lkcxgBIAMoCRI1CgRyb3dzGAIgAygLMicueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZWRJbmRpY2F0b3IibAoRQ29tcGFyZWRJbmRpY2F0b3ISFAoMaW5kaWNhdG9yX2lkGAEgASgJEgwKBHBhcnQYAiABKAkSMwoGdmFsdWVzGAMgAygLMiMueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZWRWYWx1ZSJ0Cg1Db21wYXJlZFZhbHVlEg0KBWtub3duGAEgASgIEg4KBm51bWJlchgCIAEoARIWCg5yYXRpb19wZXJtaWxsZRgDIAEoAxIsCgZvcmlnaW4YBCABKA4yHC55dW5oZS5tZWFzdXJlbWVudC52MS5PcmlnaW4ipwEKFVJ1bk1lYXN1cmVtZW50UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCRIMCgRub2RlGAMgASgJEioKBXNjb3BlGAQgASgOMhsueXVuaGUubWVhc3VyZW1lbnQudjEuU2NvcGUSGAoQcmVzb3VyY2Vfc3BlY19pZBgFIAEoCRIQCghpbWFnZV9pZBgGIAEoCSKbBAoOTWVhc3VyZW1lbnRSdW4SDgoGcnVuX2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCRIqCgVzY29wZRgDIAEoDjIbLnl1bmhlLm1lYXN1cmVtZW50LnYxLlNjb3BlEgwKBG5vZGUYBCABKAkSLQoFc3RhdGUYBSABKA4yHi55dW5oZS5tZWFzdXJlbWVudC52MS5SdW5TdGF0ZRIPCgdtZXNzYWdlGAYgASgJEg4KBmpvYl9pZBgHIAEoCRIYChByZXNvdXJjZV9zcGVjX2lkGAggASgJEhAKCGltYWdlX2lkGAkgASgJEhQKDHJlcXVlc3RlZF9ieRgKIAEoCRIuCgpjcmVhdGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLcGVyZm9ybWFuY2UYDSABKAMSMAoIZGVjaXNpb24YDiABKA4yHi55dW5oZS5tZWFzdXJlbWVudC52MS5EZWNpc2lvbhISCgpkZWNpZGVkX2J5GA8gASgJEi0KB2ZpZ3VyZXMYECADKAsyHC55dW5oZS5tZWFzdXJlbWVudC52MS5GaWd1cmUSDQoFbm90ZXMYESADKAkSDQoFY29yZXMYEiABKAUSEQoJcHJvY2Vzc29yGBMgASgJIjwKBkZpZ3VyZRIUCgxpbmRpY2F0b3JfaWQYASABKAkSDAoEcGFydBgCIAEoCRIOCgZudW1iZXIYAyABKAEiWQoaTGlzdE1lYXN1cmVtZW50UnVuc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSFAoMYWlfY2VudGVyX2lkGAMgASgJImoKG0xpc3RNZWFzdXJlbWVudFJ1bnNSZXNwb25zZRIyCgRydW5zGAEgAygLMiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIioKGEdldE1lYXN1cmVtZW50UnVuUmVxdWVzdBIOCgZydW5faWQYASABKAkiPQobRGVjaWRlTWVhc3VyZW1lbnRSdW5SZXF1ZXN0Eg4KBnJ1bl9pZBgBIAEoCRIOCgZhY2NlcHQYAiABKAgi2AEKE01lYXN1cmVtZW50U2V0dGluZ3MSLAoGcG9saWN5GAEgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuUG9saWN5Eg8KB29uX2pvaW4YAiABKAgSEgoKZXZlcnlfZGF5cxgDIAEoBRItCgd3ZWlnaHRzGAQgAygLMhwueXVuaGUubWVhc3VyZW1lbnQudjEuV2VpZ2h0Eg8KB3ZlcnNpb24YBSABKAMSLgoKdXBkYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUwoGV2VpZ2h0EhQKDGluZGljYXRvcl9pZBgBIAEoCRIRCglyZWZlcmVuY2UYAiABKAESDgoGd2VpZ2h0GAMgASgDEhAKCHBlcl9jb3JlGAQgASgIIh8KHUdldE1lYXN1cmVtZW50U2V0dGluZ3NSZXF1ZXN0Il8KIFVwZGF0ZU1lYXN1cmVtZW50U2V0dGluZ3NSZXF1ZXN0EjsKCHNldHRpbmdzGAEgASgLMikueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRTZXR0aW5ncyqDAQoNSW5kaWNhdG9yS2luZBIeChpJTkRJQ0FUT1JfS0lORF9VTlNQRUNJRklFRBAAEhkKFUlORElDQVRPUl9LSU5EX1NUQVRJQxABEhoKFklORElDQVRPUl9LSU5EX0RZTkFNSUMQAhIbChdJTkRJQ0FUT1JfS0lORF9DT01CSU5FRBADKnAKBkRvbWFpbhIWChJET01BSU5fVU5TUEVDSUZJRUQQABISCg5ET01BSU5fQ09NUFVURRABEhIKDkRPTUFJTl9TVE9SQUdFEAISEgoORE9NQUlOX05FVFdPUksQAxISCg5ET01BSU5fU0VSVklDRRAEKmcKBkFzcGVjdBIWChJBU1BFQ1RfVU5TUEVDSUZJRUQQABIYChRBU1BFQ1RfU1BFQ0lGSUNBVElPThABEhMKD0FTUEVDVF9GVU5DVElPThACEhYKEkFTUEVDVF9QRVJGT1JNQU5DRRADKnMKBk9yaWdpbhIWChJPUklHSU5fVU5TUEVDSUZJRUQQABITCg9PUklHSU5fREVDTEFSRUQQARITCg9PUklHSU5fUkVQT1JURUQQAhITCg9PUklHSU5fTUVBU1VSRUQQAxISCg5PUklHSU5fREVSSVZFRBAEKkQKBVNjb3BlEhUKEVNDT1BFX1VOU1BFQ0lGSUVEEAASEQoNU0NPUEVfTUFDSElORRABEhEKDVNDT1BFX0RFVklDRVMQAiqZAQoIUnVuU3RhdGUSGQoVUlVOX1NUQVRFX1VOU1BFQ0lGSUVEEAASFQoRUlVOX1NUQVRFX1dBSVRJTkcQARIVChFSVU5fU1RBVEVfUlVOTklORxACEhcKE1JVTl9TVEFURV9TVUNDRUVERUQQAxIUChBSVU5fU1RBVEVfRkFJTEVEEAQSFQoRUlVOX1NUQVRFX1JFRlVTRUQQBSp/CghEZWNpc2lvbhIYChRERUNJU0lPTl9VTlNQRUNJRklFRBAAEhQKEERFQ0lTSU9OX0FXQUlURUQQARIVChFERUNJU0lPTl9BQ0NFUFRFRBACEhUKEURFQ0lTSU9OX1JFSkVDVEVEEAMSFQoRREVDSVNJT05fUkVQTEFDRUQQBCpKCgZQb2xpY3kSFgoSUE9MSUNZX1VOU1BFQ0lGSUVEEAASFAoQUE9MSUNZX0FVVE9NQVRJQxABEhIKDlBPTElDWV9DT05GSVJNEAIyjgwKEk1lYXN1cmVtZW50U2VydmljZRKUAQoOTGlzdEluZGljYXRvcnMSKy55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0SW5kaWNhdG9yc1JlcXVlc3QaLC55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0SW5kaWNhdG9yc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL2luZGljYXRvcnMSoQEKDkdldE1lYXN1cmVtZW50EisueXVuaGUubWVhc3VyZW1lbnQudjEuR2V0TWVhc3VyZW1lbnRSZXF1ZXN0GiEueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnQiP4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIoEiYvdjEvY2VudGVycy97YWlfY2VudGVyX2lkfS9tZWFzdXJlbWVudBKvAQoTQ29tcGFyZU1lYXN1cmVtZW50cxIwLnl1bmhlLm1lYXN1cmVtZW50LnYxLkNvbXBhcmVNZWFzdXJlbWVudHNSZXF1ZXN0GjEueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZU1lYXN1cmVtZW50c1Jlc3BvbnNlIjOKgBkNcmVnaXN0cnkucmVhZILT5JMCHBIaL3YxL21lYXN1cmVtZW50LWNvbXBhcmlzb24SlgEKDlJ1bk1lYXN1cmVtZW50EisueXVuaGUubWVhc3VyZW1lbnQudjEuUnVuTWVhc3VyZW1lbnRSZXF1ZXN0GiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4iMYqAGQ5yZWdpc3RyeS53cml0ZYLT5JMCGToBKiIUL3YxL21lYXN1cmVtZW50LXJ1bnMSqQEKE0xpc3RNZWFzdXJlbWVudFJ1bnMSMC55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0TWVhc3VyZW1lbnRSdW5zUmVxdWVzdBoxLnl1bmhlLm1lYXN1cmVtZW50LnYxLkxpc3RNZWFzdXJlbWVudFJ1bnNSZXNwb25zZSItioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhYSFC92MS9tZWFzdXJlbWVudC1ydW5zEqEBChFHZXRNZWFzdXJlbWVudFJ1bhIuLnl1bmhlLm1lYXN1cmVtZW50LnYxLkdldE1lYXN1cmVtZW50UnVuUmVxdWVzdBokLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50UnVuIjaKgBkNcmVnaXN0cnkucmVhZILT5JMCHxIdL3YxL21lYXN1cmVtZW50LXJ1bnMve3J1bl9pZH0StAEKFERlY2lkZU1lYXN1cmVtZW50UnVuEjEueXVuaGUubWVhc3VyZW1lbnQudjEuRGVjaWRlTWVhc3VyZW1lbnRSdW5SZXF1ZXN0GiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4iQ4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCKzoBKiImL3YxL21lYXN1cmVtZW50LXJ1bnMve3J1bl9pZH0vZGVjaXNpb24SqwEKFkdldE1lYXN1cmVtZW50U2V0dGluZ3MSMy55dW5oZS5tZWFzdXJlbWVudC52MS5HZXRNZWFzdXJlbWVudFNldHRpbmdzUmVxdWVzdBopLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50U2V0dGluZ3MiMYqAGQ1yZWdpc3RyeS5yZWFkgtPkkwIaEhgvdjEvbWVhc3VyZW1lbnQtc2V0dGluZ3MSvAEKGVVwZGF0ZU1lYXN1cmVtZW50U2V0dGluZ3MSNi55dW5oZS5tZWFzdXJlbWVudC52MS5VcGRhdGVNZWFzdXJlbWVudFNldHRpbmdzUmVxdWVzdBopLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50U2V0dGluZ3MiPIqAGQ5yZWdpc3RyeS53cml0ZYLT5JMCJDoIc2V0dGluZ3MaGC92MS9tZWFzdXJlbWVudC1zZXR0aW5nc0I4WjZ5dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL21lYXN1cmVtZW50L3YxO21lYXN1cmVtZW50djFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("CiZ5dW5oZS9tZWFzdXJlbWVudC92MS9tZWFzdXJlbWVudC5wcm90bxIUeXVuaGUubWVhc3VyZW1lbnQudjEiqwIKCUluZGljYXRvchIUCgxpbmRpY2F0b3JfaWQYASABKAkSDQoFdGl0bGUYAiABKAkSEAoIdGl0bGVfemgYAyABKAkSMQoEa2luZBgEIAEoDjIjLnl1bmhlLm1lYXN1cmVtZW50LnYxLkluZGljYXRvcktpbmQSLAoGZG9tYWluGAUgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuRG9tYWluEiwKBmFzcGVjdBgGIAEoDjIcLnl1bmhlLm1lYXN1cmVtZW50LnYxLkFzcGVjdBIMCgR1bml0GAcgASgJEg4KBnNvdXJjZRgIIAEoCRIOCgZjbGF1c2UYCSABKAkSEQoJcHJlY2lzaW9uGAogASgJEhcKD2xvd2VyX2lzX2JldHRlchgLIAEoCCKtAQoFVmFsdWUSFAoMaW5kaWNhdG9yX2lkGAEgASgJEgwKBG5vZGUYAiABKAkSDAoEcGFydBgDIAEoCRIOCgZudW1iZXIYBCABKAESDAoEdGV4dBgFIAEoCRImCgJhdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoGb3JpZ2luGAcgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuT3JpZ2luIhcKFUxpc3RJbmRpY2F0b3JzUmVxdWVzdCJNChZMaXN0SW5kaWNhdG9yc1Jlc3BvbnNlEjMKCmluZGljYXRvcnMYASADKAsyHy55dW5oZS5tZWFzdXJlbWVudC52MS5JbmRpY2F0b3IiPAoVR2V0TWVhc3VyZW1lbnRSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRINCgVub2RlcxgCIAEoCCL9AQoLTWVhc3VyZW1lbnQSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEwoLcGVyZm9ybWFuY2UYAyABKAMSGAoQcGVyZm9ybWFuY2VfZnJvbRgEIAEoCRIrCgZ2YWx1ZXMYBSADKAsyGy55dW5oZS5tZWFzdXJlbWVudC52MS5WYWx1ZRIrCgZzaGFyZXMYBiADKAsyGy55dW5oZS5tZWFzdXJlbWVudC52MS5TaGFyZRIyCgRydW5zGAcgAygLMiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4SDQoFbm90ZXMYCCADKAkicAoFU2hhcmUSFAoMaW5kaWNhdG9yX2lkGAEgASgJEg0KBXZhbHVlGAIgASgBEhEKCXJlZmVyZW5jZRgDIAEoARIOCgZ3ZWlnaHQYBCABKAMSDQoFc2NvcmUYBSABKAMSEAoIcGVyX2NvcmUYBiABKAgiMwoaQ29tcGFyZU1lYXN1cmVtZW50c1JlcXVlc3QSFQoNYWlfY2VudGVyX2lkcxgBIAMoCSJrChtDb21wYXJlTWVhc3VyZW1lbnRzUmVzcG9uc2USFQoNYWlfY2VudGVyX2lkcxgBIAMoCRI1CgRyb3dzGAIgAygLMicueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZWRJbmRpY2F0b3IibAoRQ29tcGFyZWRJbmRpY2F0b3ISFAoMaW5kaWNhdG9yX2lkGAEgASgJEgwKBHBhcnQYAiABKAkSMwoGdmFsdWVzGAMgAygLMiMueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZWRWYWx1ZSJ0Cg1Db21wYXJlZFZhbHVlEg0KBWtub3duGAEgASgIEg4KBm51bWJlchgCIAEoARIWCg5yYXRpb19wZXJtaWxsZRgDIAEoAxIsCgZvcmlnaW4YBCABKA4yHC55dW5oZS5tZWFzdXJlbWVudC52MS5PcmlnaW4ipwEKFVJ1bk1lYXN1cmVtZW50UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCRIMCgRub2RlGAMgASgJEioKBXNjb3BlGAQgASgOMhsueXVuaGUubWVhc3VyZW1lbnQudjEuU2NvcGUSGAoQcmVzb3VyY2Vfc3BlY19pZBgFIAEoCRIQCghpbWFnZV9pZBgGIAEoCSKbBAoOTWVhc3VyZW1lbnRSdW4SDgoGcnVuX2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCRIqCgVzY29wZRgDIAEoDjIbLnl1bmhlLm1lYXN1cmVtZW50LnYxLlNjb3BlEgwKBG5vZGUYBCABKAkSLQoFc3RhdGUYBSABKA4yHi55dW5oZS5tZWFzdXJlbWVudC52MS5SdW5TdGF0ZRIPCgdtZXNzYWdlGAYgASgJEg4KBmpvYl9pZBgHIAEoCRIYChByZXNvdXJjZV9zcGVjX2lkGAggASgJEhAKCGltYWdlX2lkGAkgASgJEhQKDHJlcXVlc3RlZF9ieRgKIAEoCRIuCgpjcmVhdGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLcGVyZm9ybWFuY2UYDSABKAMSMAoIZGVjaXNpb24YDiABKA4yHi55dW5oZS5tZWFzdXJlbWVudC52MS5EZWNpc2lvbhISCgpkZWNpZGVkX2J5GA8gASgJEi0KB2ZpZ3VyZXMYECADKAsyHC55dW5oZS5tZWFzdXJlbWVudC52MS5GaWd1cmUSDQoFbm90ZXMYESADKAkSDQoFY29yZXMYEiABKAUSEQoJcHJvY2Vzc29yGBMgASgJIjwKBkZpZ3VyZRIUCgxpbmRpY2F0b3JfaWQYASABKAkSDAoEcGFydBgCIAEoCRIOCgZudW1iZXIYAyABKAEiWQoaTGlzdE1lYXN1cmVtZW50UnVuc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSFAoMYWlfY2VudGVyX2lkGAMgASgJImoKG0xpc3RNZWFzdXJlbWVudFJ1bnNSZXNwb25zZRIyCgRydW5zGAEgAygLMiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIioKGEdldE1lYXN1cmVtZW50UnVuUmVxdWVzdBIOCgZydW5faWQYASABKAkiPQobRGVjaWRlTWVhc3VyZW1lbnRSdW5SZXF1ZXN0Eg4KBnJ1bl9pZBgBIAEoCRIOCgZhY2NlcHQYAiABKAgi2AEKE01lYXN1cmVtZW50U2V0dGluZ3MSLAoGcG9saWN5GAEgASgOMhwueXVuaGUubWVhc3VyZW1lbnQudjEuUG9saWN5Eg8KB29uX2pvaW4YAiABKAgSEgoKZXZlcnlfZGF5cxgDIAEoBRItCgd3ZWlnaHRzGAQgAygLMhwueXVuaGUubWVhc3VyZW1lbnQudjEuV2VpZ2h0Eg8KB3ZlcnNpb24YBSABKAMSLgoKdXBkYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUwoGV2VpZ2h0EhQKDGluZGljYXRvcl9pZBgBIAEoCRIRCglyZWZlcmVuY2UYAiABKAESDgoGd2VpZ2h0GAMgASgDEhAKCHBlcl9jb3JlGAQgASgIIh8KHUdldE1lYXN1cmVtZW50U2V0dGluZ3NSZXF1ZXN0Il8KIFVwZGF0ZU1lYXN1cmVtZW50U2V0dGluZ3NSZXF1ZXN0EjsKCHNldHRpbmdzGAEgASgLMikueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRTZXR0aW5ncyKzAQoMTm9kZVNjaGVkdWxlEhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIWCg5pbnRlcnZhbF9ob3VycxgCIAEoBRIPCgdhdF9vbmNlGAMgASgFEg8KB3ZlcnNpb24YBCABKAMSLgoKdXBkYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKdXBkYXRlZF9ieRgGIAEoCRIPCgdtZXNzYWdlGAcgASgJIi4KFkdldE5vZGVTY2hlZHVsZVJlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJIlEKGVVwZGF0ZU5vZGVTY2hlZHVsZVJlcXVlc3QSNAoIc2NoZWR1bGUYASABKAsyIi55dW5oZS5tZWFzdXJlbWVudC52MS5Ob2RlU2NoZWR1bGUiVwoYTGlzdE1lYXN1cmVkTm9kZXNSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSJnChlMaXN0TWVhc3VyZWROb2Rlc1Jlc3BvbnNlEjEKBW5vZGVzGAEgAygLMiIueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZWROb2RlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLPAQoMTWVhc3VyZWROb2RlEgwKBG5vZGUYASABKAkSLwoLbWVhc3VyZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhMKC3BlcmZvcm1hbmNlGAMgASgDEg4KBnJ1bl9pZBgEIAEoCRIqCgZkdWVfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGZhaWx1cmVzGAYgASgFEg8KB21lc3NhZ2UYByABKAkSDAoEb3BlbhgIIAEoCCqDAQoNSW5kaWNhdG9yS2luZBIeChpJTkRJQ0FUT1JfS0lORF9VTlNQRUNJRklFRBAAEhkKFUlORElDQVRPUl9LSU5EX1NUQVRJQxABEhoKFklORElDQVRPUl9LSU5EX0RZTkFNSUMQAhIbChdJTkRJQ0FUT1JfS0lORF9DT01CSU5FRBADKnAKBkRvbWFpbhIWChJET01BSU5fVU5TUEVDSUZJRUQQABISCg5ET01BSU5fQ09NUFVURRABEhIKDkRPTUFJTl9TVE9SQUdFEAISEgoORE9NQUlOX05FVFdPUksQAxISCg5ET01BSU5fU0VSVklDRRAEKmcKBkFzcGVjdBIWChJBU1BFQ1RfVU5TUEVDSUZJRUQQABIYChRBU1BFQ1RfU1BFQ0lGSUNBVElPThABEhMKD0FTUEVDVF9GVU5DVElPThACEhYKEkFTUEVDVF9QRVJGT1JNQU5DRRADKnMKBk9yaWdpbhIWChJPUklHSU5fVU5TUEVDSUZJRUQQABITCg9PUklHSU5fREVDTEFSRUQQARITCg9PUklHSU5fUkVQT1JURUQQAhITCg9PUklHSU5fTUVBU1VSRUQQAxISCg5PUklHSU5fREVSSVZFRBAEKkQKBVNjb3BlEhUKEVNDT1BFX1VOU1BFQ0lGSUVEEAASEQoNU0NPUEVfTUFDSElORRABEhEKDVNDT1BFX0RFVklDRVMQAiqZAQoIUnVuU3RhdGUSGQoVUlVOX1NUQVRFX1VOU1BFQ0lGSUVEEAASFQoRUlVOX1NUQVRFX1dBSVRJTkcQARIVChFSVU5fU1RBVEVfUlVOTklORxACEhcKE1JVTl9TVEFURV9TVUNDRUVERUQQAxIUChBSVU5fU1RBVEVfRkFJTEVEEAQSFQoRUlVOX1NUQVRFX1JFRlVTRUQQBSp/CghEZWNpc2lvbhIYChRERUNJU0lPTl9VTlNQRUNJRklFRBAAEhQKEERFQ0lTSU9OX0FXQUlURUQQARIVChFERUNJU0lPTl9BQ0NFUFRFRBACEhUKEURFQ0lTSU9OX1JFSkVDVEVEEAMSFQoRREVDSVNJT05fUkVQTEFDRUQQBCpKCgZQb2xpY3kSFgoSUE9MSUNZX1VOU1BFQ0lGSUVEEAASFAoQUE9MSUNZX0FVVE9NQVRJQxABEhIKDlBPTElDWV9DT05GSVJNEAIytRAKEk1lYXN1cmVtZW50U2VydmljZRKUAQoOTGlzdEluZGljYXRvcnMSKy55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0SW5kaWNhdG9yc1JlcXVlc3QaLC55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0SW5kaWNhdG9yc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL2luZGljYXRvcnMSoQEKDkdldE1lYXN1cmVtZW50EisueXVuaGUubWVhc3VyZW1lbnQudjEuR2V0TWVhc3VyZW1lbnRSZXF1ZXN0GiEueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnQiP4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIoEiYvdjEvY2VudGVycy97YWlfY2VudGVyX2lkfS9tZWFzdXJlbWVudBKvAQoTQ29tcGFyZU1lYXN1cmVtZW50cxIwLnl1bmhlLm1lYXN1cmVtZW50LnYxLkNvbXBhcmVNZWFzdXJlbWVudHNSZXF1ZXN0GjEueXVuaGUubWVhc3VyZW1lbnQudjEuQ29tcGFyZU1lYXN1cmVtZW50c1Jlc3BvbnNlIjOKgBkNcmVnaXN0cnkucmVhZILT5JMCHBIaL3YxL21lYXN1cmVtZW50LWNvbXBhcmlzb24SlgEKDlJ1bk1lYXN1cmVtZW50EisueXVuaGUubWVhc3VyZW1lbnQudjEuUnVuTWVhc3VyZW1lbnRSZXF1ZXN0GiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4iMYqAGQ5yZWdpc3RyeS53cml0ZYLT5JMCGToBKiIUL3YxL21lYXN1cmVtZW50LXJ1bnMSqQEKE0xpc3RNZWFzdXJlbWVudFJ1bnMSMC55dW5oZS5tZWFzdXJlbWVudC52MS5MaXN0TWVhc3VyZW1lbnRSdW5zUmVxdWVzdBoxLnl1bmhlLm1lYXN1cmVtZW50LnYxLkxpc3RNZWFzdXJlbWVudFJ1bnNSZXNwb25zZSItioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhYSFC92MS9tZWFzdXJlbWVudC1ydW5zEqEBChFHZXRNZWFzdXJlbWVudFJ1bhIuLnl1bmhlLm1lYXN1cmVtZW50LnYxLkdldE1lYXN1cmVtZW50UnVuUmVxdWVzdBokLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50UnVuIjaKgBkNcmVnaXN0cnkucmVhZILT5JMCHxIdL3YxL21lYXN1cmVtZW50LXJ1bnMve3J1bl9pZH0StAEKFERlY2lkZU1lYXN1cmVtZW50UnVuEjEueXVuaGUubWVhc3VyZW1lbnQudjEuRGVjaWRlTWVhc3VyZW1lbnRSdW5SZXF1ZXN0GiQueXVuaGUubWVhc3VyZW1lbnQudjEuTWVhc3VyZW1lbnRSdW4iQ4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCKzoBKiImL3YxL21lYXN1cmVtZW50LXJ1bnMve3J1bl9pZH0vZGVjaXNpb24SqwEKFkdldE1lYXN1cmVtZW50U2V0dGluZ3MSMy55dW5oZS5tZWFzdXJlbWVudC52MS5HZXRNZWFzdXJlbWVudFNldHRpbmdzUmVxdWVzdBopLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50U2V0dGluZ3MiMYqAGQ1yZWdpc3RyeS5yZWFkgtPkkwIaEhgvdjEvbWVhc3VyZW1lbnQtc2V0dGluZ3MSvAEKGVVwZGF0ZU1lYXN1cmVtZW50U2V0dGluZ3MSNi55dW5oZS5tZWFzdXJlbWVudC52MS5VcGRhdGVNZWFzdXJlbWVudFNldHRpbmdzUmVxdWVzdBopLnl1bmhlLm1lYXN1cmVtZW50LnYxLk1lYXN1cmVtZW50U2V0dGluZ3MiPIqAGQ5yZWdpc3RyeS53cml0ZYLT5JMCJDoIc2V0dGluZ3MaGC92MS9tZWFzdXJlbWVudC1zZXR0aW5ncxKmAQoPR2V0Tm9kZVNjaGVkdWxlEiwueXVuaGUubWVhc3VyZW1lbnQudjEuR2V0Tm9kZVNjaGVkdWxlUmVxdWVzdBoiLnl1bmhlLm1lYXN1cmVtZW50LnYxLk5vZGVTY2hlZHVsZSJBioAZDXJlZ2lzdHJ5LnJlYWSC0+STAioSKC92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L25vZGUtc2NoZWR1bGUSwAEKElVwZGF0ZU5vZGVTY2hlZHVsZRIvLnl1bmhlLm1lYXN1cmVtZW50LnYxLlVwZGF0ZU5vZGVTY2hlZHVsZVJlcXVlc3QaIi55dW5oZS5tZWFzdXJlbWVudC52MS5Ob2RlU2NoZWR1bGUiVYqAGQ5yZWdpc3RyeS53cml0ZYLT5JMCPToIc2NoZWR1bGUaMS92MS9jZW50ZXJzL3tzY2hlZHVsZS5haV9jZW50ZXJfaWR9L25vZGUtc2NoZWR1bGUSuAEKEUxpc3RNZWFzdXJlZE5vZGVzEi4ueXVuaGUubWVhc3VyZW1lbnQudjEuTGlzdE1lYXN1cmVkTm9kZXNSZXF1ZXN0Gi8ueXVuaGUubWVhc3VyZW1lbnQudjEuTGlzdE1lYXN1cmVkTm9kZXNSZXNwb25zZSJCioAZDXJlZ2lzdHJ5LnJlYWSC0+STAisSKS92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L21lYXN1cmVkLW5vZGVzQjhaNnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvbWVhc3VyZW1lbnQvdjE7bWVhc3VyZW1lbnR2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.measurement.v1.Indicator
@@ -853,6 +853,222 @@ export const UpdateMeasurementSettingsRequestSchema: GenMessage<UpdateMeasuremen
   messageDesc(file_yunhe_measurement_v1_measurement, 21);
 
 /**
+ * Each node of a center is measured once in the interval, as a job of the lowest
+ * priority. None is begun while work waits that could run at the center, and
+ * one that does not start within five minutes gives way and is tried later.
+ *
+ * @generated from message yunhe.measurement.v1.NodeSchedule
+ */
+export type NodeSchedule = Message<"yunhe.measurement.v1.NodeSchedule"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * Hours from one measurement of a node to the next, 1 to 8760; 0: no schedule.
+   *
+   * @generated from field: int32 interval_hours = 2;
+   */
+  intervalHours: number;
+
+  /**
+   * Nodes measured at the same time, 1 to 16; 0 means 1.
+   *
+   * @generated from field: int32 at_once = 3;
+   */
+  atOnce: number;
+
+  /**
+   * Counts the changes.
+   *
+   * @generated from field: int64 version = 4;
+   */
+  version: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp updated_at = 5;
+   */
+  updatedAt?: Timestamp | undefined;
+
+  /**
+   * The user who set it.
+   *
+   * @generated from field: string updated_by = 6;
+   */
+  updatedBy: string;
+
+  /**
+   * Read only: why no node is begun at the moment; empty: nothing is in the way.
+   *
+   * @generated from field: string message = 7;
+   */
+  message: string;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.NodeSchedule.
+ * Use `create(NodeScheduleSchema)` to create a new message.
+ */
+export const NodeScheduleSchema: GenMessage<NodeSchedule> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 22);
+
+/**
+ * @generated from message yunhe.measurement.v1.GetNodeScheduleRequest
+ */
+export type GetNodeScheduleRequest = Message<"yunhe.measurement.v1.GetNodeScheduleRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.GetNodeScheduleRequest.
+ * Use `create(GetNodeScheduleRequestSchema)` to create a new message.
+ */
+export const GetNodeScheduleRequestSchema: GenMessage<GetNodeScheduleRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 23);
+
+/**
+ * @generated from message yunhe.measurement.v1.UpdateNodeScheduleRequest
+ */
+export type UpdateNodeScheduleRequest = Message<"yunhe.measurement.v1.UpdateNodeScheduleRequest"> & {
+  /**
+   * @generated from field: yunhe.measurement.v1.NodeSchedule schedule = 1;
+   */
+  schedule?: NodeSchedule | undefined;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.UpdateNodeScheduleRequest.
+ * Use `create(UpdateNodeScheduleRequestSchema)` to create a new message.
+ */
+export const UpdateNodeScheduleRequestSchema: GenMessage<UpdateNodeScheduleRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 24);
+
+/**
+ * @generated from message yunhe.measurement.v1.ListMeasuredNodesRequest
+ */
+export type ListMeasuredNodesRequest = Message<"yunhe.measurement.v1.ListMeasuredNodesRequest"> & {
+  /**
+   * @generated from field: string ai_center_id = 1;
+   */
+  aiCenterId: string;
+
+  /**
+   * At most this many, 1 to 1000; 0 means 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.ListMeasuredNodesRequest.
+ * Use `create(ListMeasuredNodesRequestSchema)` to create a new message.
+ */
+export const ListMeasuredNodesRequestSchema: GenMessage<ListMeasuredNodesRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 25);
+
+/**
+ * @generated from message yunhe.measurement.v1.ListMeasuredNodesResponse
+ */
+export type ListMeasuredNodesResponse = Message<"yunhe.measurement.v1.ListMeasuredNodesResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.measurement.v1.MeasuredNode nodes = 1;
+   */
+  nodes: MeasuredNode[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.ListMeasuredNodesResponse.
+ * Use `create(ListMeasuredNodesResponseSchema)` to create a new message.
+ */
+export const ListMeasuredNodesResponseSchema: GenMessage<ListMeasuredNodesResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 26);
+
+/**
+ * A node as its schedule knows it.
+ *
+ * @generated from message yunhe.measurement.v1.MeasuredNode
+ */
+export type MeasuredNode = Message<"yunhe.measurement.v1.MeasuredNode"> & {
+  /**
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * Unset: the schedule has not measured it.
+   *
+   * @generated from field: google.protobuf.Timestamp measured_at = 2;
+   */
+  measuredAt?: Timestamp | undefined;
+
+  /**
+   * Overall factor of that run; 1000 is the reference machine.
+   *
+   * @generated from field: int64 performance = 3;
+   */
+  performance: bigint;
+
+  /**
+   * That run. Of those that its schedule began, a node keeps the last five beside it.
+   *
+   * @generated from field: string run_id = 4;
+   */
+  runId: string;
+
+  /**
+   * Unset: there is no schedule. In the past: as soon as there is room.
+   *
+   * @generated from field: google.protobuf.Timestamp due_at = 5;
+   */
+  dueAt?: Timestamp | undefined;
+
+  /**
+   * Runs since then that failed.
+   *
+   * @generated from field: int32 failures = 6;
+   */
+  failures: number;
+
+  /**
+   * Why the last one failed, or gave way.
+   *
+   * @generated from field: string message = 7;
+   */
+  message: string;
+
+  /**
+   * It is being measured by its schedule.
+   *
+   * @generated from field: bool open = 8;
+   */
+  open: boolean;
+};
+
+/**
+ * Describes the message yunhe.measurement.v1.MeasuredNode.
+ * Use `create(MeasuredNodeSchema)` to create a new message.
+ */
+export const MeasuredNodeSchema: GenMessage<MeasuredNode> = /*@__PURE__*/
+  messageDesc(file_yunhe_measurement_v1_measurement, 27);
+
+/**
  * What an indicator says (H 2.3.3, M6.2).
  *
  * @generated from enum yunhe.measurement.v1.IndicatorKind
@@ -1268,6 +1484,39 @@ export const MeasurementService: GenService<{
     methodKind: "unary";
     input: typeof UpdateMeasurementSettingsRequestSchema;
     output: typeof MeasurementSettingsSchema;
+  },
+  /**
+   * When the nodes of a center are measured by themselves. A center that has no
+   * schedule has one of interval 0 and version 0.
+   *
+   * @generated from rpc yunhe.measurement.v1.MeasurementService.GetNodeSchedule
+   */
+  getNodeSchedule: {
+    methodKind: "unary";
+    input: typeof GetNodeScheduleRequestSchema;
+    output: typeof NodeScheduleSchema;
+  },
+  /**
+   * Sets the schedule of a center. The version must be the stored one; otherwise
+   * CONFLICT. UNIMPLEMENTED if the center has several nodes and does not let jobs
+   * choose one. Runs that are open go on to their end.
+   *
+   * @generated from rpc yunhe.measurement.v1.MeasurementService.UpdateNodeSchedule
+   */
+  updateNodeSchedule: {
+    methodKind: "unary";
+    input: typeof UpdateNodeScheduleRequestSchema;
+    output: typeof NodeScheduleSchema;
+  },
+  /**
+   * The nodes of a center by name, with when each was measured and is due.
+   *
+   * @generated from rpc yunhe.measurement.v1.MeasurementService.ListMeasuredNodes
+   */
+  listMeasuredNodes: {
+    methodKind: "unary";
+    input: typeof ListMeasuredNodesRequestSchema;
+    output: typeof ListMeasuredNodesResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_measurement_v1_measurement, 0);
