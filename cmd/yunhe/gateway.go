@@ -64,6 +64,9 @@ loaded with "yunhe gateway image load".`,
 			defer stop()
 			cfg := agent.Config{Token: token, Shares: shares, Version: buildVersion()}
 			var err error
+			if cfg.Program, err = os.Executable(); err != nil {
+				return fault.Wrap(fault.Unavailable, err, "where this program lies is not known")
+			}
 			if cfg.Measure, err = measureFlag(measured); err != nil {
 				return err
 			}

@@ -34,6 +34,7 @@ type submission struct {
 	timeout                     time.Duration
 	priority                    int32
 	network                     bool
+	pool                        string
 	origin                      string
 	needs                       needs
 }
@@ -50,7 +51,7 @@ The server keeps the request ID for 7 days: submitting again with the same ID
 answers the first job instead of starting a second one. Without --request-id
 one is chosen, so that a lost answer is asked for again safely.
 
-` + inputHelp
+` + inputHelp + "\n\n" + poolHelp
 
 func jobSubmitCommand(c *cli) *cobra.Command {
 	var s submission
@@ -63,6 +64,7 @@ func jobSubmitCommand(c *cli) *cobra.Command {
   yunhe job submit --image host --spec small --command 'echo $YUNHE_REPLICA_INDEX'
   yunhe job submit --image host --spec small --input s3://maps/tiles,size=20Gi,at=gz-1 --command ./render
   yunhe job submit --image host --spec small --origin hq --max-latency 20ms --qos-required -- ./serve
+  yunhe job submit --image host --spec small --pool compute=37,memory=1234MiB --command clinfo
   yunhe job submit -f job.yaml --dry-run
   generate-jobs | yunhe job submit -f -`,
 		Args: cobra.ArbitraryArgs,
@@ -89,13 +91,14 @@ func jobSubmitCommand(c *cli) *cobra.Command {
 	f.DurationVar(&s.timeout, "timeout", 0, "end a run after this time, such as 30m")
 	f.Int32Var(&s.priority, "priority", 0, "priority, -100 to 100")
 	f.BoolVar(&s.network, "network", false, "let the command use the network")
+	f.StringVar(&s.pool, "pool", "", "shares of the accelerator pool for each run, such as compute=37,memory=1234MiB; lets the command use the network")
 	f.StringVar(&s.origin, "origin", "", "where its users are (see network origin list; default: where you or your tenant are)")
 	s.needs.flags(cmd)
 	return cmd
 }
 
 // quickFlags are the flags that make a job without a file.
-var quickFlags = append([]string{"name", "image", "spec", "command", "replicas", "env", "label", "add-file", "volume", "center", "where", "allocation", "reservation", "timeout", "priority", "network", "origin"}, needFlags...)
+var quickFlags = append([]string{"name", "image", "spec", "command", "replicas", "env", "label", "add-file", "volume", "center", "where", "allocation", "reservation", "timeout", "priority", "network", "pool", "origin"}, needFlags...)
 
 func (c *cli) submit(cmd *cobra.Command, s *submission, words []string) error {
 	jobs, err := c.wanted(cmd, s, words)
@@ -269,6 +272,12 @@ func (s *submission) quick(words []string) (*jobsv1.JobSpec, error) {
 			return nil, err
 		}
 		task.Volumes = append(task.Volumes, m)
+	}
+	if s.pool != "" {
+		if task.Pool, err = poolFlag(s.pool); err != nil {
+			return nil, err
+		}
+		task.Network = true
 	}
 	if len(s.centers) > 0 || s.where != "" {
 		task.Constraints = &jobsv1.Constraints{Centers: s.centers, Expression: s.where}

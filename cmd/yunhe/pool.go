@@ -27,7 +27,7 @@ import (
 
 func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
-		poolNodeCommand(c), poolRunCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
+		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
@@ -273,7 +273,7 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 	if err != nil {
 		return err
 	}
-	return c.runOn(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, args)
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, args)
 }
 
 // platformRun is poolRun on a slice of the platform's pool.
@@ -289,11 +289,11 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, ar
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	return c.runOn(ctx, tasks, args)
+	return c.runWithLibrary(ctx, tasks, args)
 }
 
-// runOn runs a program on tasks, each a device of it, and closes their clients.
-func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, args []string) error {
+// runWithLibrary is runOn with the client library of this program.
+func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, args []string) error {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
@@ -302,6 +302,12 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, args []string) err
 	if err != nil {
 		return err
 	}
+	return c.runOn(ctx, tasks, vendors, args)
+}
+
+// runOn runs a program on tasks, each a device of it, and closes their clients.
+// The client library is found by what is in the folder vendors.
+func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, args []string) error {
 	var said sync.WaitGroup
 	cmd := exec.Command(args[0], args[1:]...)
 	over := make(chan struct{})
@@ -348,7 +354,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, args []string) err
 			_ = cmd.Process.Kill() // as above
 		}
 	}()
-	err = cmd.Wait()
+	err := cmd.Wait()
 	close(gone)
 	for _, t := range tasks {
 		t.Client.Close()

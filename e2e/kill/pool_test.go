@@ -22,6 +22,7 @@ import (
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // poolKills is how often a process of the platform is killed.
@@ -131,7 +132,8 @@ func newPoolWorld(t *testing.T, ctx context.Context, c *cluster) *poolWorld {
 func (p *poolWorld) startNode(t *testing.T) {
 	t.Helper()
 	var err error
-	p.node, err = enginetest.StartProgram("pool-node", p.c.nodes[0].bin, p.c.dir, p.env, append([]string{"pool", "node", "--data", filepath.Join(p.c.dir, "pool")}, p.joined...)...)
+	p.node, err = enginetest.StartProgram("pool-node", p.c.nodes[0].bin, p.c.dir, p.env, append([]string{"pool", "node", "--data", filepath.Join(p.c.dir, "pool"),
+		"--listen", pool.DefaultAddress(filepath.Join(p.c.dir, "pool")), "--listen", "tcp:127.0.0.1:0"}, p.joined...)...)
 	must(t, err)
 	node := p.node
 	t.Cleanup(func() {

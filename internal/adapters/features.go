@@ -2,6 +2,7 @@ package adapters
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,6 +66,21 @@ func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bo
 		return err
 	})
 	return offered, err
+}
+
+// WithoutTx returns the centers that are served and did not offer a feature when
+// they were last heard of, sorted.
+func (s *Service) WithoutTx(ctx context.Context, tx *db.Tx, f adapterv1.Feature) ([]string, error) {
+	offers := map[string]bool{}
+	err := tx.Query(ctx, `SELECT ai_center_id, features FROM gateways WHERE NOT removed
+		UNION ALL SELECT ai_center_id, features FROM instances WHERE enabled`, nil, func(row db.Row) error {
+		var center, names string
+		err := row.Scan(&center, &names)
+		offers[center] = offers[center] || slices.Contains(strings.Fields(names), featureName(f))
+		return err
+	})
+	maps.DeleteFunc(offers, func(_ string, offered bool) bool { return offered })
+	return slices.Sorted(maps.Keys(offers)), err
 }
 
 // LackingTx returns those of the centers that do not offer a feature, in their

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,6 +112,14 @@ func (s *Service) deliver(ctx context.Context, centerID string, o *outbox) {
 
 func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) {
 	var res adapterv1.ApplyResponse
+	attempts, err := s.shareless(ctx, centerID, attempts)
+	if err != nil {
+		s.log.Warn("attempts not told apart, will be sent again", "ai_center_id", centerID, "error", err)
+		return
+	}
+	if len(attempts) == 0 {
+		return
+	}
 	if err := s.book(ctx, centerID, attempts); err != nil {
 		s.log.Warn("accounts not read, will be sent again", "ai_center_id", centerID, "attempts", len(attempts), "error", err)
 		return
@@ -135,6 +144,33 @@ func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapte
 			s.log.Warn("refusals not recorded, will be sent again", "ai_center_id", centerID, "error", err)
 		}
 	}
+}
+
+// shareless refuses, for now, what wants shares of the accelerator pool where that
+// cannot be had, and returns the rest: the center would run it without.
+func (s *Service) shareless(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) ([]*adapterv1.Attempt, error) {
+	wants := func(a *adapterv1.Attempt) bool { return a.Pool != nil }
+	if !slices.ContainsFunc(attempts, wants) {
+		return attempts, nil
+	}
+	offered := false
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		offered, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL))
+		return err
+	})
+	if err != nil || offered {
+		return attempts, err
+	}
+	var rest []*adapterv1.Attempt
+	var refused []*adapterv1.Refusal
+	for _, a := range attempts {
+		if wants(a) {
+			refused = append(refused, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: "center " + centerID + " cannot give runs shares of the accelerator pool", Later: true})
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	return rest, s.work.Refused(ctx, centerID, refused)
 }
 
 func (s *Service) ask(ctx context.Context, centerID, what string, req, res proto.Message) error {

@@ -292,6 +292,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.Registry.InUse = a.Jobs.InUse
 	a.Volumes.InUse = a.Jobs.InUse
 	a.Jobs.SetVolumes(a.Volumes)
+	a.Jobs.SetPool(a.Pools)
 	a.Adapters.SetTenants(a.Identity.CheckTenant)
 	a.Metering.Jobs = a.Jobs
 	a.Jobs.SetAllocations(a.Control)
@@ -347,6 +348,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		a.led(Control, "standing.run", a.Standing.Run)
 		a.led(Control, "simulations.run", a.Simulations.Run)
 		a.led(Control, "jobs.purge", a.Jobs.Purge)
+		a.led(Control, "jobs.lend", a.Jobs.Lend)
 	}
 	if a.cfg.runs(API) {
 		a.group.Add("topology.values", a.Topology.Follow)

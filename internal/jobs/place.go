@@ -15,6 +15,7 @@ import (
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -116,6 +117,9 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Ite
 		}
 	}
 	it := itemOf(r, as)
+	if err := s.keepFromPoolless(ctx, tx, r.spec, &it); err != nil {
+		return it, err
+	}
 	if id := r.spec.ReservationId; id != "" && s.reserved != nil {
 		over, err := s.reserved.OverTx(ctx, tx, id)
 		if err != nil {
@@ -377,7 +381,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 		}
 		a := &attempt{id: core.NewID("att"), job: p.JobID, task: int64(p.Task), replica: int64(p.Replica), number: run.number, spared: run.spared, center: p.Center,
 			spec: p.Spec, resources: p.Resources, price: p.Price, decision: p.DecisionID, state: dispatching, placed: db.Micros(tx.Now),
-			allocation: p.AllocationID, onNodes: p.OnNodes}
+			allocation: p.AllocationID, onNodes: p.OnNodes, pooled: r.spec.Tasks[p.Task].Pool != nil}
 		as = append(as, a)
 		p.AttemptID = a.id
 		taken = append(taken, p)
@@ -386,7 +390,9 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 		if r.unplaced == 0 && r.placed == 0 {
 			r.placed = a.placed
 		}
-		sends[p.Center] = append(sends[p.Center], message(r, a))
+		if !a.pooled { // others are sent with what [Service.Lend] gets them
+			sends[p.Center] = append(sends[p.Center], message(r, a))
+		}
 	}
 	if err := insertAttempts(ctx, tx, as); err != nil {
 		return nil, fmt.Errorf("store attempts: %w", err)
@@ -496,6 +502,12 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			if !all && (a.state != dispatching || s.wasIssued(a.id)) {
 				continue
 			}
+			if a.pooled && a.started == 0 { // Lend sends it, again if the center has forgotten
+				if all {
+					s.dropIssued([]string{a.id})
+				}
+				continue
+			}
 			r := records[a.job]
 			if r == nil {
 				if r, err = loadJob(ctx, tx, a.job); err != nil {
@@ -586,6 +598,9 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 		for _, a := range as {
 			out.Placed = append(out.Placed, scheduler.PlacedReplica{Task: int(a.task), Replica: int(a.replica), Attempt: int(a.number), CenterID: a.center,
 				DecisionID: a.decision, At: db.Time(a.placed)})
+			if a.pooled && a.ended == 0 && a.started == 0 && a.message != "" {
+				out.Lacking = append(out.Lacking, scheduler.Held{Cause: schedulerv1.Wait_CAUSE_POOL, Task: int(a.task), Replicas: 1, Text: a.message})
+			}
 		}
 		sort.SliceStable(out.Placed, func(i, j int) bool {
 			a, b := out.Placed[i], out.Placed[j]

@@ -131,6 +131,9 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	if a.state == dispatching && a.number == 1 {
 		b.issued(r, a)
 	}
+	if a.pooled && a.started > 0 && !begun {
+		a.message = "" // what it waited for
+	}
 	if begins := a.started > 0 && !begun; begins && !over && depends(r.spec) {
 		b.began = append(b.began, r)
 	}
@@ -283,6 +286,11 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			TaskIndex: int32(a.task), ReplicaIndex: int32(a.replica), Attempt: int32(a.number), AICenterID: a.center, ResourceSpecID: a.spec,
 			StartedAt: db.Time(a.started), EndedAt: db.Time(a.ended), CPUMicros: a.cpuUS, MemoryPeakBytes: a.peak, Price: a.price,
 			Project: r.spec.Labels[scheduler.ProjectLabel]})
+	}
+	if a.pooled && b.s.pool != nil {
+		if err := b.s.pool.RunEndedTx(ctx, b.tx, a.id); err != nil {
+			return err
+		}
 	}
 	r.lastEnd = max(r.lastEnd, a.ended)
 	if r.spec.Gang && r.unplaced > 0 { // what waits may wait for this end

@@ -47,6 +47,7 @@ type Service struct {
 	allocs   Allocations      // nil: there are none
 	reserved Reservations     // nil: there are none
 	vols     *volumes.Service // nil: there are none
+	pool     Pool             // nil: there is none
 	network  *network.Service // nil: nobody knows where users are
 	log      *slog.Logger
 	hub      *hub
@@ -140,6 +141,9 @@ func (s *Service) checkSpecs(ctx context.Context, requestID string, specs []*job
 			return err
 		}
 		if err := s.checkNodes(ctx, &c, prefix, j); err != nil {
+			return err
+		}
+		if err := s.checkPool(ctx, &c, prefix, j); err != nil {
 			return err
 		}
 		if err := s.placeInputs(ctx, &c, prefix, j); err != nil {
@@ -461,6 +465,9 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 		m.StopGraceSeconds = defaultGrace
 	}
 	m.Volumes, m.Node = mounts(t), t.GetConstraints().GetNode()
+	if t.Pool != nil {
+		m.Pool = &adapterv1.PoolShares{}
+	}
 	if a.onNodes {
 		m.AllocationId = a.allocation
 	}

@@ -92,7 +92,7 @@ func Library(dir string) (vendors string, err error) {
 	if lib, err = filepath.Abs(lib); err != nil {
 		return "", err
 	}
-	vendors = filepath.Join(filepath.Dir(lib), "vendors")
+	vendors = filepath.Join(filepath.Dir(lib), Vendors)
 	if err := os.MkdirAll(vendors, 0o700); err != nil {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
 	}

@@ -180,9 +180,16 @@ type Slice struct {
 	MoveError                string    // of the last move
 	Pause                    time.Duration
 
+	run        run
 	requestKey string
 	beside     *[2]string         // of its affinity; nil: anywhere
 	apart      map[[2]string]bool // of its anti-affinity and its set; without a device: all of the node's
+}
+
+// run is a job's that has a slice; zero: it is no job's.
+type run struct {
+	ID, Job, Project, Task     string
+	TaskIndex, Replica, Number int64
 }
 
 // counted is what of its compute is taken off a device: weights are of what
@@ -275,6 +282,8 @@ type Request struct {
 	Affinity, Anti          string
 	Cards                   int64 // 0: one
 	Across                  bool
+
+	run run
 }
 
 func (r *Request) check() error {

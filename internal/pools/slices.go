@@ -32,7 +32,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
-			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting,
+			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting, run: r.run,
 			CreatedAt: tx.Now, PolledAt: tx.Now}
 		if x.Physical {
 			x.Compute = 100 // and the card's memory, when it is known
@@ -52,39 +52,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 				return err
 			}
 		}
-		groups, err := readGroups(ctx, tx)
-		if err != nil {
-			return err
-		}
-		g, err := groupOf(groups, caller, r.Group)
-		if err != nil {
-			return err
-		}
-		if x.Group = g.ID; x.Priority > g.MaxPriority {
-			return fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
-		}
-		if r.Spec != "" {
-			specs, err := readSpecs(ctx, tx)
-			if err != nil {
-				return err
-			}
-			i := slices.IndexFunc(specs, func(y *Spec) bool { return y.ID == r.Spec })
-			if i < 0 {
-				return fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
-			}
-			if x.Compute, x.Memory, x.Weighted, x.PriceFen = specs[i].Compute, specs[i].Memory, specs[i].Weighted, specs[i].PriceFen; x.Model == "" {
-				x.Model = specs[i].Model
-			}
-		}
-		nodes, err := readNodes(ctx, tx, false)
-		if err != nil {
-			return err
-		}
-		base, err := readPolicy(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if err := possible(x, cards, g, nodes, base); err != nil {
+		if err := allowed(ctx, tx, caller, &r, x, cards); err != nil {
 			return err
 		}
 		var waiting int64
@@ -120,6 +88,44 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		s.refused(ctx, wanted, err)
 	}
 	return out, err
+}
+
+// allowed says whether a slice that is asked for could be had, and completes it by
+// its group and specification.
+func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
+	groups, err := readGroups(ctx, tx)
+	if err != nil {
+		return err
+	}
+	g, err := groupOf(groups, caller, r.Group)
+	if err != nil {
+		return err
+	}
+	if x.Group = g.ID; x.Priority > g.MaxPriority {
+		return fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
+	}
+	if r.Spec != "" {
+		specs, err := readSpecs(ctx, tx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(specs, func(y *Spec) bool { return y.ID == r.Spec })
+		if i < 0 {
+			return fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
+		}
+		if x.Compute, x.Memory, x.Weighted, x.PriceFen = specs[i].Compute, specs[i].Memory, specs[i].Weighted, specs[i].PriceFen; x.Model == "" {
+			x.Model = specs[i].Model
+		}
+	}
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return err
+	}
+	base, err := readPolicy(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return possible(x, cards, g, nodes, base)
 }
 
 // refused has the log say what was refused: not in the transaction, which did
@@ -253,13 +259,8 @@ func (s *Service) Await(ctx context.Context, id string, wait time.Duration) (*Sl
 		if err != nil {
 			return nil, nil, err
 		}
-		if now := s.db.Now(); x.State == Waiting && now.Sub(x.PolledAt) > pollEvery {
-			if err := s.db.Tx(ctx, func(tx *db.Tx) error {
-				_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE (slice_id = $1 OR set_id = $3 AND $3 <> '') AND state = 1`, id, db.Micros(tx.Now), x.Set)
-				return err
-			}); err != nil {
-				return nil, nil, err
-			}
+		if err := s.awaited(ctx, x); err != nil {
+			return nil, nil, err
 		}
 		if over || access != nil || x.State != Waiting && x.State != Assigned {
 			return x, access, nil
@@ -281,6 +282,17 @@ func (s *Service) Await(ctx context.Context, id string, wait time.Duration) (*Sl
 			}
 		}
 	}
+}
+
+// awaited stores, now and then, that somebody awaits a slice.
+func (s *Service) awaited(ctx context.Context, x *Slice) error {
+	if x.State != Waiting || s.db.Now().Sub(x.PolledAt) <= pollEvery {
+		return nil
+	}
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE (slice_id = $1 OR set_id = $3 AND $3 <> '') AND state = 1`, x.ID, db.Micros(tx.Now), x.Set)
+		return err
+	})
 }
 
 // access returns a new ticket for a slice that has a place, nil if it has none.
@@ -577,5 +589,6 @@ func (s *Service) meterTx(ctx context.Context, tx *db.Tx, x *Slice, until time.T
 		spec = custom
 	}
 	return s.meter.RecordTx(ctx, tx, []metering.Record{{AttemptID: fmt.Sprintf("%s.%d", x.ID, db.Micros(from)), TenantID: x.Tenant, UserName: x.UserName, AICenterID: "pool/" + x.Node, ResourceSpecID: spec,
-		StartedAt: from, EndedAt: until, Price: x.PriceFen, AllocationID: x.ID, PackageMicros: until.Sub(from).Microseconds() * x.Compute / 100}})
+		StartedAt: from, EndedAt: until, Price: x.PriceFen, AllocationID: x.ID, PackageMicros: until.Sub(from).Microseconds() * x.Compute / 100,
+		JobID: x.run.Job, Project: x.run.Project, TaskName: x.run.Task, TaskIndex: int32(x.run.TaskIndex), ReplicaIndex: int32(x.run.Replica), Attempt: int32(x.run.Number)}})
 }

@@ -355,6 +355,16 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 				Basis: basis, StatedSeconds: ex.Waiting.RunSeconds}
 		}
 	}
+	for _, h := range ex.Lacking {
+		if i := slices.IndexFunc(res.Waits, func(w *schedulerv1.Wait) bool {
+			return w.Cause == h.Cause && int(w.TaskIndex) == h.Task && w.Message == h.Text
+		}); i >= 0 {
+			res.Waits[i].Replicas += int32(h.Replicas)
+			continue
+		}
+		res.Waits = append(res.Waits, &schedulerv1.Wait{Cause: h.Cause, TaskIndex: int32(h.Task), Replicas: int32(h.Replicas), Message: h.Text})
+		res.EstimateBasis = cmp.Or(res.EstimateBasis, "when shares of the accelerator pool end is not known")
+	}
 	for _, d := range res.Decisions {
 		if int(d.TaskIndex) < len(ex.TaskNames) {
 			d.TaskName = ex.TaskNames[d.TaskIndex]

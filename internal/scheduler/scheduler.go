@@ -156,8 +156,9 @@ type Explained struct {
 	Specs     []string // of the tasks
 	Priority  int64
 	Placed    []PlacedReplica
-	Waiting   *Item // nil: nothing waits
-	Paused    bool  // what waits is not placed
+	Waiting   *Item  // nil: nothing waits
+	Paused    bool   // what waits is not placed
+	Lacking   []Held // what replicas with a place wait for before they begin
 }
 
 // Source owns what waits; implemented by jobs.

@@ -82,6 +82,9 @@ type Config struct {
 	Measure string
 	// Version of the program.
 	Version string
+	// Program is the yunhe whose "pool exec" runs commands on shares of the
+	// accelerator pool; "": none can have any.
+	Program string
 	// Join reaches the platform.
 	Join Joiner
 }
@@ -136,6 +139,7 @@ type Agent struct {
 	devices *devices
 	prober  *prober         // of the way to the platform
 	node    *adapterv1.Node // the machine; nil: it has no name
+	lends   bool            // runs may have shares of the accelerator pool
 
 	// locks are held, one for each attempt, while it is looked up and started
 	// or forgotten: between the ledger's no and the sandbox's no it must not
@@ -196,6 +200,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	a.node = a.describe(ctx)
 	a.readSetting()
+	a.openPool()
 	m, err := member(ctx, cfg, a.inventory(), log)
 	if err != nil {
 		return err
@@ -437,7 +442,7 @@ func (a *Agent) answer(ctx context.Context, what string, data []byte) ([]byte, e
 		})
 	case "describe":
 		return serve(data, &adapterv1.DescribeRequest{}, func(*adapterv1.DescribeRequest) (proto.Message, error) {
-			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: a.parts(), Features: features}, nil
+			return &adapterv1.DescribeResponse{Name: "gateway", Version: a.cfg.Version, Parts: a.parts(), Features: a.features()}, nil
 		})
 	default:
 		return nil, fault.New(fault.Unimplemented, "the gateway does not know the request %q", what)
@@ -563,6 +568,9 @@ func (a *Agent) start(ctx context.Context, at *adapterv1.Attempt) (refusal strin
 	if at.Node != "" && (a.node == nil || at.Node != a.node.Name) {
 		return fmt.Sprintf("this gateway runs on another machine than %q", cleanText(at.Node)), nil
 	}
+	if at.Pool != nil && len(at.Pool.Passes) == 0 {
+		return "", fault.New(fault.Exhausted, "its shares of the accelerator pool did not come with it: %s", cleanText(at.Pool.Lacking))
+	}
 	if err := a.admit(at); err != nil {
 		return "", err
 	}
@@ -618,6 +626,11 @@ func (a *Agent) launch(ctx context.Context, at *adapterv1.Attempt) (_ *sandbox.R
 		}
 	}()
 	a.devices.equip(&spec, given)
+	if at.Pool != nil {
+		if err := a.share(&spec, at.Pool); err != nil {
+			return nil, err
+		}
+	}
 	return a.sb.Start(ctx, spec)
 }
 

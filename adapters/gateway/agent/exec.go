@@ -14,7 +14,13 @@ import (
 )
 
 // features are the optional calls the gateway answers.
-var features = []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC, adapterv1.Feature_FEATURE_NODE}
+func (a *Agent) features() []adapterv1.Feature {
+	out := []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC, adapterv1.Feature_FEATURE_NODE}
+	if a.lends {
+		out = append(out, adapterv1.Feature_FEATURE_POOL)
+	}
+	return out
+}
 
 const (
 	// freezeTimeout is how long processes may take to stand still.

@@ -316,7 +316,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		tick.Reset(heartbeat) // the next is no sooner, however late this one is
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
-			req.Features, req.Parts = features, a.parts()
+			req.Features, req.Parts = a.features(), a.parts()
 		}
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)

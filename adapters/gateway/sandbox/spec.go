@@ -25,6 +25,7 @@ type Spec struct {
 	ImageUser string            // what the image calls its user: the command's user is called so there, or "yunhe"
 	Devices   []Device          // of the machine, besides those every run has
 	Volumes   []Volume          // folders of the machine it can write to
+	Tools     []Tool            // of the gateway, which it finds read-only, also beside an image
 
 	CPUMilli    int64 // thousandths of one CPU, at least 10
 	MemoryBytes int64 // at least 4 MiB; includes what lies in the scratch space
@@ -38,6 +39,9 @@ type Spec struct {
 	LogFileBytes int64 // output is kept in files of this size, at least 4 KiB; default 8 MiB
 	LogFiles     int   // of which the newest so many stay; default 4
 }
+
+// Tool is a file or folder of this machine, shown at Path, below /run.
+type Tool struct{ Path, Source string }
 
 // File is an input: Path is relative to the working folder, Mode its
 // permission bits (0: 0644).
@@ -95,6 +99,14 @@ func (s Spec) Validate() error {
 	s.validateFiles(&v)
 	s.validateDevices(&v)
 	s.validateVolumes(&v)
+	for i, t := range s.Tools {
+		if filepath.Clean(t.Path) != t.Path || !strings.HasPrefix(t.Path, "/run/") {
+			v.add(fmt.Sprintf("tools[%d].path", i), "must be a clean path below /run, got %q", t.Path)
+		}
+		if !filepath.IsAbs(t.Source) {
+			v.add(fmt.Sprintf("tools[%d].source", i), "must be absolute, got %q", t.Source)
+		}
+	}
 	if s.RootFS != "" && (!filepath.IsAbs(s.RootFS) || filepath.Clean(s.RootFS) != s.RootFS || s.RootFS == "/" || strings.ContainsRune(s.RootFS, 0)) {
 		v.add("rootfs", "must be a clean absolute path below /, got %q", s.RootFS)
 	}
@@ -235,6 +247,9 @@ func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, volu
 		Devices: devices, Volumes: volumes, HostNetwork: s.Network, Groups: groups, OpenFiles: 65536,
 		WallTimeUsec: s.WallTime.Microseconds(), GraceUsec: s.StopGrace.Microseconds(),
 		LogFileBytes: s.LogFileBytes, LogFiles: s.LogFiles,
+	}
+	for _, t := range s.Tools {
+		p.Root = append(p.Root, runner.Node{Path: t.Path, Bind: t.Source})
 	}
 	for _, f := range s.Files {
 		mode := uint32(f.Mode)

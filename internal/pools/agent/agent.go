@@ -14,8 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -195,31 +193,9 @@ func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, slice 
 
 // redeem begins a task at the first address that answers.
 func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse) (*Task, error) {
-	addresses := slices.DeleteFunc(slices.Clone(res.Addresses), func(a string) bool {
-		path, local := strings.CutPrefix(a, "unix:")
-		if !local {
-			return false
-		}
-		_, err := os.Stat(path)
-		return res.Host != pool.Host() || err != nil
-	})
-	slices.SortStableFunc(addresses, func(a, b string) int { return strings.Compare(b, a) }) // unix before tcp
-	last := fault.New(fault.Unavailable, "pool node %s has no address that is reached from here: %s", res.Slice.NodeId, strings.Join(res.Addresses, " "))
-	for _, at := range addresses {
-		client, err := pool.DialTicket(ctx, at, res.Ticket, res.TicketKey)
-		if err == nil {
-			t := &Task{Slice: res.Slice, Client: client, At: at}
-			var task pool.Task
-			if task, t.Token, err = client.Run(pool.Spec{}); err == nil {
-				t.ID = task.ID
-				return t, nil
-			}
-			client.Close()
-		}
-		last = err
-		if fault.KindOf(err) != fault.Unavailable {
-			break
-		}
-	}
-	return nil, last
+	p := pool.Pass{Slice: res.Slice.SliceId, Addresses: res.Addresses, Host: res.Host, Ticket: res.Ticket, Key: res.TicketKey}
+	t := &Task{Slice: res.Slice}
+	var err error
+	t.Client, t.ID, t.Token, t.At, err = p.Redeem(ctx)
+	return t, err
 }

@@ -13,6 +13,8 @@ import {
   JobSpecSchema,
   type PlacementRule_Kind,
   PlacementRuleSchema,
+  type PoolShares,
+  PoolSharesSchema,
   type Qos,
   QosSchema,
   RetryRuleSchema,
@@ -63,6 +65,20 @@ export interface QosForm {
   required: boolean;
 }
 
+/** Shares of the accelerator pool; nothing is asked for without compute, a specification or a whole card. */
+export interface PoolForm {
+  groupId?: string;
+  specId?: string;
+  computePercent?: number | null;
+  memoryMib?: number | null;
+  weighted: boolean;
+  model?: string;
+  cards?: number | null;
+  acrossNodes: boolean;
+  physical: boolean;
+  priority?: number | null;
+}
+
 export interface RetryForm {
   reasons: string[];
   /** As typed. */
@@ -98,6 +114,7 @@ export interface TaskForm {
   inputs: InputForm[];
   qos: QosForm;
   precision: string;
+  pool: PoolForm;
   /** What the form does not show of a task that was read. */
   rest?: Task;
 }
@@ -149,8 +166,11 @@ export function emptyTask(name: string): TaskForm {
     inputs: [],
     qos: { required: false },
     precision: "",
+    pool: { ...NO_POOL },
   };
 }
+
+const NO_POOL: PoolForm = { weighted: false, acrossNodes: false, physical: false };
 
 export function emptyJob(): JobForm {
   return {
@@ -265,7 +285,7 @@ function toTask(task: TaskForm): Task {
     env: toMap(task.env),
     files: task.files.map((f) => create(FileSchema, f)),
     timeoutSeconds: BigInt(task.timeoutSeconds ?? 0),
-    network: task.network,
+    network: task.network || asksPool(task.pool),
     constraints: constrained ? constraints : undefined,
     expectedSeconds: BigInt(task.expectedSeconds ?? 0),
     stopGraceSeconds: BigInt(task.stopGraceSeconds ?? 0),
@@ -277,7 +297,41 @@ function toTask(task: TaskForm): Task {
     inputs: task.inputs.filter((x) => x?.name).map(toInput),
     qos: toQos(task.qos),
     precision: task.precision ?? "",
+    pool: asksPool(task.pool) ? toPool(task.pool) : undefined,
   });
+}
+
+function asksPool(p: PoolForm): boolean {
+  return Boolean(p.computePercent || p.specId || p.physical);
+}
+
+function toPool(p: PoolForm) {
+  return create(PoolSharesSchema, {
+    ...p,
+    groupId: p.groupId ?? "",
+    specId: p.specId ?? "",
+    model: p.model ?? "",
+    computePercent: BigInt(p.computePercent ?? 0),
+    memoryMib: BigInt(p.memoryMib ?? 0),
+    cards: BigInt(p.cards ?? 0),
+    priority: p.priority ?? 0,
+  });
+}
+
+function fromPool(p: PoolShares | undefined): PoolForm {
+  if (!p) return { ...NO_POOL };
+  return {
+    groupId: p.groupId || undefined,
+    specId: p.specId || undefined,
+    model: p.model || undefined,
+    computePercent: optional(p.computePercent),
+    memoryMib: optional(p.memoryMib),
+    cards: optional(p.cards),
+    priority: p.priority || undefined,
+    weighted: p.weighted,
+    acrossNodes: p.acrossNodes,
+    physical: p.physical,
+  };
 }
 
 const MIB = 1024 * 1024;
@@ -395,6 +449,7 @@ function fromTask(task: Task): TaskForm {
     })),
     qos: fromQos(task.qos),
     precision: task.precision,
+    pool: fromPool(task.pool),
     rest: task,
   };
 }
@@ -463,6 +518,7 @@ export function formField(path: FieldPath): FieldPath | undefined {
       return ["tasks", index, "rules", at, entry];
     if (typeof field === "string" && TASK_LISTS.has(field) && typeof sub === "number" && typeof at === "string")
       return ["tasks", index, field, sub, at === "sizeBytes" ? "sizeMib" : at];
+    if (field === "pool") return ["tasks", index, field, typeof sub === "string" ? sub : "computePercent"];
     if (field === "qos") {
       const key = QOS_KEYS.find((k) => QOS[k][0] === sub);
       return ["tasks", index, field, key ?? "required"];

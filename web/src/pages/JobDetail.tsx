@@ -198,7 +198,8 @@ function Summary({ job }: { job: Job }) {
   );
 }
 
-const WAITING = new Set([State.QUEUED, State.SCHEDULING]);
+/** Dispatching: it may wait for its shares of the accelerator pool. */
+const WAITING = new Set([State.QUEUED, State.SCHEDULING, State.DISPATCHING]);
 
 function waits(job: Job): boolean {
   return !hasEnded(job.state) && (job.state === State.QUEUED || job.replicas.some((r) => WAITING.has(r.state)));
@@ -218,6 +219,7 @@ const CAUSES = {
   [Wait_Cause.NEAR_JOB]: "nearJob",
   [Wait_Cause.GANG]: "gang",
   [Wait_Cause.BUDGET]: "budget",
+  [Wait_Cause.POOL]: "pool",
 } as const;
 
 /** What the scheduler says a job waits for, and when it may start. */

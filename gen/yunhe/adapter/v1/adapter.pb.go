@@ -98,6 +98,8 @@ const (
 	Feature_FEATURE_EXEC        Feature = 2
 	// Attempts may name the node they run on.
 	Feature_FEATURE_NODE Feature = 3
+	// Attempts may have shares of the platform's accelerator pool.
+	Feature_FEATURE_POOL Feature = 4
 )
 
 // Enum value maps for Feature.
@@ -107,12 +109,14 @@ var (
 		1: "FEATURE_SUSPEND",
 		2: "FEATURE_EXEC",
 		3: "FEATURE_NODE",
+		4: "FEATURE_POOL",
 	}
 	Feature_value = map[string]int32{
 		"FEATURE_UNSPECIFIED": 0,
 		"FEATURE_SUSPEND":     1,
 		"FEATURE_EXEC":        2,
 		"FEATURE_NODE":        3,
+		"FEATURE_POOL":        4,
 	}
 )
 
@@ -1711,7 +1715,11 @@ type Attempt struct {
 	Account string `protobuf:"bytes,20,opt,name=account,proto3" json:"account,omitempty"`
 	// The node it runs on, as Watch names it, and no other; empty: any. One that is
 	// not there has the attempt refused. Offered with FEATURE_NODE.
-	Node          string `protobuf:"bytes,21,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,21,opt,name=node,proto3" json:"node,omitempty"`
+	// Its shares of the platform's accelerator pool, which end when the connection
+	// does that redeems a pass; unset: none. One that is not known and comes without
+	// passes MUST be refused, for later. Offered with FEATURE_POOL.
+	Pool          *PoolShares `protobuf:"bytes,22,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1893,6 +1901,146 @@ func (x *Attempt) GetNode() string {
 	return ""
 }
 
+func (x *Attempt) GetPool() *PoolShares {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type PoolShares struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each card.
+	Passes []*PoolPass `protobuf:"bytes,1,rep,name=passes,proto3" json:"passes,omitempty"`
+	// Why there are none.
+	Lacking       string `protobuf:"bytes,2,opt,name=lacking,proto3" json:"lacking,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolShares) Reset() {
+	*x = PoolShares{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolShares) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolShares) ProtoMessage() {}
+
+func (x *PoolShares) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolShares.ProtoReflect.Descriptor instead.
+func (*PoolShares) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PoolShares) GetPasses() []*PoolPass {
+	if x != nil {
+		return x.Passes
+	}
+	return nil
+}
+
+func (x *PoolShares) GetLacking() string {
+	if x != nil {
+		return x.Lacking
+	}
+	return ""
+}
+
+// What a run shows the pool node that has its slice: good once, within a minute.
+type PoolPass struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	SliceId string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
+	// Where the node listens: "tcp:HOST:PORT", "unix:PATH".
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Names the node's machine.
+	Host          string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Ticket        string `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	TicketKey     string `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolPass) Reset() {
+	*x = PoolPass{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolPass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolPass) ProtoMessage() {}
+
+func (x *PoolPass) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolPass.ProtoReflect.Descriptor instead.
+func (*PoolPass) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PoolPass) GetSliceId() string {
+	if x != nil {
+		return x.SliceId
+	}
+	return ""
+}
+
+func (x *PoolPass) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *PoolPass) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *PoolPass) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *PoolPass) GetTicketKey() string {
+	if x != nil {
+		return x.TicketKey
+	}
+	return ""
+}
+
 // A volume as an attempt's command finds it.
 type VolumeMount struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1907,7 +2055,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2067,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2080,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VolumeMount) GetVolumeId() string {
@@ -1983,7 +2131,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2143,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2156,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Status) GetAttemptId() string {
@@ -2112,7 +2260,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2272,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2285,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyRequest) GetAttempts() []*Attempt {
@@ -2157,7 +2305,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2317,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2330,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApplyResponse) GetRefusals() []*Refusal {
@@ -2206,7 +2354,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2366,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2379,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refusal) GetAttemptId() string {
@@ -2265,7 +2413,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2425,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2438,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveRequest) GetStop() []string {
@@ -2315,7 +2463,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2475,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2488,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
 }
 
 type ObserveRequest struct {
@@ -2351,7 +2499,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2511,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2524,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
 }
 
 type ObserveResponse struct {
@@ -2388,7 +2536,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2548,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2561,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ObserveResponse) GetStatuses() []*Status {
@@ -2436,7 +2584,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2596,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2609,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadLogRequest) GetAttemptId() string {
@@ -2506,7 +2654,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2666,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2679,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2565,7 +2713,7 @@ type SuspendRequest struct {
 
 func (x *SuspendRequest) Reset() {
 	*x = SuspendRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2725,7 @@ func (x *SuspendRequest) String() string {
 func (*SuspendRequest) ProtoMessage() {}
 
 func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2738,7 @@ func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendRequest.ProtoReflect.Descriptor instead.
 func (*SuspendRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SuspendRequest) GetSuspend() []string {
@@ -2615,7 +2763,7 @@ type SuspendResponse struct {
 
 func (x *SuspendResponse) Reset() {
 	*x = SuspendResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2775,7 @@ func (x *SuspendResponse) String() string {
 func (*SuspendResponse) ProtoMessage() {}
 
 func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2788,7 @@ func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendResponse.ProtoReflect.Descriptor instead.
 func (*SuspendResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
 }
 
 type ExecRequest struct {
@@ -2659,7 +2807,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2819,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2832,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExecRequest) GetStart() *ExecStart {
@@ -2729,7 +2877,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2889,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2902,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecStart) GetAttemptId() string {
@@ -2795,7 +2943,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2955,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2968,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -2851,7 +2999,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3011,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3024,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecResponse) GetOutput() []byte {
@@ -2922,7 +3070,7 @@ type SetNodeRequest struct {
 
 func (x *SetNodeRequest) Reset() {
 	*x = SetNodeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3082,7 @@ func (x *SetNodeRequest) String() string {
 func (*SetNodeRequest) ProtoMessage() {}
 
 func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3095,7 @@ func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetNodeRequest) GetName() string {
@@ -2986,7 +3134,7 @@ type SetNodeResponse struct {
 
 func (x *SetNodeResponse) Reset() {
 	*x = SetNodeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3146,7 @@ func (x *SetNodeResponse) String() string {
 func (*SetNodeResponse) ProtoMessage() {}
 
 func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3159,7 @@ func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeResponse.ProtoReflect.Descriptor instead.
 func (*SetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
 }
 
 // An account of a center.
@@ -3030,7 +3178,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3190,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3203,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Account) GetName() string {
@@ -3092,7 +3240,7 @@ type AccountUse struct {
 
 func (x *AccountUse) Reset() {
 	*x = AccountUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3252,7 @@ func (x *AccountUse) String() string {
 func (*AccountUse) ProtoMessage() {}
 
 func (x *AccountUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3265,7 @@ func (x *AccountUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountUse.ProtoReflect.Descriptor instead.
 func (*AccountUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AccountUse) GetCpuCoreSeconds() int64 {
@@ -3149,7 +3297,7 @@ type ListAccountsRequest struct {
 
 func (x *ListAccountsRequest) Reset() {
 	*x = ListAccountsRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3309,7 @@ func (x *ListAccountsRequest) String() string {
 func (*ListAccountsRequest) ProtoMessage() {}
 
 func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3322,7 @@ func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccountsRequest.ProtoReflect.Descriptor instead.
 func (*ListAccountsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
 }
 
 type ListAccountsResponse struct {
@@ -3186,7 +3334,7 @@ type ListAccountsResponse struct {
 
 func (x *ListAccountsResponse) Reset() {
 	*x = ListAccountsResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3346,7 @@ func (x *ListAccountsResponse) String() string {
 func (*ListAccountsResponse) ProtoMessage() {}
 
 func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3359,7 @@ func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccountsResponse.ProtoReflect.Descriptor instead.
 func (*ListAccountsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListAccountsResponse) GetAccounts() []*Account {
@@ -3233,7 +3381,7 @@ type EnsureAccountRequest struct {
 
 func (x *EnsureAccountRequest) Reset() {
 	*x = EnsureAccountRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3393,7 @@ func (x *EnsureAccountRequest) String() string {
 func (*EnsureAccountRequest) ProtoMessage() {}
 
 func (x *EnsureAccountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3406,7 @@ func (x *EnsureAccountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureAccountRequest.ProtoReflect.Descriptor instead.
 func (*EnsureAccountRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EnsureAccountRequest) GetTenantId() string {
@@ -3285,7 +3433,7 @@ type EnsureAccountResponse struct {
 
 func (x *EnsureAccountResponse) Reset() {
 	*x = EnsureAccountResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3445,7 @@ func (x *EnsureAccountResponse) String() string {
 func (*EnsureAccountResponse) ProtoMessage() {}
 
 func (x *EnsureAccountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3458,7 @@ func (x *EnsureAccountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureAccountResponse.ProtoReflect.Descriptor instead.
 func (*EnsureAccountResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EnsureAccountResponse) GetAccount() *Account {
@@ -3330,7 +3478,7 @@ type RemoveAccountRequest struct {
 
 func (x *RemoveAccountRequest) Reset() {
 	*x = RemoveAccountRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3490,7 @@ func (x *RemoveAccountRequest) String() string {
 func (*RemoveAccountRequest) ProtoMessage() {}
 
 func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3503,7 @@ func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccountRequest.ProtoReflect.Descriptor instead.
 func (*RemoveAccountRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RemoveAccountRequest) GetTenantId() string {
@@ -3380,7 +3528,7 @@ type RemoveAccountResponse struct {
 
 func (x *RemoveAccountResponse) Reset() {
 	*x = RemoveAccountResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3540,7 @@ func (x *RemoveAccountResponse) String() string {
 func (*RemoveAccountResponse) ProtoMessage() {}
 
 func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3553,7 @@ func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccountResponse.ProtoReflect.Descriptor instead.
 func (*RemoveAccountResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
 }
 
 // A volume at a center: files that outlive the attempts that have it.
@@ -3426,7 +3574,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3586,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3599,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Volume) GetVolumeId() string {
@@ -3504,7 +3652,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3664,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3677,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{50}
 }
 
 type ListVolumesResponse struct {
@@ -3541,7 +3689,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3701,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3714,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -3589,7 +3737,7 @@ type EnsureVolumeRequest struct {
 
 func (x *EnsureVolumeRequest) Reset() {
 	*x = EnsureVolumeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3749,7 @@ func (x *EnsureVolumeRequest) String() string {
 func (*EnsureVolumeRequest) ProtoMessage() {}
 
 func (x *EnsureVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3762,7 @@ func (x *EnsureVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureVolumeRequest.ProtoReflect.Descriptor instead.
 func (*EnsureVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EnsureVolumeRequest) GetVolumeId() string {
@@ -3647,7 +3795,7 @@ type EnsureVolumeResponse struct {
 
 func (x *EnsureVolumeResponse) Reset() {
 	*x = EnsureVolumeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3807,7 @@ func (x *EnsureVolumeResponse) String() string {
 func (*EnsureVolumeResponse) ProtoMessage() {}
 
 func (x *EnsureVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3820,7 @@ func (x *EnsureVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureVolumeResponse.ProtoReflect.Descriptor instead.
 func (*EnsureVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EnsureVolumeResponse) GetVolume() *Volume {
@@ -3691,7 +3839,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +3851,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +3864,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RemoveVolumeRequest) GetVolumeId() string {
@@ -3734,7 +3882,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3894,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3907,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{55}
 }
 
 // Agent to platform over the bus, each answered once it is durably stored.
@@ -3772,7 +3920,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +3932,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +3945,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{54}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReportRequest) GetStatuses() []*Status {
@@ -3819,7 +3967,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3979,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3992,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{55}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReportResponse) GetRecorded() []string {
@@ -3879,7 +4027,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4039,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4052,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{56}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HeartbeatRequest) GetInventory() *Inventory {
@@ -3957,7 +4105,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4117,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4130,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{57}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{59}
 }
 
 type PutLogRequest struct {
@@ -3998,7 +4146,7 @@ type PutLogRequest struct {
 
 func (x *PutLogRequest) Reset() {
 	*x = PutLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4158,7 @@ func (x *PutLogRequest) String() string {
 func (*PutLogRequest) ProtoMessage() {}
 
 func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4171,7 @@ func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogRequest.ProtoReflect.Descriptor instead.
 func (*PutLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{58}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutLogRequest) GetAttemptId() string {
@@ -4064,7 +4212,7 @@ type PutLogResponse struct {
 
 func (x *PutLogResponse) Reset() {
 	*x = PutLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4224,7 @@ func (x *PutLogResponse) String() string {
 func (*PutLogResponse) ProtoMessage() {}
 
 func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4237,7 @@ func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogResponse.ProtoReflect.Descriptor instead.
 func (*PutLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{59}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PutLogResponse) GetStored() int64 {
@@ -4117,7 +4265,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4129,7 +4277,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4142,7 +4290,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{60}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OpenExecRequest) GetSession() string {
@@ -4168,7 +4316,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4180,7 +4328,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4193,7 +4341,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{61}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{63}
 }
 
 type PutExecRequest struct {
@@ -4207,7 +4355,7 @@ type PutExecRequest struct {
 
 func (x *PutExecRequest) Reset() {
 	*x = PutExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4367,7 @@ func (x *PutExecRequest) String() string {
 func (*PutExecRequest) ProtoMessage() {}
 
 func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4380,7 @@ func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecRequest.ProtoReflect.Descriptor instead.
 func (*PutExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{62}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PutExecRequest) GetSequence() int64 {
@@ -4259,7 +4407,7 @@ type PutExecResponse struct {
 
 func (x *PutExecResponse) Reset() {
 	*x = PutExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4419,7 @@ func (x *PutExecResponse) String() string {
 func (*PutExecResponse) ProtoMessage() {}
 
 func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4432,7 @@ func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecResponse.ProtoReflect.Descriptor instead.
 func (*PutExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{63}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutExecResponse) GetClosed() bool {
@@ -4304,7 +4452,7 @@ type TakeExecRequest struct {
 
 func (x *TakeExecRequest) Reset() {
 	*x = TakeExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4464,7 @@ func (x *TakeExecRequest) String() string {
 func (*TakeExecRequest) ProtoMessage() {}
 
 func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4477,7 @@ func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecRequest.ProtoReflect.Descriptor instead.
 func (*TakeExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{64}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TakeExecRequest) GetSequence() int64 {
@@ -4351,7 +4499,7 @@ type TakeExecResponse struct {
 
 func (x *TakeExecResponse) Reset() {
 	*x = TakeExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4511,7 @@ func (x *TakeExecResponse) String() string {
 func (*TakeExecResponse) ProtoMessage() {}
 
 func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4524,7 @@ func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecResponse.ProtoReflect.Descriptor instead.
 func (*TakeExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{65}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TakeExecResponse) GetRequests() []*ExecRequest {
@@ -4532,7 +4680,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x03 \x01(\bR\n" +
-	"executable\"\xdf\x06\n" +
+	"executable\"\x91\a\n" +
 	"\aAttempt\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
@@ -4556,13 +4704,25 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\rallocation_id\x18\x12 \x01(\tR\fallocationId\x127\n" +
 	"\avolumes\x18\x13 \x03(\v2\x1d.yunhe.adapter.v1.VolumeMountR\avolumes\x12\x18\n" +
 	"\aaccount\x18\x14 \x01(\tR\aaccount\x12\x12\n" +
-	"\x04node\x18\x15 \x01(\tR\x04node\x1a<\n" +
+	"\x04node\x18\x15 \x01(\tR\x04node\x120\n" +
+	"\x04pool\x18\x16 \x01(\v2\x1c.yunhe.adapter.v1.PoolSharesR\x04pool\x1a<\n" +
 	"\x0eResourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\n" +
+	"PoolShares\x122\n" +
+	"\x06passes\x18\x01 \x03(\v2\x1a.yunhe.adapter.v1.PoolPassR\x06passes\x12\x18\n" +
+	"\alacking\x18\x02 \x01(\tR\alacking\"\x8e\x01\n" +
+	"\bPoolPass\x12\x19\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x16\n" +
+	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x12\x1d\n" +
+	"\n" +
+	"ticket_key\x18\x05 \x01(\tR\tticketKey\"[\n" +
 	"\vVolumeMount\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -4725,12 +4885,13 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*[\n" +
+	"\fPART_STORAGE\x10\x06*m\n" +
 	"\aFeature\x12\x17\n" +
 	"\x13FEATURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fFEATURE_SUSPEND\x10\x01\x12\x10\n" +
 	"\fFEATURE_EXEC\x10\x02\x12\x10\n" +
-	"\fFEATURE_NODE\x10\x03*o\n" +
+	"\fFEATURE_NODE\x10\x03\x12\x10\n" +
+	"\fFEATURE_POOL\x10\x04*o\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +
@@ -4774,7 +4935,7 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
 	(Feature)(0),                  // 1: yunhe.adapter.v1.Feature
@@ -4800,148 +4961,152 @@ var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(*AttemptUse)(nil),            // 21: yunhe.adapter.v1.AttemptUse
 	(*File)(nil),                  // 22: yunhe.adapter.v1.File
 	(*Attempt)(nil),               // 23: yunhe.adapter.v1.Attempt
-	(*VolumeMount)(nil),           // 24: yunhe.adapter.v1.VolumeMount
-	(*Status)(nil),                // 25: yunhe.adapter.v1.Status
-	(*ApplyRequest)(nil),          // 26: yunhe.adapter.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 27: yunhe.adapter.v1.ApplyResponse
-	(*Refusal)(nil),               // 28: yunhe.adapter.v1.Refusal
-	(*RemoveRequest)(nil),         // 29: yunhe.adapter.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 30: yunhe.adapter.v1.RemoveResponse
-	(*ObserveRequest)(nil),        // 31: yunhe.adapter.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 32: yunhe.adapter.v1.ObserveResponse
-	(*ReadLogRequest)(nil),        // 33: yunhe.adapter.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 34: yunhe.adapter.v1.ReadLogResponse
-	(*SuspendRequest)(nil),        // 35: yunhe.adapter.v1.SuspendRequest
-	(*SuspendResponse)(nil),       // 36: yunhe.adapter.v1.SuspendResponse
-	(*ExecRequest)(nil),           // 37: yunhe.adapter.v1.ExecRequest
-	(*ExecStart)(nil),             // 38: yunhe.adapter.v1.ExecStart
-	(*TerminalSize)(nil),          // 39: yunhe.adapter.v1.TerminalSize
-	(*ExecResponse)(nil),          // 40: yunhe.adapter.v1.ExecResponse
-	(*SetNodeRequest)(nil),        // 41: yunhe.adapter.v1.SetNodeRequest
-	(*SetNodeResponse)(nil),       // 42: yunhe.adapter.v1.SetNodeResponse
-	(*Account)(nil),               // 43: yunhe.adapter.v1.Account
-	(*AccountUse)(nil),            // 44: yunhe.adapter.v1.AccountUse
-	(*ListAccountsRequest)(nil),   // 45: yunhe.adapter.v1.ListAccountsRequest
-	(*ListAccountsResponse)(nil),  // 46: yunhe.adapter.v1.ListAccountsResponse
-	(*EnsureAccountRequest)(nil),  // 47: yunhe.adapter.v1.EnsureAccountRequest
-	(*EnsureAccountResponse)(nil), // 48: yunhe.adapter.v1.EnsureAccountResponse
-	(*RemoveAccountRequest)(nil),  // 49: yunhe.adapter.v1.RemoveAccountRequest
-	(*RemoveAccountResponse)(nil), // 50: yunhe.adapter.v1.RemoveAccountResponse
-	(*Volume)(nil),                // 51: yunhe.adapter.v1.Volume
-	(*ListVolumesRequest)(nil),    // 52: yunhe.adapter.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),   // 53: yunhe.adapter.v1.ListVolumesResponse
-	(*EnsureVolumeRequest)(nil),   // 54: yunhe.adapter.v1.EnsureVolumeRequest
-	(*EnsureVolumeResponse)(nil),  // 55: yunhe.adapter.v1.EnsureVolumeResponse
-	(*RemoveVolumeRequest)(nil),   // 56: yunhe.adapter.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),  // 57: yunhe.adapter.v1.RemoveVolumeResponse
-	(*ReportRequest)(nil),         // 58: yunhe.adapter.v1.ReportRequest
-	(*ReportResponse)(nil),        // 59: yunhe.adapter.v1.ReportResponse
-	(*HeartbeatRequest)(nil),      // 60: yunhe.adapter.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 61: yunhe.adapter.v1.HeartbeatResponse
-	(*PutLogRequest)(nil),         // 62: yunhe.adapter.v1.PutLogRequest
-	(*PutLogResponse)(nil),        // 63: yunhe.adapter.v1.PutLogResponse
-	(*OpenExecRequest)(nil),       // 64: yunhe.adapter.v1.OpenExecRequest
-	(*OpenExecResponse)(nil),      // 65: yunhe.adapter.v1.OpenExecResponse
-	(*PutExecRequest)(nil),        // 66: yunhe.adapter.v1.PutExecRequest
-	(*PutExecResponse)(nil),       // 67: yunhe.adapter.v1.PutExecResponse
-	(*TakeExecRequest)(nil),       // 68: yunhe.adapter.v1.TakeExecRequest
-	(*TakeExecResponse)(nil),      // 69: yunhe.adapter.v1.TakeExecResponse
-	nil,                           // 70: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 71: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 72: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	nil,                           // 73: yunhe.adapter.v1.Node.CapacityEntry
-	nil,                           // 74: yunhe.adapter.v1.Node.AllocatableEntry
-	nil,                           // 75: yunhe.adapter.v1.Node.LabelsEntry
-	nil,                           // 76: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 77: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 78: google.protobuf.Timestamp
+	(*PoolShares)(nil),            // 24: yunhe.adapter.v1.PoolShares
+	(*PoolPass)(nil),              // 25: yunhe.adapter.v1.PoolPass
+	(*VolumeMount)(nil),           // 26: yunhe.adapter.v1.VolumeMount
+	(*Status)(nil),                // 27: yunhe.adapter.v1.Status
+	(*ApplyRequest)(nil),          // 28: yunhe.adapter.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 29: yunhe.adapter.v1.ApplyResponse
+	(*Refusal)(nil),               // 30: yunhe.adapter.v1.Refusal
+	(*RemoveRequest)(nil),         // 31: yunhe.adapter.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 32: yunhe.adapter.v1.RemoveResponse
+	(*ObserveRequest)(nil),        // 33: yunhe.adapter.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 34: yunhe.adapter.v1.ObserveResponse
+	(*ReadLogRequest)(nil),        // 35: yunhe.adapter.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 36: yunhe.adapter.v1.ReadLogResponse
+	(*SuspendRequest)(nil),        // 37: yunhe.adapter.v1.SuspendRequest
+	(*SuspendResponse)(nil),       // 38: yunhe.adapter.v1.SuspendResponse
+	(*ExecRequest)(nil),           // 39: yunhe.adapter.v1.ExecRequest
+	(*ExecStart)(nil),             // 40: yunhe.adapter.v1.ExecStart
+	(*TerminalSize)(nil),          // 41: yunhe.adapter.v1.TerminalSize
+	(*ExecResponse)(nil),          // 42: yunhe.adapter.v1.ExecResponse
+	(*SetNodeRequest)(nil),        // 43: yunhe.adapter.v1.SetNodeRequest
+	(*SetNodeResponse)(nil),       // 44: yunhe.adapter.v1.SetNodeResponse
+	(*Account)(nil),               // 45: yunhe.adapter.v1.Account
+	(*AccountUse)(nil),            // 46: yunhe.adapter.v1.AccountUse
+	(*ListAccountsRequest)(nil),   // 47: yunhe.adapter.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),  // 48: yunhe.adapter.v1.ListAccountsResponse
+	(*EnsureAccountRequest)(nil),  // 49: yunhe.adapter.v1.EnsureAccountRequest
+	(*EnsureAccountResponse)(nil), // 50: yunhe.adapter.v1.EnsureAccountResponse
+	(*RemoveAccountRequest)(nil),  // 51: yunhe.adapter.v1.RemoveAccountRequest
+	(*RemoveAccountResponse)(nil), // 52: yunhe.adapter.v1.RemoveAccountResponse
+	(*Volume)(nil),                // 53: yunhe.adapter.v1.Volume
+	(*ListVolumesRequest)(nil),    // 54: yunhe.adapter.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),   // 55: yunhe.adapter.v1.ListVolumesResponse
+	(*EnsureVolumeRequest)(nil),   // 56: yunhe.adapter.v1.EnsureVolumeRequest
+	(*EnsureVolumeResponse)(nil),  // 57: yunhe.adapter.v1.EnsureVolumeResponse
+	(*RemoveVolumeRequest)(nil),   // 58: yunhe.adapter.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),  // 59: yunhe.adapter.v1.RemoveVolumeResponse
+	(*ReportRequest)(nil),         // 60: yunhe.adapter.v1.ReportRequest
+	(*ReportResponse)(nil),        // 61: yunhe.adapter.v1.ReportResponse
+	(*HeartbeatRequest)(nil),      // 62: yunhe.adapter.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 63: yunhe.adapter.v1.HeartbeatResponse
+	(*PutLogRequest)(nil),         // 64: yunhe.adapter.v1.PutLogRequest
+	(*PutLogResponse)(nil),        // 65: yunhe.adapter.v1.PutLogResponse
+	(*OpenExecRequest)(nil),       // 66: yunhe.adapter.v1.OpenExecRequest
+	(*OpenExecResponse)(nil),      // 67: yunhe.adapter.v1.OpenExecResponse
+	(*PutExecRequest)(nil),        // 68: yunhe.adapter.v1.PutExecRequest
+	(*PutExecResponse)(nil),       // 69: yunhe.adapter.v1.PutExecResponse
+	(*TakeExecRequest)(nil),       // 70: yunhe.adapter.v1.TakeExecRequest
+	(*TakeExecResponse)(nil),      // 71: yunhe.adapter.v1.TakeExecResponse
+	nil,                           // 72: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 73: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 74: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 75: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 76: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 77: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 78: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 79: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
 	1,  // 1: yunhe.adapter.v1.DescribeResponse.features:type_name -> yunhe.adapter.v1.Feature
 	8,  // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	70, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	72, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
 	10, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	71, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	73, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
 	9,  // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
-	72, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	74, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
 	8,  // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
 	13, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
 	15, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
 	2,  // 11: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
-	73, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
-	74, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	75, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	76, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
 	14, // 14: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
-	75, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
-	78, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	77, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	80, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
 	21, // 17: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
 	16, // 18: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
 	18, // 19: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
 	19, // 20: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
 	20, // 21: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
 	17, // 22: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
-	76, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	77, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	78, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	79, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
 	22, // 25: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
-	24, // 26: yunhe.adapter.v1.Attempt.volumes:type_name -> yunhe.adapter.v1.VolumeMount
-	3,  // 27: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
-	23, // 28: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
-	28, // 29: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
-	25, // 30: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
-	38, // 31: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	39, // 32: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
-	39, // 33: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
-	44, // 34: yunhe.adapter.v1.Account.use:type_name -> yunhe.adapter.v1.AccountUse
-	43, // 35: yunhe.adapter.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapter.v1.Account
-	43, // 36: yunhe.adapter.v1.EnsureAccountResponse.account:type_name -> yunhe.adapter.v1.Account
-	51, // 37: yunhe.adapter.v1.ListVolumesResponse.volumes:type_name -> yunhe.adapter.v1.Volume
-	51, // 38: yunhe.adapter.v1.EnsureVolumeResponse.volume:type_name -> yunhe.adapter.v1.Volume
-	25, // 39: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
-	8,  // 40: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	15, // 41: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	13, // 42: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
-	1,  // 43: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
-	0,  // 44: yunhe.adapter.v1.HeartbeatRequest.parts:type_name -> yunhe.adapter.v1.Part
-	38, // 45: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	40, // 46: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
-	37, // 47: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
-	4,  // 48: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	6,  // 49: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	11, // 50: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	26, // 51: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	29, // 52: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	31, // 53: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	33, // 54: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	35, // 55: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
-	37, // 56: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
-	41, // 57: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
-	45, // 58: yunhe.adapter.v1.DriverService.ListAccounts:input_type -> yunhe.adapter.v1.ListAccountsRequest
-	47, // 59: yunhe.adapter.v1.DriverService.EnsureAccount:input_type -> yunhe.adapter.v1.EnsureAccountRequest
-	49, // 60: yunhe.adapter.v1.DriverService.RemoveAccount:input_type -> yunhe.adapter.v1.RemoveAccountRequest
-	52, // 61: yunhe.adapter.v1.DriverService.ListVolumes:input_type -> yunhe.adapter.v1.ListVolumesRequest
-	54, // 62: yunhe.adapter.v1.DriverService.EnsureVolume:input_type -> yunhe.adapter.v1.EnsureVolumeRequest
-	56, // 63: yunhe.adapter.v1.DriverService.RemoveVolume:input_type -> yunhe.adapter.v1.RemoveVolumeRequest
-	5,  // 64: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	7,  // 65: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	12, // 66: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	27, // 67: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	30, // 68: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	32, // 69: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	34, // 70: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	36, // 71: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
-	40, // 72: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
-	42, // 73: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
-	46, // 74: yunhe.adapter.v1.DriverService.ListAccounts:output_type -> yunhe.adapter.v1.ListAccountsResponse
-	48, // 75: yunhe.adapter.v1.DriverService.EnsureAccount:output_type -> yunhe.adapter.v1.EnsureAccountResponse
-	50, // 76: yunhe.adapter.v1.DriverService.RemoveAccount:output_type -> yunhe.adapter.v1.RemoveAccountResponse
-	53, // 77: yunhe.adapter.v1.DriverService.ListVolumes:output_type -> yunhe.adapter.v1.ListVolumesResponse
-	55, // 78: yunhe.adapter.v1.DriverService.EnsureVolume:output_type -> yunhe.adapter.v1.EnsureVolumeResponse
-	57, // 79: yunhe.adapter.v1.DriverService.RemoveVolume:output_type -> yunhe.adapter.v1.RemoveVolumeResponse
-	64, // [64:80] is the sub-list for method output_type
-	48, // [48:64] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	26, // 26: yunhe.adapter.v1.Attempt.volumes:type_name -> yunhe.adapter.v1.VolumeMount
+	24, // 27: yunhe.adapter.v1.Attempt.pool:type_name -> yunhe.adapter.v1.PoolShares
+	25, // 28: yunhe.adapter.v1.PoolShares.passes:type_name -> yunhe.adapter.v1.PoolPass
+	3,  // 29: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
+	23, // 30: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
+	30, // 31: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
+	27, // 32: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
+	40, // 33: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	41, // 34: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
+	41, // 35: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
+	46, // 36: yunhe.adapter.v1.Account.use:type_name -> yunhe.adapter.v1.AccountUse
+	45, // 37: yunhe.adapter.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapter.v1.Account
+	45, // 38: yunhe.adapter.v1.EnsureAccountResponse.account:type_name -> yunhe.adapter.v1.Account
+	53, // 39: yunhe.adapter.v1.ListVolumesResponse.volumes:type_name -> yunhe.adapter.v1.Volume
+	53, // 40: yunhe.adapter.v1.EnsureVolumeResponse.volume:type_name -> yunhe.adapter.v1.Volume
+	27, // 41: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
+	8,  // 42: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	15, // 43: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
+	13, // 44: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
+	1,  // 45: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
+	0,  // 46: yunhe.adapter.v1.HeartbeatRequest.parts:type_name -> yunhe.adapter.v1.Part
+	40, // 47: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	42, // 48: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
+	39, // 49: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
+	4,  // 50: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	6,  // 51: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	11, // 52: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	28, // 53: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	31, // 54: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	33, // 55: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	35, // 56: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	37, // 57: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
+	39, // 58: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
+	43, // 59: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
+	47, // 60: yunhe.adapter.v1.DriverService.ListAccounts:input_type -> yunhe.adapter.v1.ListAccountsRequest
+	49, // 61: yunhe.adapter.v1.DriverService.EnsureAccount:input_type -> yunhe.adapter.v1.EnsureAccountRequest
+	51, // 62: yunhe.adapter.v1.DriverService.RemoveAccount:input_type -> yunhe.adapter.v1.RemoveAccountRequest
+	54, // 63: yunhe.adapter.v1.DriverService.ListVolumes:input_type -> yunhe.adapter.v1.ListVolumesRequest
+	56, // 64: yunhe.adapter.v1.DriverService.EnsureVolume:input_type -> yunhe.adapter.v1.EnsureVolumeRequest
+	58, // 65: yunhe.adapter.v1.DriverService.RemoveVolume:input_type -> yunhe.adapter.v1.RemoveVolumeRequest
+	5,  // 66: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	7,  // 67: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	12, // 68: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	29, // 69: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	32, // 70: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	34, // 71: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	36, // 72: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	38, // 73: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
+	42, // 74: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
+	44, // 75: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
+	48, // 76: yunhe.adapter.v1.DriverService.ListAccounts:output_type -> yunhe.adapter.v1.ListAccountsResponse
+	50, // 77: yunhe.adapter.v1.DriverService.EnsureAccount:output_type -> yunhe.adapter.v1.EnsureAccountResponse
+	52, // 78: yunhe.adapter.v1.DriverService.RemoveAccount:output_type -> yunhe.adapter.v1.RemoveAccountResponse
+	55, // 79: yunhe.adapter.v1.DriverService.ListVolumes:output_type -> yunhe.adapter.v1.ListVolumesResponse
+	57, // 80: yunhe.adapter.v1.DriverService.EnsureVolume:output_type -> yunhe.adapter.v1.EnsureVolumeResponse
+	59, // 81: yunhe.adapter.v1.DriverService.RemoveVolume:output_type -> yunhe.adapter.v1.RemoveVolumeResponse
+	66, // [66:82] is the sub-list for method output_type
+	50, // [50:66] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -4955,7 +5120,7 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   74,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -331,7 +331,7 @@ func (x Dependency_Condition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Dependency_Condition.Descriptor instead.
 func (Dependency_Condition) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7, 0}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // Where a task may run. Empty fields do not constrain.
@@ -907,7 +907,10 @@ type Task struct {
 	Qos    *Qos     `protobuf:"bytes,22,opt,name=qos,proto3" json:"qos,omitempty"`
 	// Numeric precision it computes in: "FP64", "FP32", "FP16" or "INT8"; empty:
 	// not stated. Speeds of other precisions do not count for it.
-	Precision     string `protobuf:"bytes,23,opt,name=precision,proto3" json:"precision,omitempty"`
+	Precision string `protobuf:"bytes,23,opt,name=precision,proto3" json:"precision,omitempty"`
+	// What of the platform's accelerator pool each run has; unset: nothing. The
+	// command need not run where the accelerators are. It needs the network.
+	Pool          *PoolShares `protobuf:"bytes,24,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1082,6 +1085,143 @@ func (x *Task) GetPrecision() string {
 	return ""
 }
 
+func (x *Task) GetPool() *PoolShares {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+// Shares of the accelerator pool. A run begins when it has a slice for each card,
+// which are its own, and they end with it; another run of the replica gets others.
+// Programs of OpenCL find them as the only devices.
+type PoolShares struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The logical group; empty: the only one the caller may use.
+	GroupId string `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Specification of slices; empty: as compute_percent and memory_mib say.
+	SpecId string `protobuf:"bytes,2,opt,name=spec_id,json=specId,proto3" json:"spec_id,omitempty"`
+	// Of each card, 1 to 100; not beside spec_id or physical.
+	ComputePercent int64 `protobuf:"varint,3,opt,name=compute_percent,json=computePercent,proto3" json:"compute_percent,omitempty"`
+	// Of each card, 1 to 1048576; not beside spec_id or physical.
+	MemoryMib int64 `protobuf:"varint,4,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	// compute_percent is a weight: what others leave is used, too. Not beside
+	// spec_id or physical.
+	Weighted bool `protobuf:"varint,5,opt,name=weighted,proto3" json:"weighted,omitempty"`
+	// A part of the name of the model; empty: any, or the specification's.
+	Model string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	// How many cards, each another one, at most 16; 0 means 1.
+	Cards int64 `protobuf:"varint,7,opt,name=cards,proto3" json:"cards,omitempty"`
+	// Each card at another pool node; with cards from 2.
+	AcrossNodes bool `protobuf:"varint,8,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
+	// Whole cards.
+	Physical bool `protobuf:"varint,9,opt,name=physical,proto3" json:"physical,omitempty"`
+	// In the pool's queue, 0 to 100, at most the group's.
+	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolShares) Reset() {
+	*x = PoolShares{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolShares) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolShares) ProtoMessage() {}
+
+func (x *PoolShares) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolShares.ProtoReflect.Descriptor instead.
+func (*PoolShares) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PoolShares) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *PoolShares) GetSpecId() string {
+	if x != nil {
+		return x.SpecId
+	}
+	return ""
+}
+
+func (x *PoolShares) GetComputePercent() int64 {
+	if x != nil {
+		return x.ComputePercent
+	}
+	return 0
+}
+
+func (x *PoolShares) GetMemoryMib() int64 {
+	if x != nil {
+		return x.MemoryMib
+	}
+	return 0
+}
+
+func (x *PoolShares) GetWeighted() bool {
+	if x != nil {
+		return x.Weighted
+	}
+	return false
+}
+
+func (x *PoolShares) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PoolShares) GetCards() int64 {
+	if x != nil {
+		return x.Cards
+	}
+	return 0
+}
+
+func (x *PoolShares) GetAcrossNodes() bool {
+	if x != nil {
+		return x.AcrossNodes
+	}
+	return false
+}
+
+func (x *PoolShares) GetPhysical() bool {
+	if x != nil {
+		return x.Physical
+	}
+	return false
+}
+
+func (x *PoolShares) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
 // What another task of the job must have reached.
 type Dependency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1094,7 +1234,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1246,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[7]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1259,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Dependency) GetTask() string {
@@ -1156,7 +1296,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1308,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[8]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1321,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RetryRule) GetReasons() []string {
@@ -1287,7 +1427,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1439,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[9]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1452,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JobSpec) GetName() string {
@@ -1516,7 +1656,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1668,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[10]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1681,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Replica) GetTaskIndex() int32 {
@@ -1721,7 +1861,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1873,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[11]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1886,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Job) GetJobId() string {
@@ -1929,7 +2069,7 @@ type SubmitJobRequest struct {
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2081,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[12]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2094,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitJobRequest) GetRequestId() string {
@@ -1983,7 +2123,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2135,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[13]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2148,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -2035,7 +2175,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2187,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[14]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2200,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitJobsResponse) GetJobIds() []string {
@@ -2079,7 +2219,7 @@ type PlanJobRequest struct {
 
 func (x *PlanJobRequest) Reset() {
 	*x = PlanJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2231,7 @@ func (x *PlanJobRequest) String() string {
 func (*PlanJobRequest) ProtoMessage() {}
 
 func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[15]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2244,7 @@ func (x *PlanJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobRequest.ProtoReflect.Descriptor instead.
 func (*PlanJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanJobRequest) GetJob() *JobSpec {
@@ -2135,7 +2275,7 @@ type PlanJobResponse struct {
 
 func (x *PlanJobResponse) Reset() {
 	*x = PlanJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2287,7 @@ func (x *PlanJobResponse) String() string {
 func (*PlanJobResponse) ProtoMessage() {}
 
 func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[16]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2300,7 @@ func (x *PlanJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanJobResponse.ProtoReflect.Descriptor instead.
 func (*PlanJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PlanJobResponse) GetDecisions() []*v1.Decision {
@@ -2218,7 +2358,7 @@ type ScaleJobRequest struct {
 
 func (x *ScaleJobRequest) Reset() {
 	*x = ScaleJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2370,7 @@ func (x *ScaleJobRequest) String() string {
 func (*ScaleJobRequest) ProtoMessage() {}
 
 func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[17]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2383,7 @@ func (x *ScaleJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleJobRequest.ProtoReflect.Descriptor instead.
 func (*ScaleJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ScaleJobRequest) GetJobId() string {
@@ -2280,7 +2420,7 @@ type PreemptJobRequest struct {
 
 func (x *PreemptJobRequest) Reset() {
 	*x = PreemptJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2432,7 @@ func (x *PreemptJobRequest) String() string {
 func (*PreemptJobRequest) ProtoMessage() {}
 
 func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[18]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2445,7 @@ func (x *PreemptJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptJobRequest.ProtoReflect.Descriptor instead.
 func (*PreemptJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PreemptJobRequest) GetJobId() string {
@@ -2338,7 +2478,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2490,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[19]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2503,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobRequest) GetJobId() string {
@@ -2395,7 +2535,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2547,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[20]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2560,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -2497,7 +2637,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2649,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2662,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2550,7 +2690,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2702,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2715,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpdateJobRequest) GetJobId() string {
@@ -2610,7 +2750,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2762,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2775,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StopJobRequest) GetJobId() string {
@@ -2661,7 +2801,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2813,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2826,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PauseJobRequest) GetJobId() string {
@@ -2705,7 +2845,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2857,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2870,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResumeJobRequest) GetJobId() string {
@@ -2757,7 +2897,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2909,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2922,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -2822,7 +2962,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +2974,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +2987,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -2865,7 +3005,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +3017,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +3030,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 type GetJobStatsRequest struct {
@@ -2901,7 +3041,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3053,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3066,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 type GetJobStatsResponse struct {
@@ -2943,7 +3083,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3095,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3108,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -3002,7 +3142,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3154,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3167,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -3046,7 +3186,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3198,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3211,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -3098,7 +3238,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3250,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3263,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -3179,7 +3319,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3331,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3344,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -3274,7 +3414,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x12min_bandwidth_kbps\x18\x04 \x01(\x03R\x10minBandwidthKbps\x12%\n" +
 	"\x0efinish_seconds\x18\x05 \x01(\x03R\rfinishSeconds\x120\n" +
 	"\x14min_availability_ppm\x18\x06 \x01(\x03R\x12minAvailabilityPpm\x12\x1a\n" +
-	"\brequired\x18\a \x01(\bR\brequired\"\xcd\x06\n" +
+	"\brequired\x18\a \x01(\bR\brequired\"\xfc\x06\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x19\n" +
@@ -3297,10 +3437,25 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\fmax_replicas\x18\x10 \x01(\x05R\vmaxReplicas\x12,\n" +
 	"\x06inputs\x18\x15 \x03(\v2\x14.yunhe.jobs.v1.InputR\x06inputs\x12$\n" +
 	"\x03qos\x18\x16 \x01(\v2\x12.yunhe.jobs.v1.QosR\x03qos\x12\x1c\n" +
-	"\tprecision\x18\x17 \x01(\tR\tprecision\x1a6\n" +
+	"\tprecision\x18\x17 \x01(\tR\tprecision\x12-\n" +
+	"\x04pool\x18\x18 \x01(\v2\x19.yunhe.jobs.v1.PoolSharesR\x04pool\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x02\n" +
+	"\n" +
+	"PoolShares\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x17\n" +
+	"\aspec_id\x18\x02 \x01(\tR\x06specId\x12'\n" +
+	"\x0fcompute_percent\x18\x03 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
+	"\n" +
+	"memory_mib\x18\x04 \x01(\x03R\tmemoryMib\x12\x1a\n" +
+	"\bweighted\x18\x05 \x01(\bR\bweighted\x12\x14\n" +
+	"\x05model\x18\x06 \x01(\tR\x05model\x12\x14\n" +
+	"\x05cards\x18\a \x01(\x03R\x05cards\x12!\n" +
+	"\facross_nodes\x18\b \x01(\bR\vacrossNodes\x12\x1a\n" +
+	"\bphysical\x18\t \x01(\bR\bphysical\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\"\xd0\x01\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12A\n" +
@@ -3564,7 +3719,7 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
@@ -3578,121 +3733,123 @@ var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(*Input)(nil),                 // 9: yunhe.jobs.v1.Input
 	(*Qos)(nil),                   // 10: yunhe.jobs.v1.Qos
 	(*Task)(nil),                  // 11: yunhe.jobs.v1.Task
-	(*Dependency)(nil),            // 12: yunhe.jobs.v1.Dependency
-	(*RetryRule)(nil),             // 13: yunhe.jobs.v1.RetryRule
-	(*JobSpec)(nil),               // 14: yunhe.jobs.v1.JobSpec
-	(*Replica)(nil),               // 15: yunhe.jobs.v1.Replica
-	(*Job)(nil),                   // 16: yunhe.jobs.v1.Job
-	(*SubmitJobRequest)(nil),      // 17: yunhe.jobs.v1.SubmitJobRequest
-	(*SubmitJobsRequest)(nil),     // 18: yunhe.jobs.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 19: yunhe.jobs.v1.SubmitJobsResponse
-	(*PlanJobRequest)(nil),        // 20: yunhe.jobs.v1.PlanJobRequest
-	(*PlanJobResponse)(nil),       // 21: yunhe.jobs.v1.PlanJobResponse
-	(*ScaleJobRequest)(nil),       // 22: yunhe.jobs.v1.ScaleJobRequest
-	(*PreemptJobRequest)(nil),     // 23: yunhe.jobs.v1.PreemptJobRequest
-	(*GetJobRequest)(nil),         // 24: yunhe.jobs.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 25: yunhe.jobs.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 26: yunhe.jobs.v1.ListJobsResponse
-	(*UpdateJobRequest)(nil),      // 27: yunhe.jobs.v1.UpdateJobRequest
-	(*StopJobRequest)(nil),        // 28: yunhe.jobs.v1.StopJobRequest
-	(*PauseJobRequest)(nil),       // 29: yunhe.jobs.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 30: yunhe.jobs.v1.ResumeJobRequest
-	(*WriteOffJobRequest)(nil),    // 31: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 32: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 33: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 34: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 35: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 36: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 37: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 38: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 39: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 40: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 41: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 42: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 43: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*v1.Decision)(nil),           // 45: yunhe.scheduler.v1.Decision
-	(*v1.Wait)(nil),               // 46: yunhe.scheduler.v1.Wait
+	(*PoolShares)(nil),            // 12: yunhe.jobs.v1.PoolShares
+	(*Dependency)(nil),            // 13: yunhe.jobs.v1.Dependency
+	(*RetryRule)(nil),             // 14: yunhe.jobs.v1.RetryRule
+	(*JobSpec)(nil),               // 15: yunhe.jobs.v1.JobSpec
+	(*Replica)(nil),               // 16: yunhe.jobs.v1.Replica
+	(*Job)(nil),                   // 17: yunhe.jobs.v1.Job
+	(*SubmitJobRequest)(nil),      // 18: yunhe.jobs.v1.SubmitJobRequest
+	(*SubmitJobsRequest)(nil),     // 19: yunhe.jobs.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 20: yunhe.jobs.v1.SubmitJobsResponse
+	(*PlanJobRequest)(nil),        // 21: yunhe.jobs.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),       // 22: yunhe.jobs.v1.PlanJobResponse
+	(*ScaleJobRequest)(nil),       // 23: yunhe.jobs.v1.ScaleJobRequest
+	(*PreemptJobRequest)(nil),     // 24: yunhe.jobs.v1.PreemptJobRequest
+	(*GetJobRequest)(nil),         // 25: yunhe.jobs.v1.GetJobRequest
+	(*ListJobsRequest)(nil),       // 26: yunhe.jobs.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 27: yunhe.jobs.v1.ListJobsResponse
+	(*UpdateJobRequest)(nil),      // 28: yunhe.jobs.v1.UpdateJobRequest
+	(*StopJobRequest)(nil),        // 29: yunhe.jobs.v1.StopJobRequest
+	(*PauseJobRequest)(nil),       // 30: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 31: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 32: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 33: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 34: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 35: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 36: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 37: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 38: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 39: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 40: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 41: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 42: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 43: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 44: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*v1.Decision)(nil),           // 46: yunhe.scheduler.v1.Decision
+	(*v1.Wait)(nil),               // 47: yunhe.scheduler.v1.Wait
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	6,  // 0: yunhe.jobs.v1.Constraints.rules:type_name -> yunhe.jobs.v1.PlacementRule
 	3,  // 1: yunhe.jobs.v1.PlacementRule.kind:type_name -> yunhe.jobs.v1.PlacementRule.Kind
-	40, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	41, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
 	7,  // 3: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
 	5,  // 4: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
 	8,  // 5: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
-	12, // 6: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
+	13, // 6: yunhe.jobs.v1.Task.after:type_name -> yunhe.jobs.v1.Dependency
 	9,  // 7: yunhe.jobs.v1.Task.inputs:type_name -> yunhe.jobs.v1.Input
 	10, // 8: yunhe.jobs.v1.Task.qos:type_name -> yunhe.jobs.v1.Qos
-	4,  // 9: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
-	11, // 10: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
-	1,  // 11: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
-	2,  // 12: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	41, // 13: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	42, // 14: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
-	13, // 15: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
-	44, // 16: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
-	44, // 17: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	0,  // 18: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	44, // 19: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	44, // 20: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	44, // 21: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
-	14, // 22: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
-	0,  // 23: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	44, // 24: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	44, // 25: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	44, // 26: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	44, // 27: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
-	15, // 28: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
-	14, // 29: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	14, // 30: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
-	14, // 31: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	45, // 32: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	46, // 33: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	44, // 34: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	0,  // 35: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	44, // 36: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	44, // 37: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
-	16, // 38: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	43, // 39: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	16, // 40: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
-	17, // 41: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
-	18, // 42: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
-	20, // 43: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
-	24, // 44: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
-	25, // 45: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
-	27, // 46: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
-	28, // 47: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	22, // 48: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
-	23, // 49: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
-	29, // 50: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
-	30, // 51: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
-	31, // 52: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	32, // 53: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	34, // 54: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	36, // 55: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	38, // 56: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	16, // 57: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	19, // 58: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	21, // 59: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
-	16, // 60: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	26, // 61: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	16, // 62: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	16, // 63: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	16, // 64: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
-	16, // 65: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
-	16, // 66: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
-	16, // 67: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
-	16, // 68: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	33, // 69: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	35, // 70: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	37, // 71: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	39, // 72: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	57, // [57:73] is the sub-list for method output_type
-	41, // [41:57] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	12, // 9: yunhe.jobs.v1.Task.pool:type_name -> yunhe.jobs.v1.PoolShares
+	4,  // 10: yunhe.jobs.v1.Dependency.condition:type_name -> yunhe.jobs.v1.Dependency.Condition
+	11, // 11: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
+	1,  // 12: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
+	2,  // 13: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
+	42, // 14: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	43, // 15: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	14, // 16: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
+	45, // 17: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
+	45, // 18: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	0,  // 19: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
+	45, // 20: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	45, // 21: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	45, // 22: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	15, // 23: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
+	0,  // 24: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
+	45, // 25: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	45, // 26: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	45, // 27: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	45, // 28: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	16, // 29: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
+	15, // 30: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	15, // 31: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
+	15, // 32: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
+	46, // 33: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	47, // 34: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	45, // 35: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	0,  // 36: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
+	45, // 37: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	45, // 38: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	17, // 39: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
+	44, // 40: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	17, // 41: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
+	18, // 42: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
+	19, // 43: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
+	21, // 44: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
+	25, // 45: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
+	26, // 46: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
+	28, // 47: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
+	29, // 48: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
+	23, // 49: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
+	24, // 50: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
+	30, // 51: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	31, // 52: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	32, // 53: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	33, // 54: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	35, // 55: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	37, // 56: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	39, // 57: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	17, // 58: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	20, // 59: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	22, // 60: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
+	17, // 61: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	27, // 62: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	17, // 63: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	17, // 64: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	17, // 65: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
+	17, // 66: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
+	17, // 67: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	17, // 68: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	17, // 69: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	34, // 70: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	36, // 71: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	38, // 72: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	40, // 73: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	58, // [58:74] is the sub-list for method output_type
+	42, // [42:58] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_jobs_v1_jobs_proto_init() }
@@ -3700,14 +3857,14 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 	if File_yunhe_jobs_v1_jobs_proto != nil {
 		return
 	}
-	file_yunhe_jobs_v1_jobs_proto_msgTypes[22].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2058,7 +2058,9 @@ type Slice struct {
 	// together.
 	CardSliceIds []string `protobuf:"bytes,33,rep,name=card_slice_ids,json=cardSliceIds,proto3" json:"card_slice_ids,omitempty"`
 	// Each of them is on another node.
-	AcrossNodes   bool `protobuf:"varint,34,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
+	AcrossNodes bool `protobuf:"varint,34,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
+	// The job whose run has it; empty: it is no job's.
+	JobId         string `protobuf:"bytes,35,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2329,6 +2331,13 @@ func (x *Slice) GetAcrossNodes() bool {
 		return x.AcrossNodes
 	}
 	return false
+}
+
+func (x *Slice) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
 }
 
 type RequestSliceRequest struct {
@@ -3628,7 +3637,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\x9f\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xb6\n" +
 	"\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
@@ -3670,7 +3679,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"move_error\x18\x1f \x01(\tR\tmoveError\x12!\n" +
 	"\fpause_micros\x18  \x01(\x03R\vpauseMicros\x12$\n" +
 	"\x0ecard_slice_ids\x18! \x03(\tR\fcardSliceIds\x12!\n" +
-	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\"i\n" +
+	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\x12\x15\n" +
+	"\x06job_id\x18# \x01(\tR\x05jobId\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +

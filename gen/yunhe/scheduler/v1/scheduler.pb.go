@@ -54,6 +54,8 @@ const (
 	Wait_CAUSE_GANG Wait_Cause = 14
 	// A budget has too little left for it.
 	Wait_CAUSE_BUDGET Wait_Cause = 15
+	// It has a place, and waits for its shares of the accelerator pool.
+	Wait_CAUSE_POOL Wait_Cause = 16
 )
 
 // Enum value maps for Wait_Cause.
@@ -72,6 +74,7 @@ var (
 		10: "CAUSE_NEAR_JOB",
 		14: "CAUSE_GANG",
 		15: "CAUSE_BUDGET",
+		16: "CAUSE_POOL",
 	}
 	Wait_Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
@@ -87,6 +90,7 @@ var (
 		"CAUSE_NEAR_JOB":    10,
 		"CAUSE_GANG":        14,
 		"CAUSE_BUDGET":      15,
+		"CAUSE_POOL":        16,
 	}
 )
 
@@ -2016,14 +2020,14 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\fhigh_seconds\x18\x02 \x01(\x03R\vhighSeconds\x12\x14\n" +
 	"\x05basis\x18\x03 \x01(\tR\x05basis\x12\x12\n" +
 	"\x04runs\x18\x04 \x01(\x05R\x04runs\x12%\n" +
-	"\x0estated_seconds\x18\x05 \x01(\x03R\rstatedSeconds\"\xc0\x03\n" +
+	"\x0estated_seconds\x18\x05 \x01(\x03R\rstatedSeconds\"\xd0\x03\n" +
 	"\x04Wait\x124\n" +
 	"\x05cause\x18\x01 \x01(\x0e2\x1e.yunhe.scheduler.v1.Wait.CauseR\x05cause\x12\x1d\n" +
 	"\n" +
 	"task_index\x18\x02 \x01(\x05R\ttaskIndex\x12\x1a\n" +
 	"\breplicas\x18\x03 \x01(\x05R\breplicas\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xfa\x01\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x8a\x02\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -2041,7 +2045,9 @@ const file_yunhe_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x12\x0e\n" +
 	"\n" +
 	"CAUSE_GANG\x10\x0e\x12\x10\n" +
-	"\fCAUSE_BUDGET\x10\x0f\"B\n" +
+	"\fCAUSE_BUDGET\x10\x0f\x12\x0e\n" +
+	"\n" +
+	"CAUSE_POOL\x10\x10\"B\n" +
 	"\x19GetSchedulingStatsRequest\x12%\n" +
 	"\x0ewindow_seconds\x18\x01 \x01(\x03R\rwindowSeconds\"\xd3\x04\n" +
 	"\x1aGetSchedulingStatsResponse\x12%\n" +

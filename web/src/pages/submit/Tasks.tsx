@@ -10,6 +10,7 @@ import { useCenters, useImages, useSpecs } from "../../queries";
 import { Files } from "./Files";
 import { Pairs } from "./Pairs";
 import { TaskData } from "./TaskData";
+import { TaskPool } from "./TaskPool";
 import { TaskRules } from "./TaskRules";
 
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -208,6 +209,7 @@ function TaskFields({ index }: { index: number }) {
                 </div>
                 <TaskRules index={index} />
                 <TaskData index={index} />
+                <TaskPool index={index} />
                 <Form.Item name={[index, "network"]} valuePropName="checked">
                   <Checkbox>{t("submit.network")}</Checkbox>
                 </Form.Item>

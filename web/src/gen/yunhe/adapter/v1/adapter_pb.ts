@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapter/v1/adapter.proto.
  */
 export const file_yunhe_adapter_v1_adapter: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Ir0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24SDgoGbm90aWNlGBAgASgJGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIq0BCg9TcGVjRGVjbGFyYXRpb24SGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIMCgRkZXNjGAIgASgJEkEKCHF1YW50aXR5GAMgAygLMi8ueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24uUXVhbnRpdHlFbnRyeRovCg1RdWFudGl0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiNAoJU3BlY09mZmVyEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDQoFcHJpY2UYAiABKAMiDgoMV2F0Y2hSZXF1ZXN0IscBCg1XYXRjaFJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EiUKBW5vZGVzGAIgAygLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEgwKBGdvbmUYAyADKAkSDAoEbW9yZRgEIAEoCBIyCgttZWFzdXJlbWVudBgFIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDwoHdHJvdWJsZRgGIAEoCSLzAwoETm9kZRIMCgRuYW1lGAEgASgJEioKBXN0YXRlGAIgASgOMhsueXVuaGUuYWRhcHRlci52MS5Ob2RlU3RhdGUSDgoGcmVhc29uGAMgASgJEjYKCGNhcGFjaXR5GAQgAygLMiQueXVuaGUuYWRhcHRlci52MS5Ob2RlLkNhcGFjaXR5RW50cnkSPAoLYWxsb2NhdGFibGUYBSADKAsyJy55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYBiABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgHIAEoCRIzCgxhY2NlbGVyYXRvcnMYCCADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yEjIKBmxhYmVscxgJIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5MYWJlbHNFbnRyeRovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaMgoQQWxsb2NhdGFibGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYwoLQWNjZWxlcmF0b3ISDgoGdmVuZG9yGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNvdW50GAMgASgDEhQKDG1lbW9yeV9ieXRlcxgEIAEoAxIQCghyZXNvdXJjZRgFIAEoCSLKAwoLTWVhc3VyZW1lbnQSLwoLbWVhc3VyZWRfYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhkKEWNwdV9idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAxIaChJzdG9yYWdlX2J1c3lfYnl0ZXMYBSABKAMSGwoTc3RvcmFnZV90b3RhbF9ieXRlcxgGIAEoAxIPCgdydW5uaW5nGAcgASgDEg8KB3dhaXRpbmcYCCABKAMSLgoIYXR0ZW1wdHMYCSADKAsyHC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHRVc2USKAoFbm9kZXMYCiADKAsyGS55dW5oZS5hZGFwdGVyLnYxLk5vZGVVc2USLQoHc3RvcmFnZRgLIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuU3RvcmFnZVVzZRItCgduZXR3b3JrGAwgASgLMhwueXVuaGUuYWRhcHRlci52MS5OZXR3b3JrVXNlEiUKBXBhdGhzGA0gAygLMhYueXVuaGUuYWRhcHRlci52MS5QYXRoIoUBCgdOb2RlVXNlEgwKBG5hbWUYASABKAkSGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSNgoMYWNjZWxlcmF0b3JzGAQgAygLMiAueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvclVzZSJtCg5BY2NlbGVyYXRvclVzZRINCgVpbmRleBgBIAEoBRIVCg1idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAyJ0CgpTdG9yYWdlVXNlEg0KBXJlYWRzGAEgASgDEg4KBndyaXRlcxgCIAEoAxISCgpyZWFkX2J5dGVzGAMgASgDEhUKDXdyaXR0ZW5fYnl0ZXMYBCABKAMSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYBSABKAMiOAoKTmV0d29ya1VzZRIWCg5yZWNlaXZlZF9ieXRlcxgBIAEoAxISCgpzZW50X2J5dGVzGAIgASgDIoQBCgRQYXRoEgwKBHBlZXIYASABKAkSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYAiABKAMSGwoTaml0dGVyX21pY3Jvc2Vjb25kcxgDIAEoAxIQCghsb3NzX3BwbRgEIAEoAxIhChliYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kGAUgASgDIlAKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIvMECgdBdHRlbXB0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY29tbWFuZBgEIAEoCRIQCghpbWFnZV9pZBgFIAEoCRIXCg9yZXNvdXJjZXNwZWNfaWQYBiABKAkSOwoJcmVzb3VyY2VzGAcgAygLMigueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LlJlc291cmNlc0VudHJ5Ei8KA2VudhgIIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5FbnZFbnRyeRIlCgVmaWxlcxgJIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCiABKAMSDwoHbmV0d29yaxgLIAEoCBIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSFQoNc2NyYXRjaF9ieXRlcxgNIAEoAxIMCgRzZWVuGA4gASgIEhAKCHByaW9yaXR5GA8gASgDEhEKCXRlbmFudF9pZBgQIAEoCRIRCgl1c2VyX25hbWUYESABKAkSFQoNYWxsb2NhdGlvbl9pZBgSIAEoCRIuCgd2b2x1bWVzGBMgAygLMh0ueXVuaGUuYWRhcHRlci52MS5Wb2x1bWVNb3VudBIPCgdhY2NvdW50GBQgASgJEgwKBG5vZGUYFSABKAkaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkEKC1ZvbHVtZU1vdW50EhEKCXZvbHVtZV9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhEKCXJlYWRfb25seRgDIAEoCCKVAgoGU3RhdHVzEhIKCmF0dGVtcHRfaWQYASABKAkSJgoFcGhhc2UYAiABKA4yFy55dW5oZS5hZGFwdGVyLnYxLlBoYXNlEhIKCnN0YXJ0ZWRfYXQYAyABKAMSEAoIZW5kZWRfYXQYBCABKAMSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSEQoJZXhpdF9jb2RlGAcgASgFEhgKEGNwdV9taWNyb3NlY29uZHMYCCABKAMSGQoRbWVtb3J5X3BlYWtfYnl0ZXMYCSABKAMSEQoJbG9nX2J5dGVzGAogASgDEgsKA2xvZxgLIAEoDBISCgpsb2dfaW5saW5lGAwgASgIEgwKBG5vZGUYDSABKAkiOwoMQXBwbHlSZXF1ZXN0EisKCGF0dGVtcHRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0IjwKDUFwcGx5UmVzcG9uc2USKwoIcmVmdXNhbHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLlJlZnVzYWwiPAoHUmVmdXNhbBISCgphdHRlbXB0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRINCgVsYXRlchgDIAEoCCItCg1SZW1vdmVSZXF1ZXN0EgwKBHN0b3AYASADKAkSDgoGZm9yZ2V0GAIgAygJIhAKDlJlbW92ZVJlc3BvbnNlIhAKDk9ic2VydmVSZXF1ZXN0Ij0KD09ic2VydmVSZXNwb25zZRIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIl4KDlJlYWRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEg0KBWxpbWl0GAMgASgDEhkKEXdhaXRfbWlsbGlzZWNvbmRzGAQgASgDIjwKD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAxILCgNlbmQYAyABKAgiMQoOU3VzcGVuZFJlcXVlc3QSDwoHc3VzcGVuZBgBIAMoCRIOCgZyZXN1bWUYAiADKAkiEQoPU3VzcGVuZFJlc3BvbnNlIokBCgtFeGVjUmVxdWVzdBIqCgVzdGFydBgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0Eg0KBWlucHV0GAIgASgMEhEKCWlucHV0X2VuZBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUicAoJRXhlY1N0YXJ0EhIKCmF0dGVtcHRfaWQYASABKAkSDwoHY29tbWFuZBgCIAMoCRIQCgh0ZXJtaW5hbBgDIAEoCBIsCgRzaXplGAQgASgLMh4ueXVuaGUuYWRhcHRlci52MS5UZXJtaW5hbFNpemUiLQoMVGVybWluYWxTaXplEg8KB2NvbHVtbnMYASABKAUSDAoEcm93cxgCIAEoBSJWCgxFeGVjUmVzcG9uc2USDgoGb3V0cHV0GAEgASgMEhQKDGVycm9yX291dHB1dBgCIAEoDBINCgVlbmRlZBgDIAEoCBIRCglleGl0X2NvZGUYBCABKAUiVwoOU2V0Tm9kZVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIQCghpc29sYXRlZBgCIAEoCBIVCg1hbGxvY2F0aW9uX2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSIRCg9TZXROb2RlUmVzcG9uc2UiVQoHQWNjb3VudBIMCgRuYW1lGAEgASgJEhEKCXRlbmFudF9pZBgCIAEoCRIpCgN1c2UYAyABKAsyHC55dW5oZS5hZGFwdGVyLnYxLkFjY291bnRVc2UiUQoKQWNjb3VudFVzZRIYChBjcHVfY29yZV9zZWNvbmRzGAEgASgDEhsKE2FjY2VsZXJhdG9yX3NlY29uZHMYAiABKAMSDAoEcnVucxgDIAEoAyIVChNMaXN0QWNjb3VudHNSZXF1ZXN0IkMKFExpc3RBY2NvdW50c1Jlc3BvbnNlEisKCGFjY291bnRzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5BY2NvdW50IjcKFEVuc3VyZUFjY291bnRSZXF1ZXN0EhEKCXRlbmFudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkMKFUVuc3VyZUFjY291bnRSZXNwb25zZRIqCgdhY2NvdW50GAEgASgLMhkueXVuaGUuYWRhcHRlci52MS5BY2NvdW50IjcKFFJlbW92ZUFjY291bnRSZXF1ZXN0EhEKCXRlbmFudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIhcKFVJlbW92ZUFjY291bnRSZXNwb25zZSJ3CgZWb2x1bWUSEQoJdm9sdW1lX2lkGAEgASgJEg0KBWJ5dGVzGAIgASgDEhIKCnVzZWRfYnl0ZXMYAyABKAMSEgoKdXNlZF9rbm93bhgEIAEoCBIQCghlbmZvcmNlZBgFIAEoCBIRCgl0ZW5hbnRfaWQYBiABKAkiFAoSTGlzdFZvbHVtZXNSZXF1ZXN0IkAKE0xpc3RWb2x1bWVzUmVzcG9uc2USKQoHdm9sdW1lcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuVm9sdW1lIkoKE0Vuc3VyZVZvbHVtZVJlcXVlc3QSEQoJdm9sdW1lX2lkGAEgASgJEg0KBWJ5dGVzGAIgASgDEhEKCXRlbmFudF9pZBgDIAEoCSJAChRFbnN1cmVWb2x1bWVSZXNwb25zZRIoCgZ2b2x1bWUYASABKAsyGC55dW5oZS5hZGFwdGVyLnYxLlZvbHVtZSIoChNSZW1vdmVWb2x1bWVSZXF1ZXN0EhEKCXZvbHVtZV9pZBgBIAEoCSIWChRSZW1vdmVWb2x1bWVSZXNwb25zZSI7Cg1SZXBvcnRSZXF1ZXN0EioKCHN0YXR1c2VzGAEgAygLMhgueXVuaGUuYWRhcHRlci52MS5TdGF0dXMiNAoOUmVwb3J0UmVzcG9uc2USEAoIcmVjb3JkZWQYASADKAkSEAoIdW53YW50ZWQYAiADKAkigAIKEEhlYXJ0YmVhdFJlcXVlc3QSLgoJaW52ZW50b3J5GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5JbnZlbnRvcnkSMgoLbWVhc3VyZW1lbnQYAiABKAsyHS55dW5oZS5hZGFwdGVyLnYxLk1lYXN1cmVtZW50Eg4KBnJlc3luYxgDIAEoCBIkCgRub2RlGAQgASgLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlEiUKBXBhcnRzGAYgAygOMhYueXVuaGUuYWRhcHRlci52MS5QYXJ0IhMKEUhlYXJ0YmVhdFJlc3BvbnNlIk4KDVB1dExvZ1JlcXVlc3QSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDBILCgNlbmQYBCABKAgiIAoOUHV0TG9nUmVzcG9uc2USDgoGc3RvcmVkGAEgASgDIk4KD09wZW5FeGVjUmVxdWVzdBIPCgdzZXNzaW9uGAEgASgJEioKBXN0YXJ0GAIgASgLMhsueXVuaGUuYWRhcHRlci52MS5FeGVjU3RhcnQiEgoQT3BlbkV4ZWNSZXNwb25zZSJUCg5QdXRFeGVjUmVxdWVzdBIQCghzZXF1ZW5jZRgBIAEoAxIwCghyZXNwb25zZRgCIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlIiEKD1B1dEV4ZWNSZXNwb25zZRIOCgZjbG9zZWQYASABKAgiIwoPVGFrZUV4ZWNSZXF1ZXN0EhAKCHNlcXVlbmNlGAEgASgDIlMKEFRha2VFeGVjUmVzcG9uc2USLwoIcmVxdWVzdHMYASADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXF1ZXN0Eg4KBmNsb3NlZBgCIAEoCCqAAQoEUGFydBIUChBQQVJUX1VOU1BFQ0lGSUVEEAASEAoMUEFSVF9BQ0NPVU5UEAESDQoJUEFSVF9EQVRBEAISEQoNUEFSVF9SRVNPVVJDRRADEgwKCFBBUlRfSk9CEAQSDgoKUEFSVF9JTUFHRRAFEhAKDFBBUlRfU1RPUkFHRRAGKlsKB0ZlYXR1cmUSFwoTRkVBVFVSRV9VTlNQRUNJRklFRBAAEhMKD0ZFQVRVUkVfU1VTUEVORBABEhAKDEZFQVRVUkVfRVhFQxACEhAKDEZFQVRVUkVfTk9ERRADKm8KCU5vZGVTdGF0ZRIaChZOT0RFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQTk9ERV9TVEFURV9SRUFEWRABEhgKFE5PREVfU1RBVEVfTk9UX1JFQURZEAISFgoSTk9ERV9TVEFURV9EUkFJTkVEEAMqagoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMSEwoPUEhBU0VfU1VTUEVOREVEEAQy4goKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkoKBVdhdGNoEh4ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVzcG9uc2UwARJICgVBcHBseRIeLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlc3BvbnNlEksKBlJlbW92ZRIfLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVxdWVzdBogLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVzcG9uc2USUAoHT2JzZXJ2ZRIgLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXNwb25zZTABEk4KB1JlYWRMb2cSIC55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVzcG9uc2USTgoHU3VzcGVuZBIgLnl1bmhlLmFkYXB0ZXIudjEuU3VzcGVuZFJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXNwb25zZRJJCgRFeGVjEh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBoeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlKAEwARJOCgdTZXROb2RlEiAueXVuaGUuYWRhcHRlci52MS5TZXROb2RlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlc3BvbnNlEl0KDExpc3RBY2NvdW50cxIlLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVzcG9uc2USYAoNRW5zdXJlQWNjb3VudBImLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlQWNjb3VudFJlcXVlc3QaJy55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZUFjY291bnRSZXNwb25zZRJgCg1SZW1vdmVBY2NvdW50EiYueXVuaGUuYWRhcHRlci52MS5SZW1vdmVBY2NvdW50UmVxdWVzdBonLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlQWNjb3VudFJlc3BvbnNlEloKC0xpc3RWb2x1bWVzEiQueXVuaGUuYWRhcHRlci52MS5MaXN0Vm9sdW1lc1JlcXVlc3QaJS55dW5oZS5hZGFwdGVyLnYxLkxpc3RWb2x1bWVzUmVzcG9uc2USXQoMRW5zdXJlVm9sdW1lEiUueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXF1ZXN0GiYueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXNwb25zZRJdCgxSZW1vdmVWb2x1bWUSJS55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlcXVlc3QaJi55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlc3BvbnNlQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlci92MTthZGFwdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Ir0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24SDgoGbm90aWNlGBAgASgJGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIq0BCg9TcGVjRGVjbGFyYXRpb24SGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIMCgRkZXNjGAIgASgJEkEKCHF1YW50aXR5GAMgAygLMi8ueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24uUXVhbnRpdHlFbnRyeRovCg1RdWFudGl0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiNAoJU3BlY09mZmVyEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDQoFcHJpY2UYAiABKAMiDgoMV2F0Y2hSZXF1ZXN0IscBCg1XYXRjaFJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EiUKBW5vZGVzGAIgAygLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEgwKBGdvbmUYAyADKAkSDAoEbW9yZRgEIAEoCBIyCgttZWFzdXJlbWVudBgFIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDwoHdHJvdWJsZRgGIAEoCSLzAwoETm9kZRIMCgRuYW1lGAEgASgJEioKBXN0YXRlGAIgASgOMhsueXVuaGUuYWRhcHRlci52MS5Ob2RlU3RhdGUSDgoGcmVhc29uGAMgASgJEjYKCGNhcGFjaXR5GAQgAygLMiQueXVuaGUuYWRhcHRlci52MS5Ob2RlLkNhcGFjaXR5RW50cnkSPAoLYWxsb2NhdGFibGUYBSADKAsyJy55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYBiABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgHIAEoCRIzCgxhY2NlbGVyYXRvcnMYCCADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yEjIKBmxhYmVscxgJIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5MYWJlbHNFbnRyeRovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaMgoQQWxsb2NhdGFibGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYwoLQWNjZWxlcmF0b3ISDgoGdmVuZG9yGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNvdW50GAMgASgDEhQKDG1lbW9yeV9ieXRlcxgEIAEoAxIQCghyZXNvdXJjZRgFIAEoCSLKAwoLTWVhc3VyZW1lbnQSLwoLbWVhc3VyZWRfYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhkKEWNwdV9idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAxIaChJzdG9yYWdlX2J1c3lfYnl0ZXMYBSABKAMSGwoTc3RvcmFnZV90b3RhbF9ieXRlcxgGIAEoAxIPCgdydW5uaW5nGAcgASgDEg8KB3dhaXRpbmcYCCABKAMSLgoIYXR0ZW1wdHMYCSADKAsyHC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHRVc2USKAoFbm9kZXMYCiADKAsyGS55dW5oZS5hZGFwdGVyLnYxLk5vZGVVc2USLQoHc3RvcmFnZRgLIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuU3RvcmFnZVVzZRItCgduZXR3b3JrGAwgASgLMhwueXVuaGUuYWRhcHRlci52MS5OZXR3b3JrVXNlEiUKBXBhdGhzGA0gAygLMhYueXVuaGUuYWRhcHRlci52MS5QYXRoIoUBCgdOb2RlVXNlEgwKBG5hbWUYASABKAkSGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSNgoMYWNjZWxlcmF0b3JzGAQgAygLMiAueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvclVzZSJtCg5BY2NlbGVyYXRvclVzZRINCgVpbmRleBgBIAEoBRIVCg1idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAyJ0CgpTdG9yYWdlVXNlEg0KBXJlYWRzGAEgASgDEg4KBndyaXRlcxgCIAEoAxISCgpyZWFkX2J5dGVzGAMgASgDEhUKDXdyaXR0ZW5fYnl0ZXMYBCABKAMSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYBSABKAMiOAoKTmV0d29ya1VzZRIWCg5yZWNlaXZlZF9ieXRlcxgBIAEoAxISCgpzZW50X2J5dGVzGAIgASgDIoQBCgRQYXRoEgwKBHBlZXIYASABKAkSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYAiABKAMSGwoTaml0dGVyX21pY3Jvc2Vjb25kcxgDIAEoAxIQCghsb3NzX3BwbRgEIAEoAxIhChliYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kGAUgASgDIlAKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAyI5CgRGaWxlEgwKBHBhdGgYASABKAkSDwoHY29udGVudBgCIAEoDBISCgpleGVjdXRhYmxlGAMgASgIIp8FCgdBdHRlbXB0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY29tbWFuZBgEIAEoCRIQCghpbWFnZV9pZBgFIAEoCRIXCg9yZXNvdXJjZXNwZWNfaWQYBiABKAkSOwoJcmVzb3VyY2VzGAcgAygLMigueXVuaGUuYWRhcHRlci52MS5BdHRlbXB0LlJlc291cmNlc0VudHJ5Ei8KA2VudhgIIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5FbnZFbnRyeRIlCgVmaWxlcxgJIAMoCzIWLnl1bmhlLmFkYXB0ZXIudjEuRmlsZRIXCg90aW1lb3V0X3NlY29uZHMYCiABKAMSDwoHbmV0d29yaxgLIAEoCBIaChJzdG9wX2dyYWNlX3NlY29uZHMYDCABKAMSFQoNc2NyYXRjaF9ieXRlcxgNIAEoAxIMCgRzZWVuGA4gASgIEhAKCHByaW9yaXR5GA8gASgDEhEKCXRlbmFudF9pZBgQIAEoCRIRCgl1c2VyX25hbWUYESABKAkSFQoNYWxsb2NhdGlvbl9pZBgSIAEoCRIuCgd2b2x1bWVzGBMgAygLMh0ueXVuaGUuYWRhcHRlci52MS5Wb2x1bWVNb3VudBIPCgdhY2NvdW50GBQgASgJEgwKBG5vZGUYFSABKAkSKgoEcG9vbBgWIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuUG9vbFNoYXJlcxowCg5SZXNvdXJjZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiSQoKUG9vbFNoYXJlcxIqCgZwYXNzZXMYASADKAsyGi55dW5oZS5hZGFwdGVyLnYxLlBvb2xQYXNzEg8KB2xhY2tpbmcYAiABKAkiYQoIUG9vbFBhc3MSEAoIc2xpY2VfaWQYASABKAkSEQoJYWRkcmVzc2VzGAIgAygJEgwKBGhvc3QYAyABKAkSDgoGdGlja2V0GAQgASgJEhIKCnRpY2tldF9rZXkYBSABKAkiQQoLVm9sdW1lTW91bnQSEQoJdm9sdW1lX2lkGAEgASgJEgwKBHBhdGgYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIIpUCCgZTdGF0dXMSEgoKYXR0ZW1wdF9pZBgBIAEoCRImCgVwaGFzZRgCIAEoDjIXLnl1bmhlLmFkYXB0ZXIudjEuUGhhc2USEgoKc3RhcnRlZF9hdBgDIAEoAxIQCghlbmRlZF9hdBgEIAEoAxIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIRCglleGl0X2NvZGUYByABKAUSGAoQY3B1X21pY3Jvc2Vjb25kcxgIIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgJIAEoAxIRCglsb2dfYnl0ZXMYCiABKAMSCwoDbG9nGAsgASgMEhIKCmxvZ19pbmxpbmUYDCABKAgSDAoEbm9kZRgNIAEoCSI7CgxBcHBseVJlcXVlc3QSKwoIYXR0ZW1wdHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQiPAoNQXBwbHlSZXNwb25zZRIrCghyZWZ1c2FscxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuUmVmdXNhbCI8CgdSZWZ1c2FsEhIKCmF0dGVtcHRfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEg0KBWxhdGVyGAMgASgIIi0KDVJlbW92ZVJlcXVlc3QSDAoEc3RvcBgBIAMoCRIOCgZmb3JnZXQYAiADKAkiEAoOUmVtb3ZlUmVzcG9uc2UiEAoOT2JzZXJ2ZVJlcXVlc3QiPQoPT2JzZXJ2ZVJlc3BvbnNlEioKCHN0YXR1c2VzGAEgAygLMhgueXVuaGUuYWRhcHRlci52MS5TdGF0dXMiXgoOUmVhZExvZ1JlcXVlc3QSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAMSDQoFbGltaXQYAyABKAMSGQoRd2FpdF9taWxsaXNlY29uZHMYBCABKAMiPAoPUmVhZExvZ1Jlc3BvbnNlEgwKBGRhdGEYASABKAwSDgoGb2Zmc2V0GAIgASgDEgsKA2VuZBgDIAEoCCIxCg5TdXNwZW5kUmVxdWVzdBIPCgdzdXNwZW5kGAEgAygJEg4KBnJlc3VtZRgCIAMoCSIRCg9TdXNwZW5kUmVzcG9uc2UiiQEKC0V4ZWNSZXF1ZXN0EioKBXN0YXJ0GAEgASgLMhsueXVuaGUuYWRhcHRlci52MS5FeGVjU3RhcnQSDQoFaW5wdXQYAiABKAwSEQoJaW5wdXRfZW5kGAMgASgIEiwKBHNpemUYBCABKAsyHi55dW5oZS5hZGFwdGVyLnYxLlRlcm1pbmFsU2l6ZSJwCglFeGVjU3RhcnQSEgoKYXR0ZW1wdF9pZBgBIAEoCRIPCgdjb21tYW5kGAIgAygJEhAKCHRlcm1pbmFsGAMgASgIEiwKBHNpemUYBCABKAsyHi55dW5oZS5hZGFwdGVyLnYxLlRlcm1pbmFsU2l6ZSItCgxUZXJtaW5hbFNpemUSDwoHY29sdW1ucxgBIAEoBRIMCgRyb3dzGAIgASgFIlYKDEV4ZWNSZXNwb25zZRIOCgZvdXRwdXQYASABKAwSFAoMZXJyb3Jfb3V0cHV0GAIgASgMEg0KBWVuZGVkGAMgASgIEhEKCWV4aXRfY29kZRgEIAEoBSJXCg5TZXROb2RlUmVxdWVzdBIMCgRuYW1lGAEgASgJEhAKCGlzb2xhdGVkGAIgASgIEhUKDWFsbG9jYXRpb25faWQYAyABKAkSDgoGcmVhc29uGAQgASgJIhEKD1NldE5vZGVSZXNwb25zZSJVCgdBY2NvdW50EgwKBG5hbWUYASABKAkSEQoJdGVuYW50X2lkGAIgASgJEikKA3VzZRgDIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuQWNjb3VudFVzZSJRCgpBY2NvdW50VXNlEhgKEGNwdV9jb3JlX3NlY29uZHMYASABKAMSGwoTYWNjZWxlcmF0b3Jfc2Vjb25kcxgCIAEoAxIMCgRydW5zGAMgASgDIhUKE0xpc3RBY2NvdW50c1JlcXVlc3QiQwoUTGlzdEFjY291bnRzUmVzcG9uc2USKwoIYWNjb3VudHMYASADKAsyGS55dW5oZS5hZGFwdGVyLnYxLkFjY291bnQiNwoURW5zdXJlQWNjb3VudFJlcXVlc3QSEQoJdGVuYW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkiQwoVRW5zdXJlQWNjb3VudFJlc3BvbnNlEioKB2FjY291bnQYASABKAsyGS55dW5oZS5hZGFwdGVyLnYxLkFjY291bnQiNwoUUmVtb3ZlQWNjb3VudFJlcXVlc3QSEQoJdGVuYW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkiFwoVUmVtb3ZlQWNjb3VudFJlc3BvbnNlIncKBlZvbHVtZRIRCgl2b2x1bWVfaWQYASABKAkSDQoFYnl0ZXMYAiABKAMSEgoKdXNlZF9ieXRlcxgDIAEoAxISCgp1c2VkX2tub3duGAQgASgIEhAKCGVuZm9yY2VkGAUgASgIEhEKCXRlbmFudF9pZBgGIAEoCSIUChJMaXN0Vm9sdW1lc1JlcXVlc3QiQAoTTGlzdFZvbHVtZXNSZXNwb25zZRIpCgd2b2x1bWVzGAEgAygLMhgueXVuaGUuYWRhcHRlci52MS5Wb2x1bWUiSgoTRW5zdXJlVm9sdW1lUmVxdWVzdBIRCgl2b2x1bWVfaWQYASABKAkSDQoFYnl0ZXMYAiABKAMSEQoJdGVuYW50X2lkGAMgASgJIkAKFEVuc3VyZVZvbHVtZVJlc3BvbnNlEigKBnZvbHVtZRgBIAEoCzIYLnl1bmhlLmFkYXB0ZXIudjEuVm9sdW1lIigKE1JlbW92ZVZvbHVtZVJlcXVlc3QSEQoJdm9sdW1lX2lkGAEgASgJIhYKFFJlbW92ZVZvbHVtZVJlc3BvbnNlIjsKDVJlcG9ydFJlcXVlc3QSKgoIc3RhdHVzZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlN0YXR1cyI0Cg5SZXBvcnRSZXNwb25zZRIQCghyZWNvcmRlZBgBIAMoCRIQCgh1bndhbnRlZBgCIAMoCSKAAgoQSGVhcnRiZWF0UmVxdWVzdBIuCglpbnZlbnRvcnkYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeRIyCgttZWFzdXJlbWVudBgCIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDgoGcmVzeW5jGAMgASgIEiQKBG5vZGUYBCABKAsyFi55dW5oZS5hZGFwdGVyLnYxLk5vZGUSKwoIZmVhdHVyZXMYBSADKA4yGS55dW5oZS5hZGFwdGVyLnYxLkZlYXR1cmUSJQoFcGFydHMYBiADKA4yFi55dW5oZS5hZGFwdGVyLnYxLlBhcnQiEwoRSGVhcnRiZWF0UmVzcG9uc2UiTgoNUHV0TG9nUmVxdWVzdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMEgsKA2VuZBgEIAEoCCIgCg5QdXRMb2dSZXNwb25zZRIOCgZzdG9yZWQYASABKAMiTgoPT3BlbkV4ZWNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSKgoFc3RhcnQYAiABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkV4ZWNTdGFydCISChBPcGVuRXhlY1Jlc3BvbnNlIlQKDlB1dEV4ZWNSZXF1ZXN0EhAKCHNlcXVlbmNlGAEgASgDEjAKCHJlc3BvbnNlGAIgASgLMh4ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVzcG9uc2UiIQoPUHV0RXhlY1Jlc3BvbnNlEg4KBmNsb3NlZBgBIAEoCCIjCg9UYWtlRXhlY1JlcXVlc3QSEAoIc2VxdWVuY2UYASABKAMiUwoQVGFrZUV4ZWNSZXNwb25zZRIvCghyZXF1ZXN0cxgBIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1JlcXVlc3QSDgoGY2xvc2VkGAIgASgIKoABCgRQYXJ0EhQKEFBBUlRfVU5TUEVDSUZJRUQQABIQCgxQQVJUX0FDQ09VTlQQARINCglQQVJUX0RBVEEQAhIRCg1QQVJUX1JFU09VUkNFEAMSDAoIUEFSVF9KT0IQBBIOCgpQQVJUX0lNQUdFEAUSEAoMUEFSVF9TVE9SQUdFEAYqbQoHRmVhdHVyZRIXChNGRUFUVVJFX1VOU1BFQ0lGSUVEEAASEwoPRkVBVFVSRV9TVVNQRU5EEAESEAoMRkVBVFVSRV9FWEVDEAISEAoMRkVBVFVSRV9OT0RFEAMSEAoMRkVBVFVSRV9QT09MEAQqbwoJTm9kZVN0YXRlEhoKFk5PREVfU1RBVEVfVU5TUEVDSUZJRUQQABIUChBOT0RFX1NUQVRFX1JFQURZEAESGAoUTk9ERV9TVEFURV9OT1RfUkVBRFkQAhIWChJOT0RFX1NUQVRFX0RSQUlORUQQAypqCgVQaGFzZRIVChFQSEFTRV9VTlNQRUNJRklFRBAAEhEKDVBIQVNFX1BFTkRJTkcQARIRCg1QSEFTRV9SVU5OSU5HEAISDwoLUEhBU0VfRU5ERUQQAxITCg9QSEFTRV9TVVNQRU5ERUQQBDLiCgoNRHJpdmVyU2VydmljZRJRCghEZXNjcmliZRIhLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EZXNjcmliZVJlc3BvbnNlElEKCERpc2NvdmVyEiEueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlcXVlc3QaIi55dW5oZS5hZGFwdGVyLnYxLkRpc2NvdmVyUmVzcG9uc2USSgoFV2F0Y2gSHi55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVxdWVzdBofLnl1bmhlLmFkYXB0ZXIudjEuV2F0Y2hSZXNwb25zZTABEkgKBUFwcGx5Eh4ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLkFwcGx5UmVzcG9uc2USSwoGUmVtb3ZlEh8ueXVuaGUuYWRhcHRlci52MS5SZW1vdmVSZXF1ZXN0GiAueXVuaGUuYWRhcHRlci52MS5SZW1vdmVSZXNwb25zZRJQCgdPYnNlcnZlEiAueXVuaGUuYWRhcHRlci52MS5PYnNlcnZlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlc3BvbnNlMAESTgoHUmVhZExvZxIgLnl1bmhlLmFkYXB0ZXIudjEuUmVhZExvZ1JlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXNwb25zZRJOCgdTdXNwZW5kEiAueXVuaGUuYWRhcHRlci52MS5TdXNwZW5kUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuU3VzcGVuZFJlc3BvbnNlEkkKBEV4ZWMSHS55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXF1ZXN0Gh4ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVzcG9uc2UoATABEk4KB1NldE5vZGUSIC55dW5oZS5hZGFwdGVyLnYxLlNldE5vZGVSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5TZXROb2RlUmVzcG9uc2USXQoMTGlzdEFjY291bnRzEiUueXVuaGUuYWRhcHRlci52MS5MaXN0QWNjb3VudHNSZXF1ZXN0GiYueXVuaGUuYWRhcHRlci52MS5MaXN0QWNjb3VudHNSZXNwb25zZRJgCg1FbnN1cmVBY2NvdW50EiYueXVuaGUuYWRhcHRlci52MS5FbnN1cmVBY2NvdW50UmVxdWVzdBonLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlQWNjb3VudFJlc3BvbnNlEmAKDVJlbW92ZUFjY291bnQSJi55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZUFjY291bnRSZXF1ZXN0GicueXVuaGUuYWRhcHRlci52MS5SZW1vdmVBY2NvdW50UmVzcG9uc2USWgoLTGlzdFZvbHVtZXMSJC55dW5oZS5hZGFwdGVyLnYxLkxpc3RWb2x1bWVzUmVxdWVzdBolLnl1bmhlLmFkYXB0ZXIudjEuTGlzdFZvbHVtZXNSZXNwb25zZRJdCgxFbnN1cmVWb2x1bWUSJS55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZVZvbHVtZVJlcXVlc3QaJi55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZVZvbHVtZVJlc3BvbnNlEl0KDFJlbW92ZVZvbHVtZRIlLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlVm9sdW1lUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlVm9sdW1lUmVzcG9uc2VCMFoueXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9hZGFwdGVyL3YxO2FkYXB0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message yunhe.adapter.v1.DescribeRequest
@@ -906,6 +906,15 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
    * @generated from field: string node = 21;
    */
   node: string;
+
+  /**
+   * Its shares of the platform's accelerator pool, which end when the connection
+   * does that redeems a pass; unset: none. One that is not known and comes without
+   * passes MUST be refused, for later. Offered with FEATURE_POOL.
+   *
+   * @generated from field: yunhe.adapter.v1.PoolShares pool = 22;
+   */
+  pool?: PoolShares | undefined;
 };
 
 /**
@@ -914,6 +923,75 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
   messageDesc(file_yunhe_adapter_v1_adapter, 19);
+
+/**
+ * @generated from message yunhe.adapter.v1.PoolShares
+ */
+export type PoolShares = Message<"yunhe.adapter.v1.PoolShares"> & {
+  /**
+   * One for each card.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.PoolPass passes = 1;
+   */
+  passes: PoolPass[];
+
+  /**
+   * Why there are none.
+   *
+   * @generated from field: string lacking = 2;
+   */
+  lacking: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.PoolShares.
+ * Use `create(PoolSharesSchema)` to create a new message.
+ */
+export const PoolSharesSchema: GenMessage<PoolShares> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+
+/**
+ * What a run shows the pool node that has its slice: good once, within a minute.
+ *
+ * @generated from message yunhe.adapter.v1.PoolPass
+ */
+export type PoolPass = Message<"yunhe.adapter.v1.PoolPass"> & {
+  /**
+   * @generated from field: string slice_id = 1;
+   */
+  sliceId: string;
+
+  /**
+   * Where the node listens: "tcp:HOST:PORT", "unix:PATH".
+   *
+   * @generated from field: repeated string addresses = 2;
+   */
+  addresses: string[];
+
+  /**
+   * Names the node's machine.
+   *
+   * @generated from field: string host = 3;
+   */
+  host: string;
+
+  /**
+   * @generated from field: string ticket = 4;
+   */
+  ticket: string;
+
+  /**
+   * @generated from field: string ticket_key = 5;
+   */
+  ticketKey: string;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.PoolPass.
+ * Use `create(PoolPassSchema)` to create a new message.
+ */
+export const PoolPassSchema: GenMessage<PoolPass> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 21);
 
 /**
  * A volume as an attempt's command finds it.
@@ -946,7 +1024,7 @@ export type VolumeMount = Message<"yunhe.adapter.v1.VolumeMount"> & {
  * Use `create(VolumeMountSchema)` to create a new message.
  */
 export const VolumeMountSchema: GenMessage<VolumeMount> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+  messageDesc(file_yunhe_adapter_v1_adapter, 22);
 
 /**
  * What is known of an attempt.
@@ -1035,7 +1113,7 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 21);
+  messageDesc(file_yunhe_adapter_v1_adapter, 23);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyRequest
@@ -1054,7 +1132,7 @@ export type ApplyRequest = Message<"yunhe.adapter.v1.ApplyRequest"> & {
  * Use `create(ApplyRequestSchema)` to create a new message.
  */
 export const ApplyRequestSchema: GenMessage<ApplyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 22);
+  messageDesc(file_yunhe_adapter_v1_adapter, 24);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyResponse
@@ -1073,7 +1151,7 @@ export type ApplyResponse = Message<"yunhe.adapter.v1.ApplyResponse"> & {
  * Use `create(ApplyResponseSchema)` to create a new message.
  */
 export const ApplyResponseSchema: GenMessage<ApplyResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 23);
+  messageDesc(file_yunhe_adapter_v1_adapter, 25);
 
 /**
  * @generated from message yunhe.adapter.v1.Refusal
@@ -1104,7 +1182,7 @@ export type Refusal = Message<"yunhe.adapter.v1.Refusal"> & {
  * Use `create(RefusalSchema)` to create a new message.
  */
 export const RefusalSchema: GenMessage<Refusal> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 24);
+  messageDesc(file_yunhe_adapter_v1_adapter, 26);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveRequest
@@ -1126,7 +1204,7 @@ export type RemoveRequest = Message<"yunhe.adapter.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 25);
+  messageDesc(file_yunhe_adapter_v1_adapter, 27);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveResponse
@@ -1139,7 +1217,7 @@ export type RemoveResponse = Message<"yunhe.adapter.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 26);
+  messageDesc(file_yunhe_adapter_v1_adapter, 28);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveRequest
@@ -1152,7 +1230,7 @@ export type ObserveRequest = Message<"yunhe.adapter.v1.ObserveRequest"> & {
  * Use `create(ObserveRequestSchema)` to create a new message.
  */
 export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 27);
+  messageDesc(file_yunhe_adapter_v1_adapter, 29);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveResponse
@@ -1169,7 +1247,7 @@ export type ObserveResponse = Message<"yunhe.adapter.v1.ObserveResponse"> & {
  * Use `create(ObserveResponseSchema)` to create a new message.
  */
 export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 28);
+  messageDesc(file_yunhe_adapter_v1_adapter, 30);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogRequest
@@ -1203,7 +1281,7 @@ export type ReadLogRequest = Message<"yunhe.adapter.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 29);
+  messageDesc(file_yunhe_adapter_v1_adapter, 31);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogResponse
@@ -1235,7 +1313,7 @@ export type ReadLogResponse = Message<"yunhe.adapter.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 30);
+  messageDesc(file_yunhe_adapter_v1_adapter, 32);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendRequest
@@ -1257,7 +1335,7 @@ export type SuspendRequest = Message<"yunhe.adapter.v1.SuspendRequest"> & {
  * Use `create(SuspendRequestSchema)` to create a new message.
  */
 export const SuspendRequestSchema: GenMessage<SuspendRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 31);
+  messageDesc(file_yunhe_adapter_v1_adapter, 33);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendResponse
@@ -1270,7 +1348,7 @@ export type SuspendResponse = Message<"yunhe.adapter.v1.SuspendResponse"> & {
  * Use `create(SuspendResponseSchema)` to create a new message.
  */
 export const SuspendResponseSchema: GenMessage<SuspendResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 32);
+  messageDesc(file_yunhe_adapter_v1_adapter, 34);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecRequest
@@ -1310,7 +1388,7 @@ export type ExecRequest = Message<"yunhe.adapter.v1.ExecRequest"> & {
  * Use `create(ExecRequestSchema)` to create a new message.
  */
 export const ExecRequestSchema: GenMessage<ExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 33);
+  messageDesc(file_yunhe_adapter_v1_adapter, 35);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecStart
@@ -1346,7 +1424,7 @@ export type ExecStart = Message<"yunhe.adapter.v1.ExecStart"> & {
  * Use `create(ExecStartSchema)` to create a new message.
  */
 export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 34);
+  messageDesc(file_yunhe_adapter_v1_adapter, 36);
 
 /**
  * @generated from message yunhe.adapter.v1.TerminalSize
@@ -1368,7 +1446,7 @@ export type TerminalSize = Message<"yunhe.adapter.v1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 35);
+  messageDesc(file_yunhe_adapter_v1_adapter, 37);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecResponse
@@ -1404,7 +1482,7 @@ export type ExecResponse = Message<"yunhe.adapter.v1.ExecResponse"> & {
  * Use `create(ExecResponseSchema)` to create a new message.
  */
 export const ExecResponseSchema: GenMessage<ExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 36);
+  messageDesc(file_yunhe_adapter_v1_adapter, 38);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeRequest
@@ -1442,7 +1520,7 @@ export type SetNodeRequest = Message<"yunhe.adapter.v1.SetNodeRequest"> & {
  * Use `create(SetNodeRequestSchema)` to create a new message.
  */
 export const SetNodeRequestSchema: GenMessage<SetNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 37);
+  messageDesc(file_yunhe_adapter_v1_adapter, 39);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeResponse
@@ -1455,7 +1533,7 @@ export type SetNodeResponse = Message<"yunhe.adapter.v1.SetNodeResponse"> & {
  * Use `create(SetNodeResponseSchema)` to create a new message.
  */
 export const SetNodeResponseSchema: GenMessage<SetNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 38);
+  messageDesc(file_yunhe_adapter_v1_adapter, 40);
 
 /**
  * An account of a center.
@@ -1491,7 +1569,7 @@ export type Account = Message<"yunhe.adapter.v1.Account"> & {
  * Use `create(AccountSchema)` to create a new message.
  */
 export const AccountSchema: GenMessage<Account> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 39);
+  messageDesc(file_yunhe_adapter_v1_adapter, 41);
 
 /**
  * @generated from message yunhe.adapter.v1.AccountUse
@@ -1522,7 +1600,7 @@ export type AccountUse = Message<"yunhe.adapter.v1.AccountUse"> & {
  * Use `create(AccountUseSchema)` to create a new message.
  */
 export const AccountUseSchema: GenMessage<AccountUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 40);
+  messageDesc(file_yunhe_adapter_v1_adapter, 42);
 
 /**
  * @generated from message yunhe.adapter.v1.ListAccountsRequest
@@ -1535,7 +1613,7 @@ export type ListAccountsRequest = Message<"yunhe.adapter.v1.ListAccountsRequest"
  * Use `create(ListAccountsRequestSchema)` to create a new message.
  */
 export const ListAccountsRequestSchema: GenMessage<ListAccountsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 41);
+  messageDesc(file_yunhe_adapter_v1_adapter, 43);
 
 /**
  * @generated from message yunhe.adapter.v1.ListAccountsResponse
@@ -1552,7 +1630,7 @@ export type ListAccountsResponse = Message<"yunhe.adapter.v1.ListAccountsRespons
  * Use `create(ListAccountsResponseSchema)` to create a new message.
  */
 export const ListAccountsResponseSchema: GenMessage<ListAccountsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 42);
+  messageDesc(file_yunhe_adapter_v1_adapter, 44);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureAccountRequest
@@ -1577,7 +1655,7 @@ export type EnsureAccountRequest = Message<"yunhe.adapter.v1.EnsureAccountReques
  * Use `create(EnsureAccountRequestSchema)` to create a new message.
  */
 export const EnsureAccountRequestSchema: GenMessage<EnsureAccountRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 43);
+  messageDesc(file_yunhe_adapter_v1_adapter, 45);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureAccountResponse
@@ -1596,7 +1674,7 @@ export type EnsureAccountResponse = Message<"yunhe.adapter.v1.EnsureAccountRespo
  * Use `create(EnsureAccountResponseSchema)` to create a new message.
  */
 export const EnsureAccountResponseSchema: GenMessage<EnsureAccountResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 44);
+  messageDesc(file_yunhe_adapter_v1_adapter, 46);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveAccountRequest
@@ -1618,7 +1696,7 @@ export type RemoveAccountRequest = Message<"yunhe.adapter.v1.RemoveAccountReques
  * Use `create(RemoveAccountRequestSchema)` to create a new message.
  */
 export const RemoveAccountRequestSchema: GenMessage<RemoveAccountRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 45);
+  messageDesc(file_yunhe_adapter_v1_adapter, 47);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveAccountResponse
@@ -1631,7 +1709,7 @@ export type RemoveAccountResponse = Message<"yunhe.adapter.v1.RemoveAccountRespo
  * Use `create(RemoveAccountResponseSchema)` to create a new message.
  */
 export const RemoveAccountResponseSchema: GenMessage<RemoveAccountResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 46);
+  messageDesc(file_yunhe_adapter_v1_adapter, 48);
 
 /**
  * A volume at a center: files that outlive the attempts that have it.
@@ -1680,7 +1758,7 @@ export type Volume = Message<"yunhe.adapter.v1.Volume"> & {
  * Use `create(VolumeSchema)` to create a new message.
  */
 export const VolumeSchema: GenMessage<Volume> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 47);
+  messageDesc(file_yunhe_adapter_v1_adapter, 49);
 
 /**
  * @generated from message yunhe.adapter.v1.ListVolumesRequest
@@ -1693,7 +1771,7 @@ export type ListVolumesRequest = Message<"yunhe.adapter.v1.ListVolumesRequest"> 
  * Use `create(ListVolumesRequestSchema)` to create a new message.
  */
 export const ListVolumesRequestSchema: GenMessage<ListVolumesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 48);
+  messageDesc(file_yunhe_adapter_v1_adapter, 50);
 
 /**
  * @generated from message yunhe.adapter.v1.ListVolumesResponse
@@ -1710,7 +1788,7 @@ export type ListVolumesResponse = Message<"yunhe.adapter.v1.ListVolumesResponse"
  * Use `create(ListVolumesResponseSchema)` to create a new message.
  */
 export const ListVolumesResponseSchema: GenMessage<ListVolumesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 49);
+  messageDesc(file_yunhe_adapter_v1_adapter, 51);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureVolumeRequest
@@ -1741,7 +1819,7 @@ export type EnsureVolumeRequest = Message<"yunhe.adapter.v1.EnsureVolumeRequest"
  * Use `create(EnsureVolumeRequestSchema)` to create a new message.
  */
 export const EnsureVolumeRequestSchema: GenMessage<EnsureVolumeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 50);
+  messageDesc(file_yunhe_adapter_v1_adapter, 52);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureVolumeResponse
@@ -1758,7 +1836,7 @@ export type EnsureVolumeResponse = Message<"yunhe.adapter.v1.EnsureVolumeRespons
  * Use `create(EnsureVolumeResponseSchema)` to create a new message.
  */
 export const EnsureVolumeResponseSchema: GenMessage<EnsureVolumeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 51);
+  messageDesc(file_yunhe_adapter_v1_adapter, 53);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveVolumeRequest
@@ -1775,7 +1853,7 @@ export type RemoveVolumeRequest = Message<"yunhe.adapter.v1.RemoveVolumeRequest"
  * Use `create(RemoveVolumeRequestSchema)` to create a new message.
  */
 export const RemoveVolumeRequestSchema: GenMessage<RemoveVolumeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 52);
+  messageDesc(file_yunhe_adapter_v1_adapter, 54);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveVolumeResponse
@@ -1788,7 +1866,7 @@ export type RemoveVolumeResponse = Message<"yunhe.adapter.v1.RemoveVolumeRespons
  * Use `create(RemoveVolumeResponseSchema)` to create a new message.
  */
 export const RemoveVolumeResponseSchema: GenMessage<RemoveVolumeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 53);
+  messageDesc(file_yunhe_adapter_v1_adapter, 55);
 
 /**
  * Agent to platform over the bus, each answered once it is durably stored.
@@ -1807,7 +1885,7 @@ export type ReportRequest = Message<"yunhe.adapter.v1.ReportRequest"> & {
  * Use `create(ReportRequestSchema)` to create a new message.
  */
 export const ReportRequestSchema: GenMessage<ReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 54);
+  messageDesc(file_yunhe_adapter_v1_adapter, 56);
 
 /**
  * @generated from message yunhe.adapter.v1.ReportResponse
@@ -1833,7 +1911,7 @@ export type ReportResponse = Message<"yunhe.adapter.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 55);
+  messageDesc(file_yunhe_adapter_v1_adapter, 57);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatRequest
@@ -1883,7 +1961,7 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 56);
+  messageDesc(file_yunhe_adapter_v1_adapter, 58);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatResponse
@@ -1896,7 +1974,7 @@ export type HeartbeatResponse = Message<"yunhe.adapter.v1.HeartbeatResponse"> & 
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 57);
+  messageDesc(file_yunhe_adapter_v1_adapter, 59);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogRequest
@@ -1930,7 +2008,7 @@ export type PutLogRequest = Message<"yunhe.adapter.v1.PutLogRequest"> & {
  * Use `create(PutLogRequestSchema)` to create a new message.
  */
 export const PutLogRequestSchema: GenMessage<PutLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 58);
+  messageDesc(file_yunhe_adapter_v1_adapter, 60);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogResponse
@@ -1949,7 +2027,7 @@ export type PutLogResponse = Message<"yunhe.adapter.v1.PutLogResponse"> & {
  * Use `create(PutLogResponseSchema)` to create a new message.
  */
 export const PutLogResponseSchema: GenMessage<PutLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 59);
+  messageDesc(file_yunhe_adapter_v1_adapter, 61);
 
 /**
  * Exec over the bus. The platform asks the agent to start a command in a
@@ -1981,7 +2059,7 @@ export type OpenExecRequest = Message<"yunhe.adapter.v1.OpenExecRequest"> & {
  * Use `create(OpenExecRequestSchema)` to create a new message.
  */
 export const OpenExecRequestSchema: GenMessage<OpenExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 60);
+  messageDesc(file_yunhe_adapter_v1_adapter, 62);
 
 /**
  * The command runs.
@@ -1996,7 +2074,7 @@ export type OpenExecResponse = Message<"yunhe.adapter.v1.OpenExecResponse"> & {
  * Use `create(OpenExecResponseSchema)` to create a new message.
  */
 export const OpenExecResponseSchema: GenMessage<OpenExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 61);
+  messageDesc(file_yunhe_adapter_v1_adapter, 63);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecRequest
@@ -2020,7 +2098,7 @@ export type PutExecRequest = Message<"yunhe.adapter.v1.PutExecRequest"> & {
  * Use `create(PutExecRequestSchema)` to create a new message.
  */
 export const PutExecRequestSchema: GenMessage<PutExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 62);
+  messageDesc(file_yunhe_adapter_v1_adapter, 64);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecResponse
@@ -2039,7 +2117,7 @@ export type PutExecResponse = Message<"yunhe.adapter.v1.PutExecResponse"> & {
  * Use `create(PutExecResponseSchema)` to create a new message.
  */
 export const PutExecResponseSchema: GenMessage<PutExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 63);
+  messageDesc(file_yunhe_adapter_v1_adapter, 65);
 
 /**
  * @generated from message yunhe.adapter.v1.TakeExecRequest
@@ -2058,7 +2136,7 @@ export type TakeExecRequest = Message<"yunhe.adapter.v1.TakeExecRequest"> & {
  * Use `create(TakeExecRequestSchema)` to create a new message.
  */
 export const TakeExecRequestSchema: GenMessage<TakeExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 64);
+  messageDesc(file_yunhe_adapter_v1_adapter, 66);
 
 /**
  * Answered when there is something, and after five seconds in any case.
@@ -2084,7 +2162,7 @@ export type TakeExecResponse = Message<"yunhe.adapter.v1.TakeExecResponse"> & {
  * Use `create(TakeExecResponseSchema)` to create a new message.
  */
 export const TakeExecResponseSchema: GenMessage<TakeExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 65);
+  messageDesc(file_yunhe_adapter_v1_adapter, 67);
 
 /**
  * A part of the contract a driver offers.
@@ -2161,6 +2239,13 @@ export enum Feature {
    * @generated from enum value: FEATURE_NODE = 3;
    */
   NODE = 3,
+
+  /**
+   * Attempts may have shares of the platform's accelerator pool.
+   *
+   * @generated from enum value: FEATURE_POOL = 4;
+   */
+  POOL = 4,
 }
 
 /**

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/jobs/v1/jobs.proto.
  */
 export const file_yunhe_jobs_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEirQEKC0NvbnN0cmFpbnRzEg8KB2NlbnRlcnMYASADKAkSDwoHcmVnaW9ucxgCIAMoCRIaChJtaW5fc2VjdXJpdHlfZ3JhZGUYAyABKAMSEQoJbWF4X3ByaWNlGAQgASgDEhIKCmV4cHJlc3Npb24YBSABKAkSKwoFcnVsZXMYBiADKAsyHC55dW5oZS5qb2JzLnYxLlBsYWNlbWVudFJ1bGUSDAoEbm9kZRgHIAEoCSLjAQoNUGxhY2VtZW50UnVsZRIvCgRraW5kGAEgASgOMiEueXVuaGUuam9icy52MS5QbGFjZW1lbnRSdWxlLktpbmQSDAoEb3ZlchgCIAEoCRIOCgZvZl9qb2IYAyABKAkSEAoIb2ZfZ3JvdXAYBCABKAkSEAoIbWF4X3NrZXcYBSABKAUSEQoJcHJlZmVycmVkGAYgASgIIkwKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEg8KC0tJTkRfU1BSRUFEEAESDQoJS0lORF9XSVRIEAISDgoKS0lORF9BUEFSVBADIjkKBEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhIKCmV4ZWN1dGFibGUYAyABKAgiPgoLVm9sdW1lTW91bnQSDgoGdm9sdW1lGAEgASgJEgwKBHBhdGgYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIIlkKBUlucHV0EgwKBG5hbWUYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoAxIPCgdjZW50ZXJzGAMgAygJEg4KBnZvbHVtZRgEIAEoCRINCgVzdGF5cxgFIAEoCCKuAQoDUW9zEhYKDm1heF9sYXRlbmN5X3VzGAEgASgDEhUKDW1heF9qaXR0ZXJfdXMYAiABKAMSFAoMbWF4X2xvc3NfcHBtGAMgASgDEhoKEm1pbl9iYW5kd2lkdGhfa2JwcxgEIAEoAxIWCg5maW5pc2hfc2Vjb25kcxgFIAEoAxIcChRtaW5fYXZhaWxhYmlsaXR5X3BwbRgGIAEoAxIQCghyZXF1aXJlZBgHIAEoCCLnBAoEVGFzaxIMCgRuYW1lGAEgASgJEg8KB2NvbW1hbmQYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkSGAoQcmVzb3VyY2Vfc3BlY19pZBgEIAEoCRIWCg5yZXBsaWNhX251bWJlchgFIAEoBRIpCgNlbnYYBiADKAsyHC55dW5oZS5qb2JzLnYxLlRhc2suRW52RW50cnkSIgoFZmlsZXMYByADKAsyEy55dW5oZS5qb2JzLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAggASgDEg8KB25ldHdvcmsYCSABKAgSLwoLY29uc3RyYWludHMYCiABKAsyGi55dW5oZS5qb2JzLnYxLkNvbnN0cmFpbnRzEhgKEGV4cGVjdGVkX3NlY29uZHMYCyABKAMSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhMKC3NjcmF0Y2hfbWliGA0gASgDEisKB3ZvbHVtZXMYFCADKAsyGi55dW5oZS5qb2JzLnYxLlZvbHVtZU1vdW50EigKBWFmdGVyGA4gAygLMhkueXVuaGUuam9icy52MS5EZXBlbmRlbmN5EhQKDG1pbl9yZXBsaWNhcxgPIAEoBRIUCgxtYXhfcmVwbGljYXMYECABKAUSJAoGaW5wdXRzGBUgAygLMhQueXVuaGUuam9icy52MS5JbnB1dBIfCgNxb3MYFiABKAsyEi55dW5oZS5qb2JzLnYxLlFvcxIRCglwcmVjaXNpb24YFyABKAkaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK/AQoKRGVwZW5kZW5jeRIMCgR0YXNrGAEgASgJEjYKCWNvbmRpdGlvbhgCIAEoDjIjLnl1bmhlLmpvYnMudjEuRGVwZW5kZW5jeS5Db25kaXRpb24iawoJQ29uZGl0aW9uEhkKFUNPTkRJVElPTl9VTlNQRUNJRklFRBAAEhcKE0NPTkRJVElPTl9TVUNDRUVERUQQARIVChFDT05ESVRJT05fU1RBUlRFRBACEhMKD0NPTkRJVElPTl9FTkRFRBADIl4KCVJldHJ5UnVsZRIPCgdyZWFzb25zGAEgAygJEhIKCmV4aXRfY29kZXMYAiADKAUSEwoLbWF4X3JldHJpZXMYAyABKAUSFwoPYmFja29mZl9zZWNvbmRzGAQgASgDIqcGCgdKb2JTcGVjEgwKBG5hbWUYASABKAkSDAoEZGVzYxgCIAEoCRIiCgV0YXNrcxgDIAMoCzITLnl1bmhlLmpvYnMudjEuVGFzaxIQCghwcmlvcml0eRgEIAEoBRI0Cg5zdWNjZXNzX3BvbGljeRgFIAEoDjIcLnl1bmhlLmpvYnMudjEuU3VjY2Vzc1BvbGljeRI0Cg5mYWlsdXJlX3BvbGljeRgGIAEoDjIcLnl1bmhlLmpvYnMudjEuRmFpbHVyZVBvbGljeRITCgttYXhfcmV0cmllcxgHIAEoBRIMCgRnYW5nGAggASgIEkEKDnBvbGljeV93ZWlnaHRzGAkgAygLMikueXVuaGUuam9icy52MS5Kb2JTcGVjLlBvbGljeVdlaWdodHNFbnRyeRIyCgZsYWJlbHMYCiADKAsyIi55dW5oZS5qb2JzLnYxLkpvYlNwZWMuTGFiZWxzRW50cnkSFQoNYWxsb2NhdGlvbl9pZBgLIAEoCRItCgtyZXRyeV9ydWxlcxgMIAMoCzIYLnl1bmhlLmpvYnMudjEuUmV0cnlSdWxlEhUKDXJlc3RhcnRfd2hvbGUYDSABKAgSFQoNbm9fcHJlZW1wdGlvbhgOIAEoCBIQCghuZWFyX2pvYhgPIAEoCRIuCgpub3RfYmVmb3JlGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghkZWFkbGluZRgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGZ3JvdXBzGBIgAygJEhYKDnJlc2VydmF0aW9uX2lkGBMgASgJEhEKCW9yaWdpbl9pZBgeIAEoCRIaChJsb3N0X2dyYWNlX3NlY29uZHMYKCABKAMSDwoHZWxhc3RpYxgpIAEoCBITCgtkaXN0cmlidXRlZBgqIAEoCBo0ChJQb2xpY3lXZWlnaHRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBItEDCgdSZXBsaWNhEhIKCnRhc2tfaW5kZXgYASABKAUSFQoNcmVwbGljYV9pbmRleBgCIAEoBRISCgphdHRlbXB0X2lkGAMgASgJEg8KB2F0dGVtcHQYBCABKAUSIwoFc3RhdGUYBSABKA4yFC55dW5oZS5qb2JzLnYxLlN0YXRlEg4KBnJlYXNvbhgGIAEoCRIPCgdtZXNzYWdlGAcgASgJEhQKDGFpX2NlbnRlcl9pZBgIIAEoCRITCgtjZW50ZXJfbmFtZRgJIAEoCRItCglwbGFjZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglleGl0X2NvZGUYDSABKAUSGAoQY3B1X21pY3Jvc2Vjb25kcxgOIAEoAxIZChFtZW1vcnlfcGVha19ieXRlcxgPIAEoAxITCgtjb3N0X21pY3JvcxgQIAEoAxINCgVwcmljZRgRIAEoAxIMCgRub2RlGBIgASgJIqsFCgNKb2ISDgoGam9iX2lkGAEgASgJEiQKBHNwZWMYAiABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMSEQoJdGVuYW50X2lkGAMgASgJEhEKCXVzZXJfbmFtZRgEIAEoCRIUCgxjcmVhdGVkX3VzZXIYBSABKAkSIwoFc3RhdGUYBiABKA4yFC55dW5oZS5qb2JzLnYxLlN0YXRlEg4KBnJlYXNvbhgHIAEoCRIPCgdtZXNzYWdlGAggASgJEi4KCmNyZWF0ZWRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglwbGFjZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh8KF3NjaGVkdWxpbmdfbWljcm9zZWNvbmRzGA0gASgDEhYKDnJlcGxpY2FzX3RvdGFsGA4gASgFEhgKEHJlcGxpY2FzX3J1bm5pbmcYDyABKAUSGgoScmVwbGljYXNfc3VjY2VlZGVkGBAgASgFEhcKD3JlcGxpY2FzX2ZhaWxlZBgRIAEoBRIYChByZXBsaWNhc19zdG9wcGVkGBIgASgFEigKCHJlcGxpY2FzGBMgAygLMhYueXVuaGUuam9icy52MS5SZXBsaWNhEhAKCGNvc3RfZmVuGBQgASgDEhIKCmNlbnRlcl9pZHMYFSADKAkSDwoHdmVyc2lvbhgWIAEoAxITCgtwYXVzZV9hc2tlZBgXIAEoCBIXCg9yZXBsaWNhc19wYXVzZWQYGCABKAUiSwoQU3VibWl0Sm9iUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiMKA2pvYhgCIAEoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYyJNChFTdWJtaXRKb2JzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiQKBGpvYnMYAiADKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMiJQoSU3VibWl0Sm9ic1Jlc3BvbnNlEg8KB2pvYl9pZHMYASADKAkiNQoOUGxhbkpvYlJlcXVlc3QSIwoDam9iGAEgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIukBCg9QbGFuSm9iUmVzcG9uc2USLwoJZGVjaXNpb25zGAEgAygLMhwueXVuaGUuc2NoZWR1bGVyLnYxLkRlY2lzaW9uEicKBXdhaXRzGAIgAygLMhgueXVuaGUuc2NoZWR1bGVyLnYxLldhaXQSMwoPZXN0aW1hdGVkX3N0YXJ0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5lc3RpbWF0ZV9iYXNpcxgEIAEoCRIXCg9yZXBsaWNhc19wbGFjZWQYBSABKAUSFgoOcmVwbGljYXNfdG90YWwYBiABKAUiRwoPU2NhbGVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIMCgR0YXNrGAIgASgJEhYKDnJlcGxpY2FfbnVtYmVyGAMgASgFIkkKEVByZWVtcHRKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSFAoMYWlfY2VudGVyX2lkGAMgASgJIh8KDUdldEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIo8CCg9MaXN0Sm9ic1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkSJAoGc3RhdGVzGAMgAygOMhQueXVuaGUuam9icy52MS5TdGF0ZRIMCgRuYW1lGAQgASgJEhEKCXVzZXJfbmFtZRgFIAEoCRIRCgl0ZW5hbnRfaWQYBiABKAkSFAoMYWlfY2VudGVyX2lkGAcgASgJEjEKDWNyZWF0ZWRfYWZ0ZXIYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjIKDmNyZWF0ZWRfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJNChBMaXN0Sm9ic1Jlc3BvbnNlEiAKBGpvYnMYASADKAsyEi55dW5oZS5qb2JzLnYxLkpvYhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiYgoQVXBkYXRlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSEQoEZGVzYxgCIAEoCUgAiAEBEhUKCHByaW9yaXR5GAMgASgFSAGIAQFCBwoFX2Rlc2NCCwoJX3ByaW9yaXR5IjAKDlN0b3BKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiIQoPUGF1c2VKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSIiChBSZXN1bWVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJZChJXcml0ZU9mZkpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSDQoFcmV0cnkYBCABKAgiIgoQRGVsZXRlSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiEwoRRGVsZXRlSm9iUmVzcG9uc2UiFAoSR2V0Sm9iU3RhdHNSZXF1ZXN0Ir0BChNHZXRKb2JTdGF0c1Jlc3BvbnNlEkoKDWpvYnNfYnlfc3RhdGUYASADKAsyMy55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVzcG9uc2UuSm9ic0J5U3RhdGVFbnRyeRIUCgxjb3N0X2Zlbl8yNGgYAiABKAMSEAoIcnVuc18yNGgYAyABKAMaMgoQSm9ic0J5U3RhdGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIiIKEFdhdGNoSm9ic1JlcXVlc3QSDgoGam9iX2lkGAEgASgJIjQKEVdhdGNoSm9ic1Jlc3BvbnNlEh8KA2pvYhgBIAEoCzISLnl1bmhlLmpvYnMudjEuSm9iInwKDlJlYWRMb2dSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRISCgp0YXNrX2luZGV4GAIgASgFEhUKDXJlcGxpY2FfaW5kZXgYAyABKAUSDgoGb2Zmc2V0GAQgASgDEg4KBmZvbGxvdxgFIAEoCBIPCgdhdHRlbXB0GAYgASgFIi8KD1JlYWRMb2dSZXNwb25zZRIMCgRkYXRhGAEgASgMEg4KBm9mZnNldBgCIAEoAyr4AQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIQCgxTVEFURV9RVUVVRUQQARIUChBTVEFURV9TQ0hFRFVMSU5HEAISFQoRU1RBVEVfRElTUEFUQ0hJTkcQAxIRCg1TVEFURV9QRU5ESU5HEAQSEQoNU1RBVEVfUlVOTklORxAFEhAKDFNUQVRFX1BBVVNFRBAGEhMKD1NUQVRFX01JR1JBVElORxAHEhIKDlNUQVRFX1NUT1BQSU5HEAgSEQoNU1RBVEVfU1RPUFBFRBAJEhMKD1NUQVRFX1NVQ0NFRURFRBAKEhAKDFNUQVRFX0ZBSUxFRBALKl8KDVN1Y2Nlc3NQb2xpY3kSHgoaU1VDQ0VTU19QT0xJQ1lfVU5TUEVDSUZJRUQQABIWChJTVUNDRVNTX1BPTElDWV9BTEwQARIWChJTVUNDRVNTX1BPTElDWV9BTlkQAipfCg1GYWlsdXJlUG9saWN5Eh4KGkZBSUxVUkVfUE9MSUNZX1VOU1BFQ0lGSUVEEAASFgoSRkFJTFVSRV9QT0xJQ1lfQUxMEAESFgoSRkFJTFVSRV9QT0xJQ1lfQU5ZEAIykQ4KCkpvYlNlcnZpY2USYwoJU3VibWl0Sm9iEh8ueXVuaGUuam9icy52MS5TdWJtaXRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiIYqAGQpqb2JzLndyaXRlgtPkkwINOgEqIggvdjEvam9icxJ6CgpTdWJtaXRKb2JzEiAueXVuaGUuam9icy52MS5TdWJtaXRKb2JzUmVxdWVzdBohLnl1bmhlLmpvYnMudjEuU3VibWl0Sm9ic1Jlc3BvbnNlIieKgBkKam9icy53cml0ZYLT5JMCEzoBKiIOL3YxL2pvYnM6YmF0Y2gScAoHUGxhbkpvYhIdLnl1bmhlLmpvYnMudjEuUGxhbkpvYlJlcXVlc3QaHi55dW5oZS5qb2JzLnYxLlBsYW5Kb2JSZXNwb25zZSImioAZCmpvYnMud3JpdGWC0+STAhI6ASoiDS92MS9qb2JzOnBsYW4SYgoGR2V0Sm9iEhwueXVuaGUuam9icy52MS5HZXRKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiJoqAGQlqb2JzLnJlYWSC0+STAhMSES92MS9qb2JzL3tqb2JfaWR9EmoKCExpc3RKb2JzEh4ueXVuaGUuam9icy52MS5MaXN0Sm9ic1JlcXVlc3QaHy55dW5oZS5qb2JzLnYxLkxpc3RKb2JzUmVzcG9uc2UiHYqAGQlqb2JzLnJlYWSC0+STAgoSCC92MS9qb2JzEmwKCVVwZGF0ZUpvYhIfLnl1bmhlLmpvYnMudjEuVXBkYXRlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIiqKgBkKam9icy53cml0ZYLT5JMCFjoBKjIRL3YxL2pvYnMve2pvYl9pZH0SbQoHU3RvcEpvYhIdLnl1bmhlLmpvYnMudjEuU3RvcEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIvioAZCmpvYnMud3JpdGWC0+STAhs6ASoiFi92MS9qb2JzL3tqb2JfaWR9L3N0b3AScAoIU2NhbGVKb2ISHi55dW5oZS5qb2JzLnYxLlNjYWxlSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjCKgBkKam9icy53cml0ZYLT5JMCHDoBKiIXL3YxL2pvYnMve2pvYl9pZH0vc2NhbGUSewoKUHJlZW1wdEpvYhIgLnl1bmhlLmpvYnMudjEuUHJlZW1wdEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiI3ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHjoBKiIZL3YxL2pvYnMve2pvYl9pZH0vcHJlZW1wdBJwCghQYXVzZUpvYhIeLnl1bmhlLmpvYnMudjEuUGF1c2VKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMIqAGQpqb2JzLndyaXRlgtPkkwIcOgEqIhcvdjEvam9icy97am9iX2lkfS9wYXVzZRJzCglSZXN1bWVKb2ISHy55dW5oZS5qb2JzLnYxLlJlc3VtZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIxioAZCmpvYnMud3JpdGWC0+STAh06ASoiGC92MS9qb2JzL3tqb2JfaWR9L3Jlc3VtZRJ+CgtXcml0ZU9mZkpvYhIhLnl1bmhlLmpvYnMudjEuV3JpdGVPZmZKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiOIqAGQ5hZGFwdGVycy53cml0ZYLT5JMCIDoBKiIbL3YxL2pvYnMve2pvYl9pZH0vd3JpdGUtb2ZmEncKCURlbGV0ZUpvYhIfLnl1bmhlLmpvYnMudjEuRGVsZXRlSm9iUmVxdWVzdBogLnl1bmhlLmpvYnMudjEuRGVsZXRlSm9iUmVzcG9uc2UiJ4qAGQpqb2JzLndyaXRlgtPkkwITKhEvdjEvam9icy97am9iX2lkfRJ4CgtHZXRKb2JTdGF0cxIhLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXF1ZXN0GiIueXVuaGUuam9icy52MS5HZXRKb2JTdGF0c1Jlc3BvbnNlIiKKgBkJam9icy5yZWFkgtPkkwIPEg0vdjEvam9iLXN0YXRzEl8KCVdhdGNoSm9icxIfLnl1bmhlLmpvYnMudjEuV2F0Y2hKb2JzUmVxdWVzdBogLnl1bmhlLmpvYnMudjEuV2F0Y2hKb2JzUmVzcG9uc2UiDYqAGQlqb2JzLnJlYWQwARJZCgdSZWFkTG9nEh0ueXVuaGUuam9icy52MS5SZWFkTG9nUmVxdWVzdBoeLnl1bmhlLmpvYnMudjEuUmVhZExvZ1Jlc3BvbnNlIg2KgBkJam9icy5yZWFkMAFCKlooeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9qb2JzL3YxO2pvYnN2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options, file_yunhe_scheduler_v1_scheduler]);
+  fileDesc("Chh5dW5oZS9qb2JzL3YxL2pvYnMucHJvdG8SDXl1bmhlLmpvYnMudjEirQEKC0NvbnN0cmFpbnRzEg8KB2NlbnRlcnMYASADKAkSDwoHcmVnaW9ucxgCIAMoCRIaChJtaW5fc2VjdXJpdHlfZ3JhZGUYAyABKAMSEQoJbWF4X3ByaWNlGAQgASgDEhIKCmV4cHJlc3Npb24YBSABKAkSKwoFcnVsZXMYBiADKAsyHC55dW5oZS5qb2JzLnYxLlBsYWNlbWVudFJ1bGUSDAoEbm9kZRgHIAEoCSLjAQoNUGxhY2VtZW50UnVsZRIvCgRraW5kGAEgASgOMiEueXVuaGUuam9icy52MS5QbGFjZW1lbnRSdWxlLktpbmQSDAoEb3ZlchgCIAEoCRIOCgZvZl9qb2IYAyABKAkSEAoIb2ZfZ3JvdXAYBCABKAkSEAoIbWF4X3NrZXcYBSABKAUSEQoJcHJlZmVycmVkGAYgASgIIkwKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEg8KC0tJTkRfU1BSRUFEEAESDQoJS0lORF9XSVRIEAISDgoKS0lORF9BUEFSVBADIjkKBEZpbGUSDAoEcGF0aBgBIAEoCRIPCgdjb250ZW50GAIgASgMEhIKCmV4ZWN1dGFibGUYAyABKAgiPgoLVm9sdW1lTW91bnQSDgoGdm9sdW1lGAEgASgJEgwKBHBhdGgYAiABKAkSEQoJcmVhZF9vbmx5GAMgASgIIlkKBUlucHV0EgwKBG5hbWUYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoAxIPCgdjZW50ZXJzGAMgAygJEg4KBnZvbHVtZRgEIAEoCRINCgVzdGF5cxgFIAEoCCKuAQoDUW9zEhYKDm1heF9sYXRlbmN5X3VzGAEgASgDEhUKDW1heF9qaXR0ZXJfdXMYAiABKAMSFAoMbWF4X2xvc3NfcHBtGAMgASgDEhoKEm1pbl9iYW5kd2lkdGhfa2JwcxgEIAEoAxIWCg5maW5pc2hfc2Vjb25kcxgFIAEoAxIcChRtaW5fYXZhaWxhYmlsaXR5X3BwbRgGIAEoAxIQCghyZXF1aXJlZBgHIAEoCCKQBQoEVGFzaxIMCgRuYW1lGAEgASgJEg8KB2NvbW1hbmQYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkSGAoQcmVzb3VyY2Vfc3BlY19pZBgEIAEoCRIWCg5yZXBsaWNhX251bWJlchgFIAEoBRIpCgNlbnYYBiADKAsyHC55dW5oZS5qb2JzLnYxLlRhc2suRW52RW50cnkSIgoFZmlsZXMYByADKAsyEy55dW5oZS5qb2JzLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAggASgDEg8KB25ldHdvcmsYCSABKAgSLwoLY29uc3RyYWludHMYCiABKAsyGi55dW5oZS5qb2JzLnYxLkNvbnN0cmFpbnRzEhgKEGV4cGVjdGVkX3NlY29uZHMYCyABKAMSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhMKC3NjcmF0Y2hfbWliGA0gASgDEisKB3ZvbHVtZXMYFCADKAsyGi55dW5oZS5qb2JzLnYxLlZvbHVtZU1vdW50EigKBWFmdGVyGA4gAygLMhkueXVuaGUuam9icy52MS5EZXBlbmRlbmN5EhQKDG1pbl9yZXBsaWNhcxgPIAEoBRIUCgxtYXhfcmVwbGljYXMYECABKAUSJAoGaW5wdXRzGBUgAygLMhQueXVuaGUuam9icy52MS5JbnB1dBIfCgNxb3MYFiABKAsyEi55dW5oZS5qb2JzLnYxLlFvcxIRCglwcmVjaXNpb24YFyABKAkSJwoEcG9vbBgYIAEoCzIZLnl1bmhlLmpvYnMudjEuUG9vbFNoYXJlcxoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIsYBCgpQb29sU2hhcmVzEhAKCGdyb3VwX2lkGAEgASgJEg8KB3NwZWNfaWQYAiABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAMgASgDEhIKCm1lbW9yeV9taWIYBCABKAMSEAoId2VpZ2h0ZWQYBSABKAgSDQoFbW9kZWwYBiABKAkSDQoFY2FyZHMYByABKAMSFAoMYWNyb3NzX25vZGVzGAggASgIEhAKCHBoeXNpY2FsGAkgASgIEhAKCHByaW9yaXR5GAogASgFIr8BCgpEZXBlbmRlbmN5EgwKBHRhc2sYASABKAkSNgoJY29uZGl0aW9uGAIgASgOMiMueXVuaGUuam9icy52MS5EZXBlbmRlbmN5LkNvbmRpdGlvbiJrCglDb25kaXRpb24SGQoVQ09ORElUSU9OX1VOU1BFQ0lGSUVEEAASFwoTQ09ORElUSU9OX1NVQ0NFRURFRBABEhUKEUNPTkRJVElPTl9TVEFSVEVEEAISEwoPQ09ORElUSU9OX0VOREVEEAMiXgoJUmV0cnlSdWxlEg8KB3JlYXNvbnMYASADKAkSEgoKZXhpdF9jb2RlcxgCIAMoBRITCgttYXhfcmV0cmllcxgDIAEoBRIXCg9iYWNrb2ZmX3NlY29uZHMYBCABKAMipwYKB0pvYlNwZWMSDAoEbmFtZRgBIAEoCRIMCgRkZXNjGAIgASgJEiIKBXRhc2tzGAMgAygLMhMueXVuaGUuam9icy52MS5UYXNrEhAKCHByaW9yaXR5GAQgASgFEjQKDnN1Y2Nlc3NfcG9saWN5GAUgASgOMhwueXVuaGUuam9icy52MS5TdWNjZXNzUG9saWN5EjQKDmZhaWx1cmVfcG9saWN5GAYgASgOMhwueXVuaGUuam9icy52MS5GYWlsdXJlUG9saWN5EhMKC21heF9yZXRyaWVzGAcgASgFEgwKBGdhbmcYCCABKAgSQQoOcG9saWN5X3dlaWdodHMYCSADKAsyKS55dW5oZS5qb2JzLnYxLkpvYlNwZWMuUG9saWN5V2VpZ2h0c0VudHJ5EjIKBmxhYmVscxgKIAMoCzIiLnl1bmhlLmpvYnMudjEuSm9iU3BlYy5MYWJlbHNFbnRyeRIVCg1hbGxvY2F0aW9uX2lkGAsgASgJEi0KC3JldHJ5X3J1bGVzGAwgAygLMhgueXVuaGUuam9icy52MS5SZXRyeVJ1bGUSFQoNcmVzdGFydF93aG9sZRgNIAEoCBIVCg1ub19wcmVlbXB0aW9uGA4gASgIEhAKCG5lYXJfam9iGA8gASgJEi4KCm5vdF9iZWZvcmUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGRlYWRsaW5lGBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZncm91cHMYEiADKAkSFgoOcmVzZXJ2YXRpb25faWQYEyABKAkSEQoJb3JpZ2luX2lkGB4gASgJEhoKEmxvc3RfZ3JhY2Vfc2Vjb25kcxgoIAEoAxIPCgdlbGFzdGljGCkgASgIEhMKC2Rpc3RyaWJ1dGVkGCogASgIGjQKElBvbGljeVdlaWdodHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi0QMKB1JlcGxpY2ESEgoKdGFza19pbmRleBgBIAEoBRIVCg1yZXBsaWNhX2luZGV4GAIgASgFEhIKCmF0dGVtcHRfaWQYAyABKAkSDwoHYXR0ZW1wdBgEIAEoBRIjCgVzdGF0ZRgFIAEoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDgoGcmVhc29uGAYgASgJEg8KB21lc3NhZ2UYByABKAkSFAoMYWlfY2VudGVyX2lkGAggASgJEhMKC2NlbnRlcl9uYW1lGAkgASgJEi0KCXBsYWNlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWV4aXRfY29kZRgNIAEoBRIYChBjcHVfbWljcm9zZWNvbmRzGA4gASgDEhkKEW1lbW9yeV9wZWFrX2J5dGVzGA8gASgDEhMKC2Nvc3RfbWljcm9zGBAgASgDEg0KBXByaWNlGBEgASgDEgwKBG5vZGUYEiABKAkiqwUKA0pvYhIOCgZqb2JfaWQYASABKAkSJAoEc3BlYxgCIAEoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYxIRCgl0ZW5hbnRfaWQYAyABKAkSEQoJdXNlcl9uYW1lGAQgASgJEhQKDGNyZWF0ZWRfdXNlchgFIAEoCRIjCgVzdGF0ZRgGIAEoDjIULnl1bmhlLmpvYnMudjEuU3RhdGUSDgoGcmVhc29uGAcgASgJEg8KB21lc3NhZ2UYCCABKAkSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXBsYWNlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHwoXc2NoZWR1bGluZ19taWNyb3NlY29uZHMYDSABKAMSFgoOcmVwbGljYXNfdG90YWwYDiABKAUSGAoQcmVwbGljYXNfcnVubmluZxgPIAEoBRIaChJyZXBsaWNhc19zdWNjZWVkZWQYECABKAUSFwoPcmVwbGljYXNfZmFpbGVkGBEgASgFEhgKEHJlcGxpY2FzX3N0b3BwZWQYEiABKAUSKAoIcmVwbGljYXMYEyADKAsyFi55dW5oZS5qb2JzLnYxLlJlcGxpY2ESEAoIY29zdF9mZW4YFCABKAMSEgoKY2VudGVyX2lkcxgVIAMoCRIPCgd2ZXJzaW9uGBYgASgDEhMKC3BhdXNlX2Fza2VkGBcgASgIEhcKD3JlcGxpY2FzX3BhdXNlZBgYIAEoBSJLChBTdWJtaXRKb2JSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSIwoDam9iGAIgASgLMhYueXVuaGUuam9icy52MS5Kb2JTcGVjIk0KEVN1Ym1pdEpvYnNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSJAoEam9icxgCIAMoCzIWLnl1bmhlLmpvYnMudjEuSm9iU3BlYyIlChJTdWJtaXRKb2JzUmVzcG9uc2USDwoHam9iX2lkcxgBIAMoCSI1Cg5QbGFuSm9iUmVxdWVzdBIjCgNqb2IYASABKAsyFi55dW5oZS5qb2JzLnYxLkpvYlNwZWMi6QEKD1BsYW5Kb2JSZXNwb25zZRIvCglkZWNpc2lvbnMYASADKAsyHC55dW5oZS5zY2hlZHVsZXIudjEuRGVjaXNpb24SJwoFd2FpdHMYAiADKAsyGC55dW5oZS5zY2hlZHVsZXIudjEuV2FpdBIzCg9lc3RpbWF0ZWRfc3RhcnQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmVzdGltYXRlX2Jhc2lzGAQgASgJEhcKD3JlcGxpY2FzX3BsYWNlZBgFIAEoBRIWCg5yZXBsaWNhc190b3RhbBgGIAEoBSJHCg9TY2FsZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEgwKBHRhc2sYAiABKAkSFgoOcmVwbGljYV9udW1iZXIYAyABKAUiSQoRUHJlZW1wdEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkiHwoNR2V0Sm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkijwIKD0xpc3RKb2JzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIkCgZzdGF0ZXMYAyADKA4yFC55dW5oZS5qb2JzLnYxLlN0YXRlEgwKBG5hbWUYBCABKAkSEQoJdXNlcl9uYW1lGAUgASgJEhEKCXRlbmFudF9pZBgGIAEoCRIUCgxhaV9jZW50ZXJfaWQYByABKAkSMQoNY3JlYXRlZF9hZnRlchgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoOY3JlYXRlZF9iZWZvcmUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIk0KEExpc3RKb2JzUmVzcG9uc2USIAoEam9icxgBIAMoCzISLnl1bmhlLmpvYnMudjEuSm9iEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJiChBVcGRhdGVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCRIRCgRkZXNjGAIgASgJSACIAQESFQoIcHJpb3JpdHkYAyABKAVIAYgBAUIHCgVfZGVzY0ILCglfcHJpb3JpdHkiMAoOU3RvcEpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIhCg9QYXVzZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIiIKEFJlc3VtZUpvYlJlcXVlc3QSDgoGam9iX2lkGAEgASgJIlkKEldyaXRlT2ZmSm9iUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhQKDGFpX2NlbnRlcl9pZBgDIAEoCRINCgVyZXRyeRgEIAEoCCIiChBEZWxldGVKb2JSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSITChFEZWxldGVKb2JSZXNwb25zZSIUChJHZXRKb2JTdGF0c1JlcXVlc3QivQEKE0dldEpvYlN0YXRzUmVzcG9uc2USSgoNam9ic19ieV9zdGF0ZRgBIAMoCzIzLnl1bmhlLmpvYnMudjEuR2V0Sm9iU3RhdHNSZXNwb25zZS5Kb2JzQnlTdGF0ZUVudHJ5EhQKDGNvc3RfZmVuXzI0aBgCIAEoAxIQCghydW5zXzI0aBgDIAEoAxoyChBKb2JzQnlTdGF0ZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiIgoQV2F0Y2hKb2JzUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiNAoRV2F0Y2hKb2JzUmVzcG9uc2USHwoDam9iGAEgASgLMhIueXVuaGUuam9icy52MS5Kb2IifAoOUmVhZExvZ1JlcXVlc3QSDgoGam9iX2lkGAEgASgJEhIKCnRhc2tfaW5kZXgYAiABKAUSFQoNcmVwbGljYV9pbmRleBgDIAEoBRIOCgZvZmZzZXQYBCABKAMSDgoGZm9sbG93GAUgASgIEg8KB2F0dGVtcHQYBiABKAUiLwoPUmVhZExvZ1Jlc3BvbnNlEgwKBGRhdGEYASABKAwSDgoGb2Zmc2V0GAIgASgDKvgBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhAKDFNUQVRFX1FVRVVFRBABEhQKEFNUQVRFX1NDSEVEVUxJTkcQAhIVChFTVEFURV9ESVNQQVRDSElORxADEhEKDVNUQVRFX1BFTkRJTkcQBBIRCg1TVEFURV9SVU5OSU5HEAUSEAoMU1RBVEVfUEFVU0VEEAYSEwoPU1RBVEVfTUlHUkFUSU5HEAcSEgoOU1RBVEVfU1RPUFBJTkcQCBIRCg1TVEFURV9TVE9QUEVEEAkSEwoPU1RBVEVfU1VDQ0VFREVEEAoSEAoMU1RBVEVfRkFJTEVEEAsqXwoNU3VjY2Vzc1BvbGljeRIeChpTVUNDRVNTX1BPTElDWV9VTlNQRUNJRklFRBAAEhYKElNVQ0NFU1NfUE9MSUNZX0FMTBABEhYKElNVQ0NFU1NfUE9MSUNZX0FOWRACKl8KDUZhaWx1cmVQb2xpY3kSHgoaRkFJTFVSRV9QT0xJQ1lfVU5TUEVDSUZJRUQQABIWChJGQUlMVVJFX1BPTElDWV9BTEwQARIWChJGQUlMVVJFX1BPTElDWV9BTlkQAjKRDgoKSm9iU2VydmljZRJjCglTdWJtaXRKb2ISHy55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIhioAZCmpvYnMud3JpdGWC0+STAg06ASoiCC92MS9qb2JzEnoKClN1Ym1pdEpvYnMSIC55dW5oZS5qb2JzLnYxLlN1Ym1pdEpvYnNSZXF1ZXN0GiEueXVuaGUuam9icy52MS5TdWJtaXRKb2JzUmVzcG9uc2UiJ4qAGQpqb2JzLndyaXRlgtPkkwITOgEqIg4vdjEvam9iczpiYXRjaBJwCgdQbGFuSm9iEh0ueXVuaGUuam9icy52MS5QbGFuSm9iUmVxdWVzdBoeLnl1bmhlLmpvYnMudjEuUGxhbkpvYlJlc3BvbnNlIiaKgBkKam9icy53cml0ZYLT5JMCEjoBKiINL3YxL2pvYnM6cGxhbhJiCgZHZXRKb2ISHC55dW5oZS5qb2JzLnYxLkdldEpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiImioAZCWpvYnMucmVhZILT5JMCExIRL3YxL2pvYnMve2pvYl9pZH0SagoITGlzdEpvYnMSHi55dW5oZS5qb2JzLnYxLkxpc3RKb2JzUmVxdWVzdBofLnl1bmhlLmpvYnMudjEuTGlzdEpvYnNSZXNwb25zZSIdioAZCWpvYnMucmVhZILT5JMCChIIL3YxL2pvYnMSbAoJVXBkYXRlSm9iEh8ueXVuaGUuam9icy52MS5VcGRhdGVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiKoqAGQpqb2JzLndyaXRlgtPkkwIWOgEqMhEvdjEvam9icy97am9iX2lkfRJtCgdTdG9wSm9iEh0ueXVuaGUuam9icy52MS5TdG9wSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIi+KgBkKam9icy53cml0ZYLT5JMCGzoBKiIWL3YxL2pvYnMve2pvYl9pZH0vc3RvcBJwCghTY2FsZUpvYhIeLnl1bmhlLmpvYnMudjEuU2NhbGVKb2JSZXF1ZXN0GhIueXVuaGUuam9icy52MS5Kb2IiMIqAGQpqb2JzLndyaXRlgtPkkwIcOgEqIhcvdjEvam9icy97am9iX2lkfS9zY2FsZRJ7CgpQcmVlbXB0Sm9iEiAueXVuaGUuam9icy52MS5QcmVlbXB0Sm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjeKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIeOgEqIhkvdjEvam9icy97am9iX2lkfS9wcmVlbXB0EnAKCFBhdXNlSm9iEh4ueXVuaGUuam9icy52MS5QYXVzZUpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiIwioAZCmpvYnMud3JpdGWC0+STAhw6ASoiFy92MS9qb2JzL3tqb2JfaWR9L3BhdXNlEnMKCVJlc3VtZUpvYhIfLnl1bmhlLmpvYnMudjEuUmVzdW1lSm9iUmVxdWVzdBoSLnl1bmhlLmpvYnMudjEuSm9iIjGKgBkKam9icy53cml0ZYLT5JMCHToBKiIYL3YxL2pvYnMve2pvYl9pZH0vcmVzdW1lEn4KC1dyaXRlT2ZmSm9iEiEueXVuaGUuam9icy52MS5Xcml0ZU9mZkpvYlJlcXVlc3QaEi55dW5oZS5qb2JzLnYxLkpvYiI4ioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIgOgEqIhsvdjEvam9icy97am9iX2lkfS93cml0ZS1vZmYSdwoJRGVsZXRlSm9iEh8ueXVuaGUuam9icy52MS5EZWxldGVKb2JSZXF1ZXN0GiAueXVuaGUuam9icy52MS5EZWxldGVKb2JSZXNwb25zZSInioAZCmpvYnMud3JpdGWC0+STAhMqES92MS9qb2JzL3tqb2JfaWR9EngKC0dldEpvYlN0YXRzEiEueXVuaGUuam9icy52MS5HZXRKb2JTdGF0c1JlcXVlc3QaIi55dW5oZS5qb2JzLnYxLkdldEpvYlN0YXRzUmVzcG9uc2UiIoqAGQlqb2JzLnJlYWSC0+STAg8SDS92MS9qb2Itc3RhdHMSXwoJV2F0Y2hKb2JzEh8ueXVuaGUuam9icy52MS5XYXRjaEpvYnNSZXF1ZXN0GiAueXVuaGUuam9icy52MS5XYXRjaEpvYnNSZXNwb25zZSINioAZCWpvYnMucmVhZDABElkKB1JlYWRMb2cSHS55dW5oZS5qb2JzLnYxLlJlYWRMb2dSZXF1ZXN0Gh4ueXVuaGUuam9icy52MS5SZWFkTG9nUmVzcG9uc2UiDYqAGQlqb2JzLnJlYWQwAUIqWih5dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2pvYnMvdjE7am9ic3YxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options, file_yunhe_scheduler_v1_scheduler]);
 
 /**
  * Where a task may run. Empty fields do not constrain.
@@ -537,6 +537,14 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
    * @generated from field: string precision = 23;
    */
   precision: string;
+
+  /**
+   * What of the platform's accelerator pool each run has; unset: nothing. The
+   * command need not run where the accelerators are. It needs the network.
+   *
+   * @generated from field: yunhe.jobs.v1.PoolShares pool = 24;
+   */
+  pool?: PoolShares | undefined;
 };
 
 /**
@@ -545,6 +553,93 @@ export type Task = Message<"yunhe.jobs.v1.Task"> & {
  */
 export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
   messageDesc(file_yunhe_jobs_v1_jobs, 6);
+
+/**
+ * Shares of the accelerator pool. A run begins when it has a slice for each card,
+ * which are its own, and they end with it; another run of the replica gets others.
+ * Programs of OpenCL find them as the only devices.
+ *
+ * @generated from message yunhe.jobs.v1.PoolShares
+ */
+export type PoolShares = Message<"yunhe.jobs.v1.PoolShares"> & {
+  /**
+   * The logical group; empty: the only one the caller may use.
+   *
+   * @generated from field: string group_id = 1;
+   */
+  groupId: string;
+
+  /**
+   * Specification of slices; empty: as compute_percent and memory_mib say.
+   *
+   * @generated from field: string spec_id = 2;
+   */
+  specId: string;
+
+  /**
+   * Of each card, 1 to 100; not beside spec_id or physical.
+   *
+   * @generated from field: int64 compute_percent = 3;
+   */
+  computePercent: bigint;
+
+  /**
+   * Of each card, 1 to 1048576; not beside spec_id or physical.
+   *
+   * @generated from field: int64 memory_mib = 4;
+   */
+  memoryMib: bigint;
+
+  /**
+   * compute_percent is a weight: what others leave is used, too. Not beside
+   * spec_id or physical.
+   *
+   * @generated from field: bool weighted = 5;
+   */
+  weighted: boolean;
+
+  /**
+   * A part of the name of the model; empty: any, or the specification's.
+   *
+   * @generated from field: string model = 6;
+   */
+  model: string;
+
+  /**
+   * How many cards, each another one, at most 16; 0 means 1.
+   *
+   * @generated from field: int64 cards = 7;
+   */
+  cards: bigint;
+
+  /**
+   * Each card at another pool node; with cards from 2.
+   *
+   * @generated from field: bool across_nodes = 8;
+   */
+  acrossNodes: boolean;
+
+  /**
+   * Whole cards.
+   *
+   * @generated from field: bool physical = 9;
+   */
+  physical: boolean;
+
+  /**
+   * In the pool's queue, 0 to 100, at most the group's.
+   *
+   * @generated from field: int32 priority = 10;
+   */
+  priority: number;
+};
+
+/**
+ * Describes the message yunhe.jobs.v1.PoolShares.
+ * Use `create(PoolSharesSchema)` to create a new message.
+ */
+export const PoolSharesSchema: GenMessage<PoolShares> = /*@__PURE__*/
+  messageDesc(file_yunhe_jobs_v1_jobs, 7);
 
 /**
  * What another task of the job must have reached.
@@ -570,7 +665,7 @@ export type Dependency = Message<"yunhe.jobs.v1.Dependency"> & {
  * Use `create(DependencySchema)` to create a new message.
  */
 export const DependencySchema: GenMessage<Dependency> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 7);
+  messageDesc(file_yunhe_jobs_v1_jobs, 8);
 
 /**
  * When a task has come far enough.
@@ -611,7 +706,7 @@ export enum Dependency_Condition {
  * Describes the enum yunhe.jobs.v1.Dependency.Condition.
  */
 export const Dependency_ConditionSchema: GenEnum<Dependency_Condition> = /*@__PURE__*/
-  enumDesc(file_yunhe_jobs_v1_jobs, 7, 0);
+  enumDesc(file_yunhe_jobs_v1_jobs, 8, 0);
 
 /**
  * How often a replica is run again after certain failures.
@@ -656,7 +751,7 @@ export type RetryRule = Message<"yunhe.jobs.v1.RetryRule"> & {
  * Use `create(RetryRuleSchema)` to create a new message.
  */
 export const RetryRuleSchema: GenMessage<RetryRule> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 8);
+  messageDesc(file_yunhe_jobs_v1_jobs, 9);
 
 /**
  * What a user asks for.
@@ -849,7 +944,7 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
  * Use `create(JobSpecSchema)` to create a new message.
  */
 export const JobSpecSchema: GenMessage<JobSpec> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 9);
+  messageDesc(file_yunhe_jobs_v1_jobs, 10);
 
 /**
  * One run of a replica.
@@ -979,7 +1074,7 @@ export type Replica = Message<"yunhe.jobs.v1.Replica"> & {
  * Use `create(ReplicaSchema)` to create a new message.
  */
 export const ReplicaSchema: GenMessage<Replica> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 10);
+  messageDesc(file_yunhe_jobs_v1_jobs, 11);
 
 /**
  * A job as stored.
@@ -1145,7 +1240,7 @@ export type Job = Message<"yunhe.jobs.v1.Job"> & {
  * Use `create(JobSchema)` to create a new message.
  */
 export const JobSchema: GenMessage<Job> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 11);
+  messageDesc(file_yunhe_jobs_v1_jobs, 12);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobRequest
@@ -1170,7 +1265,7 @@ export type SubmitJobRequest = Message<"yunhe.jobs.v1.SubmitJobRequest"> & {
  * Use `create(SubmitJobRequestSchema)` to create a new message.
  */
 export const SubmitJobRequestSchema: GenMessage<SubmitJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 12);
+  messageDesc(file_yunhe_jobs_v1_jobs, 13);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsRequest
@@ -1196,7 +1291,7 @@ export type SubmitJobsRequest = Message<"yunhe.jobs.v1.SubmitJobsRequest"> & {
  * Use `create(SubmitJobsRequestSchema)` to create a new message.
  */
 export const SubmitJobsRequestSchema: GenMessage<SubmitJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 13);
+  messageDesc(file_yunhe_jobs_v1_jobs, 14);
 
 /**
  * @generated from message yunhe.jobs.v1.SubmitJobsResponse
@@ -1215,7 +1310,7 @@ export type SubmitJobsResponse = Message<"yunhe.jobs.v1.SubmitJobsResponse"> & {
  * Use `create(SubmitJobsResponseSchema)` to create a new message.
  */
 export const SubmitJobsResponseSchema: GenMessage<SubmitJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 14);
+  messageDesc(file_yunhe_jobs_v1_jobs, 15);
 
 /**
  * @generated from message yunhe.jobs.v1.PlanJobRequest
@@ -1232,7 +1327,7 @@ export type PlanJobRequest = Message<"yunhe.jobs.v1.PlanJobRequest"> & {
  * Use `create(PlanJobRequestSchema)` to create a new message.
  */
 export const PlanJobRequestSchema: GenMessage<PlanJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 15);
+  messageDesc(file_yunhe_jobs_v1_jobs, 16);
 
 /**
  * @generated from message yunhe.jobs.v1.PlanJobResponse
@@ -1287,7 +1382,7 @@ export type PlanJobResponse = Message<"yunhe.jobs.v1.PlanJobResponse"> & {
  * Use `create(PlanJobResponseSchema)` to create a new message.
  */
 export const PlanJobResponseSchema: GenMessage<PlanJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 16);
+  messageDesc(file_yunhe_jobs_v1_jobs, 17);
 
 /**
  * @generated from message yunhe.jobs.v1.ScaleJobRequest
@@ -1318,7 +1413,7 @@ export type ScaleJobRequest = Message<"yunhe.jobs.v1.ScaleJobRequest"> & {
  * Use `create(ScaleJobRequestSchema)` to create a new message.
  */
 export const ScaleJobRequestSchema: GenMessage<ScaleJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 17);
+  messageDesc(file_yunhe_jobs_v1_jobs, 18);
 
 /**
  * @generated from message yunhe.jobs.v1.PreemptJobRequest
@@ -1349,7 +1444,7 @@ export type PreemptJobRequest = Message<"yunhe.jobs.v1.PreemptJobRequest"> & {
  * Use `create(PreemptJobRequestSchema)` to create a new message.
  */
 export const PreemptJobRequestSchema: GenMessage<PreemptJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 18);
+  messageDesc(file_yunhe_jobs_v1_jobs, 19);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobRequest
@@ -1366,7 +1461,7 @@ export type GetJobRequest = Message<"yunhe.jobs.v1.GetJobRequest"> & {
  * Use `create(GetJobRequestSchema)` to create a new message.
  */
 export const GetJobRequestSchema: GenMessage<GetJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 19);
+  messageDesc(file_yunhe_jobs_v1_jobs, 20);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsRequest
@@ -1433,7 +1528,7 @@ export type ListJobsRequest = Message<"yunhe.jobs.v1.ListJobsRequest"> & {
  * Use `create(ListJobsRequestSchema)` to create a new message.
  */
 export const ListJobsRequestSchema: GenMessage<ListJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 20);
+  messageDesc(file_yunhe_jobs_v1_jobs, 21);
 
 /**
  * @generated from message yunhe.jobs.v1.ListJobsResponse
@@ -1457,7 +1552,7 @@ export type ListJobsResponse = Message<"yunhe.jobs.v1.ListJobsResponse"> & {
  * Use `create(ListJobsResponseSchema)` to create a new message.
  */
 export const ListJobsResponseSchema: GenMessage<ListJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 21);
+  messageDesc(file_yunhe_jobs_v1_jobs, 22);
 
 /**
  * @generated from message yunhe.jobs.v1.UpdateJobRequest
@@ -1484,7 +1579,7 @@ export type UpdateJobRequest = Message<"yunhe.jobs.v1.UpdateJobRequest"> & {
  * Use `create(UpdateJobRequestSchema)` to create a new message.
  */
 export const UpdateJobRequestSchema: GenMessage<UpdateJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 22);
+  messageDesc(file_yunhe_jobs_v1_jobs, 23);
 
 /**
  * @generated from message yunhe.jobs.v1.StopJobRequest
@@ -1508,7 +1603,7 @@ export type StopJobRequest = Message<"yunhe.jobs.v1.StopJobRequest"> & {
  * Use `create(StopJobRequestSchema)` to create a new message.
  */
 export const StopJobRequestSchema: GenMessage<StopJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 23);
+  messageDesc(file_yunhe_jobs_v1_jobs, 24);
 
 /**
  * @generated from message yunhe.jobs.v1.PauseJobRequest
@@ -1525,7 +1620,7 @@ export type PauseJobRequest = Message<"yunhe.jobs.v1.PauseJobRequest"> & {
  * Use `create(PauseJobRequestSchema)` to create a new message.
  */
 export const PauseJobRequestSchema: GenMessage<PauseJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 24);
+  messageDesc(file_yunhe_jobs_v1_jobs, 25);
 
 /**
  * @generated from message yunhe.jobs.v1.ResumeJobRequest
@@ -1542,7 +1637,7 @@ export type ResumeJobRequest = Message<"yunhe.jobs.v1.ResumeJobRequest"> & {
  * Use `create(ResumeJobRequestSchema)` to create a new message.
  */
 export const ResumeJobRequestSchema: GenMessage<ResumeJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 25);
+  messageDesc(file_yunhe_jobs_v1_jobs, 26);
 
 /**
  * @generated from message yunhe.jobs.v1.WriteOffJobRequest
@@ -1582,7 +1677,7 @@ export type WriteOffJobRequest = Message<"yunhe.jobs.v1.WriteOffJobRequest"> & {
  * Use `create(WriteOffJobRequestSchema)` to create a new message.
  */
 export const WriteOffJobRequestSchema: GenMessage<WriteOffJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 26);
+  messageDesc(file_yunhe_jobs_v1_jobs, 27);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobRequest
@@ -1599,7 +1694,7 @@ export type DeleteJobRequest = Message<"yunhe.jobs.v1.DeleteJobRequest"> & {
  * Use `create(DeleteJobRequestSchema)` to create a new message.
  */
 export const DeleteJobRequestSchema: GenMessage<DeleteJobRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 27);
+  messageDesc(file_yunhe_jobs_v1_jobs, 28);
 
 /**
  * @generated from message yunhe.jobs.v1.DeleteJobResponse
@@ -1612,7 +1707,7 @@ export type DeleteJobResponse = Message<"yunhe.jobs.v1.DeleteJobResponse"> & {
  * Use `create(DeleteJobResponseSchema)` to create a new message.
  */
 export const DeleteJobResponseSchema: GenMessage<DeleteJobResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 28);
+  messageDesc(file_yunhe_jobs_v1_jobs, 29);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsRequest
@@ -1625,7 +1720,7 @@ export type GetJobStatsRequest = Message<"yunhe.jobs.v1.GetJobStatsRequest"> & {
  * Use `create(GetJobStatsRequestSchema)` to create a new message.
  */
 export const GetJobStatsRequestSchema: GenMessage<GetJobStatsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 29);
+  messageDesc(file_yunhe_jobs_v1_jobs, 30);
 
 /**
  * @generated from message yunhe.jobs.v1.GetJobStatsResponse
@@ -1658,7 +1753,7 @@ export type GetJobStatsResponse = Message<"yunhe.jobs.v1.GetJobStatsResponse"> &
  * Use `create(GetJobStatsResponseSchema)` to create a new message.
  */
 export const GetJobStatsResponseSchema: GenMessage<GetJobStatsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 30);
+  messageDesc(file_yunhe_jobs_v1_jobs, 31);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsRequest
@@ -1677,7 +1772,7 @@ export type WatchJobsRequest = Message<"yunhe.jobs.v1.WatchJobsRequest"> & {
  * Use `create(WatchJobsRequestSchema)` to create a new message.
  */
 export const WatchJobsRequestSchema: GenMessage<WatchJobsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 31);
+  messageDesc(file_yunhe_jobs_v1_jobs, 32);
 
 /**
  * @generated from message yunhe.jobs.v1.WatchJobsResponse
@@ -1694,7 +1789,7 @@ export type WatchJobsResponse = Message<"yunhe.jobs.v1.WatchJobsResponse"> & {
  * Use `create(WatchJobsResponseSchema)` to create a new message.
  */
 export const WatchJobsResponseSchema: GenMessage<WatchJobsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 32);
+  messageDesc(file_yunhe_jobs_v1_jobs, 33);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogRequest
@@ -1742,7 +1837,7 @@ export type ReadLogRequest = Message<"yunhe.jobs.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 33);
+  messageDesc(file_yunhe_jobs_v1_jobs, 34);
 
 /**
  * @generated from message yunhe.jobs.v1.ReadLogResponse
@@ -1766,7 +1861,7 @@ export type ReadLogResponse = Message<"yunhe.jobs.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_jobs_v1_jobs, 34);
+  messageDesc(file_yunhe_jobs_v1_jobs, 35);
 
 /**
  * The life of a job and of a replica.

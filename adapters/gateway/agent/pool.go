@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// Where runs that have shares of the accelerator pool find what that takes.
+const (
+	poolProgram = "/run/yunhe-pool/yunhe"
+	poolLibrary = "/run/yunhe-pool/lib"
+)
+
+// PassesVariable is how the program that a run is started by finds its passes. The
+// command does not see it.
+const PassesVariable = "YUNHE_POOL_PASSES"
+
+// LibraryVariable says where the client library is shown.
+const LibraryVariable = "YUNHE_POOL_LIBRARY"
+
+func (a *Agent) poolDir() string { return filepath.Join(a.cfg.Dir, "pool") }
+
+// openPool puts the client library where runs are shown it. A gateway that cannot
+// offers no shares of the accelerator pool.
+func (a *Agent) openPool() {
+	if a.cfg.Program == "" || !pool.Built() {
+		return
+	}
+	st, err := os.Stat(a.cfg.Program)
+	if err == nil && st.Mode()&0o005 != 0o005 {
+		err = fault.New(fault.Denied, "%s must be readable and executable for all", a.cfg.Program)
+	}
+	if err == nil {
+		err = pool.LibraryFor(a.poolDir(), poolLibrary)
+	}
+	if err != nil {
+		a.log.Warn("runs have no shares of the accelerator pool here", "error", err)
+		return
+	}
+	a.lends = true
+}
+
+// share has a spec's command run by what redeems its passes: the shares last as long
+// as that, and end when the run does, whoever ends it.
+func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
+	if !a.lends {
+		return fault.New(fault.Unimplemented, "this gateway gives runs no shares of the accelerator pool")
+	}
+	var passes []pool.Pass
+	for _, x := range p.Passes {
+		passes = append(passes, pool.Pass{Slice: x.SliceId, Addresses: x.Addresses, Host: x.Host, Ticket: x.Ticket, Key: x.TicketKey})
+	}
+	b, err := json.Marshal(passes)
+	if err != nil {
+		return fmt.Errorf("encode passes: %w", err)
+	}
+	spec.Args, spec.Command = []string{poolProgram, "pool", "exec", "--", "/bin/sh", "-c", spec.Command}, ""
+	spec.Env[PassesVariable], spec.Env[LibraryVariable] = string(b), poolLibrary
+	spec.Tools = append(spec.Tools, sandbox.Tool{Path: poolProgram, Source: a.cfg.Program}, sandbox.Tool{Path: poolLibrary, Source: a.poolDir()})
+	return nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	gateway "yunhe.dev/yunhe/adapters/gateway/agent"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
+)
+
+const poolHelp = `A run's shares of the accelerator pool are on devices that need not be where it
+runs; programs of OpenCL find them as the only ones. --pool takes compute=37 (percent)
+and memory=1234MiB, or spec=SPEC, or whole for a whole card; and, where wanted,
+weighted, model=PART, cards=2, across for cards of as many pool nodes, group=GROUP
+and priority=5. A run waits until it has them, and they end with it.`
+
+// poolFlag reads the value of --pool.
+func poolFlag(text string) (*jobsv1.PoolShares, error) {
+	p := &jobsv1.PoolShares{}
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, has := strings.Cut(part, "=")
+		number := func() (int64, error) {
+			n, err := strconv.ParseInt(strings.TrimSuffix(value, "%"), 10, 32)
+			if err != nil {
+				return 0, usagef("--pool: %s must be a number, got %q", key, value)
+			}
+			return n, nil
+		}
+		flag := map[string]*bool{"weighted": &p.Weighted, "across": &p.AcrossNodes, "whole": &p.Physical}[key]
+		word := map[string]*string{"model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId}[key]
+		var n int64
+		var err error
+		switch {
+		case flag != nil && !has:
+			*flag = true
+		case word != nil && value != "":
+			*word = value
+		case key == "compute":
+			p.ComputePercent, err = number()
+		case key == "cards":
+			p.Cards, err = number()
+		case key == "priority":
+			n, err = number()
+			p.Priority = int32(n)
+		case key == "memory":
+			n, err = mebibytes("--pool: memory", value)
+			p.MemoryMib = n >> 20
+		default:
+			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, model=PART, cards=NUMBER, across, group=GROUP and priority=NUMBER", part)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// poolExecCommand is what gateways start a run by that has shares of the pool.
+func poolExecCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "exec -- PROGRAM [ARGUMENT...]", Short: "Run a program on the shares of a job's run", Hidden: true,
+		Args: takes(1, -1, "a program"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var passes []pool.Pass
+			if err := json.Unmarshal([]byte(c.env(gateway.PassesVariable)), &passes); err != nil || len(passes) == 0 {
+				return fault.New(fault.Invalid, "$%s must have passes to shares of the accelerator pool: gateways start runs with it", gateway.PassesVariable)
+			}
+			var tasks []*agent.Task
+			for _, p := range passes {
+				client, id, token, at, err := p.Redeem(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer client.Close()
+				tasks = append(tasks, &agent.Task{Client: client, ID: id, Token: token, At: at})
+			}
+			return c.runOn(cmd.Context(), tasks, filepath.Join(c.env(gateway.LibraryVariable), pool.Vendors), args)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}

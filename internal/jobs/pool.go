@@ -1,0 +1,232 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/scheduler"
+	"yunhe.dev/yunhe/internal/scheduler/place"
+)
+
+// Pool lends runs shares of accelerators; implemented by pools.
+type Pool interface {
+	// Lendable says whether a run could have its shares, now or later, and in
+	// which group.
+	Lendable(ctx context.Context, w pool.Shares) (group string, err error)
+	// Lend returns passes to a run's shares, or what they wait for: "" if it has
+	// begun. It is called until then, and never gives a run two.
+	Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, waits string, err error)
+	// RunEndedTx takes them back.
+	RunEndedTx(ctx context.Context, tx *db.Tx, id string) error
+}
+
+// SetPool says who lends accelerators. It is called before the first call; without
+// it no job can ask for any.
+func (s *Service) SetPool(p Pool) { s.pool = p }
+
+// reasonPool is how a run ends that the pool refuses its shares.
+const reasonPool = "pool_refused"
+
+// sharesOf is what a run of a task asks the pool for.
+func sharesOf(r *record, i int64) pool.Shares {
+	t := r.spec.Tasks[i]
+	p := t.Pool
+	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, Model: p.Model,
+		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical}
+}
+
+// checkPool checks what tasks ask the accelerator pool for, and notes the group.
+func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j *jobsv1.JobSpec) error {
+	for i, t := range j.Tasks {
+		if t.GetPool() == nil {
+			continue
+		}
+		at := fmt.Sprintf("%stasks[%d].pool", prefix, i)
+		if s.pool == nil {
+			c.Add(at, "there is no accelerator pool here")
+			continue
+		}
+		if !t.Network {
+			c.Add(fmt.Sprintf("%stasks[%d].network", prefix, i), "must be true beside pool: its programs reach the accelerators over the network")
+		}
+		caller := core.CallerFrom(ctx)
+		group, err := s.pool.Lendable(ctx, sharesOf(&record{spec: j, tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName}, int64(i)))
+		if fields := fault.FieldsOf(err); len(fields) > 0 {
+			for _, f := range fields {
+				c.Add(at+"."+f.Path, "%s", f.Problem)
+			}
+			continue
+		}
+		switch fault.KindOf(err) {
+		case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
+			if err != nil {
+				msg, _ := fault.Message(err)
+				c.Add(at, "%s", msg)
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		t.Pool.GroupId = group
+	}
+	return nil
+}
+
+// keepFromPoolless keeps tasks that want shares of the accelerator pool from centers
+// whose runs cannot have any.
+func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.JobSpec, it *scheduler.Item) error {
+	wants := func(t *jobsv1.Task) bool { return t.Pool != nil }
+	if !slices.ContainsFunc(j.Tasks, wants) {
+		return nil
+	}
+	without, err := s.ad.WithoutTx(ctx, tx, adapterv1.Feature_FEATURE_POOL)
+	if err != nil {
+		return err
+	}
+	not := map[string]string{}
+	for _, c := range without {
+		not[c] = "cannot give its runs shares of the accelerator pool"
+	}
+	for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
+		for i := range list {
+			if n, err := strconv.Atoi(list[i].ID); err == nil && wants(j.Tasks[n]) {
+				list[i].Excluded = not
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	// lendEvery is how often is looked for runs that wait for shares.
+	lendEvery = 250 * time.Millisecond
+	// resendPool is after how long a run is sent again that its center has not
+	// accepted: as other messages to centers.
+	resendPool = 5 * time.Second
+)
+
+// Lend gets runs their shares of the accelerator pool and sends them to their
+// centers with passes, until ctx ends. One process at a time does. Passes are
+// stored nowhere.
+func (s *Service) Lend(ctx context.Context) error {
+	tick := time.NewTicker(lendEvery)
+	defer tick.Stop()
+	sent := map[string]time.Time{}
+	for {
+		core.Round(ctx, lendEvery)
+		if err := s.lendRound(ctx, sent); err != nil && ctx.Err() == nil {
+			core.RoundFailed(ctx, err)
+			s.log.Warn("runs not lent their shares of the pool, will try again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Service) lendRound(ctx context.Context, sent map[string]time.Time) error {
+	var as []*attempt
+	records := map[string]*record{}
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		clear(records)
+		if as, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND started_at = 0 ORDER BY attempt_id`); err != nil {
+			return err
+		}
+		for _, a := range as {
+			records[a.job] = nil
+		}
+		rs, err := loadJobs(ctx, tx, sortedKeys(records))
+		for _, r := range rs {
+			records[r.id] = r
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	open := map[string]bool{}
+	for _, a := range as {
+		r := records[a.job]
+		if open[a.id] = true; r == nil || s.wasIssued(a.id) || s.db.Now().Sub(sent[a.id]) < resendPool {
+			continue
+		}
+		m := message(r, a)
+		// Only its center can say that one never ran which is to be stopped.
+		if m.Pool.Lacking = "the run is to be stopped"; !a.stopAsked {
+			ready, err := s.lend(ctx, r, a, m)
+			if err != nil {
+				return err
+			}
+			if !ready {
+				continue
+			}
+		}
+		sent[a.id] = s.db.Now()
+		s.ad.Send(a.center, []*adapterv1.Attempt{m})
+	}
+	maps.DeleteFunc(sent, func(id string, _ time.Time) bool { return !open[id] })
+	return nil
+}
+
+// lend puts the passes of a run into its message; false: it waits, or has ended.
+func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt) (ready bool, err error) {
+	w := sharesOf(r, a.task)
+	w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number)
+	passes, waits, err := s.pool.Lend(ctx, w)
+	switch fault.KindOf(err) {
+	case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
+		if err != nil {
+			why, _ := fault.Message(err)
+			_, _, err = s.Report(ctx, a.center, []*adapterv1.Status{{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reasonPool, Message: why}})
+			return false, err
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	if waits != "" {
+		waits = "waits for its shares of the accelerator pool: " + waits
+	}
+	if len(passes) == 0 {
+		return false, s.awaits(ctx, a, waits)
+	}
+	for _, p := range passes {
+		m.Pool.Passes = append(m.Pool.Passes, &adapterv1.PoolPass{SliceId: p.Slice, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, TicketKey: p.Key})
+	}
+	m.Pool.Lacking = ""
+	return true, s.awaits(ctx, a, "")
+}
+
+// awaits has people told what a run waits for.
+func (s *Service) awaits(ctx context.Context, a *attempt, why string) error {
+	if why = clipText(why, 500); a.message == why {
+		return nil
+	}
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `UPDATE attempts SET message = $2 WHERE attempt_id = $1 AND ended_at = 0`, a.id, why)
+		if err != nil || n == 0 {
+			return err
+		}
+		r, err := loadJob(ctx, tx, a.job)
+		if err != nil || r == nil {
+			return err
+		}
+		if err := saveJob(ctx, tx, r); err != nil {
+			return err
+		}
+		return s.changed(ctx, tx, r)
+	})
+}

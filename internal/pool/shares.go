@@ -1,0 +1,83 @@
+package pool
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+// Shares are what a run of a job wants of a platform's pool.
+type Shares struct {
+	Run                     string // names it for ever
+	Job, Task, Project      string
+	TaskIndex, Replica      int32
+	Number                  int32 // of the replica's runs, from 1
+	Tenant, User, UserName  string
+	Group, Spec, Model      string
+	Compute, Memory         int64 // percent, MiB
+	Cards, Priority         int64
+	Weighted, Across, Whole bool
+}
+
+// Pass is how who has a slice gets to its node.
+type Pass struct {
+	Slice     string   `json:"slice"`
+	Addresses []string `json:"addresses"`
+	Host      string   `json:"host"` // names the node's machine
+	Ticket    string   `json:"ticket"`
+	Key       string   `json:"key"`
+}
+
+// Redeem begins the slice's task at the first address that answers: its Unix
+// socket where both are on one machine. The task lasts as long as the client.
+func (p Pass) Redeem(ctx context.Context) (client *Client, id, token, at string, err error) {
+	addresses := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool {
+		path, local := strings.CutPrefix(a, "unix:")
+		if !local {
+			return false
+		}
+		_, err := os.Stat(path)
+		return p.Host != Host() || err != nil
+	})
+	slices.SortStableFunc(addresses, func(a, b string) int { return strings.Compare(b, a) }) // unix before tcp
+	err = fault.New(fault.Unavailable, "the pool node of slice %s has no address that is reached from here: %s", p.Slice, strings.Join(p.Addresses, " "))
+	for _, at := range addresses {
+		if client, err = DialTicket(ctx, at, p.Ticket, p.Key); err == nil {
+			var task Task
+			if task, token, err = client.Run(Spec{}); err == nil {
+				return client, task.ID, token, at, nil
+			}
+			client.Close()
+		}
+		if fault.KindOf(err) != fault.Unavailable {
+			break
+		}
+	}
+	return nil, "", "", "", err
+}
+
+// LibraryFor is Library for programs that are shown the folder at another path,
+// and may be anybody's.
+func LibraryFor(dir, path string) error {
+	if _, err := unpack(dir, clientLibrary); err != nil {
+		return err
+	}
+	vendors := filepath.Join(dir, Vendors)
+	if err := os.MkdirAll(vendors, 0o755); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "%s cannot be made", vendors)
+	}
+	for _, folder := range []string{dir, vendors} {
+		if err := os.Chmod(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(vendors, "yunhe.icd"), []byte(filepath.Join(path, clientLibrary)+"\n"), 0o644)
+}
+
+// Vendors is the folder beside the client library by which the loader of OpenCL
+// finds it.
+const Vendors = "vendors"
