@@ -165,10 +165,7 @@ func dial(t *testing.T, at string) *pool.Client {
 // share asks for a task and returns it with what runs a program on it.
 func share(t *testing.T, at string, s pool.Spec) (pool.Task, func(args ...string) *exec.Cmd) {
 	t.Helper()
-	task, token, err := dial(t, at).Run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	task, token := ask(t, at, s)
 	return task, func(args ...string) *exec.Cmd { return program(t, at, task.ID, token, args...) }
 }
 
@@ -267,6 +264,43 @@ func TestAsks(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", at, got, want)
 		}
 	}
+}
+
+// TestFlood: what a program sends and asks for without waiting does not fill the
+// memory of the node's machine.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	_, run := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+	cmd := run("flood", "1536")
+	most := int64(0)
+	watch := again(t, func(int) error {
+		most = max(most, resident(os.Getpid()))
+		return nil
+	})
+	if got := output(t, cmd); got != "pieces 48, the last is right: 1\n" {
+		t.Errorf("got %q", got)
+	}
+	if watch(); most == 0 || most > 1500*mib {
+		t.Errorf("a worker had %d MiB", most/mib)
+	}
+}
+
+// resident is how much memory the largest child of a process has.
+func resident(pid int) (most int64) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task) // or the thread has ended
+		for child := range strings.FieldsSeq(string(children)) {
+			statm, _ := os.ReadFile("/proc/" + child + "/statm")
+			name, _ := os.ReadFile("/proc/" + child + "/comm")
+			var size, pages int64
+			if _, err := fmt.Sscan(string(statm), &size, &pages); err == nil && strings.HasPrefix("yunhe-pool-worker", strings.TrimSpace(string(name))) {
+				most = max(most, pages*int64(os.Getpagesize()))
+			}
+		}
+	}
+	return most
 }
 
 // TestVendors: programs compute the same on devices of other implementations of

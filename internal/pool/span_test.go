@@ -16,14 +16,7 @@ import (
 // over returns what runs a program that has a share at each of some addresses.
 func over(t *testing.T, at ...string) func(args ...string) *exec.Cmd {
 	t.Helper()
-	env := []string{}
-	for i, a := range at {
-		task, token, err := dial(t, a).Run(pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib})
-		if err != nil {
-			t.Fatal(err)
-		}
-		env = append(env, pool.Environment(i, a, task.ID, token)...)
-	}
+	env := shares(t, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib}, at...)
 	return func(args ...string) *exec.Cmd {
 		cmd := program(t, "", "", "", args...)
 		cmd.Env = append(cmd.Env, env...)

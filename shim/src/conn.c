@@ -644,6 +644,15 @@ void yp_land_later(yp_node *c, const landing *l) {
   pthread_mutex_unlock(&c->waiting);
 }
 
+bool yp_room_for_reads(yp_node *c, size_t n) {
+  enum { MOST = 256 << 20 };
+  pthread_mutex_lock(&c->waiting);
+  size_t coming = 0;
+  for (landing *l = c->landings; l; l = l->next) coming += l->row * l->rows * l->slices;
+  pthread_mutex_unlock(&c->waiting);
+  return c->user_events || coming + n <= MOST;
+}
+
 cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b) {
   yp_begin(c, op);
   yp_word(a);

@@ -365,6 +365,8 @@ static cl_int run_transfer(transfer *t) {
       return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
     }
   }
+  /* It may wait where it need not: the node holds what is read for a program until that looks. */
+  if (reads && !t->blocking && !t->n && !yp_room_for_reads(t->queue->node, bytes)) t->blocking = true;
   object *e = t->event ? yp_event(t->queue, t->type) : NULL;
   landing l = {0, t->host, row, rows, slices, t->host_row, t->host_slice, NULL};
   bool later = reads && !t->blocking;

@@ -142,6 +142,7 @@ void yp_post(bool flush);
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_land_later(yp_node *c, const landing *l);
+bool yp_room_for_reads(yp_node *c, size_t n); /* or too much is read already that did not come yet */
 bool yp_unified(const yp_node *c);     /* memory can be shared with the worker */
 bool yp_user_events(const yp_node *c); /* the program has made events that it sets itself */
 void yp_user_event_made(yp_node *c);

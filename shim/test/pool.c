@@ -9,6 +9,7 @@
  *   print            has kernels print, before and after it prints itself
  *   threads          waits in one thread for an event that another sets
  *   includes         builds with header files, for which it needs inc/empty and inc/sub here
+ *   flood MiB        writes and reads so much without waiting for any of it
  *   asks             asks for what few programs do, and prints the answers
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
@@ -242,6 +243,19 @@ static void asks(void) {
   must(clReleaseMemObject(n), "release"), must(clReleaseSampler(s), "release"), must(clReleaseContext(c), "release");
   puts("it has a buffer"); /* and goes with it */
   must(clReleaseMemObject(m), "release");
+}
+
+/* flood writes and reads so many MiB without waiting for any of it. */
+static void flood(size_t mib) {
+  enum { PIECE = 32 << 20 };
+  size_t pieces = (mib << 20) / PIECE;
+  uint8_t *in[2] = {malloc(PIECE), malloc(PIECE)}, *out = malloc(PIECE);
+  memset(in[0], 1, PIECE), memset(in[1], 2, PIECE);
+  cl_mem m = buffer(PIECE, NULL);
+  for (size_t i = 0; i < pieces; i++) must(clEnqueueWriteBuffer(queue, m, CL_FALSE, 0, PIECE, in[i % 2], 0, NULL, NULL), "write");
+  for (size_t i = 0; i < pieces; i++) must(clEnqueueReadBuffer(queue, m, CL_FALSE, 0, PIECE, out, 0, NULL, NULL), "read");
+  must(clFinish(queue), "finish");
+  printf("pieces %zu, the last is right: %d\n", pieces, !memcmp(out, in[(pieces + 1) % 2], PIECE));
 }
 
 static void *listens(void *p) {
@@ -680,6 +694,8 @@ int main(int argc, char **argv) {
     print();
   } else if (!strcmp(what, "includes")) {
     includes();
+  } else if (!strcmp(what, "flood")) {
+    flood((size_t)n);
   } else if (!strcmp(what, "asks")) {
     asks();
   } else if (!strcmp(what, "walk")) {

@@ -73,7 +73,7 @@ func (s *Session) newBuffer(c uintptr, flags, size uint64, host []byte) (ptr uin
 	from, e := uintptr(0), cell()
 	flags &^= clCopyHostPtr | clHostAccess // for moves and swaps it is read and written
 	if len(host) > 0 {
-		from = atBytes(host)
+		from = atData(host)
 		if flags&clUseHostPtr == 0 {
 			flags |= clCopyHostPtr
 		}
@@ -219,7 +219,7 @@ func (s *Session) newImage(c uintptr, w *[14]uint64, buffer uintptr, host []byte
 	format, descs, from, e := []uint64{w[3]&0xFFFFFFFF | w[4]<<32}, []imageDesc{*imageDescOf(w, buffer)}, uintptr(0), cell()
 	flags := w[2] &^ (clCopyHostPtr | clHostAccess)
 	if len(host) > 0 {
-		from, flags = atBytes(host), flags|clCopyHostPtr
+		from, flags = atData(host), flags|clCopyHostPtr
 	}
 	ptr = s.lib.call("clCreateImage", c, uintptr(flags), atWords(format), atWords(descs), from, at(e))
 	return ptr, int32(uint32(*e))
@@ -295,10 +295,14 @@ const (
 func (s *Session) transfer(m *message, b *wire.Body) error {
 	var w [14]uint64 // queue, memory, shape, waited for, origin, region, row pitch, slice pitch, bytes, number
 	b.Words(w[:])
+	room := w[3] != 0 || s.makeRoom(m.Op == wire.OpRead, w[12])
 	bad := s.resident(0, false)
 	leave := func() {}
 	if bad == clSuccess {
 		leave = s.hold.RUnlock
+	}
+	if bad == clSuccess && !room {
+		bad = clOutOfResources
 	}
 	s.mu.Lock()
 	q, e := s.get(w[0], queue)
@@ -361,13 +365,13 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	s.mu.Unlock()
 	switch w[2] {
 	case shapeBuffer:
-		bad = s.lib.status(name+"Buffer", q.ptr, o.ptr, block, uintptr(w[4]), uintptr(total), atBytes(data), waitsN, waitsAt, atWords(own))
+		bad = s.lib.status(name+"Buffer", q.ptr, o.ptr, block, uintptr(w[4]), uintptr(total), atData(data), waitsN, waitsAt, atWords(own))
 	case shapeRect:
 		zero := m.args.take(3)
 		clear(zero)
-		bad = s.lib.status(name+"BufferRect", q.ptr, o.ptr, block, atWords(origin), atWords(zero), atWords(region), uintptr(w[10]), uintptr(w[11]), 0, 0, atBytes(data), waitsN, waitsAt, atWords(own))
+		bad = s.lib.status(name+"BufferRect", q.ptr, o.ptr, block, atWords(origin), atWords(zero), atWords(region), uintptr(w[10]), uintptr(w[11]), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	default:
-		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atBytes(data), waitsN, waitsAt, atWords(own))
+		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
 	leave() // who waits for an answer does not keep memory
 	s.mu.Lock()
@@ -388,9 +392,11 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		s.lib.call("clReleaseEvent", ptr)
 	case reads:
 		s.reads = append(s.reads, read{w[13], ptr, data})
+		s.heldReads += uint64(len(data))
 	default:
 		m.taken = true
 		s.writes = append(s.writes, read{0, ptr, data})
+		s.heldWrites += uint64(cap(data))
 	}
 	s.mu.Unlock()
 	if err != nil {

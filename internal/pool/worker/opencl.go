@@ -142,6 +142,10 @@ func pin(p unsafe.Pointer) uintptr {
 	return uintptr(p)
 }
 
+// atData is for contents of memory, which may be large: it is not kept. The caller
+// does, until the call has returned or what it began is done.
+func atData(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
 // A cell is memory for what OpenCL gives back.
 func cell() *uint64                { return new(uint64) }
 func at(p *uint64) uintptr         { return pin(unsafe.Pointer(p)) }

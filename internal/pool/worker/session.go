@@ -121,19 +121,20 @@ type Session struct {
 	showing sync.Mutex // guards what follows
 	text    [4 << 10]byte
 
-	mu      sync.Mutex // guards what follows
-	inConn  net.Conn   // from the client
-	taken   uint64     // messages
-	relayed bool       // messages come through the worker that the session was moved from
-	back    *attached  // the client's own connection, from a message on
-	objects map[uint64]*object
-	ghosts  map[uint64]*object // released, but others are made of them
-	order   uint64
-	reads   []read
-	writes  []read // whose data must stay until they are done
-	dying   []*object
-	users   int // events that the program sets, and has not
-	settled *sync.Cond
+	mu                    sync.Mutex // guards what follows
+	inConn                net.Conn   // from the client
+	taken                 uint64     // messages
+	relayed               bool       // messages come through the worker that the session was moved from
+	back                  *attached  // the client's own connection, from a message on
+	objects               map[uint64]*object
+	ghosts                map[uint64]*object // released, but others are made of them
+	order                 uint64
+	reads                 []read
+	writes                []read // whose data must stay until they are done
+	heldReads, heldWrites uint64 // bytes of these
+	dying                 []*object
+	users                 int // events that the program sets, and has not
+	settled               *sync.Cond
 }
 
 // message is one that was read.
@@ -292,6 +293,7 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 func (s *Session) sendReads() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgetWrites()
 	left := s.reads[:0]
 	for _, r := range s.reads {
 		status := int32(clOutOfResources)
@@ -312,18 +314,58 @@ func (s *Session) sendReads() error {
 			return err
 		}
 	}
-	s.reads = left
-	done := s.writes[:0]
+	clear(s.reads[len(left):])
+	s.reads, s.heldReads = left, held(left)
+	return nil
+}
+
+// forgetWrites drops the data of writes that are done. The caller has the lock.
+func (s *Session) forgetWrites() {
+	left := s.writes[:0]
 	for _, w := range s.writes {
 		if s.eventStatus(w.event) > clSuccess {
-			done = append(done, w)
+			left = append(left, w)
 			continue
 		}
 		s.lib.call("clReleaseEvent", w.event)
 	}
-	clear(s.writes[len(done):])
-	s.writes = done
-	return nil
+	clear(s.writes[len(left):])
+	s.writes = left
+	s.heldWrites = held(left)
+}
+
+func held(list []read) (n uint64) {
+	for _, r := range list {
+		n += uint64(cap(r.data))
+	}
+	return n
+}
+
+const (
+	// mostHeld is how many bytes of transfers that nobody waits for are held in
+	// this machine's memory before the next one waits for them, and mostEver where it
+	// cannot: for reads, of which the client sees to it, and for writes behind events
+	// that the program sets itself.
+	mostHeld = 256 << 20
+	mostEver = 4 * mostHeld
+)
+
+// makeRoom waits until data of n bytes can be held for a transfer, and reports
+// whether it can.
+func (s *Session) makeRoom(reads bool, n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reads {
+		return s.heldReads == 0 || s.heldReads+n <= mostEver
+	}
+	if s.heldWrites+n <= mostHeld {
+		return true
+	}
+	s.mu.Unlock()
+	s.drain()
+	s.mu.Lock()
+	s.forgetWrites()
+	return s.heldWrites == 0 || s.heldWrites+n <= mostEver
 }
 
 func (s *Session) eventStatus(ptr uintptr) int32 {
@@ -347,8 +389,10 @@ func (s *Session) drain() {
 		}
 	}
 	s.mu.Unlock()
-	for _, q := range queues {
-		s.lib.call("clFinish", q)
+	for _, what := range []string{"clFlush", "clFinish"} { // one may wait for another
+		for _, q := range queues {
+			s.lib.call(what, q)
+		}
 	}
 }
 

@@ -200,9 +200,9 @@ func (s *Session) takeOff() {
 func (s *Session) readAll(q uintptr, o *object, to []byte) int32 {
 	if o.pixel > 0 {
 		origin, region := make([]uint64, 3), o.extent[:]
-		return s.lib.status("clEnqueueReadImage", q, o.ptr, 1, atWords(origin), atWords(region), 0, 0, atBytes(to), 0, 0, 0)
+		return s.lib.status("clEnqueueReadImage", q, o.ptr, 1, atWords(origin), atWords(region), 0, 0, atData(to), 0, 0, 0)
 	}
-	return s.lib.status("clEnqueueReadBuffer", q, o.ptr, 1, 0, uintptr(len(to)), atBytes(to), 0, 0, 0)
+	return s.lib.status("clEnqueueReadBuffer", q, o.ptr, 1, 0, uintptr(len(to)), atData(to), 0, 0, 0)
 }
 
 // putBack puts all memory back, or none of it. The caller has hold.

@@ -1,0 +1,160 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// third are programs of others, as Debian has them, that use OpenCL.
+var third = []struct {
+	name, packages string
+	args           []string
+	says           string // what of its output is the same in each run
+}{
+	{"clinfo", "clinfo", []string{"clinfo", "--raw"}, `CL_DEVICE_(NAME|VERSION|MAX_COMPUTE_UNITS|MAX_WORK_GROUP_SIZE|OPENCL_C_VERSION) .*`},
+	{"clpeak", "clpeak", []string{"clpeak", "--global-bandwidth", "--kernel-latency"}, `(?m)^ +[A-Za-z][A-Za-z0-9 ]+:|(?i).*(error|fail).*`},
+	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`},
+	{"ffmpeg", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=1", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
+		"-vf", "hwupload,boxblur_opencl=5,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`},
+	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`},
+	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64", "-p", "2"}, `Execution [a-z]+|(?i).*(error|fail).*`},
+	{"CLBlast", "clblast-tests", []string{"clblast_test_xdot", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
+	{"CLBlast, matrices", "clblast-tests", []string{"clblast_test_xger", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
+}
+
+// TestThirdParty: programs of others, unmodified, say the same natively and in
+// the pool: on this machine, over TCP, with cards of two nodes, while their share
+// is resized and while they move between nodes. It takes minutes and needs
+// programs that other tests do not: make test-pool.
+func TestThirdParty(t *testing.T) {
+	if os.Getenv("YUNHE_TEST_POOL") == "" {
+		t.Skip("SKIPPED: programs of others are run by make test-pool")
+	}
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	spec := pool.Spec{Device: "opencl-0", Compute: 45, Memory: 2 << 30}
+	for _, x := range third {
+		t.Run(x.name, func(t *testing.T) {
+			path, err := exec.LookPath(x.args[0])
+			if err != nil {
+				t.Skipf("SKIPPED: there is no %s (%s)", x.args[0], x.packages)
+			}
+			run := func(env []string) []string {
+				t.Helper()
+				args := slices.Clone(x.args[1:])
+				if i := slices.Index(args, "SESSION"); i >= 0 { // of hashcat, which has one at a time
+					args[i] = filepath.Base(t.TempDir())
+				}
+				cmd := exec.CommandContext(t.Context(), path, args...)
+				cmd.Env = append(os.Environ(), env...)
+				out, err := cmd.CombinedOutput()
+				var exit *exec.ExitError
+				if err != nil && !errors.As(err, &exit) {
+					t.Fatal(err)
+				}
+				says := regexp.MustCompile(x.says).FindAllString(string(out), -1)
+				slices.Sort(says)
+				if says = slices.Compact(says); len(says) == 0 || err != nil {
+					t.Errorf("%v; it says\n%s", err, out)
+				}
+				return says
+			}
+			want := run(nil)
+			t.Logf("natively %s", strings.Join(want, "; "))
+			libraries, _ := built() // start saw that it is
+			pooled := func(t *testing.T, env []string) {
+				t.Helper()
+				if got := run(append(env, "OCL_ICD_VENDORS="+libraries.vendors)); !slices.Equal(got, want) {
+					t.Errorf("it says %q, natively %q", got, want)
+				}
+			}
+			for name, at := range map[string][]string{"local": {a.unix}, "over TCP": {a.tcp}, "two nodes": {a.unix, b.tcp}} {
+				t.Run(name, func(t *testing.T) {
+					pooled(t, shares(t, spec, at...))
+				})
+			}
+			t.Run("resized", func(t *testing.T) {
+				task, token := ask(t, a.tcp, spec)
+				client := dial(t, a.unix)
+				stop := again(t, func(i int) error {
+					_, err := client.Resize(task.ID, 20+int64(i)%3*20, spec.Memory+int64(i)%2*mib)
+					return err
+				})
+				pooled(t, pool.Environment(0, a.tcp, task.ID, token))
+				t.Logf("resized %d times", stop())
+			})
+			t.Run("moved", func(t *testing.T) {
+				task, token := ask(t, a.tcp, spec)
+				from, to := a.tcp, b.tcp
+				clients := map[string]*pool.Client{from: dial(t, from), to: dial(t, to)}
+				moved := 0
+				stop := again(t, func(int) error {
+					_, _, err := clients[from].Migrate(task.ID, to, "")
+					if fault.KindOf(err) == fault.Conflict { // it has what cannot move, for now
+						return nil
+					}
+					from, to = to, from
+					moved++
+					return err
+				})
+				pooled(t, pool.Environment(0, a.tcp, task.ID, token))
+				t.Logf("moved %d times of %d", moved, stop())
+				if err := clients[from].Stop(task.ID); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func ask(t *testing.T, at string, s pool.Spec) (pool.Task, string) {
+	t.Helper()
+	task, token, err := dial(t, at).Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task, token
+}
+
+// shares returns the environment of a program with a share at each address.
+func shares(t *testing.T, s pool.Spec, at ...string) (env []string) {
+	t.Helper()
+	for i, x := range at {
+		task, token := ask(t, x, s)
+		env = append(env, pool.Environment(i, x, task.ID, token)...)
+	}
+	return env
+}
+
+// again does something five times a second until it is stopped, and says how
+// often it was done.
+func again(t *testing.T, do func(i int) error) (stop func() int) {
+	end, times := make(chan struct{}), make(chan int)
+	go func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-end:
+				times <- i
+				return
+			case <-tick.C:
+				if err := do(i); err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+		}
+	}()
+	return func() int { close(end); return <-times }
+}
