@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh [run|test|bench|engines] - install what Yunhe needs to run, test or measure.
+# deps.sh [run|test|pool|bench|engines] - install what Yunhe needs to run, test or measure.
 #
 #   run    what `make run` needs: Go, and node with npm for the console.
 #          Installs nothing.
@@ -7,6 +7,8 @@
 #          Prometheus, runc, sshd, Chromium with Chinese fonts, an S3 server (built from source),
 #          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
 #          busybox, of which they make an image.
+#   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
+#          PyOpenCL, clFFT's client and CLBlast's tests.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -21,9 +23,9 @@ set -eu
 
 mode=${1:-run}
 case $mode in
-run | test | bench | engines) ;;
+run | test | pool | bench | engines) ;;
 *)
-	echo "usage: deps.sh [run|test|bench|engines]; got \"$mode\"" >&2
+	echo "usage: deps.sh [run|test|pool|bench|engines]; got \"$mode\"" >&2
 	exit 2
 	;;
 esac
@@ -113,6 +115,15 @@ needs_file busybox-static /bin/busybox /usr/bin/busybox
 needs chromium chromium
 needs_file fonts-noto-cjk '/usr/share/fonts/*/noto*/*CJK*' '/usr/share/fonts/*CJK*'
 needs_file postgresql '/usr/lib/postgresql/*/bin/postgres' "$(command -v postgres || echo /nowhere)"
+if [ "$mode" = pool ]; then
+	needs clpeak clpeak
+	needs hashcat hashcat
+	needs ffmpeg ffmpeg
+	needs clFFT-client clfft-client
+	needs clblast_test_xdot clblast-tests
+	needs_file python3-pyopencl /usr/lib/python3/dist-packages/pyopencl
+	mode=test
+fi
 if [ "$mode" = engines ]; then
 	needs containerd containerd
 	needs ctr containerd

@@ -260,6 +260,9 @@ func TestAsks(t *testing.T) {
 	want := native(t, "asks")
 	for _, at := range []string{n.unix, n.tcp} {
 		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+		if got := output(t, run("unbuilt")); got != "log ''\n" {
+			t.Errorf("%s: of what was not built it says %q", at, got)
+		}
 		if got := output(t, run("asks")); got != want {
 			t.Errorf("%s: got %q, want %q", at, got, want)
 		}

@@ -636,7 +636,9 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
 static cl_int CL_API_CALL yp_clGetProgramBuildInfo(cl_program h, cl_device_id d, cl_program_build_info what, size_t size, void *value, size_t *got) {
   if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
-  return yp_info(obj(h)->node, OF_BUILD, obj(h)->id, 0, what, size, value, got);
+  cl_int bad = yp_info(obj(h)->node, OF_BUILD, obj(h)->id, 0, what, size, value, got);
+  if (bad == CL_INVALID_PROGRAM && what == CL_PROGRAM_BUILD_LOG) GIVE_TEXT(""); /* what was not built has an empty log; not every driver says so */
+  return bad;
 }
 
 /* Kernels. */

@@ -10,6 +10,7 @@
  *   threads          waits in one thread for an event that another sets
  *   includes         builds with header files, for which it needs inc/empty and inc/sub here
  *   flood MiB        writes and reads so much without waiting for any of it
+ *   unbuilt          asks for the log of a program that was not built
  *   asks             asks for what few programs do, and prints the answers
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
  *                    there were and the longest of them in milliseconds
@@ -218,6 +219,15 @@ static void includes(void) {
 static void CL_CALLBACK destroyed(cl_context c, void *of) {
   (void)c;
   printf("destroyed %s\n", (const char *)of);
+}
+
+/* unbuilt asks for the log of a program that was not built, as bindings do of devices that were left out. */
+static void unbuilt(void) {
+  cl_int e;
+  char log[8] = "?";
+  cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  must(clGetProgramBuildInfo(p, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL), "log");
+  printf("log '%s'\n", log);
 }
 
 /* asks asks for what few programs do. */
@@ -696,6 +706,8 @@ int main(int argc, char **argv) {
     includes();
   } else if (!strcmp(what, "flood")) {
     flood((size_t)n);
+  } else if (!strcmp(what, "unbuilt")) {
+    unbuilt();
   } else if (!strcmp(what, "asks")) {
     asks();
   } else if (!strcmp(what, "walk")) {

@@ -13,7 +13,7 @@ ctx = cl.Context(devices[:1])
 q = cl.CommandQueue(ctx, properties=cl.command_queue_properties.PROFILING_ENABLE)
 
 x = ca.arange(q, 100_000, dtype=np.int32)
-print("sum", int(ca.sum(x % 1000).get()), "max", int(ca.max(x).get()))
+print("sum", int(ca.sum(x, dtype=np.int64).get()), "max", int(ca.max(x).get()))
 
 scan = GenericScanKernel(
     ctx, np.int32, arguments="__global int *x, __global int *out", input_expr="x[i] % 7",

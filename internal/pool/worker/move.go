@@ -276,8 +276,12 @@ func (m *mover) copy(stopped bool) error {
 	}
 	for _, o := range all {
 		if m.have[o.id] == nil {
-			if err := m.make(o); err != nil {
+			sent, err := m.make(o)
+			if err != nil {
 				return err
+			}
+			if !sent {
+				continue
 			}
 			m.have[o.id] = o
 		}
@@ -303,8 +307,8 @@ func keys(of map[uint64]*sentObject) func(func(uint64) bool) {
 	}
 }
 
-// make sends what makes an object.
-func (m *mover) make(o *sentObject) error {
+// make sends what makes an object, unless it is a kernel that was released meanwhile.
+func (m *mover) make(o *sentObject) (sent bool, err error) {
 	switch o.kind {
 	case program:
 		c := o.code
@@ -318,7 +322,7 @@ func (m *mover) make(o *sentObject) error {
 		if kind != 0 && c.from != builtIn {
 			var bad int32
 			if binary, bad = m.lib.binary(o.ptr); bad != clSuccess {
-				return fmt.Errorf("the binary of program %d: error %d", o.id, bad)
+				return false, fmt.Errorf("the binary of program %d: error %d", o.id, bad)
 			}
 		}
 		hasOptions := uint64(0)
@@ -332,11 +336,21 @@ func (m *mover) make(o *sentObject) error {
 		b = append(b, c.headers...)
 		m.frame(wire.FrameProgram, b)
 	case kernel:
-		m.call(wire.OpCreateKernel, wire.AppendBytes(words(o.parent.id, o.id), []byte(m.lib.text("clGetKernelInfo", o.ptr, clKernelName))))
+		// It is not retained: a program with kernels could not be built anew.
+		m.mu.Lock()
+		name := ""
+		if sent = m.objects[o.id] == o.object || m.ghosts[o.id] == o.object; sent {
+			name = m.lib.text("clGetKernelInfo", o.ptr, clKernelName)
+		}
+		m.mu.Unlock()
+		if !sent {
+			return false, nil
+		}
+		m.call(wire.OpCreateKernel, wire.AppendBytes(words(o.parent.id, o.id), []byte(name)))
 	default:
 		m.call(o.op, o.made)
 	}
-	return nil
+	return true, nil
 }
 
 // memory sends those pieces of a buffer or image that have changed.
