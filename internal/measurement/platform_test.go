@@ -490,7 +490,7 @@ func TestPicture(t *testing.T) {
 	node := &adapterv1.Node{Name: "n1", State: adapterv1.NodeState_NODE_STATE_READY, Architecture: "amd64", OperatingSystem: "linux",
 		Capacity:     map[string]int64{core.CPU: 64000, core.Memory: 1 << 38, "gpu": 8},
 		Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: "H200 SXM 141GB", Count: 8, MemoryBytes: 141 << 30, Resource: "gpu"}, {Vendor: "X", Model: "Odd 1", Count: 2, Resource: "gpu"}},
-		Labels:       map[string]string{"cpu.model": "Xeon", "cpu.mhz": "3500", "network.mbps": "200000", "cpu.feature.avx2": "true", "cpu.feature.fma": "true"}}
+		Labels:       map[string]string{"cpu.model": "Xeon", "cpu.mhz": "3500", "network.mbps": "200000", "disk.write.mbps": "700", "disk.reads.per-second": "odd", "cpu.feature.avx2": "true", "cpu.feature.fma": "true"}}
 	live := &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), CpuBusyPermille: 250, MemoryBusyBytes: 1 << 30, MemoryTotalBytes: 4 << 30, StorageBusyBytes: 1, StorageTotalBytes: 3,
 		Storage: &adapterv1.StorageUse{Reads: 7, ReadBytes: 700}, Network: &adapterv1.NetworkUse{ReceivedBytes: 1000, SentBytes: 2000},
 		Paths: []*adapterv1.Path{{Peer: "platform", LatencyMicroseconds: 400}}}
@@ -527,7 +527,7 @@ func TestPicture(t *testing.T) {
 	})
 	for at, want := range map[[3]string]string{
 		{"compute.cores", "", ""}: "8 1", {"compute.cores", "n1", ""}: "64 2", {"compute.processor", "n1", ""}: "Xeon 2", {"compute.frequency", "n1", ""}: "3500 2",
-		{"compute.features", "n1", ""}: "avx2 fma 2", {"network.interface", "n1", ""}: "200000 2", {"accelerator.count", "n1", "H200 SXM 141GB"}: "8 2",
+		{"compute.features", "n1", ""}: "avx2 fma 2", {"network.interface", "n1", ""}: "200000 2", {"storage.write.sequential", "n1", "data folder"}: "700 2", {"storage.read.random", "n1", "data folder"}: "0 0", {"accelerator.count", "n1", "H200 SXM 141GB"}: "8 2",
 		{"accelerator.peak.fp64", "n1", ""}: "536 4", {"accelerator.peak.fp16", "n1", ""}: "7916 4", {"accelerator.peak.fp16", "", ""}: "7916 4", {"compute.nodes", "", ""}: "1 2",
 		{"memory.free", "", ""}: fmt.Sprint(3<<30, " 3"), {"storage.free", "", ""}: "2 3",
 	} {

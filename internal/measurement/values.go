@@ -350,9 +350,12 @@ func (p *picture) node(n *registry.Node) {
 		}
 	}
 	p.text("compute.features", n.Name, "", strings.Join(features, " "), at, Reported)
-	for label, indicator := range map[string]string{"cpu.mhz": "compute.frequency", "network.mbps": "network.interface"} {
-		if v, err := strconv.ParseFloat(n.Labels[label], 64); err == nil && v > 0 {
-			p.number(indicator, n.Name, "", v, at, Reported)
+	for _, x := range []struct{ label, indicator, part string }{
+		{"cpu.mhz", "compute.frequency", ""}, {"network.mbps", "network.interface", ""},
+		{"disk.write.mbps", score.DiskWrite, "data folder"}, {"disk.reads.per-second", score.DiskReads, "data folder"},
+	} {
+		if v, err := strconv.ParseFloat(n.Labels[x.label], 64); err == nil && v > 0 {
+			p.number(x.indicator, n.Name, x.part, v, at, Reported)
 		}
 	}
 	p.peaks(n.Name, n.Accelerators, at)

@@ -137,9 +137,10 @@ type Agent struct {
 	// declare says that what the gateway declares has changed.
 	declare chan struct{}
 	devices *devices
-	prober  *prober         // of the way to the platform
-	node    *adapterv1.Node // the machine; nil: it has no name
-	lends   bool            // runs may have shares of the accelerator pool
+	prober  *prober           // of the way to the platform
+	node    *adapterv1.Node   // the machine; nil: it has no name
+	disk    map[string]string // its figures, as labels of the machine
+	lends   bool              // runs may have shares of the accelerator pool
 
 	// locks are held, one for each attempt, while it is looked up and started
 	// or forgotten: between the ledger's no and the sandbox's no it must not

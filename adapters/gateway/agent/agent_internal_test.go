@@ -212,6 +212,10 @@ func TestMeasureMachine(t *testing.T) {
 	if second, err := a.measureMachine(t.Context()); err != nil || second != first {
 		t.Errorf("again %d, %v, want the same, to the digit", second, err)
 	}
+	a.inv = &adapterv1.Inventory{Capacity: map[string]int64{"cpu": 2000, "memory": 1 << 30}}
+	if n := a.describe(t.Context()); n == nil || n.Labels["disk.write.mbps"] == "" || n.Labels["system"] == "" {
+		t.Errorf("the machine: %v", n)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.cfg.Measure = MeasureAgain
@@ -222,8 +226,7 @@ func TestMeasureMachine(t *testing.T) {
 	if got, err := a.measureMachine(t.Context()); got != 0 || err != nil {
 		t.Errorf("a disk that cannot be measured: %d, %v, want the gateway to go on", got, err)
 	}
-	a.inv = &adapterv1.Inventory{Capacity: map[string]int64{"cpu": 2000, "memory": 1 << 30}}
-	if n := a.describe(t.Context()); n == nil || n.Allocatable["cpu"] != 2000 || n.Capacity["cpu"] < 1000 {
+	if n := a.describe(t.Context()); n == nil || n.Allocatable["cpu"] != 2000 || n.Capacity["cpu"] < 1000 || n.Labels["disk.write.mbps"] != "" {
 		t.Errorf("the machine: %v", n)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 )
 
-// measureMachine returns the machine's factor. A machine that cannot be
-// measured joins all the same, with none.
+// measureMachine returns the machine's factor and notes the disk's figures. A
+// machine that cannot be measured joins all the same, with none.
 func (a *Agent) measureMachine(ctx context.Context) (int64, error) {
 	r, err := measure.Once(ctx, a.cfg.Dir, a.cfg.Measure == MeasureAgain)
 	if ctx.Err() != nil {
@@ -30,6 +30,7 @@ func (a *Agent) measureMachine(ctx context.Context) (int64, error) {
 	} else {
 		a.log.Info("machine measured", "performance", r.Performance, "measured_at", r.MeasuredAt)
 	}
+	a.disk = r.Figures.Labels()
 	return r.Performance, nil
 }
 
@@ -41,6 +42,7 @@ func (a *Agent) describe(ctx context.Context) *adapterv1.Node {
 		return nil
 	}
 	n.Allocatable = maps.Clone(a.inv.Capacity)
+	maps.Copy(n.Labels, a.disk)
 	if disk, err := readDisk(a.cfg.Dir); err == nil {
 		n.Capacity[core.Storage] = disk.total
 	}

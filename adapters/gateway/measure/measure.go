@@ -61,6 +61,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -93,6 +94,19 @@ func (f Figures) Performance() int64 {
 	}
 	_, overall := score.Combine(figures, f.Cores, score.Weights())
 	return overall
+}
+
+// Labels are the disk's figures as labels of a node: what runs have of it are
+// volumes, on the same disk, so that no job could measure it.
+func (f Figures) Labels() map[string]string {
+	l := map[string]string{}
+	if f.DiskWriteMBps > 0 {
+		l["disk.write.mbps"] = strconv.FormatFloat(f.DiskWriteMBps, 'f', 0, 64)
+	}
+	if f.DiskReadsPerSecond > 0 && !f.DiskReadsFromMemory {
+		l["disk.reads.per-second"] = strconv.FormatFloat(f.DiskReadsPerSecond, 'f', 0, 64)
+	}
+	return l
 }
 
 // How long each part works. Together with what they prepare it makes about
