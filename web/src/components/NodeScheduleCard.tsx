@@ -75,6 +75,7 @@ function Change({ schedule }: { schedule: NodeSchedule }) {
         onChange={(v) => setHours(v ?? 0)}
         aria-label={t("measurement.everyHours")}
         prefix={t("measurement.everyHours")}
+        style={{ width: 260 }}
       />
       <InputNumber
         min={1}
@@ -84,6 +85,7 @@ function Change({ schedule }: { schedule: NodeSchedule }) {
         onChange={(v) => setAtOnce(v ?? 1)}
         aria-label={t("measurement.atOnce")}
         prefix={t("measurement.atOnce")}
+        style={{ width: 220 }}
       />
       <Button
         loading={save.isPending}

@@ -922,7 +922,7 @@ export const en = {
     image: "Image",
     spec: "Resource specification",
     perHour: "{{price}}/h",
-    more: "Time limit, constraints, data, quality, environment, files",
+    more: "Time limit, constraints, data, quality, accelerators, environment, files",
     timeout: "Time limit",
     timeoutHelp: "A run that takes longer is ended and has failed.",
     expected: "Expected run time",

@@ -892,7 +892,7 @@ export const zh: Texts = {
     image: "镜像",
     spec: "资源规格",
     perHour: "{{price}}/小时",
-    more: "时限、约束、数据、质量、环境变量、文件",
+    more: "时限、约束、数据、质量、加速器、环境变量、文件",
     timeout: "时限",
     timeoutHelp: "运行超过时限即被结束并记为失败。",
     expected: "预计运行时间",
