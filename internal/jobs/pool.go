@@ -26,6 +26,8 @@ type Pool interface {
 	// Lend returns passes to a run's shares, or what they wait for: "" if it has
 	// begun. It is called until then, and never gives a run two.
 	Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, waits string, err error)
+	// Placed returns the runs whose shares have a place and have not begun.
+	Placed(ctx context.Context) (map[string]bool, error)
 	// RunEndedTx takes them back.
 	RunEndedTx(ctx context.Context, tx *db.Tx, id string) error
 }
@@ -114,6 +116,9 @@ const (
 	// resendPool is after how long a run is sent again that its center has not
 	// accepted: as other messages to centers.
 	resendPool = 5 * time.Second
+	// askPool is how often the pool is asked for a run whose shares have no place: it
+	// forgets what nobody asks for.
+	askPool = 5 * time.Second
 )
 
 // Lend gets runs their shares of the accelerator pool and sends them to their
@@ -122,10 +127,10 @@ const (
 func (s *Service) Lend(ctx context.Context) error {
 	tick := time.NewTicker(lendEvery)
 	defer tick.Stop()
-	sent := map[string]time.Time{}
+	last := lent{asked: map[string]time.Time{}, sent: map[string]time.Time{}}
 	for {
 		core.Round(ctx, lendEvery)
-		if err := s.lendRound(ctx, sent); err != nil && ctx.Err() == nil {
+		if err := s.lendRound(ctx, last); err != nil && ctx.Err() == nil {
 			core.RoundFailed(ctx, err)
 			s.log.Warn("runs not lent their shares of the pool, will try again", "error", err)
 		}
@@ -137,17 +142,40 @@ func (s *Service) Lend(ctx context.Context) error {
 	}
 }
 
-func (s *Service) lendRound(ctx context.Context, sent map[string]time.Time) error {
+// lent is when the pool was last asked for runs, and when they were sent.
+type lent struct{ asked, sent map[string]time.Time }
+
+func (s *Service) lendRound(ctx context.Context, last lent) error {
 	var as []*attempt
-	records := map[string]*record{}
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		clear(records)
-		if as, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND started_at = 0 ORDER BY attempt_id`); err != nil {
-			return err
-		}
-		for _, a := range as {
-			records[a.job] = nil
-		}
+		as, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND started_at = 0 ORDER BY attempt_id`)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	open := map[string]bool{}
+	for _, a := range as {
+		open[a.id] = true
+	}
+	for _, times := range []map[string]time.Time{last.asked, last.sent} {
+		maps.DeleteFunc(times, func(id string, _ time.Time) bool { return !open[id] })
+	}
+	if len(as) == 0 {
+		return nil
+	}
+	placed, err := s.pool.Placed(ctx)
+	if err != nil {
+		return err
+	}
+	now, records := s.db.Now(), map[string]*record{}
+	as = slices.DeleteFunc(as, func(a *attempt) bool {
+		return s.wasIssued(a.id) || now.Sub(last.sent[a.id]) < resendPool || !placed[a.id] && !a.stopAsked && now.Sub(last.asked[a.id]) < askPool
+	})
+	for _, a := range as {
+		records[a.job] = nil
+	}
+	err = s.db.View(ctx, func(tx *db.Tx) error {
 		rs, err := loadJobs(ctx, tx, sortedKeys(records))
 		for _, r := range rs {
 			records[r.id] = r
@@ -157,15 +185,15 @@ func (s *Service) lendRound(ctx context.Context, sent map[string]time.Time) erro
 	if err != nil {
 		return err
 	}
-	open := map[string]bool{}
 	for _, a := range as {
 		r := records[a.job]
-		if open[a.id] = true; r == nil || s.wasIssued(a.id) || s.db.Now().Sub(sent[a.id]) < resendPool {
+		if r == nil {
 			continue
 		}
 		m := message(r, a)
 		// Only its center can say that one never ran which is to be stopped.
 		if m.Pool.Lacking = "the run is to be stopped"; !a.stopAsked {
+			last.asked[a.id] = s.db.Now()
 			ready, err := s.lend(ctx, r, a, m)
 			if err != nil {
 				return err
@@ -174,10 +202,9 @@ func (s *Service) lendRound(ctx context.Context, sent map[string]time.Time) erro
 				continue
 			}
 		}
-		sent[a.id] = s.db.Now()
+		last.sent[a.id] = s.db.Now()
 		s.ad.Send(a.center, []*adapterv1.Attempt{m})
 	}
-	maps.DeleteFunc(sent, func(id string, _ time.Time) bool { return !open[id] })
 	return nil
 }
 

@@ -94,6 +94,24 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, 
 	return passes, waits, err
 }
 
+// Placed returns the runs that have slices with a place, which no program has yet.
+func (s *Service) Placed(ctx context.Context) (map[string]bool, error) {
+	runs := map[string]bool{}
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		clear(runs)
+		return tx.Query(ctx, `SELECT DISTINCT run_id FROM pool_slices WHERE state = 2 AND run_id <> ''`, nil, func(row db.Row) error {
+			var id string
+			err := row.Scan(&id)
+			runs[id] = true
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read runs with slices: %w", err)
+	}
+	return runs, nil
+}
+
 // RunEndedTx ends the slices of a run.
 func (s *Service) RunEndedTx(ctx context.Context, tx *db.Tx, id string) error {
 	live, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state < 4 ORDER BY slice_id`, id)
