@@ -56,6 +56,7 @@ func (n *NodeSchedule) check() error {
 	c.Range("schedule.interval_hours", n.IntervalHours, 0, maxInterval)
 	n.AtOnce = cmp.Or(n.AtOnce, 1)
 	c.Range("schedule.at_once", n.AtOnce, 1, maxAtOnce)
+	c.Range("schedule.version", n.Version, 0, 1<<53)
 	return c.Err()
 }
 

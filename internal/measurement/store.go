@@ -227,12 +227,14 @@ func readNodeSchedules(ctx context.Context, tx *db.Tx, rest string, args ...any)
 
 // writeNodeSchedule reports false if the stored version is another.
 func writeNodeSchedule(ctx context.Context, tx *db.Tx, n NodeSchedule) (bool, error) {
-	q := `UPDATE measurement_schedules SET interval_hours = $2, at_once = $3, version = $4, updated_at = $5, updated_by = $6, message = '' WHERE ai_center_id = $1 AND version = $4 - 1`
+	q := `UPDATE measurement_schedules SET interval_hours = $2, at_once = $3, version = $4, updated_at = $5, updated_by = $6, message = '' WHERE ai_center_id = $1 AND version = $7`
+	args := []any{n.CenterID, n.IntervalHours, n.AtOnce, n.Version + 1, db.Micros(tx.Now), n.UpdatedBy, n.Version}
 	if n.Version == 0 {
+		args = args[:6]
 		q = `INSERT INTO measurement_schedules (ai_center_id, interval_hours, at_once, version, updated_at, updated_by, message) VALUES ($1, $2, $3, $4, $5, $6, '')
 			ON CONFLICT DO NOTHING`
 	}
-	made, err := tx.Exec(ctx, q, n.CenterID, n.IntervalHours, n.AtOnce, n.Version+1, db.Micros(tx.Now), n.UpdatedBy)
+	made, err := tx.Exec(ctx, q, args...)
 	if err != nil {
 		return false, fmt.Errorf("store the schedule of center %s: %w", n.CenterID, err)
 	}

@@ -89,17 +89,22 @@ func (r *Run) checkRunning() error {
 	return nil
 }
 
+// freeze has the run stand still. The kernel offers nothing to wait on in v1;
+// freezing takes well under a millisecond unless a process waits for a device, or
+// for a child that was frozen before it became another program (vfork). That child
+// is let go on for a moment, and all of it tried again.
 func (r *Run) freeze(ctx context.Context) error {
-	err := r.groups.Freeze(true)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Conflict, "run %s is ending", r.id)
-	}
-	if err != nil {
-		return fault.Wrap(fault.Unavailable, err, "run %s cannot be paused", r.id)
-	}
-	// The kernel offers nothing to wait on in v1; freezing takes well under a
-	// millisecond unless a process waits for a device.
+	const again = 16 * time.Millisecond
 	for tick := time.Millisecond; ; tick = min(2*tick, 50*time.Millisecond) {
+		if tick == time.Millisecond || tick >= again {
+			err := r.groups.Freeze(true)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fault.New(fault.Conflict, "run %s is ending", r.id)
+			}
+			if err != nil {
+				return fault.Wrap(fault.Unavailable, err, "run %s cannot be paused", r.id)
+			}
+		}
 		frozen, err := r.groups.Frozen()
 		if frozen {
 			return nil
@@ -113,6 +118,10 @@ func (r *Run) freeze(ctx context.Context) error {
 		case <-r.done:
 			return fault.New(fault.Conflict, "run %s has ended", r.id)
 		case <-time.After(tick):
+		}
+		if 2*tick >= again {
+			_ = r.groups.Freeze(false) // it may be gone
+			<-time.After(time.Millisecond)
 		}
 	}
 }

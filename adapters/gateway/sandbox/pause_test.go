@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -45,6 +46,34 @@ func TestPauseWallTime(t *testing.T) {
 	if took := res.EndedAt.Sub(res.StartedAt); took < 2400*time.Millisecond {
 		t.Errorf("with a pause of 1.5 s and a wall time of 1 s it ended after %s", took)
 	}
+}
+
+// A run that starts one process after another stands still, too: with version 1 of
+// cgroups who waits for its child to become another program (vfork) cannot be frozen
+// while that is.
+func TestPauseOfStarts(t *testing.T) {
+	t.Parallel()
+	s := open(t, config(t))
+	r, err := s.Start(t.Context(), small("r", "echo go; while :; do /bin/true; done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, r, "go\n")
+	for i := range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := r.Pause(ctx)
+		cancel()
+		if err == nil {
+			err = r.Resume()
+		}
+		if err != nil {
+			t.Fatalf("pause %d: %v", i, err)
+		}
+	}
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, r)
 }
 
 // A paused run is paused whichever gateway looks at it.
