@@ -328,12 +328,11 @@ func (p *platform) jobSpec() object {
 	return object{"name": "job", "desc": "d", "priority": 1, "success_policy": "SUCCESS_POLICY_ALL", "failure_policy": "FAILURE_POLICY_ANY",
 		"max_retries": 1, "gang": true, "policy_weights": object{"lowest-price": 1}, "labels": object{"k": "v"},
 		"tasks": []any{object{"name": "t", "command": "true", "image_id": "i1", "resource_spec_id": "s1", "replica_number": 1, "env": object{"A": "b"},
-			"files": []any{object{"path": "f", "content": "YQ==", "executable": true}}, "timeout_seconds": 9, "network": true,
+			"files": []any{object{"path": "f", "content": "YQ==", "executable": true}}, "timeout_seconds": 9, "network": false,
 			"constraints":      object{"centers": []any{"c1"}, "regions": []any{"north"}, "min_security_grade": 0, "max_price": 1000},
 			"expected_seconds": 9, "stop_grace_seconds": 9, "scratch_mib": 64, "after": []any{}, "min_replicas": 1, "max_replicas": 2, "precision": "FP32",
 			"inputs": []any{object{"name": "d", "size_bytes": 1, "centers": []any{"c1"}, "volume": "", "stays": true}},
-			"qos":    object{"max_latency_us": 1, "max_jitter_us": 1, "max_loss_ppm": 1, "min_bandwidth_kbps": 1, "finish_seconds": 1, "min_availability_ppm": 1, "required": false},
-			"pool":   object{"group_id": "g2", "spec_id": "", "compute_percent": 1, "memory_mib": 1, "weighted": true, "model": "x", "cards": 2, "across_nodes": true, "physical": false, "priority": 1}}},
+			"qos":    object{"max_latency_us": 1, "max_jitter_us": 1, "max_loss_ppm": 1, "min_bandwidth_kbps": 1, "finish_seconds": 1, "min_availability_ppm": 1, "required": false}}}, // no pool: without a node of it no share can be had
 		"retry_rules":   []any{object{"reasons": []any{"exit"}, "exit_codes": []any{75}, "max_retries": 1, "backoff_seconds": 1}},
 		"restart_whole": true, "elastic": true, "lost_grace_seconds": 60, "no_preemption": false, "distributed": true, "not_before": "2026-01-01T00:00:00Z", "deadline": "2099-01-01T00:00:00Z"}
 }

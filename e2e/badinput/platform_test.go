@@ -359,7 +359,6 @@ func (p *platform) seed(tb testing.TB) {
 	p.must(tb, "PUT", "/v1/specs/s1/offers/c1", p.admin, `{"price":90}`, nil)
 	p.must(tb, "POST", "/v1/images", p.admin, `{"imageId":"i1","name":"base"}`, nil)
 	p.must(tb, "POST", "/v1/resources", p.admin, `{"resourceId":"r1","type":"cloud","serviceProvider":"x","attributes":{"cloud_platform_type":"public"}}`, nil)
-	p.must(tb, "PUT", "/v1/pool/groups/g2", p.admin, `{"tenantIds":["default","other"]}`, nil)
 	p.must(tb, "PUT", "/v1/tag-groups/g1", p.admin, `{"title":"One"}`, nil)
 	p.must(tb, "POST", "/v1/tags", p.admin, `{"key":"k1","groupId":"g1"}`, nil)
 	p.job, p.bobsJob = p.submit(tb, p.alice), p.submit(tb, p.bob)
