@@ -93,8 +93,17 @@ const arrayRows = 4096
 // Insert writes rows into table, many per statement. Each row has one value
 // per column.
 func (tx *Tx) Insert(ctx context.Context, table string, columns []string, rows [][]any) error {
+	return tx.insertAll(ctx, table, columns, rows, "")
+}
+
+// InsertMissing is Insert that passes over rows whose key is there.
+func (tx *Tx) InsertMissing(ctx context.Context, table string, columns []string, rows [][]any) error {
+	return tx.insertAll(ctx, table, columns, rows, " ON CONFLICT DO NOTHING")
+}
+
+func (tx *Tx) insertAll(ctx context.Context, table string, columns []string, rows [][]any, suffix string) error {
 	for len(rows) > 0 {
-		q, args, n := tx.insert(table, columns, rows, "")
+		q, args, n := tx.insert(table, columns, rows, suffix)
 		if _, err := tx.run.ExecContext(ctx, q, args...); err != nil {
 			return err
 		}

@@ -115,7 +115,8 @@ func (r *record) reindex(ctx context.Context, tx *db.Tx, old *record) ([][]any, 
 }
 
 func insertTerms(ctx context.Context, tx *db.Tx, rows [][]any) error {
-	if err := tx.Insert(ctx, "resource_terms", []string{"term", "resource_id"}, rows); err != nil {
+	// A program that knows no terms leaves those of what it deletes.
+	if err := tx.InsertMissing(ctx, "resource_terms", []string{"term", "resource_id"}, rows); err != nil {
 		return fmt.Errorf("insert terms: %w", err)
 	}
 	return nil

@@ -94,11 +94,21 @@ func TestTerms(t *testing.T) {
 			t.Errorf("%d terms, want %d", n, 4*each+1)
 		}
 
+		// Deleted by a program without terms.
+		must(t, w.d.Tx(ctx, func(tx *db.Tx) error {
+			_, err := tx.Exec(ctx, `DELETE FROM resources WHERE resource_id = 'g3'`)
+			return err
+		}))
+		found("[]", with("extra.list=1"))
+		w.create(t, ctx, compute("g3", ""))
+		found("[]", with("extra.list=1"))
+		found("[g1 g2 g3 many]", with("chip_model=H800"))
+
 		for _, id := range strings.Fields("g1 g2 g3 many") {
 			must(t, w.Delete(ctx, id, 0))
 		}
-		if n := count(`SELECT COUNT(*) FROM resource_terms`); n != 0 {
-			t.Errorf("%d terms of nothing", n)
+		if n := count(`SELECT COUNT(*) FROM resource_terms`); n != 1 { // extra.list=1 of the first g3
+			t.Errorf("%d terms of nothing, want 1", n)
 		}
 	})
 }
