@@ -247,7 +247,7 @@ factor becomes the center's at once, or waits for ` + "`yunhe measurement accept
 	f := cmd.Flags()
 	f.BoolVar(&wait, "wait", false, "wait until it has ended; the exit status says how")
 	f.BoolVar(&devices, "devices", false, "measure OpenCL and CUDA devices instead of the machine")
-	f.StringVar(&req.Node, "node", "", "the node to measure, at a center of one node; others choose themselves")
+	f.StringVar(&req.Node, "node", "", "the node to measure; a center of several must let jobs choose one")
 	f.StringVar(&req.ResourceSpecId, "spec", "", "what it runs on (default: the largest that is free)")
 	f.StringVar(&req.ImageId, "image", "", "what it runs in; must have a shell and gzip (default: one usable there)")
 	f.StringVar(&req.RequestId, "request-id", "", "start it at most once under this name")

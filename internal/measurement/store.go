@@ -332,8 +332,8 @@ func nodeWell(ctx context.Context, tx *db.Tx, r *Run) error {
 	return nil
 }
 
-// nodeFailed records that a node (” for the center) was not measured, and when
-// it is tried again; one that gave way has not failed.
+// nodeFailed records that a node, or with no name the center, was not measured,
+// and when it is tried again; one that gave way has not failed.
 func nodeFailed(ctx context.Context, tx *db.Tx, centerID, node, why string, gaveWay bool) error {
 	var failures int64
 	if _, err := tx.Get(ctx, `SELECT failures FROM measurement_nodes WHERE ai_center_id = $1 AND node = $2`, []any{centerID, node}, &failures); err != nil {
