@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,11 @@ test-pool: ## the 27 tests of clause 12 on a platform and pool nodes in network 
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'TestClause12$$' ./e2e/pool
 	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'TestThirdParty$$' ./internal/pool
+
+test-pool-starts: ## 10,000 short programs on slices, some of which crash or are killed, leave nothing
+	@scripts/deps.sh pool
+	@$(MAKE) --no-print-directory build
+	YUNHE_TEST_POOL_STARTS=$${YUNHE_TEST_POOL_STARTS:-10000} $(GO) test -count=1 -timeout 120m -v -run 'TestStarts$$' ./e2e/pool
 
 test-upgrade: ## every process is replaced under load, from the version before the last migrations or YUNHE_TEST_UPGRADE_FROM
 	@scripts/deps.sh test

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,13 +42,15 @@ const (
 
 // world is a platform with its pool.
 type world struct {
-	t      *testing.T
-	dir    string
-	spaces bool // there are network namespaces
-	hosts  int
-	url    string
-	key    string
-	bench  conformance.Bench
+	t        *testing.T
+	dir      string
+	spaces   bool // there are network namespaces
+	hosts    int
+	platform *exec.Cmd
+	url      string
+	key      string
+	auth     connect.ClientOption
+	bench    conformance.Bench
 }
 
 func must(t *testing.T, err error) {
@@ -155,15 +158,35 @@ func (w *world) vendors(name, pattern string) string {
 }
 
 // node starts a pool node on a host of its own.
-func (w *world) node(name, vendors string) (stop func()) {
+func (w *world) node(name, vendors string) (cmd *exec.Cmd, stop func()) {
 	w.t.Helper()
 	h := w.host()
 	token, err := w.bench.API.CreateNodeToken(w.t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(w.t, err)
-	cmd := h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
+	cmd = h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
 	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors, "RUSTICL_ENABLE=llvmpipe")
 	_, stop = w.serve(cmd, regexp.MustCompile("pool node listens"))
-	return stop
+	return cmd, stop
+}
+
+// online waits until so many nodes are there.
+func (w *world) online(n int) {
+	w.t.Helper()
+	w.until("the nodes are there", func() bool {
+		res, err := w.bench.API.ListPoolNodes(w.t.Context(), &poolv1.ListPoolNodesRequest{})
+		must(w.t, err)
+		return len(res.Nodes) == n && !slices.ContainsFunc(res.Nodes, func(x *poolv1.PoolNode) bool { return !x.Online || len(x.Devices) == 0 })
+	})
+}
+
+// until waits for something that is asked for again and again.
+func (w *world) until(what string, is func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !is(); <-time.After(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never seen: %s", what)
+		}
+	}
 }
 
 // twoCards is a driver that has no devices, and has PoCL show two.
@@ -182,7 +205,8 @@ func (w *world) addNode(context.Context) (conformance.Node, error) {
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", lib, source).CombinedOutput(); err != nil {
 		return conformance.Node{}, fmt.Errorf("%w: %s", err, out)
 	}
-	return conformance.Node{ID: "added", Stop: w.node("added", dir), Card: func(in bool) error {
+	_, stop := w.node("added", dir)
+	return conformance.Node{ID: "added", Stop: stop, Card: func(in bool) error {
 		if in {
 			return os.WriteFile(slot, []byte(lib+"\n"), 0o600)
 		}
@@ -200,11 +224,8 @@ func port(t *testing.T, at string) string {
 	return p
 }
 
-// start brings all up.
-func start(t *testing.T) *world {
-	if os.Getenv("YUNHE_TEST_POOL") == "" {
-		t.Skip("SKIPPED: the 27 tests of clause 12 take minutes; make test-pool runs them")
-	}
+// open brings a platform up.
+func open(t *testing.T, spaces bool) *world {
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatal("bin/yunhe is not there: make build")
 	}
@@ -214,7 +235,9 @@ func start(t *testing.T) *world {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(w.dir) })
 	listen := "127.0.0.1"
-	if err := ip("link add " + bridge + " type bridge"); err != nil {
+	if !spaces {
+		// all on one address
+	} else if err := ip("link add " + bridge + " type bridge"); err != nil {
 		t.Logf("WITHOUT NETWORK NAMESPACES, all on one address: %v", err)
 	} else {
 		t.Cleanup(func() { _ = ip("link del " + bridge) })
@@ -223,33 +246,19 @@ func start(t *testing.T) *world {
 		must(t, ip("link set "+bridge+" up"))
 	}
 	data := filepath.Join(w.dir, "data")
-	up := host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
-	said, _ := w.serve(up, regexp.MustCompile(`^Console and API: (\S+)$`))
+	w.platform = host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
+	said, _ := w.serve(w.platform, regexp.MustCompile(`^Console and API: (\S+)$`))
 	w.url = said[1]
 	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
 	must(t, err)
 	w.key = strings.TrimSpace(string(key))
-	auth := connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+	w.auth = connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 			r.Header().Set("Authorization", "Bearer "+w.key)
 			return next(ctx, r)
 		}
 	}))
-	w.bench = conformance.Bench{API: poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, auth), Operation: poolv1connect.NewPoolOperationServiceClient(http.DefaultClient, w.url, auth),
-		Alarms: alarmsv1connect.NewAlarmServiceClient(http.DefaultClient, w.url, auth), Notices: noticesv1connect.NewNoticeServiceClient(http.DefaultClient, w.url, auth), Tenant: "default", AddNode: w.addNode}
-	people := identityv1connect.NewIdentityServiceClient(http.DefaultClient, w.url, auth)
-	for _, user := range []string{"ann", "bob"} {
-		_, err := people.CreateUser(t.Context(), &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: "default", Name: user, Role: identityv1.Role_ROLE_USER}})
-		must(t, err)
-		key, err := people.CreateKey(t.Context(), &identityv1.CreateKeyRequest{UserId: user})
-		must(t, err)
-		w.bench.Clients = append(w.bench.Clients, conformance.Client{User: user, Key: key.Secret})
-	}
-	w.bench.Release = filepath.Join(w.dir, "yunhe-next")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v999.0.0-next", "-o", w.bench.Release, "../../cmd/yunhe")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	w.bench.API = poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, w.auth)
 	w.bench.Program = filepath.Join(w.dir, "program")
 	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", w.bench.Program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -262,6 +271,30 @@ func start(t *testing.T) *world {
 		cmd := client.command(ctx, binary, args...)
 		cmd.Env = append(append(os.Environ(), "YUNHE_SERVER="+w.url, "YUNHE_KEY="+key, "OCL_ICD_VENDORS="+none), env...)
 		return cmd
+	}
+	return w
+}
+
+// start brings all up.
+func start(t *testing.T) *world {
+	if os.Getenv("YUNHE_TEST_POOL") == "" {
+		t.Skip("SKIPPED: the 27 tests of clause 12 take minutes; make test-pool runs them")
+	}
+	w := open(t, true)
+	w.bench.Operation, w.bench.Alarms, w.bench.Notices = poolv1connect.NewPoolOperationServiceClient(http.DefaultClient, w.url, w.auth), alarmsv1connect.NewAlarmServiceClient(http.DefaultClient, w.url, w.auth), noticesv1connect.NewNoticeServiceClient(http.DefaultClient, w.url, w.auth)
+	w.bench.Tenant, w.bench.AddNode = "default", w.addNode
+	people := identityv1connect.NewIdentityServiceClient(http.DefaultClient, w.url, w.auth)
+	for _, user := range []string{"ann", "bob"} {
+		_, err := people.CreateUser(t.Context(), &identityv1.CreateUserRequest{User: &identityv1.User{UserId: user, TenantId: "default", Name: user, Role: identityv1.Role_ROLE_USER}})
+		must(t, err)
+		key, err := people.CreateKey(t.Context(), &identityv1.CreateKeyRequest{UserId: user})
+		must(t, err)
+		w.bench.Clients = append(w.bench.Clients, conformance.Client{User: user, Key: key.Secret})
+	}
+	w.bench.Release = filepath.Join(w.dir, "yunhe-next")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v999.0.0-next", "-o", w.bench.Release, "../../cmd/yunhe")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	w.node("n1", w.vendors("one", "pocl.icd"))
 	two := w.vendors("two", "pocl.icd")
@@ -315,16 +348,7 @@ func (w *world) browser() {
 func TestClause12(t *testing.T) {
 	w := start(t)
 	var all []string
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		res, err := w.bench.API.ListPoolNodes(t.Context(), &poolv1.ListPoolNodesRequest{})
-		must(t, err)
-		if len(res.Nodes) == 2 && res.Nodes[0].Online && res.Nodes[1].Online {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the nodes are not there: %v", res.Nodes)
-		}
-	}
+	w.online(2)
 	r := conformance.Report{}
 	for _, x := range conformance.Tests {
 		t.Run(x.ID, func(t *testing.T) {

@@ -35,14 +35,17 @@ func Look() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	found, err := list(program)
+	if err := makeCaches(dir); err != nil {
+		return 0, err
+	}
+	found, err := list(dir, program)
 	return len(found), err
 }
 
 // list asks a process of its own: a vendor's library may end it.
-func list(program string) (found []worker.Device, err error) {
+func list(dir, program string) (found []worker.Device, err error) {
 	cmd := exec.Command(program, "list")
-	cmd.Env = workerEnv()
+	cmd.Env = workerEnv(dir)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -59,7 +62,7 @@ func list(program string) (found []worker.Device, err error) {
 func (n *Node) Rescan() error {
 	n.looks.Lock()
 	defer n.looks.Unlock()
-	found, err := list(n.program)
+	found, err := list(n.cfg.Dir, n.program)
 	if err != nil {
 		return err
 	}

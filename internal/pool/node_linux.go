@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,7 +170,13 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		}
 	}
 	var err error
-	if n.program, err = unpack(cfg.Dir, workerProgram); err != nil {
+	if n.cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if n.program, err = unpack(n.cfg.Dir, workerProgram); err != nil {
+		return nil, err
+	}
+	if err := makeCaches(n.cfg.Dir); err != nil {
 		return nil, err
 	}
 	if h != nil {
@@ -228,18 +235,6 @@ func (n *Node) Addresses() []string {
 	return out
 }
 
-// workerEnv is the environment of workers: whoever starts a node with the pool's
-// own vendor library set must not have workers find that.
-func workerEnv() []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "YUNHE_POOL_") {
-			env = append(env, e)
-		}
-	}
-	return env
-}
-
 // Run serves until ctx is done. All tasks end with it.
 func (n *Node) Run(ctx context.Context) error {
 	n.acceptAll()
@@ -249,12 +244,17 @@ func (n *Node) Run(ctx context.Context) error {
 	n.work.Go(func() { n.watch(ctx) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	tidied := time.Time{}
 	for done := false; !done; {
 		select {
 		case <-ctx.Done():
 			done = true
 		case now := <-tick.C:
 			n.expire(now)
+			if now.Sub(tidied) >= tidyEvery {
+				tidied = now
+				n.tidy(now)
+			}
 		}
 	}
 	n.closeListeners()

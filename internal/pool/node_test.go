@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +32,9 @@ const key = "a key of group a, long enough"
 var built = sync.OnceValues(func() (b struct{ program, vendors string }, err error) {
 	dir, err := os.MkdirTemp("", "yunhe-pool-test-")
 	if err != nil {
+		return b, err
+	}
+	if err := os.Setenv("POCL_CACHE_DIR", filepath.Join(dir, "cache")); err != nil { // nodes compile a kernel once, not each
 		return b, err
 	}
 	b.program = filepath.Join(dir, "program")
@@ -604,5 +608,44 @@ func TestDevices(t *testing.T) {
 	}
 	if _, _, err := c.Run(pool.Spec{Device: "opencl-0", Compute: 41, Weighted: true, Memory: mib}); err != nil {
 		t.Errorf("a weight beside it: %v", err)
+	}
+}
+
+// TestLibrary: who starts while others do finds the client library whole.
+func TestLibrary(t *testing.T) {
+	t.Parallel()
+	if !pool.Built() {
+		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
+	}
+	dir := t.TempDir()
+	vendors, err := pool.Library(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join(vendors, "yunhe.icd"))
+	if err != nil || !strings.HasPrefix(string(want), dir) {
+		t.Fatalf("the loader is told %q: %v", want, err)
+	}
+	others := make(chan error, 1)
+	go func() {
+		var bad error
+		for range 100 {
+			_, err := pool.Library(dir)
+			bad = errors.Join(bad, err)
+		}
+		others <- bad
+	}()
+	for {
+		if got, err := os.ReadFile(filepath.Join(vendors, "yunhe.icd")); err != nil || string(got) != string(want) {
+			t.Fatalf("meanwhile the loader is told %q: %v", got, err)
+		}
+		select {
+		case err := <-others:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
 	}
 }

@@ -54,15 +54,20 @@ func unpack(dir, name string) (string, error) {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", dir)
 	}
 	path := filepath.Join(dir, name)
+	return path, put(path, want, 0o755)
+}
+
+// put writes a file that is not so already, at once: others may use it meanwhile.
+func put(path string, want []byte, mode os.FileMode) error {
 	if got, err := os.ReadFile(path); err == nil && string(got) == string(want) {
-		return path, nil
+		return nil
 	}
-	f, err := os.CreateTemp(dir, name+"-")
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
 	if err != nil {
-		return "", fault.Wrap(fault.Invalid, err, "%s cannot be written", dir)
+		return fault.Wrap(fault.Invalid, err, "%s cannot be written", path)
 	}
 	_, err = f.Write(want)
-	if e := f.Chmod(0o755); err == nil {
+	if e := f.Chmod(mode); err == nil {
 		err = e
 	}
 	if e := f.Close(); err == nil {
@@ -73,9 +78,9 @@ func unpack(dir, name string) (string, error) {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // it is of no use
-		return "", fault.Wrap(fault.Invalid, err, "%s cannot be written", path)
+		return fault.Wrap(fault.Invalid, err, "%s cannot be written", path)
 	}
-	return path, nil
+	return nil
 }
 
 // TestProgram puts a program of OpenCL into a folder, which knows nothing of the
@@ -96,7 +101,7 @@ func Library(dir string) (vendors string, err error) {
 	if err := os.MkdirAll(vendors, 0o700); err != nil {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
 	}
-	return vendors, os.WriteFile(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
+	return vendors, put(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
 }
 
 // Environment is what a program finds its shares by: the i-th, from 0, with the

@@ -109,7 +109,7 @@ func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *li
 		return err
 	}
 	defer tells.Close()
-	cmd.Env = workerEnv()
+	cmd.Env = workerEnv(n.cfg.Dir)
 	cmd.ExtraFiles = []*os.File{file, t.page, theirs, t.device.card.page}
 	cmd.Stderr = tells
 	n.mu.Lock()

@@ -31,6 +31,9 @@ var built = sync.OnceValues(func() (b struct{ dir, program, vendors string }, er
 	if b.dir, err = os.MkdirTemp("", "yunhe-pools-test-"); err != nil {
 		return b, err
 	}
+	if err := os.Setenv("POCL_CACHE_DIR", filepath.Join(b.dir, "cache")); err != nil { // nodes compile a kernel once, not each
+		return b, err
+	}
 	b.program = filepath.Join(b.dir, "program")
 	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", b.program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
 		return b, fmt.Errorf("%w: %s", err, out)
