@@ -172,6 +172,10 @@ func TestProgram(t *testing.T) {
 		if waiting.State != poolv1.Slice_STATE_WAITING || waiting.Position != 1 {
 			t.Errorf("the second: %v", waiting)
 		}
+		lent := r.state(x.SliceId, poolv1.Slice_STATE_RUNNING)
+		if lent.ComputePercent != 60 || lent.MemoryMib != 20 || lent.Programs != 0 || lent.MemoryUsedBytes != 0 {
+			t.Errorf("lent, and no program runs: %v", lent)
+		}
 		cmd := r.program(task, "fill", "100", "wait")
 		in, err := cmd.StdinPipe()
 		must(t, err)
@@ -182,7 +186,10 @@ func TestProgram(t *testing.T) {
 		if line, _ := lines.ReadString('\n'); line != "buffers 20 error -4\n" {
 			t.Errorf("of 20 MiB: %q", line)
 		}
-		r.state(x.SliceId, poolv1.Slice_STATE_RUNNING)
+		apptest.Until(t, "what the program has is told", func() bool {
+			got := r.state(x.SliceId, poolv1.Slice_STATE_RUNNING)
+			return got.Programs == 1 && got.MemoryUsedBytes == 20<<20
+		})
 		_, err = a.Admin.Pool.ResizeSlice(t.Context(), &poolv1.ResizeSliceRequest{SliceId: x.SliceId, ComputePercent: 30, MemoryMib: 21})
 		must(t, err)
 		r.state(waiting.SliceId, poolv1.Slice_STATE_ASSIGNED) // there is room now
