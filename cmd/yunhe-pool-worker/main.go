@@ -38,6 +38,9 @@ const (
 )
 
 func run(args []string) error {
+	if err := worker.Confine(); err != nil {
+		return err
+	}
 	if len(args) == 1 && args[0] == "list" {
 		devices, err := worker.Devices()
 		if err != nil {

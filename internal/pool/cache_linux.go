@@ -22,9 +22,9 @@ const (
 )
 
 // caches are the folders that drivers are told to use, by the names of the
-// environment that tell them.
+// environment that tell them. Workers may write there only ([worker.Confine]).
 func caches(dir string) map[string]string {
-	all := map[string]string{"TMPDIR": "tmp", "XDG_CACHE_HOME": "", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "nvidia"}
+	all := map[string]string{"TMPDIR": "tmp", "XDG_CACHE_HOME": "", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "nvidia", "MESA_SHADER_CACHE_DIR": "mesa"}
 	for name, folder := range all {
 		all[name] = filepath.Join(dir, "cache", folder)
 	}
@@ -41,8 +41,8 @@ func makeCaches(dir string) error {
 }
 
 // workerEnv is the environment of workers of a node with this folder. Folders that
-// the node's own names for caches are used. Whoever starts a node with the pool's
-// own vendor library set must not have workers find that.
+// the node's own names for the cache of one driver are used. Whoever starts a node
+// with the pool's own vendor library set must not have workers find that.
 func workerEnv(dir string) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -51,7 +51,7 @@ func workerEnv(dir string) []string {
 		}
 	}
 	for name, folder := range caches(dir) {
-		if os.Getenv(name) == "" {
+		if os.Getenv(name) == "" || name == "TMPDIR" || name == "XDG_CACHE_HOME" { // of the same names the last counts
 			env = append(env, name+"="+folder)
 		}
 	}

@@ -135,9 +135,6 @@ const (
 	settles = 500 * time.Millisecond
 )
 
-// cards begin the names that drivers give accelerators in /dev.
-var cards = []string{"nvidia", "dri", "kfd", "accel", "davinci", "cambricon", "hct", "xdxct"}
-
 // watch looks for devices when something that has to do with them changes, until
 // ctx is done.
 func (n *Node) watch(ctx context.Context) {
@@ -204,7 +201,7 @@ func concerns(b []byte, dev int) bool {
 		rest := b[unix.SizeofInotifyEvent:]
 		name := string(bytes.TrimRight(rest[:min(int(e.Len), len(rest))], "\x00"))
 		b = rest[min(int(e.Len), len(rest)):]
-		if int(e.Wd) != dev || slices.ContainsFunc(cards, func(c string) bool { return strings.HasPrefix(name, c) }) {
+		if int(e.Wd) != dev || slices.ContainsFunc(worker.Cards, func(c string) bool { return strings.HasPrefix(name, c) }) {
 			return true
 		}
 	}

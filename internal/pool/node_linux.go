@@ -179,6 +179,9 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if err := makeCaches(n.cfg.Dir); err != nil {
 		return nil, err
 	}
+	if worker.Landlock() == 0 {
+		n.log.Warn("this kernel has no Landlock: programs may see files that the node's user may read")
+	}
 	if h != nil {
 		if err := n.takeDevices(h); err != nil {
 			return nil, err

@@ -10,6 +10,7 @@
  *   threads          waits in one thread for an event that another sets
  *   includes         builds with header files, for which it needs inc/empty and inc/sub here
  *   flood MiB        writes and reads so much without waiting for any of it
+ *   peek FILE        builds a source that includes a file by its path, and prints the log
  *   unbuilt          asks for the log of a program that was not built
  *   asks             asks for what few programs do, and prints the answers
  *   walk [MiB]       computes until a line is typed, checks every step, and prints how many
@@ -228,6 +229,19 @@ static void unbuilt(void) {
   cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   must(clGetProgramBuildInfo(p, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL), "log");
   printf("log '%s'\n", log);
+}
+
+/* peek builds a source that includes a file, of which a compiler shows what it does not understand. */
+static void peek(const char *file) {
+  char text[4200], log[1 << 16] = "";
+  const char *lines = text;
+  cl_int e;
+  snprintf(text, sizeof text, "#include \"%s\"\nkernel void k(void) {}\n", file);
+  cl_program p = clCreateProgramWithSource(context, 1, &lines, NULL, &e);
+  must(e, "program");
+  e = clBuildProgram(p, 1, &device, "", NULL, NULL);
+  clGetProgramBuildInfo(p, device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
+  printf("built %d\n%s\n", e, log);
 }
 
 /* asks asks for what few programs do. */
@@ -706,6 +720,8 @@ int main(int argc, char **argv) {
     includes();
   } else if (!strcmp(what, "flood")) {
     flood((size_t)n);
+  } else if (!strcmp(what, "peek")) {
+    peek(argc > 2 ? argv[2] : "");
   } else if (!strcmp(what, "unbuilt")) {
     unbuilt();
   } else if (!strcmp(what, "asks")) {

@@ -1,0 +1,170 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a program says reaches compilers and drivers, which open files for it: a
+// source includes one by its path, and its build log shows it. So a worker may
+// read the system's software and what drivers need to know of the machine, write
+// in its caches and to accelerators, and nothing else: the kernel sees to it
+// (Landlock), for all that it starts, too. Nor may it connect or listen, or send
+// signals to others.
+
+// confined is set where a worker is confined already: it is started anew then,
+// because a thread confines itself and what it starts only.
+const confined = "YUNHE_POOL_CONFINED"
+
+// Cards begin the names that drivers give accelerators in /dev.
+var Cards = []string{"nvidia", "dri", "kfd", "accel", "davinci", "cambricon", "hct", "xdxct"}
+
+var (
+	// readable are software, and what it looks at.
+	readable = []string{
+		"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store", "/run/opengl-driver",
+		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/OpenCL", "/etc/alternatives", "/etc/localtime", "/etc/drirc", "/etc/nvidia",
+		"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/devices", "/proc/modules", "/proc/filesystems", "/proc/driver", "/proc/sys/vm", "/proc/sys/kernel", "/sys", "/run/udev",
+	}
+	// named are variables of the environment that name more of it, of which drivers are
+	// found, and writable those that name folders for what drivers keep.
+	named    = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"}
+	writable = []string{"TMPDIR", "XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH", "MESA_SHADER_CACHE_DIR"}
+)
+
+const (
+	readFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
+	readDir  = readFile | unix.LANDLOCK_ACCESS_FS_READ_DIR
+)
+
+// Landlock is the version of what the kernel offers to confine processes, 0 for
+// nothing.
+func Landlock() int {
+	n, _, bad := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if bad != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// Confine starts this program anew, confined, unless it is already or the kernel
+// has nothing for it, of which the node tells.
+func Confine() error {
+	version := Landlock()
+	if os.Getenv(confined) != "" || version == 0 {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // this thread is what is confined; the others end when it becomes the program anew
+	if err := restrict(version, self); err != nil {
+		return fmt.Errorf("the worker cannot be confined: %w", err)
+	}
+	return unix.Exec(self, os.Args, append(os.Environ(), confined+"=1"))
+}
+
+func restrict(version int, self string) error {
+	all := uint64(unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1)
+	if version >= 2 {
+		all |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if version >= 3 {
+		all |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: all}
+	if version >= 4 {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if version >= 6 {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	rules, _, bad := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if bad != 0 {
+		return bad
+	}
+	defer unix.Close(int(rules))
+	allow := func(path string, file, dir uint64) error {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil // there is none, or it may not be used anyway
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		rule := unix.LandlockPathBeneathAttr{Allowed_access: file & all, Parent_fd: int32(fd)}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			rule.Allowed_access = dir & all
+		}
+		if _, _, bad := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); bad != 0 {
+			return fmt.Errorf("%s: %w", path, bad)
+		}
+		return nil
+	}
+	errs := []error{allow(self, readFile, 0)}
+	for _, path := range append(drivers(), readable...) {
+		errs = append(errs, allow(path, readFile, readDir))
+	}
+	for _, name := range writable {
+		if dir := os.Getenv(name); dir != "" {
+			_ = os.MkdirAll(dir, 0o700) // drivers make those that are missing, and may not any more
+			errs = append(errs, allow(dir, 0, all))
+		}
+	}
+	for _, path := range devices() {
+		errs = append(errs, allow(path, readFile|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, readDir|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, _, bad := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0, 0); bad != 0 {
+		return bad
+	}
+	return nil
+}
+
+// drivers are the files and folders in which the loader of OpenCL, by the node's
+// environment, finds drivers outside of the system's.
+func drivers() (all []string) {
+	vendors := []string{"/etc/OpenCL/vendors"}
+	for _, name := range named {
+		for path := range strings.SplitSeq(os.Getenv(name), ":") {
+			if filepath.IsAbs(path) {
+				all, vendors = append(all, path), append(vendors, path)
+			}
+		}
+	}
+	for _, dir := range vendors {
+		files, _ := filepath.Glob(filepath.Join(dir, "*.icd")) // the pattern is one
+		for _, f := range append(files, dir) {
+			if b, err := os.ReadFile(f); err == nil && strings.HasSuffix(f, ".icd") && filepath.IsAbs(strings.TrimSpace(string(b))) {
+				all = append(all, strings.TrimSpace(string(b)))
+			}
+		}
+	}
+	return all
+}
+
+func devices() []string {
+	all := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+	for _, card := range Cards {
+		found, _ := filepath.Glob("/dev/" + card + "*") // the pattern is one
+		all = append(all, found...)
+	}
+	return all
+}
