@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pools/agent"
 	"yunhe.dev/yunhe/internal/release"
 )
@@ -86,7 +88,7 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 
 func poolNodeCommand(c *cli) *cobra.Command {
 	var join joinFlags
-	var data, groups, logLevel, logFormat string
+	var data, groups, libraries, logLevel, logFormat string
 	var listen, concurrent []string
 	var overcommit, memoryOver int64
 	var memory string
@@ -105,6 +107,9 @@ what does not fit goes to this machine's memory, and comes back for who computes
 Programs have a device one after the other; those of a --concurrent device have
 it at once, by their weights.
 
+What cards do, how warm they are and what they draw is asked of their makers'
+libraries: NVML, DCMI, CNDev and ROCm SMI, where the machine has them.
+
 With --join the node belongs to a platform from then on: that says who may use
 what, and the node takes its tickets only.`,
 		Example: `  yunhe pool node
@@ -118,7 +123,7 @@ what, and the node takes its tickets only.`,
 			if err != nil {
 				return err
 			}
-			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent}
+			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
 			if groups != "" {
 				var file struct {
 					Groups []pool.Group `yaml:"groups"`
@@ -173,6 +178,7 @@ what, and the node takes its tickets only.`,
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")
 	f.StringVar(&memory, "memory", "", "memory of each device to use at most, such as 8GiB (default: all that it has)")
 	f.StringArrayVar(&concurrent, "concurrent", nil, "device whose tasks use it at the same time, such as opencl-0; may be repeated")
+	f.StringVar(&libraries, "libraries", "", "folder in which makers' libraries are looked for first, such as /usr/local/nvidia/lib64 (default: where the system looks)")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	join.flags(cmd)
@@ -374,8 +380,8 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, ar
 const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
-	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", "DRIVER")
-	var names []string
+	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", "DRIVER")
+	var names, why []string
 	for _, d := range devices {
 		state := "enabled"
 		switch {
@@ -383,14 +389,38 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 			state = "gone"
 		case d.Disabled:
 			state = "disabled"
+		case d.NotLent != "":
+			state = "not lent"
+			why = append(why, d.ID+": "+d.NotLent)
 		}
 		if d.Concurrent {
 			state += ", concurrent"
 		}
-		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), d.Driver)
+		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), cardFigure(d, func(c *cards.Card) *int64 { return c.Busy }, "%"),
+			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), d.Driver)
 		names = append(names, d.ID)
 	}
-	return c.print(result{msg: devices, names: names, print: t.Write})
+	return c.print(result{msg: devices, names: names, print: func(w io.Writer, color bool) error {
+		for _, s := range why {
+			c.note("%s", s)
+		}
+		return t.Write(w, color)
+	}})
+}
+
+// cardFigure is what a device's card says, "" if it does not.
+func cardFigure(d pool.Device, of func(*cards.Card) *int64, unit string) string {
+	if d.Card == nil || of(d.Card) == nil {
+		return ""
+	}
+	return strconv.FormatInt(*of(d.Card), 10) + unit
+}
+
+func cardPower(d pool.Device) string {
+	if d.Card == nil || d.Card.Power == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.1f W", float64(*d.Card.Power)/1000)
 }
 
 func poolDevicesCommand(c *cli) *cobra.Command {

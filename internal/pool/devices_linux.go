@@ -88,7 +88,7 @@ func (n *Node) Rescan() error {
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]
-		if d.platform, d.index = f.Platform, f.Index; d.Gone {
+		if d.platform, d.index, d.Bus = f.Platform, f.Index, f.Bus; d.Gone {
 			d.Gone = false
 			n.log.Info("device found", "device", d.ID, "model", d.Model, "driver", d.Driver, "memory_bytes", d.Memory)
 		}
@@ -100,6 +100,7 @@ func (n *Node) Rescan() error {
 		}
 	}
 	n.dropGone()
+	n.makers.again()
 	if n.member != nil {
 		n.changed()
 	}

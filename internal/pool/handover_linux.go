@@ -157,6 +157,7 @@ func (n *Node) Replace(ctx context.Context, program string) error {
 }
 
 func (n *Node) replace(program string) error {
+	defer n.makers.hold()()
 	n.telling.Lock() // reports that wait at the platform come back, so that it does not miss the node
 	defer n.telling.Unlock()
 	n.pauseAccept()

@@ -96,7 +96,7 @@ func (n *Node) report() Report {
 	defer n.mu.Unlock()
 	m := n.member
 	m.sequence++
-	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: slices.DeleteFunc(n.listDevices(nil), func(d Device) bool { return d.Gone }), Ended: slices.Clone(m.ended), Moved: slices.Clone(m.moved), Stopping: m.stopping}
+	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: slices.DeleteFunc(n.listDevices(nil), func(d Device) bool { return d.Gone || d.NotLent != "" }), Ended: slices.Clone(m.ended), Moved: slices.Clone(m.moved), Stopping: m.stopping}
 	for _, t := range n.sorted() {
 		if t.Slice != "" {
 			r.Tasks = append(r.Tasks, t.show())

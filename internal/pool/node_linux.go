@@ -39,6 +39,7 @@ type NodeConfig struct {
 	Memory     int64    // bytes of a device's memory that are used at most; 0: all that it has
 	MemoryOver int64    // percent of that memory that tasks may have together; 0: 100
 	Concurrent []string // devices whose turns are not exclusive
+	Libraries  string   // the folder in which makers' libraries are looked for first; "": where the system looks
 	Member     *Member  // nil: it belongs to no platform
 }
 
@@ -48,6 +49,7 @@ type Node struct {
 	log     *slog.Logger
 	program string
 	member  *membership // nil: it belongs to no platform
+	makers  *makers
 
 	listeners []net.Listener
 	work      sync.WaitGroup
@@ -182,6 +184,7 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if worker.Landlock() == 0 {
 		n.log.Warn("this kernel has no Landlock: programs may see files that the node's user may read")
 	}
+	n.makers = newMakers(n.program, cfg.Libraries, cfg.Dir)
 	if h != nil {
 		if err := n.takeDevices(h); err != nil {
 			return nil, err
@@ -245,6 +248,9 @@ func (n *Node) Run(ctx context.Context) error {
 		n.work.Go(do)
 	}
 	n.work.Go(func() { n.watch(ctx) })
+	for _, d := range n.makers.drivers {
+		n.work.Go(func() { n.ask(ctx, d) })
+	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	tidied := time.Time{}
@@ -629,7 +635,7 @@ func (n *Node) listDevices(g *Group) []Device {
 		x.Resident = d.card.resident()
 		out = append(out, x)
 	}
-	return out
+	return n.makers.tell(out, g == nil || len(g.Devices) == 0)
 }
 
 // allotted is what tasks have together. Weights are of what there is, so they are not counted.

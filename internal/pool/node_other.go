@@ -19,6 +19,7 @@ type NodeConfig struct {
 	Memory     int64
 	MemoryOver int64
 	Concurrent []string
+	Libraries  string
 	Member     *Member
 }
 

@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/cards"
 )
 
 // HandoverFormat is the form in which a node gives all it has to another program
@@ -66,6 +67,12 @@ type Device struct {
 	// Concurrent says that tasks use the device beside each other, by their
 	// weights; else one after the other, in turns.
 	Concurrent bool `json:"concurrent,omitempty"`
+	// Bus is where it is, "" where OpenCL does not say; Card what its maker's library
+	// says of what is there, if it has one.
+	Bus  string      `json:"bus,omitempty"`
+	Card *cards.Card `json:"card,omitempty"`
+	// NotLent says why a card that a maker's library shows cannot be lent; "": it can.
+	NotLent string `json:"not_lent,omitempty"`
 }
 
 // Spec is what is asked for.

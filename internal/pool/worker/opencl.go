@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -41,6 +43,11 @@ const (
 	clDriverVersion       = 0x102D
 	clDeviceVersion       = 0x102F
 	clDeviceUnified       = 0x1035
+	clDeviceBus           = 0x410F
+	clDeviceBusNV         = 0x4008
+	clDeviceSlotNV        = 0x4009
+	clDeviceDomainNV      = 0x400A
+	clDeviceTopologyAMD   = 0x4037
 	clPlatformName        = 0x0902
 	clProfiling           = 1 << 1
 	clUseHostPtr          = 1 << 3
@@ -192,6 +199,7 @@ type Device struct {
 	Type     string `json:"type"`
 	Units    int64  `json:"units"`
 	Memory   int64  `json:"memory_bytes"`
+	Bus      string `json:"bus,omitempty"` // as cards.Bus writes it; "": OpenCL does not say
 }
 
 var deviceTypes = map[uint64]string{2: "cpu", 4: "gpu", 8: "accelerator"}
@@ -227,11 +235,30 @@ func (l *library) devices() []handle {
 			}
 			out = append(out, handle{Device{
 				Platform: p, Index: i, Model: strings.TrimSpace(text(clDeviceName)), Vendor: text(clDeviceVendor), Driver: name + " " + text(clDriverVersion), Version: text(clDeviceVersion),
-				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)),
+				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)), Bus: l.bus(d),
 			}, platform, d})
 		}
 	}
 	return out
+}
+
+// bus asks where a device is: by the extension of the standard, and by those of
+// makers that are older (cl_ext.h: cl_khr_pci_bus_info,
+// cl_nv_device_attribute_query and cl_amd_device_topology).
+func (l *library) bus(d uintptr) string {
+	word := func(b []byte, i int) uint64 { return uint64(binary.NativeEndian.Uint32(b[4*i:])) }
+	if b, s := l.info("clGetDeviceInfo", d, clDeviceBus); s == clSuccess && len(b) == 16 {
+		return cards.Bus(word(b, 0), word(b, 1), word(b, 2), word(b, 3))
+	}
+	bus, s := l.info("clGetDeviceInfo", d, clDeviceBusNV)
+	if slot, s2 := l.info("clGetDeviceInfo", d, clDeviceSlotNV); s == clSuccess && s2 == clSuccess && len(bus) == 4 && len(slot) == 4 {
+		return cards.Bus(l.number("clGetDeviceInfo", d, clDeviceDomainNV), word(bus, 0), word(slot, 0)>>3, word(slot, 0)&7)
+	}
+	const pcie = 1
+	if b, s := l.info("clGetDeviceInfo", d, clDeviceTopologyAMD); s == clSuccess && len(b) == 24 && word(b, 0) == pcie {
+		return cards.Bus(0, uint64(b[21]), uint64(b[22]), uint64(b[23]))
+	}
+	return ""
 }
 
 // Devices lists the devices of this machine.

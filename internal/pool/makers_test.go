@@ -1,0 +1,101 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+)
+
+// vendor has OpenCL show what plays a maker's device in a folder, beside what there
+// is. Workers may read that folder.
+func vendor(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob("/etc/OpenCL/vendors/*.icd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "fake.icd"), []byte(filepath.Join(dir, "libfakecl.so")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OCL_ICD_VENDORS", dir)
+}
+
+// A device of OpenCL is the card of its maker's library that is at the same place,
+// by whatever its driver says where it is; a card that OpenCL does not show is
+// listed with why it cannot be lent.
+func TestMakers(t *testing.T) {
+	for _, how := range []string{"", " -DNV", " -DAMD"} {
+		t.Run("bus"+strings.TrimSpace(how), func(t *testing.T) {
+			libraries := cardstest.Build(t, "nvml", "dcmi", "opencl"+how)
+			vendor(t, libraries)
+			n := start(t, pool.NodeConfig{Libraries: libraries})
+			n.log.await(t, "index=1 model=\"FAKE H200\"")
+			n.log.await(t, "index=1 model=\"Ascend FAKE910B1\"")
+			devices, err := dial(t, n.tcp).Devices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range devices {
+				switch {
+				case d.Type == "cpu":
+					if d.Card != nil || d.NotLent != "" {
+						t.Errorf("a processor is a card: %+v", d)
+					}
+				case d.Bus == "0000:65:00.0":
+					if d.Card == nil || *d.Card.Temperature != 41 || d.Card.Model != d.Model || d.NotLent != "" || !strings.HasPrefix(d.ID, "opencl-") {
+						t.Errorf("the device of a card: %+v", d)
+					}
+				default:
+					if d.Card == nil || !strings.Contains(d.NotLent, "OpenCL shows no device at "+d.Bus) {
+						t.Errorf("a card that OpenCL does not show: %+v", d)
+					}
+				}
+			}
+			for _, id := range []string{"nvml-1", "dcmi-0", "dcmi-1"} {
+				i := slices.IndexFunc(devices, func(d pool.Device) bool { return d.ID == id })
+				if i < 0 {
+					t.Fatalf("no %s in %+v", id, devices)
+				}
+			}
+			if _, _, err := dial(t, n.tcp).Run(pool.Spec{Device: "nvml-1", Memory: 1 << 20}); err == nil {
+				t.Error("a card that OpenCL does not show was lent")
+			}
+		})
+	}
+}
+
+// Libraries that crash or hang leave a node as it is.
+func TestMakersFail(t *testing.T) {
+	for how, says := range map[string]string{"CRASH": "fakenvml crashes", "ASLEEP": "Driver Not Loaded"} {
+		t.Run(how, func(t *testing.T) {
+			n := start(t, pool.NodeConfig{Libraries: cardstest.Build(t, "nvml -D"+how, "cndev")})
+			n.log.await(t, says)
+			n.log.await(t, "FAKE MLU370")
+			_, run := share(t, n.tcp, pool.Spec{Memory: 64 << 20})
+			output(t, run("add", "4"))
+		})
+	}
+	t.Run("HANG", func(t *testing.T) {
+		n := start(t, pool.NodeConfig{Libraries: cardstest.Build(t, "nvml -DHANG", "cndev")})
+		n.log.await(t, "FAKE MLU370")
+		_, run := share(t, n.tcp, pool.Spec{Memory: 64 << 20})
+		output(t, run("add", "4"))
+		n.stop() // does not wait for the library
+	})
+}
