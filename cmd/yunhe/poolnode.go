@@ -95,7 +95,13 @@ func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membershi
 		<-operated
 		spool.Close()
 	}()
-	tell := m.Tell(poolPlatform(m.Platform), buildVersion())
+	platform := poolPlatform(m.Platform)
+	tell := m.Tell(platform, buildVersion())
+	attended := make(chan struct{})
+	go func() {
+		defer close(attended)
+		m.Attend(ctx, platform)
+	}()
 	done := make(chan error, 1)
 	go func() {
 		err := n.Attend(ctx, func(ctx context.Context, r pool.Report, wait time.Duration) (pool.Wanted, error) {
@@ -106,6 +112,7 @@ func (j *joinFlags) attend(ctx context.Context, n *pool.Node, m *agent.Membershi
 		done <- err
 	}()
 	err := n.Run(ctx)
+	<-attended
 	if refused := <-done; err == nil {
 		err = refused
 	}

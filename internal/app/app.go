@@ -490,6 +490,9 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	a.srv = &http.Server{Handler: traced(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, Protocols: protocols,
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	stopping := make(chan struct{})
+	a.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return rpc.WithConn(ctx, c, stopping) }
+	a.srv.RegisterOnShutdown(func() { close(stopping) })
 	if a.cfg.Listen.CertFile != "" {
 		cert, err := tls.LoadX509KeyPair(a.cfg.Listen.CertFile, a.cfg.Listen.KeyFile)
 		if err != nil {

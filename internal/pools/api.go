@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
@@ -56,6 +57,10 @@ func (h handler) JoinNode(ctx context.Context, r *poolv1.JoinNodeRequest) (*pool
 		return nil, err
 	}
 	return &poolv1.JoinNodeResponse{NodeId: r.NodeId}, nil
+}
+
+func (h handler) AttendNode(ctx context.Context, r *poolv1.AttendNodeRequest, stream *connect.ServerStream[poolv1.AttendNodeResponse]) error {
+	return h.s.Attend(ctx, r.NodeId, r.Secret, func() error { return stream.Send(&poolv1.AttendNodeResponse{}) })
 }
 
 func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*poolv1.ReportNodeResponse, error) {

@@ -408,6 +408,34 @@ func TestMemoryLimit(t *testing.T) {
 	})
 }
 
+// A node that was cut off loses what it had at once, but not if it was heard on
+// another way meanwhile; when it is back, it is told to end what ran on.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		n := w.node("n1", "A")
+		x, held := w.ask(pools.Request{Compute: 30}), w.ask(pools.Request{Compute: 30, Fixed: true})
+		n.runs(x.ID)
+		must(t, w.CutOff(t.Context(), "n1", 1500*time.Millisecond))
+		if w.slice(x.ID).State != pools.Running || w.slice(held.ID).State != pools.Assigned {
+			t.Errorf("of a node that has just reported: %+v, %+v", w.slice(x.ID), w.slice(held.ID))
+		}
+		w.clock.add(2 * time.Second)
+		must(t, w.CutOff(t.Context(), "n1", 1500*time.Millisecond))
+		if got := w.slice(x.ID); got.State != pools.Ended || got.Reason != "pool node n1 is gone" {
+			t.Errorf("what ran there: %+v", got)
+		}
+		if got := w.slice(held.ID); got.State != pools.Waiting || w.lent() != "n1/d0=0" {
+			t.Errorf("what was held there: %+v, lent %s", got, w.lent())
+		}
+		n.runs(x.ID)
+		if want := n.report(); !slices.Equal(want.End, []string{x.ID}) {
+			t.Errorf("it should end %v", want.End)
+		}
+	})
+}
+
 // Devices and nodes that are disabled take nothing new; what is lent stays. More
 // than a device has is lent only where it is allowed.
 func TestModes(t *testing.T) {

@@ -2,8 +2,6 @@ package pools
 
 import (
 	"context"
-	"crypto/subtle"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
+	"yunhe.dev/yunhe/internal/rpc"
 )
 
 // Report is what a node says.
@@ -72,24 +71,14 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	}
 	told := s.feed.Watch()
 	defer told.Close()
-	known := func(ctx context.Context, tx *db.Tx) error {
-		secret, err := s.secretTx(ctx, tx, r.Node)
-		if fault.KindOf(err) == fault.NotFound || err == nil && subtle.ConstantTimeCompare([]byte(hex.EncodeToString(secret)), []byte(r.Secret)) != 1 {
-			return fault.New(fault.Unauthenticated, "there is no pool node %q with this secret", r.Node)
-		}
-		return err
-	}
 	// Asked before, so that who is no node costs no writer's time.
-	if err := s.db.View(ctx, func(tx *db.Tx) error { return known(ctx, tx) }); err != nil {
-		if fault.KindOf(err) == fault.Unauthenticated {
-			s.log.Warn("pool node refused", "node_id", r.Node)
-		}
+	if err := s.known(ctx, r.Node, r.Secret); err != nil {
 		return pool.Wanted{}, err
 	}
 	var w pool.Wanted
 	var running []string
 	err := s.db.Tx(ctx, func(tx *db.Tx) (err error) {
-		if err := known(ctx, tx); err != nil { // it may have left meanwhile
+		if err := s.KnownTx(ctx, tx, r.Node, r.Secret); err != nil { // it may have left meanwhile
 			return err
 		}
 		w, running, err = s.reportTx(ctx, tx, &r)
@@ -118,6 +107,83 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 			return w, err
 		}
 	}
+}
+
+// known is KnownTx, and logs who is refused.
+func (s *Service) known(ctx context.Context, node, secret string) error {
+	err := s.db.View(ctx, func(tx *db.Tx) error { return s.KnownTx(ctx, tx, node, secret) })
+	if fault.KindOf(err) == fault.Unauthenticated {
+		s.log.Warn("pool node refused", "node_id", clip(node))
+	}
+	return err
+}
+
+const (
+	// beatEvery is how often a node that attends is sent something.
+	beatEvery = 250 * time.Millisecond
+	// cutAfter is for how long a node's machine acknowledges nothing that was cut off.
+	cutAfter = time.Second
+)
+
+// Attend sends something to a node now and then, until ctx ends or the process
+// begins to stop. When its machine acknowledges nothing for a while, it was cut
+// off, and what it had is taken back. fault.Unauthenticated for who is not a node.
+func (s *Service) Attend(ctx context.Context, node, secret string, send func() error) error {
+	var c core.Check
+	c.ID("node_id", node)
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if err := s.known(ctx, node, secret); err != nil {
+		return err
+	}
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	var since time.Time // what is not acknowledged was sent; zero: all is
+	for {
+		sent := time.Now()
+		if err := send(); err != nil {
+			return nil //nolint:nilerr // it went away, which its report says
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-rpc.Stopping(ctx):
+			return nil
+		case <-tick.C:
+		}
+		quiet := rpc.Unheard(ctx)
+		if quiet == 0 {
+			since = time.Time{}
+			continue
+		}
+		if since.IsZero() {
+			since = sent
+		}
+		// This process may have been slow itself: then nothing was sent for long.
+		if quiet = min(quiet, time.Since(since)); quiet < cutAfter {
+			continue
+		}
+		return s.cutOff(context.WithoutCancel(ctx), node, quiet)
+	}
+}
+
+// cutOff takes back what a node had that was not heard of for a while, unless it
+// reported meanwhile, on another way.
+func (s *Service) cutOff(ctx context.Context, node string, quiet time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		since := tx.Now.Add(-quiet)
+		n, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $2 WHERE node_id = $1 AND seen_at < $3`, node, db.Micros(since), db.Micros(since.Add(2*beatEvery)))
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := s.goneTx(ctx, tx, node); err != nil {
+			return err
+		}
+		return s.fillTx(ctx, tx)
+	})
 }
 
 // broken notes that a node did not wait for its answer.

@@ -120,6 +120,46 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 	}
 }
 
+const (
+	// deafFor is for how long a node hears nothing of its platform until it asks anew;
+	// the platform speaks four times a second.
+	deafFor = 5 * time.Second
+	// attendAgain is how long it waits until then, and longer after each error.
+	attendAgain = 250 * time.Millisecond
+)
+
+// Attend keeps a connection by which the platform sees at once that the node was
+// cut off, until ctx is done.
+func (m *Membership) Attend(ctx context.Context, client poolv1connect.PoolServiceClient) {
+	for late := attendAgain; ctx.Err() == nil; late = min(2*late, deafFor) {
+		if m.attend(ctx, client) {
+			late = attendAgain
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(late):
+		}
+	}
+}
+
+// attend reports whether the platform was heard.
+func (m *Membership) attend(ctx context.Context, client poolv1connect.PoolServiceClient) (heard bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	deaf := time.AfterFunc(deafFor, cancel)
+	defer deaf.Stop()
+	stream, err := client.AttendNode(ctx, &poolv1.AttendNodeRequest{NodeId: m.Node, Secret: m.Secret})
+	if err != nil {
+		return false
+	}
+	for stream.Receive() {
+		heard = true
+		deaf.Reset(deafFor)
+	}
+	_ = stream.Close() // why it ended is of no interest: it is begun anew
+	return heard
+}
+
 // awaitFor is how long a client lets the platform wait with its answer.
 const awaitFor = 2 * time.Second
 

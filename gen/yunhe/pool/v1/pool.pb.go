@@ -75,7 +75,7 @@ func (x PoolNode_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolNode_Mode.Descriptor instead.
 func (PoolNode_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9, 0}
 }
 
 type SetPoolDeviceRequest_Virtualization int32
@@ -126,7 +126,7 @@ func (x SetPoolDeviceRequest_Virtualization) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetPoolDeviceRequest_Virtualization.Descriptor instead.
 func (SetPoolDeviceRequest_Virtualization) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13, 0}
 }
 
 type PoolPolicy_Local int32
@@ -180,7 +180,7 @@ func (x PoolPolicy_Local) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolPolicy_Local.Descriptor instead.
 func (PoolPolicy_Local) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26, 0}
 }
 
 type PoolPolicy_Spread int32
@@ -231,7 +231,7 @@ func (x PoolPolicy_Spread) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolPolicy_Spread.Descriptor instead.
 func (PoolPolicy_Spread) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24, 1}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26, 1}
 }
 
 type Slice_State int32
@@ -288,7 +288,7 @@ func (x Slice_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Slice_State.Descriptor instead.
 func (Slice_State) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type CreateNodeTokenRequest struct {
@@ -652,6 +652,94 @@ func (x *ReportNodeRequest) GetMoved() []*ReportNodeRequest_Moved {
 	return nil
 }
 
+type AttendNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttendNodeRequest) Reset() {
+	*x = AttendNodeRequest{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttendNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttendNodeRequest) ProtoMessage() {}
+
+func (x *AttendNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttendNodeRequest.ProtoReflect.Descriptor instead.
+func (*AttendNodeRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AttendNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AttendNodeRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+type AttendNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttendNodeResponse) Reset() {
+	*x = AttendNodeResponse{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttendNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttendNodeResponse) ProtoMessage() {}
+
+func (x *AttendNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttendNodeResponse.ProtoReflect.Descriptor instead.
+func (*AttendNodeResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{6}
+}
+
 type ReportNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What slices have now.
@@ -665,7 +753,7 @@ type ReportNodeResponse struct {
 
 func (x *ReportNodeResponse) Reset() {
 	*x = ReportNodeResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +765,7 @@ func (x *ReportNodeResponse) String() string {
 func (*ReportNodeResponse) ProtoMessage() {}
 
 func (x *ReportNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +778,7 @@ func (x *ReportNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReportNodeResponse) GetSlices() []*ReportNodeResponse_Wanted {
@@ -745,7 +833,7 @@ type PoolDevice struct {
 
 func (x *PoolDevice) Reset() {
 	*x = PoolDevice{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +845,7 @@ func (x *PoolDevice) String() string {
 func (*PoolDevice) ProtoMessage() {}
 
 func (x *PoolDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +858,7 @@ func (x *PoolDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolDevice.ProtoReflect.Descriptor instead.
 func (*PoolDevice) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PoolDevice) GetDeviceId() string {
@@ -903,7 +991,7 @@ type PoolNode struct {
 
 func (x *PoolNode) Reset() {
 	*x = PoolNode{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1003,7 @@ func (x *PoolNode) String() string {
 func (*PoolNode) ProtoMessage() {}
 
 func (x *PoolNode) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1016,7 @@ func (x *PoolNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolNode.ProtoReflect.Descriptor instead.
 func (*PoolNode) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PoolNode) GetNodeId() string {
@@ -1002,7 +1090,7 @@ type ListPoolNodesRequest struct {
 
 func (x *ListPoolNodesRequest) Reset() {
 	*x = ListPoolNodesRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1102,7 @@ func (x *ListPoolNodesRequest) String() string {
 func (*ListPoolNodesRequest) ProtoMessage() {}
 
 func (x *ListPoolNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1115,7 @@ func (x *ListPoolNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolNodesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{10}
 }
 
 type ListPoolNodesResponse struct {
@@ -1039,7 +1127,7 @@ type ListPoolNodesResponse struct {
 
 func (x *ListPoolNodesResponse) Reset() {
 	*x = ListPoolNodesResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1139,7 @@ func (x *ListPoolNodesResponse) String() string {
 func (*ListPoolNodesResponse) ProtoMessage() {}
 
 func (x *ListPoolNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1152,7 @@ func (x *ListPoolNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolNodesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPoolNodesResponse) GetNodes() []*PoolNode {
@@ -1084,7 +1172,7 @@ type SetPoolNodeRequest struct {
 
 func (x *SetPoolNodeRequest) Reset() {
 	*x = SetPoolNodeRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1184,7 @@ func (x *SetPoolNodeRequest) String() string {
 func (*SetPoolNodeRequest) ProtoMessage() {}
 
 func (x *SetPoolNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1197,7 @@ func (x *SetPoolNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetPoolNodeRequest) GetNodeId() string {
@@ -1144,7 +1232,7 @@ type SetPoolDeviceRequest struct {
 
 func (x *SetPoolDeviceRequest) Reset() {
 	*x = SetPoolDeviceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1244,7 @@ func (x *SetPoolDeviceRequest) String() string {
 func (*SetPoolDeviceRequest) ProtoMessage() {}
 
 func (x *SetPoolDeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1257,7 @@ func (x *SetPoolDeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolDeviceRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolDeviceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetPoolDeviceRequest) GetNodeId() string {
@@ -1235,7 +1323,7 @@ type SliceSpec struct {
 
 func (x *SliceSpec) Reset() {
 	*x = SliceSpec{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1335,7 @@ func (x *SliceSpec) String() string {
 func (*SliceSpec) ProtoMessage() {}
 
 func (x *SliceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1348,7 @@ func (x *SliceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SliceSpec.ProtoReflect.Descriptor instead.
 func (*SliceSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SliceSpec) GetSpecId() string {
@@ -1320,7 +1408,7 @@ type ListSliceSpecsRequest struct {
 
 func (x *ListSliceSpecsRequest) Reset() {
 	*x = ListSliceSpecsRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1420,7 @@ func (x *ListSliceSpecsRequest) String() string {
 func (*ListSliceSpecsRequest) ProtoMessage() {}
 
 func (x *ListSliceSpecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1433,7 @@ func (x *ListSliceSpecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSliceSpecsRequest.ProtoReflect.Descriptor instead.
 func (*ListSliceSpecsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{15}
 }
 
 type ListSliceSpecsResponse struct {
@@ -1357,7 +1445,7 @@ type ListSliceSpecsResponse struct {
 
 func (x *ListSliceSpecsResponse) Reset() {
 	*x = ListSliceSpecsResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1457,7 @@ func (x *ListSliceSpecsResponse) String() string {
 func (*ListSliceSpecsResponse) ProtoMessage() {}
 
 func (x *ListSliceSpecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1470,7 @@ func (x *ListSliceSpecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSliceSpecsResponse.ProtoReflect.Descriptor instead.
 func (*ListSliceSpecsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSliceSpecsResponse) GetSpecs() []*SliceSpec {
@@ -1402,7 +1490,7 @@ type SetSliceSpecRequest struct {
 
 func (x *SetSliceSpecRequest) Reset() {
 	*x = SetSliceSpecRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1502,7 @@ func (x *SetSliceSpecRequest) String() string {
 func (*SetSliceSpecRequest) ProtoMessage() {}
 
 func (x *SetSliceSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1515,7 @@ func (x *SetSliceSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSliceSpecRequest.ProtoReflect.Descriptor instead.
 func (*SetSliceSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetSliceSpecRequest) GetSpecId() string {
@@ -1453,7 +1541,7 @@ type DeleteSliceSpecRequest struct {
 
 func (x *DeleteSliceSpecRequest) Reset() {
 	*x = DeleteSliceSpecRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1553,7 @@ func (x *DeleteSliceSpecRequest) String() string {
 func (*DeleteSliceSpecRequest) ProtoMessage() {}
 
 func (x *DeleteSliceSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1566,7 @@ func (x *DeleteSliceSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSliceSpecRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSliceSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteSliceSpecRequest) GetSpecId() string {
@@ -1496,7 +1584,7 @@ type DeleteSliceSpecResponse struct {
 
 func (x *DeleteSliceSpecResponse) Reset() {
 	*x = DeleteSliceSpecResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1596,7 @@ func (x *DeleteSliceSpecResponse) String() string {
 func (*DeleteSliceSpecResponse) ProtoMessage() {}
 
 func (x *DeleteSliceSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1609,7 @@ func (x *DeleteSliceSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSliceSpecResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSliceSpecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{19}
 }
 
 // A logical group is a part of the pool and who may use it.
@@ -1551,7 +1639,7 @@ type PoolGroup struct {
 
 func (x *PoolGroup) Reset() {
 	*x = PoolGroup{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1651,7 @@ func (x *PoolGroup) String() string {
 func (*PoolGroup) ProtoMessage() {}
 
 func (x *PoolGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1664,7 @@ func (x *PoolGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolGroup.ProtoReflect.Descriptor instead.
 func (*PoolGroup) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PoolGroup) GetGroupId() string {
@@ -1664,7 +1752,7 @@ type ListPoolGroupsRequest struct {
 
 func (x *ListPoolGroupsRequest) Reset() {
 	*x = ListPoolGroupsRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1764,7 @@ func (x *ListPoolGroupsRequest) String() string {
 func (*ListPoolGroupsRequest) ProtoMessage() {}
 
 func (x *ListPoolGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1777,7 @@ func (x *ListPoolGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{21}
 }
 
 type ListPoolGroupsResponse struct {
@@ -1701,7 +1789,7 @@ type ListPoolGroupsResponse struct {
 
 func (x *ListPoolGroupsResponse) Reset() {
 	*x = ListPoolGroupsResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1801,7 @@ func (x *ListPoolGroupsResponse) String() string {
 func (*ListPoolGroupsResponse) ProtoMessage() {}
 
 func (x *ListPoolGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1814,7 @@ func (x *ListPoolGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListPoolGroupsResponse) GetGroups() []*PoolGroup {
@@ -1746,7 +1834,7 @@ type SetPoolGroupRequest struct {
 
 func (x *SetPoolGroupRequest) Reset() {
 	*x = SetPoolGroupRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1846,7 @@ func (x *SetPoolGroupRequest) String() string {
 func (*SetPoolGroupRequest) ProtoMessage() {}
 
 func (x *SetPoolGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1859,7 @@ func (x *SetPoolGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolGroupRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolGroupRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetPoolGroupRequest) GetGroupId() string {
@@ -1797,7 +1885,7 @@ type DeletePoolGroupRequest struct {
 
 func (x *DeletePoolGroupRequest) Reset() {
 	*x = DeletePoolGroupRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1897,7 @@ func (x *DeletePoolGroupRequest) String() string {
 func (*DeletePoolGroupRequest) ProtoMessage() {}
 
 func (x *DeletePoolGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1910,7 @@ func (x *DeletePoolGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolGroupRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeletePoolGroupRequest) GetGroupId() string {
@@ -1840,7 +1928,7 @@ type DeletePoolGroupResponse struct {
 
 func (x *DeletePoolGroupResponse) Reset() {
 	*x = DeletePoolGroupResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1940,7 @@ func (x *DeletePoolGroupResponse) String() string {
 func (*DeletePoolGroupResponse) ProtoMessage() {}
 
 func (x *DeletePoolGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1953,7 @@ func (x *DeletePoolGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolGroupResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{25}
 }
 
 type PoolPolicy struct {
@@ -1879,7 +1967,7 @@ type PoolPolicy struct {
 
 func (x *PoolPolicy) Reset() {
 	*x = PoolPolicy{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +1979,7 @@ func (x *PoolPolicy) String() string {
 func (*PoolPolicy) ProtoMessage() {}
 
 func (x *PoolPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +1992,7 @@ func (x *PoolPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolPolicy.ProtoReflect.Descriptor instead.
 func (*PoolPolicy) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PoolPolicy) GetLocal() PoolPolicy_Local {
@@ -1936,7 +2024,7 @@ type GetPoolPolicyRequest struct {
 
 func (x *GetPoolPolicyRequest) Reset() {
 	*x = GetPoolPolicyRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2036,7 @@ func (x *GetPoolPolicyRequest) String() string {
 func (*GetPoolPolicyRequest) ProtoMessage() {}
 
 func (x *GetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2049,7 @@ func (x *GetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27}
 }
 
 type SetPoolPolicyRequest struct {
@@ -1973,7 +2061,7 @@ type SetPoolPolicyRequest struct {
 
 func (x *SetPoolPolicyRequest) Reset() {
 	*x = SetPoolPolicyRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2073,7 @@ func (x *SetPoolPolicyRequest) String() string {
 func (*SetPoolPolicyRequest) ProtoMessage() {}
 
 func (x *SetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2086,7 @@ func (x *SetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetPoolPolicyRequest) GetPolicy() *PoolPolicy {
@@ -2067,7 +2155,7 @@ type Slice struct {
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2167,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2180,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Slice) GetSliceId() string {
@@ -2396,7 +2484,7 @@ type RequestSliceRequest struct {
 
 func (x *RequestSliceRequest) Reset() {
 	*x = RequestSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2496,7 @@ func (x *RequestSliceRequest) String() string {
 func (*RequestSliceRequest) ProtoMessage() {}
 
 func (x *RequestSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2509,7 @@ func (x *RequestSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSliceRequest.ProtoReflect.Descriptor instead.
 func (*RequestSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RequestSliceRequest) GetRequestId() string {
@@ -2582,7 +2670,7 @@ type AwaitSliceRequest struct {
 
 func (x *AwaitSliceRequest) Reset() {
 	*x = AwaitSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2682,7 @@ func (x *AwaitSliceRequest) String() string {
 func (*AwaitSliceRequest) ProtoMessage() {}
 
 func (x *AwaitSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2695,7 @@ func (x *AwaitSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitSliceRequest.ProtoReflect.Descriptor instead.
 func (*AwaitSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AwaitSliceRequest) GetSliceId() string {
@@ -2640,7 +2728,7 @@ type AwaitSliceResponse struct {
 
 func (x *AwaitSliceResponse) Reset() {
 	*x = AwaitSliceResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2740,7 @@ func (x *AwaitSliceResponse) String() string {
 func (*AwaitSliceResponse) ProtoMessage() {}
 
 func (x *AwaitSliceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2753,7 @@ func (x *AwaitSliceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitSliceResponse.ProtoReflect.Descriptor instead.
 func (*AwaitSliceResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AwaitSliceResponse) GetSlice() *Slice {
@@ -2718,7 +2806,7 @@ type ListSlicesRequest struct {
 
 func (x *ListSlicesRequest) Reset() {
 	*x = ListSlicesRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +2818,7 @@ func (x *ListSlicesRequest) String() string {
 func (*ListSlicesRequest) ProtoMessage() {}
 
 func (x *ListSlicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +2831,7 @@ func (x *ListSlicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSlicesRequest.ProtoReflect.Descriptor instead.
 func (*ListSlicesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListSlicesRequest) GetStates() []Slice_State {
@@ -2791,7 +2879,7 @@ type ListSlicesResponse struct {
 
 func (x *ListSlicesResponse) Reset() {
 	*x = ListSlicesResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2891,7 @@ func (x *ListSlicesResponse) String() string {
 func (*ListSlicesResponse) ProtoMessage() {}
 
 func (x *ListSlicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2904,7 @@ func (x *ListSlicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSlicesResponse.ProtoReflect.Descriptor instead.
 func (*ListSlicesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListSlicesResponse) GetSlices() []*Slice {
@@ -2846,7 +2934,7 @@ type ResizeSliceRequest struct {
 
 func (x *ResizeSliceRequest) Reset() {
 	*x = ResizeSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2946,7 @@ func (x *ResizeSliceRequest) String() string {
 func (*ResizeSliceRequest) ProtoMessage() {}
 
 func (x *ResizeSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2959,7 @@ func (x *ResizeSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeSliceRequest.ProtoReflect.Descriptor instead.
 func (*ResizeSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResizeSliceRequest) GetSliceId() string {
@@ -2909,7 +2997,7 @@ type MoveSliceRequest struct {
 
 func (x *MoveSliceRequest) Reset() {
 	*x = MoveSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3009,7 @@ func (x *MoveSliceRequest) String() string {
 func (*MoveSliceRequest) ProtoMessage() {}
 
 func (x *MoveSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3022,7 @@ func (x *MoveSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveSliceRequest.ProtoReflect.Descriptor instead.
 func (*MoveSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MoveSliceRequest) GetSliceId() string {
@@ -2974,7 +3062,7 @@ type ReleaseSliceRequest struct {
 
 func (x *ReleaseSliceRequest) Reset() {
 	*x = ReleaseSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3074,7 @@ func (x *ReleaseSliceRequest) String() string {
 func (*ReleaseSliceRequest) ProtoMessage() {}
 
 func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3087,7 @@ func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSliceRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReleaseSliceRequest) GetSliceId() string {
@@ -3025,7 +3113,7 @@ type ReportNodeRequest_Device struct {
 
 func (x *ReportNodeRequest_Device) Reset() {
 	*x = ReportNodeRequest_Device{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3125,7 @@ func (x *ReportNodeRequest_Device) String() string {
 func (*ReportNodeRequest_Device) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Device) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3204,7 @@ type ReportNodeRequest_Task struct {
 
 func (x *ReportNodeRequest_Task) Reset() {
 	*x = ReportNodeRequest_Task{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3216,7 @@ func (x *ReportNodeRequest_Task) String() string {
 func (*ReportNodeRequest_Task) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3278,7 @@ type ReportNodeRequest_Ended struct {
 
 func (x *ReportNodeRequest_Ended) Reset() {
 	*x = ReportNodeRequest_Ended{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3290,7 @@ func (x *ReportNodeRequest_Ended) String() string {
 func (*ReportNodeRequest_Ended) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3342,7 @@ type ReportNodeRequest_Moved struct {
 
 func (x *ReportNodeRequest_Moved) Reset() {
 	*x = ReportNodeRequest_Moved{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3354,7 @@ func (x *ReportNodeRequest_Moved) String() string {
 func (*ReportNodeRequest_Moved) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3414,7 @@ type ReportNodeResponse_Move struct {
 
 func (x *ReportNodeResponse_Move) Reset() {
 	*x = ReportNodeResponse_Move{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3426,7 @@ func (x *ReportNodeResponse_Move) String() string {
 func (*ReportNodeResponse_Move) ProtoMessage() {}
 
 func (x *ReportNodeResponse_Move) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3439,7 @@ func (x *ReportNodeResponse_Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse_Move.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse_Move) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *ReportNodeResponse_Move) GetSliceId() string {
@@ -3400,7 +3488,7 @@ type ReportNodeResponse_Wanted struct {
 
 func (x *ReportNodeResponse_Wanted) Reset() {
 	*x = ReportNodeResponse_Wanted{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3500,7 @@ func (x *ReportNodeResponse_Wanted) String() string {
 func (*ReportNodeResponse_Wanted) ProtoMessage() {}
 
 func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3513,7 @@ func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse_Wanted.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse_Wanted) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 1}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 1}
 }
 
 func (x *ReportNodeResponse_Wanted) GetSliceId() string {
@@ -3506,7 +3594,11 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12!\n" +
-	"\fpause_micros\x18\x04 \x01(\x03R\vpauseMicros\"\xa5\x03\n" +
+	"\fpause_micros\x18\x04 \x01(\x03R\vpauseMicros\"D\n" +
+	"\x11AttendNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x14\n" +
+	"\x12AttendNodeResponse\"\xa5\x03\n" +
 	"\x12ReportNodeResponse\x12@\n" +
 	"\x06slices\x18\x01 \x03(\v2(.yunhe.pool.v1.ReportNodeResponse.WantedR\x06slices\x12\x10\n" +
 	"\x03end\x18\x02 \x03(\tR\x03end\x12<\n" +
@@ -3743,12 +3835,15 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\tdevice_id\x18\x03 \x01(\tR\bdeviceId\x12\x17\n" +
 	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"0\n" +
 	"\x13ReleaseSliceRequest\x12\x19\n" +
-	"\bslice_id\x18\x01 \x01(\tR\asliceId2\x96\x15\n" +
+	"\bslice_id\x18\x01 \x01(\tR\asliceId2\xf7\x15\n" +
 	"\vPoolService\x12\x93\x01\n" +
 	"\x0fCreateNodeToken\x12%.yunhe.pool.v1.CreateNodeTokenRequest\x1a&.yunhe.pool.v1.CreateNodeTokenResponse\"1\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/pool/node-tokens\x12o\n" +
 	"\bJoinNode\x12\x1e.yunhe.pool.v1.JoinNodeRequest\x1a\x1f.yunhe.pool.v1.JoinNodeResponse\"\"\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/pool/join\x12w\n" +
 	"\n" +
-	"ReportNode\x12 .yunhe.pool.v1.ReportNodeRequest\x1a!.yunhe.pool.v1.ReportNodeResponse\"$\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/pool/report\x12\x83\x01\n" +
+	"ReportNode\x12 .yunhe.pool.v1.ReportNodeRequest\x1a!.yunhe.pool.v1.ReportNodeResponse\"$\x8a\x80\x19\x06public\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/pool/report\x12_\n" +
+	"\n" +
+	"AttendNode\x12 .yunhe.pool.v1.AttendNodeRequest\x1a!.yunhe.pool.v1.AttendNodeResponse\"\n" +
+	"\x8a\x80\x19\x06public0\x01\x12\x83\x01\n" +
 	"\rListPoolNodes\x12#.yunhe.pool.v1.ListPoolNodesRequest\x1a$.yunhe.pool.v1.ListPoolNodesResponse\"'\x8a\x80\x19\rregistry.read\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/pool/nodes\x12\x80\x01\n" +
 	"\vSetPoolNode\x12!.yunhe.pool.v1.SetPoolNodeRequest\x1a\x17.yunhe.pool.v1.PoolNode\"5\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x02\x1d:\x01*2\x18/v1/pool/nodes/{node_id}\x12\x98\x01\n" +
 	"\rSetPoolDevice\x12#.yunhe.pool.v1.SetPoolDeviceRequest\x1a\x17.yunhe.pool.v1.PoolNode\"I\x8a\x80\x19\x0eadapters.write\x82\xd3\xe4\x93\x021:\x01*2,/v1/pool/nodes/{node_id}/devices/{device_id}\x12\x86\x01\n" +
@@ -3787,7 +3882,7 @@ func file_yunhe_pool_v1_pool_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(PoolNode_Mode)(0),                       // 0: yunhe.pool.v1.PoolNode.Mode
 	(SetPoolDeviceRequest_Virtualization)(0), // 1: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -3799,122 +3894,126 @@ var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(*JoinNodeRequest)(nil),                  // 7: yunhe.pool.v1.JoinNodeRequest
 	(*JoinNodeResponse)(nil),                 // 8: yunhe.pool.v1.JoinNodeResponse
 	(*ReportNodeRequest)(nil),                // 9: yunhe.pool.v1.ReportNodeRequest
-	(*ReportNodeResponse)(nil),               // 10: yunhe.pool.v1.ReportNodeResponse
-	(*PoolDevice)(nil),                       // 11: yunhe.pool.v1.PoolDevice
-	(*PoolNode)(nil),                         // 12: yunhe.pool.v1.PoolNode
-	(*ListPoolNodesRequest)(nil),             // 13: yunhe.pool.v1.ListPoolNodesRequest
-	(*ListPoolNodesResponse)(nil),            // 14: yunhe.pool.v1.ListPoolNodesResponse
-	(*SetPoolNodeRequest)(nil),               // 15: yunhe.pool.v1.SetPoolNodeRequest
-	(*SetPoolDeviceRequest)(nil),             // 16: yunhe.pool.v1.SetPoolDeviceRequest
-	(*SliceSpec)(nil),                        // 17: yunhe.pool.v1.SliceSpec
-	(*ListSliceSpecsRequest)(nil),            // 18: yunhe.pool.v1.ListSliceSpecsRequest
-	(*ListSliceSpecsResponse)(nil),           // 19: yunhe.pool.v1.ListSliceSpecsResponse
-	(*SetSliceSpecRequest)(nil),              // 20: yunhe.pool.v1.SetSliceSpecRequest
-	(*DeleteSliceSpecRequest)(nil),           // 21: yunhe.pool.v1.DeleteSliceSpecRequest
-	(*DeleteSliceSpecResponse)(nil),          // 22: yunhe.pool.v1.DeleteSliceSpecResponse
-	(*PoolGroup)(nil),                        // 23: yunhe.pool.v1.PoolGroup
-	(*ListPoolGroupsRequest)(nil),            // 24: yunhe.pool.v1.ListPoolGroupsRequest
-	(*ListPoolGroupsResponse)(nil),           // 25: yunhe.pool.v1.ListPoolGroupsResponse
-	(*SetPoolGroupRequest)(nil),              // 26: yunhe.pool.v1.SetPoolGroupRequest
-	(*DeletePoolGroupRequest)(nil),           // 27: yunhe.pool.v1.DeletePoolGroupRequest
-	(*DeletePoolGroupResponse)(nil),          // 28: yunhe.pool.v1.DeletePoolGroupResponse
-	(*PoolPolicy)(nil),                       // 29: yunhe.pool.v1.PoolPolicy
-	(*GetPoolPolicyRequest)(nil),             // 30: yunhe.pool.v1.GetPoolPolicyRequest
-	(*SetPoolPolicyRequest)(nil),             // 31: yunhe.pool.v1.SetPoolPolicyRequest
-	(*Slice)(nil),                            // 32: yunhe.pool.v1.Slice
-	(*RequestSliceRequest)(nil),              // 33: yunhe.pool.v1.RequestSliceRequest
-	(*AwaitSliceRequest)(nil),                // 34: yunhe.pool.v1.AwaitSliceRequest
-	(*AwaitSliceResponse)(nil),               // 35: yunhe.pool.v1.AwaitSliceResponse
-	(*ListSlicesRequest)(nil),                // 36: yunhe.pool.v1.ListSlicesRequest
-	(*ListSlicesResponse)(nil),               // 37: yunhe.pool.v1.ListSlicesResponse
-	(*ResizeSliceRequest)(nil),               // 38: yunhe.pool.v1.ResizeSliceRequest
-	(*MoveSliceRequest)(nil),                 // 39: yunhe.pool.v1.MoveSliceRequest
-	(*ReleaseSliceRequest)(nil),              // 40: yunhe.pool.v1.ReleaseSliceRequest
-	(*ReportNodeRequest_Device)(nil),         // 41: yunhe.pool.v1.ReportNodeRequest.Device
-	(*ReportNodeRequest_Task)(nil),           // 42: yunhe.pool.v1.ReportNodeRequest.Task
-	(*ReportNodeRequest_Ended)(nil),          // 43: yunhe.pool.v1.ReportNodeRequest.Ended
-	(*ReportNodeRequest_Moved)(nil),          // 44: yunhe.pool.v1.ReportNodeRequest.Moved
-	(*ReportNodeResponse_Move)(nil),          // 45: yunhe.pool.v1.ReportNodeResponse.Move
-	(*ReportNodeResponse_Wanted)(nil),        // 46: yunhe.pool.v1.ReportNodeResponse.Wanted
-	(*timestamppb.Timestamp)(nil),            // 47: google.protobuf.Timestamp
+	(*AttendNodeRequest)(nil),                // 10: yunhe.pool.v1.AttendNodeRequest
+	(*AttendNodeResponse)(nil),               // 11: yunhe.pool.v1.AttendNodeResponse
+	(*ReportNodeResponse)(nil),               // 12: yunhe.pool.v1.ReportNodeResponse
+	(*PoolDevice)(nil),                       // 13: yunhe.pool.v1.PoolDevice
+	(*PoolNode)(nil),                         // 14: yunhe.pool.v1.PoolNode
+	(*ListPoolNodesRequest)(nil),             // 15: yunhe.pool.v1.ListPoolNodesRequest
+	(*ListPoolNodesResponse)(nil),            // 16: yunhe.pool.v1.ListPoolNodesResponse
+	(*SetPoolNodeRequest)(nil),               // 17: yunhe.pool.v1.SetPoolNodeRequest
+	(*SetPoolDeviceRequest)(nil),             // 18: yunhe.pool.v1.SetPoolDeviceRequest
+	(*SliceSpec)(nil),                        // 19: yunhe.pool.v1.SliceSpec
+	(*ListSliceSpecsRequest)(nil),            // 20: yunhe.pool.v1.ListSliceSpecsRequest
+	(*ListSliceSpecsResponse)(nil),           // 21: yunhe.pool.v1.ListSliceSpecsResponse
+	(*SetSliceSpecRequest)(nil),              // 22: yunhe.pool.v1.SetSliceSpecRequest
+	(*DeleteSliceSpecRequest)(nil),           // 23: yunhe.pool.v1.DeleteSliceSpecRequest
+	(*DeleteSliceSpecResponse)(nil),          // 24: yunhe.pool.v1.DeleteSliceSpecResponse
+	(*PoolGroup)(nil),                        // 25: yunhe.pool.v1.PoolGroup
+	(*ListPoolGroupsRequest)(nil),            // 26: yunhe.pool.v1.ListPoolGroupsRequest
+	(*ListPoolGroupsResponse)(nil),           // 27: yunhe.pool.v1.ListPoolGroupsResponse
+	(*SetPoolGroupRequest)(nil),              // 28: yunhe.pool.v1.SetPoolGroupRequest
+	(*DeletePoolGroupRequest)(nil),           // 29: yunhe.pool.v1.DeletePoolGroupRequest
+	(*DeletePoolGroupResponse)(nil),          // 30: yunhe.pool.v1.DeletePoolGroupResponse
+	(*PoolPolicy)(nil),                       // 31: yunhe.pool.v1.PoolPolicy
+	(*GetPoolPolicyRequest)(nil),             // 32: yunhe.pool.v1.GetPoolPolicyRequest
+	(*SetPoolPolicyRequest)(nil),             // 33: yunhe.pool.v1.SetPoolPolicyRequest
+	(*Slice)(nil),                            // 34: yunhe.pool.v1.Slice
+	(*RequestSliceRequest)(nil),              // 35: yunhe.pool.v1.RequestSliceRequest
+	(*AwaitSliceRequest)(nil),                // 36: yunhe.pool.v1.AwaitSliceRequest
+	(*AwaitSliceResponse)(nil),               // 37: yunhe.pool.v1.AwaitSliceResponse
+	(*ListSlicesRequest)(nil),                // 38: yunhe.pool.v1.ListSlicesRequest
+	(*ListSlicesResponse)(nil),               // 39: yunhe.pool.v1.ListSlicesResponse
+	(*ResizeSliceRequest)(nil),               // 40: yunhe.pool.v1.ResizeSliceRequest
+	(*MoveSliceRequest)(nil),                 // 41: yunhe.pool.v1.MoveSliceRequest
+	(*ReleaseSliceRequest)(nil),              // 42: yunhe.pool.v1.ReleaseSliceRequest
+	(*ReportNodeRequest_Device)(nil),         // 43: yunhe.pool.v1.ReportNodeRequest.Device
+	(*ReportNodeRequest_Task)(nil),           // 44: yunhe.pool.v1.ReportNodeRequest.Task
+	(*ReportNodeRequest_Ended)(nil),          // 45: yunhe.pool.v1.ReportNodeRequest.Ended
+	(*ReportNodeRequest_Moved)(nil),          // 46: yunhe.pool.v1.ReportNodeRequest.Moved
+	(*ReportNodeResponse_Move)(nil),          // 47: yunhe.pool.v1.ReportNodeResponse.Move
+	(*ReportNodeResponse_Wanted)(nil),        // 48: yunhe.pool.v1.ReportNodeResponse.Wanted
+	(*timestamppb.Timestamp)(nil),            // 49: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
-	47, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	41, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
-	42, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
-	43, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
-	44, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
-	46, // 5: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
-	45, // 6: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
+	49, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	43, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
+	44, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
+	45, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
+	46, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
+	48, // 5: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
+	47, // 6: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
 	0,  // 7: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	47, // 8: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	47, // 9: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 10: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	12, // 11: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	49, // 8: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	49, // 9: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	13, // 10: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	14, // 11: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
 	0,  // 12: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
 	1,  // 13: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
-	47, // 14: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	17, // 15: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	17, // 16: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	47, // 17: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	23, // 18: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	23, // 19: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	49, // 14: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	19, // 15: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	19, // 16: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	49, // 17: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	25, // 18: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	25, // 19: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
 	2,  // 20: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
 	3,  // 21: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
 	3,  // 22: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	29, // 23: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	31, // 23: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
 	4,  // 24: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	29, // 25: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	47, // 26: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	47, // 27: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	47, // 28: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	47, // 29: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	29, // 30: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	32, // 31: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	31, // 25: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	49, // 26: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	49, // 27: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	49, // 28: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	49, // 29: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	31, // 30: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	34, // 31: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
 	4,  // 32: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	32, // 33: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	34, // 33: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
 	5,  // 34: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
 	7,  // 35: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
 	9,  // 36: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	13, // 37: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	15, // 38: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	16, // 39: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	18, // 40: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	20, // 41: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	21, // 42: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	24, // 43: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	26, // 44: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	27, // 45: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	30, // 46: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	31, // 47: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	33, // 48: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	34, // 49: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	36, // 50: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	38, // 51: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	39, // 52: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
-	40, // 53: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	6,  // 54: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	8,  // 55: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	10, // 56: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	14, // 57: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	12, // 58: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	12, // 59: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	19, // 60: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	17, // 61: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	22, // 62: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	25, // 63: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	23, // 64: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	28, // 65: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	29, // 66: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	29, // 67: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	32, // 68: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 69: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	37, // 70: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	32, // 71: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	32, // 72: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
-	32, // 73: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	54, // [54:74] is the sub-list for method output_type
-	34, // [34:54] is the sub-list for method input_type
+	10, // 37: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
+	15, // 38: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	17, // 39: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	18, // 40: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	20, // 41: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	22, // 42: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	23, // 43: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	26, // 44: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	28, // 45: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	29, // 46: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	32, // 47: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	33, // 48: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	35, // 49: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	36, // 50: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	38, // 51: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	40, // 52: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	41, // 53: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	42, // 54: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 55: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 56: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	12, // 57: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	11, // 58: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
+	16, // 59: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	14, // 60: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	14, // 61: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	21, // 62: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	19, // 63: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	24, // 64: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	27, // 65: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	25, // 66: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	30, // 67: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	31, // 68: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	31, // 69: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	34, // 70: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	37, // 71: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	39, // 72: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	34, // 73: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	34, // 74: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	34, // 75: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	55, // [55:76] is the sub-list for method output_type
+	34, // [34:55] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name
@@ -3925,14 +4024,14 @@ func file_yunhe_pool_v1_pool_proto_init() {
 	if File_yunhe_pool_v1_pool_proto != nil {
 		return
 	}
-	file_yunhe_pool_v1_pool_proto_msgTypes[11].OneofWrappers = []any{}
+	file_yunhe_pool_v1_pool_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_pool_proto_rawDesc), len(file_yunhe_pool_v1_pool_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,8 @@ const (
 	PoolServiceJoinNodeProcedure = "/yunhe.pool.v1.PoolService/JoinNode"
 	// PoolServiceReportNodeProcedure is the fully-qualified name of the PoolService's ReportNode RPC.
 	PoolServiceReportNodeProcedure = "/yunhe.pool.v1.PoolService/ReportNode"
+	// PoolServiceAttendNodeProcedure is the fully-qualified name of the PoolService's AttendNode RPC.
+	PoolServiceAttendNodeProcedure = "/yunhe.pool.v1.PoolService/AttendNode"
 	// PoolServiceListPoolNodesProcedure is the fully-qualified name of the PoolService's ListPoolNodes
 	// RPC.
 	PoolServiceListPoolNodesProcedure = "/yunhe.pool.v1.PoolService/ListPoolNodes"
@@ -98,6 +100,9 @@ type PoolServiceClient interface {
 	// A pool node says what it has and what runs there, and is told what should.
 	// The answer waits, at most wait_ms, until there is something to do.
 	ReportNode(context.Context, *v1.ReportNodeRequest) (*v1.ReportNodeResponse, error)
+	// A pool node is connected as long as it reads this: it is sent an empty message
+	// four times a second. When none is acknowledged for a second, it was cut off.
+	AttendNode(context.Context, *v1.AttendNodeRequest) (*connect.ServerStreamForClient[v1.AttendNodeResponse], error)
 	// The pool nodes by ID, with their devices and what is lent of them.
 	ListPoolNodes(context.Context, *v1.ListPoolNodesRequest) (*v1.ListPoolNodesResponse, error)
 	// Says whether a node lends slices.
@@ -168,6 +173,12 @@ func NewPoolServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+PoolServiceReportNodeProcedure,
 			connect.WithSchema(poolServiceMethods.ByName("ReportNode")),
+			connect.WithClientOptions(opts...),
+		),
+		attendNode: connect.NewClient[v1.AttendNodeRequest, v1.AttendNodeResponse](
+			httpClient,
+			baseURL+PoolServiceAttendNodeProcedure,
+			connect.WithSchema(poolServiceMethods.ByName("AttendNode")),
 			connect.WithClientOptions(opts...),
 		),
 		listPoolNodes: connect.NewClient[v1.ListPoolNodesRequest, v1.ListPoolNodesResponse](
@@ -280,6 +291,7 @@ type poolServiceClient struct {
 	createNodeToken *connect.Client[v1.CreateNodeTokenRequest, v1.CreateNodeTokenResponse]
 	joinNode        *connect.Client[v1.JoinNodeRequest, v1.JoinNodeResponse]
 	reportNode      *connect.Client[v1.ReportNodeRequest, v1.ReportNodeResponse]
+	attendNode      *connect.Client[v1.AttendNodeRequest, v1.AttendNodeResponse]
 	listPoolNodes   *connect.Client[v1.ListPoolNodesRequest, v1.ListPoolNodesResponse]
 	setPoolNode     *connect.Client[v1.SetPoolNodeRequest, v1.PoolNode]
 	setPoolDevice   *connect.Client[v1.SetPoolDeviceRequest, v1.PoolNode]
@@ -324,6 +336,11 @@ func (c *poolServiceClient) ReportNode(ctx context.Context, req *v1.ReportNodeRe
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// AttendNode calls yunhe.pool.v1.PoolService.AttendNode.
+func (c *poolServiceClient) AttendNode(ctx context.Context, req *v1.AttendNodeRequest) (*connect.ServerStreamForClient[v1.AttendNodeResponse], error) {
+	return c.attendNode.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // ListPoolNodes calls yunhe.pool.v1.PoolService.ListPoolNodes.
@@ -489,6 +506,9 @@ type PoolServiceHandler interface {
 	// A pool node says what it has and what runs there, and is told what should.
 	// The answer waits, at most wait_ms, until there is something to do.
 	ReportNode(context.Context, *v1.ReportNodeRequest) (*v1.ReportNodeResponse, error)
+	// A pool node is connected as long as it reads this: it is sent an empty message
+	// four times a second. When none is acknowledged for a second, it was cut off.
+	AttendNode(context.Context, *v1.AttendNodeRequest, *connect.ServerStream[v1.AttendNodeResponse]) error
 	// The pool nodes by ID, with their devices and what is lent of them.
 	ListPoolNodes(context.Context, *v1.ListPoolNodesRequest) (*v1.ListPoolNodesResponse, error)
 	// Says whether a node lends slices.
@@ -555,6 +575,12 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 		PoolServiceReportNodeProcedure,
 		svc.ReportNode,
 		connect.WithSchema(poolServiceMethods.ByName("ReportNode")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolServiceAttendNodeHandler := connect.NewServerStreamHandlerSimple(
+		PoolServiceAttendNodeProcedure,
+		svc.AttendNode,
+		connect.WithSchema(poolServiceMethods.ByName("AttendNode")),
 		connect.WithHandlerOptions(opts...),
 	)
 	poolServiceListPoolNodesHandler := connect.NewUnaryHandlerSimple(
@@ -667,6 +693,8 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 			poolServiceJoinNodeHandler.ServeHTTP(w, r)
 		case PoolServiceReportNodeProcedure:
 			poolServiceReportNodeHandler.ServeHTTP(w, r)
+		case PoolServiceAttendNodeProcedure:
+			poolServiceAttendNodeHandler.ServeHTTP(w, r)
 		case PoolServiceListPoolNodesProcedure:
 			poolServiceListPoolNodesHandler.ServeHTTP(w, r)
 		case PoolServiceSetPoolNodeProcedure:
@@ -720,6 +748,10 @@ func (UnimplementedPoolServiceHandler) JoinNode(context.Context, *v1.JoinNodeReq
 
 func (UnimplementedPoolServiceHandler) ReportNode(context.Context, *v1.ReportNodeRequest) (*v1.ReportNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolService.ReportNode is not implemented"))
+}
+
+func (UnimplementedPoolServiceHandler) AttendNode(context.Context, *v1.AttendNodeRequest, *connect.ServerStream[v1.AttendNodeResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.pool.v1.PoolService.AttendNode is not implemented"))
 }
 
 func (UnimplementedPoolServiceHandler) ListPoolNodes(context.Context, *v1.ListPoolNodesRequest) (*v1.ListPoolNodesResponse, error) {

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/pool/v1/pool.proto.
  */
 export const file_yunhe_pool_v1_pool: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIqAGChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDEjUKBW1vdmVkGA4gAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5Nb3ZlZBqDAQoGRGV2aWNlEhEKCWRldmljZV9pZBgBIAEoCRINCgVtb2RlbBgCIAEoCRIOCgZ2ZW5kb3IYAyABKAkSDgoGZHJpdmVyGAQgASgJEgwKBHR5cGUYBSABKAkSFQoNY29tcHV0ZV91bml0cxgGIAEoAxISCgptZW1vcnlfbWliGAcgASgDGm8KBFRhc2sSEAoIc2xpY2VfaWQYASABKAkSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYAiABKAMSFQoNZGV2aWNlX21pY3JvcxgDIAEoAxIQCghwcm9ncmFtcxgEIAEoAxIRCglkZXZpY2VfaWQYBSABKAkaQAoFRW5kZWQSEAoIc2xpY2VfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhUKDWRldmljZV9taWNyb3MYAyABKAMaTwoFTW92ZWQSEAoIc2xpY2VfaWQYASABKAkSDwoHbW92ZV9pZBgCIAEoCRINCgVlcnJvchgDIAEoCRIUCgxwYXVzZV9taWNyb3MYBCABKAMivQIKElJlcG9ydE5vZGVSZXNwb25zZRI4CgZzbGljZXMYASADKAsyKC55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXNwb25zZS5XYW50ZWQSCwoDZW5kGAIgAygJEjUKBW1vdmVzGAMgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuTW92ZRpgCgRNb3ZlEhAKCHNsaWNlX2lkGAEgASgJEg8KB21vdmVfaWQYAiABKAkSEQoJYWRkcmVzc2VzGAMgAygJEg4KBnRpY2tldBgEIAEoCRISCgp0aWNrZXRfa2V5GAUgASgJGkcKBldhbnRlZBIQCghzbGljZV9pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAyLaAgoKUG9vbERldmljZRIRCglkZXZpY2VfaWQYASABKAkSDQoFbW9kZWwYAiABKAkSDgoGdmVuZG9yGAMgASgJEg4KBmRyaXZlchgEIAEoCRIMCgR0eXBlGAUgASgJEhUKDWNvbXB1dGVfdW5pdHMYBiABKAMSEgoKbWVtb3J5X21pYhgHIAEoAxIPCgdwcmVzZW50GAggASgIEhAKCGRpc2FibGVkGAkgASgIEh0KFWNvbXB1dGVfbGltaXRfcGVyY2VudBgKIAEoAxIYChBtZW1vcnlfbGltaXRfbWliGAsgASgDEhwKFGNvbXB1dGVfbGVudF9wZXJjZW50GAwgASgDEhcKD21lbW9yeV9sZW50X21pYhgNIAEoAxIOCgZzbGljZXMYDiABKAMSEAoIcGh5c2ljYWwYDyABKAgSHAoUbWVtb3J5X2xpbWl0X3BlcmNlbnQYECABKAMi7AIKCFBvb2xOb2RlEg8KB25vZGVfaWQYASABKAkSKgoEbW9kZRgCIAEoDjIcLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUuTW9kZRIOCgZvbmxpbmUYAyABKAgSDwoHdmVyc2lvbhgEIAEoCRIMCgRob3N0GAUgASgJEhEKCWFkZHJlc3NlcxgGIAMoCRItCglqb2luZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3Rfc2Vlbl9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHZGV2aWNlcxgJIAMoCzIZLnl1bmhlLnBvb2wudjEuUG9vbERldmljZSJUCgRNb2RlEhQKEE1PREVfVU5TUEVDSUZJRUQQABIQCgxNT0RFX0VOQUJMRUQQARIRCg1NT0RFX0RJU0FCTEVEEAISEQoNTU9ERV9EUkFJTklORxADIhYKFExpc3RQb29sTm9kZXNSZXF1ZXN0Ij8KFUxpc3RQb29sTm9kZXNSZXNwb25zZRImCgVub2RlcxgBIAMoCzIXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiUQoSU2V0UG9vbE5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSKgoEbW9kZRgCIAEoDjIcLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUuTW9kZSLIAgoUU2V0UG9vbERldmljZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIRCglkZXZpY2VfaWQYAiABKAkSFQoIZGlzYWJsZWQYAyABKAhIAIgBARIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBCABKAMSSgoOdmlydHVhbGl6YXRpb24YBSABKA4yMi55dW5oZS5wb29sLnYxLlNldFBvb2xEZXZpY2VSZXF1ZXN0LlZpcnR1YWxpemF0aW9uEhwKFG1lbW9yeV9saW1pdF9wZXJjZW50GAYgASgDIl8KDlZpcnR1YWxpemF0aW9uEh4KGlZJUlRVQUxJWkFUSU9OX1VOU1BFQ0lGSUVEEAASFQoRVklSVFVBTElaQVRJT05fT04QARIWChJWSVJUVUFMSVpBVElPTl9PRkYQAkILCglfZGlzYWJsZWQirQEKCVNsaWNlU3BlYxIPCgdzcGVjX2lkGAEgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgCIAEoAxISCgptZW1vcnlfbWliGAMgASgDEhAKCHdlaWdodGVkGAQgASgIEg0KBW1vZGVsGAUgASgJEhEKCXByaWNlX2ZlbhgGIAEoAxIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIXChVMaXN0U2xpY2VTcGVjc1JlcXVlc3QiQQoWTGlzdFNsaWNlU3BlY3NSZXNwb25zZRInCgVzcGVjcxgBIAMoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIk4KE1NldFNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCRImCgRzcGVjGAIgASgLMhgueXVuaGUucG9vbC52MS5TbGljZVNwZWMiKQoWRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBIPCgdzcGVjX2lkGAEgASgJIhkKF0RlbGV0ZVNsaWNlU3BlY1Jlc3BvbnNlIpoCCglQb29sR3JvdXASEAoIZ3JvdXBfaWQYASABKAkSEgoKdGVuYW50X2lkcxgCIAMoCRIQCgh1c2VyX2lkcxgDIAMoCRIPCgdtZW1iZXJzGAQgAygJEh0KFWNvbXB1dGVfbGltaXRfcGVyY2VudBgFIAEoAxIYChBtZW1vcnlfbGltaXRfbWliGAYgASgDEhQKDG1heF9wcmlvcml0eRgHIAEoBRIuCgp1cGRhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgJIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYCiABKAMSDgoGc2xpY2VzGAsgASgDIhcKFUxpc3RQb29sR3JvdXBzUmVxdWVzdCJCChZMaXN0UG9vbEdyb3Vwc1Jlc3BvbnNlEigKBmdyb3VwcxgBIAMoCzIYLnl1bmhlLnBvb2wudjEuUG9vbEdyb3VwIlAKE1NldFBvb2xHcm91cFJlcXVlc3QSEAoIZ3JvdXBfaWQYASABKAkSJwoFZ3JvdXAYAiABKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCIqChZEZWxldGVQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJIhkKF0RlbGV0ZVBvb2xHcm91cFJlc3BvbnNlIrsCCgpQb29sUG9saWN5Ei4KBWxvY2FsGAEgASgOMh8ueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LkxvY2FsEi8KBW5vZGVzGAIgASgOMiAueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LlNwcmVhZBIxCgdkZXZpY2VzGAMgASgOMiAueXVuaGUucG9vbC52MS5Qb29sUG9saWN5LlNwcmVhZCJOCgVMb2NhbBIVChFMT0NBTF9VTlNQRUNJRklFRBAAEg0KCUxPQ0FMX0FOWRABEg8KC0xPQ0FMX0ZJUlNUEAISDgoKTE9DQUxfT05MWRADIkkKBlNwcmVhZBIWChJTUFJFQURfVU5TUEVDSUZJRUQQABITCg9TUFJFQURfQkFMQU5DRUQQARISCg5TUFJFQURfQ09NUEFDVBACIhYKFEdldFBvb2xQb2xpY3lSZXF1ZXN0IkEKFFNldFBvb2xQb2xpY3lSZXF1ZXN0EikKBnBvbGljeRgBIAEoCzIZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSLCBwoFU2xpY2USEAoIc2xpY2VfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi55dW5oZS5wb29sLnYxLlNsaWNlLlN0YXRlEhAKCGdyb3VwX2lkGAMgASgJEhEKCXRlbmFudF9pZBgEIAEoCRIPCgd1c2VyX2lkGAUgASgJEgwKBG5hbWUYBiABKAkSDwoHc3BlY19pZBgHIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYCCABKAMSEgoKbWVtb3J5X21pYhgJIAEoAxIQCgh3ZWlnaHRlZBgKIAEoCBINCgVtb2RlbBgLIAEoCRINCgVmaXhlZBgMIAEoCBIQCghwcmlvcml0eRgNIAEoBRIPCgdub2RlX2lkGA4gASgJEhEKCWRldmljZV9pZBgPIAEoCRIpCgZwb2xpY3kYECABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kSDgoGcmVhc29uGBEgASgJEhAKCHBvc2l0aW9uGBIgASgDEi4KCmNyZWF0ZWRfYXQYEyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2Fzc2lnbmVkX2F0GBQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydGVkX2F0GBUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNZGV2aWNlX21pY3JvcxgXIAEoAxIZChFtZW1vcnlfdXNlZF9ieXRlcxgYIAEoAxIQCghwcm9ncmFtcxgZIAEoAxIQCghwaHlzaWNhbBgaIAEoCBIQCghhZmZpbml0eRgbIAEoCRIVCg1hbnRpX2FmZmluaXR5GBwgASgJEhkKEW1vdmluZ190b19ub2RlX2lkGB0gASgJEhsKE21vdmluZ190b19kZXZpY2VfaWQYHiABKAkSEgoKbW92ZV9lcnJvchgfIAEoCRIUCgxwYXVzZV9taWNyb3MYICABKAMSFgoOY2FyZF9zbGljZV9pZHMYISADKAkSFAoMYWNyb3NzX25vZGVzGCIgASgIEg4KBmpvYl9pZBgjIAEoCSJpCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1dBSVRJTkcQARISCg5TVEFURV9BU1NJR05FRBACEhEKDVNUQVRFX1JVTk5JTkcQAxIPCgtTVEFURV9FTkRFRBAEIrMDChNSZXF1ZXN0U2xpY2VSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEAoIZ3JvdXBfaWQYAiABKAkSDwoHc3BlY19pZBgDIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYBCABKAMSEgoKbWVtb3J5X21pYhgFIAEoAxIQCgh3ZWlnaHRlZBgGIAEoCBINCgVtb2RlbBgHIAEoCRIPCgdub2RlX2lkGAggASgJEhEKCWRldmljZV9pZBgJIAEoCRINCgVmaXhlZBgKIAEoCBIQCghwcmlvcml0eRgLIAEoBRIpCgZwb2xpY3kYDCABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kSDAoEaG9zdBgNIAEoCRIMCgRuYW1lGA4gASgJEhQKDGlkbGVfc2Vjb25kcxgPIAEoAxIVCg1saW1pdF9zZWNvbmRzGBAgASgDEhAKCHBoeXNpY2FsGBEgASgIEhAKCGFmZmluaXR5GBIgASgJEhUKDWFudGlfYWZmaW5pdHkYEyABKAkSDQoFY2FyZHMYFCABKAUSFAoMYWNyb3NzX25vZGVzGBUgASgIIjYKEUF3YWl0U2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEg8KB3dhaXRfbXMYAiABKAMifgoSQXdhaXRTbGljZVJlc3BvbnNlEiMKBXNsaWNlGAEgASgLMhQueXVuaGUucG9vbC52MS5TbGljZRIRCglhZGRyZXNzZXMYAiADKAkSDAoEaG9zdBgDIAEoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCSKJAQoRTGlzdFNsaWNlc1JlcXVlc3QSKgoGc3RhdGVzGAEgAygOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgCIAEoCRIPCgdub2RlX2lkGAMgASgJEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJIlMKEkxpc3RTbGljZXNSZXNwb25zZRIkCgZzbGljZXMYASADKAsyFC55dW5oZS5wb29sLnYxLlNsaWNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJTChJSZXNpemVTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMiWQoQTW92ZVNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIPCgdub2RlX2lkGAIgASgJEhEKCWRldmljZV9pZBgDIAEoCRIPCgd3YWl0X21zGAQgASgDIicKE1JlbGVhc2VTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkylhUKC1Bvb2xTZXJ2aWNlEpMBCg9DcmVhdGVOb2RlVG9rZW4SJS55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlcXVlc3QaJi55dW5oZS5wb29sLnYxLkNyZWF0ZU5vZGVUb2tlblJlc3BvbnNlIjGKgBkOYWRhcHRlcnMud3JpdGWC0+STAhk6ASoiFC92MS9wb29sL25vZGUtdG9rZW5zEm8KCEpvaW5Ob2RlEh4ueXVuaGUucG9vbC52MS5Kb2luTm9kZVJlcXVlc3QaHy55dW5oZS5wb29sLnYxLkpvaW5Ob2RlUmVzcG9uc2UiIoqAGQZwdWJsaWOC0+STAhI6ASoiDS92MS9wb29sL2pvaW4SdwoKUmVwb3J0Tm9kZRIgLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXNwb25zZSIkioAZBnB1YmxpY4LT5JMCFDoBKiIPL3YxL3Bvb2wvcmVwb3J0EoMBCg1MaXN0UG9vbE5vZGVzEiMueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVxdWVzdBokLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xOb2Rlc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvbm9kZXMSgAEKC1NldFBvb2xOb2RlEiEueXVuaGUucG9vbC52MS5TZXRQb29sTm9kZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh06ASoyGC92MS9wb29sL25vZGVzL3tub2RlX2lkfRKYAQoNU2V0UG9vbERldmljZRIjLnl1bmhlLnBvb2wudjEuU2V0UG9vbERldmljZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIkmKgBkOYWRhcHRlcnMud3JpdGWC0+STAjE6ASoyLC92MS9wb29sL25vZGVzL3tub2RlX2lkfS9kZXZpY2VzL3tkZXZpY2VfaWR9EoYBCg5MaXN0U2xpY2VTcGVjcxIkLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlU3BlY3NSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvc3BlY3MShwEKDFNldFNsaWNlU3BlYxIiLnl1bmhlLnBvb2wudjEuU2V0U2xpY2VTcGVjUmVxdWVzdBoYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIjmKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIgOgRzcGVjGhgvdjEvcG9vbC9zcGVjcy97c3BlY19pZH0SlQEKD0RlbGV0ZVNsaWNlU3BlYxIlLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBomLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVzcG9uc2UiM4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAhoqGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKHAQoOTGlzdFBvb2xHcm91cHMSJC55dW5oZS5wb29sLnYxLkxpc3RQb29sR3JvdXBzUmVxdWVzdBolLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXNwb25zZSIoioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhESDy92MS9wb29sL2dyb3VwcxKKAQoMU2V0UG9vbEdyb3VwEiIueXVuaGUucG9vbC52MS5TZXRQb29sR3JvdXBSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiPIqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiM6BWdyb3VwGhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRKXAQoPRGVsZXRlUG9vbEdyb3VwEiUueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXNwb25zZSI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHCoaL3YxL3Bvb2wvZ3JvdXBzL3tncm91cF9pZH0SegoNR2V0UG9vbFBvbGljeRIjLnl1bmhlLnBvb2wudjEuR2V0UG9vbFBvbGljeVJlcXVlc3QaGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiKYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCERIPL3YxL3Bvb2wvcG9saWN5EoMBCg1TZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5TZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIyioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGToGcG9saWN5Gg8vdjEvcG9vbC9wb2xpY3kScgoMUmVxdWVzdFNsaWNlEiIueXVuaGUucG9vbC52MS5SZXF1ZXN0U2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSIoioAZCmpvYnMud3JpdGWC0+STAhQ6ASoiDy92MS9wb29sL3NsaWNlcxKMAQoKQXdhaXRTbGljZRIgLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLkF3YWl0U2xpY2VSZXNwb25zZSI5ioAZCmpvYnMud3JpdGWC0+STAiU6ASoiIC92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L2F3YWl0EncKCkxpc3RTbGljZXMSIC55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5MaXN0U2xpY2VzUmVzcG9uc2UiJIqAGQlqb2JzLnJlYWSC0+STAhESDy92MS9wb29sL3NsaWNlcxKCAQoLUmVzaXplU2xpY2USIS55dW5oZS5wb29sLnYxLlJlc2l6ZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiOoqAGQpqb2JzLndyaXRlgtPkkwImOgEqIiEvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZXNpemUSfAoJTW92ZVNsaWNlEh8ueXVuaGUucG9vbC52MS5Nb3ZlU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI4ioAZCmpvYnMud3JpdGWC0+STAiQ6ASoiHy92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L21vdmUShQEKDFJlbGVhc2VTbGljZRIiLnl1bmhlLnBvb2wudjEuUmVsZWFzZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiO4qAGQpqb2JzLndyaXRlgtPkkwInOgEqIiIvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZWxlYXNlQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvcG9vbC92MTtwb29sdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIqAGChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDEjUKBW1vdmVkGA4gAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5Nb3ZlZBqDAQoGRGV2aWNlEhEKCWRldmljZV9pZBgBIAEoCRINCgVtb2RlbBgCIAEoCRIOCgZ2ZW5kb3IYAyABKAkSDgoGZHJpdmVyGAQgASgJEgwKBHR5cGUYBSABKAkSFQoNY29tcHV0ZV91bml0cxgGIAEoAxISCgptZW1vcnlfbWliGAcgASgDGm8KBFRhc2sSEAoIc2xpY2VfaWQYASABKAkSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYAiABKAMSFQoNZGV2aWNlX21pY3JvcxgDIAEoAxIQCghwcm9ncmFtcxgEIAEoAxIRCglkZXZpY2VfaWQYBSABKAkaQAoFRW5kZWQSEAoIc2xpY2VfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhUKDWRldmljZV9taWNyb3MYAyABKAMaTwoFTW92ZWQSEAoIc2xpY2VfaWQYASABKAkSDwoHbW92ZV9pZBgCIAEoCRINCgVlcnJvchgDIAEoCRIUCgxwYXVzZV9taWNyb3MYBCABKAMiNAoRQXR0ZW5kTm9kZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIOCgZzZWNyZXQYAiABKAkiFAoSQXR0ZW5kTm9kZVJlc3BvbnNlIr0CChJSZXBvcnROb2RlUmVzcG9uc2USOAoGc2xpY2VzGAEgAygLMigueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuV2FudGVkEgsKA2VuZBgCIAMoCRI1CgVtb3ZlcxgDIAMoCzImLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlc3BvbnNlLk1vdmUaYAoETW92ZRIQCghzbGljZV9pZBgBIAEoCRIPCgdtb3ZlX2lkGAIgASgJEhEKCWFkZHJlc3NlcxgDIAMoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCRpHCgZXYW50ZWQSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMi2gIKClBvb2xEZXZpY2USEQoJZGV2aWNlX2lkGAEgASgJEg0KBW1vZGVsGAIgASgJEg4KBnZlbmRvchgDIAEoCRIOCgZkcml2ZXIYBCABKAkSDAoEdHlwZRgFIAEoCRIVCg1jb21wdXRlX3VuaXRzGAYgASgDEhIKCm1lbW9yeV9taWIYByABKAMSDwoHcHJlc2VudBgIIAEoCBIQCghkaXNhYmxlZBgJIAEoCBIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYCiABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgLIAEoAxIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgMIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYDSABKAMSDgoGc2xpY2VzGA4gASgDEhAKCHBoeXNpY2FsGA8gASgIEhwKFG1lbW9yeV9saW1pdF9wZXJjZW50GBAgASgDIuwCCghQb29sTm9kZRIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUSDgoGb25saW5lGAMgASgIEg8KB3ZlcnNpb24YBCABKAkSDAoEaG9zdBgFIAEoCRIRCglhZGRyZXNzZXMYBiADKAkSLQoJam9pbmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKB2RldmljZXMYCSADKAsyGS55dW5oZS5wb29sLnYxLlBvb2xEZXZpY2UiVAoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASEAoMTU9ERV9FTkFCTEVEEAESEQoNTU9ERV9ESVNBQkxFRBACEhEKDU1PREVfRFJBSU5JTkcQAyIWChRMaXN0UG9vbE5vZGVzUmVxdWVzdCI/ChVMaXN0UG9vbE5vZGVzUmVzcG9uc2USJgoFbm9kZXMYASADKAsyFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIlEKElNldFBvb2xOb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUiyAIKFFNldFBvb2xEZXZpY2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSEQoJZGV2aWNlX2lkGAIgASgJEhUKCGRpc2FibGVkGAMgASgISACIAQESHQoVY29tcHV0ZV9saW1pdF9wZXJjZW50GAQgASgDEkoKDnZpcnR1YWxpemF0aW9uGAUgASgOMjIueXVuaGUucG9vbC52MS5TZXRQb29sRGV2aWNlUmVxdWVzdC5WaXJ0dWFsaXphdGlvbhIcChRtZW1vcnlfbGltaXRfcGVyY2VudBgGIAEoAyJfCg5WaXJ0dWFsaXphdGlvbhIeChpWSVJUVUFMSVpBVElPTl9VTlNQRUNJRklFRBAAEhUKEVZJUlRVQUxJWkFUSU9OX09OEAESFgoSVklSVFVBTElaQVRJT05fT0ZGEAJCCwoJX2Rpc2FibGVkIq0BCglTbGljZVNwZWMSDwoHc3BlY19pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAxIQCgh3ZWlnaHRlZBgEIAEoCBINCgVtb2RlbBgFIAEoCRIRCglwcmljZV9mZW4YBiABKAMSLgoKdXBkYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiFwoVTGlzdFNsaWNlU3BlY3NSZXF1ZXN0IkEKFkxpc3RTbGljZVNwZWNzUmVzcG9uc2USJwoFc3BlY3MYASADKAsyGC55dW5oZS5wb29sLnYxLlNsaWNlU3BlYyJOChNTZXRTbGljZVNwZWNSZXF1ZXN0Eg8KB3NwZWNfaWQYASABKAkSJgoEc3BlYxgCIAEoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIikKFkRlbGV0ZVNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCSIZChdEZWxldGVTbGljZVNwZWNSZXNwb25zZSKaAgoJUG9vbEdyb3VwEhAKCGdyb3VwX2lkGAEgASgJEhIKCnRlbmFudF9pZHMYAiADKAkSEAoIdXNlcl9pZHMYAyADKAkSDwoHbWVtYmVycxgEIAMoCRIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBSABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgGIAEoAxIUCgxtYXhfcHJpb3JpdHkYByABKAUSLgoKdXBkYXRlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoUY29tcHV0ZV9sZW50X3BlcmNlbnQYCSABKAMSFwoPbWVtb3J5X2xlbnRfbWliGAogASgDEg4KBnNsaWNlcxgLIAEoAyIXChVMaXN0UG9vbEdyb3Vwc1JlcXVlc3QiQgoWTGlzdFBvb2xHcm91cHNSZXNwb25zZRIoCgZncm91cHMYASADKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCJQChNTZXRQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJEicKBWdyb3VwGAIgASgLMhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiKgoWRGVsZXRlUG9vbEdyb3VwUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCSIZChdEZWxldGVQb29sR3JvdXBSZXNwb25zZSK7AgoKUG9vbFBvbGljeRIuCgVsb2NhbBgBIAEoDjIfLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5Mb2NhbBIvCgVub2RlcxgCIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQSMQoHZGV2aWNlcxgDIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQiTgoFTG9jYWwSFQoRTE9DQUxfVU5TUEVDSUZJRUQQABINCglMT0NBTF9BTlkQARIPCgtMT0NBTF9GSVJTVBACEg4KCkxPQ0FMX09OTFkQAyJJCgZTcHJlYWQSFgoSU1BSRUFEX1VOU1BFQ0lGSUVEEAASEwoPU1BSRUFEX0JBTEFOQ0VEEAESEgoOU1BSRUFEX0NPTVBBQ1QQAiIWChRHZXRQb29sUG9saWN5UmVxdWVzdCJBChRTZXRQb29sUG9saWN5UmVxdWVzdBIpCgZwb2xpY3kYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiwgcKBVNsaWNlEhAKCHNsaWNlX2lkGAEgASgJEikKBXN0YXRlGAIgASgOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgDIAEoCRIRCgl0ZW5hbnRfaWQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIMCgRuYW1lGAYgASgJEg8KB3NwZWNfaWQYByABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAggASgDEhIKCm1lbW9yeV9taWIYCSABKAMSEAoId2VpZ2h0ZWQYCiABKAgSDQoFbW9kZWwYCyABKAkSDQoFZml4ZWQYDCABKAgSEAoIcHJpb3JpdHkYDSABKAUSDwoHbm9kZV9pZBgOIAEoCRIRCglkZXZpY2VfaWQYDyABKAkSKQoGcG9saWN5GBAgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5Eg4KBnJlYXNvbhgRIAEoCRIQCghwb3NpdGlvbhgSIAEoAxIuCgpjcmVhdGVkX2F0GBMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthc3NpZ25lZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgVIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYFiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWRldmljZV9taWNyb3MYFyABKAMSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYGCABKAMSEAoIcHJvZ3JhbXMYGSABKAMSEAoIcGh5c2ljYWwYGiABKAgSEAoIYWZmaW5pdHkYGyABKAkSFQoNYW50aV9hZmZpbml0eRgcIAEoCRIZChFtb3ZpbmdfdG9fbm9kZV9pZBgdIAEoCRIbChNtb3ZpbmdfdG9fZGV2aWNlX2lkGB4gASgJEhIKCm1vdmVfZXJyb3IYHyABKAkSFAoMcGF1c2VfbWljcm9zGCAgASgDEhYKDmNhcmRfc2xpY2VfaWRzGCEgAygJEhQKDGFjcm9zc19ub2RlcxgiIAEoCBIOCgZqb2JfaWQYIyABKAkiaQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEgoOU1RBVEVfQVNTSUdORUQQAhIRCg1TVEFURV9SVU5OSU5HEAMSDwoLU1RBVEVfRU5ERUQQBCKzAwoTUmVxdWVzdFNsaWNlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhAKCGdyb3VwX2lkGAIgASgJEg8KB3NwZWNfaWQYAyABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAQgASgDEhIKCm1lbW9yeV9taWIYBSABKAMSEAoId2VpZ2h0ZWQYBiABKAgSDQoFbW9kZWwYByABKAkSDwoHbm9kZV9pZBgIIAEoCRIRCglkZXZpY2VfaWQYCSABKAkSDQoFZml4ZWQYCiABKAgSEAoIcHJpb3JpdHkYCyABKAUSKQoGcG9saWN5GAwgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5EgwKBGhvc3QYDSABKAkSDAoEbmFtZRgOIAEoCRIUCgxpZGxlX3NlY29uZHMYDyABKAMSFQoNbGltaXRfc2Vjb25kcxgQIAEoAxIQCghwaHlzaWNhbBgRIAEoCBIQCghhZmZpbml0eRgSIAEoCRIVCg1hbnRpX2FmZmluaXR5GBMgASgJEg0KBWNhcmRzGBQgASgFEhQKDGFjcm9zc19ub2RlcxgVIAEoCCI2ChFBd2FpdFNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIPCgd3YWl0X21zGAIgASgDIn4KEkF3YWl0U2xpY2VSZXNwb25zZRIjCgVzbGljZRgBIAEoCzIULnl1bmhlLnBvb2wudjEuU2xpY2USEQoJYWRkcmVzc2VzGAIgAygJEgwKBGhvc3QYAyABKAkSDgoGdGlja2V0GAQgASgJEhIKCnRpY2tldF9rZXkYBSABKAkiiQEKEUxpc3RTbGljZXNSZXF1ZXN0EioKBnN0YXRlcxgBIAMoDjIaLnl1bmhlLnBvb2wudjEuU2xpY2UuU3RhdGUSEAoIZ3JvdXBfaWQYAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJTChJMaXN0U2xpY2VzUmVzcG9uc2USJAoGc2xpY2VzGAEgAygLMhQueXVuaGUucG9vbC52MS5TbGljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUwoSUmVzaXplU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgCIAEoAxISCgptZW1vcnlfbWliGAMgASgDIlkKEE1vdmVTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkSDwoHbm9kZV9pZBgCIAEoCRIRCglkZXZpY2VfaWQYAyABKAkSDwoHd2FpdF9tcxgEIAEoAyInChNSZWxlYXNlU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJMvcVCgtQb29sU2VydmljZRKTAQoPQ3JlYXRlTm9kZVRva2VuEiUueXVuaGUucG9vbC52MS5DcmVhdGVOb2RlVG9rZW5SZXF1ZXN0GiYueXVuaGUucG9vbC52MS5DcmVhdGVOb2RlVG9rZW5SZXNwb25zZSIxioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIZOgEqIhQvdjEvcG9vbC9ub2RlLXRva2VucxJvCghKb2luTm9kZRIeLnl1bmhlLnBvb2wudjEuSm9pbk5vZGVSZXF1ZXN0Gh8ueXVuaGUucG9vbC52MS5Kb2luTm9kZVJlc3BvbnNlIiKKgBkGcHVibGljgtPkkwISOgEqIg0vdjEvcG9vbC9qb2luEncKClJlcG9ydE5vZGUSIC55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UiJIqAGQZwdWJsaWOC0+STAhQ6ASoiDy92MS9wb29sL3JlcG9ydBJfCgpBdHRlbmROb2RlEiAueXVuaGUucG9vbC52MS5BdHRlbmROb2RlUmVxdWVzdBohLnl1bmhlLnBvb2wudjEuQXR0ZW5kTm9kZVJlc3BvbnNlIgqKgBkGcHVibGljMAESgwEKDUxpc3RQb29sTm9kZXMSIy55dW5oZS5wb29sLnYxLkxpc3RQb29sTm9kZXNSZXF1ZXN0GiQueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVzcG9uc2UiJ4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIQEg4vdjEvcG9vbC9ub2RlcxKAAQoLU2V0UG9vbE5vZGUSIS55dW5oZS5wb29sLnYxLlNldFBvb2xOb2RlUmVxdWVzdBoXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiNYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCHToBKjIYL3YxL3Bvb2wvbm9kZXMve25vZGVfaWR9EpgBCg1TZXRQb29sRGV2aWNlEiMueXVuaGUucG9vbC52MS5TZXRQb29sRGV2aWNlUmVxdWVzdBoXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiSYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCMToBKjIsL3YxL3Bvb2wvbm9kZXMve25vZGVfaWR9L2RldmljZXMve2RldmljZV9pZH0ShgEKDkxpc3RTbGljZVNwZWNzEiQueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1JlcXVlc3QaJS55dW5oZS5wb29sLnYxLkxpc3RTbGljZVNwZWNzUmVzcG9uc2UiJ4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIQEg4vdjEvcG9vbC9zcGVjcxKHAQoMU2V0U2xpY2VTcGVjEiIueXVuaGUucG9vbC52MS5TZXRTbGljZVNwZWNSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5TbGljZVNwZWMiOYqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiA6BHNwZWMaGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKVAQoPRGVsZXRlU2xpY2VTcGVjEiUueXVuaGUucG9vbC52MS5EZWxldGVTbGljZVNwZWNSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVTbGljZVNwZWNSZXNwb25zZSIzioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGioYL3YxL3Bvb2wvc3BlY3Mve3NwZWNfaWR9EocBCg5MaXN0UG9vbEdyb3VwcxIkLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0UG9vbEdyb3Vwc1Jlc3BvbnNlIiiKgBkNcmVnaXN0cnkucmVhZILT5JMCERIPL3YxL3Bvb2wvZ3JvdXBzEooBCgxTZXRQb29sR3JvdXASIi55dW5oZS5wb29sLnYxLlNldFBvb2xHcm91cFJlcXVlc3QaGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCI8ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCIzoFZ3JvdXAaGi92MS9wb29sL2dyb3Vwcy97Z3JvdXBfaWR9EpcBCg9EZWxldGVQb29sR3JvdXASJS55dW5oZS5wb29sLnYxLkRlbGV0ZVBvb2xHcm91cFJlcXVlc3QaJi55dW5oZS5wb29sLnYxLkRlbGV0ZVBvb2xHcm91cFJlc3BvbnNlIjWKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIcKhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRJ6Cg1HZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5HZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIpioAZDnNjaGVkdWxlci5yZWFkgtPkkwIREg8vdjEvcG9vbC9wb2xpY3kSgwEKDVNldFBvb2xQb2xpY3kSIy55dW5oZS5wb29sLnYxLlNldFBvb2xQb2xpY3lSZXF1ZXN0GhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5IjKKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIZOgZwb2xpY3kaDy92MS9wb29sL3BvbGljeRJyCgxSZXF1ZXN0U2xpY2USIi55dW5oZS5wb29sLnYxLlJlcXVlc3RTbGljZVJlcXVlc3QaFC55dW5oZS5wb29sLnYxLlNsaWNlIiiKgBkKam9icy53cml0ZYLT5JMCFDoBKiIPL3YxL3Bvb2wvc2xpY2VzEowBCgpBd2FpdFNsaWNlEiAueXVuaGUucG9vbC52MS5Bd2FpdFNsaWNlUmVxdWVzdBohLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlc3BvbnNlIjmKgBkKam9icy53cml0ZYLT5JMCJToBKiIgL3YxL3Bvb2wvc2xpY2VzL3tzbGljZV9pZH0vYXdhaXQSdwoKTGlzdFNsaWNlcxIgLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlc1JlcXVlc3QaIS55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXNwb25zZSIkioAZCWpvYnMucmVhZILT5JMCERIPL3YxL3Bvb2wvc2xpY2VzEoIBCgtSZXNpemVTbGljZRIhLnl1bmhlLnBvb2wudjEuUmVzaXplU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI6ioAZCmpvYnMud3JpdGWC0+STAiY6ASoiIS92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L3Jlc2l6ZRJ8CglNb3ZlU2xpY2USHy55dW5oZS5wb29sLnYxLk1vdmVTbGljZVJlcXVlc3QaFC55dW5oZS5wb29sLnYxLlNsaWNlIjiKgBkKam9icy53cml0ZYLT5JMCJDoBKiIfL3YxL3Bvb2wvc2xpY2VzL3tzbGljZV9pZH0vbW92ZRKFAQoMUmVsZWFzZVNsaWNlEiIueXVuaGUucG9vbC52MS5SZWxlYXNlU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI7ioAZCmpvYnMud3JpdGWC0+STAic6ASoiIi92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L3JlbGVhc2VCKlooeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9wb29sL3YxO3Bvb2x2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.pool.v1.CreateNodeTokenRequest
@@ -361,6 +361,41 @@ export const ReportNodeRequest_MovedSchema: GenMessage<ReportNodeRequest_Moved> 
   messageDesc(file_yunhe_pool_v1_pool, 4, 3);
 
 /**
+ * @generated from message yunhe.pool.v1.AttendNodeRequest
+ */
+export type AttendNodeRequest = Message<"yunhe.pool.v1.AttendNodeRequest"> & {
+  /**
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * @generated from field: string secret = 2;
+   */
+  secret: string;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.AttendNodeRequest.
+ * Use `create(AttendNodeRequestSchema)` to create a new message.
+ */
+export const AttendNodeRequestSchema: GenMessage<AttendNodeRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 5);
+
+/**
+ * @generated from message yunhe.pool.v1.AttendNodeResponse
+ */
+export type AttendNodeResponse = Message<"yunhe.pool.v1.AttendNodeResponse"> & {
+};
+
+/**
+ * Describes the message yunhe.pool.v1.AttendNodeResponse.
+ * Use `create(AttendNodeResponseSchema)` to create a new message.
+ */
+export const AttendNodeResponseSchema: GenMessage<AttendNodeResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 6);
+
+/**
  * @generated from message yunhe.pool.v1.ReportNodeResponse
  */
 export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
@@ -389,7 +424,7 @@ export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
  * Use `create(ReportNodeResponseSchema)` to create a new message.
  */
 export const ReportNodeResponseSchema: GenMessage<ReportNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 5);
+  messageDesc(file_yunhe_pool_v1_pool, 7);
 
 /**
  * A task that should move to another node, or to another device of this one.
@@ -432,7 +467,7 @@ export type ReportNodeResponse_Move = Message<"yunhe.pool.v1.ReportNodeResponse.
  * Use `create(ReportNodeResponse_MoveSchema)` to create a new message.
  */
 export const ReportNodeResponse_MoveSchema: GenMessage<ReportNodeResponse_Move> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 5, 0);
+  messageDesc(file_yunhe_pool_v1_pool, 7, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeResponse.Wanted
@@ -459,7 +494,7 @@ export type ReportNodeResponse_Wanted = Message<"yunhe.pool.v1.ReportNodeRespons
  * Use `create(ReportNodeResponse_WantedSchema)` to create a new message.
  */
 export const ReportNodeResponse_WantedSchema: GenMessage<ReportNodeResponse_Wanted> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 5, 1);
+  messageDesc(file_yunhe_pool_v1_pool, 7, 1);
 
 /**
  * @generated from message yunhe.pool.v1.PoolDevice
@@ -564,7 +599,7 @@ export type PoolDevice = Message<"yunhe.pool.v1.PoolDevice"> & {
  * Use `create(PoolDeviceSchema)` to create a new message.
  */
 export const PoolDeviceSchema: GenMessage<PoolDevice> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 6);
+  messageDesc(file_yunhe_pool_v1_pool, 8);
 
 /**
  * @generated from message yunhe.pool.v1.PoolNode
@@ -623,7 +658,7 @@ export type PoolNode = Message<"yunhe.pool.v1.PoolNode"> & {
  * Use `create(PoolNodeSchema)` to create a new message.
  */
 export const PoolNodeSchema: GenMessage<PoolNode> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 7);
+  messageDesc(file_yunhe_pool_v1_pool, 9);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolNode.Mode
@@ -658,7 +693,7 @@ export enum PoolNode_Mode {
  * Describes the enum yunhe.pool.v1.PoolNode.Mode.
  */
 export const PoolNode_ModeSchema: GenEnum<PoolNode_Mode> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 7, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 9, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolNodesRequest
@@ -671,7 +706,7 @@ export type ListPoolNodesRequest = Message<"yunhe.pool.v1.ListPoolNodesRequest">
  * Use `create(ListPoolNodesRequestSchema)` to create a new message.
  */
 export const ListPoolNodesRequestSchema: GenMessage<ListPoolNodesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 8);
+  messageDesc(file_yunhe_pool_v1_pool, 10);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolNodesResponse
@@ -688,7 +723,7 @@ export type ListPoolNodesResponse = Message<"yunhe.pool.v1.ListPoolNodesResponse
  * Use `create(ListPoolNodesResponseSchema)` to create a new message.
  */
 export const ListPoolNodesResponseSchema: GenMessage<ListPoolNodesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 9);
+  messageDesc(file_yunhe_pool_v1_pool, 11);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolNodeRequest
@@ -710,7 +745,7 @@ export type SetPoolNodeRequest = Message<"yunhe.pool.v1.SetPoolNodeRequest"> & {
  * Use `create(SetPoolNodeRequestSchema)` to create a new message.
  */
 export const SetPoolNodeRequestSchema: GenMessage<SetPoolNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 10);
+  messageDesc(file_yunhe_pool_v1_pool, 12);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolDeviceRequest
@@ -760,7 +795,7 @@ export type SetPoolDeviceRequest = Message<"yunhe.pool.v1.SetPoolDeviceRequest">
  * Use `create(SetPoolDeviceRequestSchema)` to create a new message.
  */
 export const SetPoolDeviceRequestSchema: GenMessage<SetPoolDeviceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 11);
+  messageDesc(file_yunhe_pool_v1_pool, 13);
 
 /**
  * @generated from enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -790,7 +825,7 @@ export enum SetPoolDeviceRequest_Virtualization {
  * Describes the enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization.
  */
 export const SetPoolDeviceRequest_VirtualizationSchema: GenEnum<SetPoolDeviceRequest_Virtualization> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 11, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 13, 0);
 
 /**
  * @generated from message yunhe.pool.v1.SliceSpec
@@ -849,7 +884,7 @@ export type SliceSpec = Message<"yunhe.pool.v1.SliceSpec"> & {
  * Use `create(SliceSpecSchema)` to create a new message.
  */
 export const SliceSpecSchema: GenMessage<SliceSpec> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 12);
+  messageDesc(file_yunhe_pool_v1_pool, 14);
 
 /**
  * @generated from message yunhe.pool.v1.ListSliceSpecsRequest
@@ -862,7 +897,7 @@ export type ListSliceSpecsRequest = Message<"yunhe.pool.v1.ListSliceSpecsRequest
  * Use `create(ListSliceSpecsRequestSchema)` to create a new message.
  */
 export const ListSliceSpecsRequestSchema: GenMessage<ListSliceSpecsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 13);
+  messageDesc(file_yunhe_pool_v1_pool, 15);
 
 /**
  * @generated from message yunhe.pool.v1.ListSliceSpecsResponse
@@ -879,7 +914,7 @@ export type ListSliceSpecsResponse = Message<"yunhe.pool.v1.ListSliceSpecsRespon
  * Use `create(ListSliceSpecsResponseSchema)` to create a new message.
  */
 export const ListSliceSpecsResponseSchema: GenMessage<ListSliceSpecsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 14);
+  messageDesc(file_yunhe_pool_v1_pool, 16);
 
 /**
  * @generated from message yunhe.pool.v1.SetSliceSpecRequest
@@ -901,7 +936,7 @@ export type SetSliceSpecRequest = Message<"yunhe.pool.v1.SetSliceSpecRequest"> &
  * Use `create(SetSliceSpecRequestSchema)` to create a new message.
  */
 export const SetSliceSpecRequestSchema: GenMessage<SetSliceSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 15);
+  messageDesc(file_yunhe_pool_v1_pool, 17);
 
 /**
  * @generated from message yunhe.pool.v1.DeleteSliceSpecRequest
@@ -918,7 +953,7 @@ export type DeleteSliceSpecRequest = Message<"yunhe.pool.v1.DeleteSliceSpecReque
  * Use `create(DeleteSliceSpecRequestSchema)` to create a new message.
  */
 export const DeleteSliceSpecRequestSchema: GenMessage<DeleteSliceSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 16);
+  messageDesc(file_yunhe_pool_v1_pool, 18);
 
 /**
  * @generated from message yunhe.pool.v1.DeleteSliceSpecResponse
@@ -931,7 +966,7 @@ export type DeleteSliceSpecResponse = Message<"yunhe.pool.v1.DeleteSliceSpecResp
  * Use `create(DeleteSliceSpecResponseSchema)` to create a new message.
  */
 export const DeleteSliceSpecResponseSchema: GenMessage<DeleteSliceSpecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 17);
+  messageDesc(file_yunhe_pool_v1_pool, 19);
 
 /**
  * A logical group is a part of the pool and who may use it.
@@ -1014,7 +1049,7 @@ export type PoolGroup = Message<"yunhe.pool.v1.PoolGroup"> & {
  * Use `create(PoolGroupSchema)` to create a new message.
  */
 export const PoolGroupSchema: GenMessage<PoolGroup> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 18);
+  messageDesc(file_yunhe_pool_v1_pool, 20);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolGroupsRequest
@@ -1027,7 +1062,7 @@ export type ListPoolGroupsRequest = Message<"yunhe.pool.v1.ListPoolGroupsRequest
  * Use `create(ListPoolGroupsRequestSchema)` to create a new message.
  */
 export const ListPoolGroupsRequestSchema: GenMessage<ListPoolGroupsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 19);
+  messageDesc(file_yunhe_pool_v1_pool, 21);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolGroupsResponse
@@ -1044,7 +1079,7 @@ export type ListPoolGroupsResponse = Message<"yunhe.pool.v1.ListPoolGroupsRespon
  * Use `create(ListPoolGroupsResponseSchema)` to create a new message.
  */
 export const ListPoolGroupsResponseSchema: GenMessage<ListPoolGroupsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 20);
+  messageDesc(file_yunhe_pool_v1_pool, 22);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolGroupRequest
@@ -1066,7 +1101,7 @@ export type SetPoolGroupRequest = Message<"yunhe.pool.v1.SetPoolGroupRequest"> &
  * Use `create(SetPoolGroupRequestSchema)` to create a new message.
  */
 export const SetPoolGroupRequestSchema: GenMessage<SetPoolGroupRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 21);
+  messageDesc(file_yunhe_pool_v1_pool, 23);
 
 /**
  * @generated from message yunhe.pool.v1.DeletePoolGroupRequest
@@ -1083,7 +1118,7 @@ export type DeletePoolGroupRequest = Message<"yunhe.pool.v1.DeletePoolGroupReque
  * Use `create(DeletePoolGroupRequestSchema)` to create a new message.
  */
 export const DeletePoolGroupRequestSchema: GenMessage<DeletePoolGroupRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 22);
+  messageDesc(file_yunhe_pool_v1_pool, 24);
 
 /**
  * @generated from message yunhe.pool.v1.DeletePoolGroupResponse
@@ -1096,7 +1131,7 @@ export type DeletePoolGroupResponse = Message<"yunhe.pool.v1.DeletePoolGroupResp
  * Use `create(DeletePoolGroupResponseSchema)` to create a new message.
  */
 export const DeletePoolGroupResponseSchema: GenMessage<DeletePoolGroupResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 23);
+  messageDesc(file_yunhe_pool_v1_pool, 25);
 
 /**
  * @generated from message yunhe.pool.v1.PoolPolicy
@@ -1123,7 +1158,7 @@ export type PoolPolicy = Message<"yunhe.pool.v1.PoolPolicy"> & {
  * Use `create(PoolPolicySchema)` to create a new message.
  */
 export const PoolPolicySchema: GenMessage<PoolPolicy> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 24);
+  messageDesc(file_yunhe_pool_v1_pool, 26);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolPolicy.Local
@@ -1158,7 +1193,7 @@ export enum PoolPolicy_Local {
  * Describes the enum yunhe.pool.v1.PoolPolicy.Local.
  */
 export const PoolPolicy_LocalSchema: GenEnum<PoolPolicy_Local> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 24, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 26, 0);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolPolicy.Spread
@@ -1188,7 +1223,7 @@ export enum PoolPolicy_Spread {
  * Describes the enum yunhe.pool.v1.PoolPolicy.Spread.
  */
 export const PoolPolicy_SpreadSchema: GenEnum<PoolPolicy_Spread> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 24, 1);
+  enumDesc(file_yunhe_pool_v1_pool, 26, 1);
 
 /**
  * @generated from message yunhe.pool.v1.GetPoolPolicyRequest
@@ -1201,7 +1236,7 @@ export type GetPoolPolicyRequest = Message<"yunhe.pool.v1.GetPoolPolicyRequest">
  * Use `create(GetPoolPolicyRequestSchema)` to create a new message.
  */
 export const GetPoolPolicyRequestSchema: GenMessage<GetPoolPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 25);
+  messageDesc(file_yunhe_pool_v1_pool, 27);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolPolicyRequest
@@ -1218,7 +1253,7 @@ export type SetPoolPolicyRequest = Message<"yunhe.pool.v1.SetPoolPolicyRequest">
  * Use `create(SetPoolPolicyRequestSchema)` to create a new message.
  */
 export const SetPoolPolicyRequestSchema: GenMessage<SetPoolPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 26);
+  messageDesc(file_yunhe_pool_v1_pool, 28);
 
 /**
  * @generated from message yunhe.pool.v1.Slice
@@ -1435,7 +1470,7 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
  * Use `create(SliceSchema)` to create a new message.
  */
 export const SliceSchema: GenMessage<Slice> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 27);
+  messageDesc(file_yunhe_pool_v1_pool, 29);
 
 /**
  * @generated from enum yunhe.pool.v1.Slice.State
@@ -1475,7 +1510,7 @@ export enum Slice_State {
  * Describes the enum yunhe.pool.v1.Slice.State.
  */
 export const Slice_StateSchema: GenEnum<Slice_State> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 27, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 29, 0);
 
 /**
  * @generated from message yunhe.pool.v1.RequestSliceRequest
@@ -1640,7 +1675,7 @@ export type RequestSliceRequest = Message<"yunhe.pool.v1.RequestSliceRequest"> &
  * Use `create(RequestSliceRequestSchema)` to create a new message.
  */
 export const RequestSliceRequestSchema: GenMessage<RequestSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 28);
+  messageDesc(file_yunhe_pool_v1_pool, 30);
 
 /**
  * @generated from message yunhe.pool.v1.AwaitSliceRequest
@@ -1664,7 +1699,7 @@ export type AwaitSliceRequest = Message<"yunhe.pool.v1.AwaitSliceRequest"> & {
  * Use `create(AwaitSliceRequestSchema)` to create a new message.
  */
 export const AwaitSliceRequestSchema: GenMessage<AwaitSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 29);
+  messageDesc(file_yunhe_pool_v1_pool, 31);
 
 /**
  * @generated from message yunhe.pool.v1.AwaitSliceResponse
@@ -1707,7 +1742,7 @@ export type AwaitSliceResponse = Message<"yunhe.pool.v1.AwaitSliceResponse"> & {
  * Use `create(AwaitSliceResponseSchema)` to create a new message.
  */
 export const AwaitSliceResponseSchema: GenMessage<AwaitSliceResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 30);
+  messageDesc(file_yunhe_pool_v1_pool, 32);
 
 /**
  * @generated from message yunhe.pool.v1.ListSlicesRequest
@@ -1748,7 +1783,7 @@ export type ListSlicesRequest = Message<"yunhe.pool.v1.ListSlicesRequest"> & {
  * Use `create(ListSlicesRequestSchema)` to create a new message.
  */
 export const ListSlicesRequestSchema: GenMessage<ListSlicesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 31);
+  messageDesc(file_yunhe_pool_v1_pool, 33);
 
 /**
  * @generated from message yunhe.pool.v1.ListSlicesResponse
@@ -1770,7 +1805,7 @@ export type ListSlicesResponse = Message<"yunhe.pool.v1.ListSlicesResponse"> & {
  * Use `create(ListSlicesResponseSchema)` to create a new message.
  */
 export const ListSlicesResponseSchema: GenMessage<ListSlicesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 32);
+  messageDesc(file_yunhe_pool_v1_pool, 34);
 
 /**
  * @generated from message yunhe.pool.v1.ResizeSliceRequest
@@ -1801,7 +1836,7 @@ export type ResizeSliceRequest = Message<"yunhe.pool.v1.ResizeSliceRequest"> & {
  * Use `create(ResizeSliceRequestSchema)` to create a new message.
  */
 export const ResizeSliceRequestSchema: GenMessage<ResizeSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 33);
+  messageDesc(file_yunhe_pool_v1_pool, 35);
 
 /**
  * @generated from message yunhe.pool.v1.MoveSliceRequest
@@ -1837,7 +1872,7 @@ export type MoveSliceRequest = Message<"yunhe.pool.v1.MoveSliceRequest"> & {
  * Use `create(MoveSliceRequestSchema)` to create a new message.
  */
 export const MoveSliceRequestSchema: GenMessage<MoveSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 34);
+  messageDesc(file_yunhe_pool_v1_pool, 36);
 
 /**
  * @generated from message yunhe.pool.v1.ReleaseSliceRequest
@@ -1854,7 +1889,7 @@ export type ReleaseSliceRequest = Message<"yunhe.pool.v1.ReleaseSliceRequest"> &
  * Use `create(ReleaseSliceRequestSchema)` to create a new message.
  */
 export const ReleaseSliceRequestSchema: GenMessage<ReleaseSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 35);
+  messageDesc(file_yunhe_pool_v1_pool, 37);
 
 /**
  * The accelerator pool: nodes lend slices of their devices (percent of a
@@ -1895,6 +1930,17 @@ export const PoolService: GenService<{
     methodKind: "unary";
     input: typeof ReportNodeRequestSchema;
     output: typeof ReportNodeResponseSchema;
+  },
+  /**
+   * A pool node is connected as long as it reads this: it is sent an empty message
+   * four times a second. When none is acknowledged for a second, it was cut off.
+   *
+   * @generated from rpc yunhe.pool.v1.PoolService.AttendNode
+   */
+  attendNode: {
+    methodKind: "server_streaming";
+    input: typeof AttendNodeRequestSchema;
+    output: typeof AttendNodeResponseSchema;
   },
   /**
    * The pool nodes by ID, with their devices and what is lent of them.
