@@ -1,8 +1,10 @@
 #!/bin/sh
 # benchpool.sh - the same program natively, on this machine's pool and over TCP:
-# what a call, a launch, a transfer and a computation cost, and their ratio; then
-# how long a program with 64 MiB stands still when it is moved between two nodes,
-# and what two programs do that have 200 MiB each of a card with 256 MiB.
+# what a call, a launch, a transfer and a computation cost, and their ratio, and a
+# call that waits beside what the bare socket takes; how exact shares of a card are
+# over ten seconds, what is lost where programs take turns, and where memory ends;
+# then how long a program with 64 MiB stands still when it is moved between two
+# nodes, and what two programs do that have 200 MiB each of a card with 256 MiB.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -36,12 +38,63 @@ node a
 node b
 tcp=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/a.log")
 other=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/b.log")
+"$work/program" turns >"$work/turns"
 "$work/program" bench >"$work/native"
 bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/local"
 bin/yunhe pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/remote"
 printf '%-18s %10s %10s %10s %12s %12s\n' WHAT NATIVE LOCAL TCP LOCAL/NATIVE TCP/NATIVE
 paste -d ' ' "$work/native" "$work/local" "$work/remote" |
 	awk '{ printf "%-18s %10.3f %10.3f %10.3f %12.2f %12.2f\n", $1, $2, $4, $6, $4 / $2, $6 / $2 }'
+
+# judge NAME VALUE GOAL - a line of what has a goal: VALUE is at most GOAL, or at
+# least where it begins with a minus
+judge() { awk -v n="$1" -v v="$2" -v g="$3" 'BEGIN { printf "%-46s %9.3f %s %7.3f  %s\n", n, v, g < 0 ? ">=" : "<=", g < 0 ? -g : g, (g < 0 ? v >= -g : v <= g) ? "yes" : "NO" }'; }
+# of FILE NAME - a figure; over FILE NAME FILE NAME - the first divided by the second
+of() { awk -v n="$2" '$1 == n { print $2 }' "$work/$1"; }
+over() { echo "$(of "$1" "$2") $(of "$3" "$4")" | awk '{ print $1 / $2 }'; }
+printf '\n%-46s %9s    %7s  MET\n' 'WHAT' VALUE GOAL
+judge 'computation, speed of native, local' "$(over native compute_s local compute_s)" -0.98
+judge 'computation, speed of native, TCP' "$(over native compute_s remote compute_s)" -0.97
+for what in write_64m_gbs read_64m_gbs write_1m_gbs read_1m_gbs; do judge "$what, ratio to native, local" "$(over local $what native $what)" -0.9; done
+judge 'a launch in a stream, us above native, local' "$(echo "$(of local launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
+judge 'a launch in a stream, us above native, TCP' "$(echo "$(of remote launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
+judge 'a call that waits : the Unix socket there and back' "$(over local finish_us turns unix_us)" 1.3
+judge 'a call that waits : TCP there and back' "$(over remote finish_us turns tcp_us)" 1.3
+
+# together SECONDS FLAGS... - programs that keep the card busy at once, one for each
+# argument; prints percent of the card for each, and kernels for each, into files
+tasks() { bin/yunhe pool tasks --node "unix:$work/a.sock" --group bench --key-file "$work/key" -o json |
+	awk '/"compute":/ { gsub(/[^0-9]/, "", $2); c = $2 } /"device_time_ns":/ { gsub(/[^0-9]/, "", $2); print c, $2 }' | sort -n; }
+together() {
+	spinning=
+	rm -f "$work"/spin.*
+	for flags; do
+		bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 10MiB $flags -- "$work/program" spin 16 5000 >"$work/spin.$(echo "$flags" | tr -dc a-z0-9)" &
+		spinning="$spinning $!"
+	done
+	until [ "$(cat "$work"/spin.* 2>/dev/null | grep -c spinning)" -eq $# ]; do
+		for p in $spinning; do kill -0 "$p" || exit 1; done
+		sleep 0.1
+	done
+	sleep 2
+	tasks >"$work/before"; began=$(date +%s%N)
+	sleep 10
+	tasks >"$work/after"; ended=$(date +%s%N)
+	for p in $spinning; do wait "$p"; done
+	paste -d ' ' "$work/before" "$work/after" | awk -v ns=$((ended - began)) '{ printf "%d %.2f\n", $1, 100 * ($4 - $2) / ns }' >"$work/shares"
+}
+for pair in '1 50' '2 3' '10 90' '30 70'; do
+	together "--compute ${pair% *}" "--compute ${pair#* }"
+	while read -r share had; do
+		judge "share of $share beside the other of $pair, points off" "$(echo "$share $had" | awk '{ d = $1 - $2; print d < 0 ? -d : d }')" "$([ "$share" -gt 50 ] && echo 2 || echo 1)"
+	done <"$work/shares"
+done
+together "--compute 50" "--compute 49"
+judge 'lost of the card at 50 and 49, percent' "$(awk '{ lost -= $2 } END { print 99 + lost }' "$work/shares")" 2
+for fit in 1 37 1234; do
+	got=$(bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory ${fit}MiB -- "$work/program" fill 2000)
+	judge "buffers of 1 MiB in $fit MiB, one too many refused" "$(echo "$got" | awk -v fit=$fit '{ print $2 == fit && $4 == -4 ? 0 : 1 }')" 0
+done
 
 mkfifo "$work/end"
 bin/yunhe pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" walk 64 <"$work/end" >"$work/walk" &
@@ -61,7 +114,7 @@ exec 3>&-
 wait "$walk"
 printf '\nmoved %s times, with 64 MiB; stood still for: %s\n' "$(wc -l <"$work/pauses")" "$(tr '\n' ' ' <"$work/pauses")"
 grep walked "$work/walk"
-awk '$1 == "write_64m_gbs" { printf "goal: at most 150 ms + %.0f ms (64 MiB at the link, times 1.3)\n", 67.1 / $2 * 1.3 }' "$work/remote"
+judge 'longest pause of a move, ms' "$(tr ' ' '\n' <"$work/pauses" | sed 's/ms$//' | sort -n | tail -1)" "$(awk '$1 == "write_64m_gbs" { print 150 + 67.1 / $2 * 1.3 }' "$work/remote")"
 
 node c --memory 256MiB --memory-overcommit 200
 card="--node unix:$work/c.sock --group bench --key-file $work/key"

@@ -3,7 +3,8 @@
  *
  *   add [ROUNDS]     adds vectors in many ways and prints a checksum
  *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
- *   spin SECONDS     keeps the device busy and prints how many kernels it did
+ *   spin SECONDS [ROUNDS]  keeps the device busy with kernels of so many rounds and prints
+ *                    how many it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
  *   print            has kernels print, before and after it prints itself
@@ -21,15 +22,21 @@
  *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
  *                    one, checks each, and prints how many there were
  *   bench            prints times, one name and number in a line
+ *   turns            prints what two processes take for a few bytes there and back, by Unix
+ *                    socket and TCP, without OpenCL
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -657,6 +664,42 @@ static void bench(void) {
   printf("read_1m_gbs %.3f\n", most(b_read, 200));
 }
 
+/* turn is the best time, in microseconds, of a few bytes to another process and back. */
+static double turn(int family) {
+  int fd[2], on = 1;
+  char few[32] = {0};
+  if (family == AF_UNIX) {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd)) exit(1);
+  } else {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int door = socket(AF_INET, SOCK_STREAM, 0);
+    fd[1] = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(door, (struct sockaddr *)&at, size) || listen(door, 1) || getsockname(door, (struct sockaddr *)&at, &size) ||
+        connect(fd[1], (struct sockaddr *)&at, size) || (fd[0] = accept(door, NULL, NULL)) < 0)
+      exit(1);
+    for (int i = 0; i < 2; i++) setsockopt(fd[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  pid_t other = fork();
+  if (!other) {
+    close(fd[0]);
+    while (read(fd[1], few, sizeof few) == sizeof few && write(fd[1], few, sizeof few) == sizeof few) ;
+    _exit(0);
+  }
+  close(fd[1]);
+  double least = 0;
+  for (int i = 0; i < 10; i++) {
+    double t = now();
+    for (int j = 0; j < 2000; j++)
+      if (write(fd[0], few, sizeof few) != sizeof few || read(fd[0], few, sizeof few) != sizeof few) exit(1);
+    t = (now() - t) / 2000 * 1e6;
+    if (!i || t < least) least = t;
+  }
+  close(fd[0]);
+  waitpid(other, NULL, 0);
+  return least;
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   int n = argc > 2 ? atoi(argv[2]) : 1;
@@ -666,6 +709,11 @@ int main(int argc, char **argv) {
     return 0;
   } else if (!strcmp(what, "store")) {
     store(n);
+    return 0;
+  }
+  if (!strcmp(what, "turns")) {
+    printf("unix_us %.3f\n", turn(AF_UNIX));
+    printf("tcp_us %.3f\n", turn(AF_INET));
     return 0;
   }
   start();
@@ -688,7 +736,7 @@ int main(int argc, char **argv) {
     }
   } else if (!strcmp(what, "spin")) {
     cl_kernel k = kernel("spin");
-    cl_uint rounds = 400000;
+    cl_uint rounds = argc > 3 ? (cl_uint)atoi(argv[3]) : 400000;
     cl_mem m = buffer(1 << 16, NULL);
     int done = 0;
     arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	"yunhe.dev/yunhe/internal/fault"
@@ -121,15 +123,21 @@ type devices struct {
 	root string
 	all  []device
 
-	mu     sync.Mutex     // guards what follows
-	holder map[int]string // attempt by place in all
+	mu      sync.Mutex           // guards what follows
+	holder  map[int]string       // attempt by place in all
+	lacking map[string]time.Time // since when attempts that are told again want what is in use
 }
+
+// waitForDevices is how long accelerators may be in use that an attempt wants,
+// as those of a run that has just ended are. After it another center should
+// rather take the attempt.
+const waitForDevices = 15 * time.Second
 
 func newDevices(root string, none bool) (*devices, error) {
 	if root == "" {
 		root = "/"
 	}
-	d := &devices{root: root, holder: map[int]string{}}
+	d := &devices{root: root, holder: map[int]string{}, lacking: map[string]time.Time{}}
 	if none {
 		return d, nil
 	}
@@ -155,7 +163,7 @@ var accelerated = []string{"gpu", "npu"}
 // take gives the attempt what it asks for, all or nothing. Those of one
 // resource are of one kind, because no program uses two drivers at once. An
 // Invalid fault says that the machine has not that many, Unavailable that they
-// are in use at present.
+// are in use at present, Exhausted that they have been for long.
 func (d *devices) take(attempt string, want map[string]int64) ([]device, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,16 +195,33 @@ func (d *devices) take(attempt string, want map[string]int64) ([]device, error) 
 		case int64(most) < n:
 			return nil, fault.New(fault.Invalid, "it asks for %d %s, and this machine has %d of one kind", n, resource, most)
 		case got == nil:
-			return nil, fault.New(fault.Unavailable, "fewer than %d %s of one kind are free at present", n, resource)
+			return nil, d.busy(attempt, n, resource)
 		}
 		places = append(places, got...)
 	}
+	delete(d.lacking, attempt)
 	var out []device
 	for _, i := range places {
 		d.holder[i] = attempt
 		out = append(out, d.all[i])
 	}
 	return out, nil
+}
+
+// busy says that an attempt cannot have what it wants yet. The caller holds the
+// lock.
+func (d *devices) busy(attempt string, n int64, resource string) error {
+	now := time.Now()
+	since, told := d.lacking[attempt]
+	if !told {
+		maps.DeleteFunc(d.lacking, func(_ string, at time.Time) bool { return now.Sub(at) > 10*waitForDevices }) // nobody tells them again
+		since, d.lacking[attempt] = now, now
+	}
+	if waited := now.Sub(since); waited >= waitForDevices {
+		delete(d.lacking, attempt)
+		return fault.New(fault.Exhausted, "fewer than %d %s of one kind have been free for %s", n, resource, waited.Round(time.Second))
+	}
+	return fault.New(fault.Unavailable, "fewer than %d %s of one kind are free at present", n, resource)
 }
 
 // release takes back what the attempt has.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,6 +116,41 @@ func TestTake(t *testing.T) {
 	want("g", 0, 2, "", fault.Invalid)
 	d.release("b")
 	want("h", 1, 0, "nvidia0", 0)
+}
+
+// Who has accelerators that others want is waited for a little; then others are
+// refused for now, for another center to take them.
+func TestBusyDevices(t *testing.T) {
+	t.Parallel()
+	root := fakeMachine(t, "nvidia0", "nvidia1")
+	synctest.Test(t, func(t *testing.T) {
+		d, err := newDevices(root, false)
+		must(t, err)
+		take := func(attempt string, n int64, kind fault.Kind) {
+			t.Helper()
+			_, err := d.take(attempt, map[string]int64{"gpu": n})
+			if _, later := forNow(err); (err != nil) != (kind != 0) || err != nil && fault.KindOf(err) != kind || later != (kind == fault.Exhausted) {
+				t.Errorf("%s: %v", attempt, err)
+			}
+		}
+		take("a", 2, 0)
+		take("b", 1, fault.Unavailable)
+		time.Sleep(waitForDevices - 1)
+		take("b", 1, fault.Unavailable)
+		take("c", 2, fault.Unavailable)
+		d.release("a")
+		take("b", 1, 0)
+		time.Sleep(1)
+		take("c", 2, fault.Unavailable)
+		time.Sleep(waitForDevices)
+		take("c", 2, fault.Exhausted)
+		take("c", 2, fault.Unavailable) // were it placed here again
+		time.Sleep(20 * waitForDevices)
+		take("d", 2, fault.Unavailable)
+		if len(d.lacking) != 1 {
+			t.Errorf("%d attempts that nobody tells again are kept", len(d.lacking)-1)
+		}
+	})
 }
 
 var gateways atomic.Int64
