@@ -501,7 +501,25 @@ func (s *Service) preview(ctx context.Context, snap *registry.Snapshot, it *Item
 	}
 	out.Placed = len(res.Placements)
 	out.addQueue(of, s.db.Now())
+	never := 0
+	for _, u := range res.Unplaced {
+		if hopeless(u.Decision) {
+			never++
+		}
+	}
+	if never > 0 && (it.Work.Gang || out.Placed == 0 && never == len(res.Unplaced)) {
+		out.Start, out.Basis = time.Time{}, "it is not a matter of room: no center meets what it asks for"
+	}
 	return s.askBudgets(ctx, snap, it, res.Placements, out)
+}
+
+// hopeless reports whether every center is kept out by something else than what
+// runs there or happened there lately.
+func hopeless(d *place.Decision) bool {
+	lasting := func(r place.Reason) bool {
+		return !slices.Contains([]string{"status", "excluded", "capacity"}, r.Filter)
+	}
+	return d != nil && d.Omitted == 0 && !slices.ContainsFunc(d.Table, func(e place.Entry) bool { return !slices.ContainsFunc(e.Filtered, lasting) })
 }
 
 // askBudgets adds what budgets say of what waits: of what has found a place,

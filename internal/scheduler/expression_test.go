@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -53,15 +54,22 @@ func TestExpression(t *testing.T) {
 		if got, want := reason(id, plain.ID), `does not meet tags["green"] == "true": has no tag green`; got != want {
 			t.Errorf("reason = %q, want %q", got, want)
 		}
+		for range 3 { // now there is a rate at which the tenant's work starts
+			a.Admin.AwaitState(t, a.Admin.Submit(t, with("green", isGreen)), jobsv1.State_STATE_SUCCEEDED)
+		}
 		waits := a.Admin.Submit(t, with("waits", `tags["green"] == "true" && id == "c-plain"`))
 		if got, want := reason(waits, green.ID), `does not meet id == "c-plain": id is "c-green"`; got != want {
 			t.Errorf("reason = %q, want %q", got, want)
+		}
+		res, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: waits})
+		if err != nil || res.EstimatedStart != nil || !strings.Contains(res.EstimateBasis, "no center meets what it asks for") {
+			t.Errorf("what no center meets may start at %v: %q, %v", res.GetEstimatedStart(), res.GetEstimateBasis(), err)
 		}
 		tag(plain.ID)
 		if j := a.Admin.AwaitState(t, waits, jobsv1.State_STATE_SUCCEEDED); !slices.Equal(j.CenterIds, []string{plain.ID}) {
 			t.Errorf("ran at %v, want %s", j.CenterIds, plain.ID)
 		}
-		_, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{Job: with("wrong", `running > 5`)})
+		_, err = a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{Job: with("wrong", `running > 5`)})
 		if code(err) != connect.CodeInvalidArgument {
 			t.Errorf("an expression over live figures: %v", err)
 		}
