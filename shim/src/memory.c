@@ -16,7 +16,7 @@ typedef struct map {
   void *at;
   bool shadow; /* at is to be freed, or is the program's own memory that the device's is a copy of */
   bool owned, write;
-  size_t origin[3], region[3], bytes;
+  size_t origin[3], region[3], row, slice, bytes; /* row and slice: as they lie in the program's memory; 0: one after the other */
   struct map *next;
 } map;
 
@@ -160,10 +160,10 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   size_t row = d->image_row_pitch ? d->image_row_pitch : w * pixel, slice = d->image_slice_pitch ? d->image_slice_pitch : row * (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : h);
   if (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY) row = slice; /* each row is a slice there */
   if ((!host && !d->buffer && (d->image_row_pitch || d->image_slice_pitch)) || (host && row < w * pixel)) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
-  object *o = yp_new(MEM, obj(c), obj(c));
+  object *o = yp_new(MEM, d->buffer ? obj(d->buffer) : obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
-  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
+  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL, o->u.mem.host_row = row, o->u.mem.host_slice = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? slice * h : slice;
   yp_begin(o->node, OP_create_image);
   yp_word(obj(c)->id);
   yp_word(o->id);
@@ -274,7 +274,7 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
 
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
-  if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, NULL);
+  if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, obj(m)->parent->kind == MEM && !obj(m)->parent->u.mem.pixel ? (cl_mem)obj(m)->parent : NULL);
   return yp_info(obj(m)->node, YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
 }
 
@@ -483,9 +483,10 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   }
   if (!direct) {
     p->shadow = true;
-    bool lent = m->u.mem.host && t->shape == BUFFER;
-    p->owned = !lent;
-    p->at = lent ? m->u.mem.host + t->origin[0] : aligned_alloc(128, (bytes + 127) / 128 * 128);
+    bool lent = m->u.mem.host;
+    if (lent && t->shape == IMAGE) t->host_row = m->u.mem.host_row, t->host_slice = m->u.mem.host_slice;
+    p->owned = !lent, p->row = t->host_row, p->slice = t->host_slice;
+    p->at = lent ? m->u.mem.host + t->origin[0] * (t->shape == IMAGE ? m->u.mem.pixel : 1) + t->origin[1] * t->host_row + t->origin[2] * t->host_slice : aligned_alloc(128, (bytes + 127) / 128 * 128);
     if (!p->at) bad = CL_OUT_OF_HOST_MEMORY;
     t->host = p->at;
     if (!bad && flags & CL_MAP_WRITE_INVALIDATE_REGION) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
@@ -517,8 +518,8 @@ static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_b
   transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE};
   void *p = map_region(&t, flags, err);
   if (!p) return NULL;
-  *row = row_bytes(&t);
-  if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY ? *row * region[1] : 0;
+  *row = t.host_row ? t.host_row : row_bytes(&t);
+  if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type != CL_MEM_OBJECT_IMAGE3D && type != CL_MEM_OBJECT_IMAGE2D_ARRAY ? 0 : t.host_slice ? t.host_slice : *row * region[1];
   return p;
 }
 
@@ -538,7 +539,7 @@ static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   if (here) yp_shared_leave(obj(m)->node);
   if (!here && p->write) { /* a copy, or memory that was shared before the program moved */
     transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
-                  0, 0, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};
+                  p->row, p->slice, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};
     bad = run_transfer(&t);
   } else if (n || event) {
     bad = marker(obj(q), n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT);

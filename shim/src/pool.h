@@ -68,6 +68,7 @@ struct object {
       cl_mem_object_type type;
       size_t size, origin;
       uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR */
+      size_t host_row, host_slice; /* of an image there */
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
       struct map *maps;

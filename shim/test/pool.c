@@ -271,6 +271,25 @@ static void asks(void) {
   printf("of a sampler %zu, as given: %d\n", size, !memcmp(list, got, sizeof list));
   clCreatePipe(c, CL_MEM_HOST_NO_ACCESS, 4, 4, NULL, &e);
   printf("a pipe %d, of a buffer %d\n", e, clGetPipeInfo(m, CL_PIPE_PACKET_SIZE, 0, NULL, NULL));
+  cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  cl_image_desc line = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 16, .buffer = buffer(64, NULL)}, square = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 4, .image_row_pitch = 48};
+  cl_mem of = NULL, i = clCreateImage(context, CL_MEM_READ_WRITE, &format, &line, NULL, &e);
+  must(e, "an image of a buffer");
+  must(clGetImageInfo(i, CL_IMAGE_BUFFER, sizeof of, &of, NULL), "its buffer");
+  printf("an image of the buffer: %d\n", of == line.buffer);
+  static uint8_t own[4 * 48] __attribute__((aligned(128))), back[4 * 48]; /* an image where the program's memory is, with gaps, and a part of it mapped */
+  memset(own, 1, sizeof own);
+  cl_mem there = clCreateImage(context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, &format, &square, own, &e);
+  must(e, "an image of the program's memory");
+  size_t at[3] = {2, 1, 0}, part[3] = {3, 2, 1}, zero[3] = {0}, whole[3] = {8, 4, 1}, row = 0;
+  uint8_t *mapped = clEnqueueMapImage(queue, there, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, at, part, &row, NULL, 0, NULL, NULL, &e);
+  must(e, "map image");
+  printf("mapped at %td, rows of %zu\n", mapped - own, row);
+  mapped[row + 5] = 9;
+  must(clEnqueueUnmapMemObject(queue, there, mapped, 0, NULL, NULL), "unmap");
+  must(clEnqueueReadImage(queue, there, CL_TRUE, zero, whole, 48, 0, back, 0, NULL, NULL), "read image");
+  printf("sum %016llx %d\n", (unsigned long long)sum(back, sizeof back), back[2 * 48 + 2 * 4 + 5]);
+  must(clReleaseMemObject(i), "release"), must(clReleaseMemObject(line.buffer), "release"), must(clReleaseMemObject(there), "release");
   must(clReleaseMemObject(n), "release"), must(clReleaseSampler(s), "release"), must(clReleaseContext(c), "release");
   puts("it has a buffer"); /* and goes with it */
   must(clReleaseMemObject(m), "release");
