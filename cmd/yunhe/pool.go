@@ -89,7 +89,7 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 func poolNodeCommand(c *cli) *cobra.Command {
 	var join joinFlags
 	var data, groups, libraries, logLevel, logFormat string
-	var listen, concurrent []string
+	var listen, concurrent, watts []string
 	var overcommit, memoryOver int64
 	var memory string
 	cmd := &cobra.Command{
@@ -124,6 +124,14 @@ what, and the node takes its tickets only.`,
 				return err
 			}
 			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
+			cfg.Power = map[string]pool.Watts{}
+			for _, s := range watts {
+				device, w, err := pool.ParseWatts(s)
+				if err != nil {
+					return fmt.Errorf("--power: %w", err)
+				}
+				cfg.Power[device] = w
+			}
 			if groups != "" {
 				var file struct {
 					Groups []pool.Group `yaml:"groups"`
@@ -178,6 +186,7 @@ what, and the node takes its tickets only.`,
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")
 	f.StringVar(&memory, "memory", "", "memory of each device to use at most, such as 8GiB (default: all that it has)")
 	f.StringArrayVar(&concurrent, "concurrent", nil, "device whose tasks use it at the same time, such as opencl-0; may be repeated")
+	f.StringArrayVar(&watts, "power", nil, "what a device draws idle and computing, where nothing tells: DEVICE=IDLE:FULL in watts, such as opencl-0=35:120; its energy is a model then; may be repeated")
 	f.StringVar(&libraries, "libraries", "", "folder in which makers' libraries are looked for first, such as /usr/local/nvidia/lib64 (default: where the system looks)")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
@@ -380,7 +389,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, ar
 const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
-	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", "DRIVER")
+	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", ">ENERGY", "ENERGY BY", "DRIVER")
 	var names, why []string
 	for _, d := range devices {
 		state := "enabled"
@@ -397,7 +406,7 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 			state += ", concurrent"
 		}
 		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), cardFigure(d, func(c *cards.Card) *int64 { return c.Busy }, "%"),
-			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), d.Driver)
+			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), watthours(d.Energy, d.EnergySource), d.EnergySource, d.Driver)
 		names = append(names, d.ID)
 	}
 	return c.print(result{msg: devices, names: names, print: func(w io.Writer, color bool) error {
@@ -417,10 +426,18 @@ func cardFigure(d pool.Device, of func(*cards.Card) *int64, unit string) string 
 }
 
 func cardPower(d pool.Device) string {
-	if d.Card == nil || d.Card.Power == nil {
+	if d.Power == 0 && d.EnergySource == "" {
 		return ""
 	}
-	return fmt.Sprintf("%.1f W", float64(*d.Card.Power)/1000)
+	return fmt.Sprintf("%.1f W", float64(d.Power)/1000)
+}
+
+// watthours is energy of a source, "" where nothing tells.
+func watthours(millijoules int64, source string) string {
+	if source == "" {
+		return ""
+	}
+	return fmt.Sprintf("%.3f Wh", float64(millijoules)/3.6e6)
 }
 
 func poolDevicesCommand(c *cli) *cobra.Command {
@@ -443,13 +460,13 @@ func poolDevicesCommand(c *cli) *cobra.Command {
 }
 
 func poolTaskTable(tasks []pool.Task) func(io.Writer, bool) error {
-	t := text.NewTable("TASK", "PROGRAM", "GROUP", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">ON DEVICE", ">DEVICE TIME", ">PROGRAMS", "STARTED")
+	t := text.NewTable("TASK", "PROGRAM", "GROUP", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">ON DEVICE", ">DEVICE TIME", ">ENERGY", ">PROGRAMS", "STARTED")
 	for _, k := range tasks {
 		share := strconv.FormatInt(k.Compute, 10) + "%"
 		if k.Weighted {
 			share += " weight"
 		}
-		t.Row(k.ID, k.Name, k.Group, k.Device, share, text.Bytes(k.Memory), text.Bytes(k.Used), text.Bytes(k.Resident), k.Busy.Round(time.Millisecond).String(), k.Programs, k.Started.Local().Format(time.DateTime))
+		t.Row(k.ID, k.Name, k.Group, k.Device, share, text.Bytes(k.Memory), text.Bytes(k.Used), text.Bytes(k.Resident), k.Busy.Round(time.Millisecond).String(), fmt.Sprintf("%.3f Wh", float64(k.Energy)/3.6e6), k.Programs, k.Started.Local().Format(time.DateTime))
 	}
 	return t.Write
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,12 +161,19 @@ func poolNodeState(n *poolv1.PoolNode) string {
 }
 
 func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
-	t := text.NewTable("NODE", "STATE", "DEVICE", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "KIND", "VERSION")
+	head := []string{"NODE", "STATE", "DEVICE", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "KIND", "VERSION"}
+	figures := slices.ContainsFunc(nodes, func(n *poolv1.PoolNode) bool { // where anything tells
+		return slices.ContainsFunc(n.Figures, func(f *poolv1.PoolFigures) bool { return f.Driver != "" || f.EnergySource != "" })
+	})
+	if figures {
+		head = append(head, ">TEMPERATURE", ">POWER", "POWER BY")
+	}
+	t := text.NewTable(head...)
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.NodeId)
 		if len(n.Devices) == 0 {
-			t.Row(n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", "", n.Version)
+			t.Row(append([]any{n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", "", n.Version}, make([]any, len(head)-11)...)...)
 		}
 		for _, d := range n.Devices {
 			state := poolNodeState(n)
@@ -178,8 +187,18 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 			if d.Physical {
 				kind = "physical"
 			}
-			t.Row(n.NodeId, state, d.DeviceId, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib<<20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10)+"% of "+strconv.FormatInt(d.ComputeLimitPercent, 10)+"%",
-				text.Bytes(d.MemoryLentMib<<20)+" of "+text.Bytes(d.MemoryLimitMib<<20), kind, n.Version)
+			row := []any{n.NodeId, state, d.DeviceId, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib << 20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10) + "% of " + strconv.FormatInt(d.ComputeLimitPercent, 10) + "%",
+				text.Bytes(d.MemoryLentMib<<20) + " of " + text.Bytes(d.MemoryLimitMib<<20), kind, n.Version}
+			if figures {
+				row = append(row, poolFigures(n, d.DeviceId)...)
+			}
+			t.Row(row...)
+		}
+		for _, f := range n.Figures {
+			if f.NotLent != "" {
+				t.Row(append([]any{n.NodeId, "not lent", f.DeviceId, f.Model, "", "", "", "", "", "", n.Version}, poolFigures(n, f.DeviceId)...)...)
+				c.note("%s/%s: %s", n.NodeId, f.DeviceId, f.NotLent)
+			}
 		}
 	}
 	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
@@ -189,6 +208,23 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 		}
 		return t.Write(w, color)
 	}})
+}
+
+// poolFigures are temperature, power and where that comes from.
+func poolFigures(n *poolv1.PoolNode, device string) []any {
+	out := []any{"", "", ""}
+	for _, f := range n.Figures {
+		if f.DeviceId != device {
+			continue
+		}
+		if f.TemperatureCelsius != nil {
+			out[0] = fmt.Sprintf("%d °C", *f.TemperatureCelsius)
+		}
+		if f.EnergySource != "" || f.PowerMilliwatts > 0 {
+			out[1], out[2] = fmt.Sprintf("%.1f W", float64(f.PowerMilliwatts)/1000), cmp.Or(f.EnergySource, f.Driver)
+		}
+	}
+	return out
 }
 
 func poolNodeListCommand(c *cli) *cobra.Command {

@@ -314,6 +314,10 @@ func poolRuleUnit(k poolv1.PoolAlarmRule_Kind) string {
 		return " s"
 	case poolv1.PoolAlarmRule_KIND_COMPUTE_FULL, poolv1.PoolAlarmRule_KIND_MEMORY_FULL, poolv1.PoolAlarmRule_KIND_TASK_MEMORY_FULL:
 		return "%"
+	case poolv1.PoolAlarmRule_KIND_DEVICE_HOT:
+		return " °C"
+	case poolv1.PoolAlarmRule_KIND_POWER_HIGH:
+		return " W"
 	}
 	return ""
 }

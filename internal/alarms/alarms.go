@@ -75,7 +75,7 @@ const (
 	BudgetReached        Kind = 11
 	// PoolRule and the kind of a rule of the accelerator pool make a kind.
 	PoolRule Kind = 11
-	lastKind Kind = 20
+	lastKind Kind = 22
 )
 
 // About is what an alarm is about; fields that do not apply are empty.

@@ -18,6 +18,7 @@ type makers struct {
 
 	mu    sync.Mutex // guards what follows
 	found map[string][]cards.Card
+	at    map[string]time.Time // when
 }
 
 type maker struct {
@@ -36,7 +37,7 @@ const (
 )
 
 func newMakers(program, folder, dir string) *makers {
-	m := &makers{found: map[string][]cards.Card{}}
+	m := &makers{found: map[string][]cards.Card{}, at: map[string]time.Time{}}
 	for _, name := range cards.Names() {
 		m.drivers = append(m.drivers, &maker{cards.NewDriver(name, program, folder, workerEnv(dir)), make(chan struct{}, 1)})
 	}
@@ -117,7 +118,7 @@ func (n *Node) found(driver string, found []cards.Card) {
 	m := n.makers
 	m.mu.Lock()
 	before := m.found[driver]
-	m.found[driver] = found
+	m.found[driver], m.at[driver] = found, time.Now()
 	m.mu.Unlock()
 	for _, c := range found {
 		was := slices.IndexFunc(before, func(x cards.Card) bool { return x.Index == c.Index })
@@ -142,7 +143,7 @@ func (m *makers) tell(devices []Device, others bool) []Device {
 			case i >= 0:
 				devices[i].Card = &c
 			case others:
-				devices = append(devices, Device{ID: fmt.Sprintf("%s-%d", c.Driver, c.Index), Model: c.Model, Vendor: c.Vendor, Driver: c.Driver, Memory: c.Memory, Bus: c.Bus, Card: &c,
+				devices = append(devices, Device{ID: fmt.Sprintf("%s-%d", c.Driver, c.Index), Model: c.Model, Vendor: c.Vendor, Driver: c.Driver, Memory: c.Memory, Bus: c.Bus, Card: &c, Power: value(c.Power),
 					NotLent: "OpenCL shows no device at " + orUnknown(c.Bus) + ": the maker's OpenCL driver is missing, or does not say where its devices are"})
 			}
 		}
@@ -150,9 +151,30 @@ func (m *makers) tell(devices []Device, others bool) []Device {
 	return devices
 }
 
+// of is the card at a place, and when its library said so; nil: none.
+func (m *makers) of(bus string) (*cards.Card, time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, found := range m.found {
+		for i := range found {
+			if bus != "" && found[i].Bus == bus {
+				return &found[i], m.at[name]
+			}
+		}
+	}
+	return nil, time.Time{}
+}
+
 func orUnknown(bus string) string {
 	if bus == "" {
 		return "a place that its maker's library does not tell"
 	}
 	return bus
+}
+
+func value(v *int64) int64 {
+	if v == nil {
+		return 0
+	}
+	return *v
 }

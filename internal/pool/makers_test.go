@@ -99,3 +99,43 @@ func TestMakersFail(t *testing.T) {
 		n.stop() // does not wait for the library
 	})
 }
+
+// What a device used is counted by its card's counter, or as it is told, and is
+// its tasks' by device time.
+func TestEnergy(t *testing.T) {
+	libraries := cardstest.Build(t, "nvml", "opencl")
+	vendor(t, libraries)
+	n := start(t, pool.NodeConfig{Libraries: libraries, Power: map[string]pool.Watts{"opencl-0": {Idle: 50, Full: 150}, "opencl-1": {Idle: 50, Full: 150}}})
+	client := dial(t, n.tcp)
+	of := func(kind string) pool.Device {
+		t.Helper()
+		devices, err := client.Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(devices, func(d pool.Device) bool { return d.Type == kind })
+		if i < 0 {
+			t.Skipf("SKIPPED: no device of the type %s", kind)
+		}
+		return devices[i]
+	}
+	task, run := share(t, n.tcp, pool.Spec{Device: of("cpu").ID, Memory: 64 << 20})
+	mine := int64(0)
+	for mine == 0 { // the node counts every second
+		output(t, run("add", "20"))
+		tasks, err := client.Tasks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine = tasks[slices.IndexFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID })].Energy
+	}
+	if d := of("cpu"); d.EnergySource != pool.EnergyModel || d.Energy < mine || d.Power < 50_000 || d.Power > 150_000 {
+		t.Errorf("a device of a model: %d mJ, of which a task %d, %d mW by %q", d.Energy, mine, d.Power, d.EnergySource)
+	}
+	for of("gpu").Energy == 0 { // until its card was asked again
+		output(t, run("add", "20"))
+	}
+	if d := of("gpu"); d.EnergySource != pool.EnergyCounter || d.Energy%500 != 0 || d.Power != 90_000 {
+		t.Errorf("a card with a counter: %d mJ, %d mW by %q", d.Energy, d.Power, d.EnergySource)
+	}
+}

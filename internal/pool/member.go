@@ -96,10 +96,39 @@ type Report struct {
 	Epoch     int64
 	Addresses []string
 	Devices   []Device
+	Figures   []Figure
 	Tasks     []Task
 	Ended     []EndedTask // since the last report that was answered
 	Moved     []Moved     // as Ended
 	Stopping  bool
+}
+
+// Figure is what a device, or a card that cannot be lent, does; as in [Device].
+type Figure struct {
+	Device      string `json:"device"`
+	Model       string `json:"model,omitempty"`  // of a card that cannot be lent
+	Driver      string `json:"driver,omitempty"` // of the maker's library
+	Bus         string `json:"bus,omitempty"`
+	NotLent     string `json:"not_lent,omitempty"`
+	Temperature *int64 `json:"temperature,omitempty"`
+	Busy        *int64 `json:"busy,omitempty"`
+	Uncorrected *int64 `json:"uncorrected,omitempty"`
+	Faults      int64  `json:"faults,omitempty"`
+	Fault       string `json:"fault,omitempty"`
+	Power       int64  `json:"power,omitempty"`
+	Energy      int64  `json:"energy,omitempty"`
+	Source      string `json:"source,omitempty"`
+}
+
+func (d *Device) figure() Figure {
+	f := Figure{Device: d.ID, Bus: d.Bus, NotLent: d.NotLent, Power: d.Power, Energy: d.Energy, Source: d.EnergySource}
+	if d.NotLent != "" {
+		f.Model = d.Model
+	}
+	if c := d.Card; c != nil {
+		f.Driver, f.Temperature, f.Busy, f.Uncorrected, f.Faults, f.Fault = c.Driver, c.Temperature, c.Busy, c.Uncorrected, c.Faults, c.Fault
+	}
+	return f
 }
 
 // Released begins the reason of a task that the node or its platform ended: by
@@ -113,6 +142,7 @@ const RunTimeout = "run timeout"
 type EndedTask struct {
 	Slice, Reason string
 	Busy          time.Duration
+	Energy        int64 // millijoules
 }
 
 // Moved is a move that has ended.

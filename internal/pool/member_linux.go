@@ -96,7 +96,17 @@ func (n *Node) report() Report {
 	defer n.mu.Unlock()
 	m := n.member
 	m.sequence++
-	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: slices.DeleteFunc(n.listDevices(nil), func(d Device) bool { return d.Gone || d.NotLent != "" }), Ended: slices.Clone(m.ended), Moved: slices.Clone(m.moved), Stopping: m.stopping}
+	var lent []Device
+	var figures []Figure
+	for _, d := range n.listDevices(nil) {
+		if d.Gone {
+			continue
+		}
+		if figures = append(figures, d.figure()); d.NotLent == "" {
+			lent = append(lent, d)
+		}
+	}
+	r := Report{Boot: m.boot, Sequence: m.sequence, Epoch: n.epoch(), Addresses: n.Addresses(), Devices: lent, Figures: figures, Ended: slices.Clone(m.ended), Moved: slices.Clone(m.moved), Stopping: m.stopping}
 	for _, t := range n.sorted() {
 		if t.Slice != "" {
 			r.Tasks = append(r.Tasks, t.show())

@@ -32,15 +32,17 @@ import (
 
 // NodeConfig is how a node is started.
 type NodeConfig struct {
-	Dir        string   // for the worker's program
-	Listen     []string // addresses
-	Groups     []Group  // none: who may open the Unix socket may use the node
-	Overcommit int64    // percent of a device's time that tasks may have together; 0: 100
-	Memory     int64    // bytes of a device's memory that are used at most; 0: all that it has
-	MemoryOver int64    // percent of that memory that tasks may have together; 0: 100
-	Concurrent []string // devices whose turns are not exclusive
-	Libraries  string   // the folder in which makers' libraries are looked for first; "": where the system looks
-	Member     *Member  // nil: it belongs to no platform
+	Dir        string           // for the worker's program
+	Listen     []string         // addresses
+	Groups     []Group          // none: who may open the Unix socket may use the node
+	Overcommit int64            // percent of a device's time that tasks may have together; 0: 100
+	Memory     int64            // bytes of a device's memory that are used at most; 0: all that it has
+	MemoryOver int64            // percent of that memory that tasks may have together; 0: 100
+	Concurrent []string         // devices whose turns are not exclusive
+	Power      map[string]Watts // of devices by ID, where nothing tells what they draw
+	Powercap   string           // where the kernel tells what processors use; "": where it does
+	Libraries  string           // the folder in which makers' libraries are looked for first; "": where the system looks
+	Member     *Member          // nil: it belongs to no platform
 }
 
 // Node lends this machine's devices.
@@ -88,6 +90,7 @@ type device struct {
 	platform, index int
 	turns           *arbiter
 	card            *card
+	meter           meter // the node's mu guards it
 }
 
 type task struct {
@@ -260,6 +263,9 @@ func (n *Node) Run(ctx context.Context) error {
 			done = true
 		case now := <-tick.C:
 			n.expire(now)
+			n.mu.Lock()
+			n.measure(now)
+			n.mu.Unlock()
 			if now.Sub(tidied) >= tidyEvery {
 				tidied = now
 				n.tidy(now)
@@ -818,9 +824,10 @@ func (n *Node) endLocked(t *task, why string) {
 		return
 	}
 	delete(n.tasks, t.ID)
+	busy, _ := t.device.turns.usage(&t.account)
+	t.settle(busy)
 	if t.Slice != "" {
-		busy, _ := t.device.turns.usage(&t.account)
-		n.member.ended = append(n.member.ended, EndedTask{t.Slice, why, busy})
+		n.member.ended = append(n.member.ended, EndedTask{t.Slice, why, busy, t.Energy})
 		n.changed()
 	}
 	n.finish(t, why)

@@ -19,6 +19,8 @@ type NodeConfig struct {
 	Memory     int64
 	MemoryOver int64
 	Concurrent []string
+	Power      map[string]Watts
+	Powercap   string
 	Libraries  string
 	Member     *Member
 }

@@ -71,6 +71,11 @@ type Device struct {
 	// says of what is there, if it has one.
 	Bus  string      `json:"bus,omitempty"`
 	Card *cards.Card `json:"card,omitempty"`
+	// Power is what it draws now, Energy what it has used since the node began, both
+	// milli, and EnergySource how that is known; "": it is not.
+	Power        int64  `json:"power_mw,omitempty"`
+	Energy       int64  `json:"energy_mj,omitempty"`
+	EnergySource string `json:"energy_source,omitempty"`
 	// NotLent says why a card that a maker's library shows cannot be lent; "": it can.
 	NotLent string `json:"not_lent,omitempty"`
 }
@@ -130,6 +135,7 @@ type Task struct {
 	Resident int64         `json:"memory_resident_bytes"` // of that, on the device now
 	Swaps    int64         `json:"memory_swaps"`          // how often its programs' memory was taken off the device for others
 	Busy     time.Duration `json:"device_time_ns"`
+	Energy   int64         `json:"energy_mj,omitempty"` // of the device's, by its share of device time
 	Programs int           `json:"programs"`
 	Started  time.Time     `json:"started"`
 }

@@ -145,7 +145,7 @@ func (h handler) GetPoolStatistics(ctx context.Context, r *poolv1.GetPoolStatist
 	}
 	use := func(list []Use) []*poolv1.PoolUse {
 		return each(list, func(u Use) *poolv1.PoolUse {
-			return &poolv1.PoolUse{Name: u.Name, ComputeThere: u.ComputeThere, ComputeLent: u.ComputeLent, DeviceMicros: u.Busy, MemoryThere: u.MemoryThere, MemoryLent: u.MemoryLent, MemoryUsed: u.MemoryUsed, SliceSeconds: u.Seconds}
+			return &poolv1.PoolUse{Name: u.Name, ComputeThere: u.ComputeThere, ComputeLent: u.ComputeLent, DeviceMicros: u.Busy, MemoryThere: u.MemoryThere, MemoryLent: u.MemoryLent, MemoryUsed: u.MemoryUsed, SliceSeconds: u.Seconds, EnergyMillijoules: u.Energy, SliceEnergyMillijoules: u.SliceEnergy}
 		})
 	}
 	return &poolv1.PoolStatistics{From: stamp(st.From), To: stamp(st.To), Devices: use(st.Devices), Groups: use(st.Groups), Users: use(st.Users), Times: use(st.Times),

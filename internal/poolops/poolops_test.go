@@ -128,10 +128,15 @@ func (w *world) join(node string) {
 // report has a node say that it runs tasks.
 func (w *world) report(node string, tasks ...pool.Task) {
 	w.t.Helper()
+	must(w.t, w.says(node, pool.Report{Boot: "b", Tasks: tasks}))
+}
+
+// says has a node report, beside its device.
+func (w *world) says(node string, r pool.Report) error {
 	w.beats[node]++
-	_, err := w.pools.Report(w.admin, pools.Report{Node: node, Secret: secret, Version: "v1", Report: pool.Report{Boot: "b", Sequence: w.beats[node], Addresses: []string{"tcp:h:1"},
-		Devices: []pool.Device{{ID: "d0", Model: "Card", Memory: 1000 << 20}}, Tasks: tasks}}, 0)
-	must(w.t, err)
+	r.Sequence, r.Addresses, r.Devices = w.beats[node], []string{"tcp:h:1"}, []pool.Device{{ID: "d0", Model: "Card", Memory: 1000 << 20}}
+	_, err := w.pools.Report(w.admin, pools.Report{Node: node, Secret: secret, Version: "v1", Report: r}, 0)
+	return err
 }
 
 // tell has a node tell its log, and returns its configuration.

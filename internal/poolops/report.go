@@ -167,18 +167,20 @@ var words = map[bool]map[string]string{
 	false: {
 		"1": "Accelerator pool: resources", "2": "Accelerator pool: task scheduling", "3": "Accelerator pool: operation", "span": "From %s to %s (UTC), counted by the hour",
 		"devices": "Devices", "groups": "Logical groups", "users": "Users", "times": "Over time", "queueing": "Queueing", "reasons": "Why slices ended",
-		"device": "Device", "group": "Group", "user": "User", "time": "Begins", "lent": "Compute lent %", "busy": "Device time %", "memory": "Memory lent %", "used": "Memory used %",
+		"device": "Device", "group": "Group", "user": "User", "time": "Begins", "lent": "Compute lent %", "busy": "Device time %", "memory": "Memory lent %", "used": "Memory used %", "energy": "Energy Wh", "sliceenergy": "Of slices Wh", "known": "Energy as counters and drivers tell it, or by a declared model of the device",
 		"lenth": "Devices × h", "busys": "Device time s", "memoryh": "Memory GiB × h", "usedh": "Used GiB × h", "heldh": "Slices × h",
 		"requested": "Requested", "placed": "Placed", "ended": "Ended", "failed": "Failed", "mean": "Mean wait s", "max": "Longest wait s", "reason": "Reason", "count": "Slices", "percent": "%",
 	},
 	true: {
 		"1": "加速器池:资源", "2": "加速器池:任务调度", "3": "加速器池:运行", "span": "自 %s 至 %s(UTC),按小时统计",
 		"devices": "设备", "groups": "逻辑资源组", "users": "用户", "times": "随时间变化", "queueing": "排队", "reasons": "切片结束原因",
-		"device": "设备", "group": "组", "user": "用户", "time": "开始", "lent": "已分配算力 %", "busy": "设备时间 %", "memory": "已分配显存 %", "used": "已用显存 %",
+		"device": "设备", "group": "组", "user": "用户", "time": "开始", "lent": "已分配算力 %", "busy": "设备时间 %", "memory": "已分配显存 %", "used": "已用显存 %", "energy": "能耗 Wh", "sliceenergy": "切片能耗 Wh", "known": "能耗来自计数器与驱动,或设备的声明模型",
 		"lenth": "设备×小时", "busys": "设备时间 秒", "memoryh": "显存 GiB×小时", "usedh": "已用 GiB×小时", "heldh": "切片×小时",
 		"requested": "请求数", "placed": "已放置", "ended": "已结束", "failed": "失败", "mean": "平均等待 秒", "max": "最长等待 秒", "reason": "原因", "count": "切片数", "percent": "%",
 	},
 }
+
+func wattHours(millijoules int64) string { return decimals(float64(millijoules)/3.6e6, 3) }
 
 func decimals(v float64, n int) string { return strconv.FormatFloat(v, 'f', n, 64) }
 
@@ -200,18 +202,18 @@ func (u *Use) busyPercent() string {
 
 func (s *Statistics) report(kind ReportKind, w map[string]string) (*report, error) {
 	r := &report{Title: w[strconv.Itoa(int(kind))], From: s.From.Format(time.RFC3339), To: s.To.Format(time.RFC3339)}
-	r.Span = fmt.Sprintf(w["span"], s.From.Format("2006-01-02 15:04"), s.To.Format("2006-01-02 15:04"))
+	r.Span = fmt.Sprintf(w["span"], s.From.Format("2006-01-02 15:04"), s.To.Format("2006-01-02 15:04")) + ". " + w["known"]
 	there := func(title, name string, list []Use) table {
-		t := table{Title: w[title], Head: []string{w[name], w["lent"], w["busy"], w["memory"], w["used"], w["lenth"], w["heldh"]}}
+		t := table{Title: w[title], Head: []string{w[name], w["lent"], w["busy"], w["memory"], w["used"], w["lenth"], w["heldh"], w["energy"], w["sliceenergy"]}}
 		for _, u := range list {
-			t.Rows = append(t.Rows, []string{u.Name, part(u.ComputeLent, u.ComputeThere), u.busyPercent(), part(u.MemoryLent, u.MemoryThere), part(u.MemoryUsed, u.MemoryThere), decimals(float64(u.ComputeLent)/100/3600, 3), decimals(float64(u.Seconds)/3600, 3)})
+			t.Rows = append(t.Rows, []string{u.Name, part(u.ComputeLent, u.ComputeThere), u.busyPercent(), part(u.MemoryLent, u.MemoryThere), part(u.MemoryUsed, u.MemoryThere), decimals(float64(u.ComputeLent)/100/3600, 3), decimals(float64(u.Seconds)/3600, 3), wattHours(u.Energy), wattHours(u.SliceEnergy)})
 		}
 		return t
 	}
 	whose := func(title, name string, list []Use) table {
-		t := table{Title: w[title], Head: []string{w[name], w["lenth"], w["busys"], w["memoryh"], w["usedh"], w["heldh"]}}
+		t := table{Title: w[title], Head: []string{w[name], w["lenth"], w["busys"], w["memoryh"], w["usedh"], w["heldh"], w["sliceenergy"]}}
 		for _, u := range list {
-			t.Rows = append(t.Rows, []string{u.Name, decimals(float64(u.ComputeLent)/100/3600, 3), decimals(float64(u.Busy)/1e6, 1), decimals(float64(u.MemoryLent)/1024/3600, 3), decimals(float64(u.MemoryUsed)/1024/3600, 3), decimals(float64(u.Seconds)/3600, 3)})
+			t.Rows = append(t.Rows, []string{u.Name, decimals(float64(u.ComputeLent)/100/3600, 3), decimals(float64(u.Busy)/1e6, 1), decimals(float64(u.MemoryLent)/1024/3600, 3), decimals(float64(u.MemoryUsed)/1024/3600, 3), decimals(float64(u.Seconds)/3600, 3), wattHours(u.SliceEnergy)})
 		}
 		return t
 	}

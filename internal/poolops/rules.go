@@ -8,6 +8,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools"
 )
 
@@ -25,6 +26,8 @@ const (
 	WaitLong       RuleKind = 7
 	RefusedOften   RuleKind = 8
 	NotConfigured  RuleKind = 9
+	DeviceHot      RuleKind = 10
+	PowerHigh      RuleKind = 11
 )
 
 // Rule raises an alarm.
@@ -50,6 +53,8 @@ var base = []struct {
 	{Rule{Kind: WaitLong, Enabled: true, Threshold: 600, Severity: 1}, 1, 7 * 24 * 3600},
 	{Rule{Kind: RefusedOften, Enabled: true, Threshold: 20, Severity: 1}, 1, 100_000},
 	{Rule{Kind: NotConfigured, Enabled: true, Threshold: 60, Severity: 1}, 1, 7 * 24 * 3600},
+	{Rule{Kind: DeviceHot, Enabled: true, Threshold: 90, Severity: 2}, 1, 200},
+	{Rule{Kind: PowerHigh, Threshold: 300, Severity: 1}, 1, 100_000},
 }
 
 // refusedWithin is the time in which what was refused counts.
@@ -208,6 +213,9 @@ func (l *look) judge() {
 		for _, d := range n.Devices {
 			l.device(n, d)
 		}
+		for _, f := range n.Figures {
+			l.figure(n, f)
+		}
 		if x := l.parts[n.ID]; n.Online && x != nil && x.Applied != x.Generation && l.since(NotConfigured, x.SetAt) {
 			l.find(NotConfigured, Trouble{Key: n.ID, Parent: offline, Node: n.ID, Message: fmt.Sprintf("pool node %s has not taken configuration %d, but has %d: %s", n.ID, x.Generation, x.Applied, x.Problem)})
 		}
@@ -232,6 +240,19 @@ func (l *look) judge() {
 	}
 	if t := l.rules[RefusedOften].Threshold; l.refused >= t {
 		l.find(RefusedOften, Trouble{Key: "refused", Message: fmt.Sprintf("the accelerator pool refused at least %d times within %s", t, refusedWithin)})
+	}
+}
+
+func (l *look) figure(n *pools.Node, f pool.Figure) {
+	if !n.Online {
+		return
+	}
+	at := n.ID + "/" + f.Device
+	if t := l.rules[DeviceHot].Threshold; f.Temperature != nil && *f.Temperature >= t {
+		l.find(DeviceHot, Trouble{Key: at, Node: n.ID, Device: f.Device, Message: fmt.Sprintf("device %s has at least %d °C", at, t)})
+	}
+	if t := l.rules[PowerHigh].Threshold; f.Source != "" && f.Power >= t*1000 {
+		l.find(PowerHigh, Trouble{Key: at, Node: n.ID, Device: f.Device, Message: fmt.Sprintf("device %s draws at least %d W (%s)", at, t, f.Source)})
 	}
 }
 

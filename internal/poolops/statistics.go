@@ -17,7 +17,7 @@ import (
 type place struct{ node, device, group, user string }
 
 // amounts of a time; see the columns of pool_use.
-type amounts struct{ compute, memory, used, lent, busy int64 }
+type amounts struct{ compute, memory, used, lent, busy, energy int64 }
 
 // Count counts what was used since it was counted last.
 func (s *Service) Count(ctx context.Context) error {
@@ -55,6 +55,9 @@ func (s *Service) Count(ctx context.Context) error {
 		}
 		hour := db.Micros(tx.Now.Truncate(time.Hour))
 		if err := roomTx(ctx, tx, hour, span, nodes); err != nil {
+			return err
+		}
+		if err := energyTx(ctx, tx, hour, nodes, micros != 0); err != nil {
 			return err
 		}
 		use := map[place]*amounts{}
@@ -106,8 +109,8 @@ func (s *Service) Count(ctx context.Context) error {
 
 // markTx adds the device time that is not counted yet.
 func markTx(ctx context.Context, tx *db.Tx, x *pools.Slice, u *amounts, ended bool) error {
-	var counted int64
-	found, err := tx.Get(ctx, `SELECT device_us FROM pool_marks WHERE slice_id = $1`, []any{x.ID}, &counted)
+	var counted, energy int64
+	found, err := tx.Get(ctx, `SELECT device_us, energy_mj FROM pool_marks WHERE slice_id = $1`, []any{x.ID}, &counted, &energy)
 	if err != nil {
 		return err
 	}
@@ -115,11 +118,14 @@ func markTx(ctx context.Context, tx *db.Tx, x *pools.Slice, u *amounts, ended bo
 	if now > counted {
 		u.busy += now - counted
 	}
+	if x.Energy > energy {
+		u.energy += x.Energy - energy
+	}
 	switch {
 	case ended && found:
 		_, err = tx.Exec(ctx, `DELETE FROM pool_marks WHERE slice_id = $1`, x.ID)
-	case !ended && now != counted: // less: its next program begins at 0
-		_, err = tx.Exec(ctx, `INSERT INTO pool_marks (slice_id, device_us) VALUES ($1, $2) ON CONFLICT (slice_id) DO UPDATE SET device_us = $2`, x.ID, now)
+	case !ended && (now != counted || x.Energy != energy): // less: its next program begins at 0
+		_, err = tx.Exec(ctx, `INSERT INTO pool_marks (slice_id, device_us, energy_mj) VALUES ($1, $2, $3) ON CONFLICT (slice_id) DO UPDATE SET device_us = $2, energy_mj = $3`, x.ID, now, x.Energy)
 	}
 	return err
 }
@@ -140,14 +146,50 @@ func roomTx(ctx context.Context, tx *db.Tx, hour int64, span time.Duration, node
 	return nil
 }
 
+// energyTx counts what devices used since it was counted last, or only notes how
+// far that is.
+func energyTx(ctx context.Context, tx *db.Tx, hour int64, nodes []*pools.Node, count bool) error {
+	for _, n := range nodes {
+		for _, f := range n.Figures {
+			if f.Source == "" || f.NotLent != "" {
+				continue
+			}
+			var boot string
+			var counted int64
+			if _, err := tx.Get(ctx, `SELECT boot, energy_mj FROM pool_energy_marks WHERE node_id = $1 AND device_id = $2`, []any{n.ID, f.Device}, &boot, &counted); err != nil {
+				return fmt.Errorf("read what energy is counted: %w", err)
+			}
+			if boot == n.Boot && counted == f.Energy {
+				continue
+			}
+			used := f.Energy
+			if boot == n.Boot { // else a node that was started again, which begins at 0
+				used = max(f.Energy-counted, 0)
+			}
+			if _, err := tx.Exec(ctx, `INSERT INTO pool_energy_marks (node_id, device_id, boot, energy_mj) VALUES ($1, $2, $3, $4)
+				ON CONFLICT (node_id, device_id) DO UPDATE SET boot = $3, energy_mj = $4`, n.ID, f.Device, n.Boot, f.Energy); err != nil {
+				return fmt.Errorf("store what energy is counted: %w", err)
+			}
+			if !count || used == 0 {
+				continue
+			}
+			if _, err := tx.Exec(ctx, `INSERT INTO pool_room (hour, node_id, device_id, compute, memory, energy_mj) VALUES ($1, $2, $3, 0, 0, $4)
+				ON CONFLICT (hour, node_id, device_id) DO UPDATE SET energy_mj = pool_room.energy_mj + $4`, hour, n.ID, f.Device, used); err != nil {
+				return fmt.Errorf("count energy: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
 func putUse(ctx context.Context, tx *db.Tx, hour int64, use map[place]*amounts) error {
 	for at, u := range use {
 		if *u == (amounts{}) {
 			continue
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO pool_use (hour, node_id, device_id, group_id, user_id, compute, memory, used, lent_ms, device_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		if _, err := tx.Exec(ctx, `INSERT INTO pool_use (hour, node_id, device_id, group_id, user_id, compute, memory, used, lent_ms, device_us, energy_mj) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 			ON CONFLICT (hour, node_id, device_id, group_id, user_id) DO UPDATE SET compute = pool_use.compute + $6, memory = pool_use.memory + $7, used = pool_use.used + $8, lent_ms = pool_use.lent_ms + $9,
-			device_us = pool_use.device_us + $10`, hour, at.node, at.device, at.group, at.user, u.compute, u.memory, u.used, u.lent, u.busy); err != nil {
+			device_us = pool_use.device_us + $10, energy_mj = pool_use.energy_mj + $11`, hour, at.node, at.device, at.group, at.user, u.compute, u.memory, u.used, u.lent, u.busy, u.energy); err != nil {
 			return fmt.Errorf("count what is used of the pool: %w", err)
 		}
 	}
@@ -161,6 +203,7 @@ type Use struct {
 	ComputeThere, ComputeLent, Busy     int64 // percent · percent · microseconds
 	MemoryThere, MemoryLent, MemoryUsed int64 // MiB
 	Seconds                             int64 // that slices had a place
+	Energy, SliceEnergy                 int64 // millijoules: of devices, and of slices by device time
 }
 
 // Queueing is how the requests of a group fared.
@@ -248,26 +291,27 @@ func (s *Statistics) readUse(ctx context.Context, tx *db.Tx) error {
 	}
 	at := func(hour int64) string { return db.Time(hour).UTC().Truncate(step).Format(time.RFC3339) }
 	from, to := db.Micros(s.From.Truncate(time.Hour)), db.Micros(s.To)
-	err := tx.Query(ctx, `SELECT hour, node_id, device_id, compute, memory FROM pool_room WHERE hour >= $1 AND hour < $2`, []any{from, to}, func(row db.Row) error {
-		var hour, compute, memory int64
+	err := tx.Query(ctx, `SELECT hour, node_id, device_id, compute, memory, energy_mj FROM pool_room WHERE hour >= $1 AND hour < $2`, []any{from, to}, func(row db.Row) error {
+		var hour, compute, memory, energy int64
 		var node, device string
-		if err := row.Scan(&hour, &node, &device, &compute, &memory); err != nil {
+		if err := row.Scan(&hour, &node, &device, &compute, &memory, &energy); err != nil {
 			return err
 		}
 		for _, u := range []*Use{devices.of(node + "/" + device), times.of(at(hour))} {
 			u.ComputeThere += compute
 			u.MemoryThere += memory
+			u.Energy += energy
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read what the pool had: %w", err)
 	}
-	err = tx.Query(ctx, `SELECT hour, node_id, device_id, group_id, user_id, compute, memory, used, lent_ms, device_us FROM pool_use WHERE hour >= $1 AND hour < $2`, []any{from, to}, func(row db.Row) error {
+	err = tx.Query(ctx, `SELECT hour, node_id, device_id, group_id, user_id, compute, memory, used, lent_ms, device_us, energy_mj FROM pool_use WHERE hour >= $1 AND hour < $2`, []any{from, to}, func(row db.Row) error {
 		var hour int64
 		var p place
 		var a amounts
-		if err := row.Scan(&hour, &p.node, &p.device, &p.group, &p.user, &a.compute, &a.memory, &a.used, &a.lent, &a.busy); err != nil {
+		if err := row.Scan(&hour, &p.node, &p.device, &p.group, &p.user, &a.compute, &a.memory, &a.used, &a.lent, &a.busy, &a.energy); err != nil {
 			return err
 		}
 		for _, u := range []*Use{devices.of(p.node + "/" + p.device), groups.of(p.group), users.of(p.user), times.of(at(hour))} {
@@ -276,6 +320,7 @@ func (s *Statistics) readUse(ctx context.Context, tx *db.Tx) error {
 			u.MemoryUsed += a.used
 			u.Seconds += a.lent
 			u.Busy += a.busy
+			u.SliceEnergy += a.energy
 		}
 		return nil
 	})

@@ -69,11 +69,15 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	for _, d := range r.Devices {
 		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
 	}
+	in.Figures = each(r.Figures, func(f *poolv1.PoolFigures) pool.Figure {
+		return pool.Figure{Device: f.DeviceId, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, Temperature: f.TemperatureCelsius, Busy: f.BusyPercent, Uncorrected: f.UncorrectedErrors,
+			Faults: f.Faults, Fault: f.Fault, Power: f.PowerMilliwatts, Energy: f.EnergyMillijoules, Source: f.EnergySource}
+	})
 	for _, t := range r.Tasks {
-		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs), Device: t.DeviceId})
+		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs), Device: t.DeviceId, Energy: t.EnergyMillijoules})
 	}
 	for _, e := range r.Ended {
-		in.Ended = append(in.Ended, pool.EndedTask{Slice: e.SliceId, Reason: e.Reason, Busy: micros(e.DeviceMicros)})
+		in.Ended = append(in.Ended, pool.EndedTask{Slice: e.SliceId, Reason: e.Reason, Busy: micros(e.DeviceMicros), Energy: e.EnergyMillijoules})
 	}
 	for _, m := range r.Moved {
 		in.Moved = append(in.Moved, pool.Moved{Slice: m.SliceId, ID: m.MoveId, Error: m.Error, Pause: micros(m.PauseMicros)})
@@ -131,6 +135,10 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 		Devices: each(n.Devices, func(d *Device) *poolv1.PoolDevice {
 			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
 				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical}
+		}),
+		Figures: each(n.Figures, func(f pool.Figure) *poolv1.PoolFigures {
+			return &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
+				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source}
 		})}
 }
 
@@ -277,7 +285,7 @@ func answerSlice(x *Slice, err error) (*poolv1.Slice, error) {
 func sliceOut(x *Slice) *poolv1.Slice {
 	out := &poolv1.Slice{SliceId: x.ID, State: poolv1.Slice_State(x.State), GroupId: x.Group, TenantId: x.Tenant, UserId: x.User, Name: x.Name, SpecId: x.Spec, ComputePercent: x.Compute, MemoryMib: x.Memory,
 		Weighted: x.Weighted, Model: x.Model, Fixed: x.Fixed, Priority: int32(x.Priority), NodeId: x.Node, DeviceId: x.Device, Policy: policyOut(x.Policy), Reason: x.Reason, Position: x.Position,
-		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), MemoryUsedBytes: x.Used, Programs: x.Programs,
+		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), EnergyMillijoules: x.Energy, MemoryUsedBytes: x.Used, Programs: x.Programs,
 		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across, JobId: x.run.Job}
 	if x.State == Waiting {
 		out.NodeId, out.DeviceId = x.WantNode, x.WantDevice

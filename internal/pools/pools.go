@@ -50,6 +50,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // Mode says whether a node lends; the numbers are the API's.
@@ -124,6 +125,10 @@ type Node struct {
 	JoinedAt      time.Time
 	SeenAt        time.Time
 	Devices       []*Device
+
+	// As last reported, of that start of the node.
+	Boot    string
+	Figures []pool.Figure
 }
 
 // Spec is a kind of slice.
@@ -169,6 +174,7 @@ type Slice struct {
 
 	CreatedAt, PolledAt, AssignedAt, StartedAt, EndedAt, meteredAt time.Time
 	Busy                                                           time.Duration
+	Energy                                                         int64 // millijoules
 
 	Cards          []string // the slices of its set
 	Position       int64    // in the queue, from 1

@@ -21,7 +21,10 @@ type Report struct {
 	Node, Secret, Host, Version string
 }
 
-const maxTasks = 10000 // of a node
+const (
+	maxTasks = 10000       // of a node
+	maxPower = 100_000_000 // milliwatts of a device
+)
 
 func (r *Report) check(wait time.Duration) error {
 	var c core.Check
@@ -51,7 +54,21 @@ func (r *Report) check(wait time.Duration) error {
 			c.Add(path+".device_id", "is given twice: %q", d.ID)
 		}
 	}
+	if len(r.Figures) > 2*maxDevices {
+		c.Add("figures", "must be at most %d, got %d", 2*maxDevices, len(r.Figures))
+		return c.Err()
+	}
+	for i, f := range r.Figures {
+		path := fmt.Sprintf("figures[%d]", i)
+		c.Text(path+".device_id", f.Device, true, 64, 0)
+		for _, x := range [][2]string{{"model", f.Model}, {"driver", f.Driver}, {"bus", f.Bus}, {"not_lent", f.NotLent}, {"fault", f.Fault}, {"energy_source", f.Source}} {
+			c.Text(path+"."+x[0], x[1], false, 256, 0)
+		}
+		c.Range(path+".power_milliwatts", f.Power, 0, maxPower)
+		c.Range(path+".energy_millijoules", f.Energy, 0, 1<<60)
+	}
 	for i, t := range r.Tasks {
+		c.Range(fmt.Sprintf("tasks[%d].energy_millijoules", i), t.Energy, 0, 1<<60)
 		c.Text(fmt.Sprintf("tasks[%d].slice_id", i), t.Slice, true, 64, 0)
 	}
 	for i, m := range r.Moved {
@@ -261,12 +278,12 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 	if err != nil {
 		return w, nil, err
 	}
-	next := &beat{boot: r.Boot, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}}
+	next := &beat{boot: r.Boot, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}, figures: r.Figures}
 	if r.Stopping {
 		next.gone = tx.Now
 	}
 	for _, t := range r.Tasks {
-		next.tasks = append(next.tasks, reported{Slice: t.Slice, Used: t.Used, Busy: t.Busy.Microseconds(), Programs: int64(t.Programs), Device: t.Device})
+		next.tasks = append(next.tasks, reported{Slice: t.Slice, Used: t.Used, Busy: t.Busy.Microseconds(), Programs: int64(t.Programs), Device: t.Device, Energy: t.Energy})
 	}
 	if err := putBeat(ctx, tx, r.Node, next); err != nil {
 		return w, nil, err
@@ -292,13 +309,13 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 	reason, ended := "its program ended", false
 	for _, e := range r.Ended {
 		if e.Slice == x.ID {
-			ended, reason, x.Busy = true, e.Reason, e.Busy
+			ended, reason, x.Busy, x.Energy = true, e.Reason, e.Busy, e.Energy
 		}
 	}
 	if !ended {
 		for _, t := range last.tasks { // what was heard of it last
 			if t.Slice == x.ID {
-				x.Busy = time.Duration(t.Busy) * time.Microsecond
+				x.Busy, x.Energy = time.Duration(t.Busy)*time.Microsecond, t.Energy
 			}
 		}
 	}

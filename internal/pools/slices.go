@@ -210,7 +210,7 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 			}
 			for _, t := range beats[x.Node].tasks {
 				if t.Slice == x.ID {
-					x.Used, x.Programs, x.Busy = t.Used, t.Programs, time.Duration(t.Busy)*time.Microsecond
+					x.Used, x.Programs, x.Busy, x.Energy = t.Used, t.Programs, time.Duration(t.Busy)*time.Microsecond, t.Energy
 				}
 			}
 		}

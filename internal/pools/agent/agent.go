@@ -92,11 +92,15 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		for _, d := range r.Devices {
 			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20})
 		}
+		for _, f := range r.Figures {
+			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
+				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source})
+		}
 		for _, t := range r.Tasks {
-			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device})
+			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device, EnergyMillijoules: t.Energy})
 		}
 		for _, e := range r.Ended {
-			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: e.Reason, DeviceMicros: e.Busy.Microseconds()})
+			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: e.Reason, DeviceMicros: e.Busy.Microseconds(), EnergyMillijoules: e.Energy})
 		}
 		for _, x := range r.Moved {
 			req.Moved = append(req.Moved, &poolv1.ReportNodeRequest_Moved{SliceId: x.Slice, MoveId: x.ID, Error: x.Error, PauseMicros: x.Pause.Microseconds()})

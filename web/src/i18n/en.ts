@@ -1182,6 +1182,8 @@ export const en = {
       poolWaitLong: "Pool wait long",
       poolRefusedOften: "Pool refuses often",
       poolNotConfigured: "Pool configuration not taken",
+      poolDeviceHot: "Pool device hot",
+      poolPowerHigh: "Pool device draws much",
       other: "Other",
     },
   },

@@ -1149,6 +1149,8 @@ export const zh: Texts = {
       poolWaitLong: "加速器池等待过久",
       poolRefusedOften: "加速器池频繁拒绝",
       poolNotConfigured: "加速器池配置未生效",
+      poolDeviceHot: "加速器池设备温度过高",
+      poolPowerHigh: "加速器池设备功率过高",
       other: "其他",
     },
   },

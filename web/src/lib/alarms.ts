@@ -70,6 +70,8 @@ const KINDS = {
   [AlarmKind.POOL_WAIT_LONG]: "poolWaitLong",
   [AlarmKind.POOL_REFUSED_OFTEN]: "poolRefusedOften",
   [AlarmKind.POOL_NOT_CONFIGURED]: "poolNotConfigured",
+  [AlarmKind.POOL_DEVICE_HOT]: "poolDeviceHot",
+  [AlarmKind.POOL_POWER_HIGH]: "poolPowerHigh",
   [AlarmKind.UNSPECIFIED]: "other",
 } as const;
 

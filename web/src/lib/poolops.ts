@@ -65,6 +65,8 @@ const RULES = {
   [PoolAlarmRule_Kind.WAIT_LONG]: { name: "waitLong", unit: "seconds" },
   [PoolAlarmRule_Kind.REFUSED_OFTEN]: { name: "refusedOften", unit: "times" },
   [PoolAlarmRule_Kind.NOT_CONFIGURED]: { name: "notConfigured", unit: "seconds" },
+  [PoolAlarmRule_Kind.DEVICE_HOT]: { name: "deviceHot", unit: "celsius" },
+  [PoolAlarmRule_Kind.POWER_HIGH]: { name: "powerHigh", unit: "watts" },
   [PoolAlarmRule_Kind.UNSPECIFIED]: { name: "notConfigured", unit: "none" },
 } as const;
 
@@ -75,6 +77,9 @@ export const POOL_KINDS = 11;
 
 export const severityOf = (n: number): "warning" | "major" | "critical" =>
   n >= 3 ? "critical" : n === 2 ? "major" : "warning";
+
+/** Energy in watt hours. */
+export const wattHours = (millijoules: bigint) => `${(Number(millijoules) / 3.6e6).toFixed(3)} Wh`;
 
 /** The shares of use, in percent of what there was. */
 export function shares(u: PoolUse): { lent: number; busy: number; memory: number; used: number } {

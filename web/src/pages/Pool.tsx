@@ -23,6 +23,7 @@ import { TabbedPage } from "../components/TabbedPage";
 import { useServerErrors } from "../components/useServerErrors";
 import {
   type PoolDevice,
+  type PoolFigures,
   type PoolGroup,
   type PoolNode,
   PoolNode_Mode,
@@ -70,6 +71,24 @@ function useChange<T>(change: (x: T) => Promise<unknown>) {
     onSuccess: () => client.invalidateQueries({ queryKey: ["pool"] }),
     onError: (e) => void message.error(messageOf(e)),
   });
+}
+
+const SOURCES = ["counter", "power", "powercap", "model"] as const;
+
+/** How warm a device is and what it draws, with where that comes from. */
+function Power({ figures: f }: { figures: PoolFigures | undefined }) {
+  const { t } = useTranslation();
+  const source = SOURCES.find((s) => s === f?.energySource);
+  if (!f || (f.temperatureCelsius === undefined && !source)) return <>{NONE}</>;
+  return (
+    <span className="yh-job-link">
+      <span className="yh-num">
+        {f.temperatureCelsius !== undefined && `${f.temperatureCelsius} °C `}
+        {source && `${(Number(f.powerMilliwatts) / 1000).toFixed(1)} W`}
+      </span>
+      {source && <small>{t(`pool.energyBy.${source}`)}</small>}
+    </span>
+  );
 }
 
 interface DeviceRow {
@@ -170,6 +189,12 @@ function Nodes() {
             format={formatBytes}
           />
         ),
+    },
+    {
+      title: t("pool.power"),
+      key: "power",
+      width: 150,
+      render: (_, { node, device: d }) => <Power figures={node.figures.find((f) => f.deviceId === d?.deviceId)} />,
     },
     {
       title: t("pool.sliceCount"),

@@ -168,6 +168,8 @@ const (
 	AlarmKind_ALARM_KIND_POOL_WAIT_LONG        AlarmKind = 18
 	AlarmKind_ALARM_KIND_POOL_REFUSED_OFTEN    AlarmKind = 19
 	AlarmKind_ALARM_KIND_POOL_NOT_CONFIGURED   AlarmKind = 20
+	AlarmKind_ALARM_KIND_POOL_DEVICE_HOT       AlarmKind = 21
+	AlarmKind_ALARM_KIND_POOL_POWER_HIGH       AlarmKind = 22
 )
 
 // Enum value maps for AlarmKind.
@@ -194,6 +196,8 @@ var (
 		18: "ALARM_KIND_POOL_WAIT_LONG",
 		19: "ALARM_KIND_POOL_REFUSED_OFTEN",
 		20: "ALARM_KIND_POOL_NOT_CONFIGURED",
+		21: "ALARM_KIND_POOL_DEVICE_HOT",
+		22: "ALARM_KIND_POOL_POWER_HIGH",
 	}
 	AlarmKind_value = map[string]int32{
 		"ALARM_KIND_UNSPECIFIED":            0,
@@ -217,6 +221,8 @@ var (
 		"ALARM_KIND_POOL_WAIT_LONG":         18,
 		"ALARM_KIND_POOL_REFUSED_OFTEN":     19,
 		"ALARM_KIND_POOL_NOT_CONFIGURED":    20,
+		"ALARM_KIND_POOL_DEVICE_HOT":        21,
+		"ALARM_KIND_POOL_POWER_HIGH":        22,
 	}
 )
 
@@ -936,7 +942,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x17ALARM_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ALARM_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18ALARM_STATE_ACKNOWLEDGED\x10\x02\x12\x17\n" +
-	"\x13ALARM_STATE_CLEARED\x10\x03*\xa2\x05\n" +
+	"\x13ALARM_STATE_CLEARED\x10\x03*\xe2\x05\n" +
 	"\tAlarmKind\x12\x1a\n" +
 	"\x16ALARM_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALARM_KIND_CENTER_DOWN\x10\x01\x12\x1d\n" +
@@ -959,7 +965,9 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x1aALARM_KIND_POOL_QUEUE_LONG\x10\x11\x12\x1d\n" +
 	"\x19ALARM_KIND_POOL_WAIT_LONG\x10\x12\x12!\n" +
 	"\x1dALARM_KIND_POOL_REFUSED_OFTEN\x10\x13\x12\"\n" +
-	"\x1eALARM_KIND_POOL_NOT_CONFIGURED\x10\x142\x8a\x04\n" +
+	"\x1eALARM_KIND_POOL_NOT_CONFIGURED\x10\x14\x12\x1e\n" +
+	"\x1aALARM_KIND_POOL_DEVICE_HOT\x10\x15\x12\x1e\n" +
+	"\x1aALARM_KIND_POOL_POWER_HIGH\x10\x162\x8a\x04\n" +
 	"\fAlarmService\x12y\n" +
 	"\n" +
 	"ListAlarms\x12\".yunhe.alarms.v1.ListAlarmsRequest\x1a#.yunhe.alarms.v1.ListAlarmsResponse\"\"\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\f\x12\n" +

@@ -387,21 +387,27 @@ const (
 	PoolAlarmRule_KIND_REFUSED_OFTEN PoolAlarmRule_Kind = 8
 	// A node has not taken its configuration.
 	PoolAlarmRule_KIND_NOT_CONFIGURED PoolAlarmRule_Kind = 9
+	// A card is so warm, in °C.
+	PoolAlarmRule_KIND_DEVICE_HOT PoolAlarmRule_Kind = 10
+	// A device draws so many watts.
+	PoolAlarmRule_KIND_POWER_HIGH PoolAlarmRule_Kind = 11
 )
 
 // Enum value maps for PoolAlarmRule_Kind.
 var (
 	PoolAlarmRule_Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "KIND_NODE_OFFLINE",
-		2: "KIND_DEVICE_GONE",
-		3: "KIND_COMPUTE_FULL",
-		4: "KIND_MEMORY_FULL",
-		5: "KIND_TASK_MEMORY_FULL",
-		6: "KIND_QUEUE_LONG",
-		7: "KIND_WAIT_LONG",
-		8: "KIND_REFUSED_OFTEN",
-		9: "KIND_NOT_CONFIGURED",
+		0:  "KIND_UNSPECIFIED",
+		1:  "KIND_NODE_OFFLINE",
+		2:  "KIND_DEVICE_GONE",
+		3:  "KIND_COMPUTE_FULL",
+		4:  "KIND_MEMORY_FULL",
+		5:  "KIND_TASK_MEMORY_FULL",
+		6:  "KIND_QUEUE_LONG",
+		7:  "KIND_WAIT_LONG",
+		8:  "KIND_REFUSED_OFTEN",
+		9:  "KIND_NOT_CONFIGURED",
+		10: "KIND_DEVICE_HOT",
+		11: "KIND_POWER_HIGH",
 	}
 	PoolAlarmRule_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":      0,
@@ -414,6 +420,8 @@ var (
 		"KIND_WAIT_LONG":        7,
 		"KIND_REFUSED_OFTEN":    8,
 		"KIND_NOT_CONFIGURED":   9,
+		"KIND_DEVICE_HOT":       10,
+		"KIND_POWER_HIGH":       11,
 	}
 )
 
@@ -2635,9 +2643,14 @@ type PoolUse struct {
 	MemoryLent  int64 `protobuf:"varint,6,opt,name=memory_lent,json=memoryLent,proto3" json:"memory_lent,omitempty"`
 	MemoryUsed  int64 `protobuf:"varint,7,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
 	// Seconds that slices had a place.
-	SliceSeconds  int64 `protobuf:"varint,8,opt,name=slice_seconds,json=sliceSeconds,proto3" json:"slice_seconds,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SliceSeconds int64 `protobuf:"varint,8,opt,name=slice_seconds,json=sliceSeconds,proto3" json:"slice_seconds,omitempty"`
+	// In millijoules: what devices used, of those whose use is known, and of that
+	// what is of slices, by device time. It may come from a model of a device: see
+	// PoolFigures.energy_source.
+	EnergyMillijoules      int64 `protobuf:"varint,9,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
+	SliceEnergyMillijoules int64 `protobuf:"varint,10,opt,name=slice_energy_millijoules,json=sliceEnergyMillijoules,proto3" json:"slice_energy_millijoules,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *PoolUse) Reset() {
@@ -2722,6 +2735,20 @@ func (x *PoolUse) GetMemoryUsed() int64 {
 func (x *PoolUse) GetSliceSeconds() int64 {
 	if x != nil {
 		return x.SliceSeconds
+	}
+	return 0
+}
+
+func (x *PoolUse) GetEnergyMillijoules() int64 {
+	if x != nil {
+		return x.EnergyMillijoules
+	}
+	return 0
+}
+
+func (x *PoolUse) GetSliceEnergyMillijoules() int64 {
+	if x != nil {
+		return x.SliceEnergyMillijoules
 	}
 	return 0
 }
@@ -3448,14 +3475,14 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\x10platform_version\x18\x02 \x01(\tR\x0fplatformVersion\"i\n" +
 	"\x19ConfigurePoolNodesRequest\x12\x19\n" +
 	"\bnode_ids\x18\x01 \x03(\tR\anodeIds\x121\n" +
-	"\x06config\x18\x02 \x01(\v2\x19.yunhe.pool.v1.PoolConfigR\x06config\"\xc3\x03\n" +
+	"\x06config\x18\x02 \x01(\v2\x19.yunhe.pool.v1.PoolConfigR\x06config\"\xed\x03\n" +
 	"\rPoolAlarmRule\x125\n" +
 	"\x04kind\x18\x01 \x01(\x0e2!.yunhe.pool.v1.PoolAlarmRule.KindR\x04kind\x12\x18\n" +
 	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x1c\n" +
 	"\tthreshold\x18\x03 \x01(\x03R\tthreshold\x12\x1a\n" +
 	"\bseverity\x18\x04 \x01(\x05R\bseverity\x129\n" +
 	"\n" +
-	"updated_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\xeb\x01\n" +
+	"updated_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\x95\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_NODE_OFFLINE\x10\x01\x12\x14\n" +
@@ -3466,7 +3493,10 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\x0fKIND_QUEUE_LONG\x10\x06\x12\x12\n" +
 	"\x0eKIND_WAIT_LONG\x10\a\x12\x16\n" +
 	"\x12KIND_REFUSED_OFTEN\x10\b\x12\x17\n" +
-	"\x13KIND_NOT_CONFIGURED\x10\t\"\x1b\n" +
+	"\x13KIND_NOT_CONFIGURED\x10\t\x12\x13\n" +
+	"\x0fKIND_DEVICE_HOT\x10\n" +
+	"\x12\x13\n" +
+	"\x0fKIND_POWER_HIGH\x10\v\"\x1b\n" +
 	"\x19ListPoolAlarmRulesRequest\"P\n" +
 	"\x1aListPoolAlarmRulesResponse\x122\n" +
 	"\x05rules\x18\x01 \x03(\v2\x1c.yunhe.pool.v1.PoolAlarmRuleR\x05rules\"\x82\x01\n" +
@@ -3475,7 +3505,7 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\x04rule\x18\x02 \x01(\v2\x1c.yunhe.pool.v1.PoolAlarmRuleR\x04rule\"v\n" +
 	"\x18GetPoolStatisticsRequest\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
-	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"\x94\x02\n" +
+	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\"\xfd\x02\n" +
 	"\aPoolUse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rcompute_there\x18\x02 \x01(\x03R\fcomputeThere\x12!\n" +
@@ -3486,7 +3516,10 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"memoryLent\x12\x1f\n" +
 	"\vmemory_used\x18\a \x01(\x03R\n" +
 	"memoryUsed\x12#\n" +
-	"\rslice_seconds\x18\b \x01(\x03R\fsliceSeconds\"\xcf\x01\n" +
+	"\rslice_seconds\x18\b \x01(\x03R\fsliceSeconds\x12-\n" +
+	"\x12energy_millijoules\x18\t \x01(\x03R\x11energyMillijoules\x128\n" +
+	"\x18slice_energy_millijoules\x18\n" +
+	" \x01(\x03R\x16sliceEnergyMillijoules\"\xcf\x01\n" +
 	"\fPoolQueueing\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x1c\n" +
 	"\trequested\x18\x02 \x01(\x03R\trequested\x12\x16\n" +

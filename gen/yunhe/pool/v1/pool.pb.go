@@ -75,7 +75,7 @@ func (x PoolNode_Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolNode_Mode.Descriptor instead.
 func (PoolNode_Mode) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type SetPoolDeviceRequest_Virtualization int32
@@ -126,7 +126,7 @@ func (x SetPoolDeviceRequest_Virtualization) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetPoolDeviceRequest_Virtualization.Descriptor instead.
 func (SetPoolDeviceRequest_Virtualization) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type PoolPolicy_Local int32
@@ -180,7 +180,7 @@ func (x PoolPolicy_Local) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolPolicy_Local.Descriptor instead.
 func (PoolPolicy_Local) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27, 0}
 }
 
 type PoolPolicy_Spread int32
@@ -231,7 +231,7 @@ func (x PoolPolicy_Spread) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolPolicy_Spread.Descriptor instead.
 func (PoolPolicy_Spread) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26, 1}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27, 1}
 }
 
 type Slice_State int32
@@ -288,7 +288,7 @@ func (x Slice_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Slice_State.Descriptor instead.
 func (Slice_State) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{30, 0}
 }
 
 type CreateNodeTokenRequest struct {
@@ -495,6 +495,159 @@ func (x *JoinNodeResponse) GetNodeId() string {
 	return ""
 }
 
+// What a device, or a card that cannot be lent, does now.
+type PoolFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The device's; of a card that cannot be lent its driver and number, such as nvml-1.
+	DeviceId string `protobuf:"bytes,1,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// Empty: it is the device's.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// Of the maker's library that tells: nvml, dcmi, cndev or rocm-smi; empty: none.
+	Driver string `protobuf:"bytes,3,opt,name=driver,proto3" json:"driver,omitempty"`
+	// Where it is, domain:bus:device.function; empty: unknown.
+	Bus string `protobuf:"bytes,4,opt,name=bus,proto3" json:"bus,omitempty"`
+	// Why it cannot be lent; empty: it can.
+	NotLent string `protobuf:"bytes,5,opt,name=not_lent,json=notLent,proto3" json:"not_lent,omitempty"`
+	// Unset: nothing tells.
+	TemperatureCelsius *int64 `protobuf:"varint,6,opt,name=temperature_celsius,json=temperatureCelsius,proto3,oneof" json:"temperature_celsius,omitempty"`
+	BusyPercent        *int64 `protobuf:"varint,7,opt,name=busy_percent,json=busyPercent,proto3,oneof" json:"busy_percent,omitempty"`
+	// Errors of its memory that were not corrected.
+	UncorrectedErrors *int64 `protobuf:"varint,8,opt,name=uncorrected_errors,json=uncorrectedErrors,proto3,oneof" json:"uncorrected_errors,omitempty"`
+	// Faults that its driver told since the node asks, and the last of them.
+	Faults int64  `protobuf:"varint,9,opt,name=faults,proto3" json:"faults,omitempty"`
+	Fault  string `protobuf:"bytes,10,opt,name=fault,proto3" json:"fault,omitempty"`
+	// What it draws now, and has used since the node began, in millijoules.
+	PowerMilliwatts   int64 `protobuf:"varint,11,opt,name=power_milliwatts,json=powerMilliwatts,proto3" json:"power_milliwatts,omitempty"`
+	EnergyMillijoules int64 `protobuf:"varint,12,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
+	// How that is known: "counter" of the card, "power" as the card tells it, over
+	// the time; "powercap", of all processors of the machine, whoever used them; or
+	// "model", the watts that the node was told, idle and full. Empty: it is not.
+	EnergySource  string `protobuf:"bytes,13,opt,name=energy_source,json=energySource,proto3" json:"energy_source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolFigures) Reset() {
+	*x = PoolFigures{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolFigures) ProtoMessage() {}
+
+func (x *PoolFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolFigures.ProtoReflect.Descriptor instead.
+func (*PoolFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PoolFigures) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetBus() string {
+	if x != nil {
+		return x.Bus
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetNotLent() string {
+	if x != nil {
+		return x.NotLent
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetTemperatureCelsius() int64 {
+	if x != nil && x.TemperatureCelsius != nil {
+		return *x.TemperatureCelsius
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetBusyPercent() int64 {
+	if x != nil && x.BusyPercent != nil {
+		return *x.BusyPercent
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetUncorrectedErrors() int64 {
+	if x != nil && x.UncorrectedErrors != nil {
+		return *x.UncorrectedErrors
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetFaults() int64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetPowerMilliwatts() int64 {
+	if x != nil {
+		return x.PowerMilliwatts
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetEnergyMillijoules() int64 {
+	if x != nil {
+		return x.EnergyMillijoules
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetEnergySource() string {
+	if x != nil {
+		return x.EnergySource
+	}
+	return ""
+}
+
 type ReportNodeRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -519,14 +672,16 @@ type ReportNodeRequest struct {
 	// 0 to 5000.
 	WaitMs int64 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	// Moves that ended since the last report that was answered.
-	Moved         []*ReportNodeRequest_Moved `protobuf:"bytes,14,rep,name=moved,proto3" json:"moved,omitempty"`
+	Moved []*ReportNodeRequest_Moved `protobuf:"bytes,14,rep,name=moved,proto3" json:"moved,omitempty"`
+	// At most 512.
+	Figures       []*PoolFigures `protobuf:"bytes,15,rep,name=figures,proto3" json:"figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportNodeRequest) Reset() {
 	*x = ReportNodeRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +693,7 @@ func (x *ReportNodeRequest) String() string {
 func (*ReportNodeRequest) ProtoMessage() {}
 
 func (x *ReportNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +706,7 @@ func (x *ReportNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeRequest.ProtoReflect.Descriptor instead.
 func (*ReportNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReportNodeRequest) GetNodeId() string {
@@ -652,6 +807,13 @@ func (x *ReportNodeRequest) GetMoved() []*ReportNodeRequest_Moved {
 	return nil
 }
 
+func (x *ReportNodeRequest) GetFigures() []*PoolFigures {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
 type AttendNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -662,7 +824,7 @@ type AttendNodeRequest struct {
 
 func (x *AttendNodeRequest) Reset() {
 	*x = AttendNodeRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +836,7 @@ func (x *AttendNodeRequest) String() string {
 func (*AttendNodeRequest) ProtoMessage() {}
 
 func (x *AttendNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +849,7 @@ func (x *AttendNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendNodeRequest.ProtoReflect.Descriptor instead.
 func (*AttendNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AttendNodeRequest) GetNodeId() string {
@@ -712,7 +874,7 @@ type AttendNodeResponse struct {
 
 func (x *AttendNodeResponse) Reset() {
 	*x = AttendNodeResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +886,7 @@ func (x *AttendNodeResponse) String() string {
 func (*AttendNodeResponse) ProtoMessage() {}
 
 func (x *AttendNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +899,7 @@ func (x *AttendNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendNodeResponse.ProtoReflect.Descriptor instead.
 func (*AttendNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7}
 }
 
 type ReportNodeResponse struct {
@@ -753,7 +915,7 @@ type ReportNodeResponse struct {
 
 func (x *ReportNodeResponse) Reset() {
 	*x = ReportNodeResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +927,7 @@ func (x *ReportNodeResponse) String() string {
 func (*ReportNodeResponse) ProtoMessage() {}
 
 func (x *ReportNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +940,7 @@ func (x *ReportNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportNodeResponse) GetSlices() []*ReportNodeResponse_Wanted {
@@ -833,7 +995,7 @@ type PoolDevice struct {
 
 func (x *PoolDevice) Reset() {
 	*x = PoolDevice{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +1007,7 @@ func (x *PoolDevice) String() string {
 func (*PoolDevice) ProtoMessage() {}
 
 func (x *PoolDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +1020,7 @@ func (x *PoolDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolDevice.ProtoReflect.Descriptor instead.
 func (*PoolDevice) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PoolDevice) GetDeviceId() string {
@@ -983,15 +1145,17 @@ type PoolNode struct {
 	Addresses []string               `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	JoinedAt  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
 	// When it last reported; unset: never.
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	Devices       []*PoolDevice          `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`
+	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Devices    []*PoolDevice          `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`
+	// As last reported.
+	Figures       []*PoolFigures `protobuf:"bytes,10,rep,name=figures,proto3" json:"figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoolNode) Reset() {
 	*x = PoolNode{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1167,7 @@ func (x *PoolNode) String() string {
 func (*PoolNode) ProtoMessage() {}
 
 func (x *PoolNode) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1180,7 @@ func (x *PoolNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolNode.ProtoReflect.Descriptor instead.
 func (*PoolNode) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PoolNode) GetNodeId() string {
@@ -1082,6 +1246,13 @@ func (x *PoolNode) GetDevices() []*PoolDevice {
 	return nil
 }
 
+func (x *PoolNode) GetFigures() []*PoolFigures {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
 type ListPoolNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1090,7 +1261,7 @@ type ListPoolNodesRequest struct {
 
 func (x *ListPoolNodesRequest) Reset() {
 	*x = ListPoolNodesRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1273,7 @@ func (x *ListPoolNodesRequest) String() string {
 func (*ListPoolNodesRequest) ProtoMessage() {}
 
 func (x *ListPoolNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1286,7 @@ func (x *ListPoolNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolNodesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11}
 }
 
 type ListPoolNodesResponse struct {
@@ -1127,7 +1298,7 @@ type ListPoolNodesResponse struct {
 
 func (x *ListPoolNodesResponse) Reset() {
 	*x = ListPoolNodesResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1310,7 @@ func (x *ListPoolNodesResponse) String() string {
 func (*ListPoolNodesResponse) ProtoMessage() {}
 
 func (x *ListPoolNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1323,7 @@ func (x *ListPoolNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolNodesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPoolNodesResponse) GetNodes() []*PoolNode {
@@ -1172,7 +1343,7 @@ type SetPoolNodeRequest struct {
 
 func (x *SetPoolNodeRequest) Reset() {
 	*x = SetPoolNodeRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1355,7 @@ func (x *SetPoolNodeRequest) String() string {
 func (*SetPoolNodeRequest) ProtoMessage() {}
 
 func (x *SetPoolNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1368,7 @@ func (x *SetPoolNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetPoolNodeRequest) GetNodeId() string {
@@ -1232,7 +1403,7 @@ type SetPoolDeviceRequest struct {
 
 func (x *SetPoolDeviceRequest) Reset() {
 	*x = SetPoolDeviceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1415,7 @@ func (x *SetPoolDeviceRequest) String() string {
 func (*SetPoolDeviceRequest) ProtoMessage() {}
 
 func (x *SetPoolDeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1428,7 @@ func (x *SetPoolDeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolDeviceRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolDeviceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetPoolDeviceRequest) GetNodeId() string {
@@ -1323,7 +1494,7 @@ type SliceSpec struct {
 
 func (x *SliceSpec) Reset() {
 	*x = SliceSpec{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1506,7 @@ func (x *SliceSpec) String() string {
 func (*SliceSpec) ProtoMessage() {}
 
 func (x *SliceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1519,7 @@ func (x *SliceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SliceSpec.ProtoReflect.Descriptor instead.
 func (*SliceSpec) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SliceSpec) GetSpecId() string {
@@ -1408,7 +1579,7 @@ type ListSliceSpecsRequest struct {
 
 func (x *ListSliceSpecsRequest) Reset() {
 	*x = ListSliceSpecsRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1591,7 @@ func (x *ListSliceSpecsRequest) String() string {
 func (*ListSliceSpecsRequest) ProtoMessage() {}
 
 func (x *ListSliceSpecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1604,7 @@ func (x *ListSliceSpecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSliceSpecsRequest.ProtoReflect.Descriptor instead.
 func (*ListSliceSpecsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{16}
 }
 
 type ListSliceSpecsResponse struct {
@@ -1445,7 +1616,7 @@ type ListSliceSpecsResponse struct {
 
 func (x *ListSliceSpecsResponse) Reset() {
 	*x = ListSliceSpecsResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1628,7 @@ func (x *ListSliceSpecsResponse) String() string {
 func (*ListSliceSpecsResponse) ProtoMessage() {}
 
 func (x *ListSliceSpecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1641,7 @@ func (x *ListSliceSpecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSliceSpecsResponse.ProtoReflect.Descriptor instead.
 func (*ListSliceSpecsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSliceSpecsResponse) GetSpecs() []*SliceSpec {
@@ -1490,7 +1661,7 @@ type SetSliceSpecRequest struct {
 
 func (x *SetSliceSpecRequest) Reset() {
 	*x = SetSliceSpecRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1673,7 @@ func (x *SetSliceSpecRequest) String() string {
 func (*SetSliceSpecRequest) ProtoMessage() {}
 
 func (x *SetSliceSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1686,7 @@ func (x *SetSliceSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSliceSpecRequest.ProtoReflect.Descriptor instead.
 func (*SetSliceSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetSliceSpecRequest) GetSpecId() string {
@@ -1541,7 +1712,7 @@ type DeleteSliceSpecRequest struct {
 
 func (x *DeleteSliceSpecRequest) Reset() {
 	*x = DeleteSliceSpecRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1724,7 @@ func (x *DeleteSliceSpecRequest) String() string {
 func (*DeleteSliceSpecRequest) ProtoMessage() {}
 
 func (x *DeleteSliceSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1737,7 @@ func (x *DeleteSliceSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSliceSpecRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSliceSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSliceSpecRequest) GetSpecId() string {
@@ -1584,7 +1755,7 @@ type DeleteSliceSpecResponse struct {
 
 func (x *DeleteSliceSpecResponse) Reset() {
 	*x = DeleteSliceSpecResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1767,7 @@ func (x *DeleteSliceSpecResponse) String() string {
 func (*DeleteSliceSpecResponse) ProtoMessage() {}
 
 func (x *DeleteSliceSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1780,7 @@ func (x *DeleteSliceSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSliceSpecResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSliceSpecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{20}
 }
 
 // A logical group is a part of the pool and who may use it.
@@ -1639,7 +1810,7 @@ type PoolGroup struct {
 
 func (x *PoolGroup) Reset() {
 	*x = PoolGroup{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1822,7 @@ func (x *PoolGroup) String() string {
 func (*PoolGroup) ProtoMessage() {}
 
 func (x *PoolGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1835,7 @@ func (x *PoolGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolGroup.ProtoReflect.Descriptor instead.
 func (*PoolGroup) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PoolGroup) GetGroupId() string {
@@ -1752,7 +1923,7 @@ type ListPoolGroupsRequest struct {
 
 func (x *ListPoolGroupsRequest) Reset() {
 	*x = ListPoolGroupsRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1935,7 @@ func (x *ListPoolGroupsRequest) String() string {
 func (*ListPoolGroupsRequest) ProtoMessage() {}
 
 func (x *ListPoolGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1948,7 @@ func (x *ListPoolGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{22}
 }
 
 type ListPoolGroupsResponse struct {
@@ -1789,7 +1960,7 @@ type ListPoolGroupsResponse struct {
 
 func (x *ListPoolGroupsResponse) Reset() {
 	*x = ListPoolGroupsResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1972,7 @@ func (x *ListPoolGroupsResponse) String() string {
 func (*ListPoolGroupsResponse) ProtoMessage() {}
 
 func (x *ListPoolGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1985,7 @@ func (x *ListPoolGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListPoolGroupsResponse) GetGroups() []*PoolGroup {
@@ -1834,7 +2005,7 @@ type SetPoolGroupRequest struct {
 
 func (x *SetPoolGroupRequest) Reset() {
 	*x = SetPoolGroupRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +2017,7 @@ func (x *SetPoolGroupRequest) String() string {
 func (*SetPoolGroupRequest) ProtoMessage() {}
 
 func (x *SetPoolGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +2030,7 @@ func (x *SetPoolGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolGroupRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolGroupRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetPoolGroupRequest) GetGroupId() string {
@@ -1885,7 +2056,7 @@ type DeletePoolGroupRequest struct {
 
 func (x *DeletePoolGroupRequest) Reset() {
 	*x = DeletePoolGroupRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2068,7 @@ func (x *DeletePoolGroupRequest) String() string {
 func (*DeletePoolGroupRequest) ProtoMessage() {}
 
 func (x *DeletePoolGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2081,7 @@ func (x *DeletePoolGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolGroupRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeletePoolGroupRequest) GetGroupId() string {
@@ -1928,7 +2099,7 @@ type DeletePoolGroupResponse struct {
 
 func (x *DeletePoolGroupResponse) Reset() {
 	*x = DeletePoolGroupResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2111,7 @@ func (x *DeletePoolGroupResponse) String() string {
 func (*DeletePoolGroupResponse) ProtoMessage() {}
 
 func (x *DeletePoolGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2124,7 @@ func (x *DeletePoolGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolGroupResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26}
 }
 
 type PoolPolicy struct {
@@ -1967,7 +2138,7 @@ type PoolPolicy struct {
 
 func (x *PoolPolicy) Reset() {
 	*x = PoolPolicy{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2150,7 @@ func (x *PoolPolicy) String() string {
 func (*PoolPolicy) ProtoMessage() {}
 
 func (x *PoolPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2163,7 @@ func (x *PoolPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolPolicy.ProtoReflect.Descriptor instead.
 func (*PoolPolicy) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PoolPolicy) GetLocal() PoolPolicy_Local {
@@ -2024,7 +2195,7 @@ type GetPoolPolicyRequest struct {
 
 func (x *GetPoolPolicyRequest) Reset() {
 	*x = GetPoolPolicyRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2207,7 @@ func (x *GetPoolPolicyRequest) String() string {
 func (*GetPoolPolicyRequest) ProtoMessage() {}
 
 func (x *GetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2220,7 @@ func (x *GetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{28}
 }
 
 type SetPoolPolicyRequest struct {
@@ -2061,7 +2232,7 @@ type SetPoolPolicyRequest struct {
 
 func (x *SetPoolPolicyRequest) Reset() {
 	*x = SetPoolPolicyRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2244,7 @@ func (x *SetPoolPolicyRequest) String() string {
 func (*SetPoolPolicyRequest) ProtoMessage() {}
 
 func (x *SetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2257,7 @@ func (x *SetPoolPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetPoolPolicyRequest) GetPolicy() *PoolPolicy {
@@ -2148,14 +2319,17 @@ type Slice struct {
 	// Each of them is on another node.
 	AcrossNodes bool `protobuf:"varint,34,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
 	// The job whose run has it; empty: it is no job's.
-	JobId         string `protobuf:"bytes,35,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	JobId string `protobuf:"bytes,35,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Of its device's energy, by its share of device time, in millijoules; 0 where
+	// nothing tells what the device uses.
+	EnergyMillijoules int64 `protobuf:"varint,36,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2341,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2354,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Slice) GetSliceId() string {
@@ -2428,6 +2602,13 @@ func (x *Slice) GetJobId() string {
 	return ""
 }
 
+func (x *Slice) GetEnergyMillijoules() int64 {
+	if x != nil {
+		return x.EnergyMillijoules
+	}
+	return 0
+}
+
 type RequestSliceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller; asking again with it answers the same slice. At most 64
@@ -2484,7 +2665,7 @@ type RequestSliceRequest struct {
 
 func (x *RequestSliceRequest) Reset() {
 	*x = RequestSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2677,7 @@ func (x *RequestSliceRequest) String() string {
 func (*RequestSliceRequest) ProtoMessage() {}
 
 func (x *RequestSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2690,7 @@ func (x *RequestSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestSliceRequest.ProtoReflect.Descriptor instead.
 func (*RequestSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RequestSliceRequest) GetRequestId() string {
@@ -2670,7 +2851,7 @@ type AwaitSliceRequest struct {
 
 func (x *AwaitSliceRequest) Reset() {
 	*x = AwaitSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2863,7 @@ func (x *AwaitSliceRequest) String() string {
 func (*AwaitSliceRequest) ProtoMessage() {}
 
 func (x *AwaitSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2876,7 @@ func (x *AwaitSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitSliceRequest.ProtoReflect.Descriptor instead.
 func (*AwaitSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AwaitSliceRequest) GetSliceId() string {
@@ -2728,7 +2909,7 @@ type AwaitSliceResponse struct {
 
 func (x *AwaitSliceResponse) Reset() {
 	*x = AwaitSliceResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2921,7 @@ func (x *AwaitSliceResponse) String() string {
 func (*AwaitSliceResponse) ProtoMessage() {}
 
 func (x *AwaitSliceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2934,7 @@ func (x *AwaitSliceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitSliceResponse.ProtoReflect.Descriptor instead.
 func (*AwaitSliceResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AwaitSliceResponse) GetSlice() *Slice {
@@ -2806,7 +2987,7 @@ type ListSlicesRequest struct {
 
 func (x *ListSlicesRequest) Reset() {
 	*x = ListSlicesRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2999,7 @@ func (x *ListSlicesRequest) String() string {
 func (*ListSlicesRequest) ProtoMessage() {}
 
 func (x *ListSlicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +3012,7 @@ func (x *ListSlicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSlicesRequest.ProtoReflect.Descriptor instead.
 func (*ListSlicesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListSlicesRequest) GetStates() []Slice_State {
@@ -2879,7 +3060,7 @@ type ListSlicesResponse struct {
 
 func (x *ListSlicesResponse) Reset() {
 	*x = ListSlicesResponse{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3072,7 @@ func (x *ListSlicesResponse) String() string {
 func (*ListSlicesResponse) ProtoMessage() {}
 
 func (x *ListSlicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3085,7 @@ func (x *ListSlicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSlicesResponse.ProtoReflect.Descriptor instead.
 func (*ListSlicesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListSlicesResponse) GetSlices() []*Slice {
@@ -2934,7 +3115,7 @@ type ResizeSliceRequest struct {
 
 func (x *ResizeSliceRequest) Reset() {
 	*x = ResizeSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3127,7 @@ func (x *ResizeSliceRequest) String() string {
 func (*ResizeSliceRequest) ProtoMessage() {}
 
 func (x *ResizeSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3140,7 @@ func (x *ResizeSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeSliceRequest.ProtoReflect.Descriptor instead.
 func (*ResizeSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResizeSliceRequest) GetSliceId() string {
@@ -2997,7 +3178,7 @@ type MoveSliceRequest struct {
 
 func (x *MoveSliceRequest) Reset() {
 	*x = MoveSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3190,7 @@ func (x *MoveSliceRequest) String() string {
 func (*MoveSliceRequest) ProtoMessage() {}
 
 func (x *MoveSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3203,7 @@ func (x *MoveSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveSliceRequest.ProtoReflect.Descriptor instead.
 func (*MoveSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MoveSliceRequest) GetSliceId() string {
@@ -3062,7 +3243,7 @@ type ReleaseSliceRequest struct {
 
 func (x *ReleaseSliceRequest) Reset() {
 	*x = ReleaseSliceRequest{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3255,7 @@ func (x *ReleaseSliceRequest) String() string {
 func (*ReleaseSliceRequest) ProtoMessage() {}
 
 func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[37]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3268,7 @@ func (x *ReleaseSliceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSliceRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSliceRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReleaseSliceRequest) GetSliceId() string {
@@ -3113,7 +3294,7 @@ type ReportNodeRequest_Device struct {
 
 func (x *ReportNodeRequest_Device) Reset() {
 	*x = ReportNodeRequest_Device{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3306,7 @@ func (x *ReportNodeRequest_Device) String() string {
 func (*ReportNodeRequest_Device) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Device) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[38]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3319,7 @@ func (x *ReportNodeRequest_Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeRequest_Device.ProtoReflect.Descriptor instead.
 func (*ReportNodeRequest_Device) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 0}
 }
 
 func (x *ReportNodeRequest_Device) GetDeviceId() string {
@@ -3195,16 +3376,18 @@ type ReportNodeRequest_Task struct {
 	SliceId         string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
 	MemoryUsedBytes int64                  `protobuf:"varint,2,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	// How long it had the device.
-	DeviceMicros  int64  `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
-	Programs      int64  `protobuf:"varint,4,opt,name=programs,proto3" json:"programs,omitempty"`
-	DeviceId      string `protobuf:"bytes,5,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DeviceMicros int64  `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
+	Programs     int64  `protobuf:"varint,4,opt,name=programs,proto3" json:"programs,omitempty"`
+	DeviceId     string `protobuf:"bytes,5,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// Of its device's energy, by its share of device time.
+	EnergyMillijoules int64 `protobuf:"varint,6,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReportNodeRequest_Task) Reset() {
 	*x = ReportNodeRequest_Task{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3399,7 @@ func (x *ReportNodeRequest_Task) String() string {
 func (*ReportNodeRequest_Task) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[39]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3412,7 @@ func (x *ReportNodeRequest_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeRequest_Task.ProtoReflect.Descriptor instead.
 func (*ReportNodeRequest_Task) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4, 1}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 1}
 }
 
 func (x *ReportNodeRequest_Task) GetSliceId() string {
@@ -3267,18 +3450,26 @@ func (x *ReportNodeRequest_Task) GetDeviceId() string {
 	return ""
 }
 
+func (x *ReportNodeRequest_Task) GetEnergyMillijoules() int64 {
+	if x != nil {
+		return x.EnergyMillijoules
+	}
+	return 0
+}
+
 type ReportNodeRequest_Ended struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SliceId       string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	DeviceMicros  int64                  `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	SliceId           string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`
+	Reason            string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	DeviceMicros      int64                  `protobuf:"varint,3,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
+	EnergyMillijoules int64                  `protobuf:"varint,4,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReportNodeRequest_Ended) Reset() {
 	*x = ReportNodeRequest_Ended{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3481,7 @@ func (x *ReportNodeRequest_Ended) String() string {
 func (*ReportNodeRequest_Ended) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[40]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3494,7 @@ func (x *ReportNodeRequest_Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeRequest_Ended.ProtoReflect.Descriptor instead.
 func (*ReportNodeRequest_Ended) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4, 2}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 2}
 }
 
 func (x *ReportNodeRequest_Ended) GetSliceId() string {
@@ -3327,6 +3518,13 @@ func (x *ReportNodeRequest_Ended) GetDeviceMicros() int64 {
 	return 0
 }
 
+func (x *ReportNodeRequest_Ended) GetEnergyMillijoules() int64 {
+	if x != nil {
+		return x.EnergyMillijoules
+	}
+	return 0
+}
+
 // A move that has ended.
 type ReportNodeRequest_Moved struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3342,7 +3540,7 @@ type ReportNodeRequest_Moved struct {
 
 func (x *ReportNodeRequest_Moved) Reset() {
 	*x = ReportNodeRequest_Moved{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3354,7 +3552,7 @@ func (x *ReportNodeRequest_Moved) String() string {
 func (*ReportNodeRequest_Moved) ProtoMessage() {}
 
 func (x *ReportNodeRequest_Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[41]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3367,7 +3565,7 @@ func (x *ReportNodeRequest_Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeRequest_Moved.ProtoReflect.Descriptor instead.
 func (*ReportNodeRequest_Moved) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{4, 3}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{5, 3}
 }
 
 func (x *ReportNodeRequest_Moved) GetSliceId() string {
@@ -3414,7 +3612,7 @@ type ReportNodeResponse_Move struct {
 
 func (x *ReportNodeResponse_Move) Reset() {
 	*x = ReportNodeResponse_Move{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3624,7 @@ func (x *ReportNodeResponse_Move) String() string {
 func (*ReportNodeResponse_Move) ProtoMessage() {}
 
 func (x *ReportNodeResponse_Move) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[42]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3637,7 @@ func (x *ReportNodeResponse_Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse_Move.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse_Move) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 0}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *ReportNodeResponse_Move) GetSliceId() string {
@@ -3488,7 +3686,7 @@ type ReportNodeResponse_Wanted struct {
 
 func (x *ReportNodeResponse_Wanted) Reset() {
 	*x = ReportNodeResponse_Wanted{}
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3698,7 @@ func (x *ReportNodeResponse_Wanted) String() string {
 func (*ReportNodeResponse_Wanted) ProtoMessage() {}
 
 func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[43]
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3711,7 @@ func (x *ReportNodeResponse_Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportNodeResponse_Wanted.ProtoReflect.Descriptor instead.
 func (*ReportNodeResponse_Wanted) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{7, 1}
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8, 1}
 }
 
 func (x *ReportNodeResponse_Wanted) GetSliceId() string {
@@ -3554,7 +3752,25 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\tR\x06secret\"+\n" +
 	"\x10JoinNodeResponse\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\xd2\b\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\x84\x04\n" +
+	"\vPoolFigures\x12\x1b\n" +
+	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
+	"\x06driver\x18\x03 \x01(\tR\x06driver\x12\x10\n" +
+	"\x03bus\x18\x04 \x01(\tR\x03bus\x12\x19\n" +
+	"\bnot_lent\x18\x05 \x01(\tR\anotLent\x124\n" +
+	"\x13temperature_celsius\x18\x06 \x01(\x03H\x00R\x12temperatureCelsius\x88\x01\x01\x12&\n" +
+	"\fbusy_percent\x18\a \x01(\x03H\x01R\vbusyPercent\x88\x01\x01\x122\n" +
+	"\x12uncorrected_errors\x18\b \x01(\x03H\x02R\x11uncorrectedErrors\x88\x01\x01\x12\x16\n" +
+	"\x06faults\x18\t \x01(\x03R\x06faults\x12\x14\n" +
+	"\x05fault\x18\n" +
+	" \x01(\tR\x05fault\x12)\n" +
+	"\x10power_milliwatts\x18\v \x01(\x03R\x0fpowerMilliwatts\x12-\n" +
+	"\x12energy_millijoules\x18\f \x01(\x03R\x11energyMillijoules\x12#\n" +
+	"\renergy_source\x18\r \x01(\tR\fenergySourceB\x16\n" +
+	"\x14_temperature_celsiusB\x0f\n" +
+	"\r_busy_percentB\x15\n" +
+	"\x13_uncorrected_errors\"\xe7\t\n" +
 	"\x11ReportNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x12\n" +
@@ -3570,7 +3786,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x05ended\x18\v \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.EndedR\x05ended\x12\x1a\n" +
 	"\bstopping\x18\f \x01(\bR\bstopping\x12\x17\n" +
 	"\await_ms\x18\r \x01(\x03R\x06waitMs\x12<\n" +
-	"\x05moved\x18\x0e \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.MovedR\x05moved\x1a\xc3\x01\n" +
+	"\x05moved\x18\x0e \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.MovedR\x05moved\x124\n" +
+	"\afigures\x18\x0f \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\x1a\xc3\x01\n" +
 	"\x06Device\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3579,17 +3796,19 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x12#\n" +
 	"\rcompute_units\x18\x06 \x01(\x03R\fcomputeUnits\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x1a\xab\x01\n" +
+	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x1a\xda\x01\n" +
 	"\x04Task\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12*\n" +
 	"\x11memory_used_bytes\x18\x02 \x01(\x03R\x0fmemoryUsedBytes\x12#\n" +
 	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\x12\x1a\n" +
 	"\bprograms\x18\x04 \x01(\x03R\bprograms\x12\x1b\n" +
-	"\tdevice_id\x18\x05 \x01(\tR\bdeviceId\x1a_\n" +
+	"\tdevice_id\x18\x05 \x01(\tR\bdeviceId\x12-\n" +
+	"\x12energy_millijoules\x18\x06 \x01(\x03R\x11energyMillijoules\x1a\x8e\x01\n" +
 	"\x05Ended\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12#\n" +
-	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\x1at\n" +
+	"\rdevice_micros\x18\x03 \x01(\x03R\fdeviceMicros\x12-\n" +
+	"\x12energy_millijoules\x18\x04 \x01(\x03R\x11energyMillijoules\x1at\n" +
 	"\x05Moved\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x14\n" +
@@ -3634,7 +3853,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0fmemory_lent_mib\x18\r \x01(\x03R\rmemoryLentMib\x12\x16\n" +
 	"\x06slices\x18\x0e \x01(\x03R\x06slices\x12\x1a\n" +
 	"\bphysical\x18\x0f \x01(\bR\bphysical\x120\n" +
-	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\"\xbb\x03\n" +
+	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\"\xf1\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -3645,7 +3864,9 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\tjoined_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12<\n" +
 	"\flast_seen_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastSeenAt\x123\n" +
-	"\adevices\x18\t \x03(\v2\x19.yunhe.pool.v1.PoolDeviceR\adevices\"T\n" +
+	"\adevices\x18\t \x03(\v2\x19.yunhe.pool.v1.PoolDeviceR\adevices\x124\n" +
+	"\afigures\x18\n" +
+	" \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\"T\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_ENABLED\x10\x01\x12\x11\n" +
@@ -3729,7 +3950,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xb6\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xe5\n" +
 	"\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
@@ -3772,7 +3993,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\fpause_micros\x18  \x01(\x03R\vpauseMicros\x12$\n" +
 	"\x0ecard_slice_ids\x18! \x03(\tR\fcardSliceIds\x12!\n" +
 	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\x12\x15\n" +
-	"\x06job_id\x18# \x01(\tR\x05jobId\"i\n" +
+	"\x06job_id\x18# \x01(\tR\x05jobId\x12-\n" +
+	"\x12energy_millijoules\x18$ \x01(\x03R\x11energyMillijoules\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +
@@ -3882,7 +4104,7 @@ func file_yunhe_pool_v1_pool_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(PoolNode_Mode)(0),                       // 0: yunhe.pool.v1.PoolNode.Mode
 	(SetPoolDeviceRequest_Virtualization)(0), // 1: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -3893,130 +4115,133 @@ var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(*CreateNodeTokenResponse)(nil),          // 6: yunhe.pool.v1.CreateNodeTokenResponse
 	(*JoinNodeRequest)(nil),                  // 7: yunhe.pool.v1.JoinNodeRequest
 	(*JoinNodeResponse)(nil),                 // 8: yunhe.pool.v1.JoinNodeResponse
-	(*ReportNodeRequest)(nil),                // 9: yunhe.pool.v1.ReportNodeRequest
-	(*AttendNodeRequest)(nil),                // 10: yunhe.pool.v1.AttendNodeRequest
-	(*AttendNodeResponse)(nil),               // 11: yunhe.pool.v1.AttendNodeResponse
-	(*ReportNodeResponse)(nil),               // 12: yunhe.pool.v1.ReportNodeResponse
-	(*PoolDevice)(nil),                       // 13: yunhe.pool.v1.PoolDevice
-	(*PoolNode)(nil),                         // 14: yunhe.pool.v1.PoolNode
-	(*ListPoolNodesRequest)(nil),             // 15: yunhe.pool.v1.ListPoolNodesRequest
-	(*ListPoolNodesResponse)(nil),            // 16: yunhe.pool.v1.ListPoolNodesResponse
-	(*SetPoolNodeRequest)(nil),               // 17: yunhe.pool.v1.SetPoolNodeRequest
-	(*SetPoolDeviceRequest)(nil),             // 18: yunhe.pool.v1.SetPoolDeviceRequest
-	(*SliceSpec)(nil),                        // 19: yunhe.pool.v1.SliceSpec
-	(*ListSliceSpecsRequest)(nil),            // 20: yunhe.pool.v1.ListSliceSpecsRequest
-	(*ListSliceSpecsResponse)(nil),           // 21: yunhe.pool.v1.ListSliceSpecsResponse
-	(*SetSliceSpecRequest)(nil),              // 22: yunhe.pool.v1.SetSliceSpecRequest
-	(*DeleteSliceSpecRequest)(nil),           // 23: yunhe.pool.v1.DeleteSliceSpecRequest
-	(*DeleteSliceSpecResponse)(nil),          // 24: yunhe.pool.v1.DeleteSliceSpecResponse
-	(*PoolGroup)(nil),                        // 25: yunhe.pool.v1.PoolGroup
-	(*ListPoolGroupsRequest)(nil),            // 26: yunhe.pool.v1.ListPoolGroupsRequest
-	(*ListPoolGroupsResponse)(nil),           // 27: yunhe.pool.v1.ListPoolGroupsResponse
-	(*SetPoolGroupRequest)(nil),              // 28: yunhe.pool.v1.SetPoolGroupRequest
-	(*DeletePoolGroupRequest)(nil),           // 29: yunhe.pool.v1.DeletePoolGroupRequest
-	(*DeletePoolGroupResponse)(nil),          // 30: yunhe.pool.v1.DeletePoolGroupResponse
-	(*PoolPolicy)(nil),                       // 31: yunhe.pool.v1.PoolPolicy
-	(*GetPoolPolicyRequest)(nil),             // 32: yunhe.pool.v1.GetPoolPolicyRequest
-	(*SetPoolPolicyRequest)(nil),             // 33: yunhe.pool.v1.SetPoolPolicyRequest
-	(*Slice)(nil),                            // 34: yunhe.pool.v1.Slice
-	(*RequestSliceRequest)(nil),              // 35: yunhe.pool.v1.RequestSliceRequest
-	(*AwaitSliceRequest)(nil),                // 36: yunhe.pool.v1.AwaitSliceRequest
-	(*AwaitSliceResponse)(nil),               // 37: yunhe.pool.v1.AwaitSliceResponse
-	(*ListSlicesRequest)(nil),                // 38: yunhe.pool.v1.ListSlicesRequest
-	(*ListSlicesResponse)(nil),               // 39: yunhe.pool.v1.ListSlicesResponse
-	(*ResizeSliceRequest)(nil),               // 40: yunhe.pool.v1.ResizeSliceRequest
-	(*MoveSliceRequest)(nil),                 // 41: yunhe.pool.v1.MoveSliceRequest
-	(*ReleaseSliceRequest)(nil),              // 42: yunhe.pool.v1.ReleaseSliceRequest
-	(*ReportNodeRequest_Device)(nil),         // 43: yunhe.pool.v1.ReportNodeRequest.Device
-	(*ReportNodeRequest_Task)(nil),           // 44: yunhe.pool.v1.ReportNodeRequest.Task
-	(*ReportNodeRequest_Ended)(nil),          // 45: yunhe.pool.v1.ReportNodeRequest.Ended
-	(*ReportNodeRequest_Moved)(nil),          // 46: yunhe.pool.v1.ReportNodeRequest.Moved
-	(*ReportNodeResponse_Move)(nil),          // 47: yunhe.pool.v1.ReportNodeResponse.Move
-	(*ReportNodeResponse_Wanted)(nil),        // 48: yunhe.pool.v1.ReportNodeResponse.Wanted
-	(*timestamppb.Timestamp)(nil),            // 49: google.protobuf.Timestamp
+	(*PoolFigures)(nil),                      // 9: yunhe.pool.v1.PoolFigures
+	(*ReportNodeRequest)(nil),                // 10: yunhe.pool.v1.ReportNodeRequest
+	(*AttendNodeRequest)(nil),                // 11: yunhe.pool.v1.AttendNodeRequest
+	(*AttendNodeResponse)(nil),               // 12: yunhe.pool.v1.AttendNodeResponse
+	(*ReportNodeResponse)(nil),               // 13: yunhe.pool.v1.ReportNodeResponse
+	(*PoolDevice)(nil),                       // 14: yunhe.pool.v1.PoolDevice
+	(*PoolNode)(nil),                         // 15: yunhe.pool.v1.PoolNode
+	(*ListPoolNodesRequest)(nil),             // 16: yunhe.pool.v1.ListPoolNodesRequest
+	(*ListPoolNodesResponse)(nil),            // 17: yunhe.pool.v1.ListPoolNodesResponse
+	(*SetPoolNodeRequest)(nil),               // 18: yunhe.pool.v1.SetPoolNodeRequest
+	(*SetPoolDeviceRequest)(nil),             // 19: yunhe.pool.v1.SetPoolDeviceRequest
+	(*SliceSpec)(nil),                        // 20: yunhe.pool.v1.SliceSpec
+	(*ListSliceSpecsRequest)(nil),            // 21: yunhe.pool.v1.ListSliceSpecsRequest
+	(*ListSliceSpecsResponse)(nil),           // 22: yunhe.pool.v1.ListSliceSpecsResponse
+	(*SetSliceSpecRequest)(nil),              // 23: yunhe.pool.v1.SetSliceSpecRequest
+	(*DeleteSliceSpecRequest)(nil),           // 24: yunhe.pool.v1.DeleteSliceSpecRequest
+	(*DeleteSliceSpecResponse)(nil),          // 25: yunhe.pool.v1.DeleteSliceSpecResponse
+	(*PoolGroup)(nil),                        // 26: yunhe.pool.v1.PoolGroup
+	(*ListPoolGroupsRequest)(nil),            // 27: yunhe.pool.v1.ListPoolGroupsRequest
+	(*ListPoolGroupsResponse)(nil),           // 28: yunhe.pool.v1.ListPoolGroupsResponse
+	(*SetPoolGroupRequest)(nil),              // 29: yunhe.pool.v1.SetPoolGroupRequest
+	(*DeletePoolGroupRequest)(nil),           // 30: yunhe.pool.v1.DeletePoolGroupRequest
+	(*DeletePoolGroupResponse)(nil),          // 31: yunhe.pool.v1.DeletePoolGroupResponse
+	(*PoolPolicy)(nil),                       // 32: yunhe.pool.v1.PoolPolicy
+	(*GetPoolPolicyRequest)(nil),             // 33: yunhe.pool.v1.GetPoolPolicyRequest
+	(*SetPoolPolicyRequest)(nil),             // 34: yunhe.pool.v1.SetPoolPolicyRequest
+	(*Slice)(nil),                            // 35: yunhe.pool.v1.Slice
+	(*RequestSliceRequest)(nil),              // 36: yunhe.pool.v1.RequestSliceRequest
+	(*AwaitSliceRequest)(nil),                // 37: yunhe.pool.v1.AwaitSliceRequest
+	(*AwaitSliceResponse)(nil),               // 38: yunhe.pool.v1.AwaitSliceResponse
+	(*ListSlicesRequest)(nil),                // 39: yunhe.pool.v1.ListSlicesRequest
+	(*ListSlicesResponse)(nil),               // 40: yunhe.pool.v1.ListSlicesResponse
+	(*ResizeSliceRequest)(nil),               // 41: yunhe.pool.v1.ResizeSliceRequest
+	(*MoveSliceRequest)(nil),                 // 42: yunhe.pool.v1.MoveSliceRequest
+	(*ReleaseSliceRequest)(nil),              // 43: yunhe.pool.v1.ReleaseSliceRequest
+	(*ReportNodeRequest_Device)(nil),         // 44: yunhe.pool.v1.ReportNodeRequest.Device
+	(*ReportNodeRequest_Task)(nil),           // 45: yunhe.pool.v1.ReportNodeRequest.Task
+	(*ReportNodeRequest_Ended)(nil),          // 46: yunhe.pool.v1.ReportNodeRequest.Ended
+	(*ReportNodeRequest_Moved)(nil),          // 47: yunhe.pool.v1.ReportNodeRequest.Moved
+	(*ReportNodeResponse_Move)(nil),          // 48: yunhe.pool.v1.ReportNodeResponse.Move
+	(*ReportNodeResponse_Wanted)(nil),        // 49: yunhe.pool.v1.ReportNodeResponse.Wanted
+	(*timestamppb.Timestamp)(nil),            // 50: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
-	49, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	43, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
-	44, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
-	45, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
-	46, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
-	48, // 5: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
-	47, // 6: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
-	0,  // 7: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	49, // 8: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	49, // 9: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	13, // 10: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	14, // 11: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
-	0,  // 12: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	1,  // 13: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
-	49, // 14: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	19, // 15: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	19, // 16: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	49, // 17: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	25, // 18: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	25, // 19: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
-	2,  // 20: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
-	3,  // 21: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	3,  // 22: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	31, // 23: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	4,  // 24: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	31, // 25: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	49, // 26: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	49, // 27: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	49, // 28: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	49, // 29: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	31, // 30: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	34, // 31: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
-	4,  // 32: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	34, // 33: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
-	5,  // 34: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
-	7,  // 35: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
-	9,  // 36: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	10, // 37: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
-	15, // 38: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	17, // 39: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	18, // 40: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	20, // 41: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	22, // 42: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	23, // 43: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	26, // 44: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	28, // 45: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	29, // 46: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	32, // 47: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	33, // 48: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	35, // 49: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	36, // 50: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	38, // 51: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	40, // 52: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	41, // 53: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
-	42, // 54: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	6,  // 55: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	8,  // 56: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	12, // 57: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	11, // 58: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
-	16, // 59: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	14, // 60: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	14, // 61: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	21, // 62: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	19, // 63: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	24, // 64: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	27, // 65: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	25, // 66: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	30, // 67: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	31, // 68: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	31, // 69: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	34, // 70: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	37, // 71: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	39, // 72: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	34, // 73: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	34, // 74: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
-	34, // 75: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	55, // [55:76] is the sub-list for method output_type
-	34, // [34:55] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	50, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	44, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
+	45, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
+	46, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
+	47, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
+	9,  // 5: yunhe.pool.v1.ReportNodeRequest.figures:type_name -> yunhe.pool.v1.PoolFigures
+	49, // 6: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
+	48, // 7: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
+	0,  // 8: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	50, // 9: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	50, // 10: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	14, // 11: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	9,  // 12: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
+	15, // 13: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	0,  // 14: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	1,  // 15: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	50, // 16: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	20, // 17: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	20, // 18: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	50, // 19: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 20: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	26, // 21: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	2,  // 22: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
+	3,  // 23: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	3,  // 24: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	32, // 25: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	4,  // 26: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
+	32, // 27: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	50, // 28: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	50, // 29: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	50, // 30: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	50, // 31: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 32: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	35, // 33: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	4,  // 34: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
+	35, // 35: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	5,  // 36: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
+	7,  // 37: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
+	10, // 38: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
+	11, // 39: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
+	16, // 40: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	18, // 41: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	19, // 42: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	21, // 43: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	23, // 44: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	24, // 45: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	27, // 46: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	29, // 47: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	30, // 48: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	33, // 49: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	34, // 50: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	36, // 51: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	37, // 52: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	39, // 53: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	41, // 54: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	42, // 55: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	43, // 56: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 57: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 58: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	13, // 59: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	12, // 60: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
+	17, // 61: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	15, // 62: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	15, // 63: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	22, // 64: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	20, // 65: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	25, // 66: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	28, // 67: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	26, // 68: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	31, // 69: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	32, // 70: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	32, // 71: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	35, // 72: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	38, // 73: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	40, // 74: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	35, // 75: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 76: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 77: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	57, // [57:78] is the sub-list for method output_type
+	36, // [36:57] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_pool_proto_init() }
@@ -4024,14 +4249,15 @@ func file_yunhe_pool_v1_pool_proto_init() {
 	if File_yunhe_pool_v1_pool_proto != nil {
 		return
 	}
-	file_yunhe_pool_v1_pool_proto_msgTypes[13].OneofWrappers = []any{}
+	file_yunhe_pool_v1_pool_proto_msgTypes[4].OneofWrappers = []any{}
+	file_yunhe_pool_v1_pool_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_pool_proto_rawDesc), len(file_yunhe_pool_v1_pool_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

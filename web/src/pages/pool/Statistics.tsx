@@ -15,7 +15,7 @@ import {
 } from "../../gen/yunhe/pool/v1/operation_pb";
 import { messageOf } from "../../lib/errors";
 import { formatCount, formatMillis } from "../../lib/format";
-import { shares, stampOf } from "../../lib/poolops";
+import { shares, stampOf, wattHours } from "../../lib/poolops";
 import { useClients } from "../../session";
 
 const LineChart = lazy(() => import("../../components/LineChart"));
@@ -114,6 +114,8 @@ function Uses({ title, list, shared }: { title: string; list: PoolUse[]; shared?
       : [column(t("poolops.busy"), (u) => formatMillis(u.deviceMicros / 1000n))]),
     column(t("poolops.deviceHours"), (u) => hours(u.computeLent, 100)),
     column(t("poolops.sliceHours"), (u) => hours(u.sliceSeconds)),
+    ...(shared ? [column(t("poolops.energy"), (u) => wattHours(u.energyMillijoules))] : []),
+    column(t("poolops.sliceEnergy"), (u) => wattHours(u.sliceEnergyMillijoules)),
   ];
   return (
     <Table

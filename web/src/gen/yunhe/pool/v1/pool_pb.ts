@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/pool/v1/pool.proto.
  */
 export const file_yunhe_pool_v1_pool: GenFile = /*@__PURE__*/
-  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIqAGChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDEjUKBW1vdmVkGA4gAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5Nb3ZlZBqDAQoGRGV2aWNlEhEKCWRldmljZV9pZBgBIAEoCRINCgVtb2RlbBgCIAEoCRIOCgZ2ZW5kb3IYAyABKAkSDgoGZHJpdmVyGAQgASgJEgwKBHR5cGUYBSABKAkSFQoNY29tcHV0ZV91bml0cxgGIAEoAxISCgptZW1vcnlfbWliGAcgASgDGm8KBFRhc2sSEAoIc2xpY2VfaWQYASABKAkSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYAiABKAMSFQoNZGV2aWNlX21pY3JvcxgDIAEoAxIQCghwcm9ncmFtcxgEIAEoAxIRCglkZXZpY2VfaWQYBSABKAkaQAoFRW5kZWQSEAoIc2xpY2VfaWQYASABKAkSDgoGcmVhc29uGAIgASgJEhUKDWRldmljZV9taWNyb3MYAyABKAMaTwoFTW92ZWQSEAoIc2xpY2VfaWQYASABKAkSDwoHbW92ZV9pZBgCIAEoCRINCgVlcnJvchgDIAEoCRIUCgxwYXVzZV9taWNyb3MYBCABKAMiNAoRQXR0ZW5kTm9kZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIOCgZzZWNyZXQYAiABKAkiFAoSQXR0ZW5kTm9kZVJlc3BvbnNlIr0CChJSZXBvcnROb2RlUmVzcG9uc2USOAoGc2xpY2VzGAEgAygLMigueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuV2FudGVkEgsKA2VuZBgCIAMoCRI1CgVtb3ZlcxgDIAMoCzImLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlc3BvbnNlLk1vdmUaYAoETW92ZRIQCghzbGljZV9pZBgBIAEoCRIPCgdtb3ZlX2lkGAIgASgJEhEKCWFkZHJlc3NlcxgDIAMoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCRpHCgZXYW50ZWQSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMi2gIKClBvb2xEZXZpY2USEQoJZGV2aWNlX2lkGAEgASgJEg0KBW1vZGVsGAIgASgJEg4KBnZlbmRvchgDIAEoCRIOCgZkcml2ZXIYBCABKAkSDAoEdHlwZRgFIAEoCRIVCg1jb21wdXRlX3VuaXRzGAYgASgDEhIKCm1lbW9yeV9taWIYByABKAMSDwoHcHJlc2VudBgIIAEoCBIQCghkaXNhYmxlZBgJIAEoCBIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYCiABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgLIAEoAxIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgMIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYDSABKAMSDgoGc2xpY2VzGA4gASgDEhAKCHBoeXNpY2FsGA8gASgIEhwKFG1lbW9yeV9saW1pdF9wZXJjZW50GBAgASgDIuwCCghQb29sTm9kZRIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUSDgoGb25saW5lGAMgASgIEg8KB3ZlcnNpb24YBCABKAkSDAoEaG9zdBgFIAEoCRIRCglhZGRyZXNzZXMYBiADKAkSLQoJam9pbmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKB2RldmljZXMYCSADKAsyGS55dW5oZS5wb29sLnYxLlBvb2xEZXZpY2UiVAoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASEAoMTU9ERV9FTkFCTEVEEAESEQoNTU9ERV9ESVNBQkxFRBACEhEKDU1PREVfRFJBSU5JTkcQAyIWChRMaXN0UG9vbE5vZGVzUmVxdWVzdCI/ChVMaXN0UG9vbE5vZGVzUmVzcG9uc2USJgoFbm9kZXMYASADKAsyFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIlEKElNldFBvb2xOb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUiyAIKFFNldFBvb2xEZXZpY2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSEQoJZGV2aWNlX2lkGAIgASgJEhUKCGRpc2FibGVkGAMgASgISACIAQESHQoVY29tcHV0ZV9saW1pdF9wZXJjZW50GAQgASgDEkoKDnZpcnR1YWxpemF0aW9uGAUgASgOMjIueXVuaGUucG9vbC52MS5TZXRQb29sRGV2aWNlUmVxdWVzdC5WaXJ0dWFsaXphdGlvbhIcChRtZW1vcnlfbGltaXRfcGVyY2VudBgGIAEoAyJfCg5WaXJ0dWFsaXphdGlvbhIeChpWSVJUVUFMSVpBVElPTl9VTlNQRUNJRklFRBAAEhUKEVZJUlRVQUxJWkFUSU9OX09OEAESFgoSVklSVFVBTElaQVRJT05fT0ZGEAJCCwoJX2Rpc2FibGVkIq0BCglTbGljZVNwZWMSDwoHc3BlY19pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAxIQCgh3ZWlnaHRlZBgEIAEoCBINCgVtb2RlbBgFIAEoCRIRCglwcmljZV9mZW4YBiABKAMSLgoKdXBkYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiFwoVTGlzdFNsaWNlU3BlY3NSZXF1ZXN0IkEKFkxpc3RTbGljZVNwZWNzUmVzcG9uc2USJwoFc3BlY3MYASADKAsyGC55dW5oZS5wb29sLnYxLlNsaWNlU3BlYyJOChNTZXRTbGljZVNwZWNSZXF1ZXN0Eg8KB3NwZWNfaWQYASABKAkSJgoEc3BlYxgCIAEoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIikKFkRlbGV0ZVNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCSIZChdEZWxldGVTbGljZVNwZWNSZXNwb25zZSKaAgoJUG9vbEdyb3VwEhAKCGdyb3VwX2lkGAEgASgJEhIKCnRlbmFudF9pZHMYAiADKAkSEAoIdXNlcl9pZHMYAyADKAkSDwoHbWVtYmVycxgEIAMoCRIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBSABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgGIAEoAxIUCgxtYXhfcHJpb3JpdHkYByABKAUSLgoKdXBkYXRlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoUY29tcHV0ZV9sZW50X3BlcmNlbnQYCSABKAMSFwoPbWVtb3J5X2xlbnRfbWliGAogASgDEg4KBnNsaWNlcxgLIAEoAyIXChVMaXN0UG9vbEdyb3Vwc1JlcXVlc3QiQgoWTGlzdFBvb2xHcm91cHNSZXNwb25zZRIoCgZncm91cHMYASADKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCJQChNTZXRQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJEicKBWdyb3VwGAIgASgLMhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiKgoWRGVsZXRlUG9vbEdyb3VwUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCSIZChdEZWxldGVQb29sR3JvdXBSZXNwb25zZSK7AgoKUG9vbFBvbGljeRIuCgVsb2NhbBgBIAEoDjIfLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5Mb2NhbBIvCgVub2RlcxgCIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQSMQoHZGV2aWNlcxgDIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQiTgoFTG9jYWwSFQoRTE9DQUxfVU5TUEVDSUZJRUQQABINCglMT0NBTF9BTlkQARIPCgtMT0NBTF9GSVJTVBACEg4KCkxPQ0FMX09OTFkQAyJJCgZTcHJlYWQSFgoSU1BSRUFEX1VOU1BFQ0lGSUVEEAASEwoPU1BSRUFEX0JBTEFOQ0VEEAESEgoOU1BSRUFEX0NPTVBBQ1QQAiIWChRHZXRQb29sUG9saWN5UmVxdWVzdCJBChRTZXRQb29sUG9saWN5UmVxdWVzdBIpCgZwb2xpY3kYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiwgcKBVNsaWNlEhAKCHNsaWNlX2lkGAEgASgJEikKBXN0YXRlGAIgASgOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgDIAEoCRIRCgl0ZW5hbnRfaWQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIMCgRuYW1lGAYgASgJEg8KB3NwZWNfaWQYByABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAggASgDEhIKCm1lbW9yeV9taWIYCSABKAMSEAoId2VpZ2h0ZWQYCiABKAgSDQoFbW9kZWwYCyABKAkSDQoFZml4ZWQYDCABKAgSEAoIcHJpb3JpdHkYDSABKAUSDwoHbm9kZV9pZBgOIAEoCRIRCglkZXZpY2VfaWQYDyABKAkSKQoGcG9saWN5GBAgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5Eg4KBnJlYXNvbhgRIAEoCRIQCghwb3NpdGlvbhgSIAEoAxIuCgpjcmVhdGVkX2F0GBMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthc3NpZ25lZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgVIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYFiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWRldmljZV9taWNyb3MYFyABKAMSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYGCABKAMSEAoIcHJvZ3JhbXMYGSABKAMSEAoIcGh5c2ljYWwYGiABKAgSEAoIYWZmaW5pdHkYGyABKAkSFQoNYW50aV9hZmZpbml0eRgcIAEoCRIZChFtb3ZpbmdfdG9fbm9kZV9pZBgdIAEoCRIbChNtb3ZpbmdfdG9fZGV2aWNlX2lkGB4gASgJEhIKCm1vdmVfZXJyb3IYHyABKAkSFAoMcGF1c2VfbWljcm9zGCAgASgDEhYKDmNhcmRfc2xpY2VfaWRzGCEgAygJEhQKDGFjcm9zc19ub2RlcxgiIAEoCBIOCgZqb2JfaWQYIyABKAkiaQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9XQUlUSU5HEAESEgoOU1RBVEVfQVNTSUdORUQQAhIRCg1TVEFURV9SVU5OSU5HEAMSDwoLU1RBVEVfRU5ERUQQBCKzAwoTUmVxdWVzdFNsaWNlUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhAKCGdyb3VwX2lkGAIgASgJEg8KB3NwZWNfaWQYAyABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAQgASgDEhIKCm1lbW9yeV9taWIYBSABKAMSEAoId2VpZ2h0ZWQYBiABKAgSDQoFbW9kZWwYByABKAkSDwoHbm9kZV9pZBgIIAEoCRIRCglkZXZpY2VfaWQYCSABKAkSDQoFZml4ZWQYCiABKAgSEAoIcHJpb3JpdHkYCyABKAUSKQoGcG9saWN5GAwgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5EgwKBGhvc3QYDSABKAkSDAoEbmFtZRgOIAEoCRIUCgxpZGxlX3NlY29uZHMYDyABKAMSFQoNbGltaXRfc2Vjb25kcxgQIAEoAxIQCghwaHlzaWNhbBgRIAEoCBIQCghhZmZpbml0eRgSIAEoCRIVCg1hbnRpX2FmZmluaXR5GBMgASgJEg0KBWNhcmRzGBQgASgFEhQKDGFjcm9zc19ub2RlcxgVIAEoCCI2ChFBd2FpdFNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIPCgd3YWl0X21zGAIgASgDIn4KEkF3YWl0U2xpY2VSZXNwb25zZRIjCgVzbGljZRgBIAEoCzIULnl1bmhlLnBvb2wudjEuU2xpY2USEQoJYWRkcmVzc2VzGAIgAygJEgwKBGhvc3QYAyABKAkSDgoGdGlja2V0GAQgASgJEhIKCnRpY2tldF9rZXkYBSABKAkiiQEKEUxpc3RTbGljZXNSZXF1ZXN0EioKBnN0YXRlcxgBIAMoDjIaLnl1bmhlLnBvb2wudjEuU2xpY2UuU3RhdGUSEAoIZ3JvdXBfaWQYAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJTChJMaXN0U2xpY2VzUmVzcG9uc2USJAoGc2xpY2VzGAEgAygLMhQueXVuaGUucG9vbC52MS5TbGljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUwoSUmVzaXplU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgCIAEoAxISCgptZW1vcnlfbWliGAMgASgDIlkKEE1vdmVTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkSDwoHbm9kZV9pZBgCIAEoCRIRCglkZXZpY2VfaWQYAyABKAkSDwoHd2FpdF9tcxgEIAEoAyInChNSZWxlYXNlU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJMvcVCgtQb29sU2VydmljZRKTAQoPQ3JlYXRlTm9kZVRva2VuEiUueXVuaGUucG9vbC52MS5DcmVhdGVOb2RlVG9rZW5SZXF1ZXN0GiYueXVuaGUucG9vbC52MS5DcmVhdGVOb2RlVG9rZW5SZXNwb25zZSIxioAZDmFkYXB0ZXJzLndyaXRlgtPkkwIZOgEqIhQvdjEvcG9vbC9ub2RlLXRva2VucxJvCghKb2luTm9kZRIeLnl1bmhlLnBvb2wudjEuSm9pbk5vZGVSZXF1ZXN0Gh8ueXVuaGUucG9vbC52MS5Kb2luTm9kZVJlc3BvbnNlIiKKgBkGcHVibGljgtPkkwISOgEqIg0vdjEvcG9vbC9qb2luEncKClJlcG9ydE5vZGUSIC55dW5oZS5wb29sLnYxLlJlcG9ydE5vZGVSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UiJIqAGQZwdWJsaWOC0+STAhQ6ASoiDy92MS9wb29sL3JlcG9ydBJfCgpBdHRlbmROb2RlEiAueXVuaGUucG9vbC52MS5BdHRlbmROb2RlUmVxdWVzdBohLnl1bmhlLnBvb2wudjEuQXR0ZW5kTm9kZVJlc3BvbnNlIgqKgBkGcHVibGljMAESgwEKDUxpc3RQb29sTm9kZXMSIy55dW5oZS5wb29sLnYxLkxpc3RQb29sTm9kZXNSZXF1ZXN0GiQueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVzcG9uc2UiJ4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIQEg4vdjEvcG9vbC9ub2RlcxKAAQoLU2V0UG9vbE5vZGUSIS55dW5oZS5wb29sLnYxLlNldFBvb2xOb2RlUmVxdWVzdBoXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiNYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCHToBKjIYL3YxL3Bvb2wvbm9kZXMve25vZGVfaWR9EpgBCg1TZXRQb29sRGV2aWNlEiMueXVuaGUucG9vbC52MS5TZXRQb29sRGV2aWNlUmVxdWVzdBoXLnl1bmhlLnBvb2wudjEuUG9vbE5vZGUiSYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCMToBKjIsL3YxL3Bvb2wvbm9kZXMve25vZGVfaWR9L2RldmljZXMve2RldmljZV9pZH0ShgEKDkxpc3RTbGljZVNwZWNzEiQueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1JlcXVlc3QaJS55dW5oZS5wb29sLnYxLkxpc3RTbGljZVNwZWNzUmVzcG9uc2UiJ4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIQEg4vdjEvcG9vbC9zcGVjcxKHAQoMU2V0U2xpY2VTcGVjEiIueXVuaGUucG9vbC52MS5TZXRTbGljZVNwZWNSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5TbGljZVNwZWMiOYqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiA6BHNwZWMaGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKVAQoPRGVsZXRlU2xpY2VTcGVjEiUueXVuaGUucG9vbC52MS5EZWxldGVTbGljZVNwZWNSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVTbGljZVNwZWNSZXNwb25zZSIzioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGioYL3YxL3Bvb2wvc3BlY3Mve3NwZWNfaWR9EocBCg5MaXN0UG9vbEdyb3VwcxIkLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0UG9vbEdyb3Vwc1Jlc3BvbnNlIiiKgBkNcmVnaXN0cnkucmVhZILT5JMCERIPL3YxL3Bvb2wvZ3JvdXBzEooBCgxTZXRQb29sR3JvdXASIi55dW5oZS5wb29sLnYxLlNldFBvb2xHcm91cFJlcXVlc3QaGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCI8ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCIzoFZ3JvdXAaGi92MS9wb29sL2dyb3Vwcy97Z3JvdXBfaWR9EpcBCg9EZWxldGVQb29sR3JvdXASJS55dW5oZS5wb29sLnYxLkRlbGV0ZVBvb2xHcm91cFJlcXVlc3QaJi55dW5oZS5wb29sLnYxLkRlbGV0ZVBvb2xHcm91cFJlc3BvbnNlIjWKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIcKhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRJ6Cg1HZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5HZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIpioAZDnNjaGVkdWxlci5yZWFkgtPkkwIREg8vdjEvcG9vbC9wb2xpY3kSgwEKDVNldFBvb2xQb2xpY3kSIy55dW5oZS5wb29sLnYxLlNldFBvb2xQb2xpY3lSZXF1ZXN0GhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5IjKKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIZOgZwb2xpY3kaDy92MS9wb29sL3BvbGljeRJyCgxSZXF1ZXN0U2xpY2USIi55dW5oZS5wb29sLnYxLlJlcXVlc3RTbGljZVJlcXVlc3QaFC55dW5oZS5wb29sLnYxLlNsaWNlIiiKgBkKam9icy53cml0ZYLT5JMCFDoBKiIPL3YxL3Bvb2wvc2xpY2VzEowBCgpBd2FpdFNsaWNlEiAueXVuaGUucG9vbC52MS5Bd2FpdFNsaWNlUmVxdWVzdBohLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlc3BvbnNlIjmKgBkKam9icy53cml0ZYLT5JMCJToBKiIgL3YxL3Bvb2wvc2xpY2VzL3tzbGljZV9pZH0vYXdhaXQSdwoKTGlzdFNsaWNlcxIgLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlc1JlcXVlc3QaIS55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXNwb25zZSIkioAZCWpvYnMucmVhZILT5JMCERIPL3YxL3Bvb2wvc2xpY2VzEoIBCgtSZXNpemVTbGljZRIhLnl1bmhlLnBvb2wudjEuUmVzaXplU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI6ioAZCmpvYnMud3JpdGWC0+STAiY6ASoiIS92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L3Jlc2l6ZRJ8CglNb3ZlU2xpY2USHy55dW5oZS5wb29sLnYxLk1vdmVTbGljZVJlcXVlc3QaFC55dW5oZS5wb29sLnYxLlNsaWNlIjiKgBkKam9icy53cml0ZYLT5JMCJDoBKiIfL3YxL3Bvb2wvc2xpY2VzL3tzbGljZV9pZH0vbW92ZRKFAQoMUmVsZWFzZVNsaWNlEiIueXVuaGUucG9vbC52MS5SZWxlYXNlU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI7ioAZCmpvYnMud3JpdGWC0+STAic6ASoiIi92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L3JlbGVhc2VCKlooeXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9wb29sL3YxO3Bvb2x2MWIGcHJvdG8z", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Chh5dW5oZS9wb29sL3YxL3Bvb2wucHJvdG8SDXl1bmhlLnBvb2wudjEiLQoWQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBITCgt0dGxfc2Vjb25kcxgBIAEoAyJYChdDcmVhdGVOb2RlVG9rZW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCg9Kb2luTm9kZVJlcXVlc3QSDQoFdG9rZW4YASABKAkSDwoHbm9kZV9pZBgCIAEoCRIOCgZzZWNyZXQYAyABKAkiIwoQSm9pbk5vZGVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIugCCgtQb29sRmlndXJlcxIRCglkZXZpY2VfaWQYASABKAkSDQoFbW9kZWwYAiABKAkSDgoGZHJpdmVyGAMgASgJEgsKA2J1cxgEIAEoCRIQCghub3RfbGVudBgFIAEoCRIgChN0ZW1wZXJhdHVyZV9jZWxzaXVzGAYgASgDSACIAQESGQoMYnVzeV9wZXJjZW50GAcgASgDSAGIAQESHwoSdW5jb3JyZWN0ZWRfZXJyb3JzGAggASgDSAKIAQESDgoGZmF1bHRzGAkgASgDEg0KBWZhdWx0GAogASgJEhgKEHBvd2VyX21pbGxpd2F0dHMYCyABKAMSGgoSZW5lcmd5X21pbGxpam91bGVzGAwgASgDEhUKDWVuZXJneV9zb3VyY2UYDSABKAlCFgoUX3RlbXBlcmF0dXJlX2NlbHNpdXNCDwoNX2J1c3lfcGVyY2VudEIVChNfdW5jb3JyZWN0ZWRfZXJyb3JzIoYHChFSZXBvcnROb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEg4KBnNlY3JldBgCIAEoCRIMCgRib290GAMgASgJEhAKCHNlcXVlbmNlGAQgASgDEg0KBWVwb2NoGAUgASgDEgwKBGhvc3QYBiABKAkSDwoHdmVyc2lvbhgHIAEoCRIRCglhZGRyZXNzZXMYCCADKAkSOAoHZGV2aWNlcxgJIAMoCzInLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlcXVlc3QuRGV2aWNlEjQKBXRhc2tzGAogAygLMiUueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5UYXNrEjUKBWVuZGVkGAsgAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5FbmRlZBIQCghzdG9wcGluZxgMIAEoCBIPCgd3YWl0X21zGA0gASgDEjUKBW1vdmVkGA4gAygLMiYueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdC5Nb3ZlZBIrCgdmaWd1cmVzGA8gAygLMhoueXVuaGUucG9vbC52MS5Qb29sRmlndXJlcxqDAQoGRGV2aWNlEhEKCWRldmljZV9pZBgBIAEoCRINCgVtb2RlbBgCIAEoCRIOCgZ2ZW5kb3IYAyABKAkSDgoGZHJpdmVyGAQgASgJEgwKBHR5cGUYBSABKAkSFQoNY29tcHV0ZV91bml0cxgGIAEoAxISCgptZW1vcnlfbWliGAcgASgDGosBCgRUYXNrEhAKCHNsaWNlX2lkGAEgASgJEhkKEW1lbW9yeV91c2VkX2J5dGVzGAIgASgDEhUKDWRldmljZV9taWNyb3MYAyABKAMSEAoIcHJvZ3JhbXMYBCABKAMSEQoJZGV2aWNlX2lkGAUgASgJEhoKEmVuZXJneV9taWxsaWpvdWxlcxgGIAEoAxpcCgVFbmRlZBIQCghzbGljZV9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSFQoNZGV2aWNlX21pY3JvcxgDIAEoAxIaChJlbmVyZ3lfbWlsbGlqb3VsZXMYBCABKAMaTwoFTW92ZWQSEAoIc2xpY2VfaWQYASABKAkSDwoHbW92ZV9pZBgCIAEoCRINCgVlcnJvchgDIAEoCRIUCgxwYXVzZV9taWNyb3MYBCABKAMiNAoRQXR0ZW5kTm9kZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIOCgZzZWNyZXQYAiABKAkiFAoSQXR0ZW5kTm9kZVJlc3BvbnNlIr0CChJSZXBvcnROb2RlUmVzcG9uc2USOAoGc2xpY2VzGAEgAygLMigueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVzcG9uc2UuV2FudGVkEgsKA2VuZBgCIAMoCRI1CgVtb3ZlcxgDIAMoCzImLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlc3BvbnNlLk1vdmUaYAoETW92ZRIQCghzbGljZV9pZBgBIAEoCRIPCgdtb3ZlX2lkGAIgASgJEhEKCWFkZHJlc3NlcxgDIAMoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCRpHCgZXYW50ZWQSEAoIc2xpY2VfaWQYASABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAIgASgDEhIKCm1lbW9yeV9taWIYAyABKAMi2gIKClBvb2xEZXZpY2USEQoJZGV2aWNlX2lkGAEgASgJEg0KBW1vZGVsGAIgASgJEg4KBnZlbmRvchgDIAEoCRIOCgZkcml2ZXIYBCABKAkSDAoEdHlwZRgFIAEoCRIVCg1jb21wdXRlX3VuaXRzGAYgASgDEhIKCm1lbW9yeV9taWIYByABKAMSDwoHcHJlc2VudBgIIAEoCBIQCghkaXNhYmxlZBgJIAEoCBIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYCiABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgLIAEoAxIcChRjb21wdXRlX2xlbnRfcGVyY2VudBgMIAEoAxIXCg9tZW1vcnlfbGVudF9taWIYDSABKAMSDgoGc2xpY2VzGA4gASgDEhAKCHBoeXNpY2FsGA8gASgIEhwKFG1lbW9yeV9saW1pdF9wZXJjZW50GBAgASgDIpkDCghQb29sTm9kZRIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUSDgoGb25saW5lGAMgASgIEg8KB3ZlcnNpb24YBCABKAkSDAoEaG9zdBgFIAEoCRIRCglhZGRyZXNzZXMYBiADKAkSLQoJam9pbmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKB2RldmljZXMYCSADKAsyGS55dW5oZS5wb29sLnYxLlBvb2xEZXZpY2USKwoHZmlndXJlcxgKIAMoCzIaLnl1bmhlLnBvb2wudjEuUG9vbEZpZ3VyZXMiVAoETW9kZRIUChBNT0RFX1VOU1BFQ0lGSUVEEAASEAoMTU9ERV9FTkFCTEVEEAESEQoNTU9ERV9ESVNBQkxFRBACEhEKDU1PREVfRFJBSU5JTkcQAyIWChRMaXN0UG9vbE5vZGVzUmVxdWVzdCI/ChVMaXN0UG9vbE5vZGVzUmVzcG9uc2USJgoFbm9kZXMYASADKAsyFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIlEKElNldFBvb2xOb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEioKBG1vZGUYAiABKA4yHC55dW5oZS5wb29sLnYxLlBvb2xOb2RlLk1vZGUiyAIKFFNldFBvb2xEZXZpY2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSEQoJZGV2aWNlX2lkGAIgASgJEhUKCGRpc2FibGVkGAMgASgISACIAQESHQoVY29tcHV0ZV9saW1pdF9wZXJjZW50GAQgASgDEkoKDnZpcnR1YWxpemF0aW9uGAUgASgOMjIueXVuaGUucG9vbC52MS5TZXRQb29sRGV2aWNlUmVxdWVzdC5WaXJ0dWFsaXphdGlvbhIcChRtZW1vcnlfbGltaXRfcGVyY2VudBgGIAEoAyJfCg5WaXJ0dWFsaXphdGlvbhIeChpWSVJUVUFMSVpBVElPTl9VTlNQRUNJRklFRBAAEhUKEVZJUlRVQUxJWkFUSU9OX09OEAESFgoSVklSVFVBTElaQVRJT05fT0ZGEAJCCwoJX2Rpc2FibGVkIq0BCglTbGljZVNwZWMSDwoHc3BlY19pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAxIQCgh3ZWlnaHRlZBgEIAEoCBINCgVtb2RlbBgFIAEoCRIRCglwcmljZV9mZW4YBiABKAMSLgoKdXBkYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiFwoVTGlzdFNsaWNlU3BlY3NSZXF1ZXN0IkEKFkxpc3RTbGljZVNwZWNzUmVzcG9uc2USJwoFc3BlY3MYASADKAsyGC55dW5oZS5wb29sLnYxLlNsaWNlU3BlYyJOChNTZXRTbGljZVNwZWNSZXF1ZXN0Eg8KB3NwZWNfaWQYASABKAkSJgoEc3BlYxgCIAEoCzIYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIikKFkRlbGV0ZVNsaWNlU3BlY1JlcXVlc3QSDwoHc3BlY19pZBgBIAEoCSIZChdEZWxldGVTbGljZVNwZWNSZXNwb25zZSKaAgoJUG9vbEdyb3VwEhAKCGdyb3VwX2lkGAEgASgJEhIKCnRlbmFudF9pZHMYAiADKAkSEAoIdXNlcl9pZHMYAyADKAkSDwoHbWVtYmVycxgEIAMoCRIdChVjb21wdXRlX2xpbWl0X3BlcmNlbnQYBSABKAMSGAoQbWVtb3J5X2xpbWl0X21pYhgGIAEoAxIUCgxtYXhfcHJpb3JpdHkYByABKAUSLgoKdXBkYXRlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoUY29tcHV0ZV9sZW50X3BlcmNlbnQYCSABKAMSFwoPbWVtb3J5X2xlbnRfbWliGAogASgDEg4KBnNsaWNlcxgLIAEoAyIXChVMaXN0UG9vbEdyb3Vwc1JlcXVlc3QiQgoWTGlzdFBvb2xHcm91cHNSZXNwb25zZRIoCgZncm91cHMYASADKAsyGC55dW5oZS5wb29sLnYxLlBvb2xHcm91cCJQChNTZXRQb29sR3JvdXBSZXF1ZXN0EhAKCGdyb3VwX2lkGAEgASgJEicKBWdyb3VwGAIgASgLMhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiKgoWRGVsZXRlUG9vbEdyb3VwUmVxdWVzdBIQCghncm91cF9pZBgBIAEoCSIZChdEZWxldGVQb29sR3JvdXBSZXNwb25zZSK7AgoKUG9vbFBvbGljeRIuCgVsb2NhbBgBIAEoDjIfLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5Mb2NhbBIvCgVub2RlcxgCIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQSMQoHZGV2aWNlcxgDIAEoDjIgLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeS5TcHJlYWQiTgoFTG9jYWwSFQoRTE9DQUxfVU5TUEVDSUZJRUQQABINCglMT0NBTF9BTlkQARIPCgtMT0NBTF9GSVJTVBACEg4KCkxPQ0FMX09OTFkQAyJJCgZTcHJlYWQSFgoSU1BSRUFEX1VOU1BFQ0lGSUVEEAASEwoPU1BSRUFEX0JBTEFOQ0VEEAESEgoOU1BSRUFEX0NPTVBBQ1QQAiIWChRHZXRQb29sUG9saWN5UmVxdWVzdCJBChRTZXRQb29sUG9saWN5UmVxdWVzdBIpCgZwb2xpY3kYASABKAsyGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3ki3gcKBVNsaWNlEhAKCHNsaWNlX2lkGAEgASgJEikKBXN0YXRlGAIgASgOMhoueXVuaGUucG9vbC52MS5TbGljZS5TdGF0ZRIQCghncm91cF9pZBgDIAEoCRIRCgl0ZW5hbnRfaWQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIMCgRuYW1lGAYgASgJEg8KB3NwZWNfaWQYByABKAkSFwoPY29tcHV0ZV9wZXJjZW50GAggASgDEhIKCm1lbW9yeV9taWIYCSABKAMSEAoId2VpZ2h0ZWQYCiABKAgSDQoFbW9kZWwYCyABKAkSDQoFZml4ZWQYDCABKAgSEAoIcHJpb3JpdHkYDSABKAUSDwoHbm9kZV9pZBgOIAEoCRIRCglkZXZpY2VfaWQYDyABKAkSKQoGcG9saWN5GBAgASgLMhkueXVuaGUucG9vbC52MS5Qb29sUG9saWN5Eg4KBnJlYXNvbhgRIAEoCRIQCghwb3NpdGlvbhgSIAEoAxIuCgpjcmVhdGVkX2F0GBMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthc3NpZ25lZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRlZF9hdBgVIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYFiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWRldmljZV9taWNyb3MYFyABKAMSGQoRbWVtb3J5X3VzZWRfYnl0ZXMYGCABKAMSEAoIcHJvZ3JhbXMYGSABKAMSEAoIcGh5c2ljYWwYGiABKAgSEAoIYWZmaW5pdHkYGyABKAkSFQoNYW50aV9hZmZpbml0eRgcIAEoCRIZChFtb3ZpbmdfdG9fbm9kZV9pZBgdIAEoCRIbChNtb3ZpbmdfdG9fZGV2aWNlX2lkGB4gASgJEhIKCm1vdmVfZXJyb3IYHyABKAkSFAoMcGF1c2VfbWljcm9zGCAgASgDEhYKDmNhcmRfc2xpY2VfaWRzGCEgAygJEhQKDGFjcm9zc19ub2RlcxgiIAEoCBIOCgZqb2JfaWQYIyABKAkSGgoSZW5lcmd5X21pbGxpam91bGVzGCQgASgDImkKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfV0FJVElORxABEhIKDlNUQVRFX0FTU0lHTkVEEAISEQoNU1RBVEVfUlVOTklORxADEg8KC1NUQVRFX0VOREVEEAQiswMKE1JlcXVlc3RTbGljZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIQCghncm91cF9pZBgCIAEoCRIPCgdzcGVjX2lkGAMgASgJEhcKD2NvbXB1dGVfcGVyY2VudBgEIAEoAxISCgptZW1vcnlfbWliGAUgASgDEhAKCHdlaWdodGVkGAYgASgIEg0KBW1vZGVsGAcgASgJEg8KB25vZGVfaWQYCCABKAkSEQoJZGV2aWNlX2lkGAkgASgJEg0KBWZpeGVkGAogASgIEhAKCHByaW9yaXR5GAsgASgFEikKBnBvbGljeRgMIAEoCzIZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeRIMCgRob3N0GA0gASgJEgwKBG5hbWUYDiABKAkSFAoMaWRsZV9zZWNvbmRzGA8gASgDEhUKDWxpbWl0X3NlY29uZHMYECABKAMSEAoIcGh5c2ljYWwYESABKAgSEAoIYWZmaW5pdHkYEiABKAkSFQoNYW50aV9hZmZpbml0eRgTIAEoCRINCgVjYXJkcxgUIAEoBRIUCgxhY3Jvc3Nfbm9kZXMYFSABKAgiNgoRQXdhaXRTbGljZVJlcXVlc3QSEAoIc2xpY2VfaWQYASABKAkSDwoHd2FpdF9tcxgCIAEoAyJ+ChJBd2FpdFNsaWNlUmVzcG9uc2USIwoFc2xpY2UYASABKAsyFC55dW5oZS5wb29sLnYxLlNsaWNlEhEKCWFkZHJlc3NlcxgCIAMoCRIMCgRob3N0GAMgASgJEg4KBnRpY2tldBgEIAEoCRISCgp0aWNrZXRfa2V5GAUgASgJIokBChFMaXN0U2xpY2VzUmVxdWVzdBIqCgZzdGF0ZXMYASADKA4yGi55dW5oZS5wb29sLnYxLlNsaWNlLlN0YXRlEhAKCGdyb3VwX2lkGAIgASgJEg8KB25vZGVfaWQYAyABKAkSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiUwoSTGlzdFNsaWNlc1Jlc3BvbnNlEiQKBnNsaWNlcxgBIAMoCzIULnl1bmhlLnBvb2wudjEuU2xpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlMKElJlc2l6ZVNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCRIXCg9jb21wdXRlX3BlcmNlbnQYAiABKAMSEgoKbWVtb3J5X21pYhgDIAEoAyJZChBNb3ZlU2xpY2VSZXF1ZXN0EhAKCHNsaWNlX2lkGAEgASgJEg8KB25vZGVfaWQYAiABKAkSEQoJZGV2aWNlX2lkGAMgASgJEg8KB3dhaXRfbXMYBCABKAMiJwoTUmVsZWFzZVNsaWNlUmVxdWVzdBIQCghzbGljZV9pZBgBIAEoCTL3FQoLUG9vbFNlcnZpY2USkwEKD0NyZWF0ZU5vZGVUb2tlbhIlLnl1bmhlLnBvb2wudjEuQ3JlYXRlTm9kZVRva2VuUmVxdWVzdBomLnl1bmhlLnBvb2wudjEuQ3JlYXRlTm9kZVRva2VuUmVzcG9uc2UiMYqAGQ5hZGFwdGVycy53cml0ZYLT5JMCGToBKiIUL3YxL3Bvb2wvbm9kZS10b2tlbnMSbwoISm9pbk5vZGUSHi55dW5oZS5wb29sLnYxLkpvaW5Ob2RlUmVxdWVzdBofLnl1bmhlLnBvb2wudjEuSm9pbk5vZGVSZXNwb25zZSIiioAZBnB1YmxpY4LT5JMCEjoBKiINL3YxL3Bvb2wvam9pbhJ3CgpSZXBvcnROb2RlEiAueXVuaGUucG9vbC52MS5SZXBvcnROb2RlUmVxdWVzdBohLnl1bmhlLnBvb2wudjEuUmVwb3J0Tm9kZVJlc3BvbnNlIiSKgBkGcHVibGljgtPkkwIUOgEqIg8vdjEvcG9vbC9yZXBvcnQSXwoKQXR0ZW5kTm9kZRIgLnl1bmhlLnBvb2wudjEuQXR0ZW5kTm9kZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLkF0dGVuZE5vZGVSZXNwb25zZSIKioAZBnB1YmxpYzABEoMBCg1MaXN0UG9vbE5vZGVzEiMueXVuaGUucG9vbC52MS5MaXN0UG9vbE5vZGVzUmVxdWVzdBokLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xOb2Rlc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvbm9kZXMSgAEKC1NldFBvb2xOb2RlEiEueXVuaGUucG9vbC52MS5TZXRQb29sTm9kZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIjWKgBkOYWRhcHRlcnMud3JpdGWC0+STAh06ASoyGC92MS9wb29sL25vZGVzL3tub2RlX2lkfRKYAQoNU2V0UG9vbERldmljZRIjLnl1bmhlLnBvb2wudjEuU2V0UG9vbERldmljZVJlcXVlc3QaFy55dW5oZS5wb29sLnYxLlBvb2xOb2RlIkmKgBkOYWRhcHRlcnMud3JpdGWC0+STAjE6ASoyLC92MS9wb29sL25vZGVzL3tub2RlX2lkfS9kZXZpY2VzL3tkZXZpY2VfaWR9EoYBCg5MaXN0U2xpY2VTcGVjcxIkLnl1bmhlLnBvb2wudjEuTGlzdFNsaWNlU3BlY3NSZXF1ZXN0GiUueXVuaGUucG9vbC52MS5MaXN0U2xpY2VTcGVjc1Jlc3BvbnNlIieKgBkNcmVnaXN0cnkucmVhZILT5JMCEBIOL3YxL3Bvb2wvc3BlY3MShwEKDFNldFNsaWNlU3BlYxIiLnl1bmhlLnBvb2wudjEuU2V0U2xpY2VTcGVjUmVxdWVzdBoYLnl1bmhlLnBvb2wudjEuU2xpY2VTcGVjIjmKgBkPc2NoZWR1bGVyLndyaXRlgtPkkwIgOgRzcGVjGhgvdjEvcG9vbC9zcGVjcy97c3BlY19pZH0SlQEKD0RlbGV0ZVNsaWNlU3BlYxIlLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVxdWVzdBomLnl1bmhlLnBvb2wudjEuRGVsZXRlU2xpY2VTcGVjUmVzcG9uc2UiM4qAGQ9zY2hlZHVsZXIud3JpdGWC0+STAhoqGC92MS9wb29sL3NwZWNzL3tzcGVjX2lkfRKHAQoOTGlzdFBvb2xHcm91cHMSJC55dW5oZS5wb29sLnYxLkxpc3RQb29sR3JvdXBzUmVxdWVzdBolLnl1bmhlLnBvb2wudjEuTGlzdFBvb2xHcm91cHNSZXNwb25zZSIoioAZDXJlZ2lzdHJ5LnJlYWSC0+STAhESDy92MS9wb29sL2dyb3VwcxKKAQoMU2V0UG9vbEdyb3VwEiIueXVuaGUucG9vbC52MS5TZXRQb29sR3JvdXBSZXF1ZXN0GhgueXVuaGUucG9vbC52MS5Qb29sR3JvdXAiPIqAGQ9zY2hlZHVsZXIud3JpdGWC0+STAiM6BWdyb3VwGhovdjEvcG9vbC9ncm91cHMve2dyb3VwX2lkfRKXAQoPRGVsZXRlUG9vbEdyb3VwEiUueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXF1ZXN0GiYueXVuaGUucG9vbC52MS5EZWxldGVQb29sR3JvdXBSZXNwb25zZSI1ioAZD3NjaGVkdWxlci53cml0ZYLT5JMCHCoaL3YxL3Bvb2wvZ3JvdXBzL3tncm91cF9pZH0SegoNR2V0UG9vbFBvbGljeRIjLnl1bmhlLnBvb2wudjEuR2V0UG9vbFBvbGljeVJlcXVlc3QaGS55dW5oZS5wb29sLnYxLlBvb2xQb2xpY3kiKYqAGQ5zY2hlZHVsZXIucmVhZILT5JMCERIPL3YxL3Bvb2wvcG9saWN5EoMBCg1TZXRQb29sUG9saWN5EiMueXVuaGUucG9vbC52MS5TZXRQb29sUG9saWN5UmVxdWVzdBoZLnl1bmhlLnBvb2wudjEuUG9vbFBvbGljeSIyioAZD3NjaGVkdWxlci53cml0ZYLT5JMCGToGcG9saWN5Gg8vdjEvcG9vbC9wb2xpY3kScgoMUmVxdWVzdFNsaWNlEiIueXVuaGUucG9vbC52MS5SZXF1ZXN0U2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSIoioAZCmpvYnMud3JpdGWC0+STAhQ6ASoiDy92MS9wb29sL3NsaWNlcxKMAQoKQXdhaXRTbGljZRIgLnl1bmhlLnBvb2wudjEuQXdhaXRTbGljZVJlcXVlc3QaIS55dW5oZS5wb29sLnYxLkF3YWl0U2xpY2VSZXNwb25zZSI5ioAZCmpvYnMud3JpdGWC0+STAiU6ASoiIC92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L2F3YWl0EncKCkxpc3RTbGljZXMSIC55dW5oZS5wb29sLnYxLkxpc3RTbGljZXNSZXF1ZXN0GiEueXVuaGUucG9vbC52MS5MaXN0U2xpY2VzUmVzcG9uc2UiJIqAGQlqb2JzLnJlYWSC0+STAhESDy92MS9wb29sL3NsaWNlcxKCAQoLUmVzaXplU2xpY2USIS55dW5oZS5wb29sLnYxLlJlc2l6ZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiOoqAGQpqb2JzLndyaXRlgtPkkwImOgEqIiEvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZXNpemUSfAoJTW92ZVNsaWNlEh8ueXVuaGUucG9vbC52MS5Nb3ZlU2xpY2VSZXF1ZXN0GhQueXVuaGUucG9vbC52MS5TbGljZSI4ioAZCmpvYnMud3JpdGWC0+STAiQ6ASoiHy92MS9wb29sL3NsaWNlcy97c2xpY2VfaWR9L21vdmUShQEKDFJlbGVhc2VTbGljZRIiLnl1bmhlLnBvb2wudjEuUmVsZWFzZVNsaWNlUmVxdWVzdBoULnl1bmhlLnBvb2wudjEuU2xpY2UiO4qAGQpqb2JzLndyaXRlgtPkkwInOgEqIiIvdjEvcG9vbC9zbGljZXMve3NsaWNlX2lkfS9yZWxlYXNlQipaKHl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvcG9vbC92MTtwb29sdjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.pool.v1.CreateNodeTokenRequest
@@ -108,6 +108,107 @@ export const JoinNodeResponseSchema: GenMessage<JoinNodeResponse> = /*@__PURE__*
   messageDesc(file_yunhe_pool_v1_pool, 3);
 
 /**
+ * What a device, or a card that cannot be lent, does now.
+ *
+ * @generated from message yunhe.pool.v1.PoolFigures
+ */
+export type PoolFigures = Message<"yunhe.pool.v1.PoolFigures"> & {
+  /**
+   * The device's; of a card that cannot be lent its driver and number, such as nvml-1.
+   *
+   * @generated from field: string device_id = 1;
+   */
+  deviceId: string;
+
+  /**
+   * Empty: it is the device's.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * Of the maker's library that tells: nvml, dcmi, cndev or rocm-smi; empty: none.
+   *
+   * @generated from field: string driver = 3;
+   */
+  driver: string;
+
+  /**
+   * Where it is, domain:bus:device.function; empty: unknown.
+   *
+   * @generated from field: string bus = 4;
+   */
+  bus: string;
+
+  /**
+   * Why it cannot be lent; empty: it can.
+   *
+   * @generated from field: string not_lent = 5;
+   */
+  notLent: string;
+
+  /**
+   * Unset: nothing tells.
+   *
+   * @generated from field: optional int64 temperature_celsius = 6;
+   */
+  temperatureCelsius?: bigint | undefined;
+
+  /**
+   * @generated from field: optional int64 busy_percent = 7;
+   */
+  busyPercent?: bigint | undefined;
+
+  /**
+   * Errors of its memory that were not corrected.
+   *
+   * @generated from field: optional int64 uncorrected_errors = 8;
+   */
+  uncorrectedErrors?: bigint | undefined;
+
+  /**
+   * Faults that its driver told since the node asks, and the last of them.
+   *
+   * @generated from field: int64 faults = 9;
+   */
+  faults: bigint;
+
+  /**
+   * @generated from field: string fault = 10;
+   */
+  fault: string;
+
+  /**
+   * What it draws now, and has used since the node began, in millijoules.
+   *
+   * @generated from field: int64 power_milliwatts = 11;
+   */
+  powerMilliwatts: bigint;
+
+  /**
+   * @generated from field: int64 energy_millijoules = 12;
+   */
+  energyMillijoules: bigint;
+
+  /**
+   * How that is known: "counter" of the card, "power" as the card tells it, over
+   * the time; "powercap", of all processors of the machine, whoever used them; or
+   * "model", the watts that the node was told, idle and full. Empty: it is not.
+   *
+   * @generated from field: string energy_source = 13;
+   */
+  energySource: string;
+};
+
+/**
+ * Describes the message yunhe.pool.v1.PoolFigures.
+ * Use `create(PoolFiguresSchema)` to create a new message.
+ */
+export const PoolFiguresSchema: GenMessage<PoolFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_pool_v1_pool, 4);
+
+/**
  * @generated from message yunhe.pool.v1.ReportNodeRequest
  */
 export type ReportNodeRequest = Message<"yunhe.pool.v1.ReportNodeRequest"> & {
@@ -198,6 +299,13 @@ export type ReportNodeRequest = Message<"yunhe.pool.v1.ReportNodeRequest"> & {
    * @generated from field: repeated yunhe.pool.v1.ReportNodeRequest.Moved moved = 14;
    */
   moved: ReportNodeRequest_Moved[];
+
+  /**
+   * At most 512.
+   *
+   * @generated from field: repeated yunhe.pool.v1.PoolFigures figures = 15;
+   */
+  figures: PoolFigures[];
 };
 
 /**
@@ -205,7 +313,7 @@ export type ReportNodeRequest = Message<"yunhe.pool.v1.ReportNodeRequest"> & {
  * Use `create(ReportNodeRequestSchema)` to create a new message.
  */
 export const ReportNodeRequestSchema: GenMessage<ReportNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 4);
+  messageDesc(file_yunhe_pool_v1_pool, 5);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeRequest.Device
@@ -254,7 +362,7 @@ export type ReportNodeRequest_Device = Message<"yunhe.pool.v1.ReportNodeRequest.
  * Use `create(ReportNodeRequest_DeviceSchema)` to create a new message.
  */
 export const ReportNodeRequest_DeviceSchema: GenMessage<ReportNodeRequest_Device> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 4, 0);
+  messageDesc(file_yunhe_pool_v1_pool, 5, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeRequest.Task
@@ -286,6 +394,13 @@ export type ReportNodeRequest_Task = Message<"yunhe.pool.v1.ReportNodeRequest.Ta
    * @generated from field: string device_id = 5;
    */
   deviceId: string;
+
+  /**
+   * Of its device's energy, by its share of device time.
+   *
+   * @generated from field: int64 energy_millijoules = 6;
+   */
+  energyMillijoules: bigint;
 };
 
 /**
@@ -293,7 +408,7 @@ export type ReportNodeRequest_Task = Message<"yunhe.pool.v1.ReportNodeRequest.Ta
  * Use `create(ReportNodeRequest_TaskSchema)` to create a new message.
  */
 export const ReportNodeRequest_TaskSchema: GenMessage<ReportNodeRequest_Task> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 4, 1);
+  messageDesc(file_yunhe_pool_v1_pool, 5, 1);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeRequest.Ended
@@ -313,6 +428,11 @@ export type ReportNodeRequest_Ended = Message<"yunhe.pool.v1.ReportNodeRequest.E
    * @generated from field: int64 device_micros = 3;
    */
   deviceMicros: bigint;
+
+  /**
+   * @generated from field: int64 energy_millijoules = 4;
+   */
+  energyMillijoules: bigint;
 };
 
 /**
@@ -320,7 +440,7 @@ export type ReportNodeRequest_Ended = Message<"yunhe.pool.v1.ReportNodeRequest.E
  * Use `create(ReportNodeRequest_EndedSchema)` to create a new message.
  */
 export const ReportNodeRequest_EndedSchema: GenMessage<ReportNodeRequest_Ended> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 4, 2);
+  messageDesc(file_yunhe_pool_v1_pool, 5, 2);
 
 /**
  * A move that has ended.
@@ -358,7 +478,7 @@ export type ReportNodeRequest_Moved = Message<"yunhe.pool.v1.ReportNodeRequest.M
  * Use `create(ReportNodeRequest_MovedSchema)` to create a new message.
  */
 export const ReportNodeRequest_MovedSchema: GenMessage<ReportNodeRequest_Moved> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 4, 3);
+  messageDesc(file_yunhe_pool_v1_pool, 5, 3);
 
 /**
  * @generated from message yunhe.pool.v1.AttendNodeRequest
@@ -380,7 +500,7 @@ export type AttendNodeRequest = Message<"yunhe.pool.v1.AttendNodeRequest"> & {
  * Use `create(AttendNodeRequestSchema)` to create a new message.
  */
 export const AttendNodeRequestSchema: GenMessage<AttendNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 5);
+  messageDesc(file_yunhe_pool_v1_pool, 6);
 
 /**
  * @generated from message yunhe.pool.v1.AttendNodeResponse
@@ -393,7 +513,7 @@ export type AttendNodeResponse = Message<"yunhe.pool.v1.AttendNodeResponse"> & {
  * Use `create(AttendNodeResponseSchema)` to create a new message.
  */
 export const AttendNodeResponseSchema: GenMessage<AttendNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 6);
+  messageDesc(file_yunhe_pool_v1_pool, 7);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeResponse
@@ -424,7 +544,7 @@ export type ReportNodeResponse = Message<"yunhe.pool.v1.ReportNodeResponse"> & {
  * Use `create(ReportNodeResponseSchema)` to create a new message.
  */
 export const ReportNodeResponseSchema: GenMessage<ReportNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 7);
+  messageDesc(file_yunhe_pool_v1_pool, 8);
 
 /**
  * A task that should move to another node, or to another device of this one.
@@ -467,7 +587,7 @@ export type ReportNodeResponse_Move = Message<"yunhe.pool.v1.ReportNodeResponse.
  * Use `create(ReportNodeResponse_MoveSchema)` to create a new message.
  */
 export const ReportNodeResponse_MoveSchema: GenMessage<ReportNodeResponse_Move> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 7, 0);
+  messageDesc(file_yunhe_pool_v1_pool, 8, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ReportNodeResponse.Wanted
@@ -494,7 +614,7 @@ export type ReportNodeResponse_Wanted = Message<"yunhe.pool.v1.ReportNodeRespons
  * Use `create(ReportNodeResponse_WantedSchema)` to create a new message.
  */
 export const ReportNodeResponse_WantedSchema: GenMessage<ReportNodeResponse_Wanted> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 7, 1);
+  messageDesc(file_yunhe_pool_v1_pool, 8, 1);
 
 /**
  * @generated from message yunhe.pool.v1.PoolDevice
@@ -599,7 +719,7 @@ export type PoolDevice = Message<"yunhe.pool.v1.PoolDevice"> & {
  * Use `create(PoolDeviceSchema)` to create a new message.
  */
 export const PoolDeviceSchema: GenMessage<PoolDevice> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 8);
+  messageDesc(file_yunhe_pool_v1_pool, 9);
 
 /**
  * @generated from message yunhe.pool.v1.PoolNode
@@ -651,6 +771,13 @@ export type PoolNode = Message<"yunhe.pool.v1.PoolNode"> & {
    * @generated from field: repeated yunhe.pool.v1.PoolDevice devices = 9;
    */
   devices: PoolDevice[];
+
+  /**
+   * As last reported.
+   *
+   * @generated from field: repeated yunhe.pool.v1.PoolFigures figures = 10;
+   */
+  figures: PoolFigures[];
 };
 
 /**
@@ -658,7 +785,7 @@ export type PoolNode = Message<"yunhe.pool.v1.PoolNode"> & {
  * Use `create(PoolNodeSchema)` to create a new message.
  */
 export const PoolNodeSchema: GenMessage<PoolNode> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 9);
+  messageDesc(file_yunhe_pool_v1_pool, 10);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolNode.Mode
@@ -693,7 +820,7 @@ export enum PoolNode_Mode {
  * Describes the enum yunhe.pool.v1.PoolNode.Mode.
  */
 export const PoolNode_ModeSchema: GenEnum<PoolNode_Mode> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 9, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 10, 0);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolNodesRequest
@@ -706,7 +833,7 @@ export type ListPoolNodesRequest = Message<"yunhe.pool.v1.ListPoolNodesRequest">
  * Use `create(ListPoolNodesRequestSchema)` to create a new message.
  */
 export const ListPoolNodesRequestSchema: GenMessage<ListPoolNodesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 10);
+  messageDesc(file_yunhe_pool_v1_pool, 11);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolNodesResponse
@@ -723,7 +850,7 @@ export type ListPoolNodesResponse = Message<"yunhe.pool.v1.ListPoolNodesResponse
  * Use `create(ListPoolNodesResponseSchema)` to create a new message.
  */
 export const ListPoolNodesResponseSchema: GenMessage<ListPoolNodesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 11);
+  messageDesc(file_yunhe_pool_v1_pool, 12);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolNodeRequest
@@ -745,7 +872,7 @@ export type SetPoolNodeRequest = Message<"yunhe.pool.v1.SetPoolNodeRequest"> & {
  * Use `create(SetPoolNodeRequestSchema)` to create a new message.
  */
 export const SetPoolNodeRequestSchema: GenMessage<SetPoolNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 12);
+  messageDesc(file_yunhe_pool_v1_pool, 13);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolDeviceRequest
@@ -795,7 +922,7 @@ export type SetPoolDeviceRequest = Message<"yunhe.pool.v1.SetPoolDeviceRequest">
  * Use `create(SetPoolDeviceRequestSchema)` to create a new message.
  */
 export const SetPoolDeviceRequestSchema: GenMessage<SetPoolDeviceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 13);
+  messageDesc(file_yunhe_pool_v1_pool, 14);
 
 /**
  * @generated from enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -825,7 +952,7 @@ export enum SetPoolDeviceRequest_Virtualization {
  * Describes the enum yunhe.pool.v1.SetPoolDeviceRequest.Virtualization.
  */
 export const SetPoolDeviceRequest_VirtualizationSchema: GenEnum<SetPoolDeviceRequest_Virtualization> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 13, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 14, 0);
 
 /**
  * @generated from message yunhe.pool.v1.SliceSpec
@@ -884,7 +1011,7 @@ export type SliceSpec = Message<"yunhe.pool.v1.SliceSpec"> & {
  * Use `create(SliceSpecSchema)` to create a new message.
  */
 export const SliceSpecSchema: GenMessage<SliceSpec> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 14);
+  messageDesc(file_yunhe_pool_v1_pool, 15);
 
 /**
  * @generated from message yunhe.pool.v1.ListSliceSpecsRequest
@@ -897,7 +1024,7 @@ export type ListSliceSpecsRequest = Message<"yunhe.pool.v1.ListSliceSpecsRequest
  * Use `create(ListSliceSpecsRequestSchema)` to create a new message.
  */
 export const ListSliceSpecsRequestSchema: GenMessage<ListSliceSpecsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 15);
+  messageDesc(file_yunhe_pool_v1_pool, 16);
 
 /**
  * @generated from message yunhe.pool.v1.ListSliceSpecsResponse
@@ -914,7 +1041,7 @@ export type ListSliceSpecsResponse = Message<"yunhe.pool.v1.ListSliceSpecsRespon
  * Use `create(ListSliceSpecsResponseSchema)` to create a new message.
  */
 export const ListSliceSpecsResponseSchema: GenMessage<ListSliceSpecsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 16);
+  messageDesc(file_yunhe_pool_v1_pool, 17);
 
 /**
  * @generated from message yunhe.pool.v1.SetSliceSpecRequest
@@ -936,7 +1063,7 @@ export type SetSliceSpecRequest = Message<"yunhe.pool.v1.SetSliceSpecRequest"> &
  * Use `create(SetSliceSpecRequestSchema)` to create a new message.
  */
 export const SetSliceSpecRequestSchema: GenMessage<SetSliceSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 17);
+  messageDesc(file_yunhe_pool_v1_pool, 18);
 
 /**
  * @generated from message yunhe.pool.v1.DeleteSliceSpecRequest
@@ -953,7 +1080,7 @@ export type DeleteSliceSpecRequest = Message<"yunhe.pool.v1.DeleteSliceSpecReque
  * Use `create(DeleteSliceSpecRequestSchema)` to create a new message.
  */
 export const DeleteSliceSpecRequestSchema: GenMessage<DeleteSliceSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 18);
+  messageDesc(file_yunhe_pool_v1_pool, 19);
 
 /**
  * @generated from message yunhe.pool.v1.DeleteSliceSpecResponse
@@ -966,7 +1093,7 @@ export type DeleteSliceSpecResponse = Message<"yunhe.pool.v1.DeleteSliceSpecResp
  * Use `create(DeleteSliceSpecResponseSchema)` to create a new message.
  */
 export const DeleteSliceSpecResponseSchema: GenMessage<DeleteSliceSpecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 19);
+  messageDesc(file_yunhe_pool_v1_pool, 20);
 
 /**
  * A logical group is a part of the pool and who may use it.
@@ -1049,7 +1176,7 @@ export type PoolGroup = Message<"yunhe.pool.v1.PoolGroup"> & {
  * Use `create(PoolGroupSchema)` to create a new message.
  */
 export const PoolGroupSchema: GenMessage<PoolGroup> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 20);
+  messageDesc(file_yunhe_pool_v1_pool, 21);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolGroupsRequest
@@ -1062,7 +1189,7 @@ export type ListPoolGroupsRequest = Message<"yunhe.pool.v1.ListPoolGroupsRequest
  * Use `create(ListPoolGroupsRequestSchema)` to create a new message.
  */
 export const ListPoolGroupsRequestSchema: GenMessage<ListPoolGroupsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 21);
+  messageDesc(file_yunhe_pool_v1_pool, 22);
 
 /**
  * @generated from message yunhe.pool.v1.ListPoolGroupsResponse
@@ -1079,7 +1206,7 @@ export type ListPoolGroupsResponse = Message<"yunhe.pool.v1.ListPoolGroupsRespon
  * Use `create(ListPoolGroupsResponseSchema)` to create a new message.
  */
 export const ListPoolGroupsResponseSchema: GenMessage<ListPoolGroupsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 22);
+  messageDesc(file_yunhe_pool_v1_pool, 23);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolGroupRequest
@@ -1101,7 +1228,7 @@ export type SetPoolGroupRequest = Message<"yunhe.pool.v1.SetPoolGroupRequest"> &
  * Use `create(SetPoolGroupRequestSchema)` to create a new message.
  */
 export const SetPoolGroupRequestSchema: GenMessage<SetPoolGroupRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 23);
+  messageDesc(file_yunhe_pool_v1_pool, 24);
 
 /**
  * @generated from message yunhe.pool.v1.DeletePoolGroupRequest
@@ -1118,7 +1245,7 @@ export type DeletePoolGroupRequest = Message<"yunhe.pool.v1.DeletePoolGroupReque
  * Use `create(DeletePoolGroupRequestSchema)` to create a new message.
  */
 export const DeletePoolGroupRequestSchema: GenMessage<DeletePoolGroupRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 24);
+  messageDesc(file_yunhe_pool_v1_pool, 25);
 
 /**
  * @generated from message yunhe.pool.v1.DeletePoolGroupResponse
@@ -1131,7 +1258,7 @@ export type DeletePoolGroupResponse = Message<"yunhe.pool.v1.DeletePoolGroupResp
  * Use `create(DeletePoolGroupResponseSchema)` to create a new message.
  */
 export const DeletePoolGroupResponseSchema: GenMessage<DeletePoolGroupResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 25);
+  messageDesc(file_yunhe_pool_v1_pool, 26);
 
 /**
  * @generated from message yunhe.pool.v1.PoolPolicy
@@ -1158,7 +1285,7 @@ export type PoolPolicy = Message<"yunhe.pool.v1.PoolPolicy"> & {
  * Use `create(PoolPolicySchema)` to create a new message.
  */
 export const PoolPolicySchema: GenMessage<PoolPolicy> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 26);
+  messageDesc(file_yunhe_pool_v1_pool, 27);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolPolicy.Local
@@ -1193,7 +1320,7 @@ export enum PoolPolicy_Local {
  * Describes the enum yunhe.pool.v1.PoolPolicy.Local.
  */
 export const PoolPolicy_LocalSchema: GenEnum<PoolPolicy_Local> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 26, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 27, 0);
 
 /**
  * @generated from enum yunhe.pool.v1.PoolPolicy.Spread
@@ -1223,7 +1350,7 @@ export enum PoolPolicy_Spread {
  * Describes the enum yunhe.pool.v1.PoolPolicy.Spread.
  */
 export const PoolPolicy_SpreadSchema: GenEnum<PoolPolicy_Spread> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 26, 1);
+  enumDesc(file_yunhe_pool_v1_pool, 27, 1);
 
 /**
  * @generated from message yunhe.pool.v1.GetPoolPolicyRequest
@@ -1236,7 +1363,7 @@ export type GetPoolPolicyRequest = Message<"yunhe.pool.v1.GetPoolPolicyRequest">
  * Use `create(GetPoolPolicyRequestSchema)` to create a new message.
  */
 export const GetPoolPolicyRequestSchema: GenMessage<GetPoolPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 27);
+  messageDesc(file_yunhe_pool_v1_pool, 28);
 
 /**
  * @generated from message yunhe.pool.v1.SetPoolPolicyRequest
@@ -1253,7 +1380,7 @@ export type SetPoolPolicyRequest = Message<"yunhe.pool.v1.SetPoolPolicyRequest">
  * Use `create(SetPoolPolicyRequestSchema)` to create a new message.
  */
 export const SetPoolPolicyRequestSchema: GenMessage<SetPoolPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 28);
+  messageDesc(file_yunhe_pool_v1_pool, 29);
 
 /**
  * @generated from message yunhe.pool.v1.Slice
@@ -1463,6 +1590,14 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
    * @generated from field: string job_id = 35;
    */
   jobId: string;
+
+  /**
+   * Of its device's energy, by its share of device time, in millijoules; 0 where
+   * nothing tells what the device uses.
+   *
+   * @generated from field: int64 energy_millijoules = 36;
+   */
+  energyMillijoules: bigint;
 };
 
 /**
@@ -1470,7 +1605,7 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
  * Use `create(SliceSchema)` to create a new message.
  */
 export const SliceSchema: GenMessage<Slice> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 29);
+  messageDesc(file_yunhe_pool_v1_pool, 30);
 
 /**
  * @generated from enum yunhe.pool.v1.Slice.State
@@ -1510,7 +1645,7 @@ export enum Slice_State {
  * Describes the enum yunhe.pool.v1.Slice.State.
  */
 export const Slice_StateSchema: GenEnum<Slice_State> = /*@__PURE__*/
-  enumDesc(file_yunhe_pool_v1_pool, 29, 0);
+  enumDesc(file_yunhe_pool_v1_pool, 30, 0);
 
 /**
  * @generated from message yunhe.pool.v1.RequestSliceRequest
@@ -1675,7 +1810,7 @@ export type RequestSliceRequest = Message<"yunhe.pool.v1.RequestSliceRequest"> &
  * Use `create(RequestSliceRequestSchema)` to create a new message.
  */
 export const RequestSliceRequestSchema: GenMessage<RequestSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 30);
+  messageDesc(file_yunhe_pool_v1_pool, 31);
 
 /**
  * @generated from message yunhe.pool.v1.AwaitSliceRequest
@@ -1699,7 +1834,7 @@ export type AwaitSliceRequest = Message<"yunhe.pool.v1.AwaitSliceRequest"> & {
  * Use `create(AwaitSliceRequestSchema)` to create a new message.
  */
 export const AwaitSliceRequestSchema: GenMessage<AwaitSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 31);
+  messageDesc(file_yunhe_pool_v1_pool, 32);
 
 /**
  * @generated from message yunhe.pool.v1.AwaitSliceResponse
@@ -1742,7 +1877,7 @@ export type AwaitSliceResponse = Message<"yunhe.pool.v1.AwaitSliceResponse"> & {
  * Use `create(AwaitSliceResponseSchema)` to create a new message.
  */
 export const AwaitSliceResponseSchema: GenMessage<AwaitSliceResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 32);
+  messageDesc(file_yunhe_pool_v1_pool, 33);
 
 /**
  * @generated from message yunhe.pool.v1.ListSlicesRequest
@@ -1783,7 +1918,7 @@ export type ListSlicesRequest = Message<"yunhe.pool.v1.ListSlicesRequest"> & {
  * Use `create(ListSlicesRequestSchema)` to create a new message.
  */
 export const ListSlicesRequestSchema: GenMessage<ListSlicesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 33);
+  messageDesc(file_yunhe_pool_v1_pool, 34);
 
 /**
  * @generated from message yunhe.pool.v1.ListSlicesResponse
@@ -1805,7 +1940,7 @@ export type ListSlicesResponse = Message<"yunhe.pool.v1.ListSlicesResponse"> & {
  * Use `create(ListSlicesResponseSchema)` to create a new message.
  */
 export const ListSlicesResponseSchema: GenMessage<ListSlicesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 34);
+  messageDesc(file_yunhe_pool_v1_pool, 35);
 
 /**
  * @generated from message yunhe.pool.v1.ResizeSliceRequest
@@ -1836,7 +1971,7 @@ export type ResizeSliceRequest = Message<"yunhe.pool.v1.ResizeSliceRequest"> & {
  * Use `create(ResizeSliceRequestSchema)` to create a new message.
  */
 export const ResizeSliceRequestSchema: GenMessage<ResizeSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 35);
+  messageDesc(file_yunhe_pool_v1_pool, 36);
 
 /**
  * @generated from message yunhe.pool.v1.MoveSliceRequest
@@ -1872,7 +2007,7 @@ export type MoveSliceRequest = Message<"yunhe.pool.v1.MoveSliceRequest"> & {
  * Use `create(MoveSliceRequestSchema)` to create a new message.
  */
 export const MoveSliceRequestSchema: GenMessage<MoveSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 36);
+  messageDesc(file_yunhe_pool_v1_pool, 37);
 
 /**
  * @generated from message yunhe.pool.v1.ReleaseSliceRequest
@@ -1889,7 +2024,7 @@ export type ReleaseSliceRequest = Message<"yunhe.pool.v1.ReleaseSliceRequest"> &
  * Use `create(ReleaseSliceRequestSchema)` to create a new message.
  */
 export const ReleaseSliceRequestSchema: GenMessage<ReleaseSliceRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_pool_v1_pool, 37);
+  messageDesc(file_yunhe_pool_v1_pool, 38);
 
 /**
  * The accelerator pool: nodes lend slices of their devices (percent of a

@@ -1,0 +1,118 @@
+//go:build linux
+
+package pool
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+)
+
+func TestParseWatts(t *testing.T) {
+	t.Parallel()
+	if d, w, err := ParseWatts("opencl-0=35:120"); d != "opencl-0" || w != (Watts{35, 120}) || err != nil {
+		t.Errorf("got %s %+v %v", d, w, err)
+	}
+	for _, s := range []string{"", "opencl-0", "=1:2", "a=1", "a=2:1", "a=-1:2", "a=1:100001", "a=x:2"} {
+		if _, _, err := ParseWatts(s); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestDrawn(t *testing.T) {
+	t.Parallel()
+	w := Watts{Idle: 50, Full: 150}
+	for _, c := range []struct {
+		span, busy time.Duration
+		want       int64
+	}{{time.Second, 0, 50_000}, {time.Second, time.Second, 150_000}, {2 * time.Second, 500 * time.Millisecond, 150_000}, {time.Second, 5 * time.Second, 150_000}, {0, 0, 0}} {
+		if got := w.drawn(c.span, c.busy); got != c.want {
+			t.Errorf("%s busy of %s: got %d mJ, want %d", c.busy, c.span, got, c.want)
+		}
+	}
+}
+
+// Tasks never have more energy than their device used, whatever they did.
+func TestByTime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		span time.Duration
+		busy []time.Duration
+		want []int64
+	}{
+		{time.Second, []time.Duration{250 * time.Millisecond, 0}, []int64{250, 0}},
+		{time.Second, []time.Duration{time.Second, time.Second}, []int64{500, 500}}, // beside each other
+		{0, []time.Duration{0}, []int64{0}},
+	} {
+		if got := byTime(1000, c.span, c.busy); !slices.Equal(got, c.want) {
+			t.Errorf("%v of %s: got %v, want %v", c.busy, c.span, got, c.want)
+		}
+	}
+	if err := quick.Check(func(energy uint32, span uint32, busy []uint32) bool {
+		var times []time.Duration
+		for _, b := range busy {
+			times = append(times, time.Duration(b))
+		}
+		sum := int64(0)
+		for _, e := range byTime(int64(energy), time.Duration(span), times) {
+			sum += e
+		}
+		return sum <= int64(energy)
+	}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOverflown(t *testing.T) {
+	t.Parallel()
+	if got, err := overflown(10, 25, 100); got != 15 || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if got, err := overflown(90, 5, 100); got != 15 || err != nil {
+		t.Errorf("over its end: got %d, %v", got, err)
+	}
+	if _, err := overflown(200, 5, 100); err == nil {
+		t.Error("a counter beyond its end is taken")
+	}
+}
+
+// counter writes the files by which the kernel tells what a processor used.
+func counter(t *testing.T, dir, used, most string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]string{"energy_uj": used, "max_energy_range_uj": most} {
+		if v == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(v+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPowercap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, _, ok := powercap(dir); ok {
+		t.Error("a kernel that tells nothing")
+	}
+	counter(t, filepath.Join(dir, "intel-rapl:0"), "1000", "5000")
+	counter(t, filepath.Join(dir, "intel-rapl:1"), "2000", "5000")
+	counter(t, filepath.Join(dir, "intel-rapl:0:0"), "700", "5000") // of what is within the first
+	counter(t, filepath.Join(dir, "intel-rapl-mmio:0"), "1000", "5000")
+	if used, most, ok := powercap(dir); used != 3000 || most != 10000 || !ok {
+		t.Errorf("got %d of %d, %t", used, most, ok)
+	}
+	counter(t, filepath.Join(dir, "intel-rapl:2"), "not a number", "5000")
+	if _, _, ok := powercap(dir); ok {
+		t.Error("a counter that cannot be read")
+	}
+}

@@ -1,0 +1,110 @@
+package poolops_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/poolops"
+)
+
+// What devices used is counted once, over starts of the node and of the platform,
+// with what of it is of slices; it is in reports.
+func TestEnergy(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		must(t, w.Count(t.Context())) // from here on
+		x := w.ask(50, 100)
+		says := func(boot string, device, task int64) {
+			t.Helper()
+			w.clock.add(15 * time.Second)
+			r := pool.Report{Boot: boot, Figures: []pool.Figure{{Device: "d0", Source: pool.EnergyCounter, Power: 90_000, Energy: device}, {Device: "nvml-1", Model: "Other", NotLent: "OpenCL does not show it", Power: 1, Energy: 7}}}
+			if task >= 0 {
+				r.Tasks = []pool.Task{{Slice: x.ID, Device: "d0", Busy: time.Second, Energy: task}}
+			}
+			must(t, w.says("n1", r))
+			must(t, w.restarted().Count(t.Context()))
+			must(t, w.Count(t.Context())) // again counts nothing more
+		}
+		says("b", 1000, 0)
+		says("b", 3000, 1200)
+		w.clock.add(15 * time.Second)
+		must(t, w.says("n1", pool.Report{Boot: "b", Figures: []pool.Figure{{Device: "d0", Source: pool.EnergyCounter, Energy: 3500}}, Ended: []pool.EndedTask{{Slice: x.ID, Reason: "its program ended", Busy: 2 * time.Second, Energy: 1500}}}))
+		must(t, w.Count(t.Context()))
+		says("b2", 100, -1) // the node was started again: it counts from 0
+		st, err := w.Statistics(w.admin, time.Time{}, time.Time{})
+		must(t, err)
+		if len(st.Devices) != 1 || st.Devices[0].Name != "n1/d0" || st.Devices[0].Energy != 3600 || st.Devices[0].SliceEnergy != 1500 {
+			t.Errorf("devices: %+v", st.Devices)
+		}
+		if len(st.Users) != 1 || st.Users[0].SliceEnergy != 1500 || st.Groups[0].SliceEnergy != 1500 {
+			t.Errorf("users %+v, groups %+v", st.Users, st.Groups)
+		}
+		if got, _, err := w.pools.Await(w.ann, x.ID, 0); err != nil || got.Energy != 1500 {
+			t.Errorf("the slice: %+v, %v", got, err)
+		}
+		for language, want := range map[string]string{"en": "Energy Wh,Of slices Wh", "zh": "能耗 Wh,切片能耗 Wh"} {
+			file, err := w.Report(w.admin, poolops.Resources, poolops.ReportCSV, time.Time{}, time.Time{}, language)
+			if must(t, err); !strings.Contains(string(file.Content), want) || !strings.Contains(string(file.Content), ",0.001,0.000\n") {
+				t.Errorf("%s: %s", language, file.Content)
+			}
+		}
+	})
+}
+
+// Rules find what is too warm and what draws too much, while the node is online.
+func TestEnergyRules(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		says := func(celsius, milliwatts int64, stopping bool) {
+			t.Helper()
+			must(t, w.says("n1", pool.Report{Boot: "b", Stopping: stopping, Figures: []pool.Figure{{Device: "d0", Driver: "nvml", Temperature: &celsius, Power: milliwatts, Source: pool.EnergyPower}}}))
+		}
+		expect := func(what string, want ...string) {
+			t.Helper()
+			list, _, err := w.Troubles(w.admin)
+			must(t, err)
+			var got []string
+			for _, x := range list {
+				got = append(got, x.Key)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: got %q, want %q", what, got, want)
+			}
+		}
+		says(89, 299_999, false)
+		expect("below")
+		says(90, 300_000, false)
+		expect("warm; power is no alarm at first", "pool/10/n1/d0")
+		_, err := w.SetRule(w.admin, poolops.Rule{Kind: poolops.PowerHigh, Enabled: true, Threshold: 300, Severity: 1})
+		must(t, err)
+		expect("both", "pool/10/n1/d0", "pool/11/n1/d0")
+		says(95, 400_000, true)
+		expect("of a node that is away")
+		if _, err := w.SetRule(w.admin, poolops.Rule{Kind: poolops.DeviceHot, Enabled: true, Threshold: 500, Severity: 1}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("500 °C: %v", err)
+		}
+	})
+}
+
+// A report that cannot be is refused with its fields.
+func TestFiguresRefused(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		err := w.says("n1", pool.Report{Boot: "b", Figures: []pool.Figure{{Device: "", Power: -1, Energy: -1, Source: strings.Repeat("x", 300)}}, Tasks: []pool.Task{{Slice: "s", Energy: -1}}})
+		for _, path := range []string{"figures[0].device_id", "figures[0].power_milliwatts", "figures[0].energy_millijoules", "figures[0].energy_source", "tasks[0].energy_millijoules"} {
+			if !slices.ContainsFunc(fault.FieldsOf(err), func(f fault.Field) bool { return f.Path == path }) {
+				t.Errorf("%s is not named: %v", path, err)
+			}
+		}
+		if err := w.says("n1", pool.Report{Boot: "b", Figures: make([]pool.Figure, 513)}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("513 figures: %v", err)
+		}
+	})
+}
