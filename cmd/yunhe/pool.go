@@ -30,7 +30,7 @@ import (
 func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
 		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
-		poolEnableCommand(c, true), poolEnableCommand(c, false),
+		poolEnableCommand(c, true), poolEnableCommand(c, false), poolPowerCommand(c),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
 		group("group", "", "Logical groups of the platform's pool", poolGroupListCommand(c), poolGroupSetCommand(c), poolGroupDeleteCommand(c)),
@@ -581,6 +581,29 @@ func poolStopCommand(c *cli) *cobra.Command {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
 				return client.Stop(args[0])
 			})
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func poolPowerCommand(c *cli) *cobra.Command {
+	var at poolAt
+	cmd := &cobra.Command{
+		Use: "power DEVICE WATTS|default", Short: "Limit what a card of a pool node draws",
+		Long: `Sets the card's limit of power, within what the card allows, through its maker's
+library: NVML, for which the node's user needs the right to. It holds until it is
+set anew, or the card's driver is loaded again.`,
+		Example: "  yunhe pool power opencl-0 200\n  yunhe pool power opencl-0 default",
+		Args:    takes(2, 2, "a device, and watts or default"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			watts, err := strconv.ParseInt(args[1], 10, 64)
+			if args[1] == "default" {
+				watts, err = 0, nil
+			} else if err != nil || watts < 1 || watts > 100_000 {
+				return usagef("want watts from 1 to 100000, or default, got %q", args[1])
+			}
+			return at.with(cmd.Context(), c, func(client *pool.Client) error { return client.LimitPower(args[0], watts) })
 		},
 	}
 	at.flags(cmd)

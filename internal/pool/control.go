@@ -24,7 +24,7 @@ import (
 
 // request is a line from a client.
 type request struct {
-	Op      string `json:"op"`               // hello, devices, tasks, run, resize, stop, enable, disable, rescan, migrate; of nodes: adopt, arrived; of who holds a task: hold
+	Op      string `json:"op"`               // hello, devices, tasks, run, resize, stop, enable, disable, rescan, power, migrate; of nodes: adopt, arrived; of who holds a task: hold
 	Group   string `json:"group,omitempty"`  // hello
 	MAC     string `json:"mac,omitempty"`    // hello: HMAC-SHA256(SHA-256(key), challenge + group), in hexadecimal
 	Ticket  string `json:"ticket,omitempty"` // hello, for a group; the MAC is HMAC-SHA256(its key, challenge + ticket)
@@ -33,6 +33,7 @@ type request struct {
 	Device  string `json:"device,omitempty"`
 	Compute int64  `json:"compute,omitempty"`      // resize; 0: as it is
 	Memory  int64  `json:"memory_bytes,omitempty"` // resize; 0: as it is
+	Watts   int64  `json:"watts,omitempty"`        // power; 0: the card's own limit
 	To      string `json:"to,omitempty"`           // migrate: the address of a node; "": this one
 
 	Adopt *adoption `json:"adopt,omitempty"`
@@ -340,6 +341,13 @@ func (c *Client) Enable(device string, on bool) error {
 		op = "enable"
 	}
 	_, err := c.ask(request{Op: op, Device: device})
+	return err
+}
+
+// LimitPower sets what a card may draw, in watts; 0: as it is made. What the card
+// or its driver refuses is fault.Invalid or fault.Denied.
+func (c *Client) LimitPower(device string, watts int64) error {
+	_, err := c.ask(request{Op: "power", Device: device, Watts: watts})
 	return err
 }
 

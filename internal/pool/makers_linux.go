@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/cards"
 )
 
@@ -177,4 +178,42 @@ func value(v *int64) int64 {
 		return 0
 	}
 	return *v
+}
+
+// limitPower sets what a card may draw; 0 watts: as it is made.
+func (n *Node) limitPower(g *Group, device string, watts int64) error {
+	if g != nil {
+		return fault.New(fault.Denied, "a group may not limit what cards draw")
+	}
+	n.mu.Lock()
+	devices := n.listDevices(nil)
+	n.mu.Unlock()
+	i := slices.IndexFunc(devices, func(d Device) bool { return d.ID == device })
+	if i < 0 {
+		return fault.New(fault.NotFound, "there is no device %q", device)
+	}
+	c := devices[i].Card
+	if c == nil || c.LeastLimit == nil || c.MostLimit == nil {
+		return fault.New(fault.Invalid, "device %s: nothing sets what it may draw; NVML does of cards of NVIDIA", device)
+	}
+	want := watts * 1000
+	if watts == 0 && c.BaseLimit != nil {
+		want = *c.BaseLimit
+	}
+	if want < *c.LeastLimit || want > *c.MostLimit {
+		return fault.New(fault.Invalid, "watts: %d, at least %d and at most %d for device %s", watts, *c.LeastLimit/1000, *c.MostLimit/1000, device)
+	}
+	ctx, cancel := context.WithTimeout(n.stopping, cardsWithin)
+	defer cancel()
+	for _, d := range n.makers.drivers {
+		if d.Name != c.Driver {
+			continue
+		}
+		if err := d.Limit(ctx, c.Index, want); err != nil {
+			return fault.New(fault.Denied, "device %s: the limit was not set: %s", device, err)
+		}
+		n.log.Info("limit of power set", "device", device, "milliwatts", want)
+		n.makers.again()
+	}
+	return nil
 }

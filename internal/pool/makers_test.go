@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
 )
@@ -137,5 +138,44 @@ func TestEnergy(t *testing.T) {
 	}
 	if d := of("gpu"); d.EnergySource != pool.EnergyCounter || d.Energy%500 != 0 || d.Power != 90_000 {
 		t.Errorf("a card with a counter: %d mJ, %d mW by %q", d.Energy, d.Power, d.EnergySource)
+	}
+}
+
+// What a card draws is limited within what it allows, where its maker's library
+// and its driver let the node; a group may not.
+func TestLimitPower(t *testing.T) {
+	libraries := cardstest.Build(t, "nvml", "cndev")
+	n := startAt(t, pool.NodeConfig{Libraries: libraries, Groups: []pool.Group{}}, "unix:"+filepath.Join(t.TempDir(), "s"))
+	n.log.await(t, "index=1 model=\"FAKE H200\"")
+	n.log.await(t, "FAKE MLU370")
+	client, err := pool.Dial(t.Context(), n.unix, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.LimitPower("nvml-0", 200); err != nil {
+		t.Error(err)
+	}
+	n.log.await(t, "milliwatts=200000")
+	if err := client.LimitPower("nvml-0", 0); err != nil {
+		t.Error(err)
+	}
+	n.log.await(t, "milliwatts=350000")
+	for _, c := range []struct {
+		device string
+		watts  int64
+		kind   fault.Kind
+		says   string
+	}{
+		{"nvml-0", 99, fault.Invalid, "at least 100 and at most 400"}, {"nvml-0", 401, fault.Invalid, "at least 100 and at most 400"}, {"nvml-1", 200, fault.Denied, "Insufficient Permissions"},
+		{"cndev-0", 100, fault.Invalid, "nothing sets"}, {"nvml-7", 100, fault.NotFound, "nvml-7"},
+	} {
+		if err := client.LimitPower(c.device, c.watts); fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s to %d W: %v", c.device, c.watts, err)
+		}
+	}
+	of := start(t, pool.NodeConfig{Libraries: libraries})
+	if err := dial(t, of.tcp).LimitPower("nvml-0", 200); fault.KindOf(err) != fault.Denied {
+		t.Errorf("a group: %v", err)
 	}
 }

@@ -578,7 +578,7 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 		return r, nil, fault.New(fault.Denied, "a task is held by who has its token, who may do nothing else")
 	case w.ticket != nil && !w.ticket.allows(q.Op, own):
 		return r, nil, fault.New(fault.Denied, "a ticket is for one task")
-	case w.ticket == nil && w.task == "" && n.member != nil && q.Op != "devices" && q.Op != "tasks" && q.Op != "rescan":
+	case w.ticket == nil && w.task == "" && n.member != nil && q.Op != "devices" && q.Op != "tasks" && q.Op != "rescan" && q.Op != "power":
 		return r, nil, fault.New(fault.Denied, "the pool node belongs to a platform, which lends its devices: ask that")
 	}
 	if q.Op == "rescan" {
@@ -589,6 +589,9 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 			return r, nil, err
 		}
 		q.Op = "devices"
+	}
+	if q.Op == "power" {
+		return r, nil, n.limitPower(g, q.Device, q.Watts)
 	}
 	if q.Op == "migrate" {
 		r, err = n.migrate(g, q)
