@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -57,7 +58,9 @@ func (l *link) hand(what byte, text []byte, conn net.Conn) error {
 		return err
 	}
 	defer file.Close()
-	_, _, err = l.turns.WriteMsgUnix(worker.PutText(what, text), unix.UnixRights(int(file.Fd())), nil)
+	if _, _, err = l.turns.WriteMsgUnix(worker.PutText(what, text), unix.UnixRights(int(file.Fd())), nil); err != nil {
+		err = errGone // what else there is to go wrong on a socket pair
+	}
 	return err
 }
 
@@ -248,6 +251,8 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	return r.Task, pause, nil
 }
 
+var errGone = errors.New("the program or its worker ended")
+
 // hear waits for what a worker says of its move.
 func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
 	for {
@@ -255,7 +260,7 @@ func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
 		case f, ok := <-l.said:
 			switch {
 			case !ok:
-				return f, fmt.Errorf("the program or its worker ended")
+				return f, errGone
 			case f.What == worker.TurnFailed:
 				return f, fmt.Errorf("%s", f.Text)
 			case f.What == what:

@@ -57,6 +57,8 @@ type mover struct {
 	queues map[uint64]uintptr // for reading, by context
 	stage  []byte
 	bytes  int64 // sent of memory, in this round
+
+	stopped bool // the session is, and its device has done all
 }
 
 type sentObject struct {
@@ -122,6 +124,7 @@ func (m *mover) rest(to net.Conn) error {
 	if err := m.sendReads(); err != nil {
 		return err
 	}
+	m.stopped = true
 	if err := m.copy(true); err != nil {
 		return err
 	}
@@ -307,6 +310,26 @@ func keys(of map[uint64]*sentObject) func(func(uint64) bool) {
 	}
 }
 
+// still does something while the session is stopped and its device does nothing:
+// PoCL compiles a kernel when it runs, and ends the process if its program's binary
+// is read meanwhile.
+func (m *mover) still(do func()) error {
+	if m.stopped {
+		do()
+		return nil
+	}
+	if !m.flow.stop(patience, m.wake) {
+		return fmt.Errorf("what the program computes did not end in %s", patience)
+	}
+	defer m.flow.goOn()
+	if m.userEvents() {
+		return errors.New("the program has events that it has not set")
+	}
+	m.drain()
+	do()
+	return nil
+}
+
 // make sends what makes an object, unless it is a kernel that was released meanwhile.
 func (m *mover) make(o *sentObject) (sent bool, err error) {
 	switch o.kind {
@@ -321,7 +344,10 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 		}
 		if kind != 0 && c.from != builtIn {
 			var bad int32
-			if binary, bad = m.lib.binary(o.ptr); bad != clSuccess {
+			if err := m.still(func() { binary, bad = m.lib.binary(o.ptr) }); err != nil {
+				return false, err
+			}
+			if bad != clSuccess {
 				return false, fmt.Errorf("the binary of program %d: error %d", o.id, bad)
 			}
 		}
