@@ -179,8 +179,11 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 	}
 	n := len(p.sites)
 	var holders []int32
+	held := make([]int64, n)
 	for i := range p.sites {
-		if have, ok := need.held(&p.sites[i]); ok && have >= need.Bytes {
+		have, ok := need.held(&p.sites[i])
+		held[i] = have
+		if ok && have >= need.Bytes {
 			holders = append(holders, int32(i))
 		}
 	}
@@ -188,8 +191,7 @@ func (p *planner) copiesOf(need *DataNeed) *copies {
 	from := p.sources(holders)
 	for i := range p.sites {
 		s := &p.sites[i]
-		have, _ := need.held(s)
-		missing := need.Bytes - have
+		missing := need.Bytes - held[i]
 		if missing <= 0 {
 			continue
 		}

@@ -40,14 +40,35 @@ var lowestCarbon = Policy{
 // readsEnergy is what eq. (1) reads of an ask.
 const readsEnergy = ReadsSpec | ReadsRequest | ReadsKind | ReadsRun | ReadsData
 
-// energy returns the millijoules of eq. (1).
-func (s *Site) energy(a *Ask) Fact {
-	var static, busy int64 // mW
+// draw is the power of what a replica holds at a site, in mW.
+type draw struct {
+	static, busy int64 // static -1: the site does not state it
+}
+
+// drawsOf returns it for every site.
+func (p *planner) drawsOf(a *Ask) []draw {
+	key := string(appendReads(nil, ReadsRequest, &a.Task, &a.Origin))
+	if list, ok := p.draws[key]; ok {
+		return list
+	}
+	if len(p.draws)*len(p.sites) > maxCopies {
+		clear(p.draws)
+	}
+	list := make([]draw, len(p.sites))
+	for i := range list {
+		list[i] = p.sites[i].draw(a)
+	}
+	p.draws[key] = list
+	return list
+}
+
+func (s *Site) draw(a *Ask) draw {
+	var sum draw
 	held, stated := false, true
 	add := func(p Power, n int64) {
 		held, stated = true, stated && p.Per > 0
-		static = addSat(static, mulDiv(p.Static, n, max(p.Per, 1)))
-		busy = addSat(busy, mulDiv(p.Busy, n, max(p.Per, 1)))
+		sum.static = addSat(sum.static, mulDiv(p.Static, n, max(p.Per, 1)))
+		sum.busy = addSat(sum.busy, mulDiv(p.Busy, n, max(p.Per, 1)))
 	}
 	base := int(s.index) * len(s.p.dims)
 	for _, n := range a.need {
@@ -65,10 +86,22 @@ func (s *Site) energy(a *Ask) Fact {
 		}
 	}
 	if !held || !stated {
+		return draw{static: -1}
+	}
+	return sum
+}
+
+// energy returns the millijoules of eq. (1).
+func (s *Site) energy(a *Ask) Fact {
+	if a.draws == nil { // most sets of policies do not ask
+		a.draws = s.p.drawsOf(a)
+	}
+	d := a.draws[s.index]
+	if d.static < 0 {
 		return Fact{}
 	}
 	copyTime, _ := a.Transfer(s)
-	return Known(addSat(mulDiv(static, copyTime, 1000), mulDiv(busy, s.runTime(a), 1000)))
+	return Known(addSat(mulDiv(d.static, copyTime, 1000), mulDiv(d.busy, s.runTime(a), 1000)))
 }
 
 // runTime returns how long a replica runs here, in milliseconds.

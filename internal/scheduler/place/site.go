@@ -40,49 +40,50 @@ func (s *Site) Left(resource string) (n int64, unlimited bool) {
 // many there are: what the offer states or, where it does not, what fits into
 // the capacities and devices.
 func (s *Site) packages(a *Ask) (idle, total Fact) {
-	w := &a.whole[s.index]
-	if !w.total.Known {
+	all, stated := a.whole.total[s.index], a.whole.stated[s.index]
+	if all == noFact {
 		return Fact{}, Fact{}
 	}
 	free := s.p.free[int(s.index)*len(s.p.dims):]
 	i := int64(math.MaxInt64)
 	for _, n := range a.need {
-		if n.spec != w.stated {
+		if n.spec != stated {
 			continue
 		}
 		if f := max(free[n.dim], 0); f < math.MaxInt64 {
 			i = min(i, f/n.amount)
 		}
 	}
-	if n := a.devices; n != nil && !w.stated {
-		idle, _ := s.p.slices(s.index, n)
-		i = min(i, idle/int64(n.count))
+	if d := a.devices; d != nil && !stated {
+		idle, _ := s.p.slices(s.index, d)
+		i = min(i, idle/int64(d.count))
 	}
-	return Known(i), w.total
+	return Known(i), Known(all)
 }
 
-// whole is how many packages a site has in all.
+// whole is how many packages each site has in all.
 type whole struct {
-	total  Fact
-	stated bool // by the offer
+	total  []int64 // noFact: unknown
+	stated []bool  // by the offer
 }
 
 // wholeOf returns them for an ask.
-func (p *planner) wholeOf(a *Ask) []whole {
+func (p *planner) wholeOf(a *Ask) *whole {
 	key := string(appendReads(nil, ReadsSpec|ReadsRequest, &a.Task, &a.Origin))
-	if list, ok := p.whole[key]; ok {
-		return list
+	if w, ok := p.whole[key]; ok {
+		return w
 	}
 	if len(p.whole)*len(p.sites) > maxCopies {
 		clear(p.whole)
 	}
-	list := make([]whole, len(p.sites))
+	w := &whole{make([]int64, len(p.sites)), make([]bool, len(p.sites))}
 	for i := range p.sites {
 		s := &p.sites[i]
 		if o := a.Offer(s); o != nil && o.Idle.Known && o.Total.Known {
-			list[i] = whole{o.Total, true}
+			w.total[i], w.stated[i] = o.Total.Value, true
 			continue
 		}
+		w.total[i] = noFact
 		if !s.counted {
 			continue
 		}
@@ -97,11 +98,11 @@ func (p *planner) wholeOf(a *Ask) []whole {
 			t = min(t, total/int64(n.count))
 		}
 		if t < math.MaxInt64 {
-			list[i].total = Known(t)
+			w.total[i] = t
 		}
 	}
-	p.whole[key] = list
-	return list
+	p.whole[key] = w
+	return w
 }
 
 const (
@@ -157,7 +158,8 @@ type planner struct {
 	power      []Power // Per 0: not stated
 	offers     map[string][]*Offer
 	speeds     map[[2]string][]Fact
-	whole      map[string][]whole
+	whole      map[string]*whole
+	draws      map[string][]draw
 	devDims    []string
 	devDim     map[string]int
 	devices    [][]device // by site, ascending by ID
@@ -209,7 +211,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 		assumedKbps: opts.AssumedBandwidthKbps, maxCells: maxCells,
 		siteIndex: make(map[string]int32, len(s.Candidates)),
 		links:     linksByEnd(s.Links),
-		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string][]whole{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
+		shapes:    map[string]*shape{}, copies: map[dataKey]*copies{}, brought: map[string]*brought{}, offers: map[string][]*Offer{}, speeds: map[[2]string][]Fact{}, whole: map[string]*whole{}, draws: map[string][]draw{}, trips: map[int32][]int64{}, said: s.Unmet, unmet: map[string][]string{},
 		setIndex: map[*Set]int{}, setHeaders: map[*Set]*header{},
 		factorIndex: map[*Factor]int{}, facts: map[string]*facts{}, verdicts: map[string]*verdicts{}, masks: map[string]*mask{}, classes: map[string]*class{}, domains: map[string]*domains{}, mates: map[string]*peers{},
 	}

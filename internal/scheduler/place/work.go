@@ -131,7 +131,8 @@ type Ask struct {
 	peers    *peers // where the work's replicas are; nil unless it is distributed
 	offers   []*Offer
 	speeds   []Fact // by site
-	whole    []whole
+	whole    *whole
+	draws    []draw // made when first needed
 	data     []*copies
 	transfer []int64  // ms to bring the data, by site; nil if there is none
 	assumed  []bool   // transfer rests on the assumed bandwidth
