@@ -12,7 +12,7 @@
 //   - What a library does not tell is absent, never 0.
 //
 // The calls and structures are those of the makers' public headers, declared
-// here anew; each driver says which. No card of any of the makers was at hand:
+// here anew; each driver says which. Fields that are not read have no name. No card of any of the makers was at hand:
 // the tests play the libraries.
 package cards
 

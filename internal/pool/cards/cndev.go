@@ -34,8 +34,8 @@ type (
 	// cndevPCI is cndevPCIeInfo_t.
 	cndevPCI struct {
 		version                       int32
-		subsystem, id                 uint32
-		vendor, subvendor             uint16
+		_, _                          uint32
+		_, _                          uint16
 		domain, bus, device, function uint32
 		_                             [512]byte
 	}
@@ -54,10 +54,10 @@ type (
 	}
 	// cndevECC is cndevECCInfo_t.
 	cndevECC struct {
-		version                                                 int32
-		one, multipleOne, multiple, multipleMultiple, corrected uint64
-		uncorrected, total                                      uint64
-		_                                                       [512]byte
+		version        int32
+		_, _, _, _, _  uint64
+		uncorrected, _ uint64
+		_              [512]byte
 	}
 )
 

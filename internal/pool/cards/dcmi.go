@@ -26,43 +26,43 @@ type dcmi struct {
 
 // dcmiChip is struct dcmi_chip_info.
 type dcmiChip struct {
-	kind, name, version [32]byte
-	cores               uint32
+	kind, name, _ [32]byte
+	_             uint32
 }
 
 // dcmiPCI is struct dcmi_pcie_info_all.
 type dcmiPCI struct {
-	vendor, subvendor, device, subdevice uint32
-	domain                               int32
-	bus, slot, function                  uint32
-	_                                    [32]byte
+	_, _, _, _          uint32
+	domain              int32
+	bus, slot, function uint32
+	_                   [32]byte
 }
 
 // dcmiHBM is struct dcmi_hbm_info; sizes are MB.
 type dcmiHBM struct {
-	size        uint64
-	frequency   uint32
-	used        uint64
-	temperature int32
-	bandwidth   uint32
+	size uint64
+	_    uint32
+	used uint64
+	_    int32
+	_    uint32
 }
 
 // dcmiMemory is struct dcmi_get_memory_info_stru; sizes are MB.
 type dcmiMemory struct {
-	size, available         uint64
-	frequency               uint32
-	huge, hugeAll, hugeFree uint64
-	use                     uint32
-	_                       [60]byte
+	size, available uint64
+	_               uint32
+	_, _, _         uint64
+	_               uint32
+	_               [60]byte
 }
 
 // dcmiECC is struct dcmi_ecc_info.
 type dcmiECC struct {
-	enabled                        int32
-	single, double                 uint32
-	totalSingle, totalDouble       uint32
-	isolatedSingle, isolatedDouble uint32
-	_                              [64]byte // of later releases
+	_              int32
+	_, _           uint32
+	_, totalDouble uint32
+	_, _           uint32
+	_              [64]byte // of later releases
 }
 
 // Values of dcmi_interface_api.h.

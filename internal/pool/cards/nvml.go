@@ -40,22 +40,22 @@ type nvml struct {
 
 // nvmlPCI is nvmlPciInfo_t.
 type nvmlPCI struct {
-	legacy                                      [16]byte
-	domain, bus, device, pciDevice, pciSubsytem uint32
-	id                                          [32]byte
+	_                         [16]byte
+	domain, bus, device, _, _ uint32
+	id                        [32]byte
 }
 
 // nvmlMemory is nvmlMemory_t.
-type nvmlMemory struct{ total, free, used uint64 }
+type nvmlMemory struct{ total, _, used uint64 }
 
 // nvmlUse is nvmlUtilization_t.
-type nvmlUse struct{ gpu, memory uint32 }
+type nvmlUse struct{ gpu, _ uint32 }
 
 // nvmlEvent is nvmlEventData_t.
 type nvmlEvent struct {
-	device            uintptr
-	kind, data        uint64
-	instance, compute uint32
+	device     uintptr
+	kind, data uint64
+	_, _       uint32
 }
 
 // Values of nvml.h.

@@ -26,8 +26,8 @@ type rsmi struct {
 
 // rsmiErrors is rsmi_error_count_t.
 type rsmiErrors struct {
-	corrected, uncorrected uint64
-	_                      [2]uint64 // of later releases
+	_, uncorrected uint64
+	_              [2]uint64 // of later releases
 }
 
 // Values of rocm_smi.h.
