@@ -46,7 +46,8 @@ export function antdTheme(name: ThemeName): ThemeConfig {
           }),
     },
     components: {
-      Table: { headerBg: "transparent", headerSplitColor: "transparent", cellPaddingBlockSM: 7 },
+      // Not transparent: what is scrolled would show through columns that stay.
+      Table: { headerBg: dark ? "#121923" : "#ffffff", headerSplitColor: "transparent", cellPaddingBlockSM: 7 },
       Menu: {
         itemHeight: 36,
         itemBorderRadius: 6,

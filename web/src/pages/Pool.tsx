@@ -207,11 +207,11 @@ function Nodes() {
   if (can("adapters.write"))
     columns.push({
       key: "actions",
-      width: 250,
+      width: 300,
       align: "right",
       fixed: "right",
       render: (_, { node: n, device: d, first }) => (
-        <div className="yh-row yh-row-end">
+        <div className="yh-row yh-row-end yh-row-wrap">
           {d && (
             <Button
               size="small"
@@ -275,7 +275,7 @@ function Nodes() {
               : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
           )}
           tableLayout="fixed"
-          scroll={{ x: 1370 }}
+          scroll={{ x: 1420 }}
           pagination={false}
           data-testid="pool-nodes"
           locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
