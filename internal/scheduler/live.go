@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/registry"
@@ -260,10 +262,17 @@ func (c *cycler) configure(ctx context.Context) error {
 	return c.l.q.Configure(conf.config())
 }
 
-// update brings the lineup up to date with what was put into the queue since
-// the last time or, if full, with all that waits: of that, only what it does
-// not know is read whole.
-func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool) error {
+// arrivals is what was put into the queue since the last time or, if full, all
+// that waits: of that, only what the lineup does not know is read whole.
+type arrivals struct {
+	items  []Item
+	near   []string        // jobs that were read again
+	listed map[string]bool // if full: all that wait
+}
+
+// read reads what arrived. It looks at the lineup's jobs, which nobody else may
+// change meanwhile.
+func (c *cycler) read(ctx context.Context, full bool) (*arrivals, error) {
 	fresh := len(c.l.jobs) == 0
 	since := c.l.cursor
 	if c.db.Engine() == db.Postgres {
@@ -287,18 +296,23 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 	near = append(near, c.freed...)
 	c.freed = nil
 	slices.Sort(near)
-	near = slices.Compact(near)
-	listed := map[string]bool{}
+	a := &arrivals{near: slices.Compact(near), listed: map[string]bool{}}
 	items, err := c.src.Waiting(ctx, since, func(id string, at int64) bool {
 		if full {
-			listed[id] = true
+			a.listed[id] = true
 		}
 		old := c.l.jobs[id]
 		return old != nil && old.since == at
-	}, near)
+	}, a.near)
 	if err != nil {
-		return fmt.Errorf("read the queue: %w", err)
+		return nil, fmt.Errorf("read the queue: %w", err)
 	}
+	a.items = items
+	return a, nil
+}
+
+// update brings the lineup up to date with what arrived.
+func (c *cycler) update(snap *registry.Snapshot, a *arrivals, full bool) error {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	if err := c.l.places(snap); err != nil {
@@ -306,7 +320,7 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 	}
 	if full {
 		for id := range c.l.jobs {
-			if !listed[id] {
+			if !a.listed[id] {
 				c.l.drop(id)
 			}
 		}
@@ -316,18 +330,18 @@ func (c *cycler) update(ctx context.Context, snap *registry.Snapshot, full bool)
 			}
 		}
 	}
-	for i := range items {
-		if err := c.l.put(&items[i], snap); err != nil {
+	for i := range a.items {
+		if err := c.l.put(&a.items[i], snap); err != nil {
 			return err
 		}
 	}
 	c.nearHeld = false
-	for _, id := range near {
+	for _, id := range a.near {
 		w := c.l.jobs[id]
 		c.nearHeld = c.nearHeld || w != nil && w.near
 	}
-	for i := range items {
-		w := c.l.jobs[items[i].Work.ID]
+	for i := range a.items {
+		w := c.l.jobs[a.items[i].Work.ID]
 		c.nearHeld = c.nearHeld || w != nil && w.near
 	}
 	return nil
@@ -410,21 +424,31 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 		return false, err
 	}
 	c.learn(ctx)
-	snap, err := c.reg.Snapshot(ctx)
-	if err != nil {
-		return false, fmt.Errorf("read the centers: %w", err)
-	}
 	if err := c.count(ctx, full); err != nil {
 		return false, err
 	}
-	if err := c.update(ctx, snap, full); err != nil {
+	var snap *registry.Snapshot
+	var arrived *arrivals
+	var windows []Window
+	reads, rctx := errgroup.WithContext(ctx)
+	reads.Go(func() (err error) {
+		if snap, err = c.reg.Snapshot(rctx); err != nil {
+			return fmt.Errorf("read the centers: %w", err)
+		}
+		windows, _, err = c.windows(rctx)
+		return err
+	})
+	reads.Go(func() (err error) {
+		arrived, err = c.read(rctx, full)
+		return err
+	})
+	if err := reads.Wait(); err != nil {
+		return false, err
+	}
+	if err := c.update(snap, arrived, full); err != nil {
 		return false, err
 	}
 	c.waiting.Set(float64(len(c.l.jobs)))
-	windows, _, err := c.windows(ctx)
-	if err != nil {
-		return false, err
-	}
 	c.l.mu.Lock()
 	err = c.l.follow(windows)
 	picked := c.l.pick()

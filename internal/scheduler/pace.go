@@ -10,7 +10,7 @@ const (
 	// the next one waits, at most restMost: while jobs arrive it then has more of
 	// them to share what a cycle costs whatever it places.
 	restShare = 2
-	restMost  = 30 * time.Millisecond
+	restMost  = 10 * time.Millisecond
 )
 
 // breathe waits after a cycle that took so long, 0 if it placed nothing; it

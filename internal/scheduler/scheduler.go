@@ -348,10 +348,8 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 		}
 		list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
 	}
-	body, err := s.packTrail(trail)
-	if err != nil {
-		return nil, err
-	}
+	pack := sync.OnceValues(func() ([]byte, error) { return s.packTrail(trail) })
+	go pack()          // while the jobs' rows are written
 	run := s.db.RowsTx // jobs, attempts and what centers hold: each is a row written here
 	if slices.ContainsFunc(list, func(p Placement) bool { return p.AllocationID != "" }) {
 		run = s.db.Tx // whether an allocation is granted is only read
@@ -370,6 +368,10 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 		}
 		for _, r := range rows {
 			r[2] = db.Micros(tx.Now)
+		}
+		body, err := pack()
+		if err != nil {
+			return err
 		}
 		if err := storeTrail(ctx, tx, body, rows); err != nil {
 			return err
