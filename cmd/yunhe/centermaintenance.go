@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 func centerMaintenanceCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "maintenance", Short: "When centers are out of use",
+		Use: "maintenance", Short: "When centers, or nodes of them, are out of use",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -29,13 +30,16 @@ func maintenancePlanCommand(c *cli) *cobra.Command {
 	var notice, drain time.Duration
 	cmd := &cobra.Command{
 		Use: "plan CENTER", Short: "Plan maintenance, once or again and again",
-		Long: `Plans maintenance of a center. Jobs that would reach into it are not sent there;
-those that do not say how long they run are taken to run for an hour.
+		Long: `Plans maintenance of a center, or of nodes of it. Jobs that would reach into it are
+not sent there, or only into the room that the center has beside those nodes;
+those that do not say how long they run are taken to run for an hour. Nodes are
+isolated when it begins, or --drain before, and take work again when it ends.
 
   --runs finish   what runs when it begins goes on
   --runs requeue  what runs is stopped --notice before it begins, and waits in the
                   queue again without using up a retry`,
 		Example: `  yunhe center maintenance plan gz-1 --from 2026-12-01T01:00:00Z --until 2026-12-01T05:00:00Z --runs requeue --notice 10m --reason "new disks"
+  yunhe center maintenance plan gz-1 --node n17 --node n18 --from 12h --until 14h --runs requeue
   yunhe center maintenance plan gz-1 --from 2026-12-05T18:00:00Z --until 2026-12-05T20:00:00Z --repeat "FREQ=WEEKLY" --zone Asia/Shanghai`,
 		Args: takes(1, 1, "the ID of a center"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -68,6 +72,7 @@ those that do not say how long they run are taken to run for an hour.
 		},
 	}
 	f := cmd.Flags()
+	f.StringArrayVar(&req.Nodes, "node", nil, "only of this node of the center; may be given again")
 	f.StringVar(&req.Reason, "reason", "", "why, for people")
 	f.StringVar(&req.RequestId, "request-id", "", "makes it safe to repeat")
 	f.StringVar(&start, "from", "", "when it begins: a time, or how far ahead (12h, 2d) (default now)")
@@ -76,7 +81,7 @@ those that do not say how long they run are taken to run for an hour.
 	f.StringVar(&req.TimeZone, "zone", "", "time zone of the rule (default UTC)")
 	f.StringVar(&runs, "runs", "finish", "finish or requeue")
 	f.DurationVar(&notice, "notice", 0, "with --runs requeue: how long before it begins runs are asked to end")
-	f.DurationVar(&drain, "drain", 0, "so long before it begins nothing is sent there, however short")
+	f.DurationVar(&drain, "drain", 0, "so long before it begins nothing is sent there, however short, and nodes are isolated")
 	return cmd
 }
 
@@ -89,6 +94,9 @@ func (c *cli) printMaintenance(m *calendarv1.Maintenance) error {
 		var f text.Facts
 		f.Add("Maintenance", m.GetMaintenanceId())
 		f.Add("Center", m.GetAiCenterId())
+		for _, n := range m.GetNodes() {
+			f.Add("Node", maintainedNode(n))
+		}
 		f.Add("Reason", m.GetReason())
 		f.Add("State", maintenanceState(m))
 		f.Add("From", c.stamp(m.GetStartAt()))
@@ -109,6 +117,17 @@ func (c *cli) printMaintenance(m *calendarv1.Maintenance) error {
 		f.Add("Planned by", m.GetUserName())
 		return f.Write(w, color)
 	}})
+}
+
+// maintainedNode is a node and how it stands.
+func maintainedNode(n *calendarv1.Maintenance_Node) string {
+	switch {
+	case n.GetProblem() != "":
+		return n.GetName() + ": not isolated yet: " + n.GetProblem()
+	case n.GetIsolated():
+		return n.GetName() + ": isolated"
+	}
+	return n.GetName()
 }
 
 func maintenanceListCommand(c *cli) *cobra.Command {
@@ -138,13 +157,17 @@ func maintenanceListCommand(c *cli) *cobra.Command {
 				names[i] = r.GetMaintenanceId()
 			}
 			err = c.print(result{msg: &calendarv1.ListMaintenanceResponse{Maintenance: rows, NextPageToken: next}, names: names, print: func(w io.Writer, color bool) error {
-				t := text.NewTable("MAINTENANCE", "CENTER", "STATE", "FROM", "UNTIL", "RUNS", "REPEATS", "REASON")
+				t := text.NewTable("MAINTENANCE", "CENTER", "NODES", "STATE", "FROM", "UNTIL", "RUNS", "REPEATS", "REASON")
 				for _, m := range rows {
 					from, until := m.GetNextStartAt(), m.GetNextEndAt()
 					if from == nil {
 						from, until = m.GetStartAt(), m.GetEndAt()
 					}
-					t.Row(m.GetMaintenanceId(), m.GetAiCenterId(), maintenanceState(m), c.plain(from), c.plain(until), enumName(m.GetRuns().String(), "RUNS_"), m.GetRecurrence(), m.GetReason())
+					nodes := make([]string, len(m.GetNodes()))
+					for i, n := range m.GetNodes() {
+						nodes[i] = n.GetName()
+					}
+					t.Row(m.GetMaintenanceId(), m.GetAiCenterId(), cmp.Or(strings.Join(nodes, " "), "all"), maintenanceState(m), c.plain(from), c.plain(until), enumName(m.GetRuns().String(), "RUNS_"), m.GetRecurrence(), m.GetReason())
 				}
 				return t.Write(w, color)
 			}})

@@ -132,7 +132,7 @@ func (p *platform) example(m method) object {
 	case "ListReservations":
 		o["states"] = []any{"STATE_PLANNED"}
 	case "CreateMaintenance":
-		put(o, object{"request_id": "", "start_at": ahead(24 * time.Hour), "end_at": ahead(25 * time.Hour), "recurrence": "FREQ=DAILY", "time_zone": "", "runs": "RUNS_REQUEUE", "notice_seconds": 60, "drain_seconds": 60})
+		put(o, object{"request_id": "", "start_at": ahead(24 * time.Hour), "end_at": ahead(25 * time.Hour), "recurrence": "FREQ=DAILY", "time_zone": "", "runs": "RUNS_REQUEUE", "notice_seconds": 60, "drain_seconds": 60, "nodes": []any{}})
 	case "GetMaintenance", "CancelMaintenance":
 		o["maintenance_id"] = p.maintenance
 	case "GetResourceView":

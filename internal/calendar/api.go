@@ -87,7 +87,7 @@ func (a api) CreateMaintenance(ctx context.Context, r *calendarv1.CreateMaintena
 	if err != nil {
 		return nil, err
 	}
-	return a.maintenance(a.s.PlanMaintenance(ctx, Plan{CenterID: r.AiCenterId, Reason: r.Reason, StartAt: timeOf(r.StartAt), EndAt: timeOf(r.EndAt), Recurrence: r.Recurrence,
+	return a.maintenance(a.s.PlanMaintenance(ctx, Plan{CenterID: r.AiCenterId, Nodes: r.Nodes, Reason: r.Reason, StartAt: timeOf(r.StartAt), EndAt: timeOf(r.EndAt), Recurrence: r.Recurrence,
 		TimeZone: r.TimeZone, Runs: Runs(r.Runs), NoticeSeconds: r.NoticeSeconds, DrainSeconds: r.DrainSeconds}, q))
 }
 
@@ -162,6 +162,13 @@ func (a api) maintenance(m *Maintenance, err error) (*calendarv1.Maintenance, er
 	out := &calendarv1.Maintenance{MaintenanceId: m.ID, AiCenterId: m.CenterID, Reason: m.Reason, State: calendarv1.Maintenance_STATE_PLANNED, Runs: calendarv1.Maintenance_Runs(m.Runs),
 		NoticeSeconds: m.NoticeSeconds, DrainSeconds: m.DrainSeconds, StartAt: stamp(m.StartAt), EndAt: stamp(m.EndAt), Recurrence: m.Recurrence, TimeZone: m.TimeZone, UserName: m.UserID,
 		CreatedAt: stamp(m.CreatedAt), ReservationIds: m.Meets}
+	for _, name := range m.Nodes {
+		n := &calendarv1.Maintenance_Node{Name: name}
+		if c := m.controls[name]; c != nil {
+			n.Isolated, n.Problem = c.Applied, c.Problem
+		}
+		out.Nodes = append(out.Nodes, n)
+	}
 	next, err := m.times(now, now.Add(100*maxAhead), 1)
 	if err != nil {
 		return nil, err

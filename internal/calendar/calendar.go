@@ -36,8 +36,12 @@
 //
 // # Maintenance
 //
-// A window takes everything at its center. What would run into it is not placed
-// there. With [Requeue], runs are asked to end ahead of it, again and again until
+// A window takes everything at its center, or what its nodes have. What would run
+// into it is not placed there, or only beside that. Nodes are isolated by
+// component control from the begin of the window, or of its drain, to its end; what a node has
+// is kept free in the queue for as long as its center still declares it, so that
+// a center that cannot isolate nodes is not overbooked either. Nodes that several
+// windows name at once count once. With [Requeue], runs are asked to end ahead of it, again and again until
 // it is over; those that are not to be preempted go on. A center that is lost
 // during its maintenance is treated as any other.
 package calendar
@@ -51,6 +55,7 @@ import (
 
 	"github.com/teambition/rrule-go"
 
+	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -132,16 +137,18 @@ type Part struct {
 	AllocationID string          `json:"allocation,omitempty"`
 }
 
-// Maintenance is when a center is out of use.
+// Maintenance is when a center, or nodes of it, are out of use.
 type Maintenance struct {
 	ID, CenterID, UserID, Reason string
+	Nodes                        []string // by name; none: the whole center
 	Runs                         Runs
 	NoticeSeconds, DrainSeconds  int64
 	StartAt, EndAt               time.Time // of the first time
 	Recurrence, TimeZone         string
 	CreatedAt                    time.Time
 	CanceledAt, EndedAt          time.Time
-	Meets                        []string // reservations; see Service.met
+	Meets                        []string                        // reservations; see Service.met
+	controls                     map[string]*control.NodeControl // of its nodes that are out of use now
 
 	tenantID, requestID, digest string
 }
@@ -160,6 +167,7 @@ const (
 	maxSpans      = 24 * 370 // of maintenance that are looked at: every hour for longer than maxAhead
 	maxAhead      = 366 * 24 * time.Hour
 	maxMaintained = 31 * 24 * time.Hour
+	maxNodes      = 256
 	maxInterval   = 1000
 	maxUnused     = 30 * 24 * 3600
 	defaultUnused = 1800

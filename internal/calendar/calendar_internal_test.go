@@ -1,6 +1,10 @@
 package calendar
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,6 +165,44 @@ func TestInTheWay(t *testing.T) {
 			rest := append(append([]scheduler.Running(nil), got[:i]...), got[i+1:]...)
 			if free(rest) {
 				t.Fatalf("%v is needless in %v", got[i], got)
+			}
+		}
+	})
+}
+
+// At every moment the pieces name the maintenance under way and its nodes, each
+// once, and no two pieces meet.
+func TestPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		start := time.Unix(1_800_000_000, 0)
+		moment := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+		var spans []nodesSpan
+		for i := range rapid.IntRange(0, 6).Draw(t, "spans") {
+			from := rapid.IntRange(0, 12).Draw(t, "from")
+			m := &Maintenance{ID: strconv.Itoa(i), Nodes: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 3, rapid.ID[string]).Draw(t, "nodes")}
+			spans = append(spans, nodesSpan{span{moment(from), moment(from + rapid.IntRange(1, 6).Draw(t, "minutes"))}, m})
+		}
+		got := pieces(slices.Clone(spans))
+		for n := range 20 {
+			now := moment(n).Add(time.Second)
+			ids, nodes := map[string]bool{}, map[string]bool{}
+			for _, x := range spans {
+				if x.meets(now, now) {
+					ids[x.m.ID] = true
+					for _, name := range x.m.Nodes {
+						nodes[name] = true
+					}
+				}
+			}
+			want := fmt.Sprint(slices.Sorted(maps.Keys(ids)), slices.Sorted(maps.Keys(nodes)))
+			has := []string{}
+			for _, p := range got {
+				if p.meets(now, now) {
+					has = append(has, fmt.Sprint(p.ids, p.nodes))
+				}
+			}
+			if len(ids) == 0 && len(has) > 0 || len(ids) > 0 && !slices.Equal(has, []string{want}) {
+				t.Fatalf("at minute %d: %v, want %s", n, has, want)
 			}
 		}
 	})

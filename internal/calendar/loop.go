@@ -11,7 +11,6 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
-	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/scheduler"
 )
 
@@ -31,13 +30,13 @@ const (
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(roundEvery)
 	defer tick.Stop()
-	var maintained time.Time
+	var maintained, next time.Time // next: when maintenance of nodes begins or ends
 	for {
 		core.Round(ctx, roundEvery)
 		s.begin(ctx)
-		if now := s.db.Now(); now.Sub(maintained) >= maintainEvery || now.Before(maintained) {
+		if now := s.db.Now(); now.Sub(maintained) >= maintainEvery || now.Before(maintained) || !next.IsZero() && !now.Before(next) {
 			maintained = now
-			s.maintain(ctx)
+			next = s.maintain(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -382,18 +381,60 @@ func inTheWay(total, used, want core.Quantities, open []scheduler.Running, cente
 }
 
 // maintain asks runs to end that maintenance is about to meet, and ends
-// maintenance that has no time to come.
-func (s *Service) maintain(ctx context.Context) {
+// maintenance that has no time to come. It returns when nodes are to be taken out
+// of use, or back, next; zero: at no time that is known.
+func (s *Service) maintain(ctx context.Context) (due time.Time) {
 	var open []*Maintenance
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
 		open, err = readMaintenance(ctx, tx, `WHERE ended_at = 0 ORDER BY maintenance_id`)
 		return err
 	})
 	s.notRead(ctx, "maintenance", err)
+	if err != nil {
+		return due
+	}
 	now := s.db.Now()
+	out, due, err := outOfUse(open, now)
+	if err == nil {
+		err = s.ctl.Maintain(ctx, out)
+	}
+	s.warn(ctx, "nodes not taken out of use, or back", err)
 	for _, m := range open {
 		s.warn(ctx, "maintenance not carried on", s.maintainOne(ctx, m, now), "maintenance_id", m.ID)
 	}
+	return due
+}
+
+// outOfUse are the nodes that take no new work now, by node the first maintenance
+// that it is for, and when that will be different.
+func outOfUse(open []*Maintenance, now time.Time) (out map[control.Target]string, due time.Time, err error) {
+	out = map[control.Target]string{}
+	for _, m := range open {
+		if len(m.Nodes) == 0 {
+			continue
+		}
+		drain := time.Duration(m.DrainSeconds) * time.Second
+		list, err := m.times(now, now.Add(horizon), 2) // the second may be drained while the first is under way
+		if err != nil {
+			return nil, due, err
+		}
+		away := false
+		for _, x := range list {
+			change := x.from.Add(-drain)
+			if !change.After(now) {
+				away, change = true, x.to
+			}
+			if due.IsZero() || change.Before(due) {
+				due = change
+			}
+		}
+		for _, name := range m.Nodes {
+			if t := (control.Target{CenterID: m.CenterID, Node: name}); away && out[t] == "" {
+				out[t] = m.ID
+			}
+		}
+	}
+	return out, due, nil
 }
 
 func (s *Service) maintainOne(ctx context.Context, m *Maintenance, now time.Time) error {
@@ -418,17 +459,38 @@ func (s *Service) maintainOne(ctx context.Context, m *Maintenance, now time.Time
 	if m.Runs != Requeue || next[0].from.Add(-notice).After(now) {
 		return nil
 	}
-	runs, err := s.jobs.Runs(ctx, jobs.RunFilter{CenterID: m.CenterID})
-	if err != nil || len(runs) == 0 {
-		return err
+	what := []control.Target{{CenterID: m.CenterID}}
+	if len(m.Nodes) > 0 {
+		what = nil
 	}
-	ids := make([]string, len(runs))
-	for i, r := range runs {
-		ids[i] = r.AttemptID
+	for _, name := range m.Nodes {
+		what = append(what, control.Target{CenterID: m.CenterID, Node: name})
 	}
-	n, err := s.jobs.Preempt(ctx, ids, fmt.Sprintf("center %s is under maintenance %s", m.CenterID, when(next[0])))
+	n := 0
+	for _, t := range what {
+		f, err := s.ctl.RunsAt(ctx, t)
+		if err != nil {
+			return err
+		}
+		runs, err := s.jobs.Runs(ctx, f)
+		if err != nil {
+			return err
+		}
+		if len(runs) == 0 {
+			continue
+		}
+		ids := make([]string, len(runs))
+		for i, r := range runs {
+			ids[i] = r.AttemptID
+		}
+		asked, err := s.jobs.Preempt(ctx, ids, fmt.Sprintf("%s is under maintenance %s", t, when(next[0])))
+		if err != nil {
+			return err
+		}
+		n += asked
+	}
 	if n > 0 {
 		s.log.Info("runs taken back for maintenance", "maintenance_id", m.ID, "runs", n)
 	}
-	return err
+	return nil
 }

@@ -7,14 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/registry"
 )
 
 // Plan is maintenance to be planned.
 type Plan struct {
 	CenterID, Reason            string
+	Nodes                       []string  // none: the whole center
 	StartAt, EndAt              time.Time // StartAt zero: now
 	Recurrence, TimeZone        string
 	Runs                        Runs
@@ -26,7 +29,7 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	if err != nil {
 		return nil, err
 	}
-	m := &Maintenance{ID: core.NewID("mnt"), CenterID: in.CenterID, Reason: in.Reason, Runs: in.Runs, NoticeSeconds: in.NoticeSeconds, DrainSeconds: in.DrainSeconds, StartAt: in.StartAt.Truncate(time.Second),
+	m := &Maintenance{ID: core.NewID("mnt"), CenterID: in.CenterID, Nodes: slices.Sorted(slices.Values(in.Nodes)), Reason: in.Reason, Runs: in.Runs, NoticeSeconds: in.NoticeSeconds, DrainSeconds: in.DrainSeconds, StartAt: in.StartAt.Truncate(time.Second),
 		EndAt: in.EndAt.Truncate(time.Second), Recurrence: in.Recurrence, TimeZone: in.TimeZone, CreatedAt: now, requestID: q.ID, digest: q.Digest}
 	if in.StartAt.IsZero() {
 		m.StartAt = now.Truncate(time.Second)
@@ -39,6 +42,9 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	c.Text("reason", in.Reason, false, 0, 256)
 	if c.ID("ai_center_id", in.CenterID); in.CenterID != "" && cat.Centers[in.CenterID] == nil && len(in.CenterID) <= 32 {
 		c.Add("ai_center_id", "there is no center %q", clip(in.CenterID))
+	}
+	if err := s.checkNodes(ctx, &c, in, cat.Centers[in.CenterID] != nil); err != nil {
+		return nil, err
 	}
 	c.Range("runs", int64(m.Runs), 1, int64(Requeue))
 	c.Range("notice_seconds", in.NoticeSeconds, 0, 86400)
@@ -71,7 +77,45 @@ func (s *Service) checkPlan(ctx context.Context, in Plan, q Request, now time.Ti
 	return m, c.Err()
 }
 
-// PlanMaintenance plans maintenance of a center. It returns fault.Invalid, and
+// checkNodes checks the nodes of a center, if there is one.
+func (s *Service) checkNodes(ctx context.Context, c *core.Check, in Plan, known bool) error {
+	if len(in.Nodes) > maxNodes {
+		c.Add("nodes", "must be at most %d, got %d", maxNodes, len(in.Nodes))
+		return nil
+	}
+	if len(in.Nodes) > 0 && known {
+		some, _, err := s.reg.ListNodes(ctx, registry.NodeFilter{CenterID: in.CenterID}, 1, "")
+		if err != nil {
+			return err
+		}
+		if len(some) == 0 {
+			c.Add("nodes", "center %s reports no nodes; leave them out to plan maintenance of the whole center", in.CenterID)
+			return nil
+		}
+	}
+	for i, name := range in.Nodes {
+		at := "nodes[" + strconv.Itoa(i) + "]"
+		if c.Text(at, name, true, 253, 0); name == "" || len(name) > 253 || !known {
+			continue
+		}
+		if slices.Contains(in.Nodes[:i], name) {
+			c.Add(at, "names %s a second time", clip(name))
+			continue
+		}
+		_, err := s.reg.GetNode(ctx, in.CenterID, name)
+		switch fault.KindOf(err) {
+		case fault.NotFound:
+			c.Add(at, "center %s has no node %q", in.CenterID, clip(name))
+		default:
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// PlanMaintenance plans maintenance of a center, or of nodes of it. It returns fault.Invalid, and
 // fault.Conflict for a request ID of something else.
 func (s *Service) PlanMaintenance(ctx context.Context, in Plan, q Request) (*Maintenance, error) {
 	m, err := s.checkPlan(ctx, in, q, s.db.Now())
@@ -121,7 +165,23 @@ func (s *Service) Maintenance(ctx context.Context, id string) (m *Maintenance, e
 		m.Meets, err = met(ctx, tx, m)
 		return err
 	})
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	return m, s.lookUp(ctx, m)
+}
+
+// lookUp finds how the nodes of maintenance are set.
+func (s *Service) lookUp(ctx context.Context, m *Maintenance) error {
+	if len(m.Nodes) == 0 || !m.EndedAt.IsZero() {
+		return nil
+	}
+	list, err := s.ctl.Maintained(ctx, m.CenterID)
+	m.controls = map[string]*control.NodeControl{}
+	for _, n := range list {
+		m.controls[n.Node] = n
+	}
+	return err
 }
 
 func maintenanceTx(ctx context.Context, tx *db.Tx, id string) (*Maintenance, error) {
@@ -200,10 +260,19 @@ func (s *Service) ListMaintenance(ctx context.Context, center string, all bool, 
 		rows, err = readMaintenance(ctx, tx, "WHERE "+strings.Join(where, " AND ")+" ORDER BY maintenance_id DESC LIMIT $"+strconv.Itoa(len(args)), args...)
 		return err
 	})
-	if err != nil || len(rows) <= n {
-		return rows, "", err
+	if err != nil {
+		return nil, "", err
 	}
-	return rows[:n], core.PageToken(rows[n-1].ID), nil
+	next := ""
+	if len(rows) > n {
+		rows, next = rows[:n], core.PageToken(rows[n-1].ID)
+	}
+	for _, m := range rows {
+		if err := s.lookUp(ctx, m); err != nil {
+			return nil, "", err
+		}
+	}
+	return rows, next, nil
 }
 
 // CancelMaintenance ends maintenance now; one that is over is returned as it is.

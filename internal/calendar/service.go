@@ -359,7 +359,7 @@ func held(a *control.Allocation) demand {
 // has no room.
 func (s *Service) fit(ctx context.Context, tx *db.Tx, r *Reservation, where []candidate) error {
 	all := span{r.Times[0].From, r.Times[len(r.Times)-1].To}
-	taken, err := demands(ctx, tx, "", all)
+	taken, err := s.demands(ctx, tx, "", all)
 	if err != nil {
 		return err
 	}

@@ -102,12 +102,12 @@ func readTimes(ctx context.Context, tx *db.Tx, rest string, args ...any) ([]Time
 	return out, nil
 }
 
-const maintenanceColumns = `maintenance_id, tenant_id, user_id, ai_center_id, reason, runs, notice_seconds, drain_seconds, start_at, end_at, recurrence, time_zone, created_at, canceled_at,
+const maintenanceColumns = `maintenance_id, tenant_id, user_id, ai_center_id, nodes, reason, runs, notice_seconds, drain_seconds, start_at, end_at, recurrence, time_zone, created_at, canceled_at,
 	ended_at, request_id, digest`
 
 func insertMaintenance(ctx context.Context, tx *db.Tx, m *Maintenance) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO maintenance (`+maintenanceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, $14, $15)`,
-		m.ID, m.tenantID, m.UserID, m.CenterID, m.Reason, int64(m.Runs), m.NoticeSeconds, m.DrainSeconds, db.Micros(m.StartAt), db.Micros(m.EndAt), m.Recurrence, m.TimeZone,
+	if _, err := tx.Exec(ctx, `INSERT INTO maintenance (`+maintenanceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, $15, $16)`,
+		m.ID, m.tenantID, m.UserID, m.CenterID, toJSON(m.Nodes), m.Reason, int64(m.Runs), m.NoticeSeconds, m.DrainSeconds, db.Micros(m.StartAt), db.Micros(m.EndAt), m.Recurrence, m.TimeZone,
 		db.Micros(m.CreatedAt), m.requestID, m.digest); err != nil {
 		return fmt.Errorf("insert maintenance %s: %w", m.ID, err)
 	}
@@ -125,12 +125,16 @@ func readMaintenance(ctx context.Context, tx *db.Tx, rest string, args ...any) (
 	var out []*Maintenance
 	err := tx.Query(ctx, `SELECT `+maintenanceColumns+` FROM maintenance `+rest, args, func(row db.Row) error {
 		m := &Maintenance{}
+		var nodes string
 		var start, end, created, canceled, ended int64
-		err := row.Scan(&m.ID, &m.tenantID, &m.UserID, &m.CenterID, &m.Reason, &m.Runs, &m.NoticeSeconds, &m.DrainSeconds, &start, &end, &m.Recurrence, &m.TimeZone, &created, &canceled,
+		err := row.Scan(&m.ID, &m.tenantID, &m.UserID, &m.CenterID, &nodes, &m.Reason, &m.Runs, &m.NoticeSeconds, &m.DrainSeconds, &start, &end, &m.Recurrence, &m.TimeZone, &created, &canceled,
 			&ended, &m.requestID, &m.digest)
 		m.StartAt, m.EndAt, m.CreatedAt, m.CanceledAt, m.EndedAt = db.Time(start), db.Time(end), db.Time(created), db.Time(canceled), db.Time(ended)
+		if err != nil {
+			return err
+		}
 		out = append(out, m)
-		return err
+		return json.Unmarshal([]byte(nodes), &m.Nodes)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read maintenance: %w", err)
@@ -140,7 +144,7 @@ func readMaintenance(ctx context.Context, tx *db.Tx, rest string, args ...any) (
 
 // demands is what open times of reservations take at their centers, but those
 // of one reservation, and what maintenance takes in [from, to).
-func demands(ctx context.Context, tx *db.Tx, except string, during span) (map[string][]demand, error) {
+func (s *Service) demands(ctx context.Context, tx *db.Tx, except string, during span) (map[string][]demand, error) {
 	out := map[string][]demand{}
 	ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 AND reservation_id <> $3`, db.Micros(during.to), db.Micros(during.from), except)
 	if err != nil {
@@ -151,20 +155,11 @@ func demands(ctx context.Context, tx *db.Tx, except string, during span) (map[st
 			out[p.CenterID] = append(out[p.CenterID], demand{span{t.From, t.To}, p.Amounts})
 		}
 	}
-	ms, err := readMaintenance(ctx, tx, `WHERE ended_at = 0`)
-	if err != nil {
-		return nil, err
+	outages, err := s.outages(ctx, tx, during, time.Time{})
+	for _, o := range outages {
+		out[o.center] = append(out[o.center], o.demand)
 	}
-	for _, m := range ms {
-		list, err := m.times(during.from, during.to, maxSpans)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range list {
-			out[m.CenterID] = append(out[m.CenterID], demand{s, nil})
-		}
-	}
-	return out, nil
+	return out, err
 }
 
 func (m *Maintenance) times(from, to time.Time, limit int) ([]span, error) {

@@ -18,8 +18,9 @@ const (
 	// renewed is how long windows are given out without a look at the rules of
 	// maintenance.
 	renewed = 10 * time.Minute
-	// renewedHeld is the same where reservations are: what allocations hold beside
-	// them counts then, and changes without a change of the calendar.
+	// renewedHeld is the same where reservations are, or maintenance of nodes: what
+	// allocations hold, and nodes have, counts then, and changes without a change
+	// of the calendar.
 	renewedHeld = time.Second
 )
 
@@ -42,8 +43,9 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 	s.mu.Unlock()
 	var out []scheduler.Window
 	reserved := map[string]bool{}
+	ofNodes := false
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		out = nil
+		out, ofNodes = nil, false
 		clear(reserved)
 		if version, err = s.VersionTx(ctx, tx); err != nil {
 			return err
@@ -59,28 +61,21 @@ func (s *Service) Windows(ctx context.Context) ([]scheduler.Window, int64, error
 					Text: fmt.Sprintf("its room is held for reservation %s %s", t.ReservationID, when(span{t.From, t.To}))})
 			}
 		}
-		ms, err := readMaintenance(ctx, tx, `WHERE ended_at = 0 ORDER BY maintenance_id`)
-		if err != nil {
-			return err
+		outages, err := s.outages(ctx, tx, span{now, now.Add(horizon)}, now)
+		for _, o := range outages {
+			ofNodes = ofNodes || o.nodes
+			out = append(out, scheduler.Window{ID: o.id, Center: o.center, From: o.from, To: o.to, Amounts: o.amounts, Drain: o.drain, Text: o.text})
 		}
-		for _, m := range ms {
-			list, err := m.times(now, now.Add(horizon), maxSpans)
-			if err != nil {
-				return err
-			}
-			for _, x := range list {
-				out = append(out, scheduler.Window{ID: fmt.Sprintf("%s.%d", m.ID, x.from.Unix()), Center: m.CenterID, From: x.from, To: x.to, Drain: time.Duration(m.DrainSeconds) * time.Second,
-					Text: fmt.Sprintf("maintenance %s %s", m.ID, when(x))})
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the calendar: %w", err)
 	}
 	fresh := renewed
-	if len(reserved) > 0 {
+	if ofNodes || len(reserved) > 0 {
 		fresh = renewedHeld
+	}
+	if len(reserved) > 0 {
 		as, err := s.ctl.Held(ctx)
 		if err != nil {
 			return nil, 0, err
@@ -121,11 +116,13 @@ func (s *Service) Keeps(ctx context.Context, h scheduler.Hold) (map[string]strin
 		if version, err = s.VersionTx(ctx, tx); err != nil {
 			return err
 		}
-		if taken, err = demands(ctx, tx, h.Reservation, span{now, now.Add(time.Second)}); err != nil {
+		outages, err := s.outages(ctx, tx, span{now, now.Add(time.Second)}, time.Time{}) // maintenance counts while it is under way
+		if err != nil {
 			return err
 		}
-		for id, ds := range taken { // maintenance counts while it is under way
-			taken[id] = slices.DeleteFunc(ds, func(d demand) bool { return d.amounts != nil })
+		taken = map[string][]demand{}
+		for _, o := range outages {
+			taken[o.center] = append(taken[o.center], o.demand)
 		}
 		ts, err := readTimes(ctx, tx, `WHERE ended_at = 0 AND from_at < $1 AND to_at > $2 AND reservation_id <> $3`, db.Micros(until), db.Micros(now), h.Reservation)
 		for _, t := range ts {
@@ -166,7 +163,7 @@ func (s *Service) Keeps(ctx context.Context, h scheduler.Hold) (map[string]strin
 			continue
 		}
 		if name, ok := holds(room(c.Total, append(slices.Clone(held[c.ID]), ds...), span{now, until}), h.Amounts); !ok {
-			out[c.ID] = "its " + name + " is promised to reservations"
+			out[c.ID] = "its " + name + " is promised to reservations, or out of use for maintenance"
 		}
 	}
 	return out, version, nil

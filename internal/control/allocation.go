@@ -363,10 +363,13 @@ func (s *Service) hold(ctx context.Context, tx *db.Tx, a *Allocation, centerID s
 		if err != nil {
 			return "", err
 		}
-		if n.AllocationID != "" || n.Isolated {
+		if !n.free() {
 			what := "is isolated"
-			if n.AllocationID != "" {
+			switch {
+			case n.AllocationID != "":
 				what = "is held by allocation " + n.AllocationID
+			case n.MaintenanceID != "":
+				what = "is out of use for maintenance " + n.MaintenanceID
 			}
 			return "node " + name + " " + what, nil
 		}
@@ -380,7 +383,8 @@ func (s *Service) hold(ctx context.Context, tx *db.Tx, a *Allocation, centerID s
 		return "center " + centerID + " has less room than is needed, or takes no new work", nil
 	}
 	for _, n := range controls {
-		n.AllocationID, n.Reason, n.UserID = a.ID, "held by allocation "+a.ID, a.UserID
+		n.AllocationID, n.UserID = a.ID, a.UserID
+		n.settle()
 		if err := putControl(ctx, tx, n); err != nil {
 			return "", err
 		}
@@ -760,9 +764,8 @@ func (s *Service) freeNodes(ctx context.Context, tx *db.Tx, a *Allocation) error
 		if n.AllocationID != a.ID {
 			continue
 		}
-		if n.AllocationID = ""; !n.Isolated {
-			n.Reason = ""
-		}
+		n.AllocationID = ""
+		n.settle()
 		if err := putControl(ctx, tx, n); err != nil {
 			return err
 		}

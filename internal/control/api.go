@@ -105,7 +105,7 @@ func (a api) ListNodeControls(ctx context.Context, r *controlv1.ListNodeControls
 		return nil, err
 	}
 	return &controlv1.ListNodeControlsResponse{NextPageToken: next, Controls: each(rows, func(n *NodeControl) *controlv1.NodeControl {
-		return &controlv1.NodeControl{AiCenterId: n.CenterID, Node: n.Node, Isolated: n.Isolated, AllocationId: n.AllocationID, Reason: n.Reason, UserName: n.UserID, ChangedAt: stamp(n.ChangedAt),
+		return &controlv1.NodeControl{AiCenterId: n.CenterID, Node: n.Node, Isolated: n.Isolated, AllocationId: n.AllocationID, MaintenanceId: n.MaintenanceID, Reason: n.Reason, UserName: n.UserID, ChangedAt: stamp(n.ChangedAt),
 			Applied: n.Applied, AppliedAt: stamp(n.AppliedAt), Problem: n.Problem, Repaired: n.Repaired}
 	})}, nil
 }

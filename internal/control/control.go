@@ -15,7 +15,8 @@
 //     that changes what is unused, or begins the next one, so that every moment
 //     is counted once, whatever is restarted.
 //   - How a node is to be is state here. A center that is away, or forgets it,
-//     is told again until it is so ([Service.Run]).
+//     is told again until it is so ([Service.Run]). It takes no new work while
+//     somebody has isolated it or maintenance needs it; neither undoes the other.
 //   - Every request is an operation, stored with what it changes. A process
 //     that dies leaves operations that the next one carries on.
 //
@@ -162,6 +163,7 @@ type NodeControl struct {
 	CenterID, Node string
 	Isolated       bool
 	AllocationID   string
+	MaintenanceID  string // that it is out of use for; "": none
 	Reason, UserID string
 	ChangedAt      time.Time
 	Applied        bool
@@ -173,7 +175,24 @@ type NodeControl struct {
 }
 
 // free reports whether the node is to be as if nobody had asked for anything.
-func (n *NodeControl) free() bool { return !n.Isolated && n.AllocationID == "" }
+func (n *NodeControl) free() bool { return !n.away() && n.AllocationID == "" }
+
+// away reports whether the node is to take no new work.
+func (n *NodeControl) away() bool { return n.Isolated || n.MaintenanceID != "" }
+
+// settle has the reason follow what the node is kept for, but for one that was
+// isolated: that reason is of who did it.
+func (n *NodeControl) settle() {
+	switch {
+	case n.Isolated:
+	case n.MaintenanceID != "":
+		n.Reason = "maintenance " + n.MaintenanceID
+	case n.AllocationID != "":
+		n.Reason = "held by allocation " + n.AllocationID
+	default:
+		n.Reason = ""
+	}
+}
 
 // Limits of what is asked.
 const (

@@ -193,7 +193,7 @@ func (s *Service) drifted(ctx context.Context, n *NodeControl, now time.Time) bo
 	if n.AllocationID != "" && now.Sub(n.AppliedAt) >= holdAgain {
 		return true
 	}
-	if !n.Isolated || now.Sub(n.AppliedAt) < settleTime {
+	if !n.away() || now.Sub(n.AppliedAt) < settleTime {
 		return false
 	}
 	node, err := s.reg.GetNode(ctx, n.CenterID, n.Node)
@@ -203,7 +203,7 @@ func (s *Service) drifted(ctx context.Context, n *NodeControl, now time.Time) bo
 // repair has a node set anew. Only what was reported otherwise counts.
 func (s *Service) repair(ctx context.Context, n *NodeControl) error {
 	count := int64(0)
-	if n.Isolated {
+	if n.away() {
 		count = 1
 		s.log.Warn("node is not as it was set, setting it anew", "ai_center_id", n.CenterID, "node", n.Node)
 	}

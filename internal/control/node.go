@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,10 +168,64 @@ func (s *Service) want(ctx context.Context, tx *db.Tx, t Target, isolated bool, 
 		return err
 	}
 	n.Isolated, n.Reason, n.UserID = isolated, reason, by
-	if !isolated && n.AllocationID != "" {
-		n.Reason = "held by allocation " + n.AllocationID
-	}
+	n.settle()
 	return putControl(ctx, tx, n)
+}
+
+// Maintain has these nodes, and no others, out of use for maintenance: by node
+// the ID of the maintenance. It may be called again and again.
+func (s *Service) Maintain(ctx context.Context, nodes map[Target]string) error {
+	changed := false
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		changed = false
+		rows, err := readControls(ctx, tx, `WHERE maintenance_id <> '' ORDER BY ai_center_id, node`)
+		if err != nil {
+			return err
+		}
+		is := map[Target]*NodeControl{}
+		for _, n := range rows {
+			is[Target{n.CenterID, n.Node}] = n
+		}
+		all := slices.Collect(maps.Keys(is))
+		for t := range nodes {
+			if is[t] == nil {
+				all = append(all, t)
+			}
+		}
+		slices.SortFunc(all, func(a, b Target) int {
+			return cmp.Or(cmp.Compare(a.CenterID, b.CenterID), cmp.Compare(a.Node, b.Node))
+		})
+		for _, t := range all {
+			n := is[t]
+			if n == nil {
+				if n, err = getControl(ctx, tx, t.CenterID, t.Node); err != nil {
+					return err
+				}
+			}
+			if n.MaintenanceID == nodes[t] {
+				continue
+			}
+			n.MaintenanceID, changed = nodes[t], true
+			n.settle()
+			if err := putControl(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && changed {
+		s.poke()
+	}
+	return err
+}
+
+// Maintained returns the nodes of a center that are out of use for maintenance.
+func (s *Service) Maintained(ctx context.Context, centerID string) (out []*NodeControl, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
+		out, err = readControls(ctx, tx, `WHERE ai_center_id = $1 AND maintenance_id <> '' ORDER BY node`, centerID)
+		return err
+	})
+	return out, err
 }
 
 // try is when a node may be set again.
@@ -201,7 +257,7 @@ func (s *Service) applyNode(ctx context.Context, t Target) error {
 		return err
 	}
 	sctx, cancel := context.WithTimeout(ctx, setTimeout)
-	err = s.ad.SetNode(sctx, t.CenterID, adapters.NodeSetting{Name: t.Node, Isolated: n.Isolated, AllocationID: n.AllocationID, Reason: n.Reason})
+	err = s.ad.SetNode(sctx, t.CenterID, adapters.NodeSetting{Name: t.Node, Isolated: n.away(), AllocationID: n.AllocationID, Reason: n.Reason})
 	cancel()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -230,12 +286,12 @@ func (s *Service) applied(ctx context.Context, n *NodeControl, said error) error
 		}
 		problem := ""
 		switch {
-		case said == nil && now.free():
+		case now.free() && (said == nil || fault.KindOf(said) == fault.NotFound): // a node that is no more is free
 			_, err = tx.Exec(ctx, `DELETE FROM node_controls WHERE ai_center_id = $1 AND node = $2`, n.CenterID, n.Node)
 		case said == nil:
 			_, err = tx.Exec(ctx, `UPDATE node_controls SET applied = generation, applied_at = $3, problem = '' WHERE ai_center_id = $1 AND node = $2`, n.CenterID, n.Node, db.Micros(tx.Now))
 		case fault.KindOf(said) == fault.Unimplemented:
-			_, err = tx.Exec(ctx, `DELETE FROM node_controls WHERE ai_center_id = $1 AND node = $2 AND allocation_id = ''`, n.CenterID, n.Node)
+			_, err = tx.Exec(ctx, `DELETE FROM node_controls WHERE ai_center_id = $1 AND node = $2 AND allocation_id = '' AND maintenance_id = ''`, n.CenterID, n.Node)
 			fallthrough
 		default:
 			var ok bool
@@ -264,7 +320,10 @@ func (s *Service) tell(ctx context.Context, tx *db.Tx, n *NodeControl, said erro
 		switch {
 		case said == nil:
 			what := "it takes no new work"
-			if !n.Isolated {
+			switch {
+			case !n.Isolated && n.MaintenanceID != "":
+				what = "it is isolated no more, and takes work again after maintenance " + n.MaintenanceID
+			case !n.Isolated:
 				what = "it takes work again"
 			}
 			o.step(tx.Now, "set", true, what, n.Node)
@@ -334,14 +393,14 @@ func (s *Service) Unset(ctx context.Context, before time.Time) (out []*NodeContr
 	return out, err
 }
 
-// runsAt is the filter of what runs on a resource. A run of which no node is
+// RunsAt is the filter of what runs on a resource. A run of which no node is
 // known counts where its center has one node only.
-func (s *Service) runsAt(ctx context.Context, o *Operation) (jobs.RunFilter, error) {
-	f := jobs.RunFilter{CenterID: o.CenterID, Node: o.Node}
-	if o.Node == "" {
+func (s *Service) RunsAt(ctx context.Context, t Target) (jobs.RunFilter, error) {
+	f := jobs.RunFilter{CenterID: t.CenterID, Node: t.Node}
+	if t.Node == "" {
 		return f, nil
 	}
-	nodes, _, err := s.reg.ListNodes(ctx, registry.NodeFilter{CenterID: o.CenterID}, 2, "")
+	nodes, _, err := s.reg.ListNodes(ctx, registry.NodeFilter{CenterID: t.CenterID}, 2, "")
 	f.Unknown = len(nodes) == 1
 	return f, err
 }
@@ -356,7 +415,7 @@ const (
 
 // advance carries a reclaim on and reports whether it did anything.
 func (s *Service) advance(ctx context.Context, o *Operation) error {
-	f, err := s.runsAt(ctx, o)
+	f, err := s.RunsAt(ctx, Target{o.CenterID, o.Node})
 	if err != nil {
 		return err
 	}

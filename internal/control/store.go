@@ -136,14 +136,14 @@ func readAllocations(ctx context.Context, tx *db.Tx, rest string, args ...any) (
 	return out, nil
 }
 
-const controlColumns = `ai_center_id, node, isolated, allocation_id, reason, user_id, changed_at, generation, applied, applied_at, problem, repaired`
+const controlColumns = `ai_center_id, node, isolated, allocation_id, maintenance_id, reason, user_id, changed_at, generation, applied, applied_at, problem, repaired`
 
 func readControls(ctx context.Context, tx *db.Tx, rest string, args ...any) ([]*NodeControl, error) {
 	var out []*NodeControl
 	err := tx.Query(ctx, `SELECT `+controlColumns+` FROM node_controls `+rest, args, func(row db.Row) error {
 		n := &NodeControl{}
 		var changed, at int64
-		err := row.Scan(&n.CenterID, &n.Node, &n.Isolated, &n.AllocationID, &n.Reason, &n.UserID, &changed, &n.generation, &n.applied, &at, &n.Problem, &n.Repaired)
+		err := row.Scan(&n.CenterID, &n.Node, &n.Isolated, &n.AllocationID, &n.MaintenanceID, &n.Reason, &n.UserID, &changed, &n.generation, &n.applied, &at, &n.Problem, &n.Repaired)
 		n.ChangedAt, n.AppliedAt, n.Applied = db.Time(changed), db.Time(at), n.applied == n.generation
 		out = append(out, n)
 		return err
@@ -166,9 +166,9 @@ func getControl(ctx context.Context, tx *db.Tx, center, node string) (*NodeContr
 func putControl(ctx context.Context, tx *db.Tx, n *NodeControl) error {
 	n.generation++
 	n.Problem = ""
-	if _, err := tx.Exec(ctx, `INSERT INTO node_controls (`+controlColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, '', 0)
-		ON CONFLICT (ai_center_id, node) DO UPDATE SET isolated = $3, allocation_id = $4, reason = $5, user_id = $6, changed_at = $7, generation = $8, problem = ''`,
-		n.CenterID, n.Node, n.Isolated, n.AllocationID, n.Reason, n.UserID, db.Micros(tx.Now), n.generation); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO node_controls (`+controlColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, '', 0)
+		ON CONFLICT (ai_center_id, node) DO UPDATE SET isolated = $3, allocation_id = $4, maintenance_id = $5, reason = $6, user_id = $7, changed_at = $8, generation = $9, problem = ''`,
+		n.CenterID, n.Node, n.Isolated, n.AllocationID, n.MaintenanceID, n.Reason, n.UserID, db.Micros(tx.Now), n.generation); err != nil {
 		return fmt.Errorf("control node %s of %s: %w", n.Node, n.CenterID, err)
 	}
 	return nil

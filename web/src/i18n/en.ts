@@ -1544,6 +1544,9 @@ export const en = {
     maintenance: "Maintenance",
     noMaintenance: "No maintenance is planned. While a center is under maintenance nothing is placed there.",
     plan: "Plan maintenance",
+    allNodes: "All",
+    nodesHelp:
+      "None: the whole center. Work that would reach into the window gets only what the center has beside them.",
     runs: "What runs then",
     runsKinds: { finish: "Goes on to its end", requeue: "Waits in the queue again" },
     notice: "Asked to end so many seconds before",

@@ -1495,6 +1495,8 @@ export const zh: Texts = {
     maintenance: "维护",
     noMaintenance: "没有计划的维护。维护期间不会在该中心放置作业。",
     plan: "计划维护",
+    allNodes: "全部",
+    nodesHelp: "不填表示整个中心。会延续到该时段的任务只能使用这些节点之外的资源。",
     runs: "届时正在运行的任务",
     runsKinds: { finish: "运行至结束", requeue: "重新排队" },
     notice: "提前多少秒要求结束",

@@ -1004,7 +1004,7 @@ func (x *CancelReservationRequest) GetStop() bool {
 	return false
 }
 
-// When a center is out of use.
+// When a center, or nodes of it, are out of use.
 type Maintenance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "mnt_" and 26 characters.
@@ -1028,8 +1028,10 @@ type Maintenance struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Reservations whose times it meets in the next 30 days, at most 100.
 	ReservationIds []string `protobuf:"bytes,16,rep,name=reservation_ids,json=reservationIds,proto3" json:"reservation_ids,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What it is of, by name; empty: of the whole center.
+	Nodes         []*Maintenance_Node `protobuf:"bytes,17,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Maintenance) Reset() {
@@ -1174,6 +1176,13 @@ func (x *Maintenance) GetReservationIds() []string {
 	return nil
 }
 
+func (x *Maintenance) GetNodes() []*Maintenance_Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 type CreateMaintenanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As for a reservation.
@@ -1194,8 +1203,11 @@ type CreateMaintenanceRequest struct {
 	// 86400.
 	NoticeSeconds int64 `protobuf:"varint,9,opt,name=notice_seconds,json=noticeSeconds,proto3" json:"notice_seconds,omitempty"`
 	// So long before it begins nothing is sent there any more, however short; 0
-	// to 604800.
-	DrainSeconds  int64 `protobuf:"varint,10,opt,name=drain_seconds,json=drainSeconds,proto3" json:"drain_seconds,omitempty"`
+	// to 604800. Nodes are isolated from then on.
+	DrainSeconds int64 `protobuf:"varint,10,opt,name=drain_seconds,json=drainSeconds,proto3" json:"drain_seconds,omitempty"`
+	// Only of these nodes of the center, by name, at most 256; empty: of the whole
+	// center. A center that reports no nodes is maintained as a whole.
+	Nodes         []string `protobuf:"bytes,11,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1298,6 +1310,13 @@ func (x *CreateMaintenanceRequest) GetDrainSeconds() int64 {
 		return x.DrainSeconds
 	}
 	return 0
+}
+
+func (x *CreateMaintenanceRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 type ListMaintenanceRequest struct {
@@ -1512,6 +1531,70 @@ func (x *CancelMaintenanceRequest) GetMaintenanceId() string {
 	return ""
 }
 
+// A node that is out of use.
+type Maintenance_Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The center has confirmed that it takes no new work.
+	Isolated bool `protobuf:"varint,2,opt,name=isolated,proto3" json:"isolated,omitempty"`
+	// Why it is not isolated although it is to be, such as that what reaches the
+	// center cannot control nodes. Its room is kept free all the same.
+	Problem       string `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Maintenance_Node) Reset() {
+	*x = Maintenance_Node{}
+	mi := &file_yunhe_calendar_v1_calendar_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Maintenance_Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Maintenance_Node) ProtoMessage() {}
+
+func (x *Maintenance_Node) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_calendar_v1_calendar_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Maintenance_Node.ProtoReflect.Descriptor instead.
+func (*Maintenance_Node) Descriptor() ([]byte, []int) {
+	return file_yunhe_calendar_v1_calendar_proto_rawDescGZIP(), []int{8, 0}
+}
+
+func (x *Maintenance_Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Maintenance_Node) GetIsolated() bool {
+	if x != nil {
+		return x.Isolated
+	}
+	return false
+}
+
+func (x *Maintenance_Node) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 var File_yunhe_calendar_v1_calendar_proto protoreflect.FileDescriptor
 
 const file_yunhe_calendar_v1_calendar_proto_rawDesc = "" +
@@ -1613,7 +1696,7 @@ const file_yunhe_calendar_v1_calendar_proto_rawDesc = "" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\"U\n" +
 	"\x18CancelReservationRequest\x12%\n" +
 	"\x0ereservation_id\x18\x01 \x01(\tR\rreservationId\x12\x12\n" +
-	"\x04stop\x18\x02 \x01(\bR\x04stop\"\x81\a\n" +
+	"\x04stop\x18\x02 \x01(\bR\x04stop\"\x8e\b\n" +
 	"\vMaintenance\x12%\n" +
 	"\x0emaintenance_id\x18\x01 \x01(\tR\rmaintenanceId\x12 \n" +
 	"\fai_center_id\x18\x02 \x01(\tR\n" +
@@ -1635,7 +1718,12 @@ const file_yunhe_calendar_v1_calendar_proto_rawDesc = "" +
 	"\tuser_name\x18\x0e \x01(\tR\buserName\x129\n" +
 	"\n" +
 	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12'\n" +
-	"\x0freservation_ids\x18\x10 \x03(\tR\x0ereservationIds\"k\n" +
+	"\x0freservation_ids\x18\x10 \x03(\tR\x0ereservationIds\x129\n" +
+	"\x05nodes\x18\x11 \x03(\v2#.yunhe.calendar.v1.Maintenance.NodeR\x05nodes\x1aP\n" +
+	"\x04Node\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bisolated\x18\x02 \x01(\bR\bisolated\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\"k\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_PLANNED\x10\x01\x12\x13\n" +
@@ -1645,7 +1733,7 @@ const file_yunhe_calendar_v1_calendar_proto_rawDesc = "" +
 	"\x04Runs\x12\x14\n" +
 	"\x10RUNS_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vRUNS_FINISH\x10\x01\x12\x10\n" +
-	"\fRUNS_REQUEUE\x10\x02\"\x9f\x03\n" +
+	"\fRUNS_REQUEUE\x10\x02\"\xb5\x03\n" +
 	"\x18CreateMaintenanceRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12 \n" +
@@ -1661,7 +1749,8 @@ const file_yunhe_calendar_v1_calendar_proto_rawDesc = "" +
 	"\x04runs\x18\b \x01(\x0e2#.yunhe.calendar.v1.Maintenance.RunsR\x04runs\x12%\n" +
 	"\x0enotice_seconds\x18\t \x01(\x03R\rnoticeSeconds\x12#\n" +
 	"\rdrain_seconds\x18\n" +
-	" \x01(\x03R\fdrainSeconds\"\x88\x01\n" +
+	" \x01(\x03R\fdrainSeconds\x12\x14\n" +
+	"\x05nodes\x18\v \x03(\tR\x05nodes\"\x88\x01\n" +
 	"\x16ListMaintenanceRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -1701,7 +1790,7 @@ func file_yunhe_calendar_v1_calendar_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_calendar_v1_calendar_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_calendar_v1_calendar_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_yunhe_calendar_v1_calendar_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_yunhe_calendar_v1_calendar_proto_goTypes = []any{
 	(Reservation_State)(0),           // 0: yunhe.calendar.v1.Reservation.State
 	(Occurrence_State)(0),            // 1: yunhe.calendar.v1.Occurrence.State
@@ -1724,59 +1813,61 @@ var file_yunhe_calendar_v1_calendar_proto_goTypes = []any{
 	nil,                              // 18: yunhe.calendar.v1.Reservation.AmountsEntry
 	nil,                              // 19: yunhe.calendar.v1.Part.AmountsEntry
 	nil,                              // 20: yunhe.calendar.v1.CreateReservationRequest.AmountsEntry
-	(*timestamppb.Timestamp)(nil),    // 21: google.protobuf.Timestamp
+	(*Maintenance_Node)(nil),         // 21: yunhe.calendar.v1.Maintenance.Node
+	(*timestamppb.Timestamp)(nil),    // 22: google.protobuf.Timestamp
 }
 var file_yunhe_calendar_v1_calendar_proto_depIdxs = []int32{
 	0,  // 0: yunhe.calendar.v1.Reservation.state:type_name -> yunhe.calendar.v1.Reservation.State
 	18, // 1: yunhe.calendar.v1.Reservation.amounts:type_name -> yunhe.calendar.v1.Reservation.AmountsEntry
-	21, // 2: yunhe.calendar.v1.Reservation.start_at:type_name -> google.protobuf.Timestamp
-	21, // 3: yunhe.calendar.v1.Reservation.end_at:type_name -> google.protobuf.Timestamp
+	22, // 2: yunhe.calendar.v1.Reservation.start_at:type_name -> google.protobuf.Timestamp
+	22, // 3: yunhe.calendar.v1.Reservation.end_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: yunhe.calendar.v1.Reservation.occurrences:type_name -> yunhe.calendar.v1.Occurrence
-	21, // 5: yunhe.calendar.v1.Reservation.created_at:type_name -> google.protobuf.Timestamp
-	21, // 6: yunhe.calendar.v1.Reservation.ended_at:type_name -> google.protobuf.Timestamp
+	22, // 5: yunhe.calendar.v1.Reservation.created_at:type_name -> google.protobuf.Timestamp
+	22, // 6: yunhe.calendar.v1.Reservation.ended_at:type_name -> google.protobuf.Timestamp
 	1,  // 7: yunhe.calendar.v1.Occurrence.state:type_name -> yunhe.calendar.v1.Occurrence.State
-	21, // 8: yunhe.calendar.v1.Occurrence.start_at:type_name -> google.protobuf.Timestamp
-	21, // 9: yunhe.calendar.v1.Occurrence.end_at:type_name -> google.protobuf.Timestamp
+	22, // 8: yunhe.calendar.v1.Occurrence.start_at:type_name -> google.protobuf.Timestamp
+	22, // 9: yunhe.calendar.v1.Occurrence.end_at:type_name -> google.protobuf.Timestamp
 	6,  // 10: yunhe.calendar.v1.Occurrence.parts:type_name -> yunhe.calendar.v1.Part
-	21, // 11: yunhe.calendar.v1.Occurrence.ended_at:type_name -> google.protobuf.Timestamp
+	22, // 11: yunhe.calendar.v1.Occurrence.ended_at:type_name -> google.protobuf.Timestamp
 	19, // 12: yunhe.calendar.v1.Part.amounts:type_name -> yunhe.calendar.v1.Part.AmountsEntry
 	20, // 13: yunhe.calendar.v1.CreateReservationRequest.amounts:type_name -> yunhe.calendar.v1.CreateReservationRequest.AmountsEntry
-	21, // 14: yunhe.calendar.v1.CreateReservationRequest.start_at:type_name -> google.protobuf.Timestamp
-	21, // 15: yunhe.calendar.v1.CreateReservationRequest.end_at:type_name -> google.protobuf.Timestamp
+	22, // 14: yunhe.calendar.v1.CreateReservationRequest.start_at:type_name -> google.protobuf.Timestamp
+	22, // 15: yunhe.calendar.v1.CreateReservationRequest.end_at:type_name -> google.protobuf.Timestamp
 	0,  // 16: yunhe.calendar.v1.ListReservationsRequest.states:type_name -> yunhe.calendar.v1.Reservation.State
 	4,  // 17: yunhe.calendar.v1.ListReservationsResponse.reservations:type_name -> yunhe.calendar.v1.Reservation
 	2,  // 18: yunhe.calendar.v1.Maintenance.state:type_name -> yunhe.calendar.v1.Maintenance.State
 	3,  // 19: yunhe.calendar.v1.Maintenance.runs:type_name -> yunhe.calendar.v1.Maintenance.Runs
-	21, // 20: yunhe.calendar.v1.Maintenance.start_at:type_name -> google.protobuf.Timestamp
-	21, // 21: yunhe.calendar.v1.Maintenance.end_at:type_name -> google.protobuf.Timestamp
-	21, // 22: yunhe.calendar.v1.Maintenance.next_start_at:type_name -> google.protobuf.Timestamp
-	21, // 23: yunhe.calendar.v1.Maintenance.next_end_at:type_name -> google.protobuf.Timestamp
-	21, // 24: yunhe.calendar.v1.Maintenance.created_at:type_name -> google.protobuf.Timestamp
-	21, // 25: yunhe.calendar.v1.CreateMaintenanceRequest.start_at:type_name -> google.protobuf.Timestamp
-	21, // 26: yunhe.calendar.v1.CreateMaintenanceRequest.end_at:type_name -> google.protobuf.Timestamp
-	3,  // 27: yunhe.calendar.v1.CreateMaintenanceRequest.runs:type_name -> yunhe.calendar.v1.Maintenance.Runs
-	12, // 28: yunhe.calendar.v1.ListMaintenanceResponse.maintenance:type_name -> yunhe.calendar.v1.Maintenance
-	7,  // 29: yunhe.calendar.v1.CalendarService.CreateReservation:input_type -> yunhe.calendar.v1.CreateReservationRequest
-	8,  // 30: yunhe.calendar.v1.CalendarService.ListReservations:input_type -> yunhe.calendar.v1.ListReservationsRequest
-	10, // 31: yunhe.calendar.v1.CalendarService.GetReservation:input_type -> yunhe.calendar.v1.GetReservationRequest
-	11, // 32: yunhe.calendar.v1.CalendarService.CancelReservation:input_type -> yunhe.calendar.v1.CancelReservationRequest
-	13, // 33: yunhe.calendar.v1.CalendarService.CreateMaintenance:input_type -> yunhe.calendar.v1.CreateMaintenanceRequest
-	14, // 34: yunhe.calendar.v1.CalendarService.ListMaintenance:input_type -> yunhe.calendar.v1.ListMaintenanceRequest
-	16, // 35: yunhe.calendar.v1.CalendarService.GetMaintenance:input_type -> yunhe.calendar.v1.GetMaintenanceRequest
-	17, // 36: yunhe.calendar.v1.CalendarService.CancelMaintenance:input_type -> yunhe.calendar.v1.CancelMaintenanceRequest
-	4,  // 37: yunhe.calendar.v1.CalendarService.CreateReservation:output_type -> yunhe.calendar.v1.Reservation
-	9,  // 38: yunhe.calendar.v1.CalendarService.ListReservations:output_type -> yunhe.calendar.v1.ListReservationsResponse
-	4,  // 39: yunhe.calendar.v1.CalendarService.GetReservation:output_type -> yunhe.calendar.v1.Reservation
-	4,  // 40: yunhe.calendar.v1.CalendarService.CancelReservation:output_type -> yunhe.calendar.v1.Reservation
-	12, // 41: yunhe.calendar.v1.CalendarService.CreateMaintenance:output_type -> yunhe.calendar.v1.Maintenance
-	15, // 42: yunhe.calendar.v1.CalendarService.ListMaintenance:output_type -> yunhe.calendar.v1.ListMaintenanceResponse
-	12, // 43: yunhe.calendar.v1.CalendarService.GetMaintenance:output_type -> yunhe.calendar.v1.Maintenance
-	12, // 44: yunhe.calendar.v1.CalendarService.CancelMaintenance:output_type -> yunhe.calendar.v1.Maintenance
-	37, // [37:45] is the sub-list for method output_type
-	29, // [29:37] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	22, // 20: yunhe.calendar.v1.Maintenance.start_at:type_name -> google.protobuf.Timestamp
+	22, // 21: yunhe.calendar.v1.Maintenance.end_at:type_name -> google.protobuf.Timestamp
+	22, // 22: yunhe.calendar.v1.Maintenance.next_start_at:type_name -> google.protobuf.Timestamp
+	22, // 23: yunhe.calendar.v1.Maintenance.next_end_at:type_name -> google.protobuf.Timestamp
+	22, // 24: yunhe.calendar.v1.Maintenance.created_at:type_name -> google.protobuf.Timestamp
+	21, // 25: yunhe.calendar.v1.Maintenance.nodes:type_name -> yunhe.calendar.v1.Maintenance.Node
+	22, // 26: yunhe.calendar.v1.CreateMaintenanceRequest.start_at:type_name -> google.protobuf.Timestamp
+	22, // 27: yunhe.calendar.v1.CreateMaintenanceRequest.end_at:type_name -> google.protobuf.Timestamp
+	3,  // 28: yunhe.calendar.v1.CreateMaintenanceRequest.runs:type_name -> yunhe.calendar.v1.Maintenance.Runs
+	12, // 29: yunhe.calendar.v1.ListMaintenanceResponse.maintenance:type_name -> yunhe.calendar.v1.Maintenance
+	7,  // 30: yunhe.calendar.v1.CalendarService.CreateReservation:input_type -> yunhe.calendar.v1.CreateReservationRequest
+	8,  // 31: yunhe.calendar.v1.CalendarService.ListReservations:input_type -> yunhe.calendar.v1.ListReservationsRequest
+	10, // 32: yunhe.calendar.v1.CalendarService.GetReservation:input_type -> yunhe.calendar.v1.GetReservationRequest
+	11, // 33: yunhe.calendar.v1.CalendarService.CancelReservation:input_type -> yunhe.calendar.v1.CancelReservationRequest
+	13, // 34: yunhe.calendar.v1.CalendarService.CreateMaintenance:input_type -> yunhe.calendar.v1.CreateMaintenanceRequest
+	14, // 35: yunhe.calendar.v1.CalendarService.ListMaintenance:input_type -> yunhe.calendar.v1.ListMaintenanceRequest
+	16, // 36: yunhe.calendar.v1.CalendarService.GetMaintenance:input_type -> yunhe.calendar.v1.GetMaintenanceRequest
+	17, // 37: yunhe.calendar.v1.CalendarService.CancelMaintenance:input_type -> yunhe.calendar.v1.CancelMaintenanceRequest
+	4,  // 38: yunhe.calendar.v1.CalendarService.CreateReservation:output_type -> yunhe.calendar.v1.Reservation
+	9,  // 39: yunhe.calendar.v1.CalendarService.ListReservations:output_type -> yunhe.calendar.v1.ListReservationsResponse
+	4,  // 40: yunhe.calendar.v1.CalendarService.GetReservation:output_type -> yunhe.calendar.v1.Reservation
+	4,  // 41: yunhe.calendar.v1.CalendarService.CancelReservation:output_type -> yunhe.calendar.v1.Reservation
+	12, // 42: yunhe.calendar.v1.CalendarService.CreateMaintenance:output_type -> yunhe.calendar.v1.Maintenance
+	15, // 43: yunhe.calendar.v1.CalendarService.ListMaintenance:output_type -> yunhe.calendar.v1.ListMaintenanceResponse
+	12, // 44: yunhe.calendar.v1.CalendarService.GetMaintenance:output_type -> yunhe.calendar.v1.Maintenance
+	12, // 45: yunhe.calendar.v1.CalendarService.CancelMaintenance:output_type -> yunhe.calendar.v1.Maintenance
+	38, // [38:46] is the sub-list for method output_type
+	30, // [30:38] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_calendar_v1_calendar_proto_init() }
@@ -1790,7 +1881,7 @@ func file_yunhe_calendar_v1_calendar_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_calendar_v1_calendar_proto_rawDesc), len(file_yunhe_calendar_v1_calendar_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

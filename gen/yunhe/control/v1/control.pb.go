@@ -1127,7 +1127,9 @@ type NodeControl struct {
 	// Why it is not applied yet.
 	Problem string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
 	// How often the node was found otherwise and set anew.
-	Repaired      int64 `protobuf:"varint,11,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	Repaired int64 `protobuf:"varint,11,opt,name=repaired,proto3" json:"repaired,omitempty"`
+	// Out of use for this maintenance; empty: for none.
+	MaintenanceId string `protobuf:"bytes,12,opt,name=maintenance_id,json=maintenanceId,proto3" json:"maintenance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1237,6 +1239,13 @@ func (x *NodeControl) GetRepaired() int64 {
 		return x.Repaired
 	}
 	return 0
+}
+
+func (x *NodeControl) GetMaintenanceId() string {
+	if x != nil {
+		return x.MaintenanceId
+	}
+	return ""
 }
 
 type ListNodeControlsRequest struct {
@@ -2356,7 +2365,7 @@ const file_yunhe_control_v1_control_proto_rawDesc = "" +
 	"\rgrace_seconds\x18\x04 \x01(\x03R\fgraceSeconds\x12\x1b\n" +
 	"\tthen_free\x18\x05 \x01(\bR\bthenFree\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\tR\trequestId\"\xff\x02\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"\xa6\x03\n" +
 	"\vNodeControl\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x12\n" +
@@ -2372,7 +2381,8 @@ const file_yunhe_control_v1_control_proto_rawDesc = "" +
 	"applied_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tappliedAt\x12\x18\n" +
 	"\aproblem\x18\n" +
 	" \x01(\tR\aproblem\x12\x1a\n" +
-	"\brepaired\x18\v \x01(\x03R\brepaired\"w\n" +
+	"\brepaired\x18\v \x01(\x03R\brepaired\x12%\n" +
+	"\x0emaintenance_id\x18\f \x01(\tR\rmaintenanceId\"w\n" +
 	"\x17ListNodeControlsRequest\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x1b\n" +

@@ -43,6 +43,8 @@ export function Controls() {
       render: (_, c) =>
         c.allocationId ? (
           <Link to={`/allocations?id=${encodeURIComponent(c.allocationId)}`}>{c.allocationId}</Link>
+        ) : c.maintenanceId ? (
+          <Link to="/allocations?tab=maintenance">{t("calendar.maintenance")}</Link>
         ) : c.isolated ? (
           t("allocation.isolated")
         ) : (

@@ -17,6 +17,7 @@ import {
   type TableColumnsType,
 } from "antd";
 import type { Dayjs } from "dayjs";
+import type { TFunction } from "i18next";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
@@ -65,6 +66,13 @@ export function MaintenanceList() {
       width: 180,
       ellipsis: true,
       render: (_, m) => <Link to={`/centers/${encodeURIComponent(m.aiCenterId)}`}>{centerName(m.aiCenterId)}</Link>,
+    },
+    {
+      title: t("node.total"),
+      key: "nodes",
+      width: 170,
+      ellipsis: true,
+      render: (_, m) => nodesOf(t, m),
     },
     {
       title: t("registry.state"),
@@ -117,7 +125,7 @@ export function MaintenanceList() {
         paged={paged}
         rowKey="maintenanceId"
         columns={columns}
-        scroll={{ x: 1180 }}
+        scroll={{ x: 1350 }}
         data-testid="maintenance"
         empty={t("calendar.noMaintenance")}
       />
@@ -128,8 +136,13 @@ export function MaintenanceList() {
   );
 }
 
+/** The nodes that it is of, each with why it is not isolated although it is to be. */
+const nodesOf = (t: TFunction, m: Maintenance) =>
+  m.nodes.map((n) => (n.problem ? `${n.name} (${n.problem})` : n.name)).join(", ") || t("calendar.allNodes");
+
 interface Values {
   aiCenterId: string;
+  nodes?: string[];
   reason?: string;
   startAt?: Dayjs;
   endAt?: Dayjs;
@@ -147,11 +160,19 @@ function Plan({ onDone }: { onDone: () => void }) {
   const [form] = Form.useForm<Values>();
   const errors = useServerErrors(form, "");
   const runs = Form.useWatch("runs", form) ?? "finish";
+  const center = Form.useWatch("aiCenterId", form);
+  const { registry } = useClients();
+  const nodes = useQuery({
+    queryKey: ["nodes", "of", center],
+    queryFn: ({ signal }) => registry.listNodes({ aiCenterId: center, pageSize: 1000 }, call(signal)),
+    enabled: !!center,
+  });
   const plan = useMutation({
     mutationFn: (v: Values) =>
       calendar.createMaintenance(
         {
           aiCenterId: v.aiCenterId,
+          nodes: v.nodes ?? [],
           reason: v.reason?.trim() ?? "",
           startAt: v.startAt && timestampFromMs(v.startAt.valueOf()),
           endAt: v.endAt && timestampFromMs(v.endAt.valueOf()),
@@ -185,6 +206,14 @@ function Plan({ onDone }: { onDone: () => void }) {
         <Select
           showSearch={{ optionFilterProp: "label" }}
           options={(centers.data ?? []).map((c) => ({ value: c.aiCenterId, label: c.name || c.aiCenterId }))}
+        />
+      </Form.Item>
+      <Form.Item name="nodes" label={t("node.total")} extra={t("calendar.nodesHelp")}>
+        <Select
+          mode="tags"
+          tokenSeparators={[",", " "]}
+          placeholder={t("calendar.allNodes")}
+          options={(nodes.data?.nodes ?? []).map((n) => ({ value: n.name, label: n.name }))}
         />
       </Form.Item>
       <Form.Item name="reason" label={t("calendar.reason")}>
@@ -237,7 +266,8 @@ export function MaintenanceOf({ centerId }: { centerId: string }) {
     const [from, to] = [millis(m.nextStartAt), millis(m.nextEndAt)];
     if (from === undefined || to === undefined) return "";
     const text = t(`calendar.says.${maintenanceStateName(m.state)}`, { from: formatUTC(from), to: formatUTC(to) });
-    return m.reason ? `${text}: ${m.reason}` : text;
+    const of = m.nodes.length > 0 ? `${text} (${nodesOf(t, m)})` : text;
+    return m.reason ? `${of}: ${m.reason}` : of;
   };
   return (
     <>

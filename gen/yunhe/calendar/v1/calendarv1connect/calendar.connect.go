@@ -74,7 +74,7 @@ type CalendarServiceClient interface {
 	// stopped if stop says so; without it such a reservation fails with CONFLICT.
 	// One that is over is answered as it is.
 	CancelReservation(context.Context, *v1.CancelReservationRequest) (*v1.Reservation, error)
-	// Plans maintenance of a center. Reservations that it meets stay; they are
+	// Plans maintenance of a center, or of nodes of it. Reservations that it meets stay; they are
 	// named in the answer.
 	CreateMaintenance(context.Context, *v1.CreateMaintenanceRequest) (*v1.Maintenance, error)
 	// Maintenance planned, under way or over, newest first.
@@ -245,7 +245,7 @@ type CalendarServiceHandler interface {
 	// stopped if stop says so; without it such a reservation fails with CONFLICT.
 	// One that is over is answered as it is.
 	CancelReservation(context.Context, *v1.CancelReservationRequest) (*v1.Reservation, error)
-	// Plans maintenance of a center. Reservations that it meets stay; they are
+	// Plans maintenance of a center, or of nodes of it. Reservations that it meets stay; they are
 	// named in the answer.
 	CreateMaintenance(context.Context, *v1.CreateMaintenanceRequest) (*v1.Maintenance, error)
 	// Maintenance planned, under way or over, newest first.
