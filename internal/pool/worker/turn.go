@@ -271,14 +271,15 @@ func (t *Turn) rest() {
 		return
 	}
 	now := int64(time.Since(t.start))
-	if quiet := time.Duration(now - t.last.Load()); quiet < t.idle && until > now {
+	quiet := time.Duration(now - t.last.Load())
+	if quiet < t.idle && until > now {
 		t.timer.Reset(t.idle - quiet)
 		return
 	}
 	before := time.Now()
 	t.drain()
 	unused := time.Duration(0)
-	if time.Since(before) < idle/10 { // it had been idle
+	if quiet >= t.idle && time.Since(before) < idle/10 { // it had been idle
 		unused = min(t.idle, time.Since(t.since))
 	}
 	t.giveBack(TurnDone, unused)

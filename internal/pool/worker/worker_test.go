@@ -315,3 +315,30 @@ func TestFrame(t *testing.T) {
 		t.Error("a text without end is read")
 	}
 }
+
+// TestTurnUsed: a turn whose time ended while work followed work is charged
+// whole, one that nothing came in any more without what the device rested.
+func TestTurnUsed(t *testing.T) {
+	t.Parallel()
+	for _, end := range []struct {
+		name        string
+		quiet, left time.Duration
+		unused      bool
+	}{{"its time is over", 0, -1, false}, {"nothing came", idle, time.Hour, true}} {
+		ours, theirs := net.Pipe()
+		turn := &Turn{node: theirs, drain: func() {}, start: time.Now().Add(-time.Second), since: time.Now().Add(-time.Second), idle: idle}
+		turn.timer = time.NewTimer(time.Hour)
+		now := time.Since(turn.start)
+		turn.last.Store(int64(now - end.quiet))
+		turn.until.Store(int64(now + end.left))
+		go turn.rest()
+		f, err := ReadFrame(ours)
+		if err != nil || f.What != TurnDone {
+			t.Fatalf("%s: said %+v, %v", end.name, f, err)
+		}
+		if whole := f.Time >= time.Second; whole == end.unused {
+			t.Errorf("%s: a turn of 1 s is charged with %s", end.name, f.Time)
+		}
+		_ = ours.Close()
+	}
+}
