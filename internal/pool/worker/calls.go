@@ -153,12 +153,18 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 	if bad == clSuccess {
 		bad = s.lib.status(c.Name, args...)
 	}
+	if c.Work && q != nil {
+		q.given++
+	}
 	var err error
 	waited := m.Flags&wire.FlagAnswer != 0
 	if out != 0 && (bad == clSuccess || !waited) {
 		o := &object{kind: event, status: bad}
 		if bad == clSuccess {
 			o.ptr = uintptr(slot[0])
+			if q != nil {
+				o.work = workOf(q)
+			}
 		}
 		err = s.keep(out, o)
 	}
@@ -179,9 +185,14 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 	id := b.Word()
 	s.mu.Lock()
 	o, bad := s.get(id, queue)
+	over := func() {}
+	if bad == clSuccess {
+		over = s.waits(work{o, o.given})
+	}
 	s.mu.Unlock()
 	if bad == clSuccess {
 		bad = s.lib.status("clFinish", o.ptr)
+		over()
 		s.mu.Lock()
 		if bad == clSuccess {
 			bad, o.status = o.status, clSuccess
@@ -214,10 +225,12 @@ func (s *Session) list(m *message, b *wire.Body, k kind) (list []uint64, bad int
 
 func (s *Session) wait(m *message, b *wire.Body) error {
 	s.mu.Lock()
+	events := *b
 	list, bad := s.list(m, b, event)
 	for _, e := range list {
 		s.lib.call("clRetainEvent", uintptr(e)) // the program may release it while it is waited for
 	}
+	over := s.waits(s.awaited(events)...)
 	s.mu.Unlock()
 	if b.Err() || len(m.body) < 16 {
 		return errEnd
@@ -225,6 +238,7 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	if bad == clSuccess && len(list) > 0 {
 		bad = s.lib.status("clWaitForEvents", uintptr(len(list)), atWords(list))
 	}
+	over()
 	for _, e := range list {
 		s.lib.call("clReleaseEvent", uintptr(e))
 	}

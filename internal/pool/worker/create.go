@@ -50,7 +50,7 @@ func (s *Session) create(m *message, b *wire.Body) error {
 	switch m.Op {
 	case wire.OpCreateQueue:
 		ptr := s.lib.call("clCreateCommandQueue", c.ptr, s.device, uintptr(w[0]), at(e))
-		return s.made(m, id, &object{kind: queue, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0])}, int32(uint32(*e)), nil)
+		return s.made(m, id, &object{kind: queue, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0]), loose: w[0]&clOutOfOrder != 0}, int32(uint32(*e)), nil)
 	case wire.OpCreateSampler:
 		ptr := s.lib.call("clCreateSampler", c.ptr, uintptr(uint32(w[0])), uintptr(uint32(w[1])), uintptr(uint32(w[2])), at(e))
 		return s.made(m, id, &object{kind: sampler, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0], w[1], w[2])}, int32(uint32(*e)), nil)

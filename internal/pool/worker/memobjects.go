@@ -362,6 +362,10 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	origin, region := m.args.take(3), m.args.take(3)
 	copy(origin, w[4:7])
 	copy(region, w[7:10])
+	over, before := func() {}, workOf(q)
+	if blocking {
+		over = s.waits(before)
+	}
 	s.mu.Unlock()
 	switch w[2] {
 	case shapeBuffer:
@@ -373,6 +377,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	default:
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
+	over()
 	leave() // who waits for an answer does not keep memory
 	s.mu.Lock()
 	for _, x := range list {
@@ -385,7 +390,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	var err error
 	if out != 0 {
 		s.lib.call("clRetainEvent", ptr)
-		err = s.keep(out, &object{kind: event, ptr: ptr})
+		err = s.keep(out, &object{kind: event, ptr: ptr, work: before})
 	}
 	switch {
 	case blocking:

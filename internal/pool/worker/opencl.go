@@ -49,6 +49,7 @@ const (
 	clDeviceDomainNV      = 0x400A
 	clDeviceTopologyAMD   = 0x4037
 	clPlatformName        = 0x0902
+	clOutOfOrder          = 1 << 0 // of queues
 	clProfiling           = 1 << 1
 	clUseHostPtr          = 1 << 3
 	clAllocHostPtr        = 1 << 4

@@ -61,6 +61,10 @@ type object struct {
 	copied int    // by movers, who need it to stay
 	status int32  // of a queue, what a call that nobody waited for failed with; of an event, why there is none
 	user   bool
+	work   work // of an event, what is done when it is
+
+	given, known int64 // of a queue, how much work it was given, and how much of that is known to be done
+	loose        bool  // a queue that does not keep order
 
 	options []byte // of a program, as it was built, with the 0 at the end
 	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
@@ -133,6 +137,7 @@ type Session struct {
 	writes                []read // whose data must stay until they are done
 	heldReads, heldWrites uint64 // bytes of these
 	dying                 []*object
+	queues                []*object
 	users                 int // events that the program sets, and has not
 	settled               *sync.Cond
 }
@@ -382,10 +387,8 @@ func (s *Session) drain() {
 	s.mu.Lock()
 	var queues []uintptr
 	if s.users == 0 {
-		for _, o := range s.objects {
-			if o.kind == queue {
-				queues = append(queues, o.ptr)
-			}
+		for _, q := range s.queues {
+			queues = append(queues, q.ptr)
 		}
 	}
 	s.mu.Unlock()
@@ -416,12 +419,18 @@ func (s *Session) keep(id uint64, o *object) error {
 		o.parent.children++
 	}
 	s.objects[id] = o
+	if o.kind == queue {
+		s.queues = append(s.queues, o)
+	}
 	return nil
 }
 
 // forget ends what is remembered of an object, once nothing is made of it.
 func (s *Session) forget(o *object) {
 	delete(s.objects, o.id)
+	if o.kind == queue {
+		s.queues = slices.DeleteFunc(s.queues, func(q *object) bool { return q == o })
+	}
 	if o.released = true; o.children > 0 {
 		s.ghosts[o.id] = o
 		return

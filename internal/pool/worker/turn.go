@@ -128,7 +128,10 @@ type Turn struct {
 	drain func() // waits until the device has done what it was given
 
 	until   atomic.Int64 // the end of this turn, since start; 0: it is not the task's
-	last    atomic.Int64 // the last work
+	last    atomic.Int64 // the last work, or when it was last known to be done
+	given   atomic.Int64 // how much work the device was given,
+	known   atomic.Int64 // and how much of it is known to be done
+	waiting atomic.Int32 // how many calls wait for it
 	granted chan time.Duration
 	space   chan bool
 	start   time.Time
@@ -202,6 +205,7 @@ func (t *Turn) tell(what byte, text string) {
 // Take returns when the task may use the device; Done must follow.
 func (t *Turn) Take() {
 	t.mu.Lock()
+	t.given.Add(1)
 	now := time.Since(t.start)
 	switch until := t.until.Load(); {
 	case until > int64(now):
@@ -223,6 +227,22 @@ func (t *Turn) Take() {
 
 // Done ends what Take began: the work is the device's now.
 func (t *Turn) Done() { t.mu.Unlock() }
+
+// waits is said before something waits for all the work that was given; waited
+// is told what it returns.
+func (t *Turn) waits() (given int64) {
+	t.waiting.Add(1)
+	return t.given.Load()
+}
+
+// waited is said when that is over. From then on the device rests, if it was
+// given nothing else; what was known to be done before changes nothing.
+func (t *Turn) waited(given int64, done bool) {
+	if known := t.known.Load(); done && known < given && t.known.CompareAndSwap(known, given) {
+		t.last.Store(int64(time.Since(t.start)))
+	}
+	t.waiting.Add(-1)
+}
 
 // room asks the node for bytes of the device's memory. The caller has the lock.
 func (t *Turn) room(n uint64) bool {
@@ -263,6 +283,8 @@ func (t *Turn) giveBack(what byte, unused time.Duration) {
 func (t *Turn) say(what byte, d time.Duration) { _, _ = t.node.Write(PutTurn(what, d)) }
 
 // rest gives the device back when nothing came for a while, or the time is over.
+// A device that a call waits for is at work. The time in which it had nothing to
+// do is not charged, if it is known.
 func (t *Turn) rest() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,16 +293,15 @@ func (t *Turn) rest() {
 		return
 	}
 	now := int64(time.Since(t.start))
-	quiet := time.Duration(now - t.last.Load())
-	if quiet < t.idle && until > now {
-		t.timer.Reset(t.idle - quiet)
+	quiet, known := time.Duration(now-t.last.Load()), t.known.Load() == t.given.Load()
+	if until > now && (quiet < t.idle || !known && t.waiting.Load() > 0) {
+		t.timer.Reset(max(t.idle-quiet, idle/2))
 		return
 	}
-	before := time.Now()
 	t.drain()
 	unused := time.Duration(0)
-	if quiet >= t.idle && time.Since(before) < idle/10 { // it had been idle
-		unused = min(t.idle, time.Since(t.since))
+	if known && quiet >= t.idle {
+		unused = min(quiet, time.Since(t.since))
 	}
 	t.giveBack(TurnDone, unused)
 }

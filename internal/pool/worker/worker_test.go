@@ -316,18 +316,29 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestTurnUsed: a turn whose time ended while work followed work is charged
-// whole, one that nothing came in any more without what the device rested.
+// TestTurnUsed: a turn is charged whole, but for the time in which the device is
+// known to have rested; one that a call waits for does not rest.
 func TestTurnUsed(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
-		name        string
-		quiet, left time.Duration
-		unused      bool
-	}{{"its time is over", 0, -1, false}, {"nothing came", idle, time.Hour, true}} {
+		name           string
+		quiet, left    time.Duration
+		known, waiting bool
+		unused         time.Duration
+	}{
+		{name: "its time is over while work follows work", left: -1},
+		{name: "its time is over while a call waits", quiet: 2 * idle, left: -1, waiting: true},
+		{name: "nothing came, and nobody asked for an end", quiet: 2 * idle, left: time.Hour},
+		{name: "nothing came after the end", quiet: 2 * idle, left: time.Hour, known: true, unused: 2 * idle},
+	} {
 		ours, theirs := net.Pipe()
 		turn := &Turn{node: theirs, drain: func() {}, start: time.Now().Add(-time.Second), since: time.Now().Add(-time.Second), idle: idle}
 		turn.timer = time.NewTimer(time.Hour)
+		turn.given.Store(3)
+		given := turn.waits()
+		if !end.waiting {
+			turn.waited(given, end.known)
+		}
 		now := time.Since(turn.start)
 		turn.last.Store(int64(now - end.quiet))
 		turn.until.Store(int64(now + end.left))
@@ -336,9 +347,29 @@ func TestTurnUsed(t *testing.T) {
 		if err != nil || f.What != TurnDone {
 			t.Fatalf("%s: said %+v, %v", end.name, f, err)
 		}
-		if whole := f.Time >= time.Second; whole == end.unused {
+		if least := time.Second - end.unused; f.Time > least+500*time.Millisecond || f.Time < least-500*time.Microsecond {
 			t.Errorf("%s: a turn of 1 s is charged with %s", end.name, f.Time)
 		}
+		if end.unused > 0 && f.Time >= time.Second {
+			t.Errorf("%s: what the device rested is charged: %s", end.name, f.Time)
+		}
 		_ = ours.Close()
+	}
+	turn := &Turn{start: time.Now().Add(-time.Second), idle: idle, timer: time.NewTimer(0)}
+	<-turn.timer.C
+	turn.given.Store(1)
+	given := turn.waits()
+	turn.until.Store(int64(time.Hour))
+	if turn.rest(); turn.until.Load() == 0 {
+		t.Error("the device is given back while a call waits for it")
+	}
+	turn.waited(given, true)
+	if last := turn.last.Load(); turn.known.Load() != 1 || last < int64(time.Second) {
+		t.Errorf("work was waited for, and is not known to be done: %d at %d", turn.known.Load(), last)
+	}
+	at := turn.last.Load()
+	turn.waited(turn.waits(), true)
+	if turn.last.Load() != at {
+		t.Error("waiting for nothing counts as work")
 	}
 }

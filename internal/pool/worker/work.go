@@ -1,0 +1,56 @@
+//go:build linux
+
+package worker
+
+import (
+	"slices"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// work is what a queue was given, up to a piece of it. What is known to be done
+// is known from calls that waited for it: they tell when a device came to rest.
+type work struct {
+	on   *object // the queue
+	upTo int64
+}
+
+// workOf is what is done when an event is: in a queue that keeps order, all that
+// it was given before. The caller has the lock.
+func workOf(q *object) work {
+	if q.loose {
+		return work{}
+	}
+	return work{q, q.given}
+}
+
+// awaited reads a list of events, and what is done when they are. The caller has
+// the lock.
+func (s *Session) awaited(b wire.Body) []work {
+	var all []work
+	for range b.Count(8) {
+		if o := s.objects[b.Word()]; o != nil && o.work.on != nil {
+			all = append(all, o.work)
+		}
+	}
+	return all
+}
+
+// waits is said before a call waits for work, and over when it has. A call that
+// waits for what the program itself has yet to say does not tell anything. The
+// caller has the lock.
+func (s *Session) waits(these ...work) (over func()) {
+	if s.users > 0 || len(these) == 0 || these[0].on == nil {
+		return func() {}
+	}
+	given := s.turn.waits()
+	return func() {
+		s.mu.Lock()
+		for _, w := range these {
+			w.on.known = max(w.on.known, w.upTo)
+		}
+		open := slices.ContainsFunc(s.queues, func(q *object) bool { return q.known < q.given })
+		s.mu.Unlock()
+		s.turn.waited(given, !open)
+	}
+}
