@@ -11,7 +11,30 @@ import (
 	"yunhe.dev/yunhe/internal/scheduler/queue"
 )
 
-// BenchmarkRound: works of ten tenants and four shapes start one after the
+// levels are tenants of which each has so many below it; the lowest are named
+// tenant-0 and so on.
+func levels(fan ...int) []queue.Tenant {
+	var out []queue.Tenant
+	at, leaf := []string{""}, 0
+	for i, n := range fan {
+		var next []string
+		for _, parent := range at {
+			for k := range n {
+				name := fmt.Sprintf("%s/%d", parent, k)
+				if i == len(fan)-1 {
+					name = fmt.Sprintf("tenant-%d", leaf)
+					leaf++
+				}
+				out = append(out, queue.Tenant{Name: name, Parent: parent, Weight: int64(1 + k%3)})
+				next = append(next, name)
+			}
+		}
+		at = next
+	}
+	return out
+}
+
+// BenchmarkRound: works of many tenants and four shapes start one after the
 // other, at one of many places, while as many end.
 func BenchmarkRound(b *testing.B) {
 	for _, c := range []struct {
@@ -22,6 +45,10 @@ func BenchmarkRound(b *testing.B) {
 	}{
 		{"tenants=10/waiting=100000", 10, 100_000, queue.Config{}},
 		{"tenants=100/waiting=1000000", 100, 1_000_000, queue.Config{}},
+		{"tenants=100/waiting=100000", 100, 100_000, queue.Config{}},
+		{"tenants=100/levels=3/waiting=100000", 100, 100_000, queue.Config{Tenants: levels(4, 5, 5)}},
+		{"tenants=100/levels=3/waiting=100000/half-life", 100, 100_000, queue.Config{Tenants: levels(4, 5, 5), HalfLife: 24 * hour}},
+		{"tenants=1000/levels=2/waiting=100000", 1000, 100_000, queue.Config{Tenants: levels(2, 500)}},
 		{"tenants=100/waiting=1000000/half-life", 100, 1_000_000, queue.Config{HalfLife: 24 * hour}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

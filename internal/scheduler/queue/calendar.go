@@ -572,6 +572,7 @@ func (q *Queue) Ended(id string, now int64) bool {
 	delete(q.elastic, e)
 	n := e.leaf
 	q.charge(n, e.shape.ask, -members)
+	n.works--
 	q.drop(e)
 	q.lift(n)
 	return true
@@ -686,6 +687,7 @@ func (q *Queue) Restore(w Work, holds []Hold, start int64) error {
 	e := q.entry(w)
 	q.begin(e, holds, start)
 	q.charge(e.leaf, e.shape.ask, e.live.members)
+	e.leaf.works++
 	q.lift(e.leaf)
 	return nil
 }

@@ -3,6 +3,8 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Cause is what holds a waiting work back.
@@ -30,7 +32,8 @@ type Explanation struct {
 	Resource           string
 	Used, Asked, Limit int64
 	// Ahead is how many works of its tenant go before it; Others how many
-	// tenants have work to try and a lower share, or, without shares, earlier work.
+	// tenants have work to try and a lower share, theirs or that of one above them
+	// where the two part, or, without shares, earlier work.
 	Ahead, Others int
 	Priority      int64 // with its age
 	Share         int64 // of its tenant, in millionths, weighted
@@ -60,8 +63,10 @@ func (q *Queue) Explain(id string, now int64) (Explanation, bool) {
 	}
 	var x Explanation
 	n := e.leaf
-	q.age(n)
-	q.measure(n)
+	q.weigh(q.root)
+	if q.cfg.Order == FairShare {
+		q.turn(n)
+	}
 	x.Share = n.share.millionths()
 	mine := bucket{leaf: n, key: bucketKey{e.shape, e.work.Priority, -1}}
 	change := n.change
@@ -80,10 +85,11 @@ func (q *Queue) Explain(id string, now int64) (Explanation, bool) {
 		if m == n || len(m.buckets) == 0 {
 			continue
 		}
-		q.age(m)
-		q.measure(m)
-		first := m.share.compare(&n.share) < 0
-		if q.cfg.Order != FairShare {
+		first := false
+		if q.cfg.Order == FairShare {
+			a, b := apart(n, m)
+			first = b.compare(a) < 0
+		} else {
 			first = m.buckets[0].before(&mine, q.cfg.Order)
 		}
 		if first {
@@ -92,7 +98,29 @@ func (q *Queue) Explain(id string, now int64) (Explanation, bool) {
 	}
 	q.cause(e, &x)
 	q.estimate(e, &x)
+	for m := n; m != q.root; m = m.parent {
+		q.measure(m) // as it was
+	}
 	return x, true
+}
+
+// line says what goes before the work of which x tells, and the shares that
+// decided that.
+func (q *Queue) line(n *node, x *Explanation) string {
+	text := fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
+	if q.cfg.Order != FairShare {
+		return text
+	}
+	var shares []string
+	for ; n != q.root; n = n.parent {
+		name := n.name
+		if n.parent.name == name {
+			name = "its own work"
+		}
+		shares = append(shares, fmt.Sprintf("%s %.1f %%", name, float64(n.share.millionths())/10_000))
+	}
+	slices.Reverse(shares)
+	return text + "; shares by weight: " + strings.Join(shares, ", ")
 }
 
 func (s *ratio) millionths() int64 {
@@ -165,13 +193,13 @@ func (q *Queue) cause(e *entry, x *Explanation) {
 	ref := e.shape.refusal
 	switch {
 	case ref == nil || e.shape.round != q.round:
-		x.Cause, x.Text = CauseOrder, fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
+		x.Cause, x.Text = CauseOrder, q.line(e.leaf, x)
 	case ref.held && e.run >= q.blocked(e.shape) && ref.window != "":
 		x.Cause, x.Window, x.Text = CauseWindow, ref.window, "it would run into "+ref.window
 	case ref.held && e.run >= q.blocked(e.shape):
 		x.Cause, x.Text = CauseKept, "it would run into what is kept for others"
 	case ref.held:
-		x.Cause, x.Text = CauseOrder, fmt.Sprintf("%d works of its tenant, and %d tenants, go first", x.Ahead, x.Others)
+		x.Cause, x.Text = CauseOrder, q.line(e.leaf, x)
 	default:
 		x.Cause, x.Text = CauseRoom, cmp.Or(ref.why, "no place has room for it")
 	}

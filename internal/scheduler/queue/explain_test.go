@@ -181,3 +181,42 @@ func TestGuaranteeReached(t *testing.T) {
 		}
 	})
 }
+
+// TestExplainShares: a work that waits for its turn is told the shares that
+// decide whose turn it is.
+func TestExplainShares(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, queue.Config{Tenants: []queue.Tenant{{Name: "a"}, {Name: "b", Weight: 2}, {Name: "b-cpu", Parent: "b"}, {Name: "b-gpu", Parent: "b"}}}, queue.Amounts{"cpu": 20, "gpu": 20})
+	run := func(n int, tenant string, amounts queue.Amounts) {
+		for i := range n {
+			if err := r.Restore(queue.Work{ID: fmt.Sprint(tenant, " runs ", i), Tenant: tenant, Amounts: amounts}, []queue.Hold{{Place: "p", Members: 1}}, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cpu, gpu := queue.Amounts{"cpu": 1}, queue.Amounts{"gpu": 1}
+	run(5, "a", cpu)
+	run(4, "b-cpu", cpu)
+	run(15, "b-gpu", gpu)
+	run(2, "b", gpu)
+	r.put(queue.Work{ID: "x", Tenant: "b-cpu", Arrival: 2, Amounts: cpu}, queue.Work{ID: "y", Tenant: "a", Arrival: 3, Amounts: cpu},
+		queue.Work{ID: "z", Tenant: "b-gpu", Arrival: 1, Amounts: gpu}, queue.Work{ID: "o", Tenant: "b", Arrival: 1, Amounts: gpu})
+	for id, want := range map[string]string{
+		// When it is b-cpu's turn, b-gpu counts with 5, one more than b-cpu has, of
+		// its 15, and b with its own 2: (5 + 2) of 20 by 2.
+		"x": "0 works of its tenant, and 1 tenants, go first; shares by weight: b 17.5 %, b-cpu 20.0 %",
+		// b has a lower share.
+		"y": "0 works of its tenant, and 3 tenants, go first; shares by weight: a 25.0 %",
+		// When it is b-gpu's turn, all count with what they have: 17 of 20 by 2.
+		"z": "0 works of its tenant, and 3 tenants, go first; shares by weight: b 42.5 %, b-gpu 75.0 %",
+		// Now b-cpu and b-gpu count with 3, one more than b itself has: 5 of 20 by 2.
+		"o": "0 works of its tenant, and 0 tenants, go first; shares by weight: b 12.5 %, its own work 10.0 %",
+	} {
+		if x, _ := r.Explain(id, 10); x.Text != want {
+			t.Errorf("%s: %s, want %s", id, x.Text, want)
+		}
+	}
+	if got, want := r.round(10, queue.Amounts{"cpu": 9, "gpu": 3}), "o x y z"; got != want {
+		t.Errorf("started %s, want %s", got, want)
+	}
+}

@@ -239,14 +239,17 @@ func (q *Queue) lift(n *node) {
 		} else if len(n.ready) > 0 {
 			e, n.class = n.ready[0].head, n.ready[0].class
 		}
-		if n.head = e; e == nil {
+		n.head = e
+		if q.cfg.Order == FairShare && (e != nil || n.parted) {
+			q.measure(n)
+		}
+		if e == nil {
 			if n.pos >= 0 {
 				p.removeReady(q, n)
 			}
 			continue
 		}
 		if q.cfg.Order == FairShare {
-			q.measure(n)
 			n.entitled = n.within(e.shape.ask, int64(e.shape.min))
 		}
 		if n.pos < 0 {
@@ -281,7 +284,7 @@ func (q *Queue) ahead(a, b *node) bool {
 		if q.cfg.StrictClasses && a.class != b.class {
 			return a.class > b.class
 		}
-		if c := a.share.compare(&b.share); c != 0 {
+		if c := a.compare(b); c != 0 {
 			return c < 0
 		}
 	case PriorityOrder:
@@ -360,8 +363,14 @@ func (q *Queue) refresh(n *node) {
 	} else if len(n.ready) > 0 {
 		e, n.class = n.ready[0].head, n.ready[0].class
 	}
-	if n.head = e; e != nil && q.cfg.Order == FairShare {
+	n.head = e
+	if n == q.root || q.cfg.Order != FairShare {
+		return
+	}
+	if e != nil || n.parted {
 		q.measure(n)
+	}
+	if e != nil {
 		n.entitled = n.within(e.shape.ask, int64(e.shape.min))
 	}
 }

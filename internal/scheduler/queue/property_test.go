@@ -70,6 +70,10 @@ type model struct {
 	waiting []queue.Work
 	running map[string]queue.Work
 	skipped map[string]bool // in this round
+	memo    struct {        // of one decision
+		next  map[string]*queue.Work
+		parts map[string]map[string]*big.Rat
+	}
 }
 
 func newModel(cfg queue.Config, total queue.Amounts) *model {
@@ -142,10 +146,72 @@ func (m *model) limited(w queue.Work) bool {
 	return false
 }
 
-func (m *model) share(name string) *big.Rat {
+func (m *model) weight(name string) *big.Rat {
+	return big.NewRat(max(m.tenants[name].Weight, 1), 1)
+}
+
+// parts are what counts of what a tenant holds, of all there is: of one with
+// others below it the sum of theirs, each scaled down to the lowest share by
+// weight of those with something to try, and one work more.
+func (m *model) parts(name string) map[string]*big.Rat {
+	if v := m.memo.parts[name]; v != nil {
+		return v
+	}
+	out := map[string]*big.Rat{}
+	for r := range m.total {
+		out[r] = big.NewRat(m.used[name][r], m.total[r])
+	}
+	if kids := m.children(name); len(kids) > 0 {
+		for r := range out {
+			out[r] = new(big.Rat)
+		}
+		var low *big.Rat
+		turn := m.next(name)
+		for _, k := range kids {
+			if w := m.next(k); w != nil && (low == nil || m.share(k).Cmp(low) < 0) && (!m.cfg.StrictClasses || w.Priority >= turn.Priority) {
+				low = m.share(k)
+			}
+		}
+		for _, k := range kids {
+			v, scale := m.parts(k), big.NewRat(1, 1)
+			if low != nil && top(v).Sign() > 0 {
+				to := new(big.Rat).Mul(low, m.weight(k))
+				if to.Add(to, m.piece(k)).Cmp(top(v)) < 0 {
+					scale.Quo(to, top(v))
+				}
+			}
+			for r, x := range v {
+				out[r].Add(out[r], new(big.Rat).Mul(x, scale))
+			}
+		}
+	}
+	m.memo.parts[name] = out
+	return out
+}
+
+// piece is the mean work of a tenant that runs, or the largest of those below.
+func (m *model) piece(name string) *big.Rat {
 	best := new(big.Rat)
-	for r, total := range m.total {
-		x := big.NewRat(m.used[name][r], total*max(m.tenants[name].Weight, 1))
+	for _, k := range m.children(name) {
+		if x := m.piece(k); x.Cmp(best) > 0 {
+			best = x
+		}
+	}
+	n := int64(0)
+	for _, w := range m.running {
+		if m.path(w.Tenant)[0] == name {
+			n++
+		}
+	}
+	if n > 0 {
+		best.Quo(top(m.parts(name)), big.NewRat(n, 1))
+	}
+	return best
+}
+
+func top(v map[string]*big.Rat) *big.Rat {
+	best := new(big.Rat)
+	for _, x := range v {
 		if x.Cmp(best) > 0 {
 			best = x
 		}
@@ -153,11 +219,25 @@ func (m *model) share(name string) *big.Rat {
 	return best
 }
 
+func (m *model) share(name string) *big.Rat {
+	return new(big.Rat).Quo(top(m.parts(name)), m.weight(name))
+}
+
 // next is the work of a tenant, or of those below it, that goes first.
 func (m *model) next(name string) *queue.Work {
+	w, ok := m.memo.next[name]
+	if !ok {
+		w = m.find(name)
+		m.memo.next[name] = w
+	}
+	return w
+}
+
+func (m *model) find(name string) *queue.Work {
+	var best *queue.Work
+	var of string
 	kids := m.children(name)
 	if len(kids) == 0 {
-		var best *queue.Work
 		for i := range m.waiting {
 			w := &m.waiting[i]
 			if m.path(w.Tenant)[0] != name || m.skipped[w.ID] {
@@ -169,8 +249,6 @@ func (m *model) next(name string) *queue.Work {
 		}
 		return best
 	}
-	var best *queue.Work
-	var of string
 	entitled := func(name string, w *queue.Work) int {
 		g := m.guaranteed(name)
 		if g > 0 && w.Amounts["gpu"] > 0 && m.used[name]["gpu"]+w.Amounts["gpu"] <= g {
@@ -195,10 +273,16 @@ func (m *model) next(name string) *queue.Work {
 	return best
 }
 
+// first is what goes first of all, as things are now.
+func (m *model) first() *queue.Work {
+	m.memo.next, m.memo.parts = map[string]*queue.Work{}, map[string]map[string]*big.Rat{}
+	return m.next("")
+}
+
 // round starts what fits, and returns it in order.
 func (m *model) round(free queue.Amounts) (out []string) {
 	m.skipped = map[string]bool{}
-	for w := m.next(""); w != nil; w = m.next("") {
+	for w := m.first(); w != nil; w = m.first() {
 		room := w.Amounts["gpu"] <= free["gpu"] && w.Amounts["cpu"] <= free["cpu"]
 		if !room || m.limited(*w) {
 			for _, v := range m.waiting { // equal ones are passed over together

@@ -26,8 +26,10 @@
 // Tenants form a tree. Among siblings one whose next work stays within its
 // guarantee goes first; then, where classes are strict, the higher priority;
 // then the lower weighted dominant share: the largest part of any resource
-// that the tenant and those below it hold, divided by its weight. With a
-// half-life, what it held in the past counts too, less with every half-life.
+// that the tenant holds, divided by its weight. With a half-life, what it held
+// in the past counts too, less with every half-life. What those below a tenant
+// hold counts for it as far as none of them is much ahead of the one with the
+// lowest share that has something to try: see shares.go.
 // Inside a tenant the order is priority (raised with age up to a bound),
 // deadlines at risk, deadlines where the tenant asks for that, arrival, ID.
 // All comparisons are of integers.

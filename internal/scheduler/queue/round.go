@@ -259,6 +259,7 @@ func (r *Round) Start(holds []Hold) error {
 		leaf.count++
 		q.waiting--
 		q.charge(leaf, e.shape.ask, n)
+		leaf.works++
 		if e.state == reserved {
 			q.unreserve(e)
 			q.lift(leaf)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestEverything plays works of all kinds under all settings, twice: once put
-// in another order. Both make the same decisions; no place, limit or window is
+// in another order, with tenants named in another order. Both make the same decisions; no place, limit or window is
 // ever exceeded; what is used is what runs.
 func TestEverything(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,9 @@ func TestEverything(t *testing.T) {
 		for i := range rapid.IntRange(1, 3).Draw(rt, "places") {
 			capacity[fmt.Sprint("p", i)] = queue.Amounts{"gpu": 8, "cpu": 20}
 		}
-		ys := [2]*yard{newYard(t, rt.Fatalf, cfg, capacity), newYard(t, rt.Fatalf, cfg, capacity)}
+		turned := cfg
+		turned.Tenants = rapid.Permutation(cfg.Tenants).Draw(rt, "other tenants")
+		ys := [2]*yard{newYard(t, rt.Fatalf, cfg, capacity), newYard(t, rt.Fatalf, turned, capacity)}
 		window := queue.Window{ID: "w", Place: rapid.SampledFrom([]string{"", "p0"}).Draw(rt, "window"), From: 15 * minute, To: 25 * minute}
 		if rapid.Bool().Draw(rt, "of amounts") {
 			window.Amounts = queue.Amounts{"gpu": 5}

@@ -108,9 +108,10 @@ type node struct {
 	deadlines  bool
 	made       bool // not named by the configuration
 
-	used []int64
-	hist []fixed // decayed mean of what was used
-	at   int64   // when hist was computed
+	used  []int64
+	works uint64  // of a leaf: that run
+	hist  []fixed // of a leaf: decayed mean of what was used
+	at    int64   // when hist was computed
 
 	// In a round, the children (or, of a leaf, the buckets) that have something
 	// to try, in order; and what its place among its siblings depends on.
@@ -125,6 +126,10 @@ type node struct {
 	share    ratio
 	change   int64 // when the order of its buckets changes by time
 
+	deep   bool // a child has children: children are compared by level
+	parted bool // what follows is computed
+	parts
+
 	starts [rateWindow]int64 // when its last works started
 	count  int64             // how many did
 }
@@ -138,27 +143,44 @@ func (n *node) leaf() bool { return n.byKey != nil }
 func (n *node) grow(to int) {
 	for len(n.used) < to {
 		n.used = append(n.used, 0)
-		n.hist = append(n.hist, fixed{})
+		n.of = append(n.of, 0)
+		n.unit = append(n.unit, 0)
 		n.guaranteed = append(n.guaranteed, 0)
 		n.limit = append(n.limit, maxHeld)
+		if n.leaf() {
+			n.hist = append(n.hist, fixed{})
+		}
 	}
 	for _, c := range n.children {
 		c.grow(to)
 	}
 }
 
+// child makes an inner node below n, bear a leaf.
 func (n *node) child(name string) *node {
-	c := &node{name: name, parent: n, weight: 1, pos: -1}
+	return n.add(&node{name: name, parent: n, weight: 1, pos: -1})
+}
+
+func (n *node) bear(name string) *node {
+	return n.add(&node{name: name, parent: n, weight: 1, pos: -1, byKey: map[bucketKey]*bucket{}, change: Never})
+}
+
+func (n *node) add(c *node) *node {
 	c.grow(len(n.used))
+	c.parted = n.parent != nil || n.deep
 	n.children = append(n.children, c)
 	return c
 }
 
-func (n *node) bear(name string) *node {
-	c := n.child(name)
-	c.byKey = map[bucketKey]*bucket{}
-	c.change = Never
-	return c
+// deepen says of n, and of all below it, by what they are compared.
+func (n *node) deepen() {
+	for _, c := range n.children {
+		n.deep = n.deep || !c.leaf()
+	}
+	for _, c := range n.children {
+		c.parted = n.parent != nil || n.deep
+		c.deepen()
+	}
 }
 
 // leaf is where the works of a tenant wait.
@@ -228,6 +250,7 @@ func (q *Queue) plant() {
 	for i := range q.cfg.Tenants {
 		make(&q.cfg.Tenants[i])
 	}
+	q.root.deepen()
 	q.root.promise()
 	for name, n := range nodes {
 		if t := byName[name]; t != nil {
@@ -262,12 +285,12 @@ func (q *Queue) move(old map[string]*node) {
 			continue
 		}
 		to := q.leaf(name)
-		to.starts, to.count = from.starts, from.count
-		for n := to; n != nil; n = n.parent {
-			n.at = q.now
-			for r := range from.used {
+		to.starts, to.count, to.at = from.starts, from.count, q.now
+		to.works += from.works
+		for r := range from.used {
+			to.hist[r] = to.hist[r].add(from.hist[r])
+			for n := to; n != nil; n = n.parent {
 				n.used[r] += from.used[r]
-				n.hist[r] = n.hist[r].add(from.hist[r])
 			}
 		}
 	}
@@ -320,30 +343,12 @@ func (q *Queue) age(n *node) {
 
 // charge adds to what a tenant holds, and to all above it.
 func (q *Queue) charge(leaf *node, ask []term, members int64) {
+	q.age(leaf)
 	for n := leaf; n != nil; n = n.parent {
-		q.age(n)
 		for _, t := range ask {
 			n.used[t.r] += t.n * members
 		}
 	}
-}
-
-// measure computes the weighted dominant share of n.
-func (q *Queue) measure(n *node) {
-	best := ratio{num: 0, total: 1, weight: n.weight}
-	for r, total := range q.all.capacity {
-		if total == 0 {
-			continue
-		}
-		x := ratio{uint64(n.used[r]), uint64(total), n.weight}
-		if q.cfg.HalfLife > 0 {
-			x.num += n.hist[r].hi
-		}
-		if x.num > 0 && x.compare(&best) > 0 {
-			best = x
-		}
-	}
-	n.share = best
 }
 
 // above is the tenant of the path of n that a start of members would put above
@@ -401,7 +406,8 @@ type Usage struct {
 	Used       Amounts
 	Guaranteed Amounts
 	Limit      Amounts // with what may be borrowed; resources without a limit are left out
-	// ShareMillionths is the weighted dominant share, with past usage.
+	// ShareMillionths is the weighted dominant share by which it is compared with
+	// its siblings, with past usage.
 	ShareMillionths int64
 	Waiting         int // works of the tenant itself
 }
@@ -409,6 +415,7 @@ type Usage struct {
 // Usage lists all tenants, parents before those below them.
 func (q *Queue) Usage(now int64) []Usage {
 	q.now = max(q.now, now)
+	q.weigh(q.root)
 	waits := map[*node]int{}
 	for _, e := range q.works {
 		if e.state != running {
@@ -420,8 +427,6 @@ func (q *Queue) Usage(now int64) []Usage {
 	walk = func(n *node) {
 		own := n.parent != nil && n.name == n.parent.name && n.parent != q.root
 		if n != q.root && !own {
-			q.age(n)
-			q.measure(n)
 			u := Usage{Name: n.name, Parent: n.parent.name, Used: Amounts{}, Guaranteed: Amounts{}, Limit: Amounts{}}
 			for r, name := range q.names {
 				if n.used[r] != 0 {
