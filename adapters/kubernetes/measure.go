@@ -129,6 +129,7 @@ func permille(busy, all int64) int64 {
 // memory between them is not seen.
 type use struct {
 	cpu, memory, peak int64 // microseconds; bytes
+	milli             int64 // thousandths of a core, when it was read last
 	at                time.Time
 }
 
@@ -144,7 +145,31 @@ func (u *use) add(m metric, began time.Time) {
 	}
 	u.cpu = saturate(u.cpu, int64(float64(m.cpu)/1e9*float64(m.at.Sub(since).Microseconds())))
 	u.memory, u.peak, u.at = m.memory, max(u.peak, m.memory), m.at
+	u.milli = m.cpu / 1e6
 }
+
+// count takes the CPU time since the command began. Prometheus reads it less
+// often than it is asked here: what passed is told of the time until it changed.
+func (u *use) count(cpu int64, now, began time.Time) {
+	if cpu <= u.cpu {
+		if now.Sub(u.at) > countStands {
+			u.milli, u.at = 0, now
+		}
+		return
+	}
+	since := u.at
+	if since.Before(began) {
+		since = began
+	}
+	if passed := now.Sub(since); passed > 0 {
+		u.milli = int64(float64(cpu-u.cpu) / float64(passed.Microseconds()) * 1000)
+	}
+	u.cpu, u.at = cpu, now
+}
+
+// countStands is for how long a count of Prometheus stands still before nothing
+// is used: longer than most read it apart.
+const countStands = time.Minute
 
 // attemptsUse takes what the metrics API says of running attempts, unless there
 // is something better.
@@ -182,7 +207,7 @@ func (d *Driver) listUse(m *adapterv1.Measurement) {
 	defer d.mu.Unlock()
 	for id, a := range d.attempts {
 		if v := a.now(); v.pod != nil && v.pod.state.Running != nil && !a.use.at.IsZero() {
-			m.Attempts = append(m.Attempts, &adapterv1.AttemptUse{AttemptId: id, CpuMicroseconds: a.use.cpu, MemoryBytes: a.use.memory})
+			m.Attempts = append(m.Attempts, &adapterv1.AttemptUse{AttemptId: id, CpuMicroseconds: a.use.cpu, MemoryBytes: a.use.memory, CpuMilli: a.use.milli})
 		}
 	}
 	slices.SortFunc(m.Attempts, func(a, b *adapterv1.AttemptUse) int {

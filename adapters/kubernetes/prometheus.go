@@ -186,7 +186,8 @@ func (p *prometheus) attemptsUse(ctx context.Context, d *Driver) error {
 			continue
 		}
 		if u := by[v.pod.name]; u != nil {
-			a.use.cpu, a.use.memory, a.use.at = max(a.use.cpu, u.cpu), u.memory, time.Now()
+			a.use.count(u.cpu, time.Now(), v.pod.started)
+			a.use.memory = u.memory
 			a.use.peak = max(a.use.peak, u.peak, u.memory)
 		}
 	}

@@ -271,7 +271,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	}
 	a.Monitor = monitor.New(a.samples, log)
 	a.Monitor.Now = d.Now
-	a.Monitor.Known = a.known
+	a.Monitor.Known, a.Monitor.Job, a.Monitor.Owners = a.known, a.Jobs.Seen, a.Jobs.Owners
 	if a.Access, err = access.New(ctx, d, access.Deps{Identity: a.Identity, Registry: a.Registry, Inventory: a.Inventory, Monitor: a.Monitor, Adapters: a.Adapters}, log); err != nil {
 		return err
 	}
@@ -280,6 +280,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	// Answers that lower components need from higher ones.
 	a.Adapters.SetWork(a.Jobs)
 	a.intake = monitor.NewIntake(d.Now, log)
+	a.intake.Owners = a.Jobs.Owners
 	a.Adapters.SetMeasured(a.intake.TakeMessage)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
@@ -363,6 +364,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 		measured := monitor.NewCollector(a.samples, a.intake.Gather, log)
 		measured.Every = time.Second
 		a.group.Add("monitor.measured", measured.Run)
+		a.group.Add("monitor.runs", monitor.NewCollector(a.samples, a.intake.GatherRuns, log).Run)
 	}
 	return nil
 }

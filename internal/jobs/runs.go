@@ -12,6 +12,7 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/monitor"
 	"yunhe.dev/yunhe/internal/registry"
 )
 
@@ -108,6 +109,7 @@ type Run struct {
 	AttemptID, JobID, JobName, TenantID, CenterID, Node string
 	Task                                                string
 	Replica                                             int64
+	Reserved                                            core.Quantities
 }
 
 func (f RunFilter) where() (string, []any) {
@@ -146,6 +148,33 @@ func (s *Service) Runs(ctx context.Context, f RunFilter) (out []Run, err error) 
 	return out, err
 }
 
+// Owners returns what open runs are of, of every tenant. See monitor.Owners.
+func (s *Service) Owners(ctx context.Context, attemptIDs []string) (map[string]monitor.Owner, error) {
+	out := make(map[string]monitor.Owner, len(attemptIDs))
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		clear(out)
+		among, arg := tx.In(1, attemptIDs)
+		as, err := queryAttempts(ctx, tx, `ended_at = 0 AND attempt_id `+among, arg)
+		if err != nil {
+			return err
+		}
+		runs, err := runsOf(ctx, tx, as)
+		for _, r := range runs {
+			out[r.AttemptID] = monitor.Owner{TenantID: r.TenantID, JobID: r.JobID, JobName: r.JobName, CenterID: r.CenterID, Task: r.Task, Replica: r.Replica, Reserved: r.Reserved}
+		}
+		return err
+	})
+	return out, err
+}
+
+// Seen returns fault.NotFound for a job that the caller in ctx does not see.
+func (s *Service) Seen(ctx context.Context, id string) error {
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		_, err := visible(ctx, tx, id)
+		return err
+	})
+}
+
 func runsOf(ctx context.Context, tx *db.Tx, as []*attempt) ([]Run, error) {
 	ids := map[string]bool{}
 	for _, a := range as {
@@ -162,7 +191,7 @@ func runsOf(ctx context.Context, tx *db.Tx, as []*attempt) ([]Run, error) {
 	var out []Run
 	for _, a := range as {
 		if r := byID[a.job]; r != nil {
-			out = append(out, Run{AttemptID: a.id, JobID: a.job, JobName: r.name, TenantID: r.tenant, CenterID: a.center, Node: a.node, Task: r.spec.Tasks[a.task].Name, Replica: a.replica})
+			out = append(out, Run{AttemptID: a.id, JobID: a.job, JobName: r.name, TenantID: r.tenant, CenterID: a.center, Node: a.node, Task: r.spec.Tasks[a.task].Name, Replica: a.replica, Reserved: a.resources})
 		}
 	}
 	return out, nil

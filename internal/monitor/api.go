@@ -67,6 +67,19 @@ func (a *api) GetFigures(ctx context.Context, req *monitorv1.GetFiguresRequest) 
 	return FiguresProto(req.AiCenterId, req.Node, f), nil
 }
 
+func (a *api) ListRunFigures(ctx context.Context, req *monitorv1.ListRunFiguresRequest) (*monitorv1.ListRunFiguresResponse, error) {
+	list, err := a.s.RunFigures(ctx, req.JobId, int(req.Limit))
+	if err != nil {
+		return nil, err
+	}
+	res := &monitorv1.ListRunFiguresResponse{Runs: make([]*monitorv1.RunFigures, len(list))}
+	for i, f := range list {
+		res.Runs[i] = &monitorv1.RunFigures{AttemptId: f.AttemptID, JobId: f.JobID, JobName: f.JobName, TaskName: f.Task, ReplicaIndex: int32(f.Replica), AiCenterId: f.CenterID,
+			CpuCores: f.CPU, MemoryBytes: f.Memory, ReservedCpuCores: float64(f.Reserved[core.CPU]) / 1000, ReservedMemoryBytes: f.Reserved[core.Memory], MeasuredAt: timestamppb.New(f.At)}
+	}
+	return res, nil
+}
+
 // FiguresProto is f as the API gives it.
 func FiguresProto(center, node string, f *Figures) *monitorv1.Figures {
 	out := &monitorv1.Figures{AiCenterId: center, Node: node, CpuBusyRatio: f.CPUBusy, MemoryBusyBytes: f.MemoryBusy, Nodes: f.Nodes, AcceleratorBusyRatio: f.Accelerator,
@@ -113,6 +126,9 @@ func (in *Intake) TakeMessage(center string, m *adapterv1.Measurement) {
 	}
 	for _, p := range m.Paths {
 		x.Paths = append(x.Paths, Path{p.GetPeer(), p.GetLatencyMicroseconds(), p.GetJitterMicroseconds(), p.GetLossPpm(), p.GetBandwidthBitsPerSecond()})
+	}
+	for _, r := range m.Attempts {
+		x.Runs = append(x.Runs, RunUse{r.GetAttemptId(), r.GetCpuMilli(), r.GetMemoryBytes()})
 	}
 	in.Take(center, x)
 }

@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	centerEvery = 5 * time.Second
 	nodesEvery  = 15 * time.Second
+	runsEvery   = 5 * time.Second
 	// early is how much sooner than that one may come: periods are not exact.
 	early = 500 * time.Millisecond
 )
@@ -23,27 +25,35 @@ const (
 const forgetAfter = time.Hour
 
 // Intake takes the measurements of centers and makes samples of them. A
-// [Collector] stores those: [Intake.Gather] hands them over. It is safe for
-// concurrent use.
+// [Collector] stores those: [Intake.Gather] hands them over, and
+// [Intake.GatherRuns] those of runs. It is safe for concurrent use.
 type Intake struct {
+	// Owners says whose runs are; nil: nobody does, and none has figures. It is
+	// set before the first call.
+	Owners Owners
+
 	now func() time.Time
 	log *slog.Logger
+
+	gathering sync.Mutex        // guards owners
+	owners    map[string]*owned // by attempt, of those measured lately
 
 	mu      sync.Mutex // guards the fields below
 	centers map[string]*taken
 	waiting []samples.Sample
-	dropped int // did not fit into waiting
+	runs    map[string]runTaken // by attempt
+	dropped int                 // did not fit into waiting or runs
 }
 
 // taken is what was last taken from a center.
 type taken struct {
-	center, nodes time.Time
-	refused       string // what the log last said
+	center, nodes, runs  time.Time
+	refused, refusedRuns string // what the log last said
 }
 
 // NewIntake returns an intake that holds nothing.
 func NewIntake(now func() time.Time, log *slog.Logger) *Intake {
-	return &Intake{now: now, log: log.With("component", "monitor"), centers: map[string]*taken{}}
+	return &Intake{now: now, log: log.With("component", "monitor"), centers: map[string]*taken{}, owners: map[string]*owned{}, runs: map[string]runTaken{}}
 }
 
 // Take takes what a center measured and returns what of it was refused; the
@@ -66,7 +76,8 @@ func (in *Intake) Take(center string, m *Measurement) []Refusal {
 		return since < 0 || since >= every-early
 	}
 	few, nodes := due(t.center, centerEvery), len(m.Nodes) > 0 && due(t.nodes, nodesEvery)
-	if !few && !nodes {
+	runs := len(m.Runs) > 0 && due(t.runs, runsEvery)
+	if !few && !nodes && !runs {
 		return nil
 	}
 	part := &Measurement{At: m.At}
@@ -76,18 +87,26 @@ func (in *Intake) Take(center string, m *Measurement) []Refusal {
 	if nodes {
 		t.nodes, part.Nodes = now, m.Nodes
 	}
-	got, refused := normalize(center, part, now)
+	if runs {
+		t.runs, part.Runs = now, m.Runs
+	}
+	got, used, refused := normalize(center, part, now)
 	if room := samples.MaxBatch - len(in.waiting); len(got) > room {
 		in.dropped += len(got) - room
 		got = got[:room]
 	}
 	in.waiting = append(in.waiting, got...)
-	in.tell(center, t, refused, few && nodes == (len(m.Nodes) > 0))
+	in.holdRuns(center, used, now)
+	// Runs are in some messages only.
+	others := slices.DeleteFunc(slices.Clone(refused), Refusal.ofRuns)
+	in.tell(center, &t.refused, others, few && nodes == (len(m.Nodes) > 0))
+	in.tell(center, &t.refusedRuns, refused[len(others):], runs)
 	return refused
 }
 
-// tell logs what is refused when that changes; whole says that all was looked at.
-func (in *Intake) tell(center string, t *taken, refused []Refusal, whole bool) {
+// tell logs what is refused when that is not what it said last; whole says that
+// all was looked at.
+func (in *Intake) tell(center string, said *string, refused []Refusal, whole bool) {
 	var fields, problems []string
 	for _, r := range refused {
 		if len(fields) == 0 || fields[len(fields)-1] != r.Field {
@@ -97,12 +116,12 @@ func (in *Intake) tell(center string, t *taken, refused []Refusal, whole bool) {
 	}
 	text := strings.Join(fields, " ")
 	switch {
-	case text == t.refused || text == "" && !whole:
+	case text == *said || text == "" && !whole:
 	case text == "":
-		t.refused = ""
+		*said = ""
 		in.log.Info("figures of a center are right again", "ai_center_id", center)
 	default:
-		t.refused = text
+		*said = text
 		in.log.Warn("figures of a center refused", "ai_center_id", center, "figures", len(refused), "problems", strings.Join(problems[:min(len(problems), 8)], "; "))
 	}
 }
@@ -110,7 +129,7 @@ func (in *Intake) tell(center string, t *taken, refused []Refusal, whole bool) {
 // forget drops centers of which nothing was heard for long.
 func (in *Intake) forget(now time.Time) {
 	for id, t := range in.centers {
-		if now.Sub(t.center) > forgetAfter && now.Sub(t.nodes) > forgetAfter {
+		if now.Sub(t.center) > forgetAfter && now.Sub(t.nodes) > forgetAfter && now.Sub(t.runs) > forgetAfter {
 			delete(in.centers, id)
 		}
 	}

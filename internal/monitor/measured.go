@@ -19,6 +19,7 @@ type Measurement struct {
 	Storage *StorageUse
 	Network *NetworkUse
 	Paths   []Path
+	Runs    []RunUse
 }
 
 // NodeUse is the use of a node.
@@ -56,9 +57,18 @@ type Path struct {
 	BitsPerSecond int64 // 0: not measured
 }
 
+// RunUse is what an attempt uses.
+type RunUse struct {
+	AttemptID string
+	CPUMilli  int64 // thousandths of a core
+	Memory    int64 // bytes
+}
+
 // Refusal is a figure that cannot be. Field names no node or peer, so that
 // there are few of them: "nodes[].cpu_busy_permille".
 type Refusal struct{ Field, Problem string }
+
+func (r Refusal) ofRuns() bool { return strings.HasPrefix(r.Field, "attempts") }
 
 // Names of the samples of measurements; all are labeled with ai_center_id.
 const (
@@ -87,6 +97,8 @@ const (
 const (
 	maxMeasuredNodes = 10_000
 	maxMeasuredPaths = 64
+	maxMeasuredRuns  = 20_000
+	maxRunCPU        = 1_000_000_000 // thousandths of a core
 	maxAccelerators  = 1024
 	maxBytes         = 1 << 60
 	maxOperations    = 1_000_000_000 // per second
@@ -102,8 +114,9 @@ const (
 // normalize makes samples of a measurement that came at now, in the units the
 // names say, and refuses what cannot be: the rest is taken all the same. Every
 // sample has the time at which it came, so that one wrong clock does not put a
-// center's figures elsewhere.
-func normalize(center string, m *Measurement, now time.Time) ([]samples.Sample, []Refusal) {
+// center's figures elsewhere. Of runs it only says which can be; those refused
+// are the last.
+func normalize(center string, m *Measurement, now time.Time) ([]samples.Sample, []RunUse, []Refusal) {
 	n := normalizer{center: center, now: now}
 	if !m.At.IsZero() {
 		skew := now.Sub(m.At)
@@ -128,6 +141,7 @@ func normalize(center string, m *Measurement, now time.Time) ([]samples.Sample, 
 		n.whole("network.sent_bytes", networkSent, x.SentBytes, maxTraffic, 1)
 	}
 	n.paths(m.Paths)
+	runs := n.runs(m.Runs)
 	counts := map[string]int{}
 	for _, r := range n.refused {
 		counts[r.Field]++
@@ -138,7 +152,7 @@ func normalize(center string, m *Measurement, now time.Time) ([]samples.Sample, 
 			delete(counts, r.Field)
 		}
 	}
-	return n.out, n.refused
+	return n.out, runs, n.refused
 }
 
 // maxClock is the largest skew that is told.
@@ -232,6 +246,29 @@ func (n *normalizer) paths(list []Path) {
 			n.whole("paths[].bandwidth_bits_per_second", pathBandwidth, p.BitsPerSecond, maxBandwidth, 1, "peer", p.Peer)
 		}
 	}
+}
+
+func (n *normalizer) runs(list []RunUse) []RunUse {
+	if len(list) > maxMeasuredRuns {
+		n.refuse("attempts", "must be at most %d, got %d", maxMeasuredRuns, len(list))
+		return nil
+	}
+	var out []RunUse
+	seen := make(map[string]bool, len(list))
+	for _, x := range list {
+		switch {
+		case !isName(x.AttemptID) || seen[x.AttemptID]:
+			n.refuse("attempts[].attempt_id", "must be 1 to %d bytes on one line and not twice, got %s", maxPeer, clip(x.AttemptID))
+		case x.CPUMilli < 0 || x.CPUMilli > maxRunCPU:
+			n.refuse("attempts[].cpu_milli", "must be between 0 and %d, got %d", maxRunCPU, x.CPUMilli)
+		case x.Memory < 0 || x.Memory > maxBytes:
+			n.refuse("attempts[].memory_bytes", "must be between 0 and %d, got %d", int64(maxBytes), x.Memory)
+		default:
+			out = append(out, x)
+		}
+		seen[x.AttemptID] = true
+	}
+	return out
 }
 
 func isName(s string) bool {

@@ -34,7 +34,9 @@
 // and refuses the rest, figure by figure: a busy ratio above 1, a negative
 // amount, a name twice, a clock that is far off. The log says so when it
 // begins and ends, and a series counts it. A figure that was not measured is
-// absent, never 0. Where samples are kept in a folder, only the process that
+// absent, never 0. Of a run, only what the center says counts at which it runs:
+// the samples of runs bear the tenant that the platform knows, asked for before
+// they are stored. Where samples are kept in a folder, only the process that
 // collects them has it; the others pass batches and queries to it over the bus.
 //
 // Samples are not the truth about anything: what is lost in a crash is a gap
@@ -81,6 +83,12 @@ type Service struct {
 	// none is meant): fault.NotFound if there is none; nil: nobody knows. It is
 	// set before the first call.
 	Known func(ctx context.Context, center, node string) error
+	// Job reports fault.NotFound for a job that the caller in ctx does not see;
+	// nil: nobody knows. It is set before the first call.
+	Job func(ctx context.Context, id string) error
+	// Owners says whose runs are; nil: nobody does, and none has figures. It is
+	// set before the first call.
+	Owners Owners
 
 	store Store
 	log   *slog.Logger

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
+	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
 	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/registry"
@@ -36,6 +38,7 @@ func TestGateway(t *testing.T) {
 		{"declares its machine", testMachine},
 		{"its figures come on a timer", testTimer},
 		{"measures what it does and the way to it", testFigures},
+		{"measures what a run uses", testRunFigures},
 		{"runs, ends and fails", testRuns},
 		{"a long log arrives whole", testBigLog},
 		{"stopped", testStop},
@@ -98,6 +101,41 @@ func testFigures(t *testing.T, a *apptest.App, g *apptest.Gateway) {
 	})
 	if !strings.Contains(body, `"lossRatio":0`) || strings.Contains(body, `"refused":["`) {
 		t.Errorf("figures of a gateway on this machine: %s", body)
+	}
+}
+
+// testRunFigures: what a run that burns a core and holds memory uses is known
+// while it runs, and not any more when it has ended.
+func testRunFigures(t *testing.T, a *apptest.App, g *apptest.Gateway) {
+	const held = 32 << 20
+	id := a.Admin.Submit(t, command("busy", fmt.Sprintf(`x=$(head -c %d /dev/zero | tr '\0' x); while :; do :; done`, held)))
+	a.Admin.AwaitState(t, id, jobsv1.State_STATE_RUNNING)
+	list := func() []*monitorv1.RunFigures {
+		t.Helper()
+		res, err := a.Admin.Monitor.ListRunFigures(t.Context(), &monitorv1.ListRunFiguresRequest{JobId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Runs
+	}
+	var runs []*monitorv1.RunFigures
+	apptest.Until(t, "what the run uses is known", func() bool {
+		runs = list()
+		return len(runs) == 1 && runs[0].CpuCores > 0.1 && runs[0].MemoryBytes >= held
+	})
+	if r := runs[0]; r.AiCenterId != g.ID || r.JobId != id || r.TaskName != "main" || r.CpuCores > 2 || r.ReservedCpuCores <= 0 || r.ReservedMemoryBytes < r.MemoryBytes {
+		t.Errorf("figures %v", r)
+	}
+	if _, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: id}); err != nil {
+		t.Fatal(err)
+	}
+	a.Admin.AwaitState(t, id, jobsv1.State_STATE_STOPPED)
+	if runs := list(); len(runs) != 0 {
+		t.Errorf("figures of what has ended: %v", runs)
+	}
+	res, err := a.Admin.Monitor.QueryRange(t.Context(), &monitorv1.QueryRangeRequest{Query: `yunhe_run_cpu_cores{job_id="` + id + `"}`})
+	if err != nil || len(res.Series) != 1 {
+		t.Errorf("what it used before: %v, %v", res, err)
 	}
 }
 

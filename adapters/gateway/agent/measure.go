@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -107,4 +108,39 @@ func (a *Agent) measure(meter *measure.Meter) *adapterv1.Measurement {
 		m.Paths = []*adapterv1.Path{path}
 	}
 	return m
+}
+
+// runMeter turns what runs have used so far into what they use now.
+type runMeter struct {
+	at   time.Time // of the reading before; zero: there is none
+	cpus map[string]time.Duration
+}
+
+// measureRuns returns the use of each running run since the call before. A run
+// that was not there then is left out, unless it has begun since: of one that a
+// gateway found running, what it used just now is not known yet.
+func (a *Agent) measureRuns(m *runMeter) []*adapterv1.AttemptUse {
+	uses := a.sb.Usages()
+	now := time.Now()
+	var out []*adapterv1.AttemptUse
+	cpus := make(map[string]time.Duration, len(uses))
+	for _, id := range slices.Sorted(maps.Keys(uses)) {
+		u := uses[id]
+		cpus[id] = u.CPU
+		before, known := m.cpus[id]
+		since := m.at
+		if !known {
+			run, err := a.sb.Get(id)
+			if err != nil || m.at.IsZero() || run.StartedAt().Before(m.at) {
+				continue
+			}
+			since = run.StartedAt()
+		}
+		if passed := now.Sub(since); passed > 0 {
+			milli := int64(float64(max(u.CPU-before, 0)) / float64(passed) * 1000)
+			out = append(out, &adapterv1.AttemptUse{AttemptId: id, CpuMicroseconds: u.CPU.Microseconds(), MemoryBytes: u.MemoryBytes, CpuMilli: milli})
+		}
+	}
+	m.at, m.cpus = now, cpus
+	return out
 }

@@ -28,6 +28,9 @@ const (
 	// askTimeout bounds a request to the platform.
 	askTimeout = 20 * time.Second
 	heartbeat  = 2 * time.Second
+	// runsEvery is the time between measurements of what runs use, which take
+	// some reads for each.
+	runsEvery = 10 * time.Second
 )
 
 // ask sends a request to the platform.
@@ -291,6 +294,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	meter := measure.NewMeter(cmp.Or(a.cfg.Root, "/"))
+	var runs runMeter
 	ctx, stop := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -313,6 +317,9 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		}
 		again = nil
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
+		if time.Since(runs.at) >= runsEvery {
+			req.Measurement.Attempts = a.measureRuns(&runs)
+		}
 		tick.Reset(heartbeat) // the next is no sooner, however late this one is
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())

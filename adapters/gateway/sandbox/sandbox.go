@@ -401,6 +401,23 @@ func (s *Sandbox) Get(id string) (*Run, error) {
 	return r, nil
 }
 
+// Usages reads what each run that is running uses, by ID.
+func (s *Sandbox) Usages() map[string]Usage {
+	s.mu.Lock()
+	runs := s.all()
+	s.mu.Unlock()
+	out := make(map[string]Usage, len(runs))
+	for _, r := range runs {
+		if _, ended := r.Result(); ended {
+			continue
+		}
+		if u, err := r.Usage(); err == nil { // else it is starting or just over
+			out[r.id] = u
+		}
+	}
+	return out
+}
+
 // trashPrefix marks folders on their way out: a removal cut short must not
 // turn an ended run into a lost one.
 const trashPrefix = ".trash-"

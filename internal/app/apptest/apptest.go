@@ -37,6 +37,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/gen/yunhe/jobs/v1/jobsv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/policies/v1/policiesv1connect"
@@ -202,6 +203,7 @@ type Client struct {
 	Identity    identityv1connect.IdentityServiceClient
 	Jobs        jobsv1connect.JobServiceClient
 	Metering    meteringv1connect.MeteringServiceClient
+	Monitor     monitorv1connect.MonitorServiceClient
 	Policies    policiesv1connect.PolicyServiceClient
 	Registry    registryv1connect.RegistryServiceClient
 	Scheduler   schedulerv1connect.SchedulerServiceClient
@@ -233,6 +235,7 @@ func NewClient(url, key string) *Client {
 		Identity:    identityv1connect.NewIdentityServiceClient(auth, url),
 		Jobs:        jobsv1connect.NewJobServiceClient(auth, url),
 		Metering:    meteringv1connect.NewMeteringServiceClient(auth, url),
+		Monitor:     monitorv1connect.NewMonitorServiceClient(auth, url),
 		Policies:    policiesv1connect.NewPolicyServiceClient(auth, url),
 		Registry:    registryv1connect.NewRegistryServiceClient(auth, url),
 		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),

@@ -1073,7 +1073,9 @@ type Measurement struct {
 	StorageTotalBytes int64 `protobuf:"varint,6,opt,name=storage_total_bytes,json=storageTotalBytes,proto3" json:"storage_total_bytes,omitempty"`
 	Running           int64 `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Waiting           int64 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Use by attempt, for those running.
+	// Use by attempt, for those running that are measured. It need not be in
+	// every measurement: the platform looks at it at most every 5 seconds, and
+	// takes one that is older than 45 seconds for unknown.
 	Attempts []*AttemptUse `protobuf:"bytes,9,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	// Use by node, for those that are measured.
 	Nodes []*NodeUse `protobuf:"bytes,10,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -1558,13 +1560,19 @@ func (x *Path) GetBandwidthBitsPerSecond() int64 {
 	return 0
 }
 
+// What a run uses while it runs. The platform keeps it for those that run at
+// the center it comes from.
 type AttemptUse struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	AttemptId       string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
-	CpuMicroseconds int64                  `protobuf:"varint,2,opt,name=cpu_microseconds,json=cpuMicroseconds,proto3" json:"cpu_microseconds,omitempty"`
-	MemoryBytes     int64                  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AttemptId string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// CPU time since it began.
+	CpuMicroseconds int64 `protobuf:"varint,2,opt,name=cpu_microseconds,json=cpuMicroseconds,proto3" json:"cpu_microseconds,omitempty"`
+	// Memory it holds now.
+	MemoryBytes int64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Thousandths of a core: mean since the measurement before.
+	CpuMilli      int64 `protobuf:"varint,4,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttemptUse) Reset() {
@@ -1614,6 +1622,13 @@ func (x *AttemptUse) GetCpuMicroseconds() int64 {
 func (x *AttemptUse) GetMemoryBytes() int64 {
 	if x != nil {
 		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *AttemptUse) GetCpuMilli() int64 {
+	if x != nil {
+		return x.CpuMilli
 	}
 	return 0
 }
@@ -4668,13 +4683,14 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x14latency_microseconds\x18\x02 \x01(\x03R\x13latencyMicroseconds\x12/\n" +
 	"\x13jitter_microseconds\x18\x03 \x01(\x03R\x12jitterMicroseconds\x12\x19\n" +
 	"\bloss_ppm\x18\x04 \x01(\x03R\alossPpm\x129\n" +
-	"\x19bandwidth_bits_per_second\x18\x05 \x01(\x03R\x16bandwidthBitsPerSecond\"y\n" +
+	"\x19bandwidth_bits_per_second\x18\x05 \x01(\x03R\x16bandwidthBitsPerSecond\"\x96\x01\n" +
 	"\n" +
 	"AttemptUse\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12)\n" +
 	"\x10cpu_microseconds\x18\x02 \x01(\x03R\x0fcpuMicroseconds\x12!\n" +
-	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"T\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\x12\x1b\n" +
+	"\tcpu_milli\x18\x04 \x01(\x03R\bcpuMilli\"T\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x1e\n" +

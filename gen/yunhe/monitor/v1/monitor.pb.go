@@ -725,6 +725,232 @@ func (x *PathFigures) GetBandwidthBitsPerSecond() float64 {
 	return 0
 }
 
+type ListRunFiguresRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only runs of this job; empty: of all jobs.
+	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// At most so many runs, 1 to 200; 0 means 20.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRunFiguresRequest) Reset() {
+	*x = ListRunFiguresRequest{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRunFiguresRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRunFiguresRequest) ProtoMessage() {}
+
+func (x *ListRunFiguresRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRunFiguresRequest.ProtoReflect.Descriptor instead.
+func (*ListRunFiguresRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListRunFiguresRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ListRunFiguresRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListRunFiguresResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          []*RunFigures          `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRunFiguresResponse) Reset() {
+	*x = ListRunFiguresResponse{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRunFiguresResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRunFiguresResponse) ProtoMessage() {}
+
+func (x *ListRunFiguresResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRunFiguresResponse.ProtoReflect.Descriptor instead.
+func (*ListRunFiguresResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListRunFiguresResponse) GetRuns() []*RunFigures {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+// What a run uses now, and what was reserved for it.
+type RunFigures struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	AttemptId    string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	JobId        string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	JobName      string                 `protobuf:"bytes,3,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
+	TaskName     string                 `protobuf:"bytes,4,opt,name=task_name,json=taskName,proto3" json:"task_name,omitempty"`
+	ReplicaIndex int32                  `protobuf:"varint,5,opt,name=replica_index,json=replicaIndex,proto3" json:"replica_index,omitempty"`
+	AiCenterId   string                 `protobuf:"bytes,6,opt,name=ai_center_id,json=aiCenterId,proto3" json:"ai_center_id,omitempty"`
+	// Cores: mean since the measurement before.
+	CpuCores    float64 `protobuf:"fixed64,7,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
+	MemoryBytes int64   `protobuf:"varint,8,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// 0: none is reserved.
+	ReservedCpuCores    float64 `protobuf:"fixed64,9,opt,name=reserved_cpu_cores,json=reservedCpuCores,proto3" json:"reserved_cpu_cores,omitempty"`
+	ReservedMemoryBytes int64   `protobuf:"varint,10,opt,name=reserved_memory_bytes,json=reservedMemoryBytes,proto3" json:"reserved_memory_bytes,omitempty"`
+	// When the platform took the figures.
+	MeasuredAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunFigures) Reset() {
+	*x = RunFigures{}
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFigures) ProtoMessage() {}
+
+func (x *RunFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_monitor_v1_monitor_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFigures.ProtoReflect.Descriptor instead.
+func (*RunFigures) Descriptor() ([]byte, []int) {
+	return file_yunhe_monitor_v1_monitor_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RunFigures) GetAttemptId() string {
+	if x != nil {
+		return x.AttemptId
+	}
+	return ""
+}
+
+func (x *RunFigures) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *RunFigures) GetJobName() string {
+	if x != nil {
+		return x.JobName
+	}
+	return ""
+}
+
+func (x *RunFigures) GetTaskName() string {
+	if x != nil {
+		return x.TaskName
+	}
+	return ""
+}
+
+func (x *RunFigures) GetReplicaIndex() int32 {
+	if x != nil {
+		return x.ReplicaIndex
+	}
+	return 0
+}
+
+func (x *RunFigures) GetAiCenterId() string {
+	if x != nil {
+		return x.AiCenterId
+	}
+	return ""
+}
+
+func (x *RunFigures) GetCpuCores() float64 {
+	if x != nil {
+		return x.CpuCores
+	}
+	return 0
+}
+
+func (x *RunFigures) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *RunFigures) GetReservedCpuCores() float64 {
+	if x != nil {
+		return x.ReservedCpuCores
+	}
+	return 0
+}
+
+func (x *RunFigures) GetReservedMemoryBytes() int64 {
+	if x != nil {
+		return x.ReservedMemoryBytes
+	}
+	return 0
+}
+
+func (x *RunFigures) GetMeasuredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MeasuredAt
+	}
+	return nil
+}
+
 var File_yunhe_monitor_v1_monitor_proto protoreflect.FileDescriptor
 
 const file_yunhe_monitor_v1_monitor_proto_rawDesc = "" +
@@ -806,12 +1032,35 @@ const file_yunhe_monitor_v1_monitor_proto_rawDesc = "" +
 	"\x10_latency_secondsB\x11\n" +
 	"\x0f_jitter_secondsB\r\n" +
 	"\v_loss_ratioB\x1c\n" +
-	"\x1a_bandwidth_bits_per_second2\x9e\x02\n" +
+	"\x1a_bandwidth_bits_per_second\"D\n" +
+	"\x15ListRunFiguresRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"J\n" +
+	"\x16ListRunFiguresResponse\x120\n" +
+	"\x04runs\x18\x01 \x03(\v2\x1c.yunhe.monitor.v1.RunFiguresR\x04runs\"\xa0\x03\n" +
+	"\n" +
+	"RunFigures\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x19\n" +
+	"\bjob_name\x18\x03 \x01(\tR\ajobName\x12\x1b\n" +
+	"\ttask_name\x18\x04 \x01(\tR\btaskName\x12#\n" +
+	"\rreplica_index\x18\x05 \x01(\x05R\freplicaIndex\x12 \n" +
+	"\fai_center_id\x18\x06 \x01(\tR\n" +
+	"aiCenterId\x12\x1b\n" +
+	"\tcpu_cores\x18\a \x01(\x01R\bcpuCores\x12!\n" +
+	"\fmemory_bytes\x18\b \x01(\x03R\vmemoryBytes\x12,\n" +
+	"\x12reserved_cpu_cores\x18\t \x01(\x01R\x10reservedCpuCores\x122\n" +
+	"\x15reserved_memory_bytes\x18\n" +
+	" \x01(\x03R\x13reservedMemoryBytes\x12;\n" +
+	"\vmeasured_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"measuredAt2\xaa\x03\n" +
 	"\x0eMonitorService\x12\x80\x01\n" +
 	"\n" +
 	"QueryRange\x12#.yunhe.monitor.v1.QueryRangeRequest\x1a$.yunhe.monitor.v1.QueryRangeResponse\"'\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/query-range\x12\x88\x01\n" +
 	"\n" +
-	"GetFigures\x12#.yunhe.monitor.v1.GetFiguresRequest\x1a\x19.yunhe.monitor.v1.Figures\":\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02$\x12\"/v1/centers/{ai_center_id}/figuresB0Z.yunhe.dev/yunhe/gen/yunhe/monitor/v1;monitorv1b\x06proto3"
+	"GetFigures\x12#.yunhe.monitor.v1.GetFiguresRequest\x1a\x19.yunhe.monitor.v1.Figures\":\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02$\x12\"/v1/centers/{ai_center_id}/figures\x12\x89\x01\n" +
+	"\x0eListRunFigures\x12'.yunhe.monitor.v1.ListRunFiguresRequest\x1a(.yunhe.monitor.v1.ListRunFiguresResponse\"$\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/run-figuresB0Z.yunhe.dev/yunhe/gen/yunhe/monitor/v1;monitorv1b\x06proto3"
 
 var (
 	file_yunhe_monitor_v1_monitor_proto_rawDescOnce sync.Once
@@ -825,41 +1074,48 @@ func file_yunhe_monitor_v1_monitor_proto_rawDescGZIP() []byte {
 	return file_yunhe_monitor_v1_monitor_proto_rawDescData
 }
 
-var file_yunhe_monitor_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_yunhe_monitor_v1_monitor_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_yunhe_monitor_v1_monitor_proto_goTypes = []any{
-	(*QueryRangeRequest)(nil),     // 0: yunhe.monitor.v1.QueryRangeRequest
-	(*Point)(nil),                 // 1: yunhe.monitor.v1.Point
-	(*Series)(nil),                // 2: yunhe.monitor.v1.Series
-	(*QueryRangeResponse)(nil),    // 3: yunhe.monitor.v1.QueryRangeResponse
-	(*GetFiguresRequest)(nil),     // 4: yunhe.monitor.v1.GetFiguresRequest
-	(*Figures)(nil),               // 5: yunhe.monitor.v1.Figures
-	(*AcceleratorFigures)(nil),    // 6: yunhe.monitor.v1.AcceleratorFigures
-	(*StorageFigures)(nil),        // 7: yunhe.monitor.v1.StorageFigures
-	(*NetworkFigures)(nil),        // 8: yunhe.monitor.v1.NetworkFigures
-	(*PathFigures)(nil),           // 9: yunhe.monitor.v1.PathFigures
-	nil,                           // 10: yunhe.monitor.v1.Series.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*QueryRangeRequest)(nil),      // 0: yunhe.monitor.v1.QueryRangeRequest
+	(*Point)(nil),                  // 1: yunhe.monitor.v1.Point
+	(*Series)(nil),                 // 2: yunhe.monitor.v1.Series
+	(*QueryRangeResponse)(nil),     // 3: yunhe.monitor.v1.QueryRangeResponse
+	(*GetFiguresRequest)(nil),      // 4: yunhe.monitor.v1.GetFiguresRequest
+	(*Figures)(nil),                // 5: yunhe.monitor.v1.Figures
+	(*AcceleratorFigures)(nil),     // 6: yunhe.monitor.v1.AcceleratorFigures
+	(*StorageFigures)(nil),         // 7: yunhe.monitor.v1.StorageFigures
+	(*NetworkFigures)(nil),         // 8: yunhe.monitor.v1.NetworkFigures
+	(*PathFigures)(nil),            // 9: yunhe.monitor.v1.PathFigures
+	(*ListRunFiguresRequest)(nil),  // 10: yunhe.monitor.v1.ListRunFiguresRequest
+	(*ListRunFiguresResponse)(nil), // 11: yunhe.monitor.v1.ListRunFiguresResponse
+	(*RunFigures)(nil),             // 12: yunhe.monitor.v1.RunFigures
+	nil,                            // 13: yunhe.monitor.v1.Series.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
 }
 var file_yunhe_monitor_v1_monitor_proto_depIdxs = []int32{
-	11, // 0: yunhe.monitor.v1.QueryRangeRequest.start:type_name -> google.protobuf.Timestamp
-	11, // 1: yunhe.monitor.v1.QueryRangeRequest.end:type_name -> google.protobuf.Timestamp
-	10, // 2: yunhe.monitor.v1.Series.labels:type_name -> yunhe.monitor.v1.Series.LabelsEntry
+	14, // 0: yunhe.monitor.v1.QueryRangeRequest.start:type_name -> google.protobuf.Timestamp
+	14, // 1: yunhe.monitor.v1.QueryRangeRequest.end:type_name -> google.protobuf.Timestamp
+	13, // 2: yunhe.monitor.v1.Series.labels:type_name -> yunhe.monitor.v1.Series.LabelsEntry
 	1,  // 3: yunhe.monitor.v1.Series.points:type_name -> yunhe.monitor.v1.Point
 	2,  // 4: yunhe.monitor.v1.QueryRangeResponse.series:type_name -> yunhe.monitor.v1.Series
-	11, // 5: yunhe.monitor.v1.Figures.measured_at:type_name -> google.protobuf.Timestamp
+	14, // 5: yunhe.monitor.v1.Figures.measured_at:type_name -> google.protobuf.Timestamp
 	6,  // 6: yunhe.monitor.v1.Figures.accelerators:type_name -> yunhe.monitor.v1.AcceleratorFigures
 	7,  // 7: yunhe.monitor.v1.Figures.storage:type_name -> yunhe.monitor.v1.StorageFigures
 	8,  // 8: yunhe.monitor.v1.Figures.network:type_name -> yunhe.monitor.v1.NetworkFigures
 	9,  // 9: yunhe.monitor.v1.Figures.paths:type_name -> yunhe.monitor.v1.PathFigures
-	0,  // 10: yunhe.monitor.v1.MonitorService.QueryRange:input_type -> yunhe.monitor.v1.QueryRangeRequest
-	4,  // 11: yunhe.monitor.v1.MonitorService.GetFigures:input_type -> yunhe.monitor.v1.GetFiguresRequest
-	3,  // 12: yunhe.monitor.v1.MonitorService.QueryRange:output_type -> yunhe.monitor.v1.QueryRangeResponse
-	5,  // 13: yunhe.monitor.v1.MonitorService.GetFigures:output_type -> yunhe.monitor.v1.Figures
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 10: yunhe.monitor.v1.ListRunFiguresResponse.runs:type_name -> yunhe.monitor.v1.RunFigures
+	14, // 11: yunhe.monitor.v1.RunFigures.measured_at:type_name -> google.protobuf.Timestamp
+	0,  // 12: yunhe.monitor.v1.MonitorService.QueryRange:input_type -> yunhe.monitor.v1.QueryRangeRequest
+	4,  // 13: yunhe.monitor.v1.MonitorService.GetFigures:input_type -> yunhe.monitor.v1.GetFiguresRequest
+	10, // 14: yunhe.monitor.v1.MonitorService.ListRunFigures:input_type -> yunhe.monitor.v1.ListRunFiguresRequest
+	3,  // 15: yunhe.monitor.v1.MonitorService.QueryRange:output_type -> yunhe.monitor.v1.QueryRangeResponse
+	5,  // 16: yunhe.monitor.v1.MonitorService.GetFigures:output_type -> yunhe.monitor.v1.Figures
+	11, // 17: yunhe.monitor.v1.MonitorService.ListRunFigures:output_type -> yunhe.monitor.v1.ListRunFiguresResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_monitor_v1_monitor_proto_init() }
@@ -878,7 +1134,7 @@ func file_yunhe_monitor_v1_monitor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_monitor_v1_monitor_proto_rawDesc), len(file_yunhe_monitor_v1_monitor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,9 @@ const (
 	// MonitorServiceGetFiguresProcedure is the fully-qualified name of the MonitorService's GetFigures
 	// RPC.
 	MonitorServiceGetFiguresProcedure = "/yunhe.monitor.v1.MonitorService/GetFigures"
+	// MonitorServiceListRunFiguresProcedure is the fully-qualified name of the MonitorService's
+	// ListRunFigures RPC.
+	MonitorServiceListRunFiguresProcedure = "/yunhe.monitor.v1.MonitorService/ListRunFigures"
 )
 
 // MonitorServiceClient is a client for the yunhe.monitor.v1.MonitorService service.
@@ -52,6 +55,13 @@ type MonitorServiceClient interface {
 	// What was not measured within the last 90 seconds is not set; nothing is set
 	// for a center that measures nothing.
 	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
+	// What running jobs use now, run by run, the most CPU first: of one job, or
+	// of all that the caller may see. A run is listed once its center has
+	// measured it, some 10 seconds after it began, until it ends or is not
+	// measured for 45 seconds. How it was before is in the samples
+	// yunhe_run_cpu_cores and yunhe_run_memory_bytes, labeled with job_id, task,
+	// replica, attempt_id, ai_center_id and tenant.
+	ListRunFigures(context.Context, *v1.ListRunFiguresRequest) (*v1.ListRunFiguresResponse, error)
 }
 
 // NewMonitorServiceClient constructs a client for the yunhe.monitor.v1.MonitorService service. By
@@ -77,13 +87,20 @@ func NewMonitorServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(monitorServiceMethods.ByName("GetFigures")),
 			connect.WithClientOptions(opts...),
 		),
+		listRunFigures: connect.NewClient[v1.ListRunFiguresRequest, v1.ListRunFiguresResponse](
+			httpClient,
+			baseURL+MonitorServiceListRunFiguresProcedure,
+			connect.WithSchema(monitorServiceMethods.ByName("ListRunFigures")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // monitorServiceClient implements MonitorServiceClient.
 type monitorServiceClient struct {
-	queryRange *connect.Client[v1.QueryRangeRequest, v1.QueryRangeResponse]
-	getFigures *connect.Client[v1.GetFiguresRequest, v1.Figures]
+	queryRange     *connect.Client[v1.QueryRangeRequest, v1.QueryRangeResponse]
+	getFigures     *connect.Client[v1.GetFiguresRequest, v1.Figures]
+	listRunFigures *connect.Client[v1.ListRunFiguresRequest, v1.ListRunFiguresResponse]
 }
 
 // QueryRange calls yunhe.monitor.v1.MonitorService.QueryRange.
@@ -104,6 +121,15 @@ func (c *monitorServiceClient) GetFigures(ctx context.Context, req *v1.GetFigure
 	return nil, err
 }
 
+// ListRunFigures calls yunhe.monitor.v1.MonitorService.ListRunFigures.
+func (c *monitorServiceClient) ListRunFigures(ctx context.Context, req *v1.ListRunFiguresRequest) (*v1.ListRunFiguresResponse, error) {
+	response, err := c.listRunFigures.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MonitorServiceHandler is an implementation of the yunhe.monitor.v1.MonitorService service.
 type MonitorServiceHandler interface {
 	// Evaluates a PromQL expression over a range of time. Callers without
@@ -114,6 +140,13 @@ type MonitorServiceHandler interface {
 	// What was not measured within the last 90 seconds is not set; nothing is set
 	// for a center that measures nothing.
 	GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error)
+	// What running jobs use now, run by run, the most CPU first: of one job, or
+	// of all that the caller may see. A run is listed once its center has
+	// measured it, some 10 seconds after it began, until it ends or is not
+	// measured for 45 seconds. How it was before is in the samples
+	// yunhe_run_cpu_cores and yunhe_run_memory_bytes, labeled with job_id, task,
+	// replica, attempt_id, ai_center_id and tenant.
+	ListRunFigures(context.Context, *v1.ListRunFiguresRequest) (*v1.ListRunFiguresResponse, error)
 }
 
 // NewMonitorServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -135,12 +168,20 @@ func NewMonitorServiceHandler(svc MonitorServiceHandler, opts ...connect.Handler
 		connect.WithSchema(monitorServiceMethods.ByName("GetFigures")),
 		connect.WithHandlerOptions(opts...),
 	)
+	monitorServiceListRunFiguresHandler := connect.NewUnaryHandlerSimple(
+		MonitorServiceListRunFiguresProcedure,
+		svc.ListRunFigures,
+		connect.WithSchema(monitorServiceMethods.ByName("ListRunFigures")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/yunhe.monitor.v1.MonitorService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MonitorServiceQueryRangeProcedure:
 			monitorServiceQueryRangeHandler.ServeHTTP(w, r)
 		case MonitorServiceGetFiguresProcedure:
 			monitorServiceGetFiguresHandler.ServeHTTP(w, r)
+		case MonitorServiceListRunFiguresProcedure:
+			monitorServiceListRunFiguresHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -156,4 +197,8 @@ func (UnimplementedMonitorServiceHandler) QueryRange(context.Context, *v1.QueryR
 
 func (UnimplementedMonitorServiceHandler) GetFigures(context.Context, *v1.GetFiguresRequest) (*v1.Figures, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.monitor.v1.MonitorService.GetFigures is not implemented"))
+}
+
+func (UnimplementedMonitorServiceHandler) ListRunFigures(context.Context, *v1.ListRunFiguresRequest) (*v1.ListRunFiguresResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.monitor.v1.MonitorService.ListRunFigures is not implemented"))
 }

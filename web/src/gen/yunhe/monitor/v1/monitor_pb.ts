@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/monitor/v1/monitor.proto.
  */
 export const file_yunhe_monitor_v1_monitor: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9tb25pdG9yL3YxL21vbml0b3IucHJvdG8SEHl1bmhlLm1vbml0b3IudjEijAEKEVF1ZXJ5UmFuZ2VSZXF1ZXN0Eg0KBXF1ZXJ5GAEgASgJEikKBXN0YXJ0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgNlbmQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHN0ZXBfc2Vjb25kcxgEIAEoAyIiCgVQb2ludBIKCgJhdBgBIAEoAxINCgV2YWx1ZRgCIAEoASKWAQoGU2VyaWVzEjQKBmxhYmVscxgBIAMoCzIkLnl1bmhlLm1vbml0b3IudjEuU2VyaWVzLkxhYmVsc0VudHJ5EicKBnBvaW50cxgCIAMoCzIXLnl1bmhlLm1vbml0b3IudjEuUG9pbnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI+ChJRdWVyeVJhbmdlUmVzcG9uc2USKAoGc2VyaWVzGAEgAygLMhgueXVuaGUubW9uaXRvci52MS5TZXJpZXMiNwoRR2V0RmlndXJlc1JlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkirAQKB0ZpZ3VyZXMSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkSLwoLbWVhc3VyZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhsKDmNwdV9idXN5X3JhdGlvGAQgASgBSACIAQESHgoRbWVtb3J5X2J1c3lfYnl0ZXMYBSABKAFIAYgBARINCgVub2RlcxgGIAEoAxI6CgxhY2NlbGVyYXRvcnMYByADKAsyJC55dW5oZS5tb25pdG9yLnYxLkFjY2VsZXJhdG9yRmlndXJlcxIjChZhY2NlbGVyYXRvcl9idXN5X3JhdGlvGAggASgBSAKIAQESMQoHc3RvcmFnZRgJIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuU3RvcmFnZUZpZ3VyZXMSMQoHbmV0d29yaxgKIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuTmV0d29ya0ZpZ3VyZXMSLAoFcGF0aHMYCyADKAsyHS55dW5oZS5tb25pdG9yLnYxLlBhdGhGaWd1cmVzEh8KEmNsb2NrX3NrZXdfc2Vjb25kcxgMIAEoAUgDiAEBEg8KB3JlZnVzZWQYDSADKAlCEQoPX2NwdV9idXN5X3JhdGlvQhQKEl9tZW1vcnlfYnVzeV9ieXRlc0IZChdfYWNjZWxlcmF0b3JfYnVzeV9yYXRpb0IVChNfY2xvY2tfc2tld19zZWNvbmRzIoEBChJBY2NlbGVyYXRvckZpZ3VyZXMSDQoFaW5kZXgYASABKAUSFwoKYnVzeV9yYXRpbxgCIAEoAUgAiAEBEh4KEW1lbW9yeV9idXN5X2J5dGVzGAMgASgBSAGIAQFCDQoLX2J1c3lfcmF0aW9CFAoSX21lbW9yeV9idXN5X2J5dGVzItYBCg5TdG9yYWdlRmlndXJlcxISCgVyZWFkcxgBIAEoAUgAiAEBEhMKBndyaXRlcxgCIAEoAUgBiAEBEhcKCnJlYWRfYnl0ZXMYAyABKAFIAogBARIaCg13cml0dGVuX2J5dGVzGAQgASgBSAOIAQESHAoPbGF0ZW5jeV9zZWNvbmRzGAUgASgBSASIAQFCCAoGX3JlYWRzQgkKB193cml0ZXNCDQoLX3JlYWRfYnl0ZXNCEAoOX3dyaXR0ZW5fYnl0ZXNCEgoQX2xhdGVuY3lfc2Vjb25kcyJoCg5OZXR3b3JrRmlndXJlcxIbCg5yZWNlaXZlZF9ieXRlcxgBIAEoAUgAiAEBEhcKCnNlbnRfYnl0ZXMYAiABKAFIAYgBAUIRCg9fcmVjZWl2ZWRfYnl0ZXNCDQoLX3NlbnRfYnl0ZXMi6wEKC1BhdGhGaWd1cmVzEgwKBHBlZXIYASABKAkSHAoPbGF0ZW5jeV9zZWNvbmRzGAIgASgBSACIAQESGwoOaml0dGVyX3NlY29uZHMYAyABKAFIAYgBARIXCgpsb3NzX3JhdGlvGAQgASgBSAKIAQESJgoZYmFuZHdpZHRoX2JpdHNfcGVyX3NlY29uZBgFIAEoAUgDiAEBQhIKEF9sYXRlbmN5X3NlY29uZHNCEQoPX2ppdHRlcl9zZWNvbmRzQg0KC19sb3NzX3JhdGlvQhwKGl9iYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kMp4CCg5Nb25pdG9yU2VydmljZRKAAQoKUXVlcnlSYW5nZRIjLnl1bmhlLm1vbml0b3IudjEuUXVlcnlSYW5nZVJlcXVlc3QaJC55dW5oZS5tb25pdG9yLnYxLlF1ZXJ5UmFuZ2VSZXNwb25zZSInioAZDG1vbml0b3IucmVhZILT5JMCERIPL3YxL3F1ZXJ5LXJhbmdlEogBCgpHZXRGaWd1cmVzEiMueXVuaGUubW9uaXRvci52MS5HZXRGaWd1cmVzUmVxdWVzdBoZLnl1bmhlLm1vbml0b3IudjEuRmlndXJlcyI6ioAZDG1vbml0b3IucmVhZILT5JMCJBIiL3YxL2NlbnRlcnMve2FpX2NlbnRlcl9pZH0vZmlndXJlc0IwWi55dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL21vbml0b3IvdjE7bW9uaXRvcnYxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("Ch55dW5oZS9tb25pdG9yL3YxL21vbml0b3IucHJvdG8SEHl1bmhlLm1vbml0b3IudjEijAEKEVF1ZXJ5UmFuZ2VSZXF1ZXN0Eg0KBXF1ZXJ5GAEgASgJEikKBXN0YXJ0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgNlbmQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHN0ZXBfc2Vjb25kcxgEIAEoAyIiCgVQb2ludBIKCgJhdBgBIAEoAxINCgV2YWx1ZRgCIAEoASKWAQoGU2VyaWVzEjQKBmxhYmVscxgBIAMoCzIkLnl1bmhlLm1vbml0b3IudjEuU2VyaWVzLkxhYmVsc0VudHJ5EicKBnBvaW50cxgCIAMoCzIXLnl1bmhlLm1vbml0b3IudjEuUG9pbnQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI+ChJRdWVyeVJhbmdlUmVzcG9uc2USKAoGc2VyaWVzGAEgAygLMhgueXVuaGUubW9uaXRvci52MS5TZXJpZXMiNwoRR2V0RmlndXJlc1JlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkirAQKB0ZpZ3VyZXMSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5vZGUYAiABKAkSLwoLbWVhc3VyZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhsKDmNwdV9idXN5X3JhdGlvGAQgASgBSACIAQESHgoRbWVtb3J5X2J1c3lfYnl0ZXMYBSABKAFIAYgBARINCgVub2RlcxgGIAEoAxI6CgxhY2NlbGVyYXRvcnMYByADKAsyJC55dW5oZS5tb25pdG9yLnYxLkFjY2VsZXJhdG9yRmlndXJlcxIjChZhY2NlbGVyYXRvcl9idXN5X3JhdGlvGAggASgBSAKIAQESMQoHc3RvcmFnZRgJIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuU3RvcmFnZUZpZ3VyZXMSMQoHbmV0d29yaxgKIAEoCzIgLnl1bmhlLm1vbml0b3IudjEuTmV0d29ya0ZpZ3VyZXMSLAoFcGF0aHMYCyADKAsyHS55dW5oZS5tb25pdG9yLnYxLlBhdGhGaWd1cmVzEh8KEmNsb2NrX3NrZXdfc2Vjb25kcxgMIAEoAUgDiAEBEg8KB3JlZnVzZWQYDSADKAlCEQoPX2NwdV9idXN5X3JhdGlvQhQKEl9tZW1vcnlfYnVzeV9ieXRlc0IZChdfYWNjZWxlcmF0b3JfYnVzeV9yYXRpb0IVChNfY2xvY2tfc2tld19zZWNvbmRzIoEBChJBY2NlbGVyYXRvckZpZ3VyZXMSDQoFaW5kZXgYASABKAUSFwoKYnVzeV9yYXRpbxgCIAEoAUgAiAEBEh4KEW1lbW9yeV9idXN5X2J5dGVzGAMgASgBSAGIAQFCDQoLX2J1c3lfcmF0aW9CFAoSX21lbW9yeV9idXN5X2J5dGVzItYBCg5TdG9yYWdlRmlndXJlcxISCgVyZWFkcxgBIAEoAUgAiAEBEhMKBndyaXRlcxgCIAEoAUgBiAEBEhcKCnJlYWRfYnl0ZXMYAyABKAFIAogBARIaCg13cml0dGVuX2J5dGVzGAQgASgBSAOIAQESHAoPbGF0ZW5jeV9zZWNvbmRzGAUgASgBSASIAQFCCAoGX3JlYWRzQgkKB193cml0ZXNCDQoLX3JlYWRfYnl0ZXNCEAoOX3dyaXR0ZW5fYnl0ZXNCEgoQX2xhdGVuY3lfc2Vjb25kcyJoCg5OZXR3b3JrRmlndXJlcxIbCg5yZWNlaXZlZF9ieXRlcxgBIAEoAUgAiAEBEhcKCnNlbnRfYnl0ZXMYAiABKAFIAYgBAUIRCg9fcmVjZWl2ZWRfYnl0ZXNCDQoLX3NlbnRfYnl0ZXMi6wEKC1BhdGhGaWd1cmVzEgwKBHBlZXIYASABKAkSHAoPbGF0ZW5jeV9zZWNvbmRzGAIgASgBSACIAQESGwoOaml0dGVyX3NlY29uZHMYAyABKAFIAYgBARIXCgpsb3NzX3JhdGlvGAQgASgBSAKIAQESJgoZYmFuZHdpZHRoX2JpdHNfcGVyX3NlY29uZBgFIAEoAUgDiAEBQhIKEF9sYXRlbmN5X3NlY29uZHNCEQoPX2ppdHRlcl9zZWNvbmRzQg0KC19sb3NzX3JhdGlvQhwKGl9iYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kIjYKFUxpc3RSdW5GaWd1cmVzUmVxdWVzdBIOCgZqb2JfaWQYASABKAkSDQoFbGltaXQYAiABKAUiRAoWTGlzdFJ1bkZpZ3VyZXNSZXNwb25zZRIqCgRydW5zGAEgAygLMhwueXVuaGUubW9uaXRvci52MS5SdW5GaWd1cmVzIpcCCgpSdW5GaWd1cmVzEhIKCmF0dGVtcHRfaWQYASABKAkSDgoGam9iX2lkGAIgASgJEhAKCGpvYl9uYW1lGAMgASgJEhEKCXRhc2tfbmFtZRgEIAEoCRIVCg1yZXBsaWNhX2luZGV4GAUgASgFEhQKDGFpX2NlbnRlcl9pZBgGIAEoCRIRCgljcHVfY29yZXMYByABKAESFAoMbWVtb3J5X2J5dGVzGAggASgDEhoKEnJlc2VydmVkX2NwdV9jb3JlcxgJIAEoARIdChVyZXNlcnZlZF9tZW1vcnlfYnl0ZXMYCiABKAMSLwoLbWVhc3VyZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMqoDCg5Nb25pdG9yU2VydmljZRKAAQoKUXVlcnlSYW5nZRIjLnl1bmhlLm1vbml0b3IudjEuUXVlcnlSYW5nZVJlcXVlc3QaJC55dW5oZS5tb25pdG9yLnYxLlF1ZXJ5UmFuZ2VSZXNwb25zZSInioAZDG1vbml0b3IucmVhZILT5JMCERIPL3YxL3F1ZXJ5LXJhbmdlEogBCgpHZXRGaWd1cmVzEiMueXVuaGUubW9uaXRvci52MS5HZXRGaWd1cmVzUmVxdWVzdBoZLnl1bmhlLm1vbml0b3IudjEuRmlndXJlcyI6ioAZDG1vbml0b3IucmVhZILT5JMCJBIiL3YxL2NlbnRlcnMve2FpX2NlbnRlcl9pZH0vZmlndXJlcxKJAQoOTGlzdFJ1bkZpZ3VyZXMSJy55dW5oZS5tb25pdG9yLnYxLkxpc3RSdW5GaWd1cmVzUmVxdWVzdBooLnl1bmhlLm1vbml0b3IudjEuTGlzdFJ1bkZpZ3VyZXNSZXNwb25zZSIkioAZCWpvYnMucmVhZILT5JMCERIPL3YxL3J1bi1maWd1cmVzQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvbW9uaXRvci92MTttb25pdG9ydjFiBnByb3RvMw", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * @generated from message yunhe.monitor.v1.QueryRangeRequest
@@ -386,6 +386,124 @@ export const PathFiguresSchema: GenMessage<PathFigures> = /*@__PURE__*/
   messageDesc(file_yunhe_monitor_v1_monitor, 9);
 
 /**
+ * @generated from message yunhe.monitor.v1.ListRunFiguresRequest
+ */
+export type ListRunFiguresRequest = Message<"yunhe.monitor.v1.ListRunFiguresRequest"> & {
+  /**
+   * Only runs of this job; empty: of all jobs.
+   *
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * At most so many runs, 1 to 200; 0 means 20.
+   *
+   * @generated from field: int32 limit = 2;
+   */
+  limit: number;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.ListRunFiguresRequest.
+ * Use `create(ListRunFiguresRequestSchema)` to create a new message.
+ */
+export const ListRunFiguresRequestSchema: GenMessage<ListRunFiguresRequest> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 10);
+
+/**
+ * @generated from message yunhe.monitor.v1.ListRunFiguresResponse
+ */
+export type ListRunFiguresResponse = Message<"yunhe.monitor.v1.ListRunFiguresResponse"> & {
+  /**
+   * @generated from field: repeated yunhe.monitor.v1.RunFigures runs = 1;
+   */
+  runs: RunFigures[];
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.ListRunFiguresResponse.
+ * Use `create(ListRunFiguresResponseSchema)` to create a new message.
+ */
+export const ListRunFiguresResponseSchema: GenMessage<ListRunFiguresResponse> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 11);
+
+/**
+ * What a run uses now, and what was reserved for it.
+ *
+ * @generated from message yunhe.monitor.v1.RunFigures
+ */
+export type RunFigures = Message<"yunhe.monitor.v1.RunFigures"> & {
+  /**
+   * @generated from field: string attempt_id = 1;
+   */
+  attemptId: string;
+
+  /**
+   * @generated from field: string job_id = 2;
+   */
+  jobId: string;
+
+  /**
+   * @generated from field: string job_name = 3;
+   */
+  jobName: string;
+
+  /**
+   * @generated from field: string task_name = 4;
+   */
+  taskName: string;
+
+  /**
+   * @generated from field: int32 replica_index = 5;
+   */
+  replicaIndex: number;
+
+  /**
+   * @generated from field: string ai_center_id = 6;
+   */
+  aiCenterId: string;
+
+  /**
+   * Cores: mean since the measurement before.
+   *
+   * @generated from field: double cpu_cores = 7;
+   */
+  cpuCores: number;
+
+  /**
+   * @generated from field: int64 memory_bytes = 8;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * 0: none is reserved.
+   *
+   * @generated from field: double reserved_cpu_cores = 9;
+   */
+  reservedCpuCores: number;
+
+  /**
+   * @generated from field: int64 reserved_memory_bytes = 10;
+   */
+  reservedMemoryBytes: bigint;
+
+  /**
+   * When the platform took the figures.
+   *
+   * @generated from field: google.protobuf.Timestamp measured_at = 11;
+   */
+  measuredAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message yunhe.monitor.v1.RunFigures.
+ * Use `create(RunFiguresSchema)` to create a new message.
+ */
+export const RunFiguresSchema: GenMessage<RunFigures> = /*@__PURE__*/
+  messageDesc(file_yunhe_monitor_v1_monitor, 12);
+
+/**
  * Samples.
  *
  * @generated from service yunhe.monitor.v1.MonitorService
@@ -414,6 +532,21 @@ export const MonitorService: GenService<{
     methodKind: "unary";
     input: typeof GetFiguresRequestSchema;
     output: typeof FiguresSchema;
+  },
+  /**
+   * What running jobs use now, run by run, the most CPU first: of one job, or
+   * of all that the caller may see. A run is listed once its center has
+   * measured it, some 10 seconds after it began, until it ends or is not
+   * measured for 45 seconds. How it was before is in the samples
+   * yunhe_run_cpu_cores and yunhe_run_memory_bytes, labeled with job_id, task,
+   * replica, attempt_id, ai_center_id and tenant.
+   *
+   * @generated from rpc yunhe.monitor.v1.MonitorService.ListRunFigures
+   */
+  listRunFigures: {
+    methodKind: "unary";
+    input: typeof ListRunFiguresRequestSchema;
+    output: typeof ListRunFiguresResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_yunhe_monitor_v1_monitor, 0);
