@@ -46,6 +46,7 @@ var completions = map[string]completes{
 	"job logs":             {args: []lister{allJobs}, once: true},
 	"job wait":             {args: []lister{openJobs}, once: true},
 	"job explain":          {args: []lister{allJobs}, once: true},
+	"job top":              {args: []lister{allJobs}, once: true},
 	"job cost":             {args: []lister{allJobs}, once: true},
 	"job pause":            {args: []lister{openJobs}},
 	"job resume":           {args: []lister{pausedJobs}},

@@ -29,6 +29,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/measurement/v1/measurementv1connect"
 	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
+	"yunhe.dev/yunhe/gen/yunhe/monitor/v1/monitorv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/network/v1/networkv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/notices/v1/noticesv1connect"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
@@ -133,6 +134,7 @@ func (s *fakeServer) start() {
 	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(simulationsv1connect.NewSimulationServiceHandler(&fakeSimulations{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))
+	mux.Handle(monitorv1connect.NewMonitorServiceHandler(fakeMonitor{}, auth))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	s.done = done

@@ -15,7 +15,7 @@ import (
 func jobCommand(c *cli) *cobra.Command {
 	return group("job", groupJobs, "Submit, follow, explain, pause and end jobs",
 		jobSubmitCommand(c), jobListCommand(c), jobShowCommand(c), jobLogsCommand(c), jobWaitCommand(c),
-		jobExplainCommand(c), jobCostCommand(c), jobPauseCommand(c), jobResumeCommand(c), jobScaleCommand(c), jobPreemptCommand(c), jobExecCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
+		jobExplainCommand(c), jobTopCommand(c), jobCostCommand(c), jobPauseCommand(c), jobResumeCommand(c), jobScaleCommand(c), jobPreemptCommand(c), jobExecCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
 }
 
 // stateName returns "running" for STATE_RUNNING.
