@@ -212,6 +212,35 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
     await page.getByText("There are no budgets").waitFor();
   });
 
+  test("what a running job uses now, and used before", async () => {
+    const job = await submit("busy", { command: "x=$(head -c 33554432 /dev/zero | tr '\\0' x); while :; do :; done" });
+    const runs = await p.until(async () => {
+      const found = (await p.rest("GET", `/v1/run-figures?job_id=${job}`)).runs;
+      return found?.[0]?.cpuCores > 0.1 && found;
+    }, "the run is measured");
+    assert.equal(runs.length, 1);
+    assert.ok(Number(runs[0].memoryBytes) >= 33554432, `it holds ${runs[0].memoryBytes} bytes`);
+    await page.goto(`${p.url}/jobs/${job}`);
+    await page.getByRole("tab", { name: "Use", exact: true }).click();
+    const table = page.getByTestId("run-use");
+    await table.getByRole("progressbar", { name: "CPU cores" }).waitFor();
+    await table.getByRole("progressbar", { name: "Memory" }).waitFor();
+    await page.getByTestId("run-curves").getByRole("img", { name: "Memory" }).waitFor();
+    await p.until(async () => {
+      const q = encodeURIComponent(`count_over_time(yunhe_run_cpu_cores{job_id="${job}"}[5m])`);
+      const { series } = await p.rest("GET", `/v1/query-range?query=${q}`);
+      return series?.[0]?.points.some((at) => at.value >= 2);
+    }, "it was measured twice");
+    await page.reload();
+    await page.getByTestId("run-curves").getByRole("img", { name: "CPU cores" }).waitFor();
+    await p.shot("run-use");
+    await p.drawn({ "run-use": `/jobs/${job}?tab=use` });
+    await p.rest("POST", `/v1/jobs/${job}/stop`, {});
+    await page.goto(`${p.url}/jobs/${job}?tab=use`);
+    await page.getByText("The job has ended: nothing is in use.").waitFor();
+    await page.getByTestId("run-curves").getByRole("img", { name: "CPU cores" }).waitFor();
+  });
+
   test("every page is drawn in both languages, wide and narrow", async () => {
     await p.drawn({
       weights: "/policies",

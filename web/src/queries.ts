@@ -262,6 +262,16 @@ export function useJobCost(id: string) {
   });
 }
 
+/** What the runs of a job use now; the platform lists the busiest 200. */
+export function useRunFigures(jobId: string) {
+  const { monitor } = useClients();
+  return useQuery({
+    queryKey: ["run-figures", jobId],
+    queryFn: ({ signal }) => monitor.listRunFigures({ jobId, limit: 200 }, call(signal)),
+    refetchInterval: LIVE_MS,
+  });
+}
+
 export function useExplain(id: string) {
   const { scheduler } = useClients();
   return useQuery({

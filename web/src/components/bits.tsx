@@ -253,9 +253,11 @@ export function UseBar(props: {
   total: bigint | number;
   format: (n: bigint | number) => string;
   label: string;
+  /** Using all of it is what it is there for. */
+  calm?: boolean;
 }) {
   const part = percent(props.used, props.total);
-  const tone = part >= 95 ? "bad" : part >= 80 ? "warn" : "active";
+  const tone = props.calm ? "active" : part >= 95 ? "bad" : part >= 80 ? "warn" : "active";
   return (
     <div className={`yh-use yh-tone-${tone}`}>
       <div className="yh-use-text">

@@ -709,6 +709,19 @@ export function fixtureRoutes(router: ConnectRouter, platform = new Platform()):
     },
   });
   router.service(MonitorService, {
+    listRunFigures: ({ jobId }) => ({
+      runs: [0, 1].map((replicaIndex) => ({
+        attemptId: `${jobId}-${replicaIndex}`,
+        jobId,
+        taskName: "train",
+        replicaIndex,
+        aiCenterId: CENTER_ROWS[0]?.[0] ?? "",
+        cpuCores: 3.4 - replicaIndex,
+        memoryBytes: 3n << 30n,
+        reservedCpuCores: 4,
+        reservedMemoryBytes: 8n << 30n,
+      })),
+    }),
     queryRange: ({ query, start, end, stepSeconds }) => {
       const from = Number(start?.seconds ?? 0n);
       const to = Number(end?.seconds ?? 0n);

@@ -810,6 +810,7 @@ export const en = {
     tab: {
       replicas: "Replicas",
       timeline: "Timeline",
+      use: "Use",
       log: "Log",
       terminal: "Terminal",
       placement: "Placement",
@@ -827,6 +828,15 @@ export const en = {
     exit: "Exit",
     cpuTime: "CPU time",
     memory: "Peak memory",
+  },
+  runUse: {
+    cpu: "CPU cores",
+    memory: "Memory",
+    measured: "Measured",
+    most: "Highest of all replicas",
+    mean: "Mean of all replicas",
+    none: "No run is measured yet: it takes some 10 seconds, and not all centers do it",
+    ended: "The job has ended: nothing is in use.",
   },
   timeline: {
     title: "Timeline of the replicas",

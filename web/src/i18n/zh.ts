@@ -784,6 +784,7 @@ export const zh: Texts = {
     tab: {
       replicas: "副本",
       timeline: "时间线",
+      use: "资源使用",
       log: "日志",
       terminal: "终端",
       placement: "调度说明",
@@ -801,6 +802,15 @@ export const zh: Texts = {
     exit: "退出码",
     cpuTime: "CPU 时间",
     memory: "内存峰值",
+  },
+  runUse: {
+    cpu: "CPU 核数",
+    memory: "内存",
+    measured: "测量时间",
+    most: "各副本最高值",
+    mean: "各副本平均值",
+    none: "尚无运行的测量数据：约需 10 秒，且并非所有计算中心都支持",
+    ended: "作业已结束，不再使用资源。",
   },
   timeline: {
     title: "副本时间线",

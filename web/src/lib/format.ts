@@ -75,6 +75,11 @@ export function formatGiB(gib: bigint | number): string {
   return formatBytes(Number(gib) * 1024 * 1024 * 1024);
 }
 
+/** Cores with at most two decimals: 1.984 is "1.98". */
+export function formatCores(cores: bigint | number): string {
+  return String(Math.round(Number(cores) * 100) / 100);
+}
+
 /** Microseconds as milliseconds: 1234n is "1.23 ms". */
 export function formatMillis(micros: bigint): string {
   const ms = Number(micros) / 1000;

@@ -22,6 +22,7 @@ import { StopButton } from "../components/JobTable";
 import { LogViewer, replicaKey } from "../components/LogViewer";
 import { PauseButton, PauseNote } from "../components/PauseButton";
 import { Placement } from "../components/Placement";
+import { RunUse } from "../components/RunUse";
 import { Timeline } from "../components/Timeline";
 import { useReason } from "../components/useReason";
 import { WriteOffButton } from "../components/WriteOff";
@@ -60,7 +61,7 @@ export function JobDetail() {
 // A job with few replicas has its timeline below them instead of on a tab of its own.
 const FEW_REPLICAS = 20;
 
-const TABS = ["replicas", "timeline", "log", "terminal", "placement", "cost", "spec"] as const;
+const TABS = ["replicas", "timeline", "use", "log", "terminal", "placement", "cost", "spec"] as const;
 type Tab = (typeof TABS)[number];
 
 function Detail({ job }: { job: Job }) {
@@ -116,6 +117,7 @@ function Detail({ job }: { job: Job }) {
               ),
             },
             ...(few ? [] : [{ key: "timeline", label: t("job.tab.timeline"), children: <Timeline job={job} /> }]),
+            { key: "use", label: t("job.tab.use"), children: <RunUse job={job} /> },
             {
               key: "log",
               label: t("job.tab.log"),
