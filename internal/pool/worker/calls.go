@@ -185,14 +185,14 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 	id := b.Word()
 	s.mu.Lock()
 	o, bad := s.get(id, queue)
-	over := func() {}
+	over := func(int32) {}
 	if bad == clSuccess {
 		over = s.waits(work{o, o.given})
 	}
 	s.mu.Unlock()
 	if bad == clSuccess {
 		bad = s.lib.status("clFinish", o.ptr)
-		over()
+		over(bad)
 		s.mu.Lock()
 		if bad == clSuccess {
 			bad, o.status = o.status, clSuccess
@@ -230,15 +230,18 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	for _, e := range list {
 		s.lib.call("clRetainEvent", uintptr(e)) // the program may release it while it is waited for
 	}
-	over := s.waits(s.awaited(events)...)
+	over := func(int32) {}
+	if bad == clSuccess && len(list) > 0 && !b.Err() {
+		over = s.waits(s.awaited(events)...)
+	}
 	s.mu.Unlock()
 	if b.Err() || len(m.body) < 16 {
 		return errEnd
 	}
 	if bad == clSuccess && len(list) > 0 {
 		bad = s.lib.status("clWaitForEvents", uintptr(len(list)), atWords(list))
+		over(bad)
 	}
-	over()
 	for _, e := range list {
 		s.lib.call("clReleaseEvent", uintptr(e))
 	}

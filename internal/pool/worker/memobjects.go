@@ -362,7 +362,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	origin, region := m.args.take(3), m.args.take(3)
 	copy(origin, w[4:7])
 	copy(region, w[7:10])
-	over, before := func() {}, workOf(q)
+	over, before := func(int32) {}, workOf(q)
 	if blocking {
 		over = s.waits(before)
 	}
@@ -377,7 +377,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	default:
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
-	over()
+	over(bad)
 	leave() // who waits for an answer does not keep memory
 	s.mu.Lock()
 	for _, x := range list {

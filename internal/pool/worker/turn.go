@@ -298,9 +298,10 @@ func (t *Turn) rest() {
 		t.timer.Reset(max(t.idle-quiet, idle/2))
 		return
 	}
+	before := time.Now()
 	t.drain()
 	unused := time.Duration(0)
-	if known && quiet >= t.idle {
+	if known && quiet >= t.idle && time.Since(before) < idle/10 { // nor was memory copied
 		unused = min(quiet, time.Since(t.since))
 	}
 	t.giveBack(TurnDone, unused)

@@ -36,15 +36,19 @@ func (s *Session) awaited(b wire.Body) []work {
 	return all
 }
 
-// waits is said before a call waits for work, and over when it has. A call that
-// waits for what the program itself has yet to say does not tell anything. The
-// caller has the lock.
-func (s *Session) waits(these ...work) (over func()) {
+// waits is said before a call waits for work, and over with what came of it: one
+// that failed did not wait to the end. A call that waits for what the program
+// itself has yet to say does not tell anything. The caller has the lock.
+func (s *Session) waits(these ...work) (over func(bad int32)) {
 	if s.users > 0 || len(these) == 0 || these[0].on == nil {
-		return func() {}
+		return func(int32) {}
 	}
 	given := s.turn.waits()
-	return func() {
+	return func(bad int32) {
+		if bad != clSuccess {
+			s.turn.waited(given, false)
+			return
+		}
 		s.mu.Lock()
 		for _, w := range these {
 			w.on.known = max(w.on.known, w.upTo)

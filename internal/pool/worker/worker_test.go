@@ -373,3 +373,49 @@ func TestTurnUsed(t *testing.T) {
 		t.Error("waiting for nothing counts as work")
 	}
 }
+
+// TestKnownDone: work is known to be done when a call has waited for all of it,
+// and not when one was refused, waited for a part, or for the program itself.
+func TestKnownDone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		wait  func(s *Session, a, b *object)
+		known int64
+	}{
+		{"all", func(s *Session, a, b *object) { s.waits(work{a, 2}, work{b, 1})(clSuccess) }, 3},
+		{"one queue after the other", func(s *Session, a, b *object) {
+			s.waits(work{a, 2})(clSuccess)
+			s.waits(workOf(b))(clSuccess)
+		}, 3},
+		{"one of two queues", func(s *Session, a, _ *object) { s.waits(workOf(a))(clSuccess) }, 0},
+		{"a part", func(s *Session, a, b *object) { s.waits(work{a, 1}, work{b, 1})(clSuccess) }, 0},
+		{"refused", func(s *Session, a, b *object) { s.waits(work{a, 2}, work{b, 1})(clInvalidEvent) }, 0},
+		{"a queue without order", func(s *Session, a, b *object) {
+			a.loose = true
+			s.waits(work{b, 1})(clSuccess)
+			s.waits(workOf(a))(clSuccess)
+		}, 0},
+		{"the program itself", func(s *Session, a, b *object) {
+			s.users = 1
+			s.waits(work{a, 2}, work{b, 1})(clSuccess)
+		}, 0},
+		{"less than came meanwhile", func(s *Session, a, b *object) {
+			over := s.waits(work{a, 2}, work{b, 1})
+			a.given = 3
+			s.turn.given.Store(4)
+			over(clSuccess)
+		}, 0},
+	} {
+		a, b := &object{kind: queue, given: 2}, &object{kind: queue, given: 1}
+		s := &Session{queues: []*object{a, b}, turn: &Turn{start: time.Now()}}
+		s.turn.given.Store(3)
+		c.wait(s, a, b)
+		if got := s.turn.known.Load(); got != c.known {
+			t.Errorf("%s: %d pieces of work of 3 are known to be done, want %d", c.name, got, c.known)
+		}
+		if n := s.turn.waiting.Load(); n != 0 {
+			t.Errorf("%s: %d calls wait for ever", c.name, n)
+		}
+	}
+}
