@@ -61,7 +61,8 @@ ask for 1.1 times the cards while they come; run times stay.
 
 --fill 1.3 plays another game, that of "Beware of Fragmentation" (ATC 2023): jobs
 are drawn at random until they have asked for 1.3 times the cards; they do not
-end, and what does not fit is dropped.
+end, and what does not fit is dropped. So are nodes filled, by ten seeds, for jobs
+that have no times.
 
 Ctrl-C ends it with what there is until then, marked as partial.`,
 		Example: `  yunhe sim run --generate nodes=100,jobs=20000,load=1.1 --policy waste,best-fit
@@ -120,6 +121,9 @@ func (c *cli) simulate(ctx context.Context, f simFlags) error {
 		}
 		pace = v
 	}
+	if err := c.fillTimeless(&f); err != nil {
+		return err
+	}
 	switch {
 	case f.seeds < 1 || f.seeds > 1000:
 		return usagef("--seeds must be 1 to 1000, got %d", f.seeds)
@@ -165,6 +169,23 @@ func (c *cli) simulate(ctx context.Context, f simFlags) error {
 		summary.Seeds = f.seeds
 	}
 	return c.showComparison(f, sim.Compare(summary, results, f.baseline))
+}
+
+// fillTimeless fills the nodes where the jobs have no times, which is all that
+// can be played then.
+func (c *cli) fillTimeless(f *simFlags) error {
+	if f.fill != 0 || f.load != 0 || len(f.queues) > 0 || f.jobs == "" || f.jobs == f.nodes || formOf(f.jobs) != sim.Table {
+		return nil
+	}
+	return open(f.jobs, func(r io.Reader) error {
+		if sim.Timeless(r) {
+			if f.fill = fillLoad; f.seeds == 1 && f.events == "" {
+				f.seeds = fillSeeds
+			}
+			c.note("the jobs have no times: the nodes are filled until jobs have asked for 130 %% of the cards (--fill)")
+		}
+		return nil
+	})
 }
 
 func hasName(games []game, name string) bool {
@@ -385,6 +406,12 @@ func (c *cli) play(ctx context.Context, f simFlags, in *sim.Input, g game, pace 
 // cannot be told apart by the work as it came.
 const idleBelow = 5
 
+// How nodes are filled where nobody says otherwise: as in the paper.
+const (
+	fillLoad  = 1.3
+	fillSeeds = 10
+)
+
 // fillIdle fills a fleet that the work hardly uses as well, since that tells
 // policies apart.
 func (c *cli) fillIdle(ctx context.Context, f simFlags, in *sim.Input, games []game, results []*sim.Result) error {
@@ -406,7 +433,7 @@ func (c *cli) fillIdle(ctx context.Context, f simFlags, in *sim.Input, games []g
 	}
 	c.note("the work uses less than %d %% of the cards; what is left over when the nodes are filled until jobs have asked for 130 %% of them is shown as well (--load, --fill)", idleBelow)
 	fill := f
-	fill.fill, fill.seeds = 1.3, 10
+	fill.fill, fill.seeds = fillLoad, fillSeeds
 	list := make([]game, len(games))
 	for i, g := range games {
 		list[i] = g

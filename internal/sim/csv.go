@@ -90,6 +90,18 @@ func readCSV(in io.Reader, known []string, need [][]string, each func(n int, r *
 	return check.Err()
 }
 
+// Timeless tells whether a table of jobs says neither when they come nor how
+// long they run: its nodes can be filled, and nothing else be played.
+func Timeless(in io.Reader) bool {
+	head, err := csv.NewReader(in).Read()
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(head, func(name string) bool {
+		return slices.Contains([]string{"arrival", "creation_time", "duration", "deletion_time"}, strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
+	})
+}
+
 // readNodes reads nodes from CSV.
 func readNodes(in io.Reader) ([]Node, error) {
 	var out []Node

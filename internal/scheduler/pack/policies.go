@@ -91,17 +91,19 @@ const (
 	finer = 0.05
 )
 
-// waste is what is expected to be left of a node's cards.
+// waste is what is expected to be left of a node's cards, less what places there
+// are worth to tasks that hardly find others.
 type waste struct {
 	memory
 	play [][rounds][]need // by class of cards: what can use it
 	// least that any task asks for, by class
 	least []need
 	fine  *fragmentation
+	rare  *scarcity
 }
 
 func newWaste(c *Cluster, likely []Task) *waste {
-	w := &waste{play: make([][rounds][]need, len(c.models)), least: make([]need, len(c.models)), fine: newFragmentation(c, likely)}
+	w := &waste{play: make([][rounds][]need, len(c.models)), least: make([]need, len(c.models)), fine: newFragmentation(c, likely), rare: newScarcity(c, likely)}
 	w.memory = memory{of: w.expected, by: map[room]float64{}}
 	for k := range w.least {
 		w.least[k] = need{cpu: math.MaxInt32, memory: math.MaxInt32, share: Whole}
@@ -133,7 +135,7 @@ func (w *waste) expected(r *room) float64 {
 	for i := range w.play[r.class] {
 		total += w.fill(*r, w.play[r.class][i])
 	}
-	return float64(total)/rounds + finer*w.fine.amount(r)
+	return float64(total)/rounds + finer*w.fine.amount(r) - dear*w.rare.worth(r)
 }
 
 // fill is what is left of a sorted room's cards after tasks have come to it. It
@@ -175,7 +177,7 @@ func (w *waste) rate(r *room, s *need, _ *kind) (float64, cards) {
 	const grain = 20 // of what is told apart, in thousandths of a card
 	before := w.value(*r)
 	cost, at := least(r, s, func(x *room) float64 { return w.value(*x) - before })
-	return math.Floor(cost/grain+0.5) * grain, at
+	return math.Floor(cost/grain+0.5)*grain + w.rare.sought[r.class]*float64(s.demand()), at
 }
 
 // least tries the cards that differ in what a part would leave.
