@@ -76,6 +76,9 @@ const (
 )
 
 func (s *Session) programs(m *message, b *wire.Body) error {
+	if bytes.Contains(m.body, []byte("printf")) {
+		s.prints.Store(true)
+	}
 	switch m.Op {
 	case wire.OpCreateProgram:
 		return s.createProgram(m, b)
@@ -110,14 +113,17 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if b.Err() || len(text) == 0 && w[2] != fromSource {
 		return errEnd
 	}
+	if w[2] > builtIn {
+		return errEnd
+	}
+	if w[2] != fromSource {
+		s.prints.Store(true) // for all that is known
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, bad := s.get(w[0], context)
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
-	}
-	if w[2] > builtIn {
-		return errEnd
 	}
 	ptr, bad, status := s.newProgram(c.ptr, w[2], text)
 	if ptr != 0 {

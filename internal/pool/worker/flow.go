@@ -129,6 +129,9 @@ func (s *Session) attach(conn net.Conn, after uint64) {
 	s.mu.Lock()
 	may := s.relayed && s.back == nil
 	s.mu.Unlock()
+	if may {
+		conn = newLine(conn)
+	}
 	if !may {
 		_ = conn.Close()
 		return

@@ -109,6 +109,9 @@ func (s *Session) sendFD(call uint32, a uint64, fd int) error {
 	defer s.sending.Unlock()
 	s.sent++
 	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD, call, clSuccess, a, 0, 0)
+	if l, ok := s.conn.(*line); ok {
+		return l.write(s.head[:], nil, unix.UnixRights(fd))
+	}
 	_, _, err := s.conn.(*net.UnixConn).WriteMsgUnix(s.head[:], unix.UnixRights(fd), nil)
 	return err
 }

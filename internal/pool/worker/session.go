@@ -25,6 +25,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -121,8 +122,9 @@ type Session struct {
 	sent    uint64     // messages
 	head    [wire.AnswerSize]byte
 
-	printed int        // what kernels print, to be read; 0: it is not shown
-	showing sync.Mutex // guards what follows
+	prints  atomic.Bool // a program's kernels may print
+	printed int         // what they print, to be read; 0: it is not shown
+	showing sync.Mutex  // guards what follows
 	text    [4 << 10]byte
 
 	mu                    sync.Mutex // guards what follows
@@ -275,7 +277,9 @@ func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) err
 	if err := s.sendReads(); err != nil {
 		return err
 	}
-	s.show()
+	if s.prints.Load() {
+		s.show()
+	}
 	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
 }
 
@@ -287,6 +291,9 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 	if len(data) == 0 {
 		_, err := s.conn.Write(s.head[:])
 		return err
+	}
+	if l, ok := s.conn.(*line); ok {
+		return l.write(s.head[:], data, nil)
 	}
 	buffers := net.Buffers{s.head[:], data}
 	_, err := buffers.WriteTo(s.conn)
@@ -457,6 +464,10 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		if slices.Contains(serial, h.Vendor) {
 			lib.one = &sync.Mutex{}
 		}
+		_, local := conn.(*net.UnixConn)
+		if !moved {
+			conn = newLine(conn)
+		}
 		s := &Session{
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
 			limit: uint64(h.Memory) + 1<<20,
@@ -475,7 +486,7 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			return s.Serve()
 		}
 		go leave(conn, turn.gone)
-		if _, local := conn.(*net.UnixConn); local && lib.sharesHostMemory(h) {
+		if local && lib.sharesHostMemory(h) {
 			s.shares = true
 			var fd int
 			if s.gate, fd, err = newGate(); err != nil {
@@ -501,12 +512,17 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 // leave calls gone, which ends the process, when the program has gone, whatever
 // the device is doing: who waits for a kernel that never ends does not read.
 func leave(conn net.Conn, gone func()) {
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return
+	fd := -1
+	switch c := conn.(type) {
+	case *line:
+		fd = c.fd
+	case syscall.Conn:
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return
+		}
+		_ = raw.Control(func(p uintptr) { fd = int(p) })
 	}
-	var fd int
-	_ = raw.Control(func(p uintptr) { fd = int(p) })
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(fds, -1); err == nil {
