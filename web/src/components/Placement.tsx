@@ -4,11 +4,18 @@ import { Collapse, Tooltip } from "antd";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import type { CandidateScore, Decision, ListPoliciesResponse } from "../gen/yunhe/scheduler/v1/scheduler_pb";
+import { said } from "../i18n/reasons";
 import { type DecisionGroup, groupDecisions, policyColumns, ranges, sortCandidates, verdict } from "../lib/explain";
 import { usePrefs } from "../prefs";
 import { usePolicies } from "../queries";
 import { SERIES } from "../theme";
 import { Moment, Nothing } from "./bits";
+
+/** What the scheduler says, in the console's language. */
+export function useSaid(): (text: string) => string {
+  const { language } = usePrefs();
+  return (text) => said(text, language);
+}
 
 /** Titles of policies in the console's language. */
 export function usePolicyTitles(): (id: string) => string {
@@ -117,6 +124,7 @@ type Column = { policyId: string; weight: number };
 
 function CandidateRow(props: { candidate: CandidateScore; columns: Column[]; title: (id: string) => string }) {
   const { t } = useTranslation();
+  const say = useSaid();
   const { candidate: c, columns, title } = props;
   const scores = new Map(c.scores.map((s) => [s.policyId, s]));
   const name = (
@@ -135,7 +143,7 @@ function CandidateRow(props: { candidate: CandidateScore; columns: Column[]; tit
             <i aria-hidden />
             {t("placement.filtered")}
           </span>
-          {c.filterReasons.join("; ")}
+          {c.filterReasons.map(say).join("; ")}
         </td>
       </tr>
     );
@@ -181,8 +189,9 @@ function CandidateRow(props: { candidate: CandidateScore; columns: Column[]; tit
 
 function Sentence({ decision, title }: { decision: Decision; title: (id: string) => string }) {
   const { t } = useTranslation();
+  const say = useSaid();
   const v = verdict(decision.candidates);
-  if (!v) return <p className="yh-score-sentence">{decision.summary || t("placement.waiting")}</p>;
+  if (!v) return <p className="yh-score-sentence">{say(decision.summary) || t("placement.waiting")}</p>;
   const winner = v.winner.centerName || v.winner.aiCenterId;
   const score = v.winner.finalScore.toFixed(2);
   let text: string;

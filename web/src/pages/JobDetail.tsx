@@ -21,7 +21,7 @@ import {
 import { StopButton } from "../components/JobTable";
 import { LogViewer, replicaKey } from "../components/LogViewer";
 import { PauseButton, PauseNote } from "../components/PauseButton";
-import { Placement } from "../components/Placement";
+import { Placement, useSaid } from "../components/Placement";
 import { RunUse } from "../components/RunUse";
 import { Timeline } from "../components/Timeline";
 import { useReason } from "../components/useReason";
@@ -151,12 +151,13 @@ function Detail({ job }: { job: Job }) {
 function Summary({ job }: { job: Job }) {
   const { t } = useTranslation();
   const reason = useReason();
+  const say = useSaid();
   const centerName = useCenterNames();
   return (
     <Panel>
       {(job.message || job.reason) && (
         <p className={`yh-job-message${job.replicasFailed > 0 ? " yh-job-message-bad" : ""}`}>
-          {job.reason && <b>{reason(job.reason)}</b>} {job.message}
+          {job.reason && <b>{reason(job.reason)}</b>} {say(job.message)}
         </p>
       )}
       {waits(job) && <WaitsFor job={job} />}
@@ -227,6 +228,7 @@ const CAUSES = {
 /** What the scheduler says a job waits for, and when it may start. */
 function WaitsFor({ job }: { job: Job }) {
   const { t } = useTranslation();
+  const say = useSaid();
   const { data } = useExplain(job.jobId);
   if (!data || data.waits.length === 0) return null;
   return (
@@ -236,7 +238,7 @@ function WaitsFor({ job }: { job: Job }) {
           <li key={`${w.taskIndex}/${w.cause}/${w.message}`}>
             <Tag tone="waiting" text={t(`job.waits.${CAUSES[w.cause as keyof typeof CAUSES] ?? "other"}`)} />{" "}
             {w.taskIndex >= 0 && <b>{job.spec?.tasks[w.taskIndex]?.name} </b>}
-            {w.message}
+            {say(w.message)}
             {w.replicas > 1 && <span className="yh-muted"> · {t("job.waitingReplicas", { count: w.replicas })}</span>}
             {w.until && (
               <span className="yh-muted">
@@ -250,7 +252,7 @@ function WaitsFor({ job }: { job: Job }) {
       <p>
         {t("job.estimatedStart")}:{" "}
         {data.estimatedStart ? <Moment at={data.estimatedStart} /> : <span>{t("job.notKnown")}</span>}
-        {data.estimateBasis && <span className="yh-muted"> · {data.estimateBasis}</span>}
+        {data.estimateBasis && <span className="yh-muted"> · {say(data.estimateBasis)}</span>}
       </p>
       {data.runForecast && <Forecast of={data.runForecast} />}
     </div>
@@ -260,11 +262,12 @@ function WaitsFor({ job }: { job: Job }) {
 /** How long a run will hold its room. */
 function Forecast({ of: f }: { of: RunForecast }) {
   const { t } = useTranslation();
+  const say = useSaid();
   const time = (seconds: bigint) => formatDuration(seconds * 1_000_000n);
   const more = [
     t("job.forecastHigh", { time: time(f.highSeconds) }),
     ...(f.statedSeconds > 0n && f.runs > 0 ? [t("job.forecastStated", { time: time(f.statedSeconds) })] : []),
-    f.basis,
+    say(f.basis),
   ];
   return (
     <p data-testid="run-forecast">

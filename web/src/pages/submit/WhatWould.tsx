@@ -5,6 +5,7 @@ import { useTranslation } from "react-i18next";
 import { Link } from "react-router";
 import { call } from "../../api";
 import { Moment } from "../../components/bits";
+import { useSaid } from "../../components/Placement";
 import type { PlanJobResponse } from "../../gen/yunhe/jobs/v1/jobs_pb";
 import type { Decision } from "../../gen/yunhe/scheduler/v1/scheduler_pb";
 import { type JobForm, toSpec } from "../../lib/jobform";
@@ -47,6 +48,7 @@ export function WhatWould({ form, onError }: { form: FormInstance<JobForm>; onEr
 
 function PlanView({ plan, tasks }: { plan: PlanJobResponse; tasks: JobForm["tasks"] }) {
   const { t } = useTranslation();
+  const say = useSaid();
   const all = plan.replicasPlaced === plan.replicasTotal;
   return (
     <div data-testid="job-plan">
@@ -74,7 +76,7 @@ function PlanView({ plan, tasks }: { plan: PlanJobResponse; tasks: JobForm["task
       {plan.estimatedStart && (
         <p>
           {t("submit.estimatedStart")} <Moment at={plan.estimatedStart} long />{" "}
-          <span className="yh-muted">{plan.estimateBasis}</span>
+          <span className="yh-muted">{say(plan.estimateBasis)}</span>
         </p>
       )}
       <Table<Decision>
@@ -93,7 +95,7 @@ function PlanView({ plan, tasks }: { plan: PlanJobResponse; tasks: JobForm["task
                   {d.aiCenterId}
                 </Link>
               ) : (
-                <span className="yh-muted">{d.summary}</span>
+                <span className="yh-muted">{say(d.summary)}</span>
               ),
           },
         ]}
