@@ -1,5 +1,5 @@
 #!/bin/sh
-# pool.sh - build the accelerator pool's worker and client library, packed, to
+# pool.sh - build the accelerator pool's worker and client libraries, packed, to
 # be embedded into the binary. Without a C compiler or OpenCL's headers the
 # binary has no pool, and says so when it is asked for one.
 set -eu
@@ -14,8 +14,10 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
 	-o "$tmp/libyunhe-pool.so" shim/src/*.c
+"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
+	-o "$tmp/libyunhe-cuda.so" shim/cuda/*.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
-programs="libyunhe-pool.so yunhe-pool-worker"
+programs="libyunhe-pool.so libyunhe-cuda.so yunhe-pool-worker"
 # What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.
 if echo 'int main(void) { return 0; }' | "$cc" -x c -o "$tmp/yunhe-pool-program" - -l:libOpenCL.so.1 2>/dev/null; then
 	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread

@@ -3,7 +3,7 @@
 // Command yunhe-pool-worker is the part of a pool node that loads a vendor's
 // library: a process for each program that uses a device of the node, and one
 // that lists the devices, and one for each maker's library that tells of its
-// cards. The node (yunhe pool node) starts it.
+// cards or the driver of CUDA. The node (yunhe pool node) starts it.
 //
 // It is a program of its own because it needs the system's dynamic loader,
 // where yunhe itself runs anywhere, and because what a program does to a device
@@ -42,6 +42,9 @@ const (
 func run(args []string) error {
 	if len(args) == 3 && args[0] == "cards" { // it takes nothing from programs, and asks drivers of the kernel in ways of its own
 		return cards.Serve(args[1], args[2], os.Stdin, os.NewFile(connFirst, "answers"))
+	}
+	if len(args) == 2 && args[0] == "cuda" {
+		return cards.ServeCUDA(args[1], os.Stdout)
 	}
 	if err := worker.Confine(); err != nil {
 		return err

@@ -288,7 +288,26 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 	if err != nil {
 		return err
 	}
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, args)
+	var env []string
+	if task.API == pool.CUDA {
+		if env, err = c.cudaEnv(task); err != nil {
+			return err
+		}
+	}
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, env, args)
+}
+
+// cudaEnv is what the program of a task needs whose device is one of CUDA: the
+// library before its others, and the device as the driver's only one.
+func (c *cli) cudaEnv(task pool.Task) ([]string, error) {
+	library, err := pool.CUDALibrary(libraryFolder())
+	if err != nil {
+		return nil, err
+	}
+	if others := c.env("LD_PRELOAD"); others != "" {
+		library += ":" + others
+	}
+	return []string{"LD_PRELOAD=" + library, "CUDA_VISIBLE_DEVICES=" + task.UUID}, nil
 }
 
 // platformRun is poolRun on a slice of the platform's pool.
@@ -304,25 +323,31 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, ar
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	return c.runWithLibrary(ctx, tasks, args)
+	return c.runWithLibrary(ctx, tasks, nil, args)
 }
 
-// runWithLibrary is runOn with the client library of this program.
-func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, args []string) error {
+// libraryFolder is where this program puts its client libraries.
+func libraryFolder() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		dir = os.TempDir()
 	}
-	vendors, err := pool.Library(filepath.Join(dir, "yunhe", "pool"))
+	return filepath.Join(dir, "yunhe", "pool")
+}
+
+// runWithLibrary is runOn with the client library of this program.
+func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, env, args []string) error {
+	vendors, err := pool.Library(libraryFolder())
 	if err != nil {
 		return err
 	}
-	return c.runOn(ctx, tasks, vendors, args)
+	return c.runOn(ctx, tasks, vendors, env, args)
 }
 
 // runOn runs a program on tasks, each a device of it, and closes their clients.
-// The client library is found by what is in the folder vendors.
-func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, args []string) error {
+// The client library is found by what is in the folder vendors; env is what the
+// program's environment has beside that.
+func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, env, args []string) error {
 	var said sync.WaitGroup
 	cmd := exec.Command(args[0], args[1:]...)
 	over := make(chan struct{})
@@ -345,7 +370,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, ar
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendors)
+	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+vendors), env...)
 	for i, t := range tasks {
 		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
 	}

@@ -81,7 +81,7 @@ func poolExecCommand(c *cli) *cobra.Command {
 				defer client.Close()
 				tasks = append(tasks, &agent.Task{Client: client, ID: id, Token: token, At: at})
 			}
-			return c.runOn(cmd.Context(), tasks, filepath.Join(c.env(gateway.LibraryVariable), pool.Vendors), args)
+			return c.runOn(cmd.Context(), tasks, filepath.Join(c.env(gateway.LibraryVariable), pool.Vendors), nil, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)

@@ -63,20 +63,41 @@ func (n *Node) Rescan() error {
 	n.looks.Lock()
 	defer n.looks.Unlock()
 	found, err := list(n.cfg.Dir, n.program)
+	all := make([]Device, 0, len(found))
+	for _, f := range found {
+		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus})
+	}
+	if n.member == nil { // platforms lend no devices of CUDA
+		cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
+		if e != nil {
+			n.log.Warn("the devices of CUDA are not known", "error", e)
+		}
+		for _, f := range cuda {
+			all = append(all, Device{API: CUDA, Model: f.Model, Vendor: "NVIDIA", Driver: f.Driver, Type: "gpu", Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
+		}
+		if err != nil && len(cuda) > 0 {
+			n.log.Warn("the devices of OpenCL are not known", "error", err)
+			err = nil
+		}
+	}
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	shown, of := map[string]bool{}, map[string]int{}
-	for _, f := range found {
+	for at, f := range all {
 		kind := fmt.Sprintf("%q %q %q %q %d %d", f.Vendor, f.Model, f.Driver, f.Version, f.Units, f.Memory)
+		if f.API != OpenCL {
+			kind = f.API + " " + f.UUID
+		}
 		key := fmt.Sprintf("%s %d", kind, of[kind])
 		of[kind]++
 		shown[key] = true
 		i := slices.IndexFunc(n.devices, func(d *device) bool { return d.key == key })
 		if i < 0 {
-			d := &device{Device: Device{ID: n.freeID(), Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Gone: true}, key: key, turns: newArbiter()}
+			d := &device{Device: f, key: key, turns: newArbiter()}
+			d.ID, d.Gone = n.freeID(f.API), true
 			if n.cfg.Memory > 0 {
 				d.Memory = min(d.Memory, n.cfg.Memory)
 			}
@@ -88,7 +109,11 @@ func (n *Node) Rescan() error {
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]
-		if d.platform, d.index, d.Bus = f.Platform, f.Index, f.Bus; d.Gone {
+		d.Bus = f.Bus
+		if f.API == OpenCL {
+			d.platform, d.index = found[at].Platform, found[at].Index
+		}
+		if d.Gone {
 			d.Gone = false
 			n.log.Info("device found", "device", d.ID, "model", d.Model, "driver", d.Driver, "memory_bytes", d.Memory)
 		}
@@ -107,9 +132,9 @@ func (n *Node) Rescan() error {
 	return nil
 }
 
-func (n *Node) freeID() string {
+func (n *Node) freeID(api string) string {
 	for i := 0; ; i++ {
-		id := fmt.Sprintf("opencl-%d", i)
+		id := fmt.Sprintf("%s-%d", api, i)
 		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
 			return id
 		}

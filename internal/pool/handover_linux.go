@@ -245,6 +245,9 @@ func (n *Node) settled() error {
 		if held[t] != t.holders {
 			return fault.New(fault.Unavailable, "task %s is starting", t.ID)
 		}
+		if t.device.API != OpenCL {
+			return fault.New(fault.Unavailable, "task %s is on device %s: programs of CUDA are not handed over", t.ID, t.Device)
+		}
 		if t.moving != nil {
 			return fault.New(fault.Unavailable, "task %s is being moved", t.ID)
 		}
@@ -483,6 +486,9 @@ func (n *Node) takeDevices(h *handover) error {
 	for _, x := range h.Devices {
 		d := &device{Device: x.Device, key: x.Key, turns: newArbiter()}
 		d.Gone = true // until it is found
+		if d.API == "" {
+			d.API = OpenCL // what the program before knew
+		}
 		d.turns.concurrent.Store(d.Concurrent)
 		p, mapped, err := page(x.Page, "yunhe-pool-card")
 		if err != nil {
@@ -535,6 +541,7 @@ func (n *Node) take(h *handover) error {
 		}
 		t := &task{Task: x.Task, token: x.Token, spec: x.Spec, device: n.devices[i], page: p, mapped: mapped, memory: worker.NewMemory(mapped, 0), limit: x.Limit, done: make(chan struct{}), chainDone: make(chan struct{})}
 		t.compute.Store(t.Compute)
+		t.API = t.device.API
 		c := x.Account
 		t.account = account{credit: c.Credit, used: c.Used, at: c.At, active: c.Active, virtual: c.Virtual}
 		for _, w := range x.Workers {

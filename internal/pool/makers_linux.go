@@ -13,7 +13,7 @@ import (
 )
 
 // makers are the libraries of makers, which say what their cards do. A device
-// that OpenCL shows is the card that is at the same place on the bus.
+// that OpenCL or CUDA shows is the card that is at the same place on the bus.
 type makers struct {
 	drivers []*maker
 
@@ -139,11 +139,13 @@ func (m *makers) tell(devices []Device, others bool) []Device {
 	defer m.mu.Unlock()
 	for _, d := range m.drivers {
 		for _, c := range m.found[d.Name] {
-			i := slices.IndexFunc(devices, func(x Device) bool { return x.Bus != "" && x.Bus == c.Bus })
-			switch {
-			case i >= 0:
-				devices[i].Card = &c
-			case others:
+			shown := false
+			for i := range devices { // both OpenCL and CUDA may show it
+				if devices[i].Bus != "" && devices[i].Bus == c.Bus {
+					devices[i].Card, shown = &c, true
+				}
+			}
+			if others && !shown {
 				devices = append(devices, Device{ID: fmt.Sprintf("%s-%d", c.Driver, c.Index), Model: c.Model, Vendor: c.Vendor, Driver: c.Driver, Memory: c.Memory, Bus: c.Bus, Card: &c, Power: value(c.Power),
 					NotLent: "OpenCL shows no device at " + orUnknown(c.Bus) + ": the maker's OpenCL driver is missing, or does not say where its devices are"})
 			}

@@ -138,6 +138,8 @@ func (n *Node) move(t *task, w way) (reply, error) {
 		err = fault.New(fault.NotFound, "task %s has ended or moved", t.ID)
 	case t.moving != nil:
 		err = fault.New(fault.Unavailable, "task %s is being moved", t.ID)
+	case t.device.API != OpenCL:
+		err = fault.New(fault.Invalid, "task %s is on device %s: only programs of OpenCL move", t.ID, t.Device)
 	}
 	if err != nil {
 		n.mu.Unlock()
@@ -565,6 +567,7 @@ type guest struct {
 	group  *Group
 	ticket *Ticket
 	task   string
+	local  bool // it came by the Unix socket
 }
 
 // allows reports whether the ticket is for what is asked.
@@ -617,6 +620,8 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 	case "run":
 		if w.ticket != nil {
 			r, err = n.admit(w.ticket)
+		} else if !w.local && slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == q.Spec.Device && d.API == CUDA }) {
+			err = fault.New(fault.Denied, "programs of CUDA run on the node's machine only: ask there, by the node's Unix socket")
 		} else {
 			r, err = n.run(g, q.Spec)
 		}

@@ -204,7 +204,7 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		return n, nil
 	}
 	if len(n.devices) == 0 {
-		return nil, fault.New(fault.NotFound, "OpenCL shows no device on this machine; a vendor's driver is missing")
+		return nil, fault.New(fault.NotFound, "neither OpenCL nor CUDA shows a device on this machine; a vendor's driver is missing")
 	}
 	for _, at := range cfg.Listen {
 		network, address, _ := Address(at) // checked above
@@ -372,6 +372,8 @@ func (n *Node) serve(conn net.Conn) {
 		n.data(conn, challenge, wire.SessionSize, known)
 	case wire.BackGreeting:
 		n.data(conn, challenge, wire.SessionSize+8, known)
+	case wire.CUDAGreeting:
+		n.cuda(conn, challenge, known)
 	case wire.ControlHello:
 		n.control(conn, challenge, known)
 	default:
@@ -419,7 +421,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	var cmd *exec.Cmd
 	p := &proc{}
 	n.mu.Lock()
-	if t != nil && !t.over {
+	if t != nil && !t.over && t.device.API == OpenCL {
 		slot = slices.Index(t.workers[:], nil)
 	}
 	if slot >= 0 && !t.device.card.add(h) {
@@ -436,7 +438,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	}
 	n.mu.Unlock()
 	if slot < 0 {
-		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token, or too many programs")
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token on a device of OpenCL, or too many programs")
 		refuse(conn, "the pool node has no such task with this token")
 		return
 	}
@@ -466,6 +468,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, known func()) {
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
 		return
 	}
+	who.local = conn.RemoteAddr().Network() == "unix"
 	_ = conn.SetDeadline(time.Time{})
 	if out.Encode(reply{}) != nil {
 		return
@@ -672,13 +675,21 @@ func (n *Node) find(g *Group, id string) (*task, error) {
 
 // lends is how much memory of a device tasks may have together: a task has at
 // most what there is.
-func (n *Node) lends(d *device) int64 { return d.Memory * n.cfg.MemoryOver / 100 }
+func (n *Node) lends(d *device) int64 {
+	if d.API == CUDA { // what is on it is in programs' hands, and stays there
+		return d.Memory
+	}
+	return d.Memory * n.cfg.MemoryOver / 100
+}
 
 // room says whether a device and a group have what a task wants, beside what
 // except has already. The caller has the lock.
 func (n *Node) room(g *Group, d *device, compute, memory int64, weighted bool, except *task) error {
 	if weighted {
 		compute = 0
+	}
+	if x := n.twin(d); x != nil {
+		return fault.New(fault.Exhausted, "device %s is the card that is lent as %s now", d.ID, x.ID)
 	}
 	c, m, _ := n.allotted(func(t *task) bool { return t != except && t.device == d })
 	if c+compute > n.cfg.Overcommit {
@@ -717,7 +728,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	memory := s.Memory
 	for _, d := range n.devices {
 		switch {
-		case s.Device != "" && s.Device != d.ID, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
+		case s.Device != "" && s.Device != d.ID, s.Device == "" && d.API != OpenCL, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
 			s.Model != "" && !strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)):
 			continue
 		case d.Disabled || d.Gone:
@@ -770,7 +781,7 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 	}
 	now := time.Now()
 	t := &task{
-		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
+		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, API: d.API, UUID: d.UUID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
 		token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
 	}
 	_, _ = rand.Read(t.token) // it does not fail

@@ -28,6 +28,10 @@
 // another program hands over what it has, in the same process, while its tasks
 // compute (handover_linux.go).
 //
+// Programs of CUDA run on the node's machine, with the driver in their own process
+// and a library before it that asks the node for turns and memory (shim/cuda,
+// cuda_linux.go). The node believes of them what they say.
+//
 // A node may belong to a platform ([Member]): then the platform says who gets
 // what, by tickets, and the node tells it what runs ([Node.Attend]). It lends to
 // nobody else, counts no room, and goes on with what runs while the platform is
@@ -51,6 +55,7 @@ const HandoverFormat = 1
 // Device is one of a node's.
 type Device struct {
 	ID       string `json:"id"`
+	API      string `json:"api"` // opencl or cuda: what programs use it by
 	Model    string `json:"model"`
 	Vendor   string `json:"vendor"`
 	Driver   string `json:"driver"`
@@ -70,6 +75,7 @@ type Device struct {
 	// Bus is where it is, "" where OpenCL does not say; Card what its maker's library
 	// says of what is there, if it has one.
 	Bus  string      `json:"bus,omitempty"`
+	UUID string      `json:"uuid,omitempty"` // of a device of CUDA
 	Card *cards.Card `json:"card,omitempty"`
 	// Power is what it draws now, Energy what it has used since the node began, both
 	// milli, and EnergySource how that is known; "": it is not.
@@ -91,6 +97,12 @@ type Spec struct {
 	Limit    int64  `json:"limit_s,omitempty"`      // seconds after which the task ends; 0: never
 	Name     string `json:"name,omitempty"`         // for people: what runs
 }
+
+// By what programs use a device.
+const (
+	OpenCL = "opencl"
+	CUDA   = "cuda"
+)
 
 const (
 	mib      = 1 << 20
@@ -128,6 +140,8 @@ type Task struct {
 	Slice    string        `json:"slice,omitempty"` // the platform's, where the node belongs to one
 	Name     string        `json:"name,omitempty"`
 	Device   string        `json:"device"`
+	API      string        `json:"api"`
+	UUID     string        `json:"uuid,omitempty"` // of a device of CUDA, by which the driver finds it
 	Compute  int64         `json:"compute"`
 	Weighted bool          `json:"weighted,omitempty"`
 	Memory   int64         `json:"memory_bytes"`

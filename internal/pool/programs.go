@@ -14,7 +14,7 @@ import (
 )
 
 // built holds what the build made first (scripts/pool.sh): the worker and the
-// client library, for the machine it ran on.
+// client libraries, for the machine it ran on.
 //
 //go:embed all:programs
 var built embed.FS
@@ -22,6 +22,7 @@ var built embed.FS
 const (
 	workerProgram = "yunhe-pool-worker"
 	clientLibrary = "libyunhe-pool.so"
+	cudaLibrary   = "libyunhe-cuda.so"
 	testProgram   = "yunhe-pool-program"
 )
 
@@ -102,6 +103,16 @@ func Library(dir string) (vendors string, err error) {
 		return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", vendors)
 	}
 	return vendors, put(filepath.Join(vendors, "yunhe.icd"), []byte(lib+"\n"), 0o600)
+}
+
+// CUDALibrary puts the library into a folder that programs of CUDA load before
+// others (LD_PRELOAD), and returns where it is.
+func CUDALibrary(dir string) (string, error) {
+	path, err := unpack(dir, cudaLibrary)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
 }
 
 // Environment is what a program finds its shares by: the i-th, from 0, with the

@@ -44,6 +44,7 @@ func (n *Node) ended(t *task, slot int, l *link, h *holder, err error) {
 // proc is a worker's process.
 type proc struct {
 	process *os.Process // nil: it has not started
+	outside *outsider   // nil: it is the node's child
 	errors  *os.File    // what it says goes wrong
 	said    head
 	read    chan struct{} // closed when that has ended
@@ -61,6 +62,9 @@ func (p *proc) follow(process *os.Process, errs *os.File) {
 func (p *proc) kill() {
 	if p.process != nil {
 		_ = p.process.Kill() // or it has ended
+	}
+	if p.outside != nil {
+		p.outside.kill()
 	}
 }
 

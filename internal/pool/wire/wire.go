@@ -26,6 +26,7 @@ const (
 	DataGreeting  = "YHDATA1\n"
 	MoveGreeting  = "YHMOVE1\n" // a worker that moves a program here; the number of its session follows the ID
 	BackGreeting  = "YHBACK1\n" // a program that was moved here; its session and how many messages it sent elsewhere follow the ID
+	CUDAGreeting  = "YHCUDA1\n" // a program of CUDA on the node's machine
 	ControlHello  = "YHCTRL1\n"
 	ChallengeSize = 32
 	TaskIDSize    = 26

@@ -46,6 +46,9 @@ func (m *Memory) Used() uint64 { return m.words[pageUsed].Load() }
 // Held is how many bytes the worker of a slot holds.
 func (m *Memory) Held(slot int) uint64 { return m.words[pageSlots+slot].Load() }
 
+// Has is how many bytes the worker of this slot holds.
+func (m *Memory) Has() uint64 { return m.Held(m.slot) }
+
 // Take takes n bytes or none.
 func (m *Memory) Take(n uint64) bool {
 	for {

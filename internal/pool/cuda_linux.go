@@ -1,0 +1,261 @@
+package pool
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/cards"
+	"yunhe.dev/yunhe/internal/pool/wire"
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// A program of CUDA has the driver in its own process, and before it a library
+// (shim/cuda) that asks the node for memory and turns. The node counts both; the
+// program maps none of its pages, and is told no limit but by the answers. What
+// it has is given back when its process has ended, which the node sees for
+// itself: only then has the driver given it back, too.
+
+// What such a program and the node say to each other beside turns.
+const (
+	cudaHello  = 'H' // node: the task is the program's; text: where the device is
+	cudaRefuse = 'F' // node: it is not; text: why
+	cudaTake   = 'T' // program: so many bytes; node: 1, they are its, or 0
+	cudaGive   = 'B' // program: so many bytes are free
+	cudaAsk    = 'Q' // program: what is there? node: cudaLimit and cudaUsed
+	cudaLimit  = 'L'
+	cudaUsed   = 'U'
+)
+
+const (
+	// cudaLook is how often the node looks whether a program that says nothing is there.
+	cudaLook = 500 * time.Millisecond
+	// cudaUnread is how many answers a program may leave unread.
+	cudaUnread = 256
+)
+
+// listCUDA asks a process of its own: the driver may end it, or hang.
+func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cardsWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "cuda", folder)
+	cmd.Env = workerEnv(dir)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
+	}
+	return cards.ReadCUDA(out)
+}
+
+// twin is the device of the other interface that is the same card and has tasks;
+// nil: none. The caller has the lock.
+func (n *Node) twin(d *device) *device {
+	for _, x := range n.devices {
+		if x == d || d.Bus == "" || x.Bus != d.Bus || x.API == d.API {
+			continue
+		}
+		if _, _, tasks := n.allotted(func(t *task) bool { return t.device == x }); tasks > 0 {
+			return x
+		}
+	}
+	return nil
+}
+
+// cuda serves a program of CUDA, until its process has ended.
+func (n *Node) cuda(conn net.Conn, challenge []byte, known func()) {
+	b := make([]byte, wire.TaskIDSize+wire.MACSize)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return
+	}
+	id, mac := string(b[:wire.TaskIDSize]), b[wire.TaskIDSize:]
+	p, err := follower(conn)
+	if err == nil {
+		defer p.close()
+		err = n.cudaProgram(conn, challenge, id, mac, p, known)
+	}
+	if err != nil {
+		n.log.Warn("connection refused", "task_id", id, "reason", err)
+		_, _ = conn.Write(worker.PutText(cudaRefuse, []byte(err.Error()))) // it goes away anyhow
+	}
+}
+
+func (n *Node) cudaProgram(conn net.Conn, challenge []byte, id string, mac []byte, p *outsider, known func()) error {
+	u := &cudaUser{conn: conn, p: p, said: make(chan []byte, cudaUnread)}
+	slot, h := -1, &holder{task: id, used: time.Now(), say: u.say, kill: p.kill}
+	n.mu.Lock()
+	t := n.tasks[id]
+	switch {
+	case t == nil || !hmac.Equal(mac, proof(t.token, challenge, []byte(id))):
+		n.mu.Unlock()
+		return errors.New("the pool node has no such task with this token")
+	case t.device.API != CUDA:
+		n.mu.Unlock()
+		return fmt.Errorf("the task is on device %s, which is lent to programs of OpenCL", t.Device)
+	}
+	if slot = slices.Index(t.workers[:], nil); slot < 0 || !t.device.card.add(h) {
+		n.mu.Unlock()
+		return errors.New("the task has too many programs")
+	}
+	t.workers[slot] = &proc{outside: p}
+	n.mu.Unlock()
+	u.t, u.own, u.card = t, worker.NewMemory(t.mapped, slot), worker.NewMemory(t.device.card.mapped, h.slot)
+	u.user = &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: u.say}
+	_ = conn.SetDeadline(time.Time{})
+	known()
+	var told sync.WaitGroup
+	told.Go(u.tell)
+	u.put(worker.PutText(cudaHello, []byte(t.device.Bus)))
+	t.device.turns.add(u.user)
+	err := u.listen()
+	t.device.turns.remove(u.user)
+	_ = conn.Close()
+	p.wait(n.stopping)
+	t.device.card.gone(h, true)
+	close(u.said)
+	told.Wait()
+	n.mu.Lock()
+	t.workers[slot] = nil
+	t.memory.Reap(slot)
+	t.free()
+	n.mu.Unlock()
+	n.log.Info("program ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "error", err)
+	return nil
+}
+
+// cudaUser is a program of CUDA.
+type cudaUser struct {
+	conn      net.Conn
+	p         *outsider
+	t         *task
+	user      *user
+	own, card *worker.Memory
+	said      chan []byte
+}
+
+// put says something, without waiting: nobody waits for a program. One that does
+// not listen is ended.
+func (u *cudaUser) put(b []byte) {
+	select {
+	case u.said <- b:
+	default:
+		u.p.kill()
+	}
+}
+
+func (u *cudaUser) say(what byte, d time.Duration) { u.put(worker.PutTurn(what, d)) }
+
+func (u *cudaUser) tell() {
+	for b := range u.said {
+		_, _ = u.conn.Write(b) // of a program that is gone the end is seen by who listens
+	}
+}
+
+// listen does what the program asks for, until it has ended.
+func (u *cudaUser) listen() error {
+	in, turns := bufio.NewReader(u.conn), u.t.device.turns
+	for {
+		_ = u.conn.SetReadDeadline(time.Now().Add(cudaLook))
+		b, err := in.Peek(worker.TurnSize)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && !u.p.ended(0): // a child may have the connection still
+			continue
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		}
+		what, word := b[0], binary.LittleEndian.Uint64(b[1:])
+		_, _ = in.Discard(worker.TurnSize) // it was read
+		switch what {
+		case worker.TurnWant:
+			turns.want(u.user)
+		case worker.TurnDone, worker.TurnMore:
+			turns.done(u.user, max(time.Duration(word), 0), what == worker.TurnMore)
+		case cudaTake:
+			u.say(cudaTake, time.Duration(u.take(word)))
+		case cudaGive:
+			word = min(word, u.own.Has())
+			u.own.Give(word)
+			u.card.Give(word)
+		case cudaAsk:
+			u.say(cudaLimit, time.Duration(u.own.Limit()))
+			u.say(cudaUsed, time.Duration(u.own.Used()))
+		default:
+			return fmt.Errorf("the program says %q, which means nothing", what)
+		}
+	}
+}
+
+func (u *cudaUser) take(n uint64) int {
+	if !u.own.Take(n) {
+		return 0
+	}
+	if !u.card.Take(n) {
+		u.own.Give(n)
+		return 0
+	}
+	return 1
+}
+
+// outsider is a process that the node did not start.
+type outsider struct{ fd int }
+
+// follower finds the process at the other end of a Unix socket.
+func follower(conn net.Conn) (*outsider, error) {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fault.New(fault.Denied, "programs of CUDA run on the node's machine only, and reach it by its Unix socket")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var who *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		err = e
+	}
+	if err == nil && who.Pid == 0 {
+		err = errors.New("the program's process cannot be seen from the pool node's")
+	}
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(int(who.Pid), 0)
+	if err != nil {
+		return nil, fmt.Errorf("the program's process: %w", err)
+	}
+	return &outsider{fd}, nil
+}
+
+func (p *outsider) close() { _ = unix.Close(p.fd) }
+
+func (p *outsider) kill() { _ = unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0) } // or it has ended
+
+// ended waits so long at most for the process to end.
+func (p *outsider) ended(within time.Duration) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(within/time.Millisecond))
+	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+// wait waits until the process has ended, or ctx is done.
+func (p *outsider) wait(ctx context.Context) {
+	for ctx.Err() == nil && !p.ended(cudaLook) {
+	}
+}

@@ -1,0 +1,325 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+)
+
+// These tests run a real program of CUDA (shim/test/cuda.c) on a stand-in of the
+// driver (fakecuda.c): nothing here says how cards behave.
+
+// cudaNode is a node with what plays two cards, cuda-0 and cuda-1.
+type cudaNode struct {
+	node
+	program, library, driver string
+}
+
+func startCUDA(t *testing.T, more ...string) cudaNode {
+	t.Helper()
+	driver := cardstest.Build(t, append(more, "cuda")...)
+	if len(more) > 0 {
+		vendor(t, driver)
+	}
+	n := cudaNode{node: start(t, pool.NodeConfig{Libraries: driver}), driver: driver, program: filepath.Join(t.TempDir(), "cuda")}
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", n.program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("the test's program: %v: %s", err, out)
+	}
+	var err error
+	if n.library, err = pool.CUDALibrary(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// share asks for a task and returns it with what runs the program on it.
+func (n cudaNode) share(t *testing.T, s pool.Spec) (pool.Task, func(args ...string) *exec.Cmd) {
+	t.Helper()
+	task, token := ask(t, n.unix, s)
+	return task, func(args ...string) *exec.Cmd { return n.run(t, n.unix, task.ID, token, args...) }
+}
+
+func (n cudaNode) run(t *testing.T, at, task, token string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), n.program, args...)
+	cmd.Env = append(append(os.Environ(), "LD_PRELOAD="+n.library, "LD_LIBRARY_PATH="+n.driver), pool.Environment(0, at, task, token)...)
+	return cmd
+}
+
+// TestCUDA: however a program finds the driver's functions, it sees its slice and
+// no more, to 1 MiB; what the library does not know goes through.
+func TestCUDA(t *testing.T) {
+	n := startCUDA(t)
+	devices, err := dial(t, n.unix).Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, d := range devices {
+		if d.API == pool.CUDA {
+			found++
+		}
+		if d.ID == "cuda-1" && (d.Model != "FAKE H100" || d.Bus != "0000:65:00.0" || d.Memory != 8<<30 || d.Units != 132 || d.UUID != "GPU-02020202-0202-0202-0202-020202020202" || d.Driver != "CUDA 12.4") {
+			t.Errorf("the second card: %+v", d)
+		}
+	}
+	if found != 2 {
+		t.Fatalf("%d devices of CUDA: %+v", found, devices)
+	}
+	task, run := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
+	for _, way := range []string{"linked", "dlsym", "proc", "proc-own", "proc-first"} {
+		if got, want := output(t, run(way, "info")), "devices 1, FAKE H100 at 0000:65:00.0, 37 MiB, 37 of 37 free, other 101 101, unknown 42\n"; got != want {
+			t.Errorf("%s: got %q, want %q", way, got, want)
+		}
+		const filled = "filled 37, error 2\nagain 0 2\n"
+		for _, what := range []string{"fill", "env"} {
+			if got := output(t, run(way, what)); got != filled {
+				t.Errorf("%s, %s: got %q, want %q", way, what, got, filled)
+			}
+		}
+		if got, want := output(t, run(way, "kinds")), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nnone 0\n"; got != want {
+			t.Errorf("%s: kinds of memory: got %q, want %q", way, got, want)
+		}
+		if got := output(t, run(way, "contexts")); got != "8 then 0\n" {
+			t.Errorf("%s: memory of a context that ends: %q", way, got)
+		}
+		if got := output(t, run(way, "add", "5")); got != "sum 327680\n" {
+			t.Errorf("%s: it computes %q", way, got)
+		}
+	}
+	at := time.Now()
+	for got := n.show(t, task.ID); got.Busy <= 0 || got.Used != 0 || got.Programs != 0; got = n.show(t, task.ID) {
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("afterwards: %+v", got)
+		}
+	}
+}
+
+func (n cudaNode) show(t *testing.T, id string) pool.Task {
+	t.Helper()
+	tasks, err := dial(t, n.unix).Tasks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range tasks {
+		if k.ID == id {
+			return k
+		}
+	}
+	t.Fatalf("no task %s in %+v", id, tasks)
+	return pool.Task{}
+}
+
+// TestCUDARefused: only programs on the node's machine, of a task on a device of
+// CUDA, have one; a program without a task sees none.
+func TestCUDARefused(t *testing.T) {
+	n := startCUDA(t)
+	if _, _, err := dial(t, n.tcp).Run(pool.Spec{Device: "cuda-0", Memory: mib}); fault.KindOf(err) != fault.Denied || !strings.Contains(err.Error(), "on the node's machine only") {
+		t.Errorf("from another machine: %v", err)
+	}
+	task, token := ask(t, n.unix, pool.Spec{Device: "cuda-0", Memory: mib})
+	other, _ := ask(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: mib})
+	for _, x := range []struct{ at, task, token, says string }{
+		{n.tcp, task.ID, token, "on the node's machine only"},
+		{n.unix, task.ID, strings.Repeat("0", 64), "no such task with this token"},
+		{n.unix, other.ID, token, "no such task with this token"},
+		{"", "", "", "was not started by yunhe pool run"},
+	} {
+		if out, err := n.run(t, x.at, x.task, x.token, "dlsym", "info").CombinedOutput(); err == nil || !strings.Contains(string(out), x.says) || !strings.Contains(string(out), "cuInit: error 100") {
+			t.Errorf("%+v: %v: %s", x, err, out)
+		}
+	}
+	if out, err := program(t, n.unix, task.ID, token, "add", "1").CombinedOutput(); err == nil {
+		t.Errorf("a program of OpenCL has a device of CUDA: %s", out)
+	}
+	if _, _, err := dial(t, n.unix).Migrate(task.ID, "", "cuda-1"); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("moving it: %v", err)
+	}
+	if task, _ := ask(t, n.unix, pool.Spec{Compute: 50, Memory: mib}); task.API != pool.OpenCL {
+		t.Errorf("who names no device has %+v", task)
+	}
+}
+
+// holding is a program that holds memory, and does what it is told.
+type holding struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func hold(t *testing.T, cmd *exec.Cmd) *holding {
+	t.Helper()
+	h := &holding{cmd: cmd}
+	var err error
+	if h.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.out = bufio.NewReader(out)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h *holding) line(t *testing.T) string {
+	t.Helper()
+	s, err := h.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(s)
+}
+
+func (h *holding) ask(t *testing.T, what string) string {
+	t.Helper()
+	if _, err := io.WriteString(h.in, what); err != nil {
+		t.Fatal(err)
+	}
+	return h.line(t)
+}
+
+// TestCUDATogether: the programs of a slice have its memory together, also after
+// it was resized; what one has that is killed is the others' within two seconds.
+func TestCUDATogether(t *testing.T) {
+	n := startCUDA(t)
+	task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 100 * mib})
+	a, b := hold(t, run("proc", "hold", "60")), hold(t, run("dlsym", "hold", "40"))
+	if x, y := a.line(t), b.line(t); x != "holds 0" || y != "holds 0" {
+		t.Fatal(x, y)
+	}
+	if x, y := a.ask(t, "u"), b.ask(t, "m"); x != "uses 100" || y != "more 2" {
+		t.Error(x, y)
+	}
+	if _, err := dial(t, n.unix).Resize(task.ID, 0, 101*mib); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := b.ask(t, "m"), b.ask(t, "m"); x != "more 0" || y != "more 2" {
+		t.Error("after it was resized", x, y)
+	}
+	if _, neighbor := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 10 * mib}); true {
+		if out, err := neighbor("linked", "crash", "10").CombinedOutput(); err == nil {
+			t.Errorf("it did not crash: %s", out)
+		}
+		if got := output(t, neighbor("linked", "fill")); got != "filled 10, error 2\nagain 0 2\n" {
+			t.Errorf("after one that crashed: %q", got)
+		}
+	}
+	at := time.Now()
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for b.ask(t, "u") != "uses 41" {
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("it is not given back: %s", b.ask(t, "u"))
+		}
+	}
+	_ = a.cmd.Wait()
+	if err := dial(t, n.unix).Stop(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the program of a task that was stopped: %v", err)
+	}
+}
+
+// kernels reads how many a program computed.
+func kernels(t *testing.T, out, what string) (n float64) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		if _, err := fmt.Sscanf(line, what+" %f", &n); err == nil {
+			return n
+		}
+	}
+	t.Fatalf("no %s in %q", what, out)
+	return 0
+}
+
+// TestCUDAShares: slices that contend compute by their shares; graphs count, too.
+// How exact it is on an idle machine make bench-pool says.
+func TestCUDAShares(t *testing.T) {
+	n := startCUDA(t)
+	const within = 0.06 // the machine does other things
+	for _, x := range []struct {
+		a, b int64
+		what string
+	}{{30, 70, "spin"}, {10, 90, "spin"}, {30, 70, "graph"}} {
+		one, first := n.share(t, pool.Spec{Device: "cuda-0", Compute: x.a, Memory: mib})
+		two, second := n.share(t, pool.Spec{Device: "cuda-0", Compute: x.b, Memory: mib})
+		a, b := hold(t, first("dlsym", x.what, "1000", "3")), hold(t, second("proc", x.what, "1000", "3"))
+		outA, errA := io.ReadAll(a.out)
+		outB, errB := io.ReadAll(b.out)
+		if errA != nil || errB != nil || a.cmd.Wait() != nil || b.cmd.Wait() != nil {
+			t.Fatal(errA, errB)
+		}
+		k, l := kernels(t, string(outA), "kernels"), kernels(t, string(outB), "kernels")
+		t.Logf("%d:%d %s: %.0f and %.0f kernels, %.1f %%", x.a, x.b, x.what, k, l, 100*k/(k+l))
+		if got := k / (k + l); math.Abs(got-float64(x.a)/100) > within {
+			t.Errorf("%d:%d %s: the first has %.1f %%", x.a, x.b, x.what, 100*got)
+		}
+		for _, task := range []pool.Task{one, two} {
+			if err := dial(t, n.unix).Stop(task.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestCUDAResize: a share counts from when it is changed, while the program computes.
+func TestCUDAResize(t *testing.T) {
+	n := startCUDA(t)
+	task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: mib})
+	h := hold(t, run("proc", "spin", "1000", "4"))
+	before := kernels(t, h.line(t), "half")
+	if _, err := dial(t, n.unix).Resize(task.ID, 60, 0); err != nil {
+		t.Fatal(err)
+	}
+	after := kernels(t, h.line(t), "kernels") - before
+	if err := h.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if t.Logf("%.0f and %.0f kernels", before, after); after < 4*before || after > 8*before {
+		t.Errorf("at 10 %% it computed %.0f kernels, then at 60 %% %.0f", before, after)
+	}
+}
+
+// TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
+func TestCUDATwin(t *testing.T) {
+	n := startCUDA(t, "opencl")
+	devices, err := dial(t, n.unix).Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := ""
+	for _, d := range devices {
+		if d.API == pool.OpenCL && d.Bus == "0000:65:00.0" {
+			twin = d.ID
+		}
+	}
+	for _, x := range [][2]string{{twin, "cuda-1"}, {"cuda-1", twin}} {
+		task, _ := ask(t, n.unix, pool.Spec{Device: x[0], Compute: 10, Memory: mib})
+		if _, _, err := dial(t, n.unix).Run(pool.Spec{Device: x[1], Compute: 10, Memory: mib}); fault.KindOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "is lent as "+x[0]) {
+			t.Errorf("%s while %s is lent: %v", x[1], x[0], err)
+		}
+		ask(t, n.unix, pool.Spec{Device: "cuda-0", Compute: 10, Memory: mib})
+		if err := dial(t, n.unix).Stop(task.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

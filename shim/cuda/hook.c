@@ -1,0 +1,79 @@
+/* How programs come to the library's functions: dlsym and cuGetProcAddress give
+ * them, where the driver has the function. What the library does not know is
+ * given as the driver gives it. */
+#define _GNU_SOURCE
+#include "cuda.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef void *(*dlsym_fn)(void *, const char *);
+
+static dlsym_fn real_dlsym;
+static void *driver;
+
+__attribute__((constructor)) static void find_dlsym(void) {
+  static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  for (size_t i = 0; i < 3 && !real_dlsym; i++) *(void **)&real_dlsym = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+  yc_keep_env();
+}
+
+static const yc_row *row_of(const char *name) {
+  for (size_t i = 0; i < yc_rows_n; i++)
+    if (!strcmp(yc_rows[i].name, name)) return yc_rows + i;
+  return NULL;
+}
+
+static void resolve(void) {
+  driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  for (size_t i = 0; driver && i < yc_rows_n; i++) {
+    void *f = real_dlsym(driver, yc_rows[i].name), *none = NULL;
+    __atomic_compare_exchange_n(yc_rows[i].real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  }
+}
+
+void yc_resolve(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, resolve);
+}
+
+void *yc_driver(const char *name) { return driver ? real_dlsym(driver, name) : NULL; }
+
+/* dlsym returns at once, by a jump, what is none of the driver's: to the dynamic
+ * loader the caller is who called, which RTLD_NEXT depends on. */
+__attribute__((visibility("default"))) void *dlsym(void *restrict handle, const char *restrict name) {
+  if (!real_dlsym) find_dlsym();
+  const yc_row *r = name[0] == 'c' && name[1] == 'u' ? row_of(name) : NULL;
+  if (!r) return real_dlsym(handle, name);
+  void *f = real_dlsym(handle, name);
+  if (!f || f == r->wrapper) return f;
+  void *none = NULL; /* of a driver that is not where the loader looks */
+  __atomic_compare_exchange_n(r->real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  return r->wrapper;
+}
+
+/* yc_proc_address has what cuGetProcAddress found go through the library. The
+ * function is known by its address, which says which version it is. A driver that
+ * gives other addresses than it exports is taken at its word for the name. */
+CUresult yc_proc_address(CUresult result, const char *name, void **f, int version, uint64_t flags) {
+  enum { PER_THREAD = 2, SECOND = 12000 };
+  const yc_row *by_name = NULL;
+  if (result || !f || !*f || !name) return result;
+  if (!strcmp(name, "cuGetProcAddress")) {
+    *f = row_of(version >= SECOND ? "cuGetProcAddress_v2" : name)->wrapper;
+    return result;
+  }
+  for (size_t i = 0; i < yc_rows_n; i++) {
+    const yc_row *r = yc_rows + i;
+    if (*f == *r->real || *f == r->wrapper) {
+      *f = r->wrapper;
+      return result;
+    }
+    if (!strcmp(r->base, name) && (!by_name || r->per_thread == !!(flags & PER_THREAD))) by_name = r;
+  }
+  if (by_name) {
+    __atomic_store_n(by_name->real, *f, __ATOMIC_RELEASE);
+    *f = by_name->wrapper;
+  }
+  return result;
+}

@@ -1,0 +1,423 @@
+/* The connection to the node, turns of the device, and what the device was given.
+ *
+ * One connection for each process that starts CUDA; the node takes its end for
+ * the end of the process. Frames of nine bytes, as workers use: a letter and a
+ * word (docs/pool.md). A thread of the library reads them; another, the keeper,
+ * gives the device back when the turn is over, or nothing is left to do.
+ *
+ * After each piece of work an event is recorded in its stream. The device is
+ * given back when the last event of each stream has happened, so that who comes
+ * next has it alone, and what a turn cost is known. */
+#define _GNU_SOURCE
+#include "cuda.h"
+#include "../src/pool.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, FRAME = 9, STREAMS = 1024 };
+enum { MS = 1000000 };
+static const int64_t rests = 2 * MS;      /* how long the device is kept with nothing to do */
+static const int64_t ahead = 1 * MS;      /* how long after it was given work may be undone while more is given */
+static const int64_t stuck = 1000L * MS;  /* work that does not end: it may wait for what the program does next */
+static const int64_t stuckStep = 100 * MS;
+
+static struct {
+  CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext);
+  CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent), (*eventSynchronize)(CUevent);
+  CUresult (*streamIsCapturing)(CUstream, int *), (*captureMode)(int *);
+} cu;
+
+/* What a stream was given. */
+typedef struct {
+  CUcontext context;
+  CUstream stream;
+  pid_t thread; /* of its own default stream; else 0 */
+  CUevent last, mark;
+  bool pending, marked;
+  uint64_t number; /* of the last work */
+  int64_t marked_at;
+} work;
+
+static char address[108], task[TASK + 1], token[65];
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t changed, due; /* for the program's threads, and for the keeper */
+  pthread_mutex_t asking;
+  int sock;
+  bool tried, connected, dead;
+  char bus[64];
+
+  /* turns */
+  int64_t until, since; /* until 0: the device is another's */
+  int64_t quiet;        /* since when it was seen to have nothing to do; 0: it has */
+  bool wanted, draining;
+  int64_t drains;       /* since when */
+  int calls, waiting;   /* that give work, that wait for a turn */
+  CUcontext busy;       /* whose event the keeper waits for */
+  work works[STREAMS];
+  int works_n;
+
+  /* answers */
+  int answered; /* letters that came: 1 T, 2 L, 4 U */
+  uint64_t taken, limit, used;
+} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = -1};
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void say(const char *what, const char *more) { dprintf(STDERR_FILENO, "yunhe pool: %s%s%s\n", what, more ? ": " : "", more ? more : ""); }
+
+/* yc_keep_env reads whose slice this is before the program can change it. */
+void yc_keep_env(void) {
+  const char *a = getenv("YUNHE_POOL_ADDRESS"), *t = getenv("YUNHE_POOL_TASK"), *k = getenv("YUNHE_POOL_TOKEN");
+  if (!a || !t || !k || *address || strlen(a) >= sizeof address || strlen(t) != TASK || strlen(k) != 64) return;
+  strcpy(address, a), strcpy(task, t), strcpy(token, k);
+}
+
+static bool put(char letter, uint64_t word) {
+  uint8_t b[FRAME] = {(uint8_t)letter};
+  memcpy(b + 1, &word, 8);
+  return send(c.sock, b, sizeof b, MSG_NOSIGNAL) == sizeof b; /* so few bytes go whole */
+}
+
+static void wait_until(pthread_cond_t *on, int64_t at) {
+  struct timespec t = {at / 1000000000, at % 1000000000};
+  pthread_cond_clockwait(on, &c.lock, CLOCK_MONOTONIC, &t);
+}
+
+static bool done(CUresult r) {
+  enum { NOT_READY = 600 };
+  return r != NOT_READY; /* of a context that has failed nothing more comes */
+}
+
+/* rested reports whether all work is done. The caller has the lock. */
+static bool rested(void) {
+  if (c.calls) return false;
+  for (int i = 0; i < c.works_n; i++) {
+    work *w = c.works + i;
+    if (!w->pending) continue;
+    cu.ctxSetCurrent(w->context);
+    if (!done(cu.eventQuery(w->last))) return false;
+    w->pending = w->marked = false;
+  }
+  return true;
+}
+
+static work *undone(void) {
+  for (int i = 0; i < c.works_n; i++)
+    if (c.works[i].pending) return c.works + i;
+  return NULL;
+}
+
+/* drain waits until all work is done. The caller, the keeper, has the lock. */
+static void drain(void) {
+  c.draining = true;
+  c.drains = now();
+  while (c.calls && !c.dead) pthread_cond_wait(&c.due, &c.lock);
+  for (work *w; !c.dead && (w = undone());) {
+    uint64_t number = w->number;
+    CUevent last = w->last;
+    c.busy = w->context;
+    pthread_mutex_unlock(&c.lock);
+    cu.ctxSetCurrent(c.busy);
+    cu.eventSynchronize(last);
+    pthread_mutex_lock(&c.lock);
+    c.busy = NULL;
+    pthread_cond_broadcast(&c.changed);
+    for (int i = 0; i < c.works_n; i++) /* contexts that ended moved the others */
+      if (c.works[i].last == last && c.works[i].number == number) c.works[i].pending = c.works[i].marked = false;
+  }
+  c.draining = false;
+}
+
+static void *keep(void *none) {
+  (void)none;
+  int relaxed = 2; /* what this thread waits for is none of what others capture */
+  if (cu.captureMode) cu.captureMode(&relaxed);
+  pthread_mutex_lock(&c.lock);
+  while (!c.dead) {
+    if (!c.until) {
+      pthread_cond_wait(&c.due, &c.lock);
+      continue;
+    }
+    int64_t t = now(), unused = 0;
+    if (t < c.until) {
+      if (!rested()) c.quiet = 0;
+      else if (!c.quiet) c.quiet = t;
+      if (!c.quiet || t - c.quiet < rests) {
+        int64_t next = t + (c.waiting ? MS : MS / 2);
+        wait_until(&c.due, next < c.until ? next : c.until);
+        continue;
+      }
+      unused = t - (c.quiet > c.since ? c.quiet : c.since);
+    }
+    drain();
+    t = now();
+    c.until = c.quiet = 0;
+    c.wanted = c.waiting > 0;
+    put(c.wanted ? 'M' : 'R', (uint64_t)(t - c.since > unused ? t - c.since - unused : 0));
+    pthread_cond_broadcast(&c.changed);
+  }
+  pthread_mutex_unlock(&c.lock);
+  return NULL;
+}
+
+static void *hear(void *none) {
+  (void)none;
+  uint8_t b[FRAME];
+  while (recv(c.sock, b, sizeof b, MSG_WAITALL) == sizeof b) {
+    uint64_t word;
+    memcpy(&word, b + 1, 8);
+    pthread_mutex_lock(&c.lock);
+    switch (b[0]) {
+    case 'G': c.since = now(), c.until = c.since + (int64_t)word, c.quiet = 0, c.wanted = false; break;
+    case 'Y':
+      if (c.until) c.until = 1;
+      break;
+    case 'T': c.taken = word, c.answered |= 1; break;
+    case 'L': c.limit = word, c.answered |= 2; break;
+    case 'U': c.used = word, c.answered |= 4; break;
+    }
+    pthread_cond_broadcast(&c.changed);
+    pthread_cond_signal(&c.due);
+    pthread_mutex_unlock(&c.lock);
+  }
+  pthread_mutex_lock(&c.lock);
+  c.dead = true;
+  pthread_cond_broadcast(&c.changed);
+  pthread_cond_signal(&c.due);
+  pthread_mutex_unlock(&c.lock);
+  return NULL;
+}
+
+static bool thread(void *(*run)(void *)) {
+  pthread_t t;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the program's threads */
+  bool ok = !pthread_create(&t, NULL, run, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (ok) pthread_detach(t);
+  return ok;
+}
+
+static void in_child(void) {
+  if (c.sock >= 0) close(c.sock); /* the node waits for the end of the process that has it */
+  memset(&c, 0, sizeof c);
+  pthread_mutex_init(&c.lock, NULL);
+  pthread_mutex_init(&c.asking, NULL);
+  pthread_cond_init(&c.changed, NULL);
+  pthread_cond_init(&c.due, NULL);
+  c.sock = -1;
+}
+
+/* unhex reads n bytes; the text has as many letters as that takes. */
+static bool unhex(const char *s, uint8_t *to, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    unsigned v;
+    if (sscanf(s + 2 * i, "%2x", &v) != 1) return false;
+    to[i] = (uint8_t)v;
+  }
+  return true;
+}
+
+static bool read_text(int s, char *letter, char *text, size_t room) {
+  uint8_t b[FRAME];
+  uint64_t n;
+  if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) return false;
+  memcpy(&n, b + 1, 8);
+  if (n >= room || (n && recv(s, text, n, MSG_WAITALL) != (ssize_t)n)) return false;
+  *letter = (char)b[0], text[n] = 0;
+  return true;
+}
+
+/* greet proves to be of the task; NULL, or what is wrong. */
+static const char *greet(char text[512]) {
+  uint8_t key[32], hello[GREETING + CHALLENGE], proof[CHALLENGE + TASK], out[GREETING + TASK + MAC];
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  char letter;
+  if (!*address || !unhex(token, key, sizeof key)) return "the program was not started by yunhe pool run, or its environment does not say so: CUDA shows no device";
+  if (strncmp(address, "unix:", 5)) return "programs of CUDA run on the node's machine only, and reach it by its Unix socket";
+  if (strlen(address + 5) >= sizeof to.sun_path) return "the address of the pool node is too long";
+  strcpy(to.sun_path, address + 5);
+  c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (c.sock < 0 || connect(c.sock, (struct sockaddr *)&to, sizeof to)) return "the pool node cannot be reached";
+  if (recv(c.sock, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) return "there is no pool node of this version";
+  memcpy(proof, hello + GREETING, CHALLENGE), memcpy(proof + CHALLENGE, task, TASK);
+  memcpy(out, "YHCUDA1\n", GREETING), memcpy(out + GREETING, task, TASK);
+  yp_hmac(key, proof, sizeof proof, out + GREETING + TASK);
+  if (send(c.sock, out, sizeof out, MSG_NOSIGNAL) != sizeof out || !read_text(c.sock, &letter, text, 512)) return "the pool node ended the connection";
+  if (letter != 'H') return text;
+  snprintf(c.bus, sizeof c.bus, "%.63s", text);
+  return NULL;
+}
+
+#define NEED(field, name) (*(void **)&cu.field = yc_driver(name))
+
+bool yc_connect(void) {
+  char text[512];
+  yc_resolve();
+  pthread_mutex_lock(&c.lock);
+  if (!c.tried) {
+    c.tried = true;
+    const char *why = greet(text);
+    bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
+               NEED(eventQuery, "cuEventQuery") && NEED(eventSynchronize, "cuEventSynchronize");
+    NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
+    if (!why && !has) why = "libcuda.so.1 is not a driver of CUDA";
+    if (!why && (!thread(hear) || !thread(keep))) why = "no thread can be started";
+    if (why) {
+      say(why, NULL);
+      c.dead = true;
+    } else {
+      c.connected = true;
+    }
+  }
+  bool ok = c.connected && !c.dead;
+  pthread_mutex_unlock(&c.lock);
+  return ok;
+}
+
+__attribute__((constructor)) static void forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+const char *yc_bus(void) { return c.bus; }
+
+/* ask says a letter and waits for answers. */
+static bool ask(char letter, uint64_t word, int answers) {
+  bool ok = put(letter, word);
+  while (ok && !c.dead && (c.answered & answers) != answers) pthread_cond_wait(&c.changed, &c.lock);
+  return ok && !c.dead;
+}
+
+bool yc_take(uint64_t n) {
+  pthread_mutex_lock(&c.asking);
+  pthread_mutex_lock(&c.lock);
+  c.answered = 0;
+  bool ok = c.connected && ask('T', n, 1) && c.taken;
+  pthread_mutex_unlock(&c.lock);
+  pthread_mutex_unlock(&c.asking);
+  return ok;
+}
+
+void yc_give(uint64_t n) {
+  if (n && c.connected) put('B', n);
+}
+
+bool yc_memory(uint64_t *limit, uint64_t *used) {
+  pthread_mutex_lock(&c.asking);
+  pthread_mutex_lock(&c.lock);
+  c.answered = 0;
+  bool ok = c.connected && ask('Q', 0, 2 | 4);
+  *limit = c.limit, *used = c.used;
+  pthread_mutex_unlock(&c.lock);
+  pthread_mutex_unlock(&c.asking);
+  return ok;
+}
+
+static const CUstream legacy = (CUstream)1, perThread = (CUstream)2;
+
+/* of finds what a stream was given, or makes room; NULL: there is none. The caller has the lock. */
+static work *of(CUcontext context, CUstream s) {
+  pid_t thread = s == perThread ? (pid_t)syscall(SYS_gettid) : 0;
+  work *free = NULL;
+  for (int i = 0; i < c.works_n; i++) {
+    work *w = c.works + i;
+    if (w->context == context && w->stream == s && w->thread == thread) return w;
+    if (!free && w->context == context && !w->pending) free = w; /* its events can be used again */
+  }
+  if (c.works_n < STREAMS) {
+    work fresh = {.context = context};
+    enum { BLOCKING_UNTIMED = 1 | 2 };
+    if (cu.eventCreate(&fresh.last, BLOCKING_UNTIMED)) return free;
+    if (cu.eventCreate(&fresh.mark, BLOCKING_UNTIMED)) return free;
+    free = c.works + c.works_n++;
+    *free = fresh;
+  }
+  if (free) free->stream = s, free->thread = thread, free->marked = false;
+  return free;
+}
+
+static bool capturing(CUstream s) {
+  int status = 0;
+  return cu.streamIsCapturing && (cu.streamIsCapturing(s, &status) || status);
+}
+
+/* behind waits while what a stream was given a while ago is undone: else a turn
+ * would end long after its time. Work that waits for what the program does next
+ * is not waited for without end. */
+static void behind(CUstream s) {
+  CUcontext context = NULL;
+  if (cu.ctxGetCurrent(&context) || !context) return;
+  pthread_mutex_lock(&c.lock);
+  CUevent mark = NULL;
+  for (int i = 0; i < c.works_n; i++)
+    if (c.works[i].context == context && c.works[i].stream == s && c.works[i].marked && now() - c.works[i].marked_at > ahead) mark = c.works[i].mark;
+  pthread_mutex_unlock(&c.lock);
+  if (!mark) return;
+  int mode = 2;
+  if (cu.captureMode) cu.captureMode(&mode);
+  for (int64_t late = now() + stuckStep; !done(cu.eventQuery(mark)) && now() < late;) nanosleep(&(struct timespec){0, MS / 10}, NULL);
+  if (cu.captureMode) cu.captureMode(&mode);
+  pthread_mutex_lock(&c.lock);
+  for (int i = 0; i < c.works_n; i++)
+    if (c.works[i].mark == mark) c.works[i].marked = false;
+  pthread_mutex_unlock(&c.lock);
+}
+
+bool yc_begin(CUstream s) {
+  if (!c.connected) return false;
+  if (s != perThread) behind(s ? s : legacy);
+  pthread_mutex_lock(&c.lock);
+  c.waiting++;
+  for (int64_t came = now(); !c.dead; ) {
+    int64_t t = now();
+    if (!c.draining && c.until > t) break;
+    if (c.draining && t - c.drains > stuck && t - came > stuckStep) break;
+    if (!c.until && !c.wanted && !c.draining) {
+      c.wanted = true;
+      put('W', 0);
+    }
+    if (c.until) pthread_cond_signal(&c.due); /* its time is over */
+    if (c.draining) wait_until(&c.changed, t + stuckStep);
+    else pthread_cond_wait(&c.changed, &c.lock);
+  }
+  c.waiting--;
+  bool ok = !c.dead;
+  if (ok) c.calls++, c.quiet = 0;
+  pthread_mutex_unlock(&c.lock);
+  return ok;
+}
+
+void yc_end(CUstream s) {
+  CUcontext context = NULL;
+  if (!s) s = legacy;
+  bool counts = !cu.ctxGetCurrent(&context) && context && !capturing(s);
+  pthread_mutex_lock(&c.lock);
+  work *w = counts ? of(context, s) : NULL;
+  if (w && !cu.eventRecord(w->last, s)) {
+    w->pending = true, w->number++;
+    if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
+  }
+  if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
+  pthread_mutex_unlock(&c.lock);
+}
+
+void yc_context_ends(CUcontext context) {
+  pthread_mutex_lock(&c.lock);
+  while (c.busy == context && context) pthread_cond_wait(&c.changed, &c.lock);
+  int kept = 0;
+  for (int i = 0; i < c.works_n; i++)
+    if (c.works[i].context != context) c.works[kept++] = c.works[i];
+  c.works_n = kept;
+  pthread_mutex_unlock(&c.lock);
+}
