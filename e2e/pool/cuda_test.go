@@ -1,0 +1,118 @@
+package pool_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+)
+
+// TestCUDA: what people do with devices of CUDA by the command line, on a stand-in
+// of the driver.
+func TestCUDA(t *testing.T) {
+	yunhe, err := filepath.Abs("../../bin/yunhe")
+	must(t, err)
+	if _, err := os.Stat(yunhe); err != nil {
+		t.Skip("SKIPPED: bin/yunhe is not built")
+	}
+	driver, dir := cardstest.Build(t, "cuda"), t.TempDir()
+	program := filepath.Join(dir, "cuda")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	sock, err := os.MkdirTemp("", "yp") // a socket's path is short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(sock) })
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), yunhe, append([]string{"pool"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+driver, "YUNHE_POOL_NODE=unix:"+sock+"/s", "HOME="+dir, "XDG_CACHE_HOME="+dir)
+		return cmd
+	}
+	pool := func(args ...string) (string, bool) {
+		t.Helper()
+		out, err := command(args...).CombinedOutput()
+		return string(out), err == nil
+	}
+
+	ctx, stop := context.WithCancel(context.Background())
+	node := command("node", "--listen", "unix:"+sock+"/s", "--libraries", driver)
+	said, err := node.StderrPipe()
+	must(t, err)
+	must(t, node.Start())
+	t.Cleanup(func() { stop(); _ = node.Process.Signal(os.Interrupt); _ = node.Wait() })
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "pool node listens") {
+	}
+	go func() { // until the node ends, which its clean-up waits for
+		for ctx.Err() == nil && lines.Scan() {
+		}
+	}()
+
+	if out, ok := pool("devices"); !ok || !strings.Contains(out, "cuda-0") || !strings.Contains(out, "FAKE H100") {
+		t.Fatalf("devices: %s", out)
+	}
+	if out, ok := pool("run", "--device", "cuda-1", "--compute", "30", "--memory", "37MiB", "--", program, "proc", "env"); !ok || out != "filled 37, error 2\nagain 0 2\n" {
+		t.Errorf("memory: %v, %s", ok, out)
+	}
+	if out, ok := pool("run", "--device", "cuda-1", "--memory", "37MiB", "--", program, "linked", "add", "5"); !ok || out != "sum 327680\n" {
+		t.Errorf("it computes: %v, %s", ok, out)
+	}
+
+	held := command("run", "--device", "cuda-0", "--compute", "30", "--memory", "16MiB", "--", program, "dlsym", "hold", "16")
+	in, err := held.StdinPipe()
+	must(t, err)
+	out, err := held.StdoutPipe()
+	must(t, err)
+	must(t, held.Start())
+	answers := bufio.NewScanner(out)
+	expect := func(ask, want string) {
+		t.Helper()
+		_, err := in.Write([]byte(ask))
+		must(t, err)
+		if !answers.Scan() || answers.Text() != want {
+			t.Errorf("after %q: %q, want %q", ask, answers.Text(), want)
+		}
+	}
+	expect("", "holds 0")
+	tasks, ok := pool("tasks")
+	if !ok || strings.Count(tasks, "16.0 MiB") < 2 || !strings.Contains(tasks, "cuda-0") {
+		t.Errorf("tasks: %s", tasks)
+	}
+	id := strings.Fields(tasks[strings.Index(tasks, "\n")+1:])[0]
+	expect("m", "more 2")
+	if out, ok := pool("resize", id, "--memory", "17MiB", "--compute", "50"); !ok {
+		t.Errorf("resize: %s", out)
+	}
+	expect("m", "more 0")
+	expect("m", "more 2")
+	if out, ok := pool("disable", "cuda-0"); !ok {
+		t.Errorf("disable: %s", out)
+	}
+	if out, ok := pool("run", "--device", "cuda-0", "--compute", "30", "--memory", "1MiB", "--", program, "dlsym", "info"); ok || !strings.Contains(out, "disabled") {
+		t.Errorf("a disabled device: %s", out)
+	}
+	expect("u", "uses 17")
+	must(t, in.Close())
+	must(t, held.Wait())
+	if out, ok := pool("enable", "cuda-0"); !ok {
+		t.Errorf("enable: %s", out)
+	}
+
+	for flag, says := range map[string]string{"--limit": "it ran for its limit", "--idle": "idle timeout"} {
+		cmd := command("run", "--device", "cuda-0", "--memory", "16MiB", flag, "1s", "--", program, "dlsym", "hold", "16")
+		_, err := cmd.StdinPipe() // stays open: the program does not end by itself
+		must(t, err)
+		var all bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &all, &all
+		if err := cmd.Run(); err == nil || !strings.Contains(all.String(), says) || !strings.Contains(all.String(), "killed") {
+			t.Errorf("%s: %v: %s", flag, err, all.String())
+		}
+	}
+}
