@@ -323,3 +323,31 @@ func TestCUDATwin(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDAEnds: a child that was forked does not keep what its parent had, which
+// was killed; and a kernel that waits for what its program does next is not waited for.
+func TestCUDAEnds(t *testing.T) {
+	n := startCUDA(t)
+	task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 64 * mib})
+	h := hold(t, run("dlsym", "fork", "64"))
+	if got := h.line(t); got != "forked" {
+		t.Fatal(got)
+	}
+	if got := n.show(t, task.ID); got.Used != 64*mib || got.Resident != 64*mib {
+		t.Errorf("while it lives: %+v", got)
+	}
+	at := time.Now()
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for got := n.show(t, task.ID); got.Used != 0; got = n.show(t, task.ID) {
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("its child keeps %+v", got)
+		}
+	}
+	_ = h.in.Close() // the child ends
+	_ = h.cmd.Wait()
+	if got := output(t, run("proc", "waits", "300")); got != "went on\n" {
+		t.Errorf("a kernel that waits for its program: %q", got)
+	}
+}

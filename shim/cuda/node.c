@@ -326,9 +326,12 @@ bool yc_memory(uint64_t *limit, uint64_t *used) {
 
 static const CUstream legacy = (CUstream)1, perThread = (CUstream)2;
 
+/* owner is the thread whose default stream this is, or 0. */
+static pid_t owner(CUstream s) { return s == perThread ? (pid_t)syscall(SYS_gettid) : 0; }
+
 /* of finds what a stream was given, or makes room; NULL: there is none. The caller has the lock. */
 static work *of(CUcontext context, CUstream s) {
-  pid_t thread = s == perThread ? (pid_t)syscall(SYS_gettid) : 0;
+  pid_t thread = owner(s);
   work *free = NULL;
   for (int i = 0; i < c.works_n; i++) {
     work *w = c.works + i;
@@ -357,11 +360,12 @@ static bool capturing(CUstream s) {
  * is not waited for without end. */
 static void behind(CUstream s) {
   CUcontext context = NULL;
+  pid_t thread = owner(s);
   if (cu.ctxGetCurrent(&context) || !context) return;
   pthread_mutex_lock(&c.lock);
   CUevent mark = NULL;
-  for (int i = 0; i < c.works_n; i++)
-    if (c.works[i].context == context && c.works[i].stream == s && c.works[i].marked && now() - c.works[i].marked_at > ahead) mark = c.works[i].mark;
+  for (work *w = c.works; w < c.works + c.works_n; w++)
+    if (w->context == context && w->stream == s && w->thread == thread && w->marked && now() - w->marked_at > ahead) mark = w->mark;
   pthread_mutex_unlock(&c.lock);
   if (!mark) return;
   int mode = 2;
@@ -376,7 +380,7 @@ static void behind(CUstream s) {
 
 bool yc_begin(CUstream s) {
   if (!c.connected) return false;
-  if (s != perThread) behind(s ? s : legacy);
+  behind(s ? s : legacy);
   pthread_mutex_lock(&c.lock);
   c.waiting++;
   for (int64_t came = now(); !c.dead; ) {

@@ -224,6 +224,24 @@ int main(int argc, char **argv) {
     }
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     printf("kernels %llu\n", (unsigned long long)k);
+  } else if (!strcmp(what, "waits")) { /* a kernel that ends when the program has launched another, long after its turn */
+    uint64_t p;
+    volatile uint32_t go = 0;
+    volatile uint32_t *at = &go;
+    must(cu.cuMemAlloc(&p, MIB), "cuMemAlloc");
+    must(launch(function("wait"), 256, &at), "cuLaunchKernel");
+    usleep(number * 1000);
+    must(launch(function("add"), 256, &p), "cuLaunchKernel");
+    go = 1;
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    printf("went on\n");
+  } else if (!strcmp(what, "fork")) { /* a child that computes nothing lives on */
+    uint64_t p;
+    must(cu.cuMemAlloc(&p, number * MIB), "cuMemAlloc");
+    char c;
+    if (!fork()) return read(0, &c, 1) < 0;
+    printf("forked\n");
+    pause();
   } else if (!strcmp(what, "crash")) {
     uint64_t p;
     must(cu.cuMemAlloc(&p, number * MIB), "cuMemAlloc");

@@ -1,10 +1,11 @@
 /* fakecuda plays a driver of CUDA for tests: two cards that are not there. Memory
- * is the machine's, kernels are two: "add" adds 1 to words, "spin" takes the
- * microseconds it is given. What is given to streams is done in one order, by a
+ * is the machine's, kernels are three: "add" adds 1 to words, "spin" takes the
+ * microseconds it is given, "wait" waits for a word of the program's. What is given to streams is done in one order, by a
  * thread. Of structures only what is used is declared. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ typedef struct op {
   struct op *next;
   uint32_t *words;
   uint64_t n, micros;
+  volatile uint32_t *flag;
 } op;
 typedef struct {
   uint64_t after;
@@ -55,6 +57,7 @@ static void *compute(void *none) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     for (uint64_t i = 0; i < o->n; i++) o->words[i]++;
+    while (o->flag && !*o->flag) sched_yield();
     uint64_t at = (uint64_t)t.tv_nsec + o->micros * 1000;
     t.tv_sec += (time_t)(at / 1000000000), t.tv_nsec = (long)(at % 1000000000);
     while (o->micros && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
@@ -67,11 +70,11 @@ static void *compute(void *none) {
   return NULL;
 }
 
-static int give(uint32_t *words, uint64_t n, uint64_t micros) {
+static int give(uint32_t *words, uint64_t n, uint64_t micros, volatile uint32_t *flag) {
   static bool runs;
   op *o = calloc(1, sizeof *o);
   if (!now || !o) return BAD_CONTEXT;
-  *o = (op){NULL, words, n, micros};
+  *o = (op){NULL, words, n, micros, flag};
   pthread_mutex_lock(&lock);
   if (!runs) {
     pthread_t t;
@@ -169,16 +172,17 @@ int cuMemUnmap(uint64_t p, size_t n) { return (void)p, (void)n, OK; }
 int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { return wait_for(given), memcpy(to, from, n), OK; }
 int cuMemcpyDtoH_v2(void *to, const void *from, size_t n) { return wait_for(given), memcpy(to, from, n), OK; }
 int cuModuleLoadData(void **m, const void *image) { return (void)image, *m = (void *)1, OK; }
-int cuModuleGetFunction(void **f, void *m, const char *name) { return (void)m, *f = (void *)(uintptr_t)(!strcmp(name, "add") ? 1 : !strcmp(name, "spin") ? 2 : 0), *f ? OK : NOT_FOUND; }
+int cuModuleGetFunction(void **f, void *m, const char *name) { return (void)m, *f = (void *)(uintptr_t)(!strcmp(name, "add") ? 1 : !strcmp(name, "spin") ? 2 : !strcmp(name, "wait") ? 3 : 0), *f ? OK : NOT_FOUND; }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra) {
   (void)gy, (void)gz, (void)by, (void)bz, (void)shared, (void)s, (void)extra;
-  if (f == (void *)1) return give(*(uint32_t **)params[0], (uint64_t)gx * bx, 0);
-  return give(NULL, 0, *(uint64_t *)params[0]);
+  if (f == (void *)1) return give(*(uint32_t **)params[0], (uint64_t)gx * bx, 0, NULL);
+  if (f == (void *)3) return give(NULL, 0, 0, *(volatile uint32_t **)params[0]);
+  return give(NULL, 0, *(uint64_t *)params[0], NULL);
 }
 int cuLaunchKernel_ptsz(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra) {
   return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
 }
-int cuGraphLaunch(void *g, void *s) { return (void)s, give(NULL, 0, (uintptr_t)g); } /* a graph is how long it takes */
+int cuGraphLaunch(void *g, void *s) { return (void)s, give(NULL, 0, (uintptr_t)g, NULL); } /* a graph is how long it takes */
 
 int cuStreamCreate(void **s, unsigned flags) { return (void)flags, *s = malloc(1), OK; }
 int cuStreamSynchronize(void *s) { return (void)s, wait_for(given); }
