@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool clean
+.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-cuda clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,11 @@ bench-pool: ## what the accelerator pool costs beside native, in one run
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	@scripts/benchpool.sh
+
+bench-cuda: ## how exact shares of CUDA are, on a stand-in of the driver
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	@scripts/benchcuda.sh
 
 clean: ## remove what was built
 	rm -rf bin .cache/tools web/dist/assets web/dist/index.html internal/measurement/programs/*.gz internal/pool/programs/*.gz $(RUNNER) examples/digits/train

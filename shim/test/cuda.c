@@ -224,6 +224,25 @@ int main(int argc, char **argv) {
     }
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     printf("kernels %llu\n", (unsigned long long)k);
+  } else if (!strcmp(what, "costs")) { /* microseconds of a call */
+    enum { N = 20000 };
+    uint64_t p, none = 0;
+    void *spin = function("spin");
+    for (int i = 0; i < 100; i++) must(launch(spin, 256, &none), "cuLaunchKernel");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    double t = seconds(), in = 0;
+    for (int i = 0; i < N; i++) {
+      must(launch(spin, 256, &none), "cuLaunchKernel");
+      if (i % 64 == 63) {
+        in += seconds() - t;
+        must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+        t = seconds();
+      }
+    }
+    printf("launch_us %.3f\n", 1e6 * in / N);
+    t = seconds();
+    for (int i = 0; i < N / 10; i++) must(cu.cuMemAlloc(&p, MIB), "cuMemAlloc"), must(cu.cuMemFree(p), "cuMemFree");
+    printf("memory_us %.3f\n", 1e6 * (seconds() - t) / (N / 10));
   } else if (!strcmp(what, "waits")) { /* a kernel that ends when the program has launched another, long after its turn */
     uint64_t p;
     volatile uint32_t go = 0;
