@@ -396,12 +396,20 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, en
 	}()
 	err := cmd.Wait()
 	close(gone)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL { // perhaps by the node, which is about to say why
+		told := make(chan struct{})
+		go func() { said.Wait(); close(told) }()
+		select {
+		case <-told:
+		case <-time.After(lateReason):
+		}
+	}
 	for _, t := range tasks {
 		t.Client.Close()
 	}
 	said.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit != nil {
 		if code := exit.ExitCode(); code > 0 {
 			return exitStatus(code)
 		}
@@ -409,6 +417,9 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, en
 	}
 	return err
 }
+
+// lateReason is how long after a program was killed its node may say why.
+const lateReason = time.Second
 
 // killAfter is how long a program may take to end that was asked to.
 const killAfter = 10 * time.Second
