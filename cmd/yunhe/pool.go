@@ -29,7 +29,7 @@ import (
 
 func poolCommand(c *cli) *cobra.Command {
 	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
-		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
+		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolReadyCommand(), poolWebhookCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false), poolPowerCommand(c),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),
@@ -215,7 +215,7 @@ func poolRunCommand(c *cli) *cobra.Command {
 	var at poolAt
 	var slice sliceFlags
 	var spec pool.Spec
-	var memory string
+	var memory, into string
 	var idle, limit time.Duration
 	cmd := &cobra.Command{
 		Use: "run [flags] -- PROGRAM [ARGUMENT...]", Short: "Run a program on a share of an accelerator",
@@ -231,12 +231,20 @@ What $YUNHE_POOL_COMPUTE and $YUNHE_POOL_MEMORY say is asked for where neither a
 nor a specification says something else.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
-resize"). The exit status is the program's.`,
+resize"). The exit status is the program's.
+
+With --into no program is run: the platform's slice is had until this ends, for
+programs that others start with what is written into a folder, as in pods.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
-		Args: takes(1, -1, "a program"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if into != "" {
+				return takes(0, 0, "")(cmd, args)
+			}
+			return takes(1, -1, "a program")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if v := c.env("YUNHE_POOL_COMPUTE"); v != "" && !cmd.Flags().Changed("compute") {
@@ -254,6 +262,13 @@ resize"). The exit status is the program's.`,
 				return usagef("--compute must be 1 to 100, got %d", spec.Compute)
 			}
 			spec.Idle, spec.Limit = int64(idle/time.Second), int64(limit/time.Second)
+			if into != "" {
+				if at.node != "" {
+					return usagef("--into is for slices of the platform's pool; it does not go with --node")
+				}
+				slice.group, spec.Name = at.group, c.env("HOSTNAME")
+				return c.shareInto(cmd.Context(), &slice, spec, into)
+			}
 			spec.Name = filepath.Base(args[0])
 			if c.platformPool(&at, &slice) {
 				slice.group = at.group
@@ -273,6 +288,7 @@ resize"). The exit status is the program's.`,
 	f.DurationVar(&idle, "idle", 0, "end the share when it is not used for so long, such as 30s")
 	f.DurationVar(&limit, "limit", 0, "end the share after so long")
 	slice.flags(cmd)
+	f.StringVar(&into, "into", "", "folder that programs of others find the slice by, instead of a program")
 	f.StringVar(&slice.slice, "slice", "", `slice to use that is held ("yunhe pool slice hold")`)
 	f.BoolVar(&slice.platform, "platform", false, "ask the platform, also where a node was started in this folder")
 	return cmd

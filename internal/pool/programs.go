@@ -115,6 +115,13 @@ func CUDALibrary(dir string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// Where programs find their shares by a file, since what it says is known only
+// after they were made to be started: the variable that names it, and its name.
+const (
+	FileVariable = "YUNHE_POOL_FILE"
+	SliceFile    = "slice.env"
+)
+
 // Environment is what a program finds its shares by: the i-th, from 0, with the
 // node's address, its task and the task's token.
 func Environment(i int, at, task, token string) []string {

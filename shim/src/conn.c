@@ -330,12 +330,35 @@ static void in_child(void) {
   }
 }
 
-/* of returns what the environment says of a node: the first has the plain name, the second NAME_2, and so on. */
+static char given[16 << 10]; /* lines of the file that YUNHE_POOL_FILE names, each with a 0 at its end */
+
+static void read_given(void) {
+  const char *path = getenv("YUNHE_POOL_ADDRESS") ? NULL : getenv("YUNHE_POOL_FILE");
+  FILE *f = path ? fopen(path, "re") : NULL;
+  if (!f) return;
+  size_t n = fread(given, 1, sizeof given - 1, f);
+  fclose(f);
+  for (size_t i = 0; i < n; i++)
+    if (given[i] == '\n') given[i] = 0;
+}
+
+/* setting returns what the environment says, or the file that it names. */
+static const char *setting(const char *name) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, read_given);
+  const char *v = getenv(name);
+  size_t n = strlen(name);
+  for (const char *line = given; !v && *line; line += strlen(line) + 1)
+    if (!strncmp(line, name, n) && line[n] == '=') v = line + n + 1;
+  return v;
+}
+
+/* of returns what is said of a node: the first has the plain name, the second NAME_2, and so on. */
 static const char *of(const yp_node *c, const char *name) {
   char s[64];
-  if (c == nodes) return getenv(name);
+  if (c == nodes) return setting(name);
   snprintf(s, sizeof s, "%s_%d", name, (int)(c - nodes) + 1);
-  return getenv(s);
+  return setting(s);
 }
 
 /* yp_nodes makes ready as many nodes as the environment names, and returns the number. */

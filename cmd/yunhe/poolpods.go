@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	_ "embed"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"yunhe.dev/yunhe/internal/app"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/pods"
+)
+
+// shareInto has slices for programs that others start: what these need is put
+// into a folder. It returns when the slices end, or ctx does.
+func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir string) error {
+	file := filepath.Join(dir, pool.SliceFile)
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) { // of a slice that has ended
+		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+	}
+	a, err := c.api()
+	if err != nil {
+		return err
+	}
+	vendors, err := pool.Library(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd")} { // programs may be other users'
+		if err := os.Chmod(p, 0o755); err != nil {
+			return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+		}
+	}
+	tasks, err := c.take(ctx, a, s, spec)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	ended := make(chan string, len(tasks))
+	for i, t := range tasks {
+		defer t.Client.Close()
+		for _, line := range pool.Environment(i, t.At, t.ID, t.Token) {
+			text.WriteString(line + "\n")
+		}
+		go func() {
+			if why, err := t.Client.Ended(); err == nil && why != "" {
+				ended <- "task " + t.ID + ": " + why
+			} else if err != nil {
+				ended <- "task " + t.ID + ": " + err.Error()
+			}
+		}()
+	}
+	if err := os.WriteFile(file+".new", []byte(text.String()), 0o644); err != nil {
+		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+	}
+	c.note("yunhe pool: slice %s is ready, for programs with %s=%s and OCL_ICD_VENDORS=%s", tasks[0].Slice.SliceId, pool.FileVariable, file, vendors)
+	select {
+	case why := <-ended:
+		_ = os.Remove(file) // nobody shall find what has ended
+		return fault.New(fault.Unavailable, "%s", why)
+	case <-ctx.Done():
+		_ = os.Remove(file) // as above
+		return nil
+	}
+}
+
+func poolReadyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "ready DIR", Short: "Whether slices are ready in a folder (pool run --into)", Hidden: true,
+		Args: takes(1, 1, "a folder"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if _, err := os.Stat(filepath.Join(args[0], pool.SliceFile)); err != nil {
+				return fault.New(fault.Unavailable, "%s has no slice yet", args[0])
+			}
+			return nil
+		},
+	}
+}
+
+type webhookFlags struct {
+	listen, cert, key string
+	options           pods.Options
+}
+
+func (f *webhookFlags) flags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.options.Image, "image", "", "container image of yunhe (make image), for what is put beside containers")
+	fl.StringVar(&f.options.Server, "platform-url", "", "address of the platform, as pods reach it")
+	fl.StringVar(&f.options.Secret, "secret", "yunhe-pool", "secret of a pod's namespace whose entry key is the API key that slices are asked for with")
+}
+
+func (f *webhookFlags) check() error {
+	switch {
+	case f.options.Image == "":
+		return usagef("--image is required")
+	case !strings.HasPrefix(f.options.Server, "http://") && !strings.HasPrefix(f.options.Server, "https://"):
+		return usagef("--platform-url must be the platform's address, such as https://yunhe.example.org, got %q", f.options.Server)
+	case f.options.Secret == "":
+		return usagef("--secret must not be empty")
+	}
+	return nil
+}
+
+func poolWebhookCommand(c *cli) *cobra.Command {
+	var f webhookFlags
+	cmd := &cobra.Command{
+		Use: "webhook", Short: "Have pods of a Kubernetes cluster use the pool",
+		Long: `Answers the API server of a cluster, which asks it about pods that ask for shares
+among their containers' limits:
+
+  yunhe.dev/pool-compute: 37     # percent of a card's time
+  yunhe.dev/pool-memory: 1234    # MiB
+  yunhe.dev/pool-cards: 1        # how many cards (default 1)
+
+and, in annotations of the pod, pool.yunhe.dev/group, spec (instead of compute and
+memory), model, priority, weighted, across-nodes, node and idle, as in "yunhe pool
+run". Such a container finds the device as the only one of OpenCL; nothing else
+of it changes, and its node needs no accelerator. Beside it runs a container that has the
+slice as long as the pod lives; until the slice has a place, the pod starts nothing.
+
+"yunhe pool webhook manifest" writes what a cluster needs for it.`,
+		Example: `  yunhe pool webhook manifest --image registry.example.org/yunhe:1.4.0 --platform-url https://yunhe.example.org | kubectl apply -f -
+  kubectl -n team-a create secret generic yunhe-pool --from-file=key`,
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return c.serveWebhook(cmd.Context(), &f)
+		},
+	}
+	f.flags(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.listen, "listen", ":8443", "address to listen on (HTTPS)")
+	fl.StringVar(&f.cert, "cert", "", "file of the certificate (PEM), read anew when it changes")
+	fl.StringVar(&f.key, "cert-key", "", "file of its key (PEM)")
+	cmd.AddCommand(poolManifestCommand(c))
+	return cmd
+}
+
+func (c *cli) serveWebhook(ctx context.Context, f *webhookFlags) error {
+	if _, err := tls.LoadX509KeyPair(f.cert, f.key); err != nil {
+		return fault.Wrap(fault.Invalid, err, "--cert %s and --cert-key %s", f.cert, f.key)
+	}
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err, "--listen %s", f.listen)
+	}
+	log := newLog(app.LogConfig{Level: os.Getenv("YUNHE_LOG_LEVEL")})
+	server := &http.Server{
+		Handler: pods.Handler(f.options, log), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+			return &pair, err
+		}},
+	}
+	context.AfterFunc(ctx, func() {
+		bye, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer stop()
+		_ = server.Shutdown(bye) // what is not answered by then is asked again
+	})
+	log.Info("webhook listens", "address", l.Addr().String())
+	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+//go:embed poolwebhook.yaml
+var webhookManifest string
+
+func poolManifestCommand(c *cli) *cobra.Command {
+	var f webhookFlags
+	var namespace string
+	var valid time.Duration
+	cmd := &cobra.Command{
+		Use: "manifest", Short: "Write what a cluster needs for the webhook (Kubernetes 1.30 or later)",
+		Long: `Writes a deployment, its service, a certificate that is made for it, and the
+registration at the API server, which asks the webhook only about pods that ask for
+shares: others start as ever, also while it is away. The webhook itself has no rights
+in the cluster. To renew the certificate, apply what this writes again.`,
+		Example: `  yunhe pool webhook manifest --image registry.example.org/yunhe:1.4.0 --platform-url https://yunhe.example.org | kubectl apply -f -`,
+		Args:    takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if valid < 24*time.Hour {
+				return usagef("--valid must be at least 24h, got %s", valid)
+			}
+			cert, key, err := selfSigned("yunhe-pool-webhook."+namespace+".svc", valid)
+			if err != nil {
+				return err
+			}
+			t := template.Must(template.New("").Funcs(template.FuncMap{"base64": base64.StdEncoding.EncodeToString}).Parse(webhookManifest))
+			return t.Execute(c.out, map[string]any{"Namespace": namespace, "Cert": cert, "Key": key, "Options": f.options})
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().StringVar(&namespace, "namespace", "yunhe-pool", "namespace of the webhook")
+	cmd.Flags().DurationVar(&valid, "valid", 2*365*24*time.Hour, "how long the certificate is valid")
+	return cmd
+}
+
+// selfSigned makes a certificate for a name, and its key, in PEM.
+func selfSigned(name string, valid time.Duration) (cert, key []byte, err error) {
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	number, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, err
+	}
+	form := &x509.Certificate{
+		SerialNumber: number, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, &secret.PublicKey, secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
+}

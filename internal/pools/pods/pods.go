@@ -1,0 +1,259 @@
+// Package pods has pods of Kubernetes use the accelerator pool: it says what a
+// pod becomes that asks for shares among its containers' limits.
+//
+// What it keeps true: a pod that asks for nothing is left alone; one that asks
+// for what cannot be is refused whole, with every reason; asking changes nothing
+// anywhere, so that a dry run is like any other.
+//
+// No node of a cluster has what is asked for, so the limits are taken out. A
+// container beside (an init container that goes on) has the slice as long as the
+// pod lives, and puts what programs need to find it into a volume. It starts
+// before the others, which wait until the slice has a place.
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// What a container asks for among its limits, and a pod among its annotations.
+const (
+	Prefix      = "yunhe.dev/pool-"
+	Compute     = Prefix + "compute" // percent of each card's time
+	Memory      = Prefix + "memory"  // MiB of each card
+	Cards       = Prefix + "cards"   // how many; 1 if it is not said
+	Annotations = "pool.yunhe.dev/"
+)
+
+const (
+	dir      = "/yunhe-pool"
+	ours     = "yunhe-pool-" // names of containers and volumes, before the container's they are for
+	maxCards = 16
+	maxMiB   = 1 << 30
+)
+
+// flags are the annotations, and what they are of "yunhe pool run".
+var flags = map[string]string{
+	"group": "--group", "spec": "--spec", "model": "--model", "priority": "--priority", "weighted": "--weighted", "across-nodes": "--across-nodes", "node": "--on", "idle": "--idle",
+}
+
+// Options say what is put beside a container.
+type Options struct {
+	Image  string // of Yunhe
+	Server string // the platform's address, as pods reach it
+	Secret string // of the pod's namespace: its entry "key" is the API key whose user asks for slices
+}
+
+// pod is what of a pod matters here. What it has besides is not touched.
+type pod struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Containers     []container       `json:"containers"`
+		InitContainers []json.RawMessage `json:"initContainers"`
+		Volumes        []json.RawMessage `json:"volumes"`
+	} `json:"spec"`
+}
+
+type container struct {
+	Name      string `json:"name"`
+	Resources struct {
+		Limits   map[string]any `json:"limits"`
+		Requests map[string]any `json:"requests"`
+	} `json:"resources"`
+	Env          []json.RawMessage `json:"env"`
+	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+}
+
+// Op is an operation of a JSON patch.
+type Op struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// Patch says what a pod becomes; nil if it asks for nothing.
+func Patch(object []byte, o Options) ([]Op, error) {
+	var p pod
+	if err := json.Unmarshal(object, &p); err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "the pod cannot be read")
+	}
+	var check core.Check
+	said := p.annotations(&check)
+	var out []Op
+	var sides []any
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		asked := c.asked()
+		if len(asked) == 0 {
+			continue
+		}
+		at := "spec.containers[" + strconv.Itoa(i) + "].resources.limits"
+		args := c.args(&check, at, asked, said)
+		if len(ours)+len(c.Name) > 63 {
+			check.Add("spec.containers["+strconv.Itoa(i)+"].name", "must be at most %d characters long to have a container beside it, got %d", 63-len(ours), len(c.Name))
+		}
+		out = append(out, c.ops(i, asked)...)
+		sides = append(sides, beside(c.Name, args, o))
+	}
+	if len(sides) == 0 {
+		if len(said) > 0 {
+			check.Add("metadata.annotations", "%s… are for containers that ask for %s and %s, and none does", Annotations, Compute, Memory)
+		}
+		return nil, check.Err()
+	}
+	if err := check.Err(); err != nil {
+		return nil, err
+	}
+	if p.Spec.Volumes == nil {
+		out = append(out, Op{"add", "/spec/volumes", []any{}})
+	}
+	if p.Spec.InitContainers == nil {
+		out = append(out, Op{"add", "/spec/initContainers", []any{}})
+	}
+	for i, side := range sides { // before the pod's own, which may compute
+		out = append(out, Op{"add", "/spec/initContainers/" + strconv.Itoa(i), side})
+		out = append(out, Op{"add", "/spec/volumes/-", map[string]any{"name": side.(map[string]any)["name"], "emptyDir": map[string]any{}}})
+	}
+	return out, nil
+}
+
+// annotations are those that are for the pool, by their names.
+func (p *pod) annotations(check *core.Check) map[string]string {
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(p.Metadata.Annotations)) {
+		key, is := strings.CutPrefix(name, Annotations)
+		if !is {
+			continue
+		}
+		value := p.Metadata.Annotations[name]
+		at := "metadata.annotations[" + name + "]"
+		switch key {
+		case "weighted", "across-nodes":
+			if value != "true" && value != "false" {
+				check.Add(at, `must be "true" or "false", got %q`, value)
+			}
+		case "priority":
+			if n, err := strconv.Atoi(value); err != nil || n < 0 || n > 100 {
+				check.Add(at, "must be a number from 0 to 100, got %q", value)
+			}
+		default:
+			if flags[key] == "" {
+				check.Add(at, "is not known; there are %s%s", Annotations, strings.Join(slices.Sorted(maps.Keys(flags)), ", "+Annotations))
+			} else if value == "" {
+				check.Add(at, "must not be empty")
+			}
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// asked is what a container asks for of the pool.
+func (c *container) asked() map[string]any {
+	out := map[string]any{}
+	for name, amount := range c.Resources.Limits {
+		if strings.HasPrefix(name, Prefix) {
+			out[name] = amount
+		}
+	}
+	for name, amount := range c.Resources.Requests { // of such resources both are one
+		if _, has := out[name]; !has && strings.HasPrefix(name, Prefix) {
+			out[name] = amount
+		}
+	}
+	return out
+}
+
+// args are those of "yunhe pool run" that ask for what a container asks for.
+func (c *container) args(check *core.Check, at string, asked map[string]any, said map[string]string) []string {
+	args := []string{"pool", "run", "--platform", "--into", dir}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		most := map[string]int64{Compute: 100, Memory: maxMiB, Cards: maxCards}[name]
+		if most == 0 {
+			check.Add(at+"["+name+"]", "is not known; there are %s, %s and %s", Compute, Memory, Cards)
+			continue
+		}
+		text := fmt.Sprint(asked[name])
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 1 || n > most {
+			check.Add(at+"["+name+"]", "must be a whole number from 1 to %d, got %q", most, text)
+			continue
+		}
+		switch name {
+		case Compute:
+			args = append(args, "--compute", text)
+		case Memory:
+			args = append(args, "--memory", text+"MiB")
+		case Cards:
+			args = append(args, "--cards", text)
+		}
+	}
+	_, compute := asked[Compute]
+	_, memory := asked[Memory]
+	switch {
+	case said["spec"] != "" && (compute || memory):
+		check.Add(at, "must have %s only, as the annotation %sspec says how much each is", Cards, Annotations)
+	case said["spec"] == "" && !(compute && memory):
+		check.Add(at, "must have %s and %s, or the pod the annotation %sspec", Compute, Memory, Annotations)
+	}
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		switch {
+		case said[key] == "false":
+		case said[key] == "true" && (key == "weighted" || key == "across-nodes"):
+			args = append(args, flags[key])
+		default:
+			args = append(args, flags[key]+"="+said[key])
+		}
+	}
+	return args
+}
+
+// ops take out what was asked for, and have the container find the slice.
+func (c *container) ops(i int, asked map[string]any) (out []Op) {
+	at := "/spec/containers/" + strconv.Itoa(i)
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		escaped := strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+		if _, has := c.Resources.Limits[name]; has {
+			out = append(out, Op{Op: "remove", Path: at + "/resources/limits/" + escaped})
+		}
+		if _, has := c.Resources.Requests[name]; has {
+			out = append(out, Op{Op: "remove", Path: at + "/resources/requests/" + escaped})
+		}
+	}
+	if c.Env == nil {
+		out = append(out, Op{"add", at + "/env", []any{}})
+	}
+	if c.VolumeMounts == nil {
+		out = append(out, Op{"add", at + "/volumeMounts", []any{}})
+	}
+	for _, e := range [][2]string{{"OCL_ICD_VENDORS", dir + "/" + pool.Vendors}, {pool.FileVariable, dir + "/" + pool.SliceFile}} {
+		out = append(out, Op{"add", at + "/env/-", map[string]any{"name": e[0], "value": e[1]}})
+	}
+	return append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": dir, "readOnly": true}})
+}
+
+// beside is the container that has a container's slice.
+func beside(name string, args []string, o Options) map[string]any {
+	secret := map[string]any{"secretKeyRef": map[string]any{"name": o.Secret, "key": "key"}}
+	return map[string]any{
+		"name": ours + name, "image": o.Image, "args": args,
+		"restartPolicy": "Always", "terminationMessagePolicy": "FallbackToLogsOnError",
+		"env":          []any{map[string]any{"name": "YUNHE_SERVER", "value": o.Server}, map[string]any{"name": "YUNHE_KEY", "valueFrom": secret}},
+		"volumeMounts": []any{map[string]any{"name": ours + name, "mountPath": dir}},
+		// A slice may wait in the queue for as long as it takes.
+		"startupProbe": map[string]any{"exec": map[string]any{"command": []any{"/yunhe", "pool", "ready", dir}}, "periodSeconds": 1, "failureThreshold": 1 << 30},
+		"resources":    map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "64Mi"}, "limits": map[string]any{"memory": "256Mi"}},
+		"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}, "runAsNonRoot": true, "runAsUser": 65532,
+			"readOnlyRootFilesystem": true, "seccompProfile": map[string]any{"type": "RuntimeDefault"}},
+	}
+}

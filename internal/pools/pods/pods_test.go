@@ -1,0 +1,133 @@
+package pods_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pools/pods"
+)
+
+var options = pods.Options{Image: "yunhe:1", Server: "https://yunhe.example.org", Secret: "yunhe-pool"}
+
+const asks = `"resources":{"limits":{"cpu":"1","yunhe.dev/pool-compute":"37","yunhe.dev/pool-memory":"1234"},"requests":{"yunhe.dev/pool-compute":"37","yunhe.dev/pool-memory":"1234"}}`
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	ops, err := pods.Patch([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/group":"team-a","pool.yunhe.dev/weighted":"true","pool.yunhe.dev/across-nodes":"false"}},
+		"spec":{"containers":[{"name":"side"},{"name":"main",`+asks+`,"env":[{"name":"A","value":"1"}]}],"initContainers":[{"name":"first"}]}}`), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`{"op":"remove","path":"/spec/containers/1/resources/limits/yunhe.dev~1pool-compute"}`,
+		`{"op":"remove","path":"/spec/containers/1/resources/requests/yunhe.dev~1pool-memory"}`,
+		`{"op":"add","path":"/spec/containers/1/volumeMounts","value":[]}`,
+		`{"op":"add","path":"/spec/containers/1/env/-","value":{"name":"YUNHE_POOL_FILE","value":"/yunhe-pool/slice.env"}}`,
+		`{"op":"add","path":"/spec/volumes","value":[]}`,
+		`{"op":"add","path":"/spec/initContainers/0","value":{`,
+		`"args":["pool","run","--platform","--into","/yunhe-pool","--compute","37","--memory","1234MiB","--group=team-a","--weighted"]`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	for _, not := range []string{"containers/0", `"path":"/spec/containers/1/env","value":[]`, `"path":"/spec/initContainers","value"`, "limits/cpu"} {
+		if strings.Contains(string(text), not) {
+			t.Errorf("%s is in %s", not, text)
+		}
+	}
+
+	ops, err = pods.Patch([]byte(`{"spec":{"containers":[{"name":"main","resources":{"limits":{"cpu":"1"}}}]}}`), options)
+	if ops != nil || err != nil {
+		t.Errorf("a pod that asks for nothing: %v, %v", ops, err)
+	}
+}
+
+func TestPatchRefuses(t *testing.T) {
+	t.Parallel()
+	pod := func(annotations, limits string) string {
+		return `{"metadata":{"annotations":{` + annotations + `}},"spec":{"containers":[{"name":"main","resources":{"limits":{` + limits + `}}}]}}`
+	}
+	const both = `"yunhe.dev/pool-compute":"37","yunhe.dev/pool-memory":"1234"`
+	for object, wants := range map[string][]string{
+		`{"spec":7}`:                             {"the pod cannot be read"},
+		pod("", `"yunhe.dev/pool-compute":"37"`): {"spec.containers[0].resources.limits: must have yunhe.dev/pool-compute and yunhe.dev/pool-memory"},
+		pod("", `"yunhe.dev/pool-compute":"101","yunhe.dev/pool-memory":"0"`):        {`[yunhe.dev/pool-compute]: must be a whole number from 1 to 100, got "101"`, `[yunhe.dev/pool-memory]: must be a whole number from 1 to`},
+		pod("", both+`,"yunhe.dev/pool-cards":"17"`):                                 {`from 1 to 16, got "17"`},
+		pod("", both+`,"yunhe.dev/pool-gpus":"1"`):                                   {"[yunhe.dev/pool-gpus]: is not known"},
+		pod("", `"yunhe.dev/pool-compute":"1k","yunhe.dev/pool-memory":"1"`):         {`got "1k"`},
+		pod(`"pool.yunhe.dev/spec":"small"`, both):                                   {"must have yunhe.dev/pool-cards only"},
+		pod(`"pool.yunhe.dev/colour":"red"`, both):                                   {"metadata.annotations[pool.yunhe.dev/colour]: is not known"},
+		pod(`"pool.yunhe.dev/priority":"101","pool.yunhe.dev/weighted":"yes"`, both): {`must be a number from 0 to 100, got "101"`, `must be "true" or "false", got "yes"`},
+		pod(`"pool.yunhe.dev/group":""`, both):                                       {"must not be empty"},
+		pod(`"pool.yunhe.dev/group":"a"`, `"cpu":"1"`):                               {"none does"},
+		strings.Replace(pod("", both), `"main"`, `"`+strings.Repeat("x", 60)+`"`, 1): {"must be at most 52 characters long"},
+	} {
+		ops, err := pods.Patch([]byte(object), options)
+		if fault.KindOf(err) != fault.Invalid || ops != nil {
+			t.Errorf("%s: %v, %v", object, ops, err)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", object, err, want)
+			}
+		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	h := pods.Handler(options, slog.New(slog.DiscardHandler))
+	ask := func(body string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/pods", strings.NewReader(body)))
+		b, err := io.ReadAll(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Code, string(b)
+	}
+	review := func(object string) string {
+		return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","namespace":"a","operation":"CREATE","object":` + object + `}}`
+	}
+	if code, out := ask(review(`{"spec":{"containers":[{"name":"main",` + asks + `}]}}`)); code != 200 || !strings.Contains(out, `"uid":"u1","allowed":true,"patch":"`) || !strings.Contains(out, `"patchType":"JSONPatch"`) {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := ask(review(`{"spec":{"containers":[{"name":"main"}]}}`)); code != 200 || !strings.Contains(out, `"allowed":true}`) {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := ask(review(`{"spec":{"containers":[{"name":"main","resources":{"limits":{"yunhe.dev/pool-x":"1"}}}]}}`)); code != 200 || !strings.Contains(out, `"allowed":false`) || !strings.Contains(out, "yunhe pool: ") {
+		t.Errorf("%d %s", code, out)
+	}
+	for _, bad := range []string{"", "{}", `{"kind":"AdmissionReview"}`, "[1"} {
+		if code, _ := ask(bad); code != 400 {
+			t.Errorf("%q: %d", bad, code)
+		}
+	}
+}
+
+// FuzzPatch: whatever a pod is, it is refused, left alone, or patched with operations that are JSON.
+func FuzzPatch(f *testing.F) {
+	f.Add([]byte(`{"spec":{"containers":[{"name":"main",` + asks + `}]}}`))
+	f.Add([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/spec":"a"}},"spec":{"containers":[{"resources":{"limits":{"yunhe.dev/pool-cards":1}}}]}}`))
+	f.Fuzz(func(t *testing.T, object []byte) {
+		ops, err := pods.Patch(object, options)
+		if err != nil && (ops != nil || fault.KindOf(err) != fault.Invalid) {
+			t.Errorf("%v, %v", ops, err)
+		}
+		if _, err := json.Marshal(ops); err != nil {
+			t.Error(err)
+		}
+	})
+}
