@@ -70,7 +70,7 @@ var ranks = map[string]int{
 	"internal/pools/logs": 6,                                                             // what the pool did; pools writes it
 	"internal/poolops":    9,                                                             // looks after what pools lends; alarms asks it
 	"internal/notices":    9,                                                             // tells people of alarms
-	"internal/pools":      8, "internal/pools/agent": 7, "internal/pools/conformance": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside
+	"internal/pools":      8, "internal/pools/agent": 7, "internal/pools/conformance": 7, "internal/pools/pods": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside · what pods become that use it
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
 	"internal/budgets":     9,                         // counts what jobs cost, and stops them; the scheduler asks it through its interface
