@@ -67,9 +67,9 @@ var ranks = map[string]int{
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
 	"internal/volumes":    7, // has centers keep what jobs name; jobs ask it where that is
 	"internal/jobs":       8,
-	"internal/pools/logs": 6,                                                             // what the pool did; pools writes it
-	"internal/poolops":    9,                                                             // looks after what pools lends; alarms asks it
-	"internal/notices":    9,                                                             // tells people of alarms
+	"internal/pools/logs": 6,                                                                                       // what the pool did; pools writes it
+	"internal/poolops":    9,                                                                                       // looks after what pools lends; alarms asks it
+	"internal/notices":    9,                                                                                       // tells people of alarms
 	"internal/pools":      8, "internal/pools/agent": 7, "internal/pools/conformance": 7, "internal/pools/pods": 7, // lends what pool nodes have, and meters it · what those say to it · checks an installation from outside · what pods become that use it
 	"internal/control":     9, // stops runs, asks the scheduler where; those below ask it through interfaces
 	"internal/measurement": 9,
