@@ -118,7 +118,7 @@ func (w *world) play(object []byte, vendors string) {
 	}
 	before := len(had(poolv1.Slice_STATE_ENDED))
 	native := exec.Command(w.bench.Program, main.Command[1:]...)
-	native.Env = []string{"OCL_ICD_VENDORS=" + vendors}
+	native.Env = []string{"OCL_ICD_VENDORS=" + vendors, "HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")} // PoCL starts a linker
 	want, err := native.CombinedOutput()
 	must(t, err)
 	got, err := main.process(w, ctx, dir, w.bench.Program, main.Command[1:]).CombinedOutput()
