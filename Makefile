@@ -98,6 +98,7 @@ test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and
 	@$(MAKE) --no-print-directory build
 	$(GO) test -count=1 -timeout 40m -v ./e2e/engines -engines
 	YUNHE_TEST_ENGINES=1 $(GO) test -count=1 -timeout 40m -p 1 ./adapters/kubernetes ./adapters/slurm
+	$(GO) test -count=1 -timeout 10m -v -run 'TestPods$$' ./e2e/pool
 
 check: lint ## what CI checks: format, vet, staticcheck, generated files, the rules of the house
 	@scripts/check.sh

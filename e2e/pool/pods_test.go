@@ -218,14 +218,15 @@ func TestPods(t *testing.T) {
 	}
 
 	// A registration is heeded after a moment.
-	code, object := 0, []byte(nil)
+	var object []byte
 	for look := time.NewTicker(200 * time.Millisecond); ; <-look.C {
-		if code, object = api(pods+"?dryRun=All", podAsking("asks", "37")); strings.Contains(string(object), "yunhe-pool-main") || ctx.Err() != nil {
+		if _, object = api(pods+"?dryRun=All", podAsking("asks", "37")); strings.Contains(string(object), "yunhe-pool-main") || ctx.Err() != nil {
 			look.Stop()
 			break
 		}
 	}
-	if code, object = api(pods, podAsking("asks", "37")); code != http.StatusCreated {
+	code, object := api(pods, podAsking("asks", "37"))
+	if code != http.StatusCreated {
 		t.Fatalf("%d %s", code, object)
 	}
 	w.play(object, vendors)
