@@ -132,8 +132,15 @@ func (w *world) play(object []byte, vendors string) {
 	if err := beside.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("the container beside: %v: %s", err, &said)
 	}
-	if res, err := w.bench.API.ListSlices(t.Context(), &poolv1.ListSlicesRequest{States: []poolv1.Slice_State{poolv1.Slice_STATE_ENDED}}); err != nil || len(res.Slices) != before+1 {
-		t.Errorf("the slice has not ended: %v, %v", res, err)
+	for end := time.Now().Add(5 * time.Second); ; <-look.C { // when the node has said so
+		res, err := w.bench.API.ListSlices(t.Context(), &poolv1.ListSlicesRequest{States: []poolv1.Slice_State{poolv1.Slice_STATE_ENDED}})
+		must(t, err)
+		if len(res.Slices) == before+1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the slice has not ended: %v", res.Slices)
+		}
 	}
 }
 
