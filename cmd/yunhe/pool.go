@@ -91,7 +91,7 @@ func poolNodeCommand(c *cli) *cobra.Command {
 	var data, groups, libraries, logLevel, logFormat string
 	var listen, concurrent, watts []string
 	var overcommit, memoryOver int64
-	var memory string
+	var memory, cache string
 	cmd := &cobra.Command{
 		Use: "node", Short: "Lend this machine's accelerators",
 		Long: `Lends the devices that OpenCL shows on this machine, in shares: percent of a
@@ -123,7 +123,11 @@ what, and the node takes its tickets only.`,
 			if err != nil {
 				return err
 			}
-			cfg := pool.NodeConfig{Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
+			kept, err := mebibytes("--cache", cache)
+			if err != nil {
+				return err
+			}
+			cfg := pool.NodeConfig{Cache: kept, Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
 			cfg.Power = map[string]pool.Watts{}
 			for _, s := range watts {
 				device, w, err := pool.ParseWatts(s)
@@ -185,6 +189,7 @@ what, and the node takes its tickets only.`,
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")
 	f.StringVar(&memory, "memory", "", "memory of each device to use at most, such as 8GiB (default: all that it has)")
+	f.StringVar(&cache, "cache", "4GiB", "compiled programs to keep at most; those used longest ago go first")
 	f.StringArrayVar(&concurrent, "concurrent", nil, "device whose tasks use it at the same time, such as opencl-0; may be repeated")
 	f.StringArrayVar(&watts, "power", nil, "what a device draws idle and computing, where nothing tells: DEVICE=IDLE:FULL in watts, such as opencl-0=35:120; its energy is a model then; may be repeated")
 	f.StringVar(&libraries, "libraries", "", "folder in which makers' libraries are looked for first, such as /usr/local/nvidia/lib64 (default: where the system looks)")

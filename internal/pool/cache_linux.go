@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +21,9 @@ const (
 	// old that is where no worker runs; mayUse where some do, which may need it.
 	tidyEvery = 10 * time.Second
 	mayUse    = time.Hour
+
+	// weighEvery is how often it looks how much they keep.
+	weighEvery = 10 * time.Minute
 )
 
 // caches are the folders that drivers are told to use, by the names of the
@@ -61,16 +66,7 @@ func workerEnv(dir string) []string {
 // tidy removes what drivers left behind in the node's folders: those of PoCL
 // leave an empty file for each program that they built.
 func (n *Node) tidy(now time.Time) {
-	n.mu.Lock()
-	before := now.Add(-tidyEvery)
-	for _, all := range []map[string]*task{n.tasks, n.arriving} {
-		for _, t := range all {
-			if slices.ContainsFunc(t.workers[:], func(p *proc) bool { return p != nil }) {
-				before = now.Add(-mayUse)
-			}
-		}
-	}
-	n.mu.Unlock()
+	before := n.unused(now)
 	folders := caches(n.cfg.Dir)
 	left, _ := filepath.Glob(filepath.Join(folders["TMPDIR"], "*"))
 	drivers, _ := filepath.Glob(filepath.Join(folders["POCL_CACHE_DIR"], "tempfile*"))
@@ -79,4 +75,85 @@ func (n *Node) tidy(now time.Time) {
 			_ = os.RemoveAll(path) // or the next time
 		}
 	}
+}
+
+// unused is the time since when no worker can have used what is older.
+func (n *Node) unused(now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := now.Add(-tidyEvery)
+	for _, all := range []map[string]*task{n.tasks, n.arriving} {
+		for _, t := range all {
+			if slices.ContainsFunc(t.workers[:], func(p *proc) bool { return p != nil }) {
+				before = now.Add(-mayUse)
+			}
+		}
+	}
+	return before
+}
+
+// weigh bounds what is kept until ctx is done.
+func (n *Node) weigh(ctx context.Context) {
+	tick := time.NewTicker(weighEvery)
+	defer tick.Stop()
+	for now := time.Now(); ; {
+		n.bound(now)
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-tick.C:
+		}
+	}
+}
+
+// compiled is what a driver keeps of one program.
+type compiled struct {
+	path  string
+	bytes int64
+	used  time.Time
+}
+
+// bound removes programs that PoCL compiled, those first that were used longest
+// ago, until a tenth is free of what may be kept: other drivers bound theirs
+// themselves. What a worker may be using stays, however much there is.
+func (n *Node) bound(now time.Time) {
+	all, err := filepath.Glob(filepath.Join(caches(n.cfg.Dir)["POCL_CACHE_DIR"], "*", "*"))
+	if err != nil || n.cfg.Cache <= 0 {
+		return
+	}
+	before, total := n.unused(now), int64(0)
+	var list []compiled
+	for _, path := range all {
+		c := compiled{path: path}
+		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return nil // it is going, or not what takes room
+			}
+			if f, err := d.Info(); err == nil {
+				if c.bytes += f.Size(); f.ModTime().After(c.used) {
+					c.used = f.ModTime()
+				}
+			}
+			return nil
+		})
+		total += c.bytes
+		list = append(list, c)
+	}
+	if total <= n.cfg.Cache {
+		return
+	}
+	slices.SortFunc(list, func(a, b compiled) int { return a.used.Compare(b.used) })
+	removed := 0
+	for _, c := range list {
+		if total <= n.cfg.Cache/10*9 || !c.used.Before(before) {
+			break
+		}
+		if err := os.RemoveAll(c.path); err != nil {
+			n.log.Warn("a compiled program cannot be removed", "path", c.path, "error", err)
+			continue
+		}
+		total -= c.bytes
+		removed++
+	}
+	n.log.Info("compiled programs removed", "programs", removed, "bytes_left", total)
 }

@@ -42,6 +42,7 @@ type NodeConfig struct {
 	Power      map[string]Watts // of devices by ID, where nothing tells what they draw
 	Powercap   string           // where the kernel tells what processors use; "": where it does
 	Libraries  string           // the folder in which makers' libraries are looked for first; "": where the system looks
+	Cache      int64            // bytes of compiled programs that are kept; 0: all
 	Member     *Member          // nil: it belongs to no platform
 }
 
@@ -254,6 +255,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, d := range n.makers.drivers {
 		n.work.Go(func() { n.ask(ctx, d) })
 	}
+	n.work.Go(func() { n.weigh(ctx) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	tidied := time.Time{}

@@ -22,6 +22,7 @@ type NodeConfig struct {
 	Power      map[string]Watts
 	Powercap   string
 	Libraries  string
+	Cache      int64
 	Member     *Member
 }
 
