@@ -26,7 +26,7 @@ done
 # tasks - percent and device time of each, in nanoseconds
 tasks() { bin/yunhe pool tasks -o json | awk '/"compute":/ { gsub(/[^0-9]/, "", $2); c = $2 } /"device_time_ns":/ { gsub(/[^0-9]/, "", $2); print c, $2 }' | sort -n; }
 printf '%-24s %9s\n' 'SHARE' 'HAS'
-for kernel in 100 1000 20000; do
+for kernel in ${KERNELS:-100 1000 20000}; do
 	for pair in '1 50' '10 90' '30 70' '50 50'; do
 		running=
 		for share in $pair; do

@@ -24,6 +24,7 @@ enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, FRAME = 9, STREAMS = 1
 enum { MS = 1000000 };
 static const int64_t rests = 2 * MS;      /* how long the device is kept with nothing to do */
 static const int64_t ahead = 1 * MS;      /* how long after it was given work may be undone while more is given */
+static const int64_t slow = 10 * MS;      /* work that takes as long as a turn is given piece by piece */
 static const int64_t stuck = 1000L * MS;  /* work that does not end: it may wait for what the program does next */
 static const int64_t stuckStep = 100 * MS;
 
@@ -60,6 +61,7 @@ static struct {
   bool wanted, draining;
   int64_t drains;       /* since when */
   int calls, waiting;   /* that give work, that wait for a turn */
+  bool slow;            /* what was given lately took as long as a turn */
   CUcontext busy;       /* whose event the keeper waits for */
   work works[STREAMS];
   int works_n;
@@ -67,7 +69,7 @@ static struct {
   /* answers */
   int answered; /* letters that came: 1 T, 2 L, 4 U */
   uint64_t taken, limit, used;
-} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = -1};
+} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = -1, .slow = true};
 
 static int64_t now(void) {
   struct timespec t;
@@ -100,17 +102,25 @@ static bool done(CUresult r) {
   return r != NOT_READY; /* of a context that has failed nothing more comes */
 }
 
+/* passed looks whether the mark of a stream was passed, and how long that took.
+ * The caller has the lock. */
+static void passed(work *w) {
+  if (!w->marked || !done(cu.eventQuery(w->mark))) return;
+  c.slow = now() - w->marked_at >= slow;
+  w->marked = false;
+}
+
 /* rested reports whether all work is done. The caller has the lock. */
 static bool rested(void) {
-  if (c.calls) return false;
-  for (int i = 0; i < c.works_n; i++) {
-    work *w = c.works + i;
+  bool all = !c.calls;
+  for (work *w = c.works; w < c.works + c.works_n; w++) {
     if (!w->pending) continue;
     cu.ctxSetCurrent(w->context);
-    if (!done(cu.eventQuery(w->last))) return false;
-    w->pending = w->marked = false;
+    passed(w);
+    if (done(cu.eventQuery(w->last))) w->pending = w->marked = false;
+    else all = false;
   }
-  return true;
+  return all;
 }
 
 static work *undone(void) {
@@ -218,7 +228,7 @@ static void in_child(void) {
   pthread_mutex_init(&c.asking, NULL);
   pthread_cond_init(&c.changed, NULL);
   pthread_cond_init(&c.due, NULL);
-  c.sock = -1;
+  c.sock = -1, c.slow = true;
 }
 
 /* unhex reads n bytes; the text has as many letters as that takes. */
@@ -365,7 +375,7 @@ static void behind(CUstream s) {
   pthread_mutex_lock(&c.lock);
   CUevent mark = NULL;
   for (work *w = c.works; w < c.works + c.works_n; w++)
-    if (w->context == context && w->stream == s && w->thread == thread && w->marked && now() - w->marked_at > ahead) mark = w->mark;
+    if (w->context == context && w->stream == s && w->thread == thread && w->marked && (c.slow || now() - w->marked_at > ahead)) mark = w->mark;
   pthread_mutex_unlock(&c.lock);
   if (!mark) return;
   int mode = 2;
@@ -373,8 +383,8 @@ static void behind(CUstream s) {
   for (int64_t late = now() + stuckStep; !done(cu.eventQuery(mark)) && now() < late;) nanosleep(&(struct timespec){0, MS / 10}, NULL);
   if (cu.captureMode) cu.captureMode(&mode);
   pthread_mutex_lock(&c.lock);
-  for (int i = 0; i < c.works_n; i++)
-    if (c.works[i].mark == mark) c.works[i].marked = false;
+  for (work *w = c.works; w < c.works + c.works_n; w++)
+    if (w->mark == mark && w->marked) c.slow = now() - w->marked_at >= slow, w->marked = false;
   pthread_mutex_unlock(&c.lock);
 }
 
