@@ -688,3 +688,76 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 }
+
+// TestSubDevices: sub-devices are what they are natively, and a context is of
+// those that it was made for (PoCL says that it is of the whole device).
+func TestSubDevices(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	ours := regexp.MustCompile(`(?m)^(context of|references fell).*\n`)
+	want := native(t, "parts")
+	if !strings.Contains(want, "part 1: sum") {
+		t.Skipf("SKIPPED: this machine's device cannot be divided: %s", want)
+	}
+	for _, at := range []string{n.unix, n.tcp} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+		got := output(t, run("parts"))
+		if ours.ReplaceAllString(got, "") != ours.ReplaceAllString(want, "") {
+			t.Errorf("%s: got\n%s\nwant\n%s", at, got, want)
+		}
+		for _, line := range []string{"context of 3, the first right\n", "references fell \n"} {
+			if !strings.Contains(got, line) {
+				t.Errorf("%s: no %q in\n%s", at, line, got)
+			}
+		}
+	}
+}
+
+// TestWrongArguments: calls with wrong arguments fail as they do natively. Where
+// PoCL says something else than the standard, the pool says what that does.
+func TestWrongArguments(t *testing.T) {
+	t.Parallel()
+	standard := map[string]string{
+		"clGetDeviceIDs(platform, 0, 1, &d, NULL)":                            "-31",
+		"clGetDeviceIDs(platform, 1 << 20, 1, &d, &n)":                        "-31",
+		"clCreateImage(c, 0, &rgba, &huge, NULL, &e)":                         "-40",
+		"clCreateImage(c, 0, &rgba, &pitched, NULL, &e)":                      "-65",
+		"clCreateImage(c, CL_MEM_COPY_HOST_PTR, &rgba, &pitched, host, &e)":   "-65",
+		"clCreateImage(c, 0, &rgba, &strange, NULL, &e)":                      "-65",
+		"clSetKernelArg(k, 0, sizeof s, &s)":                                  "-38",
+		"clSetKernelArg(k, 3, sizeof m, &m)":                                  "-41",
+		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 0, &done, NULL)":  "-57",
+		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 1, &other, NULL)": "-34",
+	}
+	n := start(t, pool.NodeConfig{})
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wno-clobbered", "-Werror", "-o", wrong, "../../shim/test/wrong.c", "-l:libOpenCL.so.1").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want, err := exec.CommandContext(t.Context(), wrong).Output()
+	if err != nil {
+		t.Fatalf("natively: %v", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(want)), "\n")
+	for i, line := range lines {
+		if code, call, _ := strings.Cut(line, " "); standard[call] != "" && code != standard[call] {
+			lines[i] = standard[call] + " " + call
+		}
+	}
+	for _, at := range []string{n.unix, n.tcp} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+		got, err := run(wrong).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Split(strings.TrimSpace(string(got)), "\n")
+		if len(said) != len(lines) || len(lines) < 200 {
+			t.Fatalf("%s: %d calls, natively %d", at, len(said), len(lines))
+		}
+		for i := range lines {
+			if said[i] != lines[i] {
+				t.Errorf("%s: %s, want %s", at, said[i], lines[i])
+			}
+		}
+	}
+}

@@ -13,12 +13,6 @@ cl_icd_dispatch yp_dispatch;
 object yp_platform = {.dispatch = &yp_dispatch, .kind = PLATFORM, .refs = 1}, yp_devices[YP_NODES];
 int yp_device_count;
 
-cl_device_id yp_device_of(const object *o) {
-  for (int i = 0; i < yp_device_count; i++)
-    if (yp_devices[i].node == o->node) return (cl_device_id)&yp_devices[i];
-  return NULL;
-}
-
 static pthread_mutex_t objects = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t ids;
 static object *all[1 << 12]; /* by address */
@@ -68,15 +62,18 @@ void yp_tell(callback *c, void *handle) {
   }
 }
 
+static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id h);
+
 /* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
 void yp_destroy(object *o) {
-  object *context = NULL;
+  object *context = NULL, *device = NULL; /* a queue's */
   pthread_mutex_lock(&objects);
   o->refs = 0;
   while (o && o->refs == 0 && o->children == 0) {
     object *parent = o->parent;
     free(o->properties);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
+    if (o->kind == QUEUE) device = o->u.queue.device;
     if (o->kind == PROGRAM) free(o->u.program.text);
     if (o->kind == KERNEL) free(o->u.kernel.classes);
     object **at = place(o);
@@ -88,7 +85,11 @@ void yp_destroy(object *o) {
     o = parent;
   }
   pthread_mutex_unlock(&objects);
-  if (context) yp_tell(context->destroyed, context), free(context);
+  if (device) yp_clReleaseDevice((cl_device_id)device);
+  if (!context) return;
+  yp_tell(context->destroyed, context);
+  for (cl_uint i = 0; i < context->u.context.n; i++) yp_clReleaseDevice((cl_device_id)context->u.context.devices[i]);
+  free(context->u.context.devices), free(context);
 }
 
 static cl_int retain(void *handle, int kind, cl_int invalid) {
@@ -141,8 +142,14 @@ static cl_int CL_API_CALL yp_clReleaseContext(cl_context h) {
   return bad;
 }
 
-static cl_int CL_API_CALL yp_clRetainDevice(cl_device_id d) { return is(d, DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE; }
-static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id d) { return is(d, DEVICE) ? CL_SUCCESS : CL_INVALID_DEVICE; }
+static bool whole(cl_device_id d) { return is(d, DEVICE) && !obj(d)->parent; }
+static cl_int CL_API_CALL yp_clRetainDevice(cl_device_id d) { return whole(d) ? CL_SUCCESS : retain(d, DEVICE, CL_INVALID_DEVICE); }
+static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id d) {
+  bool last = false;
+  cl_int bad = whole(d) ? CL_SUCCESS : release(d, DEVICE, CL_INVALID_DEVICE, &last);
+  if (!bad && last) yp_destroy(obj(d));
+  return bad;
+}
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got) {
   if (value && size < n) return CL_INVALID_VALUE;
@@ -225,7 +232,8 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
   typedef struct fact {
     struct fact *next;
-    const void *of;
+    yp_node *node;
+    uint64_t id;
     cl_device_info what;
     answer a;
   } fact;
@@ -234,26 +242,22 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
   switch (what) {
   case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
-  case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, NULL);
-  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, 1);
-  case CL_DEVICE_PARTITION_PROPERTIES: GIVE(cl_device_partition_property, 0);
-  case CL_DEVICE_PARTITION_TYPE: return yp_give(NULL, 0, size, value, got);
-  case CL_DEVICE_PARTITION_MAX_SUB_DEVICES: GIVE(cl_uint, 0);
-  case CL_DEVICE_PARTITION_AFFINITY_DOMAIN: GIVE(cl_device_affinity_domain, 0);
+  case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
+  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)obj(d)->refs);
   case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
   case CL_DEVICE_SVM_CAPABILITIES: GIVE(cl_device_svm_capabilities, 0);
   case CL_DEVICE_PIPE_SUPPORT:
   case CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000: GIVE(cl_bool, CL_FALSE);
   case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
   case CL_DEVICE_GLOBAL_MEM_SIZE:
-  case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, 0, 0, what, size, value, got);
+  case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, obj(d)->id, 0, what, size, value, got);
   }
   pthread_mutex_lock(&lock);
   fact *f = facts;
-  while (f && (f->what != what || f->of != d)) f = f->next;
+  while (f && (f->what != what || f->node != obj(d)->node || f->id != obj(d)->id)) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
-    f->what = what, f->of = d;
-    ask(obj(d)->node, OF_DEVICE, 0, 0, what, &f->a);
+    f->what = what, f->node = obj(d)->node, f->id = obj(d)->id;
+    ask(f->node, OF_DEVICE, f->id, 0, what, &f->a);
     if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
   }
   pthread_mutex_unlock(&lock);
@@ -261,9 +265,35 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
 }
 
+enum { MOST_PARTS = 4096 };
+
 static cl_int CL_API_CALL yp_clCreateSubDevices(cl_device_id d, const cl_device_partition_property *p, cl_uint n, cl_device_id *out, cl_uint *count) {
-  (void)p, (void)n, (void)out, (void)count;
-  return is(d, DEVICE) ? CL_INVALID_VALUE : CL_INVALID_DEVICE; /* CL_DEVICE_PARTITION_PROPERTIES says that there are none */
+  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  if (!p || !*p || (out && !n)) return CL_INVALID_VALUE;
+  cl_uint words = 2, some = out ? n < MOST_PARTS ? n : MOST_PARTS : 0;
+  while (*p == CL_DEVICE_PARTITION_BY_COUNTS && p[words - 1] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END)
+    if (words++ > MOST_PARTS) return CL_INVALID_DEVICE_PARTITION_COUNT;
+  if (p[words]) return CL_INVALID_VALUE;
+  object **made = calloc(some + 1, sizeof *made);
+  if (!made) return CL_OUT_OF_HOST_MEMORY;
+  for (cl_uint i = 0; i < some; i++)
+    if (!(made[i] = yp_new(DEVICE, obj(d), NULL))) some = i;
+    else made[i]->dispatch = obj(d)->dispatch;
+  answer a = {.land = NULL};
+  yp_begin(obj(d)->node, OP_create_sub_devices);
+  yp_word(obj(d)->id);
+  yp_word(words);
+  for (cl_uint i = 0; i < words; i++) yp_word((uint64_t)p[i]);
+  yp_word(some);
+  for (cl_uint i = 0; i < some; i++) yp_word(made[i]->id);
+  cl_int bad = yp_sync(&a);
+  free(a.data);
+  for (cl_uint i = 0; i < some; i++)
+    if (!bad && i < a.a) out[i] = (cl_device_id)made[i];
+    else yp_destroy(made[i]);
+  free(made);
+  if (!bad && count) *count = (cl_uint)a.a;
+  return bad;
 }
 
 #define FAIL(CODE)          \
@@ -282,7 +312,13 @@ static void keep_properties(object *o, const void *list) {
   if (o->properties) memcpy(o->properties, p, o->properties_size);
 }
 
-static object *create_context(const cl_context_properties *properties, object *device, cl_int *err) {
+static bool in_context(const object *context, const void *device) {
+  for (cl_uint i = 0; i < context->u.context.n; i++)
+    if (context->u.context.devices[i] == device) return true;
+  return false;
+}
+
+static object *create_context(const cl_context_properties *properties, cl_uint n, const cl_device_id *devices, cl_int *err) {
   for (const cl_context_properties *p = properties; p && *p; p += 2) {
     if (*p == CL_CONTEXT_PLATFORM) {
       if (!is((void *)p[1], PLATFORM)) FAIL(CL_INVALID_PLATFORM);
@@ -292,13 +328,25 @@ static object *create_context(const cl_context_properties *properties, object *d
     for (const cl_context_properties *q = properties; q < p; q += 2)
       if (*q == *p) FAIL(CL_INVALID_PROPERTY);
   }
-  cl_int bad = yp_connect(device->node);
+  cl_int bad = yp_connect(obj(devices[0])->node);
   if (bad) FAIL(bad);
   object *o = yp_new(CONTEXT, NULL, NULL);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  o->node = device->node;
+  o->node = obj(devices[0])->node;
   keep_properties(o, properties);
-  bad = yp_status(o->node, OP_create_context, o->id, 0);
+  object **list = o->u.context.devices = calloc(n, sizeof *list);
+  if (!list) {
+    yp_destroy(o);
+    FAIL(CL_OUT_OF_HOST_MEMORY);
+  }
+  for (cl_uint i = 0; i < n; i++)
+    if (!in_context(o, devices[i])) list[o->u.context.n++] = obj(devices[i]), yp_clRetainDevice(devices[i]);
+  n = o->u.context.n;
+  yp_begin(o->node, OP_create_context);
+  yp_word(o->id);
+  yp_word(n > 1 || list[0]->id ? n : 0); /* none: the whole device */
+  for (cl_uint i = 0; i < n && (n > 1 || list[0]->id); i++) yp_word(list[i]->id);
+  bad = yp_sync(NULL);
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
   return o;
@@ -308,8 +356,8 @@ static cl_context CL_API_CALL yp_clCreateContext(const cl_context_properties *pr
                                                  void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
   if (!devices || !n || (!notify && data)) FAIL(CL_INVALID_VALUE);
   for (cl_uint i = 0; i < n; i++)
-    if (!is(devices[i], DEVICE)) FAIL(CL_INVALID_DEVICE);
-  return (cl_context)create_context(properties, obj(devices[0]), err);
+    if (!is(devices[i], DEVICE) || obj(devices[i])->node != obj(devices[0])->node) FAIL(CL_INVALID_DEVICE);
+  return (cl_context)create_context(properties, n, devices, err);
 }
 
 static cl_context CL_API_CALL yp_clCreateContextFromType(const cl_context_properties *properties, cl_device_type type,
@@ -318,7 +366,7 @@ static cl_context CL_API_CALL yp_clCreateContextFromType(const cl_context_proper
   if (!notify && data) FAIL(CL_INVALID_VALUE);
   cl_int bad = yp_clGetDeviceIDs(NULL, type, 1, &d, NULL);
   if (bad) FAIL(bad);
-  return (cl_context)create_context(properties, obj(d), err);
+  return (cl_context)create_context(properties, 1, &d, err);
 }
 
 static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what, size_t size, void *value, size_t *got) {
@@ -326,8 +374,8 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
   object *o = obj(h);
   switch (what) {
   case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
-  case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, 1);
-  case CL_CONTEXT_DEVICES: GIVE(cl_device_id, yp_device_of(o));
+  case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.context.n);
+  case CL_CONTEXT_DEVICES: return yp_give(o->u.context.devices, o->u.context.n * sizeof(cl_device_id), size, value, got);
   case CL_CONTEXT_PROPERTIES: return yp_give(o->properties, o->properties_size, size, value, got);
   }
   return CL_INVALID_VALUE;
@@ -345,11 +393,13 @@ static object *create_queue(cl_context c, cl_device_id d, cl_command_queue_prope
   if (flags & (CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT)) FAIL(CL_INVALID_QUEUE_PROPERTIES);
   object *o = yp_new(QUEUE, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  o->u.queue.flags = flags;
+  o->u.queue.flags = flags, o->u.queue.device = obj(d);
+  yp_clRetainDevice(d);
   yp_begin(o->node, OP_create_queue);
   yp_word(obj(c)->id);
   yp_word(o->id);
   yp_word(flags);
+  yp_word(obj(d)->id);
   cl_int bad = yp_sync(NULL);
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
@@ -376,7 +426,7 @@ static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_comman
   object *o = obj(h);
   switch (what) {
   case CL_QUEUE_CONTEXT: GIVE(cl_context, (cl_context)o->context);
-  case CL_QUEUE_DEVICE: GIVE(cl_device_id, yp_device_of(o));
+  case CL_QUEUE_DEVICE: GIVE(cl_device_id, (cl_device_id)o->u.queue.device);
   case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
   case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->properties, o->properties_size, size, value, got);
@@ -457,7 +507,7 @@ static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what
 
 /* Programs. */
 
-enum { FROM_SOURCE, FROM_BINARY, FROM_IL, BUILT_IN };
+enum { FROM_SOURCE, FROM_BINARY, FROM_IL, BUILT_IN, FROM_BINARIES };
 
 static object *create_program(cl_context c, int from, const void *text, size_t n, answer *a, cl_int *err) {
   object *o = yp_new(PROGRAM, obj(c), obj(c));
@@ -495,11 +545,18 @@ static cl_program CL_API_CALL yp_clCreateProgramWithSource(cl_context c, cl_uint
   return (cl_program)o;
 }
 
-static bool devices_right(const void *of, cl_uint n, const cl_device_id *devices, cl_int *bad) {
+static bool devices_right(const object *context, cl_uint n, const cl_device_id *devices, cl_int *bad) {
   *bad = (n == 0) != (devices == NULL) ? CL_INVALID_VALUE : CL_SUCCESS;
   for (cl_uint i = 0; i < n && !*bad; i++)
-    if (!is(devices[i], DEVICE) || obj(devices[i])->node != obj(of)->node) *bad = CL_INVALID_DEVICE;
+    if (!is(devices[i], DEVICE) || obj(devices[i])->node != context->node) *bad = CL_INVALID_DEVICE;
   return !*bad;
+}
+
+/* put_devices adds which devices of a context that has several a program is made for, at the end of a message. */
+static void put_devices(const object *context, cl_uint n, const cl_device_id *devices) {
+  if (!n || context->u.context.n == 1) return;
+  yp_word(n);
+  for (cl_uint i = 0; i < n; i++) yp_word(obj(devices[i])->id);
 }
 
 static cl_program CL_API_CALL yp_clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *devices, const size_t *lengths, const unsigned char **binaries,
@@ -507,15 +564,34 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBinary(cl_context c, cl_uint
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!n || !devices || !lengths || !binaries) FAIL(CL_INVALID_VALUE);
-  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
-  if (!lengths[0] || !binaries[0]) {
-    if (status) *status = CL_INVALID_VALUE;
-    FAIL(CL_INVALID_VALUE);
+  if (!devices_right(obj(c), n, devices, &bad)) FAIL(bad);
+  size_t all = 8 + 16 * (size_t)n, at = all;
+  for (cl_uint i = 0; i < n; i++) {
+    if (status) status[i] = lengths[i] && binaries[i] ? CL_SUCCESS : CL_INVALID_VALUE;
+    if (!lengths[i] || !binaries[i]) bad = CL_INVALID_VALUE;
+    else all += lengths[i];
   }
+  if (bad) FAIL(bad);
   answer a = {.land = NULL};
-  object *o = create_program(c, FROM_BINARY, binaries[0], lengths[0], &a, err);
-  if (status) *status = (cl_int)a.a;
-  free(a.data);
+  if (obj(c)->u.context.n == 1) {
+    object *o = create_program(c, FROM_BINARY, binaries[0], lengths[0], &a, err);
+    if (status) *status = (cl_int)a.a;
+    free(a.data);
+    return (cl_program)o;
+  }
+  uint8_t *text = malloc(all);
+  if (!text) FAIL(CL_OUT_OF_HOST_MEMORY);
+  uint64_t count = n;
+  memcpy(text, &count, 8);
+  for (cl_uint i = 0; i < n; i++) {
+    uint64_t w[2] = {obj(devices[i])->id, lengths[i]};
+    memcpy(text + 8 + 16 * (size_t)i, w, sizeof w);
+    memcpy(text + at, binaries[i], lengths[i]);
+    at += lengths[i];
+  }
+  object *o = create_program(c, FROM_BINARIES, text, all, &a, err);
+  for (cl_uint i = 0; status && i < n && (i + 1) * sizeof *status <= a.size; i++) memcpy(status + i, a.data + i * sizeof *status, sizeof *status);
+  free(text), free(a.data);
   return (cl_program)o;
 }
 
@@ -529,7 +605,7 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c,
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!n || !devices || !names) FAIL(CL_INVALID_VALUE);
-  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
+  if (!devices_right(obj(c), n, devices, &bad)) FAIL(bad);
   return (cl_program)create_program(c, BUILT_IN, names, strlen(names), NULL, err);
 }
 
@@ -538,14 +614,15 @@ typedef void(CL_CALLBACK *built)(cl_program, void *);
 static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
-  if (!devices_right(p, n, devices, &bad)) return bad;
+  if (!devices_right(obj(p)->context, n, devices, &bad)) return bad;
   if (!notify && data) return CL_INVALID_VALUE;
   yp_headers *h = yp_headers_of(options, 1, &p);
   if (!h) return CL_OUT_OF_HOST_MEMORY;
   yp_begin(obj(p)->node, OP_build);
   yp_word(obj(p)->id);
   yp_bytes(options, options ? strlen(options) : 0);
-  yp_headers_put(h);
+  yp_headers_put(h, obj(p)->context->u.context.n > 1);
+  put_devices(obj(p)->context, n, devices);
   bad = yp_sync(NULL);
   yp_headers_free(h);
   if (notify) notify(p, data);
@@ -556,7 +633,7 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
                                               const char **names, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
-  if (!devices_right(p, n, devices, &bad)) return bad;
+  if (!devices_right(obj(p)->context, n, devices, &bad)) return bad;
   if ((!notify && data) || (headers == 0) != (header == NULL) || (headers == 0) != (names == NULL)) return CL_INVALID_VALUE;
   for (cl_uint i = 0; i < headers; i++)
     if (!is(header[i], PROGRAM)) return CL_INVALID_PROGRAM;
@@ -573,7 +650,8 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
     yp_word(obj(header[i])->id);
     yp_bytes(names[i], strlen(names[i]));
   }
-  yp_headers_put(h);
+  yp_headers_put(h, obj(p)->context->u.context.n > 1);
+  put_devices(obj(p)->context, n, devices);
   bad = yp_sync(NULL);
   yp_headers_free(h);
   if (notify) notify(p, data);
@@ -584,7 +662,7 @@ static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl
                                                void *data, cl_int *err) {
   cl_int bad;
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
-  if (!devices_right(c, n, devices, &bad)) FAIL(bad);
+  if (!devices_right(obj(c), n, devices, &bad)) FAIL(bad);
   if (!inputs || !input || (!notify && data)) FAIL(CL_INVALID_VALUE);
   for (cl_uint i = 0; i < inputs; i++)
     if (!is(input[i], PROGRAM)) FAIL(CL_INVALID_PROGRAM);
@@ -596,6 +674,7 @@ static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl
   yp_bytes(options, options ? strlen(options) : 0);
   yp_word(inputs);
   for (cl_uint i = 0; i < inputs; i++) yp_word(obj(input[i])->id);
+  put_devices(obj(c), n, devices);
   answer a = {.land = NULL};
   bad = yp_sync(&a);
   free(a.data);
@@ -608,25 +687,53 @@ static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl
 static cl_int CL_API_CALL yp_clUnloadCompiler(void) { return CL_SUCCESS; }
 static cl_int CL_API_CALL yp_clUnloadPlatformCompiler(cl_platform_id p) { return is(p, PLATFORM) ? CL_SUCCESS : CL_INVALID_PLATFORM; }
 
+/* device_with returns the device of a context with a worker's number, or the whole device, of which they are parts. */
+static object *device_with(const object *context, uint64_t id) {
+  for (cl_uint i = 0; i < context->u.context.n; i++)
+    if (context->u.context.devices[i]->id == id) return context->u.context.devices[i];
+  object *d = context->u.context.devices[0];
+  while (d->parent) d = d->parent;
+  return d;
+}
+
 static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what, size_t size, void *value, size_t *got) {
   if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
   object *o = obj(h);
   switch (what) {
   case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
-  case CL_PROGRAM_NUM_DEVICES: GIVE(cl_uint, 1);
-  case CL_PROGRAM_DEVICES: GIVE(cl_device_id, yp_device_of(o));
+  case CL_PROGRAM_DEVICES: { /* the worker knows them by their numbers */
+    answer a = {.land = NULL};
+    cl_int status = ask(o->node, OF_PROGRAM, o->id, 0, what, &a);
+    for (size_t i = 0; !status && i + sizeof(cl_device_id) <= a.size; i += sizeof(cl_device_id)) {
+      uint64_t id;
+      memcpy(&id, a.data + i, sizeof id);
+      object *d = device_with(o->context, id);
+      memcpy(a.data + i, &d, sizeof d);
+    }
+    if (!status) status = yp_give(a.data, a.size, size, value, got);
+    free(a.data);
+    return status;
+  }
   case CL_PROGRAM_BINARIES: {
     unsigned char **to = value;
-    answer a = {.land = NULL};
-    if (got) *got = sizeof *to;
-    if (!value) return CL_SUCCESS;
-    if (size < sizeof *to) return CL_INVALID_VALUE;
-    yp_begin(o->node, OP_binaries);
-    yp_word(o->id);
-    cl_int status = yp_sync(&a);
-    if (!status && *to) memcpy(*to, a.data, a.size);
-    free(a.data);
+    answer sizes = {.land = NULL}, a = {.land = NULL};
+    cl_int status = ask(o->node, OF_PROGRAM, o->id, 0, CL_PROGRAM_BINARY_SIZES, &sizes);
+    size_t all = sizes.size / sizeof(size_t) * sizeof *to, at = 0;
+    if (!status && value && size < all) status = CL_INVALID_VALUE;
+    if (!status && value) {
+      yp_begin(o->node, OP_binaries);
+      yp_word(o->id);
+      status = yp_sync(&a);
+    }
+    if (!status && got) *got = all;
+    for (size_t i = 0; !status && value && i < all / sizeof *to; i++) {
+      size_t n;
+      memcpy(&n, sizes.data + i * sizeof n, sizeof n);
+      if (to[i] && n <= a.size - at) memcpy(to[i], a.data + at, n);
+      at += n <= a.size - at ? n : 0;
+    }
+    free(sizes.data), free(a.data);
     return status;
   }
   }
@@ -635,8 +742,8 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
 
 static cl_int CL_API_CALL yp_clGetProgramBuildInfo(cl_program h, cl_device_id d, cl_program_build_info what, size_t size, void *value, size_t *got) {
   if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
-  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
-  cl_int bad = yp_info(obj(h)->node, OF_BUILD, obj(h)->id, 0, what, size, value, got);
+  if (!is(d, DEVICE) || obj(d)->node != obj(h)->node) return CL_INVALID_DEVICE;
+  cl_int bad = yp_info(obj(h)->node, OF_BUILD, obj(h)->id, obj(d)->id, what, size, value, got);
   if (bad == CL_INVALID_PROGRAM && what == CL_PROGRAM_BUILD_LOG) GIVE_TEXT(""); /* what was not built has an empty log; not every driver says so */
   return bad;
 }
@@ -760,13 +867,15 @@ static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, s
 
 static cl_int CL_API_CALL yp_clGetKernelArgInfo(cl_kernel h, cl_uint index, cl_kernel_arg_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  if (index >= obj(h)->u.kernel.args) return CL_INVALID_ARG_INDEX;
   return yp_info(obj(h)->node, OF_ARG, obj(h)->id, index, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_work_group_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
-  if (d && !is(d, DEVICE)) return CL_INVALID_DEVICE;
-  return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, 0, what, size, value, got);
+  const object *context = obj(h)->context;
+  if (d ? !is(d, DEVICE) || obj(d)->node != context->node : context->u.context.n > 1) return CL_INVALID_DEVICE;
+  return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, d ? obj(d)->id : context->u.context.devices[0]->id, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, cl_uint n,

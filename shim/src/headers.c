@@ -141,8 +141,8 @@ yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *text
   return NULL;
 }
 
-void yp_headers_put(const yp_headers *h) {
-  if (!h->dir_count) return;
+void yp_headers_put(const yp_headers *h, bool more) {
+  if (!h->dir_count && !more) return;
   yp_word(h->dir_count);
   for (size_t i = 0; i < h->dir_count; i++) yp_bytes(h->dirs[i], strlen(h->dirs[i]));
   yp_word(h->count);

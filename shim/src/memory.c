@@ -295,6 +295,14 @@ typedef struct {
 
 static size_t row_bytes(const transfer *t) { return t->region[0] * (t->shape == IMAGE ? t->mem->u.mem.pixel : 1); }
 
+/* within says whether a region is one of the image. */
+static bool within(const transfer *t) {
+  const size_t size[3] = {t->mem->u.mem.w, t->mem->u.mem.h, t->mem->u.mem.d};
+  for (int i = 0; i < 3; i++)
+    if (t->origin[i] > size[i] || t->region[i] > size[i] - t->origin[i]) return false;
+  return true;
+}
+
 static void copy_rows(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t *from, size_t from_row, size_t from_slice, size_t row, size_t rows, size_t slices) {
   for (size_t z = 0; z < slices; z++)
     if (rows == 1 || (to_row == row && from_row == row)) memcpy(to + z * to_slice, from + z * from_slice, row * rows);
@@ -342,7 +350,7 @@ static cl_int run_transfer(transfer *t) {
   if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && t->type != CL_COMMAND_MAP_BUFFER && t->type != CL_COMMAND_UNMAP_MEM_OBJECT)
     return CL_INVALID_OPERATION;
   size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = row * rows * slices;
-  if (!t->region[0] || !rows || !slices) return CL_INVALID_VALUE;
+  if (!t->region[0] || !rows || !slices || (t->shape == IMAGE && !within(t))) return CL_INVALID_VALUE;
   if (!t->host_row) t->host_row = row;
   if (!t->host_slice) t->host_slice = t->host_row * rows;
   if (t->host_row < row || t->host_slice < t->host_row * rows || (t->shape == RECT && t->host_slice % t->host_row)) return CL_INVALID_VALUE;
@@ -464,7 +472,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     FAIL(CL_INVALID_OPERATION);
   if (t->shape == BUFFER && (!t->region[0] || t->origin[0] > m->u.mem.size || t->region[0] > m->u.mem.size - t->origin[0])) FAIL(CL_INVALID_VALUE);
   size_t row = row_bytes(t), bytes = row * t->region[1] * t->region[2];
-  if (t->shape == IMAGE && (!bytes || t->origin[0] + t->region[0] > m->u.mem.w || t->origin[1] + t->region[1] > m->u.mem.h || t->origin[2] + t->region[2] > m->u.mem.d)) FAIL(CL_INVALID_VALUE);
+  if (t->shape == IMAGE && (!bytes || !within(t))) FAIL(CL_INVALID_VALUE);
   map *p = calloc(1, sizeof *p);
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
   p->write = flags & writes, p->bytes = bytes;

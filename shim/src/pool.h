@@ -51,7 +51,7 @@ struct object {
   uint64_t id;
   int refs;     /* the program's */
   int children; /* objects that point here: the memory stays until they are gone */
-  object *parent;  /* context of most, program of a kernel, parent of a sub-buffer, queue of an event */
+  object *parent;  /* context of most, program of a kernel, parent of a sub-buffer or sub-device, queue of an event */
   object *context; /* NULL in a context */
   yp_node *node;
   object *next;    /* of those with a like address */
@@ -60,7 +60,12 @@ struct object {
   callback *destroyed; /* called when it goes */
   union {
     struct {
+      object **devices; /* which it retains */
+      cl_uint n;
+    } context;
+    struct {
       cl_command_queue_properties flags;
+      object *device;
       uint64_t posted, done; /* commands that were sent, and of how many of them it is known that they are done */
     } queue;
     struct {
@@ -100,7 +105,6 @@ static inline void yp_done(object *queue, uint64_t posted) {
 extern cl_icd_dispatch yp_dispatch;
 extern object yp_platform, yp_devices[YP_NODES];
 extern int yp_device_count; /* one of each node */
-cl_device_id yp_device_of(const object *o);
 
 cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data);
 void yp_tell(callback *c, void *handle);
@@ -176,7 +180,7 @@ const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
 /* See headers.c. Their files are found by build options and the texts that are built; NULL: that failed. */
 typedef struct yp_headers yp_headers;
 yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *texts);
-void yp_headers_put(const yp_headers *h); /* at the end of a message */
+void yp_headers_put(const yp_headers *h, bool more); /* before what comes at the end of a message: more */
 void yp_headers_free(yp_headers *h);
 
 void yp_hmac(const uint8_t key[32], const uint8_t *text, size_t n, uint8_t out[32]);

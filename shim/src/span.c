@@ -63,6 +63,7 @@ struct span {
       size_t size;
       cl_uint n;
       int nodes[YP_NODES];
+      cl_device_id devices[YP_NODES]; /* by node: the whole one or a part of it */
       cl_command_queue movers[YP_NODES]; /* queues of copies between nodes */
     } ctx;
     struct {
@@ -248,7 +249,7 @@ static void *done(span *o, cl_int bad, cl_int *err) {
 
 static int node_of(const span *context, const void *device) {
   for (cl_uint i = 0; i < context->u.ctx.n; i++)
-    if (&yp_devices[context->u.ctx.nodes[i]] == device) return context->u.ctx.nodes[i];
+    if (context->u.ctx.devices[context->u.ctx.nodes[i]] == device) return context->u.ctx.nodes[i];
   return -1;
 }
 
@@ -259,7 +260,7 @@ static cl_context CL_API_CALL sp_clCreateContext(const cl_context_properties *pr
   bool same = true;
   for (cl_uint i = 0; devices && i < n; i++) {
     if (!is(devices[i], DEVICE)) FAIL(CL_INVALID_DEVICE);
-    same = same && devices[i] == devices[0];
+    same = same && obj(devices[i])->node == obj(devices[0])->node;
   }
   if (same) return D.clCreateContext(properties, n, devices, notify, data, err);
   if (!notify && data) FAIL(CL_INVALID_VALUE);
@@ -268,8 +269,13 @@ static cl_context CL_API_CALL sp_clCreateContext(const cl_context_properties *pr
   cl_int bad = CL_SUCCESS;
   for (cl_uint i = 0; i < n && !bad; i++) {
     if (node_of(o, devices[i]) >= 0) continue;
-    int node = (int)(obj(devices[i]) - yp_devices);
-    o->u.ctx.nodes[o->u.ctx.n++] = node;
+    int node = 0;
+    while (yp_node_at(node) != obj(devices[i])->node) node++;
+    if (o->in[node]) {
+      bad = CL_INVALID_DEVICE; /* of each node a context over several has one */
+      continue;
+    }
+    o->u.ctx.nodes[o->u.ctx.n++] = node, o->u.ctx.devices[node] = devices[i];
     o->in[node] = D.clCreateContext(properties, 1, &devices[i], notify, data, &bad);
   }
   for (const cl_context_properties *p = properties; p && *p; p += 2) o->u.ctx.size += 2 * sizeof *p;
@@ -295,7 +301,7 @@ static cl_int CL_API_CALL sp_clGetContextInfo(cl_context h, cl_context_info what
   if (!sis(h, CONTEXT)) return CL_INVALID_CONTEXT;
   span *o = sp(h);
   cl_device_id devices[YP_NODES];
-  for (cl_uint i = 0; i < o->u.ctx.n; i++) devices[i] = (cl_device_id)&yp_devices[o->u.ctx.nodes[i]];
+  for (cl_uint i = 0; i < o->u.ctx.n; i++) devices[i] = o->u.ctx.devices[o->u.ctx.nodes[i]];
   switch (what) {
   case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.ctx.n);
@@ -573,7 +579,7 @@ static void join(span *m) {
 }
 
 static cl_command_queue mover(span *c, int node, cl_int *err) {
-  cl_device_id d = (cl_device_id)&yp_devices[node];
+  cl_device_id d = c->u.ctx.devices[node];
   *err = CL_SUCCESS;
   if (!c->u.ctx.movers[node]) c->u.ctx.movers[node] = D.clCreateCommandQueue(c->in[node], d, 0, err);
   return c->u.ctx.movers[node];
@@ -1306,7 +1312,7 @@ static cl_int CL_API_CALL sp_clGetProgramInfo(cl_program h, cl_program_info what
     if (!o->in[i]) continue;
     if (what == CL_PROGRAM_BINARY_SIZES) bad = D.clGetProgramInfo(o->in[i], what, sizeof *sizes, &sizes[n], NULL);
     if (bad) return bad;
-    devices[n++] = (cl_device_id)&yp_devices[i];
+    devices[n++] = o->context->u.ctx.devices[i];
   }
   switch (what) {
   case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);

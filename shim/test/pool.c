@@ -320,9 +320,168 @@ static void right(int ok, const char *what, int round) {
   exit(1);
 }
 
+/* parts: sub-devices, what is known of them, programs for some of them, and what is refused. */
+enum { PARTS = 8 };
+
+static cl_uint number(cl_device_id d, cl_device_info what) {
+  cl_uint n = 99;
+  must(clGetDeviceInfo(d, what, sizeof n, &n, NULL), "info");
+  return n;
+}
+
+static cl_uint part_of(cl_device_id d, const cl_device_partition_property *how, cl_device_id *out) {
+  cl_uint n = 0;
+  must(clCreateSubDevices(d, how, PARTS, out, &n), "sub-devices");
+  return n;
+}
+
+static void shown(const char *name, cl_device_id d, cl_device_id parent) {
+  cl_device_partition_property how[PARTS + 2] = {0};
+  cl_device_id of = d;
+  size_t n = 0;
+  must(clGetDeviceInfo(d, CL_DEVICE_PARTITION_TYPE, sizeof how, how, &n), "type");
+  must(clGetDeviceInfo(d, CL_DEVICE_PARENT_DEVICE, sizeof of, &of, NULL), "parent");
+  printf("%s: units %u, most parts %u, parent %s, references %u, made", name, number(d, CL_DEVICE_MAX_COMPUTE_UNITS), number(d, CL_DEVICE_PARTITION_MAX_SUB_DEVICES), of == parent ? "right" : "wrong",
+         number(d, CL_DEVICE_REFERENCE_COUNT));
+  for (size_t i = 0; i < n / sizeof *how; i++) printf(" %llx", (unsigned long long)how[i]);
+  puts("");
+}
+
+static void parts(void) {
+  cl_platform_id platform;
+  cl_device_id whole, p[PARTS], q[PARTS], seen[PARTS + 1];
+  cl_device_partition_property kinds[PARTS] = {0};
+  size_t n = 0;
+  cl_uint count = 0;
+  cl_int e;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &whole, NULL), "device");
+  must(clGetDeviceInfo(whole, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds, &n), "kinds");
+  printf("kinds");
+  for (size_t i = 0; i < n / sizeof *kinds; i++) printf(" %llx", (unsigned long long)kinds[i]);
+  puts("");
+  if (!kinds[0]) return;
+  const cl_device_partition_property ones[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0}, counts[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1, 1, 0, 0}, many[] = {CL_DEVICE_PARTITION_EQUALLY, 1 << 20, 0},
+                                     odd[] = {0x7777, 1, 0}, more[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1 << 20, 0, 0}, none[] = {0};
+  printf("refused %d %d %d %d %d %d %d %d\n", clCreateSubDevices(whole, many, PARTS, p, NULL), clCreateSubDevices(whole, odd, PARTS, p, NULL), clCreateSubDevices(whole, more, PARTS, p, NULL),
+         clCreateSubDevices(whole, none, PARTS, p, NULL), clCreateSubDevices(whole, NULL, PARTS, p, NULL), clCreateSubDevices(whole, ones, 1, p, NULL), clCreateSubDevices(whole, ones, 0, NULL, NULL),
+         clCreateSubDevices(NULL, ones, PARTS, p, NULL));
+  must(clCreateSubDevices(whole, ones, 0, NULL, &count), "count");
+  if (count < 2) return;
+  if (count > PARTS) exit(0); /* none of the machines that tests run on */
+  cl_uint there = part_of(whole, ones, p);
+  printf("there %u, said %u\n", there, count);
+  part_of(whole, counts, q);
+  shown("whole", whole, NULL), shown("first", p[0], whole), shown("by counts", q[1], whole);
+  must(clRetainDevice(p[0]), "retain"), must(clRetainDevice(whole), "retain");
+  printf("references %u %u\n", number(p[0], CL_DEVICE_REFERENCE_COUNT), number(whole, CL_DEVICE_REFERENCE_COUNT));
+  must(clReleaseDevice(p[0]), "release"), must(clReleaseDevice(whole), "release");
+  cl_device_id three[] = {p[0], whole, p[1], p[0]};
+  cl_context c = clCreateContext(NULL, 4, three, NULL, NULL, &e);
+  must(e, "context");
+  must(clGetContextInfo(c, CL_CONTEXT_DEVICES, sizeof seen, seen, &n), "context's devices");
+  printf("context of %zu, the first %s\n", n / sizeof *seen, seen[0] == p[0] ? "right" : "wrong");
+  cl_command_queue other = clCreateCommandQueue(c, q[0], 0, &e);
+  printf("a queue on another device: %d\n", e);
+  if (other) clReleaseCommandQueue(other);
+  cl_program both = clCreateProgramWithSource(c, 1, &source, NULL, &e);
+  must(e, "program");
+  must(clBuildProgram(both, 2, p, NULL, NULL, NULL), "build");
+  must(clGetProgramInfo(both, CL_PROGRAM_DEVICES, sizeof seen, seen, &n), "program's devices");
+  printf("program of %zu\n", n / sizeof *seen);
+  size_t sizes[PARTS + 1] = {0}, width = 0;
+  unsigned char *built[PARTS + 1] = {0};
+  must(clGetProgramInfo(both, CL_PROGRAM_BINARY_SIZES, sizeof sizes, sizes, &n), "sizes");
+  cl_uint devices = (cl_uint)(n / sizeof *sizes);
+  for (cl_uint i = 0; i < devices; i++) built[i] = malloc(sizes[i] + 1);
+  must(clGetProgramInfo(both, CL_PROGRAM_BINARIES, sizeof built, built, NULL), "binaries");
+  cl_device_id some[PARTS + 1];
+  cl_uint k = 0;
+  for (cl_uint i = 0; i < devices; i++)
+    if (sizes[i]) some[k] = seen[i], sizes[k] = sizes[i], built[k++] = built[i];
+  cl_int status[PARTS + 1] = {9, 9, 9};
+  cl_program again = clCreateProgramWithBinary(c, k, some, sizes, (const unsigned char **)built, status, &e);
+  must(e, "program of binaries"), must(status[0], "its status");
+  must(clBuildProgram(again, 0, NULL, NULL, NULL, NULL), "build");
+  cl_program of[] = {both, again};
+  for (int i = 0; i < 2; i++) {
+    cl_kernel advance = clCreateKernel(of[i], "advance", &e);
+    must(e, "kernel");
+    cl_uint x[1024], add[16], round = 5;
+    for (int j = 0; j < 1024; j++) x[j] = (cl_uint)j;
+    for (int j = 0; j < 16; j++) add[j] = (cl_uint)j;
+    cl_mem xs = clCreateBuffer(c, CL_MEM_COPY_HOST_PTR, sizeof x, x, &e), adds = clCreateBuffer(c, CL_MEM_COPY_HOST_PTR, sizeof add, add, &e);
+    arg(advance, 0, sizeof xs, &xs), arg(advance, 1, sizeof round, &round), arg(advance, 2, sizeof adds, &adds);
+    for (int j = 0; j < 2; j++) {
+      cl_command_queue on = clCreateCommandQueue(c, p[j], 0, &e);
+      must(e, "queue");
+      cl_device_id its = NULL;
+      must(clGetCommandQueueInfo(on, CL_QUEUE_DEVICE, sizeof its, &its, NULL), "queue's device");
+      size_t all = 1024;
+      must(clEnqueueNDRangeKernel(on, advance, 1, NULL, &all, NULL, 0, NULL, NULL), "run");
+      must(clEnqueueReadBuffer(on, xs, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL), "read");
+      must(clGetKernelWorkGroupInfo(advance, p[j], CL_KERNEL_WORK_GROUP_SIZE, sizeof width, &width, NULL), "group");
+      cl_build_status how = 9;
+      must(clGetProgramBuildInfo(of[i], p[j], CL_PROGRAM_BUILD_STATUS, sizeof how, &how, NULL), "status");
+      printf("part %d: sum %016llx, groups of %zu, queue %s, built %d\n", j, (unsigned long long)sum(x, sizeof x), width, its == p[j] ? "right" : "wrong", how);
+      must(clReleaseCommandQueue(on), "release");
+    }
+    printf("group of another: %d\n", clGetKernelWorkGroupInfo(advance, q[0], CL_KERNEL_WORK_GROUP_SIZE, sizeof width, &width, NULL));
+    clReleaseKernel(advance), clReleaseMemObject(xs), clReleaseMemObject(adds);
+  }
+  printf("build for another: %d\n", clBuildProgram(both, 1, q, NULL, NULL, NULL));
+  cl_uint held = number(p[0], CL_DEVICE_REFERENCE_COUNT);
+  clReleaseProgram(both), clReleaseProgram(again), must(clReleaseContext(c), "release");
+  printf("references fell %s\n", number(p[0], CL_DEVICE_REFERENCE_COUNT) < held ? "" : "not");
+  for (cl_uint i = 0; i < there; i++) must(clReleaseDevice(p[i]), "release");
+}
+
+/* side is what walk has on sub-devices, where there are any. */
+typedef struct {
+  cl_device_id on[PARTS];
+  cl_uint n, state[256];
+  cl_command_queue queues[2];
+  cl_kernel k;
+  cl_mem x;
+} side;
+
+static void side_begins(side *s, const cl_uint *add, size_t adds) {
+  const cl_device_partition_property ones[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+  cl_int e;
+  if (clCreateSubDevices(device, ones, PARTS, s->on, &s->n) || s->n < 2) {
+    s->n = 0;
+    return;
+  }
+  cl_context c = clCreateContext(NULL, 2, s->on, NULL, NULL, &e);
+  must(e, "context of parts");
+  cl_program p = clCreateProgramWithSource(c, 1, &source, NULL, &e);
+  must(clBuildProgram(p, 0, NULL, "", NULL, NULL), "build");
+  for (int i = 0; i < 2; i++) s->queues[i] = clCreateCommandQueue(c, s->on[i], 0, &e);
+  for (int i = 0; i < 256; i++) s->state[i] = (cl_uint)i;
+  s->x = clCreateBuffer(c, CL_MEM_COPY_HOST_PTR, sizeof s->state, s->state, &e);
+  cl_mem its = clCreateBuffer(c, CL_MEM_COPY_HOST_PTR, adds, (void *)(uintptr_t)add, &e);
+  s->k = clCreateKernel(p, "advance", &e);
+  must(e, "kernel of parts");
+  arg(s->k, 0, sizeof s->x, &s->x), arg(s->k, 2, sizeof its, &its);
+  for (cl_uint i = 0; i < s->n; i++) clReleaseDevice(s->on[i]); /* the context has them */
+  clReleaseProgram(p), clReleaseContext(c);
+}
+
+static void side_steps(side *s, const cl_uint *add, cl_uint round) {
+  size_t n = 256;
+  cl_uint got[256];
+  if (!s->n) return;
+  cl_command_queue q = s->queues[round & 1];
+  arg(s->k, 1, sizeof round, &round);
+  must(clEnqueueNDRangeKernel(q, s->k, 1, NULL, &n, NULL, 0, NULL, NULL), "step of a part");
+  must(clEnqueueReadBuffer(q, s->x, CL_TRUE, 0, sizeof got, got, 0, NULL, NULL), "read");
+  for (int i = 0; i < 256; i++) s->state[i] = s->state[i] * 1664525u + 1013904223u + round + add[i & 15];
+  right(!memcmp(got, s->state, sizeof got), "part", (int)round);
+}
+
 /* walk has all that a program that moves must bring with it: memory that changes
  * and memory that does not, a part of a buffer, an image, what it has mapped,
- * events, arguments that stay set, and objects made of ones it has released. */
+ * events, arguments that stay set, sub-devices, and objects made of ones it has released. */
 static void walk(size_t mib) {
   enum { WINDOW = 4096, SMALL = 1024, HELD = 64 << 10, SIDE = 32 };
   size_t n = mib * (1 << 20) / sizeof(cl_uint), window = WINDOW, small = SMALL;
@@ -351,6 +510,8 @@ static void walk(size_t mib) {
   clReleaseProgram(program);
   arg(on_big, 0, sizeof big, &big), arg(on_big, 2, sizeof adds, &adds);
   arg(on_part, 0, sizeof part, &part), arg(on_part, 2, sizeof adds, &adds);
+  side s = {.n = 0};
+  side_begins(&s, add, sizeof add);
   pthread_t t;
   pthread_create(&t, NULL, listens, NULL);
   cl_event first = NULL;
@@ -367,6 +528,7 @@ static void walk(size_t mib) {
     must(clEnqueueReadBuffer(queue, part, CL_FALSE, 0, sizeof got, got, 1, &ran, &done), "read");
     for (size_t i = at; i < at + WINDOW; i++) mirror[i] = mirror[i] * 1664525u + 1013904223u + round + add[i & 15];
     for (int i = 0; i < SMALL; i++) state[i] = state[i] * 1664525u + 1013904223u + round + add[i & 15];
+    side_steps(&s, add, round);
     must(clWaitForEvents(1, &done), "wait");
     right(!memcmp(got, state, sizeof got), "state", (int)round);
     if (round % 7 == 0) { /* the host writes, too, without waiting */
@@ -791,6 +953,8 @@ int main(int argc, char **argv) {
     peek(argc > 2 ? argv[2] : "");
   } else if (!strcmp(what, "unbuilt")) {
     unbuilt();
+  } else if (!strcmp(what, "parts")) {
+    parts();
   } else if (!strcmp(what, "asks")) {
     asks();
   } else if (!strcmp(what, "walk")) {

@@ -27,6 +27,7 @@ const (
 	OpImageFormats               Op = 22
 	OpBinaries                   Op = 23
 	OpFinish                     Op = 24
+	OpCreateSubDevices           Op = 25
 	OpEnqueueNDRangeKernel       Op = 32
 	OpEnqueueTask                Op = 33
 	OpEnqueueCopyBuffer          Op = 34
@@ -92,6 +93,7 @@ var ops = map[Op]string{
 	OpImageFormats:               "image_formats",
 	OpBinaries:                   "binaries",
 	OpFinish:                     "finish",
+	OpCreateSubDevices:           "create_sub_devices",
 	OpEnqueueNDRangeKernel:       "clEnqueueNDRangeKernel",
 	OpEnqueueTask:                "clEnqueueTask",
 	OpEnqueueCopyBuffer:          "clEnqueueCopyBuffer",

@@ -43,6 +43,8 @@ func (s *Session) do(m *message) error {
 		return s.programs(m, &b)
 	case wire.OpCreateKernel, wire.OpCreateKernels, wire.OpCloneKernel:
 		return s.kernels(m, &b)
+	case wire.OpCreateSubDevices:
+		return s.subDevices(m, &b)
 	}
 	return s.create(m, &b)
 }
@@ -384,7 +386,6 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		return errEnd
 	}
 	what := uintptr(uint32(w[3]))
-	args := []uintptr{s.device, what}
 	if of.kind == mem {
 		if bad := s.resident(0, false); bad != clSuccess {
 			return s.answer(m, bad, 0, 0, nil)
@@ -392,7 +393,15 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		defer s.hold.RUnlock()
 	}
 	s.mu.Lock()
-	if of.kind != 0 {
+	var args []uintptr
+	if of.kind == 0 {
+		d, bad := s.deviceWith(w[1])
+		if bad != clSuccess {
+			s.mu.Unlock()
+			return s.answer(m, bad, 0, 0, nil)
+		}
+		args = []uintptr{d, what}
+	} else {
 		o, bad := s.get(w[1], of.kind)
 		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it, or that was done before the program moved here
 			s.mu.Unlock()
@@ -417,12 +426,20 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		args = []uintptr{o.ptr, what}
 		switch of.more {
 		case 'd':
-			args = []uintptr{o.ptr, s.device, what}
+			d, bad := s.deviceWith(w[2])
+			if bad != clSuccess {
+				s.mu.Unlock()
+				return s.answer(m, bad, 0, 0, nil)
+			}
+			args = []uintptr{o.ptr, d, what}
 		case 'n':
 			args = []uintptr{o.ptr, uintptr(uint32(w[2])), what}
 		}
 	}
 	data, bad := s.lib.info(of.name, args...)
+	if of.kind == program && what == clProgramDevices {
+		data = s.deviceNumbers(data)
+	}
 	s.mu.Unlock()
 	if of.kind == 0 && bad == clSuccess && len(data) == 8 && (what == clDeviceMemory || what == clDeviceMaxAllocation) {
 		data = s.capped(data)

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"bytes"
+	"encoding/binary"
 	"maps"
 	"runtime"
 	"strings"
@@ -27,17 +28,32 @@ func (s *Session) create(m *message, b *wire.Body) error {
 	defer s.mu.Unlock()
 	e := cell()
 	if m.Op == wire.OpCreateContext {
-		id := b.Word()
-		devices := []uintptr{s.device}
-		ptr := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
-		return s.made(m, id, &object{kind: context, ptr: ptr, op: m.Op, made: words(id)}, int32(uint32(*e)), nil)
+		id, made := b.Word(), bytes.Clone(m.body)
+		devices, bad := s.deviceList(b)
+		if b.Err() {
+			return errEnd
+		}
+		if bad != clSuccess {
+			return s.answerLocked(m, bad, 0, 0, nil)
+		}
+		o := &object{kind: context, op: m.Op, made: made, devices: devices}
+		list := s.devicesOf(o)
+		o.ptr = s.lib.call("clCreateContext", 0, uintptr(len(list)), atWords(list), 0, 0, at(e))
+		return s.made(m, id, o, int32(uint32(*e)), nil)
 	}
 	c, bad := s.get(b.Word(), context)
 	id := b.Word()
 	var w [3]uint64
+	on := s.device
 	switch m.Op {
 	case wire.OpCreateQueue:
-		b.Words(w[:1])
+		if b.Words(w[:1]); len(b.Rest()) > 0 {
+			var e int32
+			if w[1] = b.Word(); bad == clSuccess {
+				on, e = s.deviceWith(w[1])
+				bad = e
+			}
+		}
 	case wire.OpCreateSampler:
 		b.Words(w[:])
 	}
@@ -49,8 +65,8 @@ func (s *Session) create(m *message, b *wire.Body) error {
 	}
 	switch m.Op {
 	case wire.OpCreateQueue:
-		ptr := s.lib.call("clCreateCommandQueue", c.ptr, s.device, uintptr(w[0]), at(e))
-		return s.made(m, id, &object{kind: queue, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0]), loose: w[0]&clOutOfOrder != 0}, int32(uint32(*e)), nil)
+		ptr := s.lib.call("clCreateCommandQueue", c.ptr, on, uintptr(w[0]), at(e))
+		return s.made(m, id, &object{kind: queue, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0], w[1]), loose: w[0]&clOutOfOrder != 0}, int32(uint32(*e)), nil)
 	case wire.OpCreateSampler:
 		ptr := s.lib.call("clCreateSampler", c.ptr, uintptr(uint32(w[0])), uintptr(uint32(w[1])), uintptr(uint32(w[2])), at(e))
 		return s.made(m, id, &object{kind: sampler, ptr: ptr, parent: c, op: m.Op, made: words(c.id, id, w[0], w[1], w[2])}, int32(uint32(*e)), nil)
@@ -73,6 +89,7 @@ const (
 	fromBinary
 	fromIL
 	builtIn
+	fromBinaries // of several devices: how many, for each its number and the size of its binary, and the binaries
 )
 
 func (s *Session) programs(m *message, b *wire.Body) error {
@@ -93,17 +110,30 @@ func (s *Session) programs(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	binary, bad := s.lib.binary(p.ptr)
-	return s.answerLocked(m, bad, 0, 0, binary)
+	built, bad := s.lib.built(p.ptr)
+	return s.answerLocked(m, bad, 0, 0, built)
 }
 
-// binary is what a program was built to.
-func (l *library) binary(program uintptr) ([]byte, int32) {
-	size := l.number("clGetProgramInfo", program, clProgramBinarySizes)
-	binary := make([]byte, max(size, 1))
-	list := []uintptr{atBytes(binary)}
-	bad := l.status("clGetProgramInfo", program, clProgramBinaries, 8, atWords(list), 0)
-	return binary[:size], bad
+// built is what a program was built to, for one device after the other.
+func (l *library) built(program uintptr) ([]byte, int32) {
+	sizes, bad := l.info("clGetProgramInfo", program, clProgramBinarySizes)
+	if bad != clSuccess {
+		return nil, bad
+	}
+	all := uint64(0)
+	for i := 0; i < len(sizes); i += 8 {
+		all += binary.LittleEndian.Uint64(sizes[i:])
+	}
+	out, at := make([]byte, all+1), uint64(0)
+	list := make([]uintptr, len(sizes)/8)
+	for i := range list {
+		if n := binary.LittleEndian.Uint64(sizes[8*i:]); n > 0 {
+			list[i] = atBytes(out[at:])
+			at += n
+		}
+	}
+	bad = l.status("clGetProgramInfo", program, clProgramBinaries, uintptr(8*len(list)), atWords(list), 0)
+	return out[:all], bad
 }
 
 func (s *Session) createProgram(m *message, b *wire.Body) error {
@@ -113,7 +143,7 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if b.Err() || len(text) == 0 && w[2] != fromSource {
 		return errEnd
 	}
-	if w[2] > builtIn {
+	if w[2] > fromBinaries {
 		return errEnd
 	}
 	if w[2] != fromSource {
@@ -125,7 +155,10 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	ptr, bad, status := s.newProgram(c.ptr, w[2], text)
+	if w[2] == fromBinaries {
+		return s.ofBinaries(m, c, w[1], text)
+	}
+	ptr, bad, status := s.newProgram(c, w[2], text)
 	if ptr != 0 {
 		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: w[0], from: w[2], text: bytes.Clone(text)}}
 		if err := s.keep(w[1], o); err != nil {
@@ -136,9 +169,9 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 }
 
 // newProgram makes a program in a context.
-func (s *Session) newProgram(c uintptr, from uint64, text []byte) (ptr uintptr, bad int32, status uint64) {
+func (s *Session) newProgram(in *object, from uint64, text []byte) (ptr uintptr, bad int32, status uint64) {
 	e, of := cell(), cell()
-	sizes, texts, devices := []uint64{uint64(len(text))}, []uintptr{atBytes(text)}, []uintptr{s.device}
+	c, sizes, texts, devices := in.ptr, []uint64{uint64(len(text))}, []uintptr{atBytes(text)}, s.devicesOf(in)
 	switch from {
 	case fromSource:
 		if len(text) == 0 {
@@ -154,7 +187,7 @@ func (s *Session) newProgram(c uintptr, from uint64, text []byte) (ptr uintptr, 
 		ptr = s.lib.call("clCreateProgramWithIL", c, atBytes(text), uintptr(len(text)), at(e))
 	case builtIn:
 		names := cString(string(text))
-		ptr = s.lib.call("clCreateProgramWithBuiltInKernels", c, 1, atWords(devices), atBytes(names), at(e))
+		ptr = s.lib.call("clCreateProgramWithBuiltInKernels", c, uintptr(len(devices)), atWords(devices), atBytes(names), at(e))
 	}
 	return ptr, int32(uint32(*e)), uint64(uint32(*of))
 }
@@ -181,6 +214,12 @@ func (s *Session) build(m *message, b *wire.Body) error {
 	s.mu.Unlock()
 	more := bytes.Clone(b.Rest())
 	h, err := readHeaders(b)
+	s.mu.Lock()
+	named, e := s.named(b)
+	if bad == clSuccess {
+		bad = e
+	}
+	s.mu.Unlock()
 	if b.Err() || err != nil {
 		return errEnd
 	}
@@ -211,17 +250,18 @@ func (s *Session) build(m *message, b *wire.Body) error {
 	}
 	defer done()
 	// The client must know which arguments are handles; the program's own options are what an info shows.
-	text, devices := cString(here+withArgInfo), []uintptr{s.device}
+	text := cString(here + withArgInfo)
+	count, devices := s.targets(p.parent, named)
 	if m.Op == wire.OpBuild {
-		bad = s.lib.status("clBuildProgram", p.ptr, 1, atWords(devices), atBytes(text), 0, 0)
+		bad = s.lib.status("clBuildProgram", p.ptr, count, devices, atBytes(text), 0, 0)
 	} else {
 		var list, called uintptr
 		if len(included) > 0 {
 			list, called = atWords(included), atWords(names)
 		}
-		bad = s.lib.status("clCompileProgram", p.ptr, 1, atWords(devices), atBytes(text), uintptr(len(included)), list, called, 0, 0)
+		bad = s.lib.status("clCompileProgram", p.ptr, count, devices, atBytes(text), uintptr(len(included)), list, called, 0, 0)
 	}
-	runtime.KeepAlive([]any{text, devices, included, names, keep})
+	runtime.KeepAlive([]any{text, named, included, names, keep})
 	return s.answer(m, bad, 0, 0, nil)
 }
 
@@ -240,6 +280,10 @@ func (s *Session) link(m *message, b *wire.Body) error {
 		}
 		inputs[i] = p.ptr
 	}
+	named, e := s.named(b)
+	if bad == clSuccess {
+		bad = e
+	}
 	if b.Err() || len(inputs) == 0 {
 		return errEnd
 	}
@@ -249,8 +293,9 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	e, text, devices := cell(), cString(string(options)), []uintptr{s.device}
-	ptr := s.lib.call("clLinkProgram", of.ptr, 1, atWords(devices), atBytes(text), uintptr(len(inputs)), atWords(inputs), 0, 0, at(e))
+	told, text := cell(), cString(string(options))
+	count, devices := s.targets(of, named)
+	ptr := s.lib.call("clLinkProgram", of.ptr, count, devices, atBytes(text), uintptr(len(inputs)), atWords(inputs), 0, 0, at(told))
 	there := uint64(0)
 	if ptr != 0 {
 		there = 1
@@ -258,7 +303,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 			return err
 		}
 	}
-	return s.answerLocked(m, int32(uint32(*e)), there, 0, nil)
+	return s.answerLocked(m, int32(uint32(*told)), there, 0, nil)
 }
 
 const withArgInfo = " -cl-kernel-arg-info"

@@ -32,6 +32,9 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if b.Err() || w[3] == 0 || len(host) > 0 && uint64(len(host)) != w[3] || w[2]&clUseHostPtr != 0 {
 		return errEnd
 	}
+	if w[3] > s.lib.number("clGetDeviceInfo", s.device, clDeviceMaxAllocation) {
+		return s.answer(m, clInvalidBufferSize, 0, 0, nil)
+	}
 	if bad := s.take(w[3]); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}

@@ -239,7 +239,7 @@ func (m *mover) live() (all []*sentObject, release func()) {
 				o.copied++
 			case context:
 				if m.queues[o.id] == 0 {
-					m.queues[o.id] = m.lib.call("clCreateCommandQueue", o.ptr, m.device, 0, at(cell()))
+					m.queues[o.id] = m.lib.call("clCreateCommandQueue", o.ptr, m.devicesOf(o)[0], 0, at(cell()))
 				}
 			}
 			all = append(all, x)
@@ -337,18 +337,19 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 		c := o.code
 		var binary []byte
 		kind := uint64(0)
-		if o.builds > 0 || c.from == fromBinary {
-			if m.lib.number("clGetProgramBuildInfo", o.ptr, m.device, clBuildStatus)&0xFFFFFFFF == 0 {
-				kind = m.lib.number("clGetProgramBuildInfo", o.ptr, m.device, clBinaryType) & 0xFFFFFFFF
-			}
+		if o.builds > 0 || c.from == fromBinary || c.from == fromBinaries {
+			kind = m.binaryType(o.object)
 		}
 		if kind != 0 && c.from != builtIn {
 			var bad int32
-			if err := m.still(func() { binary, bad = m.lib.binary(o.ptr) }); err != nil {
+			if err := m.still(func() { binary, bad = m.lib.built(o.ptr) }); err != nil {
 				return false, err
 			}
 			if bad != clSuccess {
 				return false, fmt.Errorf("the binary of program %d: error %d", o.id, bad)
+			}
+			if len(o.parent.devices) > 0 {
+				binary = append(m.binariesHead(o.ptr), binary...)
 			}
 		}
 		hasOptions := uint64(0)

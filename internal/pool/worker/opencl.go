@@ -22,6 +22,7 @@ const (
 	clAllocationFailure   = -4
 	clOutOfResources      = -5
 	clInvalidValue        = -30
+	clInvalidDevice       = -33
 	clInvalidContext      = -34
 	clInvalidQueue        = -36
 	clInvalidMem          = -38
@@ -29,6 +30,7 @@ const (
 	clInvalidProgram      = -44
 	clInvalidKernel       = -48
 	clInvalidEvent        = -58
+	clInvalidBufferSize   = -61
 	clInvalidOperation    = -59
 	clFailedWait          = -14
 	clNoArgInfo           = -19
@@ -58,6 +60,7 @@ const (
 	clMemSize             = 0x1102
 	clMemReferences       = 0x1105
 	clEventStatus         = 0x11D3
+	clProgramDevices      = 0x1163
 	clProgramSource       = 0x1164
 	clProgramBinarySizes  = 0x1165
 	clBuildStatus         = 0x1181
@@ -87,7 +90,7 @@ var serial = []string{"Oclgrind"}
 
 // names are all functions that are called.
 func names() []string {
-	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateContext clReleaseContext clCreateCommandQueue clReleaseCommandQueue
+	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateSubDevices clReleaseDevice clCreateContext clReleaseContext clCreateCommandQueue clReleaseCommandQueue
 clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMemObject clGetMemObjectInfo clGetImageInfo clGetSupportedImageFormats clCreateSampler
 clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo

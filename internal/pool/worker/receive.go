@@ -134,7 +134,7 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 // makes are the calls that make what there is.
 var makes = map[wire.Op]bool{
 	wire.OpCreateContext: true, wire.OpCreateQueue: true, wire.OpCreateBuffer: true, wire.OpCreateSubBuffer: true, wire.OpCreateImage: true, wire.OpCreateSampler: true,
-	wire.OpCreateKernel: true, wire.OpSetArg: true, wire.OpRelease: true,
+	wire.OpCreateKernel: true, wire.OpCreateSubDevices: true, wire.OpSetArg: true, wire.OpRelease: true,
 }
 
 func (r *receiver) call(op wire.Op, body []byte) error {
@@ -163,7 +163,11 @@ func (r *receiver) program(b *wire.Body) error {
 	if len(built) == 0 {
 		return create(from, text)
 	}
-	err := create(fromBinary, built)
+	as := uint64(fromBinary)
+	if c := r.objects[of]; c != nil && len(c.devices) > 0 {
+		as = fromBinaries
+	}
+	err := create(as, built)
 	if err == nil && w[3] == clExecutable {
 		err = build()
 	}
@@ -182,7 +186,7 @@ func (r *receiver) program(b *wire.Body) error {
 	if err != nil || o == nil {
 		return cmp.Or(err, errEnd)
 	}
-	o.code.from, o.code.text, o.code.how, o.code.headers, o.code.replaced = from, text, how, bytes.Clone(headers), from != fromBinary
+	o.code.from, o.code.text, o.code.how, o.code.headers, o.code.replaced = from, text, how, bytes.Clone(headers), from != fromBinary && from != fromBinaries
 	o.code.builds = max(o.code.builds, 1)
 	if o.options = nil; w[4] != 0 {
 		o.options = cString(string(options))
@@ -200,7 +204,7 @@ func (s *Session) restore(p *object) int32 {
 	if c == nil {
 		return clInvalidContext
 	}
-	ptr, bad, _ := s.newProgram(c.ptr, p.code.from, p.code.text)
+	ptr, bad, _ := s.newProgram(c, p.code.from, p.code.text)
 	if bad == clSuccess {
 		s.lib.call("clReleaseProgram", p.ptr)
 		p.ptr, p.code.replaced = ptr, false
@@ -224,7 +228,7 @@ func (r *receiver) data(b *wire.Body) error {
 		r.queues = map[uint64]uintptr{}
 	}
 	if r.queues[c.id] == 0 {
-		r.queues[c.id] = r.lib.call("clCreateCommandQueue", c.ptr, r.device, 0, at(cell()))
+		r.queues[c.id] = r.lib.call("clCreateCommandQueue", c.ptr, r.devicesOf(c)[0], 0, at(cell()))
 	}
 	var bad int32
 	if o.pixel > 0 {

@@ -43,12 +43,13 @@ const (
 	program
 	kernel
 	event
+	device // part of the whole one
 )
 
 // invalid is the error of a number that is not of an object of a kind.
-var invalid = map[kind]int32{context: clInvalidContext, queue: clInvalidQueue, mem: clInvalidMem, sampler: clInvalidSampler, program: clInvalidProgram, kernel: clInvalidKernel, event: clInvalidEvent}
+var invalid = map[kind]int32{context: clInvalidContext, queue: clInvalidQueue, mem: clInvalidMem, sampler: clInvalidSampler, program: clInvalidProgram, kernel: clInvalidKernel, event: clInvalidEvent, device: clInvalidDevice}
 
-var releases = [...]string{context: "clReleaseContext", queue: "clReleaseCommandQueue", mem: "clReleaseMemObject", sampler: "clReleaseSampler", program: "clReleaseProgram", kernel: "clReleaseKernel", event: "clReleaseEvent"}
+var releases = [...]string{context: "clReleaseContext", queue: "clReleaseCommandQueue", mem: "clReleaseMemObject", sampler: "clReleaseSampler", program: "clReleaseProgram", kernel: "clReleaseKernel", event: "clReleaseEvent", device: "clReleaseDevice"}
 
 // object is what a client's number stands for.
 type object struct {
@@ -80,6 +81,7 @@ type object struct {
 	args      map[uint64][]byte // of a kernel, as they were last set
 	extent    [3]uint64         // of an image
 	code      *code             // of a program
+	devices   []uintptr         // of a context, if it has others than the whole one
 	times     []byte            // of an event that another worker's device did
 }
 

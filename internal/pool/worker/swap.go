@@ -179,7 +179,7 @@ func (s *Session) takeOff() {
 		} else {
 			c := contextOf(o)
 			if queues[c.id] == 0 {
-				queues[c.id] = s.lib.call("clCreateCommandQueue", c.ptr, s.device, 0, at(cell()))
+				queues[c.id] = s.lib.call("clCreateCommandQueue", c.ptr, s.devicesOf(c)[0], 0, at(cell()))
 			}
 			if s.readAll(queues[c.id], o, host) != clSuccess {
 				_ = unix.Munmap(host) // it stays

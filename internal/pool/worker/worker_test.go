@@ -88,8 +88,8 @@ func session(conn net.Conn) *Session {
 	s.card.SetLimit(1 << 20)
 	s.turn = &Turn{drain: func() {}, start: time.Now()}
 	s.turn.until.Store(1 << 62)
-	for k := context; k <= event; k++ {
-		s.objects[uint64(k)] = &object{kind: k, ptr: 64, size: 4096, id: uint64(k), code: &code{}, args: map[uint64][]byte{}}
+	for k := context; k <= device; k++ {
+		s.objects[uint64(k)] = &object{kind: k, ptr: 64, size: 4096, id: uint64(k), code: &code{}, args: map[uint64][]byte{}, parent: s.objects[uint64(context)]} // a program's context
 	}
 	s.objects[20] = &object{kind: mem, ptr: 64, pixel: 4}
 	s.objects[21] = &object{kind: event, status: -5}
@@ -124,6 +124,12 @@ func FuzzMessage(f *testing.F) {
 	add(wire.OpCompile, 5, 0, 1, 5, 3, 0)
 	add(wire.OpCreateKernels, 5, 2, 60, 61)
 	add(wire.OpRelease, 3)
+	add(wire.OpCreateSubDevices, 0, 2, 0x1086, 1, 2, 70, 71)
+	add(wire.OpCreateSubDevices, 8, 3, 0x1087, 1, 1, 1, 0)
+	add(wire.OpCreateContext, 72, 3, 0, 8, 9)
+	add(wire.OpCreateQueue, 1, 73, 0, 8)
+	add(wire.OpCreateProgram, 1, 74, 4, 32, 1, 8, 8, 0x11)
+	add(wire.OpBuild, 5, 0, 0, 0, 1, 8)
 	f.Fuzz(func(t *testing.T, op uint16, body []byte) {
 		if len(body) > 1<<16 {
 			t.Skip()
