@@ -12,10 +12,17 @@ if [ "$(uname -s)" != Linux ] || ! command -v "$cc" >/dev/null 2>&1 || ! echo '#
 fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
-	-o "$tmp/libyunhe-pool.so" shim/src/*.c
-"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread -Wl,-z,defs \
-	-o "$tmp/libyunhe-cuda.so" shim/cuda/*.c shim/src/sha256.c
+older= apart= # systems have some functions in libraries apart, see shim/src/glibc.h
+if getconf GNU_LIBC_VERSION >/dev/null 2>&1; then
+	older="-include shim/src/glibc.h" apart="-Wl,--no-as-needed -l:libpthread.so.0 -l:librt.so.1 -l:libdl.so.2"
+fi
+library() {
+	so=$1
+	shift
+	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread $older -Wl,-z,defs -o "$tmp/$so" "$@" $apart
+}
+library libyunhe-pool.so shim/src/*.c
+library libyunhe-cuda.so shim/cuda/*.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
 programs="libyunhe-pool.so libyunhe-cuda.so yunhe-pool-worker"
 # What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.

@@ -5,7 +5,9 @@ package pool_test
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -757,6 +760,48 @@ func TestWrongArguments(t *testing.T) {
 		for i := range lines {
 			if said[i] != lines[i] {
 				t.Errorf("%s: %s, want %s", at, said[i], lines[i])
+			}
+		}
+	}
+}
+
+// TestOldSystems: the libraries that are loaded into programs, whose images may be
+// old, ask glibc for nothing that CentOS 6 does not have (on ARM: CentOS 7).
+func TestOldSystems(t *testing.T) {
+	t.Parallel()
+	if !pool.Built() {
+		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
+	}
+	newest := 12
+	if runtime.GOARCH != "amd64" {
+		newest = 17
+	}
+	for _, name := range []string{"libyunhe-pool.so", "libyunhe-cuda.so"} {
+		packed, err := os.Open("programs/" + name + ".gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unpacked, err := gzip.NewReader(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(unpacked)
+		_ = packed.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := elf.NewFile(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, err := f.ImportedSymbols()
+		if err != nil || len(symbols) == 0 {
+			t.Fatalf("%s: %d symbols, %v", name, len(symbols), err)
+		}
+		for _, s := range symbols {
+			var minor int
+			if n, _ := fmt.Sscanf(s.Version, "GLIBC_2.%d", &minor); n == 1 && minor > newest {
+				t.Errorf("%s needs %s of %s", name, s.Name, s.Version)
 			}
 		}
 	}

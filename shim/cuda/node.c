@@ -94,7 +94,7 @@ static bool put(char letter, uint64_t word) {
 
 static void wait_until(pthread_cond_t *on, int64_t at) {
   struct timespec t = {at / 1000000000, at % 1000000000};
-  pthread_cond_clockwait(on, &c.lock, CLOCK_MONOTONIC, &t);
+  pthread_cond_timedwait(on, &c.lock, &t);
 }
 
 static bool done(CUresult r) {
@@ -226,8 +226,12 @@ static void in_child(void) {
   memset(&c, 0, sizeof c);
   pthread_mutex_init(&c.lock, NULL);
   pthread_mutex_init(&c.asking, NULL);
-  pthread_cond_init(&c.changed, NULL);
-  pthread_cond_init(&c.due, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&c.changed, &attr);
+  pthread_cond_init(&c.due, &attr);
+  pthread_condattr_destroy(&attr);
   c.sock = -1, c.slow = true;
 }
 

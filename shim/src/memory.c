@@ -494,8 +494,10 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     bool lent = m->u.mem.host;
     if (lent && t->shape == IMAGE) t->host_row = m->u.mem.host_row, t->host_slice = m->u.mem.host_slice;
     p->owned = !lent, p->row = t->host_row, p->slice = t->host_slice;
-    p->at = lent ? m->u.mem.host + t->origin[0] * (t->shape == IMAGE ? m->u.mem.pixel : 1) + t->origin[1] * t->host_row + t->origin[2] * t->host_slice : aligned_alloc(128, (bytes + 127) / 128 * 128);
-    if (!p->at) bad = CL_OUT_OF_HOST_MEMORY;
+    void *room = NULL;
+    if (lent) p->at = m->u.mem.host + t->origin[0] * (t->shape == IMAGE ? m->u.mem.pixel : 1) + t->origin[1] * t->host_row + t->origin[2] * t->host_slice;
+    else if (posix_memalign(&room, 128, bytes)) bad = CL_OUT_OF_HOST_MEMORY;
+    else p->at = room;
     t->host = p->at;
     if (!bad && flags & CL_MAP_WRITE_INVALIDATE_REGION) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
     else if (!bad) t->type = CL_COMMAND_MAP_BUFFER, bad = run_transfer(t);
