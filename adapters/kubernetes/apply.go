@@ -94,12 +94,19 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 	known := d.attempts[a.AttemptId]
 	orphan := known != nil && known.job == nil && d.synced[partJobs] && d.synced[partPods] // pods without a Job
 	done := known != nil && known.job != nil && known.job.files == ""
-	d.mu.Unlock()
-	if done {
-		return nil
+	var job, uid string
+	if done && !known.over {
+		job, uid = known.job.name, known.job.uid
 	}
+	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	if done {
+		if job == "" {
+			return nil
+		}
+		return d.putPasses(ctx, c, job, types.UID(uid), a)
+	}
 	if a.Seen || orphan {
 		return d.bury(ctx, c, a.AttemptId, record{Reason: "lost", ExitCode: -1, EndedAt: time.Now().UnixMicro(),
 			Message: "it has run here and the cluster does not know it any more: its Job was deleted by somebody else than Yunhe"})
@@ -115,7 +122,10 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 			return refused(fmt.Sprintf("center %s has no node %.300q", d.center, a.Node))
 		}
 	}
-	job, files, refusal := m.attempt(a)
+	if err := d.sharesRefused(c, a); err != nil {
+		return err
+	}
+	made, files, refusal := m.attempt(a)
 	if refusal != "" {
 		return refused(refusal)
 	}
@@ -133,11 +143,14 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 			return refusedIfFinal(err)
 		}
 	}
-	made, err := c.work.BatchV1().Jobs(d.cfg.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	made, err = c.work.BatchV1().Jobs(d.cfg.Namespace).Create(ctx, made, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		made, err = d.same(ctx, c, a.AttemptId)
 	}
 	if err != nil {
+		return refusedIfFinal(err)
+	}
+	if err := d.putPasses(ctx, c, made.Name, made.UID, a); err != nil {
 		return refusedIfFinal(err)
 	}
 	if files != nil {

@@ -41,6 +41,8 @@ type Config struct {
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" jsonschema:"Always, IfNotPresent (if empty) or Never"`
 	ImagePullSecret []string          `json:"image_pull_secrets,omitempty" jsonschema:"names of secrets in the namespace"`
 
+	PoolImage string `json:"pool_image,omitempty" jsonschema:"image of yunhe, as make image makes it: with it runs can have shares of the platform's accelerator pool (Kubernetes 1.29 or later)"`
+
 	Resources       []Mapping         `json:"resources,omitempty" jsonschema:"what extended resources count as; looked up before what is built in"`
 	NodeSelector    map[string]string `json:"node_selector,omitempty" jsonschema:"labels of the nodes that belong to this center"`
 	Tolerations     []Toleration      `json:"tolerations,omitempty" jsonschema:"taints of nodes that jobs may run on all the same"`
@@ -176,6 +178,7 @@ func (c Config) violations() []error {
 	for _, s := range c.ImagePullSecret {
 		name("image_pull_secrets", s)
 	}
+	bad(c.PoolImage == "" || imageReference(c.PoolImage), "pool_image must be an image reference, got %q", c.PoolImage)
 	bad(slices.Contains([]string{"Always", "IfNotPresent", "Never"}, c.ImagePullPolicy), "image_pull_policy must be Always, IfNotPresent or Never, got %q", c.ImagePullPolicy)
 	for _, id := range slices.Sorted(maps.Keys(c.Images)) {
 		bad(imageReference(c.Images[id]), "images.%s must be an image reference, got %q", id, c.Images[id])

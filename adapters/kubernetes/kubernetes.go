@@ -198,7 +198,11 @@ func (d *Driver) Close() {
 
 // Describe names the driver, its version and its configuration.
 func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
-	return Description()
+	out, err := Description()
+	if err == nil && d.cfg.PoolImage != "" {
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL)
+	}
+	return out, err
 }
 
 // Description is what Describe answers; it needs no cluster.

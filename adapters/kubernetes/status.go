@@ -128,6 +128,15 @@ func viewPod(p *corev1.Pod) *podView {
 			v.state = s.State
 		}
 	}
+	for _, s := range p.Status.InitContainerStatuses { // the command waits for it
+		switch w, t := s.State.Waiting, s.LastTerminationState.Terminated; {
+		case s.Name != poolName || w == nil || v.state.Running != nil || v.state.Terminated != nil:
+		case t != nil && t.Message != "":
+			v.state.Waiting = &corev1.ContainerStateWaiting{Reason: "its shares of the accelerator pool", Message: strings.TrimSpace(t.Message)}
+		default:
+			v.state.Waiting = w
+		}
+	}
 	switch {
 	case v.state.Running != nil:
 		v.started = v.state.Running.StartedAt.Time

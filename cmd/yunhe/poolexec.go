@@ -62,15 +62,26 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 	return p, nil
 }
 
-// poolExecCommand is what gateways start a run by that has shares of the pool.
+// poolExecCommand is what gateways start a run by that has shares of the pool, and
+// what is beside one in a pod of Kubernetes (--into).
 func poolExecCommand(c *cli) *cobra.Command {
+	var into string
 	cmd := &cobra.Command{
-		Use: "exec -- PROGRAM [ARGUMENT...]", Short: "Run a program on the shares of a job's run", Hidden: true,
-		Args: takes(1, -1, "a program"),
+		Use: "exec (-- PROGRAM [ARGUMENT...] | --into DIR)", Short: "Run a program on the shares of a job's run, or have them for one", Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if (into == "") == (len(args) == 0) {
+				return usagef("a program or --into is required")
+			}
 			var passes []pool.Pass
-			if err := json.Unmarshal([]byte(c.env(gateway.PassesVariable)), &passes); err != nil || len(passes) == 0 {
-				return fault.New(fault.Invalid, "$%s must have passes to shares of the accelerator pool: gateways start runs with it", gateway.PassesVariable)
+			if err := json.Unmarshal([]byte(c.env(pool.PassesVariable)), &passes); err != nil || len(passes) == 0 {
+				return fault.New(fault.Invalid, "$%s must have passes to shares of the accelerator pool: centers start runs with it", pool.PassesVariable)
+			}
+			put := func([]*agent.Task) error { return nil }
+			if into != "" {
+				var err error
+				if put, err = c.prepare(into); err != nil {
+					return err
+				}
 			}
 			var tasks []*agent.Task
 			for _, p := range passes {
@@ -81,9 +92,16 @@ func poolExecCommand(c *cli) *cobra.Command {
 				defer client.Close()
 				tasks = append(tasks, &agent.Task{Client: client, ID: id, Token: token, At: at})
 			}
+			if into != "" {
+				if err := put(tasks); err != nil {
+					return err
+				}
+				return hold(cmd.Context(), tasks, into)
+			}
 			return c.runOn(cmd.Context(), tasks, filepath.Join(c.env(gateway.LibraryVariable), pool.Vendors), nil, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVar(&into, "into", "", "folder for what programs that others start need to find the shares")
 	return cmd
 }

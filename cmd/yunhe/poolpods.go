@@ -26,40 +26,74 @@ import (
 	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
 	"yunhe.dev/yunhe/internal/pools/pods"
 )
 
 // shareInto has slices for programs that others start: what these need is put
 // into a folder. It returns when the slices end, or ctx does.
 func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir string) error {
-	file := filepath.Join(dir, pool.SliceFile)
-	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) { // of a slice that has ended
-		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+	put, err := c.prepare(dir)
+	if err != nil {
+		return err
 	}
 	a, err := c.api()
 	if err != nil {
 		return err
 	}
-	vendors, err := pool.Library(dir)
-	if err != nil {
-		return err
-	}
-	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd")} { // programs may be other users'
-		if err := os.Chmod(p, 0o755); err != nil {
-			return fault.Wrap(fault.Invalid, err, "--into %s", dir)
-		}
-	}
 	tasks, err := c.take(ctx, a, s, spec)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	ended := make(chan string, len(tasks))
-	for i, t := range tasks {
+	for _, t := range tasks {
 		defer t.Client.Close()
-		for _, line := range pool.Environment(i, t.At, t.ID, t.Token) {
-			text.WriteString(line + "\n")
+	}
+	if err := put(tasks); err != nil {
+		return err
+	}
+	return hold(ctx, tasks, dir)
+}
+
+// prepare puts the client library into a folder, and removes what there is of
+// slices that have ended. What it returns says there where slices are.
+func (c *cli) prepare(dir string) (put func([]*agent.Task) error, err error) {
+	file := filepath.Join(dir, pool.SliceFile)
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
+	}
+	vendors, err := pool.Library(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd")} { // programs may be other users'
+		if err := os.Chmod(p, 0o755); err != nil {
+			return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
+	}
+	return func(tasks []*agent.Task) error {
+		var text strings.Builder
+		for i, t := range tasks {
+			for _, line := range pool.Environment(i, t.At, t.ID, t.Token) {
+				text.WriteString(line + "\n")
+			}
+		}
+		err := os.WriteFile(file+".new", []byte(text.String()), 0o644)
+		if err == nil {
+			err = os.Rename(file+".new", file)
+		}
+		if err != nil {
+			return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+		}
+		c.note("yunhe pool: task %s is ready, for programs with %s=%s and OCL_ICD_VENDORS=%s", tasks[0].ID, pool.FileVariable, file, vendors)
+		return nil
+	}, nil
+}
+
+// hold has slices until one of them ends, or ctx does; nobody finds them then.
+func hold(ctx context.Context, tasks []*agent.Task, dir string) error {
+	defer os.Remove(filepath.Join(dir, pool.SliceFile))
+	ended := make(chan string, len(tasks))
+	for _, t := range tasks {
 		go func() {
 			if why, err := t.Client.Ended(); err == nil && why != "" {
 				ended <- "task " + t.ID + ": " + why
@@ -68,19 +102,10 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 			}
 		}()
 	}
-	if err := os.WriteFile(file+".new", []byte(text.String()), 0o644); err != nil {
-		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fault.Wrap(fault.Invalid, err, "--into %s", dir)
-	}
-	c.note("yunhe pool: slice %s is ready, for programs with %s=%s and OCL_ICD_VENDORS=%s", tasks[0].Slice.SliceId, pool.FileVariable, file, vendors)
 	select {
 	case why := <-ended:
-		_ = os.Remove(file) // nobody shall find what has ended
 		return fault.New(fault.Unavailable, "%s", why)
 	case <-ctx.Done():
-		_ = os.Remove(file) // as above
 		return nil
 	}
 }

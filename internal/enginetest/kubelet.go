@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,7 +30,8 @@ const pauseImage = "docker.io/library/yunhe-pause:1"
 // Kubelet is a real kubelet on a real containerd: a node of a Kubernetes whose
 // containers are processes of this machine.
 type Kubelet struct {
-	Node string // its name
+	Node    string // its name
+	Address string // this machine's, as its containers reach it
 
 	bridge string
 	lock   *os.File
@@ -59,6 +61,10 @@ wait`
 type KubeletConfig struct {
 	Labels     map[string]string // of its node
 	LogMaxSize string            // at which logs are cut; 10Mi if empty
+	// Images are further ones: by name, the programs of this machine that are in one
+	// beside busybox, each with the libraries that it is linked with.
+	Images   map[string][]string
+	Archives []string // files with images
 }
 
 // StartKubelet adds a real kubelet to a control plane. It
@@ -115,7 +121,7 @@ func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[stri
 		if err := runTo(ctx, command{name: "ip " + strings.Join(args, " "), path: paths["ip"], args: args, dir: dir}); err != nil {
 			return err
 		}
-		l.bridge = bridge
+		l.bridge, l.Address = bridge, address
 	}
 	ports, err := freePorts(2)
 	if err != nil {
@@ -150,11 +156,20 @@ func (k *Kubernetes) bootKubelet(ctx context.Context, l *Kubelet, paths map[stri
 	if err := l.proc.ready(ctx, func(ctx context.Context) error { return ctr(ctx, "version") }); err != nil {
 		return fmt.Errorf("containerd: %w; its log ends:\n%s", err, tail(filepath.Join(dir, "containerd.log")))
 	}
-	for name, entry := range map[string][]string{KubeletImage: nil, pauseImage: {"/bin/sleep", "2147483647"}} {
-		archive := filepath.Join(dir, "image.tar")
-		if err := writeImage(archive, paths["busybox"], name, entry); err != nil {
+	archives := slices.Clone(cfg.Archives)
+	image := func(name string, entry, programs []string) error {
+		archives = append(archives, filepath.Join(dir, fmt.Sprintf("image%d.tar", len(archives))))
+		return writeImage(archives[len(archives)-1], paths["busybox"], name, entry, programs)
+	}
+	if err := errors.Join(image(KubeletImage, nil, nil), image(pauseImage, []string{"/bin/sleep", "2147483647"}, nil)); err != nil {
+		return err
+	}
+	for name, programs := range cfg.Images {
+		if err := image(name, nil, programs); err != nil {
 			return err
 		}
+	}
+	for _, archive := range archives {
 		if err := ctr(ctx, "images", "import", archive); err != nil {
 			return err
 		}
@@ -239,8 +254,27 @@ func removeCgroups() {
 	}
 }
 
-// writeImage writes an OCI archive of an image whose only layer is busybox.
-func writeImage(path, busybox, name string, entry []string) error {
+// withLibraries are files and what the system's loader finds for them.
+func withLibraries(files []string) []string {
+	var all []string
+	for _, file := range files {
+		out, _ := exec.Command("ldd", file).Output() // says nothing of a static one
+		for line := range strings.Lines(string(out)) {
+			for field := range strings.FieldsSeq(line) {
+				if filepath.IsAbs(field) {
+					all = append(all, field)
+				}
+			}
+		}
+		all = append(all, file)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// writeImage writes an OCI archive of an image whose only layer is busybox, and
+// programs with their libraries.
+func writeImage(path, busybox, name string, entry, programs []string) error {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", name, err)
@@ -268,6 +302,13 @@ func writeImage(path, busybox, name string, entry []string) error {
 		if applet != "busybox" {
 			put(lw, &tar.Header{Name: "bin/" + applet, Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}, nil)
 		}
+	}
+	for _, file := range withLibraries(programs) {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+		put(lw, &tar.Header{Name: file[1:], Typeflag: tar.TypeReg, Mode: 0o755}, body) // folders come by themselves
 	}
 	errs = append(errs, lw.Close())
 

@@ -115,6 +115,10 @@ func CUDALibrary(dir string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// PassesVariable is how what takes a run's shares finds its passes. The run's
+// command does not see it.
+const PassesVariable = "YUNHE_POOL_PASSES"
+
 // Where programs find their shares by a file, since what it says is known only
 // after they were made to be started: the variable that names it, and its name.
 const (

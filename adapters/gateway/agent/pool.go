@@ -18,10 +18,6 @@ const (
 	poolLibrary = "/run/yunhe-pool/lib"
 )
 
-// PassesVariable is how the program that a run is started by finds its passes. The
-// command does not see it.
-const PassesVariable = "YUNHE_POOL_PASSES"
-
 // LibraryVariable says where the client library is shown.
 const LibraryVariable = "YUNHE_POOL_LIBRARY"
 
@@ -62,7 +58,7 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 		return fmt.Errorf("encode passes: %w", err)
 	}
 	spec.Args, spec.Command = []string{poolProgram, "pool", "exec", "--", "/bin/sh", "-c", spec.Command}, ""
-	spec.Env[PassesVariable], spec.Env[LibraryVariable] = string(b), poolLibrary
+	spec.Env[pool.PassesVariable], spec.Env[LibraryVariable] = string(b), poolLibrary
 	spec.Tools = append(spec.Tools, sandbox.Tool{Path: poolProgram, Source: a.cfg.Program}, sandbox.Tool{Path: poolLibrary, Source: a.poolDir()})
 	return nil
 }

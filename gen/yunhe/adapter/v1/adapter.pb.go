@@ -1978,6 +1978,7 @@ func (x *PoolShares) GetLacking() string {
 }
 
 // What a run shows the pool node that has its slice: good once, within a minute.
+// The attempt comes again every few seconds, with new ones, until one was shown.
 type PoolPass struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	SliceId string                 `protobuf:"bytes,1,opt,name=slice_id,json=sliceId,proto3" json:"slice_id,omitempty"`

@@ -968,6 +968,7 @@ export const PoolSharesSchema: GenMessage<PoolShares> = /*@__PURE__*/
 
 /**
  * What a run shows the pool node that has its slice: good once, within a minute.
+ * The attempt comes again every few seconds, with new ones, until one was shown.
  *
  * @generated from message yunhe.adapter.v1.PoolPass
  */

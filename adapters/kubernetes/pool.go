@@ -1,0 +1,113 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	versions "k8s.io/apimachinery/pkg/util/version"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// Shares of the accelerator pool. Beside the command's container runs one that
+// redeems the run's passes and has its slices as long as the pod lives; it starts
+// first, and puts what programs need to find the devices into a volume.
+//
+// Passes are good for a minute, and a pod may take longer to start. The platform
+// sends new ones every few seconds until one was redeemed; the newest are in a
+// Secret, which the container reads when it starts, and starts anew.
+const (
+	poolName = "yunhe-pool" // of container and volume
+	poolDir  = "/yunhe-pool"
+	passes   = "passes" // entry of the Secret
+)
+
+// shares has a pod's command find the slices whose passes are in a Secret.
+func (m *maker) shares(pod *corev1.PodSpec, secret string) {
+	always := corev1.ContainerRestartPolicyAlways
+	small := func(memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	wants := small("64Mi")
+	wants[corev1.ResourceCPU] = resource.MustParse("10m")
+	pod.InitContainers = append(pod.InitContainers, corev1.Container{
+		Name: poolName, Image: m.cfg.PoolImage, ImagePullPolicy: corev1.PullPolicy(m.cfg.ImagePullPolicy),
+		Command: []string{"/yunhe", "pool", "exec", "--into", poolDir}, RestartPolicy: &always,
+		Env: []corev1.EnvVar{{Name: pool.PassesVariable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: passes}}}},
+		VolumeMounts: []corev1.VolumeMount{{Name: poolName, MountPath: poolDir}},
+		StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/yunhe", "pool", "ready", poolDir}}},
+			PeriodSeconds: 1, FailureThreshold: math.MaxInt32},
+		Resources: corev1.ResourceRequirements{Requests: wants, Limits: small("256Mi")},
+		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true), RunAsUser: new(int64(65532)),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	})
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: poolName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	c := &pod.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: poolName, MountPath: poolDir, ReadOnly: true})
+	c.Env = append(c.Env, corev1.EnvVar{Name: "OCL_ICD_VENDORS", Value: poolDir + "/" + pool.Vendors}, corev1.EnvVar{Name: pool.FileVariable, Value: poolDir + "/" + pool.SliceFile})
+}
+
+// sharesRefused says why an attempt cannot have its shares of the pool now.
+func (d *Driver) sharesRefused(c *clients, a *adapterv1.Attempt) error {
+	switch {
+	case a.Pool == nil:
+		return nil
+	case d.cfg.PoolImage == "":
+		return forNow{refused("center " + d.center + " gives runs no shares of the accelerator pool: an operator sets pool_image in its configuration")}
+	case len(a.Pool.Passes) == 0:
+		return forNow{refused("its shares of the accelerator pool did not come with it: " + a.Pool.Lacking)}
+	}
+	v, err := c.work.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	if tooOld(v.GitVersion) {
+		return forNow{refused(fmt.Sprintf("Kubernetes %s starts no container before others that stays beside them; shares of the accelerator pool need 1.29 or later", v.GitVersion))}
+	}
+	return nil
+}
+
+func tooOld(server string) bool {
+	v, err := versions.ParseGeneric(server)
+	return err == nil && v.LessThan(versions.MustParseGeneric("1.29"))
+}
+
+// putPasses has the pod of an attempt find its newest passes. They go with its Job.
+func (d *Driver) putPasses(ctx context.Context, c *clients, job string, uid types.UID, a *adapterv1.Attempt) error {
+	var list []pool.Pass
+	for _, p := range a.Pool.GetPasses() {
+		list = append(list, pool.Pass{Slice: p.SliceId, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, Key: p.TicketKey})
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("passes of %s: %w", a.AttemptId, err)
+	}
+	body, err := json.Marshal(map[string]any{"stringData": map[string]string{passes: string(text)}})
+	if err != nil {
+		return fmt.Errorf("passes of %s: %w", a.AttemptId, err)
+	}
+	secrets := c.work.CoreV1().Secrets(d.cfg.Namespace)
+	_, err = secrets.Patch(ctx, job, types.MergePatchType, body, metav1.PatchOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: job, Namespace: d.cfg.Namespace, Labels: d.maker.labels(a.AttemptId),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, UID: uid, Controller: new(true), BlockOwnerDeletion: new(true)}}},
+		StringData: map[string]string{passes: string(text)},
+	}, metav1.CreateOptions{})
+	return err
+}
