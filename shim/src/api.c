@@ -270,6 +270,8 @@ enum { MOST_PARTS = 4096 };
 static cl_int CL_API_CALL yp_clCreateSubDevices(cl_device_id d, const cl_device_partition_property *p, cl_uint n, cl_device_id *out, cl_uint *count) {
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
   if (!p || !*p || (out && !n)) return CL_INVALID_VALUE;
+  cl_int bad = yp_connect(obj(d)->node);
+  if (bad) return bad;
   cl_uint words = 2, some = out ? n < MOST_PARTS ? n : MOST_PARTS : 0;
   while (*p == CL_DEVICE_PARTITION_BY_COUNTS && p[words - 1] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END)
     if (words++ > MOST_PARTS) return CL_INVALID_DEVICE_PARTITION_COUNT;
@@ -286,7 +288,7 @@ static cl_int CL_API_CALL yp_clCreateSubDevices(cl_device_id d, const cl_device_
   for (cl_uint i = 0; i < words; i++) yp_word((uint64_t)p[i]);
   yp_word(some);
   for (cl_uint i = 0; i < some; i++) yp_word(made[i]->id);
-  cl_int bad = yp_sync(&a);
+  bad = yp_sync(&a);
   free(a.data);
   for (cl_uint i = 0; i < some; i++)
     if (!bad && i < a.a) out[i] = (cl_device_id)made[i];
