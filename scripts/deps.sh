@@ -8,7 +8,7 @@
 #          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
 #          busybox, of which they make an image.
 #   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
-#          PyOpenCL, clFFT's client and CLBlast's tests.
+#          PyOpenCL, OpenCV, clFFT's client and CLBlast's tests.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -122,6 +122,7 @@ if [ "$mode" = pool ]; then
 	needs clFFT-client clfft-client
 	needs clblast_test_xdot clblast-tests
 	needs_file python3-pyopencl /usr/lib/python3/dist-packages/pyopencl
+	needs_file python3-opencv "/usr/lib/python3/dist-packages/cv2*"
 	mode=test
 fi
 if [ "$mode" = engines ]; then

@@ -26,6 +26,7 @@ var third = []struct {
 	{"clinfo", "clinfo", []string{"clinfo", "--raw"}, `CL_DEVICE_(NAME|VERSION|MAX_COMPUTE_UNITS|MAX_WORK_GROUP_SIZE|OPENCL_C_VERSION) .*`},
 	{"clpeak", "clpeak", []string{"clpeak", "--kernel-latency"}, `(?m)^ +[A-Za-z][A-Za-z0-9 ]+:|(?i).*(error|fail).*`},
 	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`},
+	{"OpenCV", "python3-opencv", []string{"/usr/bin/python3", "testdata/images.py"}, `(?m)^[a-z]+( [0-9a-f]{16})+$`},
 	{"ffmpeg", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=1", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
 		"-vf", "hwupload,boxblur_opencl=5,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`},
 	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`},
