@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -223,6 +224,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Jobs, err = jobs.New(ctx, d, a.bus, a.Identity, a.Registry, a.Adapters, a.Scheduler, a.Metering, a.Standing, logs, log); err != nil {
 		return err
 	}
+	a.Jobs.SetURL(strings.TrimRight(a.cfg.Listen.URL, "/"))
 	if a.Budgets, err = budgets.New(ctx, d, a.bus, a.Identity, a.Metering, a.Jobs, a.Scheduler, log); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,8 @@ type Config struct {
 type ListenConfig struct {
 	// Address is host:port; port 0 picks a free one.
 	Address string `yaml:"address"`
+	// URL is how runs of jobs reach the API; empty: they are not told.
+	URL string `yaml:"url"`
 	// CertFile and KeyFile turn on TLS.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
@@ -164,6 +167,9 @@ func (c *Config) Validate() error {
 	}
 	if !hostPort(c.Listen.Address) {
 		k.Add("listen.address", "must be host:port, got %q", c.Listen.Address)
+	}
+	if u, err := url.Parse(c.Listen.URL); c.Listen.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+		k.Add("listen.url", "must be an address such as https://yunhe.example.com, got %q", c.Listen.URL)
 	}
 	if (c.Listen.CertFile == "") != (c.Listen.KeyFile == "") {
 		k.Add("listen.cert_file", "and listen.key_file must both be set, or neither")

@@ -43,7 +43,7 @@ func TestLoadConfig(t *testing.T) {
 	got, err := load(t, `
 data: /var/lib/yunhe
 roles: [api, control]
-listen: {address: "0.0.0.0:443", cert_file: c.pem, key_file: k.pem, open_status: true}
+listen: {address: "0.0.0.0:443", url: "https://yunhe.example.com", cert_file: c.pem, key_file: k.pem, open_status: true}
 database: {url: "postgres://db/yunhe"}
 bus: {url: "nats://a:4222,nats://b:4222", listen: "0.0.0.0:4222", advertise: ["nats://x:4222"], keys: /keys, replicas: 3}
 samples: {url: "http://127.0.0.1:9090", write_url: "http://127.0.0.1:9091", token: t, retention: 720h}
@@ -53,7 +53,7 @@ trace: {endpoint: "http://127.0.0.1:4318", ratio: 0.5}
 `)
 	want := app.Config{
 		Data: "/var/lib/yunhe", Roles: []string{app.API, app.Control},
-		Listen:   app.ListenConfig{Address: "0.0.0.0:443", CertFile: "c.pem", KeyFile: "k.pem", OpenStatus: true},
+		Listen:   app.ListenConfig{Address: "0.0.0.0:443", URL: "https://yunhe.example.com", CertFile: "c.pem", KeyFile: "k.pem", OpenStatus: true},
 		Database: app.DatabaseConfig{URL: "postgres://db/yunhe"},
 		Bus:      app.BusConfig{URL: "nats://a:4222,nats://b:4222", Listen: "0.0.0.0:4222", Advertise: []string{"nats://x:4222"}, Keys: "/keys", Replicas: 3},
 		Samples:  app.SamplesConfig{URL: "http://127.0.0.1:9090", WriteURL: "http://127.0.0.1:9091", Token: "t", Retention: 720 * time.Hour},
@@ -111,6 +111,7 @@ func TestValidate(t *testing.T) {
 		"no port":             {func(c *app.Config) { c.Listen.Address = "127.0.0.1" }, "listen.address", `"127.0.0.1"`},
 		"port too large":      {func(c *app.Config) { c.Listen.Address = "127.0.0.1:65536" }, "listen.address", "65536"},
 		"port by name":        {func(c *app.Config) { c.Listen.Address = "127.0.0.1:" }, "listen.address", "host:port"},
+		"no address":          {func(c *app.Config) { c.Listen.URL = "yunhe.example.com" }, "listen.url", `"yunhe.example.com"`},
 		"certificate alone":   {func(c *app.Config) { c.Listen.CertFile = "c" }, "listen.cert_file", "listen.key_file"},
 		"key alone":           {func(c *app.Config) { c.Listen.KeyFile = "k" }, "listen.cert_file", "listen.key_file"},
 		"bus without a port":  {func(c *app.Config) { c.Bus.Listen = "x" }, "bus.listen", `"x"`},

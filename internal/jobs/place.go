@@ -391,7 +391,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 			r.placed = a.placed
 		}
 		if !a.pooled { // others are sent with what [Service.Lend] gets them
-			sends[p.Center] = append(sends[p.Center], message(r, a))
+			sends[p.Center] = append(sends[p.Center], s.message(r, a))
 		}
 	}
 	if err := insertAttempts(ctx, tx, as); err != nil {
@@ -517,7 +517,7 @@ func (s *Service) Outstanding(ctx context.Context, centerID string, before time.
 			}
 			// One to be stopped before its center knew of it is sent too: only the
 			// center can say for certain that it never started.
-			out.Apply = append(out.Apply, message(r, a))
+			out.Apply = append(out.Apply, s.message(r, a))
 		}
 		lost, err := s.outstandingLost(ctx, tx, centerID, &out.Stop)
 		if all { // between two connections a center forgets nothing

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -38,6 +39,8 @@ func (s *Service) SetPool(p Pool) { s.pool = p }
 
 // reasonPool is how a run ends that the pool refuses its shares.
 const reasonPool = "pool_refused"
+
+const lendWaits = "waits for its shares of the accelerator pool: "
 
 // sharesOf is what a run of a task asks the pool for.
 func sharesOf(r *record, i int64) pool.Shares {
@@ -98,7 +101,7 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 	}
 	not := map[string]string{}
 	for _, c := range without {
-		not[c] = "cannot give its runs shares of the accelerator pool"
+		not[c] = "cannot give its runs shares of the accelerator pool (at Kubernetes, pool_image of its configuration has it do so)"
 	}
 	for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
 		for i := range list {
@@ -116,6 +119,9 @@ const (
 	// resendPool is after how long a run is sent again that its center has not
 	// accepted: as other messages to centers.
 	resendPool = 5 * time.Second
+	// renewPool is how often a run that its center has accepted, and that has not begun,
+	// is sent new passes: they are good for a minute.
+	renewPool = 15 * time.Second
 	// askPool is how often the pool is asked for a run whose shares have no place: it
 	// forgets what nobody asks for.
 	askPool = 5 * time.Second
@@ -170,7 +176,10 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	}
 	now, records := s.db.Now(), map[string]*record{}
 	as = slices.DeleteFunc(as, func(a *attempt) bool {
-		return s.wasIssued(a.id) || now.Sub(last.sent[a.id]) < resendPool || !placed[a.id] && !a.stopAsked && now.Sub(last.asked[a.id]) < askPool
+		if s.accepted(a) {
+			return a.stopAsked || now.Sub(last.asked[a.id]) < renewPool
+		}
+		return now.Sub(last.sent[a.id]) < resendPool || !placed[a.id] && !a.stopAsked && now.Sub(last.asked[a.id]) < askPool
 	})
 	for _, a := range as {
 		records[a.job] = nil
@@ -190,7 +199,7 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 		if r == nil {
 			continue
 		}
-		m := message(r, a)
+		m := s.message(r, a)
 		// Only its center can say that one never ran which is to be stopped.
 		if m.Pool.Lacking = "the run is to be stopped"; !a.stopAsked {
 			last.asked[a.id] = s.db.Now()
@@ -208,6 +217,9 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	return nil
 }
 
+// accepted reports whether a run's center has it.
+func (s *Service) accepted(a *attempt) bool { return a.state != dispatching || s.wasIssued(a.id) }
+
 // lend puts the passes of a run into its message; false: it waits, or has ended.
 func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt) (ready bool, err error) {
 	w := sharesOf(r, a.task)
@@ -217,6 +229,9 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 	case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
 		if err != nil {
 			why, _ := fault.Message(err)
+			if s.accepted(a) { // its center has it end
+				return false, s.awaits(ctx, a, why)
+			}
 			_, _, err = s.Report(ctx, a.center, []*adapterv1.Status{{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reasonPool, Message: why}})
 			return false, err
 		}
@@ -225,7 +240,10 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 		return false, err
 	}
 	if waits != "" {
-		waits = "waits for its shares of the accelerator pool: " + waits
+		waits = lendWaits + waits
+	}
+	if s.accepted(a) && waits == "" && !strings.HasPrefix(a.message, lendWaits) {
+		waits = a.message // its center's word
 	}
 	if len(passes) == 0 {
 		return false, s.awaits(ctx, a, waits)
@@ -234,7 +252,7 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 		m.Pool.Passes = append(m.Pool.Passes, &adapterv1.PoolPass{SliceId: p.Slice, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, TicketKey: p.Key})
 	}
 	m.Pool.Lacking = ""
-	return true, s.awaits(ctx, a, "")
+	return true, s.awaits(ctx, a, waits)
 }
 
 // awaits has people told what a run waits for.

@@ -51,6 +51,7 @@ type Service struct {
 	network  *network.Service // nil: nobody knows where users are
 	log      *slog.Logger
 	hub      *hub
+	url      string // as runs reach the API; "": not known
 	key      []byte // signs links to logs
 
 	gather *gatherer
@@ -59,7 +60,8 @@ type Service struct {
 
 	mu          sync.Mutex // guards the fields below
 	issued      map[string]time.Time
-	issuedLimit int // notes at which the old ones are dropped
+	issuedLimit int             // notes at which the old ones are dropped
+	gangs       map[string]gang // who was there when somebody last asked
 }
 
 // New returns the service; its loops are Watch and Purge.
@@ -73,7 +75,7 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 		return nil, err
 	}
 	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, stand: stand, logs: logs, log: log.With("component", "jobs"),
-		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued}
+		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued, gangs: map[string]gang{}}
 	s.gather = newGatherer(s.storeSubmissions)
 	return s, nil
 }
@@ -448,7 +450,7 @@ func (s *Service) Purge(ctx context.Context) error {
 }
 
 // message builds what a center is told about an attempt.
-func message(r *record, a *attempt) *adapterv1.Attempt {
+func (s *Service) message(r *record, a *attempt) *adapterv1.Attempt {
 	t := r.spec.Tasks[a.task]
 	env := make(map[string]string, len(t.Env)+7)
 	for k, v := range t.Env {
@@ -458,6 +460,9 @@ func message(r *record, a *attempt) *adapterv1.Attempt {
 	env["YUNHE_TASK_INDEX"], env["YUNHE_REPLICA_INDEX"] = fmt.Sprint(a.task), fmt.Sprint(a.replica)
 	env["YUNHE_REPLICA_COUNT"], env["YUNHE_ATTEMPT"] = fmt.Sprint(t.ReplicaNumber), fmt.Sprint(a.number)
 	env["YUNHE_CENTER_ID"] = a.center
+	if r.spec.Gang && t.Network && s.url != "" {
+		env[gangVariable] = s.gangLink(r.id)
+	}
 	m := &adapterv1.Attempt{AttemptId: a.id, JobId: r.id, Name: t.Name, Command: t.Command, ImageId: t.ImageId, ResourcespecId: a.spec,
 		Resources: a.resources, Env: env, TimeoutSeconds: t.TimeoutSeconds, Network: t.Network, StopGraceSeconds: t.StopGraceSeconds, ScratchBytes: scratch(t), Seen: a.started > 0,
 		Priority: r.priority, TenantId: r.tenant, UserName: r.userName}

@@ -206,7 +206,7 @@ func (s *Service) outstandingLost(ctx context.Context, tx *db.Tx, centerID strin
 		if err != nil {
 			return nil, err
 		}
-		m := message(r, a)
+		m := s.message(r, a)
 		m.Seen = true
 		lost, *stop = append(lost, m), append(*stop, a.id)
 	}
