@@ -87,7 +87,9 @@ func gangMembers(t *testing.T, a *apptest.App) {
 	for _, r := range runs {
 		r.Run()
 	}
-	m := until("two run", func(m members) bool { return len(m.Members) == 2 && m.Members[0].State == "running" && m.Members[1].State == "running" })
+	m := until("two run", func(m members) bool {
+		return len(m.Members) == 2 && m.Members[0].State == "running" && m.Members[1].State == "running"
+	})
 	if m.JobID != id || len(m.Tasks) != 1 || m.Tasks[0].Name != "main" || m.Tasks[0].Least != 2 || m.Tasks[0].Replicas != 4 || m.Members[1].AiCenterID != "c-one" || m.Members[0].Attempt != 1 {
 		t.Errorf("there are %+v", m)
 	}

@@ -119,11 +119,9 @@ const (
 	// resendPool is after how long a run is sent again that its center has not
 	// accepted: as other messages to centers.
 	resendPool = 5 * time.Second
-	// renewPool is how often a run that its center has accepted, and that has not begun,
-	// is sent new passes: they are good for a minute.
-	renewPool = 15 * time.Second
-	// askPool is how often the pool is asked for a run whose shares have no place: it
-	// forgets what nobody asks for.
+	// askPool is how often the pool is asked for a run whose shares have no place, or
+	// that its center has and that has not begun: the pool forgets what nobody asks for,
+	// and passes are good for a minute.
 	askPool = 5 * time.Second
 )
 
@@ -177,7 +175,7 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	now, records := s.db.Now(), map[string]*record{}
 	as = slices.DeleteFunc(as, func(a *attempt) bool {
 		if s.accepted(a) {
-			return a.stopAsked || now.Sub(last.asked[a.id]) < renewPool
+			return a.stopAsked || now.Sub(last.asked[a.id]) < askPool
 		}
 		return now.Sub(last.sent[a.id]) < resendPool || !placed[a.id] && !a.stopAsked && now.Sub(last.asked[a.id]) < askPool
 	})

@@ -131,12 +131,13 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	if a.state == dispatching && a.number == 1 {
 		b.issued(r, a)
 	}
-	if a.pooled && a.started > 0 && !begun {
+	if a.started > 0 && !begun {
 		a.message = "" // what it waited for
 	}
 	if begins := a.started > 0 && !begun; begins && !over && depends(r.spec) {
 		b.began = append(b.began, r)
 	}
+	says := clipText(st.Message, 500)
 	moved := st.Node != "" && st.Node != a.node
 	if moved {
 		a.node = clipText(st.Node, 253)
@@ -144,8 +145,11 @@ func (b *batch) one(ctx context.Context, st *adapterv1.Status) error {
 	switch {
 	case over:
 		return b.end(ctx, r, a, st)
-	case st.Phase == adapterv1.Phase_PHASE_PENDING && a.state == dispatching:
+	case st.Phase == adapterv1.Phase_PHASE_PENDING && (a.state == dispatching || a.state == pending && says != "" && says != a.message):
 		a.state = pending
+		if says != "" { // why it has not begun
+			a.message = says
+		}
 		return saveAttempt(ctx, b.tx, a)
 	case st.Phase == adapterv1.Phase_PHASE_RUNNING && (a.state == dispatching || a.state == pending):
 		a.state = running

@@ -237,3 +237,32 @@ func TestJobsCards(t *testing.T) {
 		}
 	})
 }
+
+// A run that takes long to begin at its center (its image is loaded) is sent new
+// passes meanwhile, as they are good for a minute; what its center says of it stays.
+func TestJobsStartLate(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		r := start(t, a)
+		center := a.Join(t, apptest.Center{ID: "late", Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL}})
+		job := a.Admin.Submit(t, shared("late", &jobsv1.PoolShares{ComputePercent: 40, MemoryMib: 64}))
+		run := center.Of(job, 1)[0]
+		const says = "its image is loaded"
+		center.Report(&adapterv1.Status{AttemptId: run.AttemptId, Phase: adapterv1.Phase_PHASE_PENDING, Message: says})
+		center.AwaitApplied(run.AttemptId, 2)
+		if j := a.Admin.Job(t, job); j.Replicas[0].Message != says || j.Replicas[0].Attempt != 1 {
+			t.Errorf("it is %v", j.Replicas[0])
+		}
+		last := center.Last(run.AttemptId)
+		if len(last.Pool.Passes) != 1 || last.Pool.Passes[0].SliceId != run.Pool.Passes[0].SliceId {
+			t.Fatalf("it was sent %v after %v", last.Pool, run.Pool)
+		}
+		client, _, _, _, err := pass(last.Pool.Passes[0]).Redeem(t.Context())
+		must(t, err)
+		defer client.Close()
+		run.Run()
+		run.End("completed", 0)
+		a.Admin.AwaitState(t, job, jobsv1.State_STATE_SUCCEEDED)
+		r.state(last.Pool.Passes[0].SliceId, poolv1.Slice_STATE_ENDED)
+	})
+}
