@@ -806,3 +806,14 @@ func TestOldSystems(t *testing.T) {
 		}
 	}
 }
+
+// TestQueuesGo: a program may release a queue while the end of its turn waits for
+// what others have. (Its worker crashed.)
+func TestQueuesGo(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	if got := output(t, run("queues", "5000")); got != "5000 queues\n" {
+		t.Errorf("it says %q", got)
+	}
+}

@@ -320,6 +320,25 @@ static void right(int ok, const char *what, int round) {
   exit(1);
 }
 
+/* queues: many come and go while another has work, which the end of a turn waits for. */
+static void some_queues(int rounds) {
+  enum { THERE = 64 };
+  cl_command_queue there[THERE] = {NULL};
+  cl_uint work = 400000;
+  cl_mem m = buffer(4 * sizeof work, NULL);
+  cl_kernel k = kernel("spin");
+  arg(k, 0, sizeof m, &m), arg(k, 1, sizeof work, &work);
+  for (int i = 0; i < rounds; i++) {
+    cl_int e;
+    if (i % THERE == 0) run(k, 4, NULL);
+    if (there[i % THERE]) must(clReleaseCommandQueue(there[i % THERE]), "release");
+    there[i % THERE] = clCreateCommandQueue(context, device, 0, &e);
+    must(e, "queue");
+  }
+  must(clFinish(queue), "finish");
+  printf("%d queues\n", rounds);
+}
+
 /* parts: sub-devices, what is known of them, programs for some of them, and what is refused. */
 enum { PARTS = 8 };
 
@@ -953,6 +972,8 @@ int main(int argc, char **argv) {
     peek(argc > 2 ? argv[2] : "");
   } else if (!strcmp(what, "unbuilt")) {
     unbuilt();
+  } else if (!strcmp(what, "queues")) {
+    some_queues(n);
   } else if (!strcmp(what, "parts")) {
     parts();
   } else if (!strcmp(what, "asks")) {

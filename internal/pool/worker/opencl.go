@@ -90,7 +90,7 @@ var serial = []string{"Oclgrind"}
 
 // names are all functions that are called.
 func names() []string {
-	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateSubDevices clReleaseDevice clCreateContext clReleaseContext clCreateCommandQueue clReleaseCommandQueue
+	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateSubDevices clReleaseDevice clCreateContext clReleaseContext clCreateCommandQueue clRetainCommandQueue clReleaseCommandQueue
 clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMemObject clGetMemObjectInfo clGetImageInfo clGetSupportedImageFormats clCreateSampler
 clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo

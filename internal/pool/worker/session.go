@@ -397,11 +397,12 @@ func (s *Session) drain() {
 	var queues []uintptr
 	if s.users == 0 {
 		for _, q := range s.queues {
+			s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
 			queues = append(queues, q.ptr)
 		}
 	}
 	s.mu.Unlock()
-	for _, what := range []string{"clFlush", "clFinish"} { // one may wait for another
+	for _, what := range []string{"clFlush", "clFinish", "clReleaseCommandQueue"} { // one may wait for another
 		for _, q := range queues {
 			s.lib.call(what, q)
 		}
