@@ -39,7 +39,7 @@ func (s *Service) SetURL(address string) { s.url = address }
 type gang struct {
 	JobID   string       `json:"jobId"`
 	Version int64        `json:"version"` // grows with every change of the job
-	Ended   bool         `json:"ended"`
+	Ended   bool         `json:"-"`
 	Tasks   []gangTask   `json:"tasks"`
 	Members []gangMember `json:"members"`
 }

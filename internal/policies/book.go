@@ -19,6 +19,7 @@ import (
 type book struct {
 	generation int64
 	checked    time.Time
+	changes    int64    // of this process that it has
 	entries    []*entry // highest priority first, then by ID
 	reads      reads
 	*memory
@@ -106,25 +107,28 @@ func (b *book) uses(id string, version int64) (user string) {
 	return user
 }
 
-// current returns what is in force, at most recheck old. While one caller
-// reads it, others get the one at hand.
+// current returns what is in force: with all that this process changed before the
+// call, and at most recheck old. While one caller reads what others changed, the
+// rest get the one at hand.
 func (s *Service) current(ctx context.Context) (*book, error) {
 	now := s.db.Now()
 	s.mu.Lock()
-	b, stale := s.book, s.stale
+	had, changes := s.book, s.changes
 	s.mu.Unlock()
-	if b != nil && !stale {
-		if age := now.Sub(b.checked); age >= 0 && age < recheck || !s.loading.TryLock() {
-			return b, nil
+	if had != nil && had.changes >= changes {
+		if age := now.Sub(had.checked); age >= 0 && age < recheck || !s.loading.TryLock() {
+			return had, nil
 		}
 	} else {
 		s.loading.Lock()
 	}
 	defer s.loading.Unlock()
 	s.mu.Lock()
-	b = s.book
-	s.stale = false // what changes from now on is seen by the next
+	b, seen := s.book, s.changes // what changes from now on is seen by the next
 	s.mu.Unlock()
+	if b != had && b.changes >= changes {
+		return b, nil // another caller read it meanwhile
+	}
 	var next *book
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		g, err := generation(ctx, tx)
@@ -140,12 +144,9 @@ func (s *Service) current(ctx context.Context) (*book, error) {
 		return err
 	})
 	if err != nil {
-		s.mu.Lock()
-		s.stale = true
-		s.mu.Unlock()
 		return nil, err
 	}
-	next.checked = now
+	next.checked, next.changes = now, seen
 	s.mu.Lock()
 	s.book = next
 	s.mu.Unlock()

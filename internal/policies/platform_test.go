@@ -474,6 +474,42 @@ func TestTry(t *testing.T) {
 	})
 }
 
+// What is issued is seen by whoever asks next, though others ask meanwhile.
+func TestIssuedIsSeen(t *testing.T) {
+	each(t, func(t *testing.T, p *platform) {
+		p.put(weights("any", 0, cheap))
+		try := func() string {
+			res, err := p.Admin.Policies.TryPolicy(t.Context(), &policiesv1.TryPolicyRequest{PolicyId: "any", Job: job("t")})
+			if err != nil {
+				return err.Error()
+			}
+			return res.Present[0].Policy
+		}
+		var others sync.WaitGroup
+		done := make(chan struct{})
+		for range 3 {
+			others.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						try()
+					}
+				}
+			})
+		}
+		for range 20 {
+			p.issue("any", 0)
+			equal(t, "issued", try(), "any@1")
+			p.withdraw("any")
+			equal(t, "withdrawn", try(), "balanced")
+		}
+		close(done)
+		others.Wait()
+	})
+}
+
 // Versions share the jobs out by hash; what became of them is compared; the
 // winner is issued.
 func TestCompare(t *testing.T) {

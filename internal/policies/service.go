@@ -55,8 +55,8 @@ type Service struct {
 	loading sync.Mutex // held while what is in force is read
 	mu      sync.Mutex // guards the fields below
 
-	book  *book
-	stale bool // this process changed what is in force
+	book    *book
+	changes int64 // of what is in force, by this process
 }
 
 // New brings the tables up to date and returns the service, ready for calls.

@@ -145,7 +145,7 @@ func (s *Service) bump(ctx context.Context, tx *db.Tx) error {
 	}
 	tx.AfterCommit(func() {
 		s.mu.Lock()
-		s.stale = true
+		s.changes++
 		s.mu.Unlock()
 		if s.changed != nil {
 			s.changed()
