@@ -31,6 +31,7 @@ func (s *Service) Register(srv *rpc.Server) {
 	srv.Raw("GET /v1/jobs/{id}/tasks/{task}/replicas/{replica}/exec", "jobs.write", h.exec)
 	srv.Raw("GET /v1/logs/{id}/{task}/{replica}", "public", h.signedLog)
 	srv.Raw("GET /v1/gangs/{id}", "public", h.members)
+	srv.Raw("PUT /v1/gangs/{id}", "public", h.reachable)
 	srv.RawErrors("POST /openapi/v1/trainjob", "jobs.write", h.trainCreate, rpc.FailEnvelope)
 	srv.RawErrors("POST /openapi/v1/trainjob/{id}/stop", "jobs.write", h.trainStop, rpc.FailEnvelope)
 	srv.RawErrors("GET /openapi/v1/trainjob/{id}", "jobs.read", h.trainGet, rpc.FailEnvelope)

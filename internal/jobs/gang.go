@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -20,7 +22,8 @@ import (
 
 // Members of a gang ask the platform who else is there, wherever they run: an
 // elastic one grows and shrinks while they do. Each finds a link in its
-// environment, which shows that and nothing else, and only while the gang is.
+// environment, which shows that and nothing else, and only while the gang is; by
+// it a member says at which address the others reach it.
 
 // gangVariable is the link, for commands that have a network.
 const gangVariable = "YUNHE_GANG_URL"
@@ -59,17 +62,31 @@ type gangMember struct {
 	Leaving  bool   `json:"leaving"` // it is to end, or being taken away
 	CenterID string `json:"aiCenterId"`
 	Node     string `json:"node"`
+	Address  string `json:"address"` // as it said; "": it did not
 }
 
-func (s *Service) signGang(job string) string {
+func (s *Service) signGang(job, run string) string {
 	m := hmac.New(sha256.New, s.key)
-	fmt.Fprintf(m, "gang %s", job)
+	fmt.Fprintf(m, "gang %s %s", job, run)
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// gangLink is where members of a gang ask.
-func (s *Service) gangLink(job string) string {
-	return s.url + "/v1/gangs/" + job + "?signature=" + s.signGang(job)
+// gangLink is where a member of a gang asks.
+func (s *Service) gangLink(job, run string) string {
+	return s.url + "/v1/gangs/" + job + "?run=" + run + "&signature=" + s.signGang(job, run)
+}
+
+// member checks a link and returns whose it is. The signature is the permission.
+func (h handler) member(r *http.Request, more ...string) (job, run string, err error) {
+	if err := rpc.OnlyParams(r, append(more, "run", "signature")...); err != nil {
+		return "", "", err
+	}
+	q := r.URL.Query()
+	job, run = r.PathValue("id"), q.Get("run")
+	if !hmac.Equal([]byte(h.s.signGang(job, run)), []byte(q.Get("signature"))) {
+		return "", "", fault.New(fault.Denied, "the link is not valid")
+	}
+	return job, run, nil
 }
 
 // gangOf returns who is there of a job, as JSON.
@@ -120,23 +137,20 @@ func membersOf(r *record, as []*attempt) gang {
 	}
 	for _, a := range as {
 		if a.ended == 0 || a.state == succeeded {
-			g.Members = append(g.Members, gangMember{Task: a.task, Replica: a.replica, Attempt: a.number, State: StateName(a.state), Leaving: a.ended == 0 && (a.stopAsked || a.taken != ""), CenterID: a.center, Node: a.node})
+			g.Members = append(g.Members, gangMember{Task: a.task, Replica: a.replica, Attempt: a.number, State: StateName(a.state), Leaving: a.ended == 0 && (a.stopAsked || a.taken != ""), CenterID: a.center, Node: a.node, Address: a.address})
 		}
 	}
 	return g
 }
 
 // members serves gangLink: at once, or with after when there is more than that
-// version, and after gangWait at the latest. The signature is the permission.
+// version, and after gangWait at the latest.
 func (h handler) members(w http.ResponseWriter, r *http.Request) error {
-	if err := rpc.OnlyParams(r, "signature", "after"); err != nil {
+	job, _, err := h.member(r, "after")
+	if err != nil {
 		return err
 	}
-	job, q := r.PathValue("id"), r.URL.Query()
-	if !hmac.Equal([]byte(h.s.signGang(job)), []byte(q.Get("signature"))) {
-		return fault.New(fault.Denied, "the link is not valid")
-	}
-	after, err := seen(q)
+	after, err := seen(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -180,4 +194,57 @@ func seen(q url.Values) (int64, error) {
 		return 0, fault.New(fault.Invalid, "after must be the version of an answer, got %q", q.Get("after"))
 	}
 	return n, nil
+}
+
+// maxAddress bounds an address, in bytes.
+const maxAddress = 256
+
+// reachable takes the address of a member, which is the body of the request: what
+// the members make of it is their affair.
+func (h handler) reachable(w http.ResponseWriter, r *http.Request) error {
+	job, run, err := h.member(r)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxAddress+2))
+	if err != nil {
+		return fault.New(fault.Invalid, "the address cannot be read: %v", err)
+	}
+	address := strings.TrimSuffix(string(body), "\n")
+	if strange := strings.IndexFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }); address == "" || len(address) > maxAddress || strange >= 0 {
+		return fault.New(fault.Invalid, "the address must be 1 to %d printable ASCII characters without spaces, as host:port is, got %q", maxAddress, clip(address))
+	}
+	if err := h.s.reach(core.WithCaller(r.Context(), core.Caller{AllTenants: true}), job, run, address); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// reach notes the address of a member.
+func (s *Service) reach(ctx context.Context, job, run, address string) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		r, err := loadJob(ctx, tx, job)
+		if err != nil {
+			return err
+		}
+		as, err := queryAttempts(ctx, tx, `attempt_id = $1 AND job_id = $2`, run, job)
+		switch {
+		case err != nil:
+			return err
+		case r == nil || len(as) == 0:
+			return fault.New(fault.NotFound, "there is no gang %s", job)
+		case as[0].ended > 0:
+			return fault.New(fault.Conflict, "the run has ended")
+		case as[0].address == address:
+			return nil
+		}
+		if _, err := tx.Exec(ctx, `UPDATE attempts SET address = $2 WHERE attempt_id = $1`, run, address); err != nil {
+			return fmt.Errorf("note the address of %s: %w", run, err)
+		}
+		if err := saveJob(ctx, tx, r); err != nil {
+			return err
+		}
+		return s.changed(ctx, tx, r)
+	})
 }

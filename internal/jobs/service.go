@@ -461,7 +461,7 @@ func (s *Service) message(r *record, a *attempt) *adapterv1.Attempt {
 	env["YUNHE_REPLICA_COUNT"], env["YUNHE_ATTEMPT"] = fmt.Sprint(t.ReplicaNumber), fmt.Sprint(a.number)
 	env["YUNHE_CENTER_ID"] = a.center
 	if r.spec.Gang && t.Network && s.url != "" {
-		env[gangVariable] = s.gangLink(r.id)
+		env[gangVariable] = s.gangLink(r.id, a.id)
 	}
 	m := &adapterv1.Attempt{AttemptId: a.id, JobId: r.id, Name: t.Name, Command: t.Command, ImageId: t.ImageId, ResourcespecId: a.spec,
 		Resources: a.resources, Env: env, TimeoutSeconds: t.TimeoutSeconds, Network: t.Network, StopGraceSeconds: t.StopGraceSeconds, ScratchBytes: scratch(t), Seen: a.started > 0,

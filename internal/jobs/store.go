@@ -159,11 +159,12 @@ type attempt struct {
 	allocation             string // that it draws on
 	onNodes                bool   // kept to the nodes of the allocation
 	pooled                 bool   // wants shares of the accelerator pool
+	address                string // by which other members of its gang reach it, as it says
 	logInline              []byte // nil: not inline
 }
 
 const attemptColumns = `attempt_id, job_id, task_index, replica_index, attempt, ai_center_id, spec_id, resources, price, decision_id, state, stop_asked, retry,
-	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak, node, taken, allocation_id, on_nodes, pause_asked, taken_as, spared, pooled`
+	lost, reason, message, placed_at, started_at, ended_at, exit_code, cpu_us, memory_peak, node, taken, allocation_id, on_nodes, pause_asked, taken_as, spared, pooled, address`
 
 var attemptColumnList = func() []string {
 	parts := strings.Split(attemptColumns, ",")
@@ -177,7 +178,7 @@ func scanAttempt(row db.Row) (*attempt, error) {
 	a := &attempt{}
 	var res string
 	err := row.Scan(&a.id, &a.job, &a.task, &a.replica, &a.number, &a.center, &a.spec, &res, &a.price, &a.decision, &a.state, &a.stopAsked, &a.retry,
-		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak, &a.node, &a.taken, &a.allocation, &a.onNodes, &a.pauseAsked, &a.takenAs, &a.spared, &a.pooled)
+		&a.lost, &a.reason, &a.message, &a.placed, &a.started, &a.ended, &a.exitCode, &a.cpuUS, &a.peak, &a.node, &a.taken, &a.allocation, &a.onNodes, &a.pauseAsked, &a.takenAs, &a.spared, &a.pooled, &a.address)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func insertAttempts(ctx context.Context, tx *db.Tx, as []*attempt) error {
 			return fmt.Errorf("resources of %s: %w", a.id, err)
 		}
 		rows[i] = []any{a.id, a.job, a.task, a.replica, a.number, a.center, a.spec, string(res), a.price, a.decision, int64(a.state), a.stopAsked, a.retry,
-			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked, a.takenAs, a.spared, a.pooled}
+			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked, a.takenAs, a.spared, a.pooled, a.address}
 	}
 	return tx.Insert(ctx, "attempts", attemptColumnList, rows)
 }
