@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	monitorv1 "yunhe.dev/yunhe/gen/yunhe/monitor/v1"
@@ -154,6 +156,9 @@ func (c *cli) showCenter(w io.Writer, color bool, k *registryv1.Center, now *mon
 	if k.GetPerformance() > 0 {
 		f.Add("Performance", fmt.Sprintf("%d (the reference machine is 1000)", k.GetPerformance()))
 	}
+	if list := k.GetSpeeds(); len(list) > 0 {
+		f.Add("Accelerators", speedText(list)+" (an NVIDIA A100 is 1000)")
+	}
 	if p := k.GetPower(); p != nil {
 		f.Add("Power", fmt.Sprintf("%d mW per core held, %d mW per core in use", p.GetStaticMilliwattsPerCpu(), p.GetActiveMilliwattsPerCpu()))
 	}
@@ -293,4 +298,24 @@ func ttlSeconds(s string) (int64, error) {
 		return 0, usagef("--ttl: want a length of time of at least 1s, such as 30m or 2d, got %q", s)
 	}
 	return int64(d / time.Second), nil
+}
+
+// speedText says how fast accelerators are: "gpu FP16 1000, FP32 960 measured".
+func speedText(list []*registryv1.Speed) string {
+	var b strings.Builder
+	for i, s := range list {
+		switch {
+		case i > 0 && list[i-1].GetKind() == s.GetKind():
+			b.WriteString(", ")
+		case i > 0:
+			b.WriteString("; " + s.GetKind() + " ")
+		default:
+			b.WriteString(s.GetKind() + " ")
+		}
+		fmt.Fprintf(&b, "%s %d", s.GetPrecision(), s.GetMilli())
+		if s.GetMeasured() {
+			b.WriteString(" measured")
+		}
+	}
+	return b.String()
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -315,6 +317,7 @@ func (s *Service) read(ctx context.Context, r *Run, j *jobsv1.Job) (time.Duratio
 	}
 	if spec := cat.Specs[r.SpecID]; spec != nil {
 		given = cores(spec.Quantity)
+		r.Result.Speeds = speeds(rep, spec.Quantity)
 	}
 	r.Result.Report = *rep
 	if bad := score.Implausible(rep, given, peak); len(bad) > 0 {
@@ -361,10 +364,10 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 			}
 			r.Result.Shares, r.Performance = score.Combine(figures, r.Result.Report.Cores, set.Weights)
 		}
-		if r.Performance > 0 && !(chosen && r.ScheduleNode != "") {
+		if (r.Performance > 0 || r.Result.Speeds != nil) && !(chosen && r.ScheduleNode != "") {
 			r.Decision = Awaited
 			if set.Policy == Automatic && !chosen {
-				applied, err = s.Registry.SetPerformanceTx(ctx, tx, r.CenterID, r.Performance, false)
+				applied, err = s.apply(ctx, tx, r, false)
 				if err != nil && fault.KindOf(err) != fault.NotFound {
 					return err
 				}
@@ -372,7 +375,7 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 					r.Decision, r.DecidedBy = Accepted, "policy"
 				}
 			}
-			if err := replaceAwaited(ctx, tx, r.CenterID, r.ID); err != nil {
+			if err := replaceAwaited(ctx, tx, r); err != nil {
 				return err
 			}
 		}
@@ -397,6 +400,41 @@ func (s *Service) succeed(ctx context.Context, r *Run, chosen bool) error {
 		s.log.Info("center measured", "run_id", r.ID, "ai_center_id", r.CenterID, "scope", r.Scope.String(), "performance", r.Performance, "applied", applied)
 	}
 	return err
+}
+
+// apply makes what a run measured the center's: its factor, or the speeds of its
+// accelerators. It reports whether it is now.
+func (s *Service) apply(ctx context.Context, tx *db.Tx, r *Run, force bool) (bool, error) {
+	if r.Result.Speeds == nil {
+		return s.Registry.SetPerformanceTx(ctx, tx, r.CenterID, r.Performance, force)
+	}
+	err := s.Registry.SetSpeedsTx(ctx, tx, r.CenterID, r.Result.Speeds)
+	return err == nil, err
+}
+
+// speeds are those of a report of a specification's accelerators: of each
+// precision that of the slowest. nil: there are none.
+func speeds(rep *report.Report, q core.Quantities) []registry.Speed {
+	i := slices.IndexFunc(accelerators.Classes(), func(name string) bool { return q[name] > 0 })
+	if rep.Scope != report.Devices || i < 0 {
+		return nil
+	}
+	var out []registry.Speed
+	for indicator, p := range map[string]accelerators.Precision{score.DeviceFP32: accelerators.FP32, score.DeviceFP64: accelerators.FP64} {
+		least := math.Inf(1)
+		for _, f := range rep.Figures {
+			if f.Indicator == indicator && f.Device >= 0 && rep.Devices[f.Device].Class != "cpu" {
+				least = min(least, f.Number)
+			}
+		}
+		if math.IsInf(least, 1) {
+			continue
+		}
+		if v, ok := registry.MeasuredSpeed(accelerators.Classes()[i], p, least); ok {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // schedule starts runs at centers that are due and idle.

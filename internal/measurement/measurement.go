@@ -38,7 +38,9 @@
 // What was measured outlives what a gateway declares of itself; what an
 // operator stated outlives what is measured, until somebody accepts a run. The
 // factor of a node that was chosen among several is awaited under either policy;
-// that of one its schedule chose is only the node's.
+// that of one its schedule chose is only the node's. So it is with the speeds of
+// accelerators, which a run of devices measures; labels that state them count
+// where none was measured.
 //
 // # Nodes by a schedule
 //
@@ -64,6 +66,7 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/measurement/report"
 	"yunhe.dev/yunhe/internal/measurement/score"
+	"yunhe.dev/yunhe/internal/registry"
 )
 
 // Scope is what of the benchmark is run.
@@ -162,6 +165,8 @@ func (r *Run) open() bool { return r.State <= Running }
 type Result struct {
 	Report report.Report `json:"report"`
 	Shares []score.Share `json:"shares,omitempty"`
+	// Speeds are those of the accelerators measured.
+	Speeds []registry.Speed `json:"speeds,omitempty"`
 }
 
 // Request asks for a run.

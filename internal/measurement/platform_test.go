@@ -22,6 +22,7 @@ import (
 	"yunhe.dev/yunhe/internal/measurement"
 	"yunhe.dev/yunhe/internal/measurement/report"
 	"yunhe.dev/yunhe/internal/measurement/score"
+	"yunhe.dev/yunhe/internal/registry"
 )
 
 func must(t testing.TB, err error) {
@@ -256,6 +257,43 @@ func TestDevices(t *testing.T) {
 	}
 	if p.Performance != 700 {
 		t.Errorf("an accelerator's rate became the factor: %d", p.Performance)
+	}
+	// A run of the center's cards is what they are said to do from then on.
+	_, err = a.Registry.CreateSpec(ctx, registry.NewSpec{ID: "card", Quantity: map[string]string{core.CPU: "1", core.Memory: "1Gi", "gpu": "1"}, Price: 100})
+	must(t, err)
+	cards := 58.5
+	a.Join(t, apptest.Center{ID: "cards", GPU: 8, Prices: map[string]int64{"card": 100}, Play: says(func(*apptest.Replica) (string, int32) { return devices(cards).Text(), 0 })})
+	speeds := func() []registry.Speed {
+		k, err := a.Registry.GetCenter(ctx, "cards")
+		must(t, err)
+		return k.Speeds
+	}
+	measure := func() measurement.Run {
+		r, err := a.Measurement.Start(ctx, measurement.Request{CenterID: "cards", Scope: measurement.Devices})
+		must(t, err)
+		return ended(t, a, r.ID)
+	}
+	want := []registry.Speed{{Kind: "gpu", Precision: "FP32", Milli: 3000, Measured: true}}
+	if r := measure(); r.Decision != measurement.Accepted || !slices.Equal(r.Result.Speeds, want) || !slices.Equal(speeds(), want) {
+		t.Errorf("measured %+v, the center has %v", r, speeds())
+	}
+	// With the policy "confirm" somebody decides.
+	set, err := a.Measurement.Settings(ctx)
+	must(t, err)
+	set.Policy = measurement.Confirm
+	_, err = a.Measurement.SetSettings(ctx, set)
+	must(t, err)
+	cards = 39
+	first, second := measure(), measure()
+	if second.Decision != measurement.Awaited || !slices.Equal(speeds(), want) {
+		t.Errorf("to be confirmed: %+v, the center has %v", second, speeds())
+	}
+	if _, err := a.Measurement.Decide(ctx, first.ID, true); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("a run that was replaced: %v", err)
+	}
+	want[0].Milli = 2000
+	if _, err := a.Measurement.Decide(ctx, second.ID, true); err != nil || !slices.Equal(speeds(), want) {
+		t.Errorf("accepted: %v, the center has %v", err, speeds())
 	}
 	// More than the published peak is refused, and said.
 	fp32 = 120

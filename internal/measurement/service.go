@@ -370,7 +370,7 @@ func (s *Service) Decide(ctx context.Context, id string, accept bool) (r Run, er
 		if r, err = getRun(ctx, tx, id); err != nil {
 			return err
 		}
-		last, found, err := lastWell(ctx, tx, r.CenterID, Machine)
+		last, found, err := lastWell(ctx, tx, r.CenterID, r.Scope)
 		switch {
 		case err != nil:
 			return err
@@ -385,7 +385,7 @@ func (s *Service) Decide(ctx context.Context, id string, accept bool) (r Run, er
 		}
 		r.Decision, r.DecidedBy = Rejected, by
 		if accept {
-			if _, err := s.Registry.SetPerformanceTx(ctx, tx, r.CenterID, r.Performance, true); err != nil {
+			if _, err := s.apply(ctx, tx, &r, true); err != nil {
 				return err
 			}
 			r.Decision = Accepted

@@ -129,12 +129,13 @@ func saveRun(ctx context.Context, tx *db.Tx, r *Run, was State) (bool, error) {
 	return n == 1, nil
 }
 
-// replaceAwaited ends what waits for a decision at a center, but for one run.
-func replaceAwaited(ctx context.Context, tx *db.Tx, centerID, but string) error {
+// replaceAwaited ends what waits for a decision at the center of a run, of the
+// same scope, but for that run.
+func replaceAwaited(ctx context.Context, tx *db.Tx, but *Run) error {
 	for _, table := range []string{"measurement_runs", "measurement_node_runs"} {
-		if _, err := tx.Exec(ctx, `UPDATE `+table+` SET decision = $3 WHERE ai_center_id = $1 AND run_id <> $2 AND decision = $4`,
-			centerID, but, int64(Replaced), int64(Awaited)); err != nil {
-			return fmt.Errorf("replace runs of center %s: %w", centerID, err)
+		if _, err := tx.Exec(ctx, `UPDATE `+table+` SET decision = $3 WHERE ai_center_id = $1 AND scope = $5 AND run_id <> $2 AND decision = $4`,
+			but.CenterID, but.ID, int64(Replaced), int64(Awaited), int64(but.Scope)); err != nil {
+			return fmt.Errorf("replace runs of center %s: %w", but.CenterID, err)
 		}
 	}
 	return nil

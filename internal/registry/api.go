@@ -253,6 +253,9 @@ func centerProto(k Center) *registryv1.Center {
 	if n := k.Nodes; n != nil {
 		p.Nodes = &registryv1.NodeSummary{Ready: n.Ready, NotReady: n.NotReady, Drained: n.Drained, Total: n.Total(), Accelerators: each(n.Accelerators, acceleratorProto)}
 	}
+	for _, v := range k.Speeds {
+		p.Speeds = append(p.Speeds, &registryv1.Speed{Kind: v.Kind, Precision: string(v.Precision), Milli: v.Milli, Measured: v.Measured})
+	}
 	for name, n := range k.Total {
 		*tableTwo(p.Resources, name) += n / unitOf(name)
 	}

@@ -111,6 +111,9 @@ func loadCatalog(ctx context.Context, tx *db.Tx, version int64) (*Catalog, error
 	if err := readCapacity(ctx, tx, c.Centers, "", "", false); err != nil {
 		return nil, err
 	}
+	if err := readSpeeds(ctx, tx, c.Centers, "", ""); err != nil {
+		return nil, err
+	}
 	specs, err := readSpecs(ctx, tx, "")
 	if err != nil {
 		return nil, err

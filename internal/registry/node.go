@@ -222,6 +222,13 @@ func (s *Service) syncNodes(ctx context.Context, tx *db.Tx, centerID string, who
 			delete(have, name)
 		}
 	}
+	var was []string
+	others := len(fresh)+len(lost)+len(have) > 0 // not only states and figures
+	if others {
+		if was, err = modelsOf(ctx, tx, centerID); err != nil {
+			return err
+		}
+	}
 	if err := insertNodes(ctx, tx, fresh); err != nil {
 		return err
 	}
@@ -236,6 +243,17 @@ func (s *Service) syncNodes(ctx context.Context, tx *db.Tx, centerID string, who
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if err := deleteNode(ctx, tx, centerID, name); err != nil {
 			return err
+		}
+	}
+	if others {
+		now, err := modelsOf(ctx, tx, centerID)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(was, now) { // the speeds of models are part of the catalog
+			if err := s.changed(ctx, tx); err != nil {
+				return err
+			}
 		}
 	}
 	if len(fresh)+len(changed)+len(have) > 0 {
@@ -366,7 +384,7 @@ func (f NodeFilter) where() (where []string, args []any, err error) {
 	return where, args, c.Err()
 }
 
-// summarize sets what is reported of the nodes of centers ordered by ID.
+// summarize sets what is reported of the nodes of centers ordered by ID, and how fast their accelerators are.
 func summarize(ctx context.Context, tx *db.Tx, rows []Center) error {
 	if len(rows) == 0 {
 		return nil
@@ -378,5 +396,5 @@ func summarize(ctx context.Context, tx *db.Tx, rows []Center) error {
 	if err := readNodeSummaries(ctx, tx, rows[0].ID, rows[len(rows)-1].ID, byID); err != nil {
 		return fmt.Errorf("count nodes: %w", err)
 	}
-	return nil
+	return readSpeeds(ctx, tx, byID, rows[0].ID, rows[len(rows)-1].ID)
 }

@@ -125,6 +125,7 @@ type Center struct {
 
 	Offers map[string]core.Fen // price by specification ID, of those that exist
 	Images map[string]bool     // IDs of the images that can be used there
+	Speeds []Speed             // of its accelerators, by kind and precision
 
 	Live
 }

@@ -141,6 +141,7 @@ func deleteCenter(ctx context.Context, tx *db.Tx, id string) error {
 		`DELETE FROM node_labels WHERE ai_center_id = $1`,
 		`DELETE FROM node_accelerators WHERE ai_center_id = $1`,
 		`DELETE FROM nodes WHERE ai_center_id = $1`,
+		`DELETE FROM center_speeds WHERE ai_center_id = $1`,
 		`DELETE FROM center_capacity WHERE ai_center_id = $1`,
 		`DELETE FROM center_load WHERE ai_center_id = $1`,
 		`DELETE FROM center_monitor WHERE ai_center_id = $1`,

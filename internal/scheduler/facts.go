@@ -1,13 +1,16 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"yunhe.dev/yunhe/internal/accelerators"
 	"yunhe.dev/yunhe/internal/network"
+	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
 
@@ -36,7 +39,8 @@ func (s *Service) joinNetwork(ctx context.Context, out *place.Snapshot, works []
 // say nothing.
 const (
 	// speedLabel begins "speed.gpu" and, for a precision, "speed.gpu.FP16": how
-	// fast it computes relative to the reference, 1 being as fast.
+	// fast it computes relative to the reference, 1 being as fast. What is measured
+	// stands; what makers publish does not.
 	speedLabel = "speed."
 	// powerLabel begins "power.gpu": watts of a piece held and of one that
 	// works, as "60/400"; of "memory" and "storage" of a GiB.
@@ -56,9 +60,8 @@ func declare(p *place.Candidate, labels map[string]string) {
 		case strings.HasPrefix(key, speedLabel):
 			kind, precision, stated := strings.Cut(strings.TrimPrefix(key, speedLabel), ".")
 			v, ok := thousandths(text)
-			if ok && v > 0 && kind != "" && (!stated || slices.Contains(precisions, precision)) &&
-				!slices.ContainsFunc(p.Speeds, func(s place.Speed) bool { return s.Kind == kind && s.Precision == precision }) { // what is measured stands
-				p.Speeds = append(p.Speeds, place.Speed{Kind: kind, Precision: precision, Milli: v})
+			if ok && v > 0 && kind != "" && (!stated || slices.Contains(precisions, precision)) {
+				addSpeed(p, kind, precision, v)
 			}
 		case strings.HasPrefix(key, powerLabel):
 			name := strings.TrimPrefix(key, powerLabel)
@@ -85,7 +88,33 @@ func declare(p *place.Candidate, labels map[string]string) {
 			}
 		}
 	}
-	slices.SortFunc(p.Speeds, func(a, b place.Speed) int { return strings.Compare(a.Kind+"."+a.Precision, b.Kind+"."+b.Precision) })
+}
+
+// publish adds what makers publish of a center's accelerators where nothing else
+// is known. Work that names no precision takes them for as fast as they are with
+// that of most training and inference.
+func publish(p *place.Candidate, speeds []registry.Speed) {
+	for _, v := range speeds {
+		if slices.Contains(precisions, string(v.Precision)) {
+			addSpeed(p, v.Kind, string(v.Precision), v.Milli)
+		}
+	}
+	for _, v := range slices.Clone(p.Speeds) {
+		if v.Precision == string(accelerators.FP16) {
+			addSpeed(p, v.Kind, "", v.Milli)
+		}
+	}
+}
+
+// addSpeed adds a speed to those that are known better, in order.
+func addSpeed(p *place.Candidate, kind, precision string, milli int64) {
+	v := place.Speed{Kind: kind, Precision: precision, Milli: milli}
+	i, known := slices.BinarySearchFunc(p.Speeds, v, func(a, b place.Speed) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Precision, b.Precision))
+	})
+	if !known {
+		p.Speeds = slices.Insert(p.Speeds, i, v)
+	}
 }
 
 // thousandths reads a decimal of 0 to a million.

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
@@ -40,6 +41,7 @@ func TestPlatform(t *testing.T) {
 			{"a stopped job is not placed", testStoppedNotPlaced},
 			{"every policy of 6.6.2 is there and scores", testPolicies},
 			{"annex A, scores", testScores},
+			{"accelerators are as fast as is known", testCardSpeeds},
 			{"figures of scheduling", testStats},
 			{"room is never given twice", testNeverTwice},
 		} {
@@ -434,6 +436,49 @@ func testPolicies(t *testing.T, a *apptest.App) {
 			t.Errorf("under %s the better center has %d, the worse %d", p, n[0], n[1])
 		}
 	}
+}
+
+// Work on accelerators goes where they are fastest: by what makers publish of
+// the models there, and by what a center states.
+func testCardSpeeds(t *testing.T, a *apptest.App) {
+	ctx := t.Context()
+	if _, err := a.Registry.CreateSpec(ctx, registry.NewSpec{ID: "s-card", Quantity: map[string]string{core.CPU: "1", core.Memory: "1Gi", "gpu": "1"}, Price: 100}); err != nil {
+		t.Fatal(err)
+	}
+	centers := map[string]*apptest.FakeCenter{}
+	for _, model := range []string{"NVIDIA H200", "NVIDIA A100-SXM4-80GB"} {
+		id := map[string]string{"NVIDIA H200": "c-card-new", "NVIDIA A100-SXM4-80GB": "c-card-old"}[model]
+		c := a.Join(t, apptest.Center{ID: id, GPU: 1000, Prices: map[string]int64{"s-card": 100}, Play: apptest.Succeed})
+		node := &adapterv1.Node{Name: "n", State: adapterv1.NodeState_NODE_STATE_READY, Capacity: map[string]int64{"gpu": 1000},
+			Accelerators: []*adapterv1.Accelerator{{Vendor: "NVIDIA", Model: model, Count: 1000, Resource: "gpu"}}}
+		if err := c.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: c.Inventory(), Node: node}, &adapterv1.HeartbeatResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		centers[id] = c
+	}
+	goes := func(when, precision, want string) {
+		t.Helper()
+		j := job("card "+when, "s-card", 1)
+		j.PolicyWeights = map[string]int32{"highest-performance": 1}
+		j.Tasks[0].Precision = precision
+		if got := a.Admin.AwaitState(t, a.Admin.Submit(t, j), jobsv1.State_STATE_SUCCEEDED); !slices.Equal(got.CenterIds, []string{want}) {
+			t.Errorf("%s: placed at %v, want %s", when, got.CenterIds, want)
+		}
+	}
+	goes("published", "FP16", "c-card-new")
+	goes("published, no precision", "", "c-card-new")
+	// What a center states counts before what is published.
+	k, err := a.Registry.GetCenter(ctx, "c-card-old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Labels = map[string]string{"speed.gpu": "9", "speed.gpu.FP32": "9"}
+	if _, err := a.Registry.UpdateCenter(ctx, k); err != nil {
+		t.Fatal(err)
+	}
+	goes("stated", "", "c-card-old")
+	goes("stated of another precision", "FP16", "c-card-new")
+	goes("stated", "FP32", "c-card-old")
 }
 
 // Rows J-A.5.1 to J-A.6.3.

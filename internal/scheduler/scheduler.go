@@ -44,6 +44,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"yunhe.dev/yunhe/internal/accelerators"
 	"yunhe.dev/yunhe/internal/bus"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -315,7 +316,7 @@ func fill(it *Item, snap *registry.Snapshot) (place.Work, bool) {
 
 // kindOf is the compute kind that decides how long a task runs.
 func kindOf(q core.Quantities) string {
-	for _, k := range []string{"gpu", "npu", "mlu"} {
+	for _, k := range accelerators.Classes() {
 		if q[k] > 0 {
 			return k
 		}
@@ -574,6 +575,11 @@ func candidate(c *registry.Center) place.Candidate {
 	if c.Performance > 0 {
 		p.Speeds = []place.Speed{{Kind: "cpu", Milli: c.Performance}}
 	}
+	for _, v := range c.Speeds {
+		if v.Measured {
+			addSpeed(&p, v.Kind, string(v.Precision), v.Milli)
+		}
+	}
 	if c.Power.Active > 0 {
 		// Declared per core, for the core and all that goes with it.
 		p.Power = map[string]place.Power{}
@@ -583,5 +589,6 @@ func candidate(c *registry.Center) place.Candidate {
 		p.Power[core.CPU] = place.Power{Per: 1000, Static: c.Power.Static, Busy: c.Power.Active}
 	}
 	declare(&p, c.Labels)
+	publish(&p, c.Speeds)
 	return p
 }

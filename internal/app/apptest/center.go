@@ -28,6 +28,7 @@ type Center struct {
 	Region      string
 	CPU         int64 // thousandths of a core
 	Memory      int64 // bytes
+	GPU         int64 // cards
 	Prices      map[string]int64
 	Grade       int64
 	Performance int64
@@ -144,6 +145,9 @@ func (c Center) inventory() *adapterv1.Inventory {
 	inv := &adapterv1.Inventory{AiCenterId: c.ID, Name: "Center " + c.ID, Region: c.Region, SecurityGrade: c.Grade, Performance: c.Performance,
 		StaticMilliwattsPerCpu: c.Static, ActiveMilliwattsPerCpu: c.Active, Longitude: c.Longitude, Latitude: c.Latitude,
 		Capacity: map[string]int64{core.CPU: c.CPU, core.Memory: c.Memory}, Images: c.Images, Version: "fake"}
+	if c.GPU > 0 {
+		inv.Capacity["gpu"] = c.GPU
+	}
 	for spec, price := range c.Prices {
 		inv.Offers = append(inv.Offers, &adapterv1.SpecOffer{ResourceSpecId: spec, Price: price})
 	}

@@ -176,7 +176,11 @@ function Decide({ run }: { run: MeasurementRun }) {
       type="info"
       showIcon
       className="yh-problem"
-      title={t("measurement.awaits", { factor: formatCount(run.performance) })}
+      title={
+        run.scope === Scope.DEVICES
+          ? t("measurement.awaitsSpeeds")
+          : t("measurement.awaits", { factor: formatCount(run.performance) })
+      }
       action={
         can("registry.write") && (
           <div className="yh-row">

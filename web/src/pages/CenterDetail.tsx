@@ -192,6 +192,21 @@ function FactsPanel({ center: c }: { center: Center }) {
             label: t("center.performance"),
             children: c.performance > 0n ? t("center.performanceValue", { value: formatCount(c.performance) }) : NONE,
           },
+          {
+            key: "speeds",
+            label: t("center.speeds"),
+            children:
+              c.speeds.length > 0
+                ? c.speeds.map((s) => (
+                    <div key={`${s.kind} ${s.precision}`} className="yh-num">
+                      {t(s.measured ? "center.speedMeasured" : "center.speedPublished", {
+                        of: `${s.kind} ${s.precision}`,
+                        value: formatCount(s.milli),
+                      })}
+                    </div>
+                  ))
+                : NONE,
+          },
           { key: "adapter", label: t("center.adapter"), children: c.adapter || NONE },
           { key: "created", label: t("center.created"), children: <Moment at={c.createdAt} long /> },
           { key: "updated", label: t("center.updated"), children: <Moment at={c.updatedAt} long /> },

@@ -586,7 +586,10 @@ type Center struct {
 	Labels     map[string]string      `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	// What its driver reports of its nodes; unset if it reports none. Output only.
-	Nodes         *NodeSummary `protobuf:"bytes,17,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes *NodeSummary `protobuf:"bytes,17,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// How fast its accelerators compute, as measured or else as their makers
+	// publish; by kind and precision. Output only.
+	Speeds        []*Speed `protobuf:"bytes,18,rep,name=speeds,proto3" json:"speeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,6 +743,87 @@ func (x *Center) GetNodes() *NodeSummary {
 	return nil
 }
 
+func (x *Center) GetSpeeds() []*Speed {
+	if x != nil {
+		return x.Speeds
+	}
+	return nil
+}
+
+// How fast one accelerator of a kind computes: of several models the slowest.
+type Speed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// gpu, npu, mlu, dcu.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// FP64, FP32, FP16, INT8.
+	Precision string `protobuf:"bytes,2,opt,name=precision,proto3" json:"precision,omitempty"`
+	// 1000 is the reference, an NVIDIA A100: its peak for what is published, its
+	// units without matrices for what is measured.
+	Milli int64 `protobuf:"varint,3,opt,name=milli,proto3" json:"milli,omitempty"`
+	// By the benchmark; otherwise published.
+	Measured      bool `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Speed) Reset() {
+	*x = Speed{}
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Speed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Speed) ProtoMessage() {}
+
+func (x *Speed) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Speed.ProtoReflect.Descriptor instead.
+func (*Speed) Descriptor() ([]byte, []int) {
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Speed) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Speed) GetPrecision() string {
+	if x != nil {
+		return x.Precision
+	}
+	return ""
+}
+
+func (x *Speed) GetMilli() int64 {
+	if x != nil {
+		return x.Milli
+	}
+	return 0
+}
+
+func (x *Speed) GetMeasured() bool {
+	if x != nil {
+		return x.Measured
+	}
+	return false
+}
+
 // The nodes of a center in numbers.
 type NodeSummary struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -756,7 +840,7 @@ type NodeSummary struct {
 
 func (x *NodeSummary) Reset() {
 	*x = NodeSummary{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +852,7 @@ func (x *NodeSummary) String() string {
 func (*NodeSummary) ProtoMessage() {}
 
 func (x *NodeSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[5]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +865,7 @@ func (x *NodeSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSummary.ProtoReflect.Descriptor instead.
 func (*NodeSummary) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeSummary) GetReady() int64 {
@@ -837,7 +921,7 @@ type Accelerator struct {
 
 func (x *Accelerator) Reset() {
 	*x = Accelerator{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +933,7 @@ func (x *Accelerator) String() string {
 func (*Accelerator) ProtoMessage() {}
 
 func (x *Accelerator) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[6]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +946,7 @@ func (x *Accelerator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accelerator.ProtoReflect.Descriptor instead.
 func (*Accelerator) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Accelerator) GetVendor() string {
@@ -928,7 +1012,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1024,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1037,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Node) GetAiCenterId() string {
@@ -1052,7 +1136,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1148,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1161,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Offer) GetAiCenterId() string {
@@ -1120,7 +1204,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1216,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1229,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Spec) GetResourceSpecId() string {
@@ -1224,7 +1308,7 @@ type BaseOs struct {
 
 func (x *BaseOs) Reset() {
 	*x = BaseOs{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1320,7 @@ func (x *BaseOs) String() string {
 func (*BaseOs) ProtoMessage() {}
 
 func (x *BaseOs) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1333,7 @@ func (x *BaseOs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BaseOs.ProtoReflect.Descriptor instead.
 func (*BaseOs) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BaseOs) GetBaseOs() string {
@@ -1304,7 +1388,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1400,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1413,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Image) GetImageId() string {
@@ -1404,7 +1488,7 @@ type CreateCenterRequest struct {
 
 func (x *CreateCenterRequest) Reset() {
 	*x = CreateCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1500,7 @@ func (x *CreateCenterRequest) String() string {
 func (*CreateCenterRequest) ProtoMessage() {}
 
 func (x *CreateCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1513,7 @@ func (x *CreateCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCenterRequest.ProtoReflect.Descriptor instead.
 func (*CreateCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateCenterRequest) GetCenter() *Center {
@@ -1448,7 +1532,7 @@ type GetCenterRequest struct {
 
 func (x *GetCenterRequest) Reset() {
 	*x = GetCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1544,7 @@ func (x *GetCenterRequest) String() string {
 func (*GetCenterRequest) ProtoMessage() {}
 
 func (x *GetCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1557,7 @@ func (x *GetCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCenterRequest.ProtoReflect.Descriptor instead.
 func (*GetCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetCenterRequest) GetAiCenterId() string {
@@ -1495,7 +1579,7 @@ type ListCentersRequest struct {
 
 func (x *ListCentersRequest) Reset() {
 	*x = ListCentersRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1591,7 @@ func (x *ListCentersRequest) String() string {
 func (*ListCentersRequest) ProtoMessage() {}
 
 func (x *ListCentersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1604,7 @@ func (x *ListCentersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCentersRequest.ProtoReflect.Descriptor instead.
 func (*ListCentersRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListCentersRequest) GetPageSize() int32 {
@@ -1555,7 +1639,7 @@ type ListCentersResponse struct {
 
 func (x *ListCentersResponse) Reset() {
 	*x = ListCentersResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1651,7 @@ func (x *ListCentersResponse) String() string {
 func (*ListCentersResponse) ProtoMessage() {}
 
 func (x *ListCentersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1664,7 @@ func (x *ListCentersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCentersResponse.ProtoReflect.Descriptor instead.
 func (*ListCentersResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListCentersResponse) GetCenters() []*Center {
@@ -1606,7 +1690,7 @@ type UpdateCenterRequest struct {
 
 func (x *UpdateCenterRequest) Reset() {
 	*x = UpdateCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1702,7 @@ func (x *UpdateCenterRequest) String() string {
 func (*UpdateCenterRequest) ProtoMessage() {}
 
 func (x *UpdateCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1715,7 @@ func (x *UpdateCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCenterRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateCenterRequest) GetCenter() *Center {
@@ -1650,7 +1734,7 @@ type DeleteCenterRequest struct {
 
 func (x *DeleteCenterRequest) Reset() {
 	*x = DeleteCenterRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1746,7 @@ func (x *DeleteCenterRequest) String() string {
 func (*DeleteCenterRequest) ProtoMessage() {}
 
 func (x *DeleteCenterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1759,7 @@ func (x *DeleteCenterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCenterRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCenterRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteCenterRequest) GetAiCenterId() string {
@@ -1693,7 +1777,7 @@ type DeleteCenterResponse struct {
 
 func (x *DeleteCenterResponse) Reset() {
 	*x = DeleteCenterResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1789,7 @@ func (x *DeleteCenterResponse) String() string {
 func (*DeleteCenterResponse) ProtoMessage() {}
 
 func (x *DeleteCenterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1802,7 @@ func (x *DeleteCenterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCenterResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCenterResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{19}
 }
 
 type GetNodeRequest struct {
@@ -1731,7 +1815,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1827,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1840,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetNodeRequest) GetAiCenterId() string {
@@ -1793,7 +1877,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1889,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1902,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListNodesRequest) GetPageSize() int32 {
@@ -1876,7 +1960,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1972,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1985,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -1934,7 +2018,7 @@ type CreateSpecRequest struct {
 
 func (x *CreateSpecRequest) Reset() {
 	*x = CreateSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2030,7 @@ func (x *CreateSpecRequest) String() string {
 func (*CreateSpecRequest) ProtoMessage() {}
 
 func (x *CreateSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[22]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2043,7 @@ func (x *CreateSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSpecRequest.ProtoReflect.Descriptor instead.
 func (*CreateSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateSpecRequest) GetSpec() *Spec {
@@ -1978,7 +2062,7 @@ type GetSpecRequest struct {
 
 func (x *GetSpecRequest) Reset() {
 	*x = GetSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2074,7 @@ func (x *GetSpecRequest) String() string {
 func (*GetSpecRequest) ProtoMessage() {}
 
 func (x *GetSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[23]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2087,7 @@ func (x *GetSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSpecRequest.ProtoReflect.Descriptor instead.
 func (*GetSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSpecRequest) GetResourceSpecId() string {
@@ -2024,7 +2108,7 @@ type ListSpecsRequest struct {
 
 func (x *ListSpecsRequest) Reset() {
 	*x = ListSpecsRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2120,7 @@ func (x *ListSpecsRequest) String() string {
 func (*ListSpecsRequest) ProtoMessage() {}
 
 func (x *ListSpecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[24]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2133,7 @@ func (x *ListSpecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSpecsRequest.ProtoReflect.Descriptor instead.
 func (*ListSpecsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListSpecsRequest) GetPageSize() int32 {
@@ -2077,7 +2161,7 @@ type ListSpecsResponse struct {
 
 func (x *ListSpecsResponse) Reset() {
 	*x = ListSpecsResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2173,7 @@ func (x *ListSpecsResponse) String() string {
 func (*ListSpecsResponse) ProtoMessage() {}
 
 func (x *ListSpecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[25]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2186,7 @@ func (x *ListSpecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSpecsResponse.ProtoReflect.Descriptor instead.
 func (*ListSpecsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListSpecsResponse) GetSpecs() []*Spec {
@@ -2131,7 +2215,7 @@ type SetOfferRequest struct {
 
 func (x *SetOfferRequest) Reset() {
 	*x = SetOfferRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2227,7 @@ func (x *SetOfferRequest) String() string {
 func (*SetOfferRequest) ProtoMessage() {}
 
 func (x *SetOfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[26]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2240,7 @@ func (x *SetOfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOfferRequest.ProtoReflect.Descriptor instead.
 func (*SetOfferRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetOfferRequest) GetResourceSpecId() string {
@@ -2190,7 +2274,7 @@ type DeleteOfferRequest struct {
 
 func (x *DeleteOfferRequest) Reset() {
 	*x = DeleteOfferRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2286,7 @@ func (x *DeleteOfferRequest) String() string {
 func (*DeleteOfferRequest) ProtoMessage() {}
 
 func (x *DeleteOfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[27]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2299,7 @@ func (x *DeleteOfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOfferRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOfferRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteOfferRequest) GetResourceSpecId() string {
@@ -2241,7 +2325,7 @@ type DeleteSpecRequest struct {
 
 func (x *DeleteSpecRequest) Reset() {
 	*x = DeleteSpecRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2337,7 @@ func (x *DeleteSpecRequest) String() string {
 func (*DeleteSpecRequest) ProtoMessage() {}
 
 func (x *DeleteSpecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[28]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2350,7 @@ func (x *DeleteSpecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSpecRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSpecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteSpecRequest) GetResourceSpecId() string {
@@ -2284,7 +2368,7 @@ type DeleteSpecResponse struct {
 
 func (x *DeleteSpecResponse) Reset() {
 	*x = DeleteSpecResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2380,7 @@ func (x *DeleteSpecResponse) String() string {
 func (*DeleteSpecResponse) ProtoMessage() {}
 
 func (x *DeleteSpecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[29]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2393,7 @@ func (x *DeleteSpecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSpecResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSpecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{30}
 }
 
 type CreateImageRequest struct {
@@ -2321,7 +2405,7 @@ type CreateImageRequest struct {
 
 func (x *CreateImageRequest) Reset() {
 	*x = CreateImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2417,7 @@ func (x *CreateImageRequest) String() string {
 func (*CreateImageRequest) ProtoMessage() {}
 
 func (x *CreateImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[30]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2430,7 @@ func (x *CreateImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateImageRequest.ProtoReflect.Descriptor instead.
 func (*CreateImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateImageRequest) GetImage() *Image {
@@ -2365,7 +2449,7 @@ type GetImageRequest struct {
 
 func (x *GetImageRequest) Reset() {
 	*x = GetImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2461,7 @@ func (x *GetImageRequest) String() string {
 func (*GetImageRequest) ProtoMessage() {}
 
 func (x *GetImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[31]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2474,7 @@ func (x *GetImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetImageRequest.ProtoReflect.Descriptor instead.
 func (*GetImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetImageRequest) GetImageId() string {
@@ -2411,7 +2495,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2507,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[32]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2520,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListImagesRequest) GetPageSize() int32 {
@@ -2464,7 +2548,7 @@ type ListImagesResponse struct {
 
 func (x *ListImagesResponse) Reset() {
 	*x = ListImagesResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2560,7 @@ func (x *ListImagesResponse) String() string {
 func (*ListImagesResponse) ProtoMessage() {}
 
 func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[33]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2573,7 @@ func (x *ListImagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesResponse.ProtoReflect.Descriptor instead.
 func (*ListImagesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListImagesResponse) GetImages() []*Image {
@@ -2515,7 +2599,7 @@ type DeleteImageRequest struct {
 
 func (x *DeleteImageRequest) Reset() {
 	*x = DeleteImageRequest{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2611,7 @@ func (x *DeleteImageRequest) String() string {
 func (*DeleteImageRequest) ProtoMessage() {}
 
 func (x *DeleteImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[34]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2624,7 @@ func (x *DeleteImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteImageRequest.ProtoReflect.Descriptor instead.
 func (*DeleteImageRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteImageRequest) GetImageId() string {
@@ -2558,7 +2642,7 @@ type DeleteImageResponse struct {
 
 func (x *DeleteImageResponse) Reset() {
 	*x = DeleteImageResponse{}
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2654,7 @@ func (x *DeleteImageResponse) String() string {
 func (*DeleteImageResponse) ProtoMessage() {}
 
 func (x *DeleteImageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[35]
+	mi := &file_yunhe_registry_v1_registry_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2667,7 @@ func (x *DeleteImageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteImageResponse.ProtoReflect.Descriptor instead.
 func (*DeleteImageResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_registry_v1_registry_proto_rawDescGZIP(), []int{36}
 }
 
 var File_yunhe_registry_v1_registry_proto protoreflect.FileDescriptor
@@ -2634,7 +2718,7 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\vmemory_busy\x18\x14 \x01(\x03R\n" +
 	"memoryBusy\x12;\n" +
 	"\vmeasured_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"measuredAt\"\xd4\x06\n" +
+	"measuredAt\"\x86\a\n" +
 	"\x06Center\x12 \n" +
 	"\fai_center_id\x18\x01 \x01(\tR\n" +
 	"aiCenterId\x12\x12\n" +
@@ -2659,10 +2743,16 @@ const file_yunhe_registry_v1_registry_proto_rawDesc = "" +
 	"\x06labels\x18\x0f \x03(\v2%.yunhe.registry.v1.Center.LabelsEntryR\x06labels\x12<\n" +
 	"\flast_seen_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastSeenAt\x124\n" +
-	"\x05nodes\x18\x11 \x01(\v2\x1e.yunhe.registry.v1.NodeSummaryR\x05nodes\x1a9\n" +
+	"\x05nodes\x18\x11 \x01(\v2\x1e.yunhe.registry.v1.NodeSummaryR\x05nodes\x120\n" +
+	"\x06speeds\x18\x12 \x03(\v2\x18.yunhe.registry.v1.SpeedR\x06speeds\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"k\n" +
+	"\x05Speed\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tprecision\x18\x02 \x01(\tR\tprecision\x12\x14\n" +
+	"\x05milli\x18\x03 \x01(\x03R\x05milli\x12\x1a\n" +
+	"\bmeasured\x18\x04 \x01(\bR\bmeasured\"\xb4\x01\n" +
 	"\vNodeSummary\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x1b\n" +
 	"\tnot_ready\x18\x02 \x01(\x03R\bnotReady\x12\x18\n" +
@@ -2857,7 +2947,7 @@ func file_yunhe_registry_v1_registry_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_yunhe_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_yunhe_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_yunhe_registry_v1_registry_proto_goTypes = []any{
 	(CenterStatus)(0),             // 0: yunhe.registry.v1.CenterStatus
 	(NodeState)(0),                // 1: yunhe.registry.v1.NodeState
@@ -2866,119 +2956,121 @@ var file_yunhe_registry_v1_registry_proto_goTypes = []any{
 	(*Power)(nil),                 // 4: yunhe.registry.v1.Power
 	(*Monitoring)(nil),            // 5: yunhe.registry.v1.Monitoring
 	(*Center)(nil),                // 6: yunhe.registry.v1.Center
-	(*NodeSummary)(nil),           // 7: yunhe.registry.v1.NodeSummary
-	(*Accelerator)(nil),           // 8: yunhe.registry.v1.Accelerator
-	(*Node)(nil),                  // 9: yunhe.registry.v1.Node
-	(*Offer)(nil),                 // 10: yunhe.registry.v1.Offer
-	(*Spec)(nil),                  // 11: yunhe.registry.v1.Spec
-	(*BaseOs)(nil),                // 12: yunhe.registry.v1.BaseOs
-	(*Image)(nil),                 // 13: yunhe.registry.v1.Image
-	(*CreateCenterRequest)(nil),   // 14: yunhe.registry.v1.CreateCenterRequest
-	(*GetCenterRequest)(nil),      // 15: yunhe.registry.v1.GetCenterRequest
-	(*ListCentersRequest)(nil),    // 16: yunhe.registry.v1.ListCentersRequest
-	(*ListCentersResponse)(nil),   // 17: yunhe.registry.v1.ListCentersResponse
-	(*UpdateCenterRequest)(nil),   // 18: yunhe.registry.v1.UpdateCenterRequest
-	(*DeleteCenterRequest)(nil),   // 19: yunhe.registry.v1.DeleteCenterRequest
-	(*DeleteCenterResponse)(nil),  // 20: yunhe.registry.v1.DeleteCenterResponse
-	(*GetNodeRequest)(nil),        // 21: yunhe.registry.v1.GetNodeRequest
-	(*ListNodesRequest)(nil),      // 22: yunhe.registry.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 23: yunhe.registry.v1.ListNodesResponse
-	(*CreateSpecRequest)(nil),     // 24: yunhe.registry.v1.CreateSpecRequest
-	(*GetSpecRequest)(nil),        // 25: yunhe.registry.v1.GetSpecRequest
-	(*ListSpecsRequest)(nil),      // 26: yunhe.registry.v1.ListSpecsRequest
-	(*ListSpecsResponse)(nil),     // 27: yunhe.registry.v1.ListSpecsResponse
-	(*SetOfferRequest)(nil),       // 28: yunhe.registry.v1.SetOfferRequest
-	(*DeleteOfferRequest)(nil),    // 29: yunhe.registry.v1.DeleteOfferRequest
-	(*DeleteSpecRequest)(nil),     // 30: yunhe.registry.v1.DeleteSpecRequest
-	(*DeleteSpecResponse)(nil),    // 31: yunhe.registry.v1.DeleteSpecResponse
-	(*CreateImageRequest)(nil),    // 32: yunhe.registry.v1.CreateImageRequest
-	(*GetImageRequest)(nil),       // 33: yunhe.registry.v1.GetImageRequest
-	(*ListImagesRequest)(nil),     // 34: yunhe.registry.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),    // 35: yunhe.registry.v1.ListImagesResponse
-	(*DeleteImageRequest)(nil),    // 36: yunhe.registry.v1.DeleteImageRequest
-	(*DeleteImageResponse)(nil),   // 37: yunhe.registry.v1.DeleteImageResponse
-	nil,                           // 38: yunhe.registry.v1.Center.LabelsEntry
-	nil,                           // 39: yunhe.registry.v1.Node.CapacityEntry
-	nil,                           // 40: yunhe.registry.v1.Node.AllocatableEntry
-	nil,                           // 41: yunhe.registry.v1.Node.LabelsEntry
-	nil,                           // 42: yunhe.registry.v1.Spec.ResourceQuantityEntry
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*Speed)(nil),                 // 7: yunhe.registry.v1.Speed
+	(*NodeSummary)(nil),           // 8: yunhe.registry.v1.NodeSummary
+	(*Accelerator)(nil),           // 9: yunhe.registry.v1.Accelerator
+	(*Node)(nil),                  // 10: yunhe.registry.v1.Node
+	(*Offer)(nil),                 // 11: yunhe.registry.v1.Offer
+	(*Spec)(nil),                  // 12: yunhe.registry.v1.Spec
+	(*BaseOs)(nil),                // 13: yunhe.registry.v1.BaseOs
+	(*Image)(nil),                 // 14: yunhe.registry.v1.Image
+	(*CreateCenterRequest)(nil),   // 15: yunhe.registry.v1.CreateCenterRequest
+	(*GetCenterRequest)(nil),      // 16: yunhe.registry.v1.GetCenterRequest
+	(*ListCentersRequest)(nil),    // 17: yunhe.registry.v1.ListCentersRequest
+	(*ListCentersResponse)(nil),   // 18: yunhe.registry.v1.ListCentersResponse
+	(*UpdateCenterRequest)(nil),   // 19: yunhe.registry.v1.UpdateCenterRequest
+	(*DeleteCenterRequest)(nil),   // 20: yunhe.registry.v1.DeleteCenterRequest
+	(*DeleteCenterResponse)(nil),  // 21: yunhe.registry.v1.DeleteCenterResponse
+	(*GetNodeRequest)(nil),        // 22: yunhe.registry.v1.GetNodeRequest
+	(*ListNodesRequest)(nil),      // 23: yunhe.registry.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 24: yunhe.registry.v1.ListNodesResponse
+	(*CreateSpecRequest)(nil),     // 25: yunhe.registry.v1.CreateSpecRequest
+	(*GetSpecRequest)(nil),        // 26: yunhe.registry.v1.GetSpecRequest
+	(*ListSpecsRequest)(nil),      // 27: yunhe.registry.v1.ListSpecsRequest
+	(*ListSpecsResponse)(nil),     // 28: yunhe.registry.v1.ListSpecsResponse
+	(*SetOfferRequest)(nil),       // 29: yunhe.registry.v1.SetOfferRequest
+	(*DeleteOfferRequest)(nil),    // 30: yunhe.registry.v1.DeleteOfferRequest
+	(*DeleteSpecRequest)(nil),     // 31: yunhe.registry.v1.DeleteSpecRequest
+	(*DeleteSpecResponse)(nil),    // 32: yunhe.registry.v1.DeleteSpecResponse
+	(*CreateImageRequest)(nil),    // 33: yunhe.registry.v1.CreateImageRequest
+	(*GetImageRequest)(nil),       // 34: yunhe.registry.v1.GetImageRequest
+	(*ListImagesRequest)(nil),     // 35: yunhe.registry.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),    // 36: yunhe.registry.v1.ListImagesResponse
+	(*DeleteImageRequest)(nil),    // 37: yunhe.registry.v1.DeleteImageRequest
+	(*DeleteImageResponse)(nil),   // 38: yunhe.registry.v1.DeleteImageResponse
+	nil,                           // 39: yunhe.registry.v1.Center.LabelsEntry
+	nil,                           // 40: yunhe.registry.v1.Node.CapacityEntry
+	nil,                           // 41: yunhe.registry.v1.Node.AllocatableEntry
+	nil,                           // 42: yunhe.registry.v1.Node.LabelsEntry
+	nil,                           // 43: yunhe.registry.v1.Spec.ResourceQuantityEntry
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
 }
 var file_yunhe_registry_v1_registry_proto_depIdxs = []int32{
-	43, // 0: yunhe.registry.v1.Monitoring.measured_at:type_name -> google.protobuf.Timestamp
+	44, // 0: yunhe.registry.v1.Monitoring.measured_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: yunhe.registry.v1.Center.status:type_name -> yunhe.registry.v1.CenterStatus
 	2,  // 2: yunhe.registry.v1.Center.geometry:type_name -> yunhe.registry.v1.Geometry
-	43, // 3: yunhe.registry.v1.Center.created_at:type_name -> google.protobuf.Timestamp
-	43, // 4: yunhe.registry.v1.Center.updated_at:type_name -> google.protobuf.Timestamp
+	44, // 3: yunhe.registry.v1.Center.created_at:type_name -> google.protobuf.Timestamp
+	44, // 4: yunhe.registry.v1.Center.updated_at:type_name -> google.protobuf.Timestamp
 	3,  // 5: yunhe.registry.v1.Center.resources:type_name -> yunhe.registry.v1.Resources
 	4,  // 6: yunhe.registry.v1.Center.power:type_name -> yunhe.registry.v1.Power
 	5,  // 7: yunhe.registry.v1.Center.monitoring:type_name -> yunhe.registry.v1.Monitoring
-	38, // 8: yunhe.registry.v1.Center.labels:type_name -> yunhe.registry.v1.Center.LabelsEntry
-	43, // 9: yunhe.registry.v1.Center.last_seen_at:type_name -> google.protobuf.Timestamp
-	7,  // 10: yunhe.registry.v1.Center.nodes:type_name -> yunhe.registry.v1.NodeSummary
-	8,  // 11: yunhe.registry.v1.NodeSummary.accelerators:type_name -> yunhe.registry.v1.Accelerator
-	1,  // 12: yunhe.registry.v1.Node.state:type_name -> yunhe.registry.v1.NodeState
-	39, // 13: yunhe.registry.v1.Node.capacity:type_name -> yunhe.registry.v1.Node.CapacityEntry
-	40, // 14: yunhe.registry.v1.Node.allocatable:type_name -> yunhe.registry.v1.Node.AllocatableEntry
-	8,  // 15: yunhe.registry.v1.Node.accelerators:type_name -> yunhe.registry.v1.Accelerator
-	41, // 16: yunhe.registry.v1.Node.labels:type_name -> yunhe.registry.v1.Node.LabelsEntry
-	43, // 17: yunhe.registry.v1.Node.created_at:type_name -> google.protobuf.Timestamp
-	43, // 18: yunhe.registry.v1.Node.updated_at:type_name -> google.protobuf.Timestamp
-	42, // 19: yunhe.registry.v1.Spec.resource_quantity:type_name -> yunhe.registry.v1.Spec.ResourceQuantityEntry
-	43, // 20: yunhe.registry.v1.Spec.created_at:type_name -> google.protobuf.Timestamp
-	43, // 21: yunhe.registry.v1.Spec.updated_at:type_name -> google.protobuf.Timestamp
-	10, // 22: yunhe.registry.v1.Spec.offers:type_name -> yunhe.registry.v1.Offer
-	12, // 23: yunhe.registry.v1.Image.base_os:type_name -> yunhe.registry.v1.BaseOs
-	43, // 24: yunhe.registry.v1.Image.created_at:type_name -> google.protobuf.Timestamp
-	43, // 25: yunhe.registry.v1.Image.updated_at:type_name -> google.protobuf.Timestamp
-	6,  // 26: yunhe.registry.v1.CreateCenterRequest.center:type_name -> yunhe.registry.v1.Center
-	6,  // 27: yunhe.registry.v1.ListCentersResponse.centers:type_name -> yunhe.registry.v1.Center
-	6,  // 28: yunhe.registry.v1.UpdateCenterRequest.center:type_name -> yunhe.registry.v1.Center
-	1,  // 29: yunhe.registry.v1.ListNodesRequest.state:type_name -> yunhe.registry.v1.NodeState
-	9,  // 30: yunhe.registry.v1.ListNodesResponse.nodes:type_name -> yunhe.registry.v1.Node
-	11, // 31: yunhe.registry.v1.CreateSpecRequest.spec:type_name -> yunhe.registry.v1.Spec
-	11, // 32: yunhe.registry.v1.ListSpecsResponse.specs:type_name -> yunhe.registry.v1.Spec
-	13, // 33: yunhe.registry.v1.CreateImageRequest.image:type_name -> yunhe.registry.v1.Image
-	13, // 34: yunhe.registry.v1.ListImagesResponse.images:type_name -> yunhe.registry.v1.Image
-	14, // 35: yunhe.registry.v1.RegistryService.CreateCenter:input_type -> yunhe.registry.v1.CreateCenterRequest
-	15, // 36: yunhe.registry.v1.RegistryService.GetCenter:input_type -> yunhe.registry.v1.GetCenterRequest
-	16, // 37: yunhe.registry.v1.RegistryService.ListCenters:input_type -> yunhe.registry.v1.ListCentersRequest
-	18, // 38: yunhe.registry.v1.RegistryService.UpdateCenter:input_type -> yunhe.registry.v1.UpdateCenterRequest
-	19, // 39: yunhe.registry.v1.RegistryService.DeleteCenter:input_type -> yunhe.registry.v1.DeleteCenterRequest
-	21, // 40: yunhe.registry.v1.RegistryService.GetNode:input_type -> yunhe.registry.v1.GetNodeRequest
-	22, // 41: yunhe.registry.v1.RegistryService.ListNodes:input_type -> yunhe.registry.v1.ListNodesRequest
-	24, // 42: yunhe.registry.v1.RegistryService.CreateSpec:input_type -> yunhe.registry.v1.CreateSpecRequest
-	25, // 43: yunhe.registry.v1.RegistryService.GetSpec:input_type -> yunhe.registry.v1.GetSpecRequest
-	26, // 44: yunhe.registry.v1.RegistryService.ListSpecs:input_type -> yunhe.registry.v1.ListSpecsRequest
-	28, // 45: yunhe.registry.v1.RegistryService.SetOffer:input_type -> yunhe.registry.v1.SetOfferRequest
-	29, // 46: yunhe.registry.v1.RegistryService.DeleteOffer:input_type -> yunhe.registry.v1.DeleteOfferRequest
-	30, // 47: yunhe.registry.v1.RegistryService.DeleteSpec:input_type -> yunhe.registry.v1.DeleteSpecRequest
-	32, // 48: yunhe.registry.v1.RegistryService.CreateImage:input_type -> yunhe.registry.v1.CreateImageRequest
-	33, // 49: yunhe.registry.v1.RegistryService.GetImage:input_type -> yunhe.registry.v1.GetImageRequest
-	34, // 50: yunhe.registry.v1.RegistryService.ListImages:input_type -> yunhe.registry.v1.ListImagesRequest
-	36, // 51: yunhe.registry.v1.RegistryService.DeleteImage:input_type -> yunhe.registry.v1.DeleteImageRequest
-	6,  // 52: yunhe.registry.v1.RegistryService.CreateCenter:output_type -> yunhe.registry.v1.Center
-	6,  // 53: yunhe.registry.v1.RegistryService.GetCenter:output_type -> yunhe.registry.v1.Center
-	17, // 54: yunhe.registry.v1.RegistryService.ListCenters:output_type -> yunhe.registry.v1.ListCentersResponse
-	6,  // 55: yunhe.registry.v1.RegistryService.UpdateCenter:output_type -> yunhe.registry.v1.Center
-	20, // 56: yunhe.registry.v1.RegistryService.DeleteCenter:output_type -> yunhe.registry.v1.DeleteCenterResponse
-	9,  // 57: yunhe.registry.v1.RegistryService.GetNode:output_type -> yunhe.registry.v1.Node
-	23, // 58: yunhe.registry.v1.RegistryService.ListNodes:output_type -> yunhe.registry.v1.ListNodesResponse
-	11, // 59: yunhe.registry.v1.RegistryService.CreateSpec:output_type -> yunhe.registry.v1.Spec
-	11, // 60: yunhe.registry.v1.RegistryService.GetSpec:output_type -> yunhe.registry.v1.Spec
-	27, // 61: yunhe.registry.v1.RegistryService.ListSpecs:output_type -> yunhe.registry.v1.ListSpecsResponse
-	11, // 62: yunhe.registry.v1.RegistryService.SetOffer:output_type -> yunhe.registry.v1.Spec
-	11, // 63: yunhe.registry.v1.RegistryService.DeleteOffer:output_type -> yunhe.registry.v1.Spec
-	31, // 64: yunhe.registry.v1.RegistryService.DeleteSpec:output_type -> yunhe.registry.v1.DeleteSpecResponse
-	13, // 65: yunhe.registry.v1.RegistryService.CreateImage:output_type -> yunhe.registry.v1.Image
-	13, // 66: yunhe.registry.v1.RegistryService.GetImage:output_type -> yunhe.registry.v1.Image
-	35, // 67: yunhe.registry.v1.RegistryService.ListImages:output_type -> yunhe.registry.v1.ListImagesResponse
-	37, // 68: yunhe.registry.v1.RegistryService.DeleteImage:output_type -> yunhe.registry.v1.DeleteImageResponse
-	52, // [52:69] is the sub-list for method output_type
-	35, // [35:52] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	39, // 8: yunhe.registry.v1.Center.labels:type_name -> yunhe.registry.v1.Center.LabelsEntry
+	44, // 9: yunhe.registry.v1.Center.last_seen_at:type_name -> google.protobuf.Timestamp
+	8,  // 10: yunhe.registry.v1.Center.nodes:type_name -> yunhe.registry.v1.NodeSummary
+	7,  // 11: yunhe.registry.v1.Center.speeds:type_name -> yunhe.registry.v1.Speed
+	9,  // 12: yunhe.registry.v1.NodeSummary.accelerators:type_name -> yunhe.registry.v1.Accelerator
+	1,  // 13: yunhe.registry.v1.Node.state:type_name -> yunhe.registry.v1.NodeState
+	40, // 14: yunhe.registry.v1.Node.capacity:type_name -> yunhe.registry.v1.Node.CapacityEntry
+	41, // 15: yunhe.registry.v1.Node.allocatable:type_name -> yunhe.registry.v1.Node.AllocatableEntry
+	9,  // 16: yunhe.registry.v1.Node.accelerators:type_name -> yunhe.registry.v1.Accelerator
+	42, // 17: yunhe.registry.v1.Node.labels:type_name -> yunhe.registry.v1.Node.LabelsEntry
+	44, // 18: yunhe.registry.v1.Node.created_at:type_name -> google.protobuf.Timestamp
+	44, // 19: yunhe.registry.v1.Node.updated_at:type_name -> google.protobuf.Timestamp
+	43, // 20: yunhe.registry.v1.Spec.resource_quantity:type_name -> yunhe.registry.v1.Spec.ResourceQuantityEntry
+	44, // 21: yunhe.registry.v1.Spec.created_at:type_name -> google.protobuf.Timestamp
+	44, // 22: yunhe.registry.v1.Spec.updated_at:type_name -> google.protobuf.Timestamp
+	11, // 23: yunhe.registry.v1.Spec.offers:type_name -> yunhe.registry.v1.Offer
+	13, // 24: yunhe.registry.v1.Image.base_os:type_name -> yunhe.registry.v1.BaseOs
+	44, // 25: yunhe.registry.v1.Image.created_at:type_name -> google.protobuf.Timestamp
+	44, // 26: yunhe.registry.v1.Image.updated_at:type_name -> google.protobuf.Timestamp
+	6,  // 27: yunhe.registry.v1.CreateCenterRequest.center:type_name -> yunhe.registry.v1.Center
+	6,  // 28: yunhe.registry.v1.ListCentersResponse.centers:type_name -> yunhe.registry.v1.Center
+	6,  // 29: yunhe.registry.v1.UpdateCenterRequest.center:type_name -> yunhe.registry.v1.Center
+	1,  // 30: yunhe.registry.v1.ListNodesRequest.state:type_name -> yunhe.registry.v1.NodeState
+	10, // 31: yunhe.registry.v1.ListNodesResponse.nodes:type_name -> yunhe.registry.v1.Node
+	12, // 32: yunhe.registry.v1.CreateSpecRequest.spec:type_name -> yunhe.registry.v1.Spec
+	12, // 33: yunhe.registry.v1.ListSpecsResponse.specs:type_name -> yunhe.registry.v1.Spec
+	14, // 34: yunhe.registry.v1.CreateImageRequest.image:type_name -> yunhe.registry.v1.Image
+	14, // 35: yunhe.registry.v1.ListImagesResponse.images:type_name -> yunhe.registry.v1.Image
+	15, // 36: yunhe.registry.v1.RegistryService.CreateCenter:input_type -> yunhe.registry.v1.CreateCenterRequest
+	16, // 37: yunhe.registry.v1.RegistryService.GetCenter:input_type -> yunhe.registry.v1.GetCenterRequest
+	17, // 38: yunhe.registry.v1.RegistryService.ListCenters:input_type -> yunhe.registry.v1.ListCentersRequest
+	19, // 39: yunhe.registry.v1.RegistryService.UpdateCenter:input_type -> yunhe.registry.v1.UpdateCenterRequest
+	20, // 40: yunhe.registry.v1.RegistryService.DeleteCenter:input_type -> yunhe.registry.v1.DeleteCenterRequest
+	22, // 41: yunhe.registry.v1.RegistryService.GetNode:input_type -> yunhe.registry.v1.GetNodeRequest
+	23, // 42: yunhe.registry.v1.RegistryService.ListNodes:input_type -> yunhe.registry.v1.ListNodesRequest
+	25, // 43: yunhe.registry.v1.RegistryService.CreateSpec:input_type -> yunhe.registry.v1.CreateSpecRequest
+	26, // 44: yunhe.registry.v1.RegistryService.GetSpec:input_type -> yunhe.registry.v1.GetSpecRequest
+	27, // 45: yunhe.registry.v1.RegistryService.ListSpecs:input_type -> yunhe.registry.v1.ListSpecsRequest
+	29, // 46: yunhe.registry.v1.RegistryService.SetOffer:input_type -> yunhe.registry.v1.SetOfferRequest
+	30, // 47: yunhe.registry.v1.RegistryService.DeleteOffer:input_type -> yunhe.registry.v1.DeleteOfferRequest
+	31, // 48: yunhe.registry.v1.RegistryService.DeleteSpec:input_type -> yunhe.registry.v1.DeleteSpecRequest
+	33, // 49: yunhe.registry.v1.RegistryService.CreateImage:input_type -> yunhe.registry.v1.CreateImageRequest
+	34, // 50: yunhe.registry.v1.RegistryService.GetImage:input_type -> yunhe.registry.v1.GetImageRequest
+	35, // 51: yunhe.registry.v1.RegistryService.ListImages:input_type -> yunhe.registry.v1.ListImagesRequest
+	37, // 52: yunhe.registry.v1.RegistryService.DeleteImage:input_type -> yunhe.registry.v1.DeleteImageRequest
+	6,  // 53: yunhe.registry.v1.RegistryService.CreateCenter:output_type -> yunhe.registry.v1.Center
+	6,  // 54: yunhe.registry.v1.RegistryService.GetCenter:output_type -> yunhe.registry.v1.Center
+	18, // 55: yunhe.registry.v1.RegistryService.ListCenters:output_type -> yunhe.registry.v1.ListCentersResponse
+	6,  // 56: yunhe.registry.v1.RegistryService.UpdateCenter:output_type -> yunhe.registry.v1.Center
+	21, // 57: yunhe.registry.v1.RegistryService.DeleteCenter:output_type -> yunhe.registry.v1.DeleteCenterResponse
+	10, // 58: yunhe.registry.v1.RegistryService.GetNode:output_type -> yunhe.registry.v1.Node
+	24, // 59: yunhe.registry.v1.RegistryService.ListNodes:output_type -> yunhe.registry.v1.ListNodesResponse
+	12, // 60: yunhe.registry.v1.RegistryService.CreateSpec:output_type -> yunhe.registry.v1.Spec
+	12, // 61: yunhe.registry.v1.RegistryService.GetSpec:output_type -> yunhe.registry.v1.Spec
+	28, // 62: yunhe.registry.v1.RegistryService.ListSpecs:output_type -> yunhe.registry.v1.ListSpecsResponse
+	12, // 63: yunhe.registry.v1.RegistryService.SetOffer:output_type -> yunhe.registry.v1.Spec
+	12, // 64: yunhe.registry.v1.RegistryService.DeleteOffer:output_type -> yunhe.registry.v1.Spec
+	32, // 65: yunhe.registry.v1.RegistryService.DeleteSpec:output_type -> yunhe.registry.v1.DeleteSpecResponse
+	14, // 66: yunhe.registry.v1.RegistryService.CreateImage:output_type -> yunhe.registry.v1.Image
+	14, // 67: yunhe.registry.v1.RegistryService.GetImage:output_type -> yunhe.registry.v1.Image
+	36, // 68: yunhe.registry.v1.RegistryService.ListImages:output_type -> yunhe.registry.v1.ListImagesResponse
+	38, // 69: yunhe.registry.v1.RegistryService.DeleteImage:output_type -> yunhe.registry.v1.DeleteImageResponse
+	53, // [53:70] is the sub-list for method output_type
+	36, // [36:53] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_registry_v1_registry_proto_init() }
@@ -2992,7 +3084,7 @@ func file_yunhe_registry_v1_registry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_registry_v1_registry_proto_rawDesc), len(file_yunhe_registry_v1_registry_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/registry/v1/registry.proto.
  */
 export const file_yunhe_registry_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("CiB5dW5oZS9yZWdpc3RyeS92MS9yZWdpc3RyeS5wcm90bxIReXVuaGUucmVnaXN0cnkudjEiLwoIR2VvbWV0cnkSEQoJbG9uZ2l0dWRlGAEgASgBEhAKCGxhdGl0dWRlGAIgASgBInUKCVJlc291cmNlcxILCgNjcHUYASABKAMSCwoDZ3B1GAIgASgDEgsKA25wdRgDIAEoAxILCgNtbHUYBCABKAMSDgoGbWVtb3J5GAUgASgDEg8KB3N0b3JhZ2UYBiABKAMSEwoLdXNlcl9kZWZpbmUYByABKAMiTQoFUG93ZXISIQoZc3RhdGljX21pbGxpd2F0dHNfcGVyX2NwdRgBIAEoAxIhChlhY3RpdmVfbWlsbGl3YXR0c19wZXJfY3B1GAIgASgDIuQDCgpNb25pdG9yaW5nEhMKC2NlbnRlcl9uYW1lGAEgASgJEhgKEHJ1bm5pbmdfdGFza19udW0YAiABKAMSGAoQd2FpdGluZ190YXNrX251bRgDIAEoAxIQCghjcHVfdXNlZBgEIAEoAxIQCghjcHVfZnJlZRgFIAEoAxIQCghucHVfdXNlZBgGIAEoAxIQCghucHVfZnJlZRgHIAEoAxIQCghncHVfdXNlZBgIIAEoAxIQCghncHVfZnJlZRgJIAEoAxIQCghtbHVfdXNlZBgKIAEoAxIQCghtbHVfZnJlZRgLIAEoAxITCgttZW1vcnlfdXNlZBgMIAEoAxITCgttZW1vcnlfZnJlZRgNIAEoAxIUCgxzdG9yYWdlX3VzZWQYDiABKAMSFAoMc3RvcmFnZV9mcmVlGA8gASgDEhYKDmRlZmluZXJlc191c2VkGBAgASgDEhYKDmRlZmluZXJlc19mcmVlGBEgASgDEhYKDnNlY3VyaXR5X2dyYWRlGBIgASgDEhkKEWNwdV9idXN5X3Blcm1pbGxlGBMgASgDEhMKC21lbW9yeV9idXN5GBQgASgDEi8KC21lYXN1cmVkX2F0GBUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKfBQoGQ2VudGVyEhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBnJlZ2lvbhgDIAEoCRIvCgZzdGF0dXMYBCABKA4yHy55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXJTdGF0dXMSLQoIZ2VvbWV0cnkYBSABKAsyGy55dW5oZS5yZWdpc3RyeS52MS5HZW9tZXRyeRIuCgpjcmVhdGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCglyZXNvdXJjZXMYCCABKAsyHC55dW5oZS5yZWdpc3RyeS52MS5SZXNvdXJjZXMSFgoOc2VjdXJpdHlfZ3JhZGUYCSABKAMSJwoFcG93ZXIYCiABKAsyGC55dW5oZS5yZWdpc3RyeS52MS5Qb3dlchITCgtwZXJmb3JtYW5jZRgLIAEoAxIPCgdhZGFwdGVyGAwgASgJEjEKCm1vbml0b3JpbmcYDSABKAsyHS55dW5oZS5yZWdpc3RyeS52MS5Nb25pdG9yaW5nEg8KB2RyYWluZWQYDiABKAgSNQoGbGFiZWxzGA8gAygLMiUueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyLkxhYmVsc0VudHJ5EjAKDGxhc3Rfc2Vlbl9hdBgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoFbm9kZXMYESABKAsyHi55dW5oZS5yZWdpc3RyeS52MS5Ob2RlU3VtbWFyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIoUBCgtOb2RlU3VtbWFyeRINCgVyZWFkeRgBIAEoAxIRCglub3RfcmVhZHkYAiABKAMSDwoHZHJhaW5lZBgDIAEoAxINCgV0b3RhbBgEIAEoAxI0CgxhY2NlbGVyYXRvcnMYBSADKAsyHi55dW5oZS5yZWdpc3RyeS52MS5BY2NlbGVyYXRvciJjCgtBY2NlbGVyYXRvchIOCgZ2ZW5kb3IYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY291bnQYAyABKAMSFAoMbWVtb3J5X2J5dGVzGAQgASgDEhAKCHJlc291cmNlGAUgASgJIu4ECgROb2RlEhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEisKBXN0YXRlGAMgASgOMhwueXVuaGUucmVnaXN0cnkudjEuTm9kZVN0YXRlEg4KBnJlYXNvbhgEIAEoCRI3CghjYXBhY2l0eRgFIAMoCzIlLnl1bmhlLnJlZ2lzdHJ5LnYxLk5vZGUuQ2FwYWNpdHlFbnRyeRI9CgthbGxvY2F0YWJsZRgGIAMoCzIoLnl1bmhlLnJlZ2lzdHJ5LnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYByABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgIIAEoCRI0CgxhY2NlbGVyYXRvcnMYCSADKAsyHi55dW5oZS5yZWdpc3RyeS52MS5BY2NlbGVyYXRvchIzCgZsYWJlbHMYCiADKAsyIy55dW5oZS5yZWdpc3RyeS52MS5Ob2RlLkxhYmVsc0VudHJ5Ei4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbGxvY2F0YWJsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIsCgVPZmZlchIUCgxhaV9jZW50ZXJfaWQYASABKAkSDQoFcHJpY2UYAiABKAMijQMKBFNwZWMSGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIaChJyZXNvdXJjZV9zcGVjX25hbWUYAiABKAkSSAoRcmVzb3VyY2VfcXVhbnRpdHkYAyADKAsyLS55dW5oZS5yZWdpc3RyeS52MS5TcGVjLlJlc291cmNlUXVhbnRpdHlFbnRyeRIUCgxzZXJ2aWNlX3R5cGUYBCABKAkSDQoFcHJpY2UYBSABKAMSHQoVY29tcHV0aW5nX2NlbnRlcl9saXN0GAYgASgJEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBm9mZmVycxgJIAMoCzIYLnl1bmhlLnJlZ2lzdHJ5LnYxLk9mZmVyGjcKFVJlc291cmNlUXVhbnRpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlkKBkJhc2VPcxIPCgdiYXNlX29zGAEgASgJEhQKDGN1ZGFfdmVyc2lvbhgCIAEoCRIWCg5kcml2ZXJfdmVyc2lvbhgDIAEoCRIQCghwYWNrYWdlcxgEIAMoCSKEAgoFSW1hZ2USEAoIaW1hZ2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSKgoHYmFzZV9vcxgEIAEoCzIZLnl1bmhlLnJlZ2lzdHJ5LnYxLkJhc2VPcxIRCglmcmFtZXdvcmsYBSABKAkSFQoNcmVzb3VyY2Vfc3BlYxgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdjZW50ZXJzGAkgAygJIkAKE0NyZWF0ZUNlbnRlclJlcXVlc3QSKQoGY2VudGVyGAEgASgLMhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyIigKEEdldENlbnRlclJlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJIksKEkxpc3RDZW50ZXJzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIOCgZyZWdpb24YAyABKAkiWgoTTGlzdENlbnRlcnNSZXNwb25zZRIqCgdjZW50ZXJzGAEgAygLMhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJAChNVcGRhdGVDZW50ZXJSZXF1ZXN0EikKBmNlbnRlchgBIAEoCzIZLnl1bmhlLnJlZ2lzdHJ5LnYxLkNlbnRlciIrChNEZWxldGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIWChREZWxldGVDZW50ZXJSZXNwb25zZSI0Cg5HZXROb2RlUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSDAoEbmFtZRgCIAEoCSKnAQoQTGlzdE5vZGVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSKwoFc3RhdGUYBCABKA4yHC55dW5oZS5yZWdpc3RyeS52MS5Ob2RlU3RhdGUSGQoRYWNjZWxlcmF0b3JfbW9kZWwYBSABKAkSDgoGbGFiZWxzGAYgAygJImMKEUxpc3ROb2Rlc1Jlc3BvbnNlEiYKBW5vZGVzGAEgAygLMhcueXVuaGUucmVnaXN0cnkudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSDQoFdG90YWwYAyABKAMiOgoRQ3JlYXRlU3BlY1JlcXVlc3QSJQoEc3BlYxgBIAEoCzIXLnl1bmhlLnJlZ2lzdHJ5LnYxLlNwZWMiKgoOR2V0U3BlY1JlcXVlc3QSGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCSI5ChBMaXN0U3BlY3NSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlQKEUxpc3RTcGVjc1Jlc3BvbnNlEiYKBXNwZWNzGAEgAygLMhcueXVuaGUucmVnaXN0cnkudjEuU3BlYxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUAoPU2V0T2ZmZXJSZXF1ZXN0EhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJEg0KBXByaWNlGAMgASgDIkQKEkRlbGV0ZU9mZmVyUmVxdWVzdBIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCSItChFEZWxldGVTcGVjUmVxdWVzdBIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJIhQKEkRlbGV0ZVNwZWNSZXNwb25zZSI9ChJDcmVhdGVJbWFnZVJlcXVlc3QSJwoFaW1hZ2UYASABKAsyGC55dW5oZS5yZWdpc3RyeS52MS5JbWFnZSIjCg9HZXRJbWFnZVJlcXVlc3QSEAoIaW1hZ2VfaWQYASABKAkiOgoRTGlzdEltYWdlc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiVwoSTGlzdEltYWdlc1Jlc3BvbnNlEigKBmltYWdlcxgBIAMoCzIYLnl1bmhlLnJlZ2lzdHJ5LnYxLkltYWdlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSImChJEZWxldGVJbWFnZVJlcXVlc3QSEAoIaW1hZ2VfaWQYASABKAkiFQoTRGVsZXRlSW1hZ2VSZXNwb25zZSplCgxDZW50ZXJTdGF0dXMSHQoZQ0VOVEVSX1NUQVRVU19VTkFWQUlMQUJMRRAAEhsKF0NFTlRFUl9TVEFUVVNfQVZBSUxBQkxFEAESGQoVQ0VOVEVSX1NUQVRVU19VTktOT1dOEAIqbwoJTm9kZVN0YXRlEhoKFk5PREVfU1RBVEVfVU5TUEVDSUZJRUQQABIUChBOT0RFX1NUQVRFX1JFQURZEAESGAoUTk9ERV9TVEFURV9OT1RfUkVBRFkQAhIWChJOT0RFX1NUQVRFX0RSQUlORUQQAzKZEgoPUmVnaXN0cnlTZXJ2aWNlEoABCgxDcmVhdGVDZW50ZXISJi55dW5oZS5yZWdpc3RyeS52MS5DcmVhdGVDZW50ZXJSZXF1ZXN0GhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyIi2KgBkOcmVnaXN0cnkud3JpdGWC0+STAhU6BmNlbnRlciILL3YxL2NlbnRlcnMSgAEKCUdldENlbnRlchIjLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldENlbnRlclJlcXVlc3QaGS55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXIiM4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIcEhovdjEvY2VudGVycy97YWlfY2VudGVyX2lkfRKCAQoLTGlzdENlbnRlcnMSJS55dW5oZS5yZWdpc3RyeS52MS5MaXN0Q2VudGVyc1JlcXVlc3QaJi55dW5oZS5yZWdpc3RyeS52MS5MaXN0Q2VudGVyc1Jlc3BvbnNlIiSKgBkNcmVnaXN0cnkucmVhZILT5JMCDRILL3YxL2NlbnRlcnMSlgEKDFVwZGF0ZUNlbnRlchImLnl1bmhlLnJlZ2lzdHJ5LnYxLlVwZGF0ZUNlbnRlclJlcXVlc3QaGS55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXIiQ4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCKzoGY2VudGVyMiEvdjEvY2VudGVycy97Y2VudGVyLmFpX2NlbnRlcl9pZH0SlQEKDERlbGV0ZUNlbnRlchImLnl1bmhlLnJlZ2lzdHJ5LnYxLkRlbGV0ZUNlbnRlclJlcXVlc3QaJy55dW5oZS5yZWdpc3RyeS52MS5EZWxldGVDZW50ZXJSZXNwb25zZSI0ioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIcKhovdjEvY2VudGVycy97YWlfY2VudGVyX2lkfRKHAQoHR2V0Tm9kZRIhLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldE5vZGVSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuTm9kZSJAioAZDXJlZ2lzdHJ5LnJlYWSC0+STAikSJy92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L25vZGVzL3tuYW1lfRJ6CglMaXN0Tm9kZXMSIy55dW5oZS5yZWdpc3RyeS52MS5MaXN0Tm9kZXNSZXF1ZXN0GiQueXVuaGUucmVnaXN0cnkudjEuTGlzdE5vZGVzUmVzcG9uc2UiIoqAGQ1yZWdpc3RyeS5yZWFkgtPkkwILEgkvdjEvbm9kZXMSdgoKQ3JlYXRlU3BlYxIkLnl1bmhlLnJlZ2lzdHJ5LnYxLkNyZWF0ZVNwZWNSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyIpioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIROgRzcGVjIgkvdjEvc3BlY3MSfAoHR2V0U3BlYxIhLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldFNwZWNSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyI1ioAZDXJlZ2lzdHJ5LnJlYWSC0+STAh4SHC92MS9zcGVjcy97cmVzb3VyY2Vfc3BlY19pZH0SegoJTGlzdFNwZWNzEiMueXVuaGUucmVnaXN0cnkudjEuTGlzdFNwZWNzUmVxdWVzdBokLnl1bmhlLnJlZ2lzdHJ5LnYxLkxpc3RTcGVjc1Jlc3BvbnNlIiKKgBkNcmVnaXN0cnkucmVhZILT5JMCCxIJL3YxL3NwZWNzEpgBCghTZXRPZmZlchIiLnl1bmhlLnJlZ2lzdHJ5LnYxLlNldE9mZmVyUmVxdWVzdBoXLnl1bmhlLnJlZ2lzdHJ5LnYxLlNwZWMiT4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCNzoBKhoyL3YxL3NwZWNzL3tyZXNvdXJjZV9zcGVjX2lkfS9vZmZlcnMve2FpX2NlbnRlcl9pZH0SmwEKC0RlbGV0ZU9mZmVyEiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlT2ZmZXJSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyJMioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwI0KjIvdjEvc3BlY3Mve3Jlc291cmNlX3NwZWNfaWR9L29mZmVycy97YWlfY2VudGVyX2lkfRKRAQoKRGVsZXRlU3BlYxIkLnl1bmhlLnJlZ2lzdHJ5LnYxLkRlbGV0ZVNwZWNSZXF1ZXN0GiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlU3BlY1Jlc3BvbnNlIjaKgBkOcmVnaXN0cnkud3JpdGWC0+STAh4qHC92MS9zcGVjcy97cmVzb3VyY2Vfc3BlY19pZH0SewoLQ3JlYXRlSW1hZ2USJS55dW5oZS5yZWdpc3RyeS52MS5DcmVhdGVJbWFnZVJlcXVlc3QaGC55dW5oZS5yZWdpc3RyeS52MS5JbWFnZSIrioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwITOgVpbWFnZSIKL3YxL2ltYWdlcxJ4CghHZXRJbWFnZRIiLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldEltYWdlUmVxdWVzdBoYLnl1bmhlLnJlZ2lzdHJ5LnYxLkltYWdlIi6KgBkNcmVnaXN0cnkucmVhZILT5JMCFxIVL3YxL2ltYWdlcy97aW1hZ2VfaWR9En4KCkxpc3RJbWFnZXMSJC55dW5oZS5yZWdpc3RyeS52MS5MaXN0SW1hZ2VzUmVxdWVzdBolLnl1bmhlLnJlZ2lzdHJ5LnYxLkxpc3RJbWFnZXNSZXNwb25zZSIjioAZDXJlZ2lzdHJ5LnJlYWSC0+STAgwSCi92MS9pbWFnZXMSjQEKC0RlbGV0ZUltYWdlEiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlSW1hZ2VSZXF1ZXN0GiYueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlSW1hZ2VSZXNwb25zZSIvioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIXKhUvdjEvaW1hZ2VzL3tpbWFnZV9pZH1CMloweXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9yZWdpc3RyeS92MTtyZWdpc3RyeXYxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
+  fileDesc("CiB5dW5oZS9yZWdpc3RyeS92MS9yZWdpc3RyeS5wcm90bxIReXVuaGUucmVnaXN0cnkudjEiLwoIR2VvbWV0cnkSEQoJbG9uZ2l0dWRlGAEgASgBEhAKCGxhdGl0dWRlGAIgASgBInUKCVJlc291cmNlcxILCgNjcHUYASABKAMSCwoDZ3B1GAIgASgDEgsKA25wdRgDIAEoAxILCgNtbHUYBCABKAMSDgoGbWVtb3J5GAUgASgDEg8KB3N0b3JhZ2UYBiABKAMSEwoLdXNlcl9kZWZpbmUYByABKAMiTQoFUG93ZXISIQoZc3RhdGljX21pbGxpd2F0dHNfcGVyX2NwdRgBIAEoAxIhChlhY3RpdmVfbWlsbGl3YXR0c19wZXJfY3B1GAIgASgDIuQDCgpNb25pdG9yaW5nEhMKC2NlbnRlcl9uYW1lGAEgASgJEhgKEHJ1bm5pbmdfdGFza19udW0YAiABKAMSGAoQd2FpdGluZ190YXNrX251bRgDIAEoAxIQCghjcHVfdXNlZBgEIAEoAxIQCghjcHVfZnJlZRgFIAEoAxIQCghucHVfdXNlZBgGIAEoAxIQCghucHVfZnJlZRgHIAEoAxIQCghncHVfdXNlZBgIIAEoAxIQCghncHVfZnJlZRgJIAEoAxIQCghtbHVfdXNlZBgKIAEoAxIQCghtbHVfZnJlZRgLIAEoAxITCgttZW1vcnlfdXNlZBgMIAEoAxITCgttZW1vcnlfZnJlZRgNIAEoAxIUCgxzdG9yYWdlX3VzZWQYDiABKAMSFAoMc3RvcmFnZV9mcmVlGA8gASgDEhYKDmRlZmluZXJlc191c2VkGBAgASgDEhYKDmRlZmluZXJlc19mcmVlGBEgASgDEhYKDnNlY3VyaXR5X2dyYWRlGBIgASgDEhkKEWNwdV9idXN5X3Blcm1pbGxlGBMgASgDEhMKC21lbW9yeV9idXN5GBQgASgDEi8KC21lYXN1cmVkX2F0GBUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLJBQoGQ2VudGVyEhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBnJlZ2lvbhgDIAEoCRIvCgZzdGF0dXMYBCABKA4yHy55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXJTdGF0dXMSLQoIZ2VvbWV0cnkYBSABKAsyGy55dW5oZS5yZWdpc3RyeS52MS5HZW9tZXRyeRIuCgpjcmVhdGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCglyZXNvdXJjZXMYCCABKAsyHC55dW5oZS5yZWdpc3RyeS52MS5SZXNvdXJjZXMSFgoOc2VjdXJpdHlfZ3JhZGUYCSABKAMSJwoFcG93ZXIYCiABKAsyGC55dW5oZS5yZWdpc3RyeS52MS5Qb3dlchITCgtwZXJmb3JtYW5jZRgLIAEoAxIPCgdhZGFwdGVyGAwgASgJEjEKCm1vbml0b3JpbmcYDSABKAsyHS55dW5oZS5yZWdpc3RyeS52MS5Nb25pdG9yaW5nEg8KB2RyYWluZWQYDiABKAgSNQoGbGFiZWxzGA8gAygLMiUueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyLkxhYmVsc0VudHJ5EjAKDGxhc3Rfc2Vlbl9hdBgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoFbm9kZXMYESABKAsyHi55dW5oZS5yZWdpc3RyeS52MS5Ob2RlU3VtbWFyeRIoCgZzcGVlZHMYEiADKAsyGC55dW5oZS5yZWdpc3RyeS52MS5TcGVlZBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkkKBVNwZWVkEgwKBGtpbmQYASABKAkSEQoJcHJlY2lzaW9uGAIgASgJEg0KBW1pbGxpGAMgASgDEhAKCG1lYXN1cmVkGAQgASgIIoUBCgtOb2RlU3VtbWFyeRINCgVyZWFkeRgBIAEoAxIRCglub3RfcmVhZHkYAiABKAMSDwoHZHJhaW5lZBgDIAEoAxINCgV0b3RhbBgEIAEoAxI0CgxhY2NlbGVyYXRvcnMYBSADKAsyHi55dW5oZS5yZWdpc3RyeS52MS5BY2NlbGVyYXRvciJjCgtBY2NlbGVyYXRvchIOCgZ2ZW5kb3IYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY291bnQYAyABKAMSFAoMbWVtb3J5X2J5dGVzGAQgASgDEhAKCHJlc291cmNlGAUgASgJIu4ECgROb2RlEhQKDGFpX2NlbnRlcl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEisKBXN0YXRlGAMgASgOMhwueXVuaGUucmVnaXN0cnkudjEuTm9kZVN0YXRlEg4KBnJlYXNvbhgEIAEoCRI3CghjYXBhY2l0eRgFIAMoCzIlLnl1bmhlLnJlZ2lzdHJ5LnYxLk5vZGUuQ2FwYWNpdHlFbnRyeRI9CgthbGxvY2F0YWJsZRgGIAMoCzIoLnl1bmhlLnJlZ2lzdHJ5LnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYByABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgIIAEoCRI0CgxhY2NlbGVyYXRvcnMYCSADKAsyHi55dW5oZS5yZWdpc3RyeS52MS5BY2NlbGVyYXRvchIzCgZsYWJlbHMYCiADKAsyIy55dW5oZS5yZWdpc3RyeS52MS5Ob2RlLkxhYmVsc0VudHJ5Ei4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbGxvY2F0YWJsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASIsCgVPZmZlchIUCgxhaV9jZW50ZXJfaWQYASABKAkSDQoFcHJpY2UYAiABKAMijQMKBFNwZWMSGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIaChJyZXNvdXJjZV9zcGVjX25hbWUYAiABKAkSSAoRcmVzb3VyY2VfcXVhbnRpdHkYAyADKAsyLS55dW5oZS5yZWdpc3RyeS52MS5TcGVjLlJlc291cmNlUXVhbnRpdHlFbnRyeRIUCgxzZXJ2aWNlX3R5cGUYBCABKAkSDQoFcHJpY2UYBSABKAMSHQoVY29tcHV0aW5nX2NlbnRlcl9saXN0GAYgASgJEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBm9mZmVycxgJIAMoCzIYLnl1bmhlLnJlZ2lzdHJ5LnYxLk9mZmVyGjcKFVJlc291cmNlUXVhbnRpdHlFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlkKBkJhc2VPcxIPCgdiYXNlX29zGAEgASgJEhQKDGN1ZGFfdmVyc2lvbhgCIAEoCRIWCg5kcml2ZXJfdmVyc2lvbhgDIAEoCRIQCghwYWNrYWdlcxgEIAMoCSKEAgoFSW1hZ2USEAoIaW1hZ2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSKgoHYmFzZV9vcxgEIAEoCzIZLnl1bmhlLnJlZ2lzdHJ5LnYxLkJhc2VPcxIRCglmcmFtZXdvcmsYBSABKAkSFQoNcmVzb3VyY2Vfc3BlYxgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdjZW50ZXJzGAkgAygJIkAKE0NyZWF0ZUNlbnRlclJlcXVlc3QSKQoGY2VudGVyGAEgASgLMhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyIigKEEdldENlbnRlclJlcXVlc3QSFAoMYWlfY2VudGVyX2lkGAEgASgJIksKEkxpc3RDZW50ZXJzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIOCgZyZWdpb24YAyABKAkiWgoTTGlzdENlbnRlcnNSZXNwb25zZRIqCgdjZW50ZXJzGAEgAygLMhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJAChNVcGRhdGVDZW50ZXJSZXF1ZXN0EikKBmNlbnRlchgBIAEoCzIZLnl1bmhlLnJlZ2lzdHJ5LnYxLkNlbnRlciIrChNEZWxldGVDZW50ZXJSZXF1ZXN0EhQKDGFpX2NlbnRlcl9pZBgBIAEoCSIWChREZWxldGVDZW50ZXJSZXNwb25zZSI0Cg5HZXROb2RlUmVxdWVzdBIUCgxhaV9jZW50ZXJfaWQYASABKAkSDAoEbmFtZRgCIAEoCSKnAQoQTGlzdE5vZGVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCRIUCgxhaV9jZW50ZXJfaWQYAyABKAkSKwoFc3RhdGUYBCABKA4yHC55dW5oZS5yZWdpc3RyeS52MS5Ob2RlU3RhdGUSGQoRYWNjZWxlcmF0b3JfbW9kZWwYBSABKAkSDgoGbGFiZWxzGAYgAygJImMKEUxpc3ROb2Rlc1Jlc3BvbnNlEiYKBW5vZGVzGAEgAygLMhcueXVuaGUucmVnaXN0cnkudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSDQoFdG90YWwYAyABKAMiOgoRQ3JlYXRlU3BlY1JlcXVlc3QSJQoEc3BlYxgBIAEoCzIXLnl1bmhlLnJlZ2lzdHJ5LnYxLlNwZWMiKgoOR2V0U3BlY1JlcXVlc3QSGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCSI5ChBMaXN0U3BlY3NSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlQKEUxpc3RTcGVjc1Jlc3BvbnNlEiYKBXNwZWNzGAEgAygLMhcueXVuaGUucmVnaXN0cnkudjEuU3BlYxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUAoPU2V0T2ZmZXJSZXF1ZXN0EhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSFAoMYWlfY2VudGVyX2lkGAIgASgJEg0KBXByaWNlGAMgASgDIkQKEkRlbGV0ZU9mZmVyUmVxdWVzdBIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJEhQKDGFpX2NlbnRlcl9pZBgCIAEoCSItChFEZWxldGVTcGVjUmVxdWVzdBIYChByZXNvdXJjZV9zcGVjX2lkGAEgASgJIhQKEkRlbGV0ZVNwZWNSZXNwb25zZSI9ChJDcmVhdGVJbWFnZVJlcXVlc3QSJwoFaW1hZ2UYASABKAsyGC55dW5oZS5yZWdpc3RyeS52MS5JbWFnZSIjCg9HZXRJbWFnZVJlcXVlc3QSEAoIaW1hZ2VfaWQYASABKAkiOgoRTGlzdEltYWdlc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiVwoSTGlzdEltYWdlc1Jlc3BvbnNlEigKBmltYWdlcxgBIAMoCzIYLnl1bmhlLnJlZ2lzdHJ5LnYxLkltYWdlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSImChJEZWxldGVJbWFnZVJlcXVlc3QSEAoIaW1hZ2VfaWQYASABKAkiFQoTRGVsZXRlSW1hZ2VSZXNwb25zZSplCgxDZW50ZXJTdGF0dXMSHQoZQ0VOVEVSX1NUQVRVU19VTkFWQUlMQUJMRRAAEhsKF0NFTlRFUl9TVEFUVVNfQVZBSUxBQkxFEAESGQoVQ0VOVEVSX1NUQVRVU19VTktOT1dOEAIqbwoJTm9kZVN0YXRlEhoKFk5PREVfU1RBVEVfVU5TUEVDSUZJRUQQABIUChBOT0RFX1NUQVRFX1JFQURZEAESGAoUTk9ERV9TVEFURV9OT1RfUkVBRFkQAhIWChJOT0RFX1NUQVRFX0RSQUlORUQQAzKZEgoPUmVnaXN0cnlTZXJ2aWNlEoABCgxDcmVhdGVDZW50ZXISJi55dW5oZS5yZWdpc3RyeS52MS5DcmVhdGVDZW50ZXJSZXF1ZXN0GhkueXVuaGUucmVnaXN0cnkudjEuQ2VudGVyIi2KgBkOcmVnaXN0cnkud3JpdGWC0+STAhU6BmNlbnRlciILL3YxL2NlbnRlcnMSgAEKCUdldENlbnRlchIjLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldENlbnRlclJlcXVlc3QaGS55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXIiM4qAGQ1yZWdpc3RyeS5yZWFkgtPkkwIcEhovdjEvY2VudGVycy97YWlfY2VudGVyX2lkfRKCAQoLTGlzdENlbnRlcnMSJS55dW5oZS5yZWdpc3RyeS52MS5MaXN0Q2VudGVyc1JlcXVlc3QaJi55dW5oZS5yZWdpc3RyeS52MS5MaXN0Q2VudGVyc1Jlc3BvbnNlIiSKgBkNcmVnaXN0cnkucmVhZILT5JMCDRILL3YxL2NlbnRlcnMSlgEKDFVwZGF0ZUNlbnRlchImLnl1bmhlLnJlZ2lzdHJ5LnYxLlVwZGF0ZUNlbnRlclJlcXVlc3QaGS55dW5oZS5yZWdpc3RyeS52MS5DZW50ZXIiQ4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCKzoGY2VudGVyMiEvdjEvY2VudGVycy97Y2VudGVyLmFpX2NlbnRlcl9pZH0SlQEKDERlbGV0ZUNlbnRlchImLnl1bmhlLnJlZ2lzdHJ5LnYxLkRlbGV0ZUNlbnRlclJlcXVlc3QaJy55dW5oZS5yZWdpc3RyeS52MS5EZWxldGVDZW50ZXJSZXNwb25zZSI0ioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIcKhovdjEvY2VudGVycy97YWlfY2VudGVyX2lkfRKHAQoHR2V0Tm9kZRIhLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldE5vZGVSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuTm9kZSJAioAZDXJlZ2lzdHJ5LnJlYWSC0+STAikSJy92MS9jZW50ZXJzL3thaV9jZW50ZXJfaWR9L25vZGVzL3tuYW1lfRJ6CglMaXN0Tm9kZXMSIy55dW5oZS5yZWdpc3RyeS52MS5MaXN0Tm9kZXNSZXF1ZXN0GiQueXVuaGUucmVnaXN0cnkudjEuTGlzdE5vZGVzUmVzcG9uc2UiIoqAGQ1yZWdpc3RyeS5yZWFkgtPkkwILEgkvdjEvbm9kZXMSdgoKQ3JlYXRlU3BlYxIkLnl1bmhlLnJlZ2lzdHJ5LnYxLkNyZWF0ZVNwZWNSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyIpioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIROgRzcGVjIgkvdjEvc3BlY3MSfAoHR2V0U3BlYxIhLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldFNwZWNSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyI1ioAZDXJlZ2lzdHJ5LnJlYWSC0+STAh4SHC92MS9zcGVjcy97cmVzb3VyY2Vfc3BlY19pZH0SegoJTGlzdFNwZWNzEiMueXVuaGUucmVnaXN0cnkudjEuTGlzdFNwZWNzUmVxdWVzdBokLnl1bmhlLnJlZ2lzdHJ5LnYxLkxpc3RTcGVjc1Jlc3BvbnNlIiKKgBkNcmVnaXN0cnkucmVhZILT5JMCCxIJL3YxL3NwZWNzEpgBCghTZXRPZmZlchIiLnl1bmhlLnJlZ2lzdHJ5LnYxLlNldE9mZmVyUmVxdWVzdBoXLnl1bmhlLnJlZ2lzdHJ5LnYxLlNwZWMiT4qAGQ5yZWdpc3RyeS53cml0ZYLT5JMCNzoBKhoyL3YxL3NwZWNzL3tyZXNvdXJjZV9zcGVjX2lkfS9vZmZlcnMve2FpX2NlbnRlcl9pZH0SmwEKC0RlbGV0ZU9mZmVyEiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlT2ZmZXJSZXF1ZXN0GhcueXVuaGUucmVnaXN0cnkudjEuU3BlYyJMioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwI0KjIvdjEvc3BlY3Mve3Jlc291cmNlX3NwZWNfaWR9L29mZmVycy97YWlfY2VudGVyX2lkfRKRAQoKRGVsZXRlU3BlYxIkLnl1bmhlLnJlZ2lzdHJ5LnYxLkRlbGV0ZVNwZWNSZXF1ZXN0GiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlU3BlY1Jlc3BvbnNlIjaKgBkOcmVnaXN0cnkud3JpdGWC0+STAh4qHC92MS9zcGVjcy97cmVzb3VyY2Vfc3BlY19pZH0SewoLQ3JlYXRlSW1hZ2USJS55dW5oZS5yZWdpc3RyeS52MS5DcmVhdGVJbWFnZVJlcXVlc3QaGC55dW5oZS5yZWdpc3RyeS52MS5JbWFnZSIrioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwITOgVpbWFnZSIKL3YxL2ltYWdlcxJ4CghHZXRJbWFnZRIiLnl1bmhlLnJlZ2lzdHJ5LnYxLkdldEltYWdlUmVxdWVzdBoYLnl1bmhlLnJlZ2lzdHJ5LnYxLkltYWdlIi6KgBkNcmVnaXN0cnkucmVhZILT5JMCFxIVL3YxL2ltYWdlcy97aW1hZ2VfaWR9En4KCkxpc3RJbWFnZXMSJC55dW5oZS5yZWdpc3RyeS52MS5MaXN0SW1hZ2VzUmVxdWVzdBolLnl1bmhlLnJlZ2lzdHJ5LnYxLkxpc3RJbWFnZXNSZXNwb25zZSIjioAZDXJlZ2lzdHJ5LnJlYWSC0+STAgwSCi92MS9pbWFnZXMSjQEKC0RlbGV0ZUltYWdlEiUueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlSW1hZ2VSZXF1ZXN0GiYueXVuaGUucmVnaXN0cnkudjEuRGVsZXRlSW1hZ2VSZXNwb25zZSIvioAZDnJlZ2lzdHJ5LndyaXRlgtPkkwIXKhUvdjEvaW1hZ2VzL3tpbWFnZV9pZH1CMloweXVuaGUuZGV2L3l1bmhlL2dlbi95dW5oZS9yZWdpc3RyeS92MTtyZWdpc3RyeXYxYgZwcm90bzM", [file_google_api_annotations, file_google_protobuf_timestamp, file_yunhe_options_v1_options]);
 
 /**
  * A place on the map, in degrees (WGS 84).
@@ -381,6 +381,14 @@ export type Center = Message<"yunhe.registry.v1.Center"> & {
    * @generated from field: yunhe.registry.v1.NodeSummary nodes = 17;
    */
   nodes?: NodeSummary | undefined;
+
+  /**
+   * How fast its accelerators compute, as measured or else as their makers
+   * publish; by kind and precision. Output only.
+   *
+   * @generated from field: repeated yunhe.registry.v1.Speed speeds = 18;
+   */
+  speeds: Speed[];
 };
 
 /**
@@ -389,6 +397,49 @@ export type Center = Message<"yunhe.registry.v1.Center"> & {
  */
 export const CenterSchema: GenMessage<Center> = /*@__PURE__*/
   messageDesc(file_yunhe_registry_v1_registry, 4);
+
+/**
+ * How fast one accelerator of a kind computes: of several models the slowest.
+ *
+ * @generated from message yunhe.registry.v1.Speed
+ */
+export type Speed = Message<"yunhe.registry.v1.Speed"> & {
+  /**
+   * gpu, npu, mlu, dcu.
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * FP64, FP32, FP16, INT8.
+   *
+   * @generated from field: string precision = 2;
+   */
+  precision: string;
+
+  /**
+   * 1000 is the reference, an NVIDIA A100: its peak for what is published, its
+   * units without matrices for what is measured.
+   *
+   * @generated from field: int64 milli = 3;
+   */
+  milli: bigint;
+
+  /**
+   * By the benchmark; otherwise published.
+   *
+   * @generated from field: bool measured = 4;
+   */
+  measured: boolean;
+};
+
+/**
+ * Describes the message yunhe.registry.v1.Speed.
+ * Use `create(SpeedSchema)` to create a new message.
+ */
+export const SpeedSchema: GenMessage<Speed> = /*@__PURE__*/
+  messageDesc(file_yunhe_registry_v1_registry, 5);
 
 /**
  * The nodes of a center in numbers.
@@ -431,7 +482,7 @@ export type NodeSummary = Message<"yunhe.registry.v1.NodeSummary"> & {
  * Use `create(NodeSummarySchema)` to create a new message.
  */
 export const NodeSummarySchema: GenMessage<NodeSummary> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 5);
+  messageDesc(file_yunhe_registry_v1_registry, 6);
 
 /**
  * Equal accelerators.
@@ -478,7 +529,7 @@ export type Accelerator = Message<"yunhe.registry.v1.Accelerator"> & {
  * Use `create(AcceleratorSchema)` to create a new message.
  */
 export const AcceleratorSchema: GenMessage<Accelerator> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 6);
+  messageDesc(file_yunhe_registry_v1_registry, 7);
 
 /**
  * A machine of a center.
@@ -565,7 +616,7 @@ export type Node = Message<"yunhe.registry.v1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 7);
+  messageDesc(file_yunhe_registry_v1_registry, 8);
 
 /**
  * A specification offered at a center.
@@ -591,7 +642,7 @@ export type Offer = Message<"yunhe.registry.v1.Offer"> & {
  * Use `create(OfferSchema)` to create a new message.
  */
 export const OfferSchema: GenMessage<Offer> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 8);
+  messageDesc(file_yunhe_registry_v1_registry, 9);
 
 /**
  * A resource specification (Table 3): a package of resources with a price.
@@ -665,7 +716,7 @@ export type Spec = Message<"yunhe.registry.v1.Spec"> & {
  * Use `create(SpecSchema)` to create a new message.
  */
 export const SpecSchema: GenMessage<Spec> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 9);
+  messageDesc(file_yunhe_registry_v1_registry, 10);
 
 /**
  * Software basis of an image.
@@ -699,7 +750,7 @@ export type BaseOs = Message<"yunhe.registry.v1.BaseOs"> & {
  * Use `create(BaseOsSchema)` to create a new message.
  */
 export const BaseOsSchema: GenMessage<BaseOs> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 10);
+  messageDesc(file_yunhe_registry_v1_registry, 11);
 
 /**
  * An image (Table 5).
@@ -770,7 +821,7 @@ export type Image = Message<"yunhe.registry.v1.Image"> & {
  * Use `create(ImageSchema)` to create a new message.
  */
 export const ImageSchema: GenMessage<Image> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 11);
+  messageDesc(file_yunhe_registry_v1_registry, 12);
 
 /**
  * @generated from message yunhe.registry.v1.CreateCenterRequest
@@ -787,7 +838,7 @@ export type CreateCenterRequest = Message<"yunhe.registry.v1.CreateCenterRequest
  * Use `create(CreateCenterRequestSchema)` to create a new message.
  */
 export const CreateCenterRequestSchema: GenMessage<CreateCenterRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 12);
+  messageDesc(file_yunhe_registry_v1_registry, 13);
 
 /**
  * @generated from message yunhe.registry.v1.GetCenterRequest
@@ -804,7 +855,7 @@ export type GetCenterRequest = Message<"yunhe.registry.v1.GetCenterRequest"> & {
  * Use `create(GetCenterRequestSchema)` to create a new message.
  */
 export const GetCenterRequestSchema: GenMessage<GetCenterRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 13);
+  messageDesc(file_yunhe_registry_v1_registry, 14);
 
 /**
  * @generated from message yunhe.registry.v1.ListCentersRequest
@@ -833,7 +884,7 @@ export type ListCentersRequest = Message<"yunhe.registry.v1.ListCentersRequest">
  * Use `create(ListCentersRequestSchema)` to create a new message.
  */
 export const ListCentersRequestSchema: GenMessage<ListCentersRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 14);
+  messageDesc(file_yunhe_registry_v1_registry, 15);
 
 /**
  * @generated from message yunhe.registry.v1.ListCentersResponse
@@ -857,7 +908,7 @@ export type ListCentersResponse = Message<"yunhe.registry.v1.ListCentersResponse
  * Use `create(ListCentersResponseSchema)` to create a new message.
  */
 export const ListCentersResponseSchema: GenMessage<ListCentersResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 15);
+  messageDesc(file_yunhe_registry_v1_registry, 16);
 
 /**
  * @generated from message yunhe.registry.v1.UpdateCenterRequest
@@ -874,7 +925,7 @@ export type UpdateCenterRequest = Message<"yunhe.registry.v1.UpdateCenterRequest
  * Use `create(UpdateCenterRequestSchema)` to create a new message.
  */
 export const UpdateCenterRequestSchema: GenMessage<UpdateCenterRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 16);
+  messageDesc(file_yunhe_registry_v1_registry, 17);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteCenterRequest
@@ -891,7 +942,7 @@ export type DeleteCenterRequest = Message<"yunhe.registry.v1.DeleteCenterRequest
  * Use `create(DeleteCenterRequestSchema)` to create a new message.
  */
 export const DeleteCenterRequestSchema: GenMessage<DeleteCenterRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 17);
+  messageDesc(file_yunhe_registry_v1_registry, 18);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteCenterResponse
@@ -904,7 +955,7 @@ export type DeleteCenterResponse = Message<"yunhe.registry.v1.DeleteCenterRespon
  * Use `create(DeleteCenterResponseSchema)` to create a new message.
  */
 export const DeleteCenterResponseSchema: GenMessage<DeleteCenterResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 18);
+  messageDesc(file_yunhe_registry_v1_registry, 19);
 
 /**
  * @generated from message yunhe.registry.v1.GetNodeRequest
@@ -926,7 +977,7 @@ export type GetNodeRequest = Message<"yunhe.registry.v1.GetNodeRequest"> & {
  * Use `create(GetNodeRequestSchema)` to create a new message.
  */
 export const GetNodeRequestSchema: GenMessage<GetNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 19);
+  messageDesc(file_yunhe_registry_v1_registry, 20);
 
 /**
  * @generated from message yunhe.registry.v1.ListNodesRequest
@@ -979,7 +1030,7 @@ export type ListNodesRequest = Message<"yunhe.registry.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 20);
+  messageDesc(file_yunhe_registry_v1_registry, 21);
 
 /**
  * @generated from message yunhe.registry.v1.ListNodesResponse
@@ -1010,7 +1061,7 @@ export type ListNodesResponse = Message<"yunhe.registry.v1.ListNodesResponse"> &
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 21);
+  messageDesc(file_yunhe_registry_v1_registry, 22);
 
 /**
  * @generated from message yunhe.registry.v1.CreateSpecRequest
@@ -1027,7 +1078,7 @@ export type CreateSpecRequest = Message<"yunhe.registry.v1.CreateSpecRequest"> &
  * Use `create(CreateSpecRequestSchema)` to create a new message.
  */
 export const CreateSpecRequestSchema: GenMessage<CreateSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 22);
+  messageDesc(file_yunhe_registry_v1_registry, 23);
 
 /**
  * @generated from message yunhe.registry.v1.GetSpecRequest
@@ -1044,7 +1095,7 @@ export type GetSpecRequest = Message<"yunhe.registry.v1.GetSpecRequest"> & {
  * Use `create(GetSpecRequestSchema)` to create a new message.
  */
 export const GetSpecRequestSchema: GenMessage<GetSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 23);
+  messageDesc(file_yunhe_registry_v1_registry, 24);
 
 /**
  * @generated from message yunhe.registry.v1.ListSpecsRequest
@@ -1068,7 +1119,7 @@ export type ListSpecsRequest = Message<"yunhe.registry.v1.ListSpecsRequest"> & {
  * Use `create(ListSpecsRequestSchema)` to create a new message.
  */
 export const ListSpecsRequestSchema: GenMessage<ListSpecsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 24);
+  messageDesc(file_yunhe_registry_v1_registry, 25);
 
 /**
  * @generated from message yunhe.registry.v1.ListSpecsResponse
@@ -1092,7 +1143,7 @@ export type ListSpecsResponse = Message<"yunhe.registry.v1.ListSpecsResponse"> &
  * Use `create(ListSpecsResponseSchema)` to create a new message.
  */
 export const ListSpecsResponseSchema: GenMessage<ListSpecsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 25);
+  messageDesc(file_yunhe_registry_v1_registry, 26);
 
 /**
  * @generated from message yunhe.registry.v1.SetOfferRequest
@@ -1121,7 +1172,7 @@ export type SetOfferRequest = Message<"yunhe.registry.v1.SetOfferRequest"> & {
  * Use `create(SetOfferRequestSchema)` to create a new message.
  */
 export const SetOfferRequestSchema: GenMessage<SetOfferRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 26);
+  messageDesc(file_yunhe_registry_v1_registry, 27);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteOfferRequest
@@ -1143,7 +1194,7 @@ export type DeleteOfferRequest = Message<"yunhe.registry.v1.DeleteOfferRequest">
  * Use `create(DeleteOfferRequestSchema)` to create a new message.
  */
 export const DeleteOfferRequestSchema: GenMessage<DeleteOfferRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 27);
+  messageDesc(file_yunhe_registry_v1_registry, 28);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteSpecRequest
@@ -1160,7 +1211,7 @@ export type DeleteSpecRequest = Message<"yunhe.registry.v1.DeleteSpecRequest"> &
  * Use `create(DeleteSpecRequestSchema)` to create a new message.
  */
 export const DeleteSpecRequestSchema: GenMessage<DeleteSpecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 28);
+  messageDesc(file_yunhe_registry_v1_registry, 29);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteSpecResponse
@@ -1173,7 +1224,7 @@ export type DeleteSpecResponse = Message<"yunhe.registry.v1.DeleteSpecResponse">
  * Use `create(DeleteSpecResponseSchema)` to create a new message.
  */
 export const DeleteSpecResponseSchema: GenMessage<DeleteSpecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 29);
+  messageDesc(file_yunhe_registry_v1_registry, 30);
 
 /**
  * @generated from message yunhe.registry.v1.CreateImageRequest
@@ -1190,7 +1241,7 @@ export type CreateImageRequest = Message<"yunhe.registry.v1.CreateImageRequest">
  * Use `create(CreateImageRequestSchema)` to create a new message.
  */
 export const CreateImageRequestSchema: GenMessage<CreateImageRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 30);
+  messageDesc(file_yunhe_registry_v1_registry, 31);
 
 /**
  * @generated from message yunhe.registry.v1.GetImageRequest
@@ -1207,7 +1258,7 @@ export type GetImageRequest = Message<"yunhe.registry.v1.GetImageRequest"> & {
  * Use `create(GetImageRequestSchema)` to create a new message.
  */
 export const GetImageRequestSchema: GenMessage<GetImageRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 31);
+  messageDesc(file_yunhe_registry_v1_registry, 32);
 
 /**
  * @generated from message yunhe.registry.v1.ListImagesRequest
@@ -1231,7 +1282,7 @@ export type ListImagesRequest = Message<"yunhe.registry.v1.ListImagesRequest"> &
  * Use `create(ListImagesRequestSchema)` to create a new message.
  */
 export const ListImagesRequestSchema: GenMessage<ListImagesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 32);
+  messageDesc(file_yunhe_registry_v1_registry, 33);
 
 /**
  * @generated from message yunhe.registry.v1.ListImagesResponse
@@ -1255,7 +1306,7 @@ export type ListImagesResponse = Message<"yunhe.registry.v1.ListImagesResponse">
  * Use `create(ListImagesResponseSchema)` to create a new message.
  */
 export const ListImagesResponseSchema: GenMessage<ListImagesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 33);
+  messageDesc(file_yunhe_registry_v1_registry, 34);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteImageRequest
@@ -1272,7 +1323,7 @@ export type DeleteImageRequest = Message<"yunhe.registry.v1.DeleteImageRequest">
  * Use `create(DeleteImageRequestSchema)` to create a new message.
  */
 export const DeleteImageRequestSchema: GenMessage<DeleteImageRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 34);
+  messageDesc(file_yunhe_registry_v1_registry, 35);
 
 /**
  * @generated from message yunhe.registry.v1.DeleteImageResponse
@@ -1285,7 +1336,7 @@ export type DeleteImageResponse = Message<"yunhe.registry.v1.DeleteImageResponse
  * Use `create(DeleteImageResponseSchema)` to create a new message.
  */
 export const DeleteImageResponseSchema: GenMessage<DeleteImageResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_registry_v1_registry, 35);
+  messageDesc(file_yunhe_registry_v1_registry, 36);
 
 /**
  * Whether a center can be used (Table 1; the numbers are the standard's).
