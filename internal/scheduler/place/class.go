@@ -85,14 +85,14 @@ type column struct {
 func (p *planner) since(n int, visit func(i int32)) {
 	if changed := p.changes[n:]; 4*len(changed) < len(p.sites) {
 		for k, i := range changed {
-			if p.sites[i].changed == n+k+1 { // its last change
+			if int(p.latest[i]) == n+k+1 { // its last change
 				visit(i)
 			}
 		}
 		return
 	}
-	for i := range p.sites {
-		if p.sites[i].changed > n {
+	for i, at := range p.latest {
+		if int(at) > n {
 			visit(int32(i))
 		}
 	}
@@ -234,10 +234,11 @@ func (c *class) follow(p *planner) {
 		return
 	}
 	p.since(c.seen, func(i int32) {
-		if !c.pass[i] {
+		was := c.fits[i] // and passes, which need not be looked up
+		if !was && !c.pass[i] {
 			return
 		}
-		if now := p.fits(i, c.shape); now != c.fits[i] {
+		if now := p.fits(i, c.shape); now != was {
 			c.fits[i] = now
 			c.turns = append(c.turns, i)
 			if now {

@@ -159,3 +159,20 @@ func TestTablesCanBeDropped(t *testing.T) {
 		t.Errorf("the case is too easy: %d placed, %d left", len(want.Placements), len(want.Unplaced))
 	}
 }
+
+// However many packages a site has, that many are read back.
+func TestWholeKeepsTotals(t *testing.T) {
+	t.Parallel()
+	totals := []int64{noFact, math.MinInt64 + 1, -1, 0, 1, largeTotal - 1, largeTotal, unknownTotal, statedTotal, math.MaxInt64}
+	for _, stated := range []bool{false, true} {
+		w := &whole{small: make([]uint32, len(totals))}
+		for i, n := range totals {
+			w.set(i, n, stated)
+		}
+		for i, want := range totals {
+			if got, s := w.at(int32(i)); got != want || s != stated {
+				t.Errorf("%d, stated %v: read as %d, %v", want, stated, got, s)
+			}
+		}
+	}
+}

@@ -15,7 +15,6 @@ type Site struct {
 
 	p       *planner
 	index   int32
-	changed int // position of its last change in the planner's log, from 1
 	placed  int64
 	counted bool // reports what is free
 }
@@ -40,7 +39,7 @@ func (s *Site) Left(resource string) (n int64, unlimited bool) {
 // many there are: what the offer states or, where it does not, what fits into
 // the capacities and devices.
 func (s *Site) packages(a *Ask) (idle, total Fact) {
-	all, stated := a.whole.total[s.index], a.whole.stated[s.index]
+	all, stated := a.whole.at(s.index)
 	if all == noFact {
 		return Fact{}, Fact{}
 	}
@@ -61,13 +60,54 @@ func (s *Site) packages(a *Ask) (idle, total Fact) {
 	return Known(i), Known(all)
 }
 
-// whole is how many packages each site has in all.
+// whole is how many packages each site has in all. It is read at one place after
+// the other, for many asks, so it lies close together.
 type whole struct {
-	total  []int64 // noFact: unknown
-	stated []bool  // by the offer
+	small []uint32        // by site: the total, and in the highest bit whether it is the offer's
+	large map[int32]int64 // of sites whose total is largeTotal
 }
 
-// wholeOf returns them for an ask.
+const (
+	statedTotal  = 1 << 31
+	unknownTotal = statedTotal - 1
+	largeTotal   = statedTotal - 2
+)
+
+// at returns the total of site i, noFact where it is unknown, and whether the
+// offer states it.
+func (w *whole) at(i int32) (total int64, stated bool) {
+	n := w.small[i]
+	stated = n&statedTotal != 0
+	switch n &^= statedTotal; n {
+	case unknownTotal:
+		return noFact, stated
+	case largeTotal:
+		return w.large[i], stated
+	}
+	return int64(n), stated
+}
+
+// set notes the total of site i.
+func (w *whole) set(i int, total int64, stated bool) {
+	n := uint32(largeTotal)
+	switch {
+	case total == noFact:
+		n = unknownTotal
+	case total >= 0 && total < largeTotal:
+		n = uint32(total)
+	default:
+		if w.large == nil {
+			w.large = map[int32]int64{}
+		}
+		w.large[int32(i)] = total
+	}
+	if stated {
+		n |= statedTotal
+	}
+	w.small[i] = n
+}
+
+// wholeOf returns it for an ask.
 func (p *planner) wholeOf(a *Ask) *whole {
 	key := string(appendReads(nil, ReadsSpec|ReadsRequest, &a.Task, &a.Origin))
 	if w, ok := p.whole[key]; ok {
@@ -76,14 +116,14 @@ func (p *planner) wholeOf(a *Ask) *whole {
 	if len(p.whole)*len(p.sites) > maxCopies {
 		clear(p.whole)
 	}
-	w := &whole{make([]int64, len(p.sites)), make([]bool, len(p.sites))}
+	w := &whole{small: make([]uint32, len(p.sites))}
 	for i := range p.sites {
 		s := &p.sites[i]
 		if o := a.Offer(s); o != nil && o.Idle.Known && o.Total.Known {
-			w.total[i], w.stated[i] = o.Total.Value, true
+			w.set(i, o.Total.Value, true)
 			continue
 		}
-		w.total[i] = noFact
+		w.set(i, noFact, false)
 		if !s.counted {
 			continue
 		}
@@ -98,7 +138,7 @@ func (p *planner) wholeOf(a *Ask) *whole {
 			t = min(t, total/int64(n.count))
 		}
 		if t < math.MaxInt64 {
-			w.total[i] = t
+			w.set(i, t, false)
 		}
 	}
 	p.whole[key] = w
@@ -165,6 +205,7 @@ type planner struct {
 	devices    [][]device // by site, ascending by ID
 	holds      [][]hold   // by site; nil while there are none
 	changes    []int32    // sites whose state changed, in order
+	latest     []int32    // by site: the position of its last change in changes, from 1
 	rises      []int32    // those that got something back
 	journal    []taken
 	shapes     map[string]*shape
@@ -218,7 +259,7 @@ func newPlanner(s *Snapshot, queue []*Work, opts *Options) *planner {
 	if p.assumedKbps <= 0 {
 		p.assumedKbps = AssumedBandwidthKbps
 	}
-	p.sites = make([]Site, len(s.Candidates))
+	p.sites, p.latest = make([]Site, len(s.Candidates)), make([]int32, len(s.Candidates))
 	for i := range s.Candidates {
 		p.sites[i].Candidate = &s.Candidates[i]
 	}
@@ -543,7 +584,7 @@ func (p *planner) apply(i int32, h *shape, devs []int32, sign int64) {
 // change logs that the state of site i is another.
 func (p *planner) change(i int32) {
 	p.changes = append(p.changes, i)
-	p.sites[i].changed = len(p.changes)
+	p.latest[i] = int32(len(p.changes))
 }
 
 // room returns an upper bound of how many replicas of h fit at site i now.
