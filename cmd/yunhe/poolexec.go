@@ -18,8 +18,9 @@ import (
 const poolHelp = `A run's shares of the accelerator pool are on devices that need not be where it
 runs; programs of OpenCL find them as the only ones. --pool takes compute=37 (percent)
 and memory=1234MiB, or spec=SPEC, or whole for a whole card; and, where wanted,
-weighted, model=PART, cards=2, across for cards of as many pool nodes, group=GROUP
-and priority=5. A run waits until it has them, and they end with it.`
+weighted, model=PART, node=NODE, cards=2, across for cards of as many pool nodes,
+affinity=WORD for the card of others with that word or apart=WORD for other cards,
+group=GROUP and priority=5. A run waits until it has them, and they end with it.`
 
 // poolFlag reads the value of --pool.
 func poolFlag(text string) (*jobsv1.PoolShares, error) {
@@ -34,7 +35,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			return n, nil
 		}
 		flag := map[string]*bool{"weighted": &p.Weighted, "across": &p.AcrossNodes, "whole": &p.Physical}[key]
-		word := map[string]*string{"model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId}[key]
+		word := map[string]*string{"model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId, "node": &p.NodeId, "affinity": &p.Affinity, "apart": &p.AntiAffinity}[key]
 		var n int64
 		var err error
 		switch {
@@ -53,7 +54,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			n, err = mebibytes("--pool: memory", value)
 			p.MemoryMib = n >> 20
 		default:
-			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, model=PART, cards=NUMBER, across, group=GROUP and priority=NUMBER", part)
+			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, model=PART, node=NODE, cards=NUMBER, across, affinity=WORD, apart=WORD, group=GROUP and priority=NUMBER", part)
 		}
 		if err != nil {
 			return nil, err

@@ -47,7 +47,8 @@ func sharesOf(r *record, i int64) pool.Shares {
 	t := r.spec.Tasks[i]
 	p := t.Pool
 	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, Model: p.Model,
-		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical}
+		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical,
+		Node: p.NodeId, Affinity: p.Affinity, Anti: p.AntiAffinity}
 }
 
 // checkPool checks what tasks ask the accelerator pool for, and notes the group.

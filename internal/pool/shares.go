@@ -18,6 +18,7 @@ type Shares struct {
 	Number                  int32 // of the replica's runs, from 1
 	Tenant, User, UserName  string
 	Group, Spec, Model      string
+	Node, Affinity, Anti    string
 	Compute, Memory         int64 // percent, MiB
 	Cards, Priority         int64
 	Weighted, Across, Whole bool

@@ -13,7 +13,7 @@ import (
 
 // request is what a run of a job asks for, as its owner would.
 func request(w pool.Shares) (Request, core.Caller) {
-	return Request{Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Name: w.Task,
+	return Request{Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
 		run: run{ID: w.Run, Job: w.Job, Project: w.Project, Task: w.Task, TaskIndex: int64(w.TaskIndex), Replica: int64(w.Replica), Number: int64(w.Number)}}, core.Caller{UserID: w.User, UserName: w.UserName, TenantID: w.Tenant}
 }
 
@@ -25,7 +25,7 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares) (group string, er
 		return "", err
 	}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		x := &Slice{Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, Priority: r.Priority, Physical: r.Physical, Across: r.Across}
+		x := &Slice{Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Physical: r.Physical, Across: r.Across}
 		err := allowed(ctx, tx, caller, &r, x, max(r.Cards, 1))
 		group = x.Group
 		return err

@@ -77,6 +77,9 @@ export interface PoolForm {
   acrossNodes: boolean;
   physical: boolean;
   priority?: number | null;
+  nodeId?: string;
+  affinity?: string;
+  antiAffinity?: string;
 }
 
 export interface RetryForm {
@@ -315,6 +318,9 @@ function toPool(p: PoolForm) {
     memoryMib: BigInt(p.memoryMib ?? 0),
     cards: BigInt(p.cards ?? 0),
     priority: p.priority ?? 0,
+    nodeId: p.nodeId ?? "",
+    affinity: p.affinity ?? "",
+    antiAffinity: p.antiAffinity ?? "",
   });
 }
 
@@ -331,6 +337,9 @@ function fromPool(p: PoolShares | undefined): PoolForm {
     weighted: p.weighted,
     acrossNodes: p.acrossNodes,
     physical: p.physical,
+    nodeId: p.nodeId || undefined,
+    affinity: p.affinity || undefined,
+    antiAffinity: p.antiAffinity || undefined,
   };
 }
 

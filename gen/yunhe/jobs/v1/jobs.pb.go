@@ -1117,7 +1117,13 @@ type PoolShares struct {
 	// Whole cards.
 	Physical bool `protobuf:"varint,9,opt,name=physical,proto3" json:"physical,omitempty"`
 	// In the pool's queue, 0 to 100, at most the group's.
-	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Runs with the same word are on one card, within a group; with cards 1.
+	Affinity string `protobuf:"bytes,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// Runs with the same word are on different cards, within a group.
+	AntiAffinity string `protobuf:"bytes,12,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
+	// Only this pool node; empty: any.
+	NodeId        string `protobuf:"bytes,13,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1220,6 +1226,27 @@ func (x *PoolShares) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *PoolShares) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
+}
+
+func (x *PoolShares) GetAntiAffinity() string {
+	if x != nil {
+		return x.AntiAffinity
+	}
+	return ""
+}
+
+func (x *PoolShares) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
 }
 
 // What another task of the job must have reached.
@@ -3441,7 +3468,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x04pool\x18\x18 \x01(\v2\x19.yunhe.jobs.v1.PoolSharesR\x04pool\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xab\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x03\n" +
 	"\n" +
 	"PoolShares\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x17\n" +
@@ -3455,7 +3482,10 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\facross_nodes\x18\b \x01(\bR\vacrossNodes\x12\x1a\n" +
 	"\bphysical\x18\t \x01(\bR\bphysical\x12\x1a\n" +
 	"\bpriority\x18\n" +
-	" \x01(\x05R\bpriority\"\xd0\x01\n" +
+	" \x01(\x05R\bpriority\x12\x1a\n" +
+	"\baffinity\x18\v \x01(\tR\baffinity\x12#\n" +
+	"\ranti_affinity\x18\f \x01(\tR\fantiAffinity\x12\x17\n" +
+	"\anode_id\x18\r \x01(\tR\x06nodeId\"\xd0\x01\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12A\n" +

@@ -29,6 +29,11 @@ export function TaskPool({ index }: { index: number }) {
       <Select allowClear options={(ids ?? []).map((value) => ({ value, label: value }))} />
     </Form.Item>
   );
+  const word = (name: "model" | "nodeId" | "affinity" | "antiAffinity", help?: string) => (
+    <Form.Item name={[index, "pool", name]} label={t(`submit.pool.${name}`)} tooltip={help}>
+      <Input placeholder={help ? undefined : t("submit.any")} />
+    </Form.Item>
+  );
   const check = (name: "weighted" | "physical" | "acrossNodes") => (
     <Form.Item name={[index, "pool", name]} valuePropName="checked" noStyle>
       <Checkbox>{t(`submit.pool.${name}`)}</Checkbox>
@@ -41,9 +46,10 @@ export function TaskPool({ index }: { index: number }) {
         {number("memoryMib", "MiB", 1, 1_048_576)}
         {choice("specId", data?.specs)}
         {choice("groupId", data?.groups)}
-        <Form.Item name={[index, "pool", "model"]} label={t("submit.pool.model")}>
-          <Input placeholder={t("submit.any")} />
-        </Form.Item>
+        {word("model")}
+        {word("nodeId")}
+        {word("affinity", t("submit.pool.wordHelp"))}
+        {word("antiAffinity", t("submit.pool.wordHelp"))}
         {number("cards", undefined, 1, 16)}
         {number("priority", undefined, 0, 100)}
       </div>
