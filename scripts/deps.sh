@@ -8,7 +8,8 @@
 #          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
 #          busybox, of which they make an image.
 #   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
-#          PyOpenCL, OpenCV, clFFT's client and CLBlast's tests.
+#          PyOpenCL, OpenCV, clFFT's client and CLBlast's tests; and qemu with
+#          a kernel for virtual machines, which is not installed.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -21,7 +22,7 @@
 # packages; without them it prints the command to run and exits 1.
 set -eu
 
-mode=${1:-run}
+mode=${1:-run} virtual=
 case $mode in
 run | test | pool | bench | engines) ;;
 *)
@@ -123,7 +124,8 @@ if [ "$mode" = pool ]; then
 	needs clblast_test_xdot clblast-tests
 	needs_file python3-pyopencl /usr/lib/python3/dist-packages/pyopencl
 	needs_file python3-opencv "/usr/lib/python3/dist-packages/cv2*"
-	mode=test
+	needs qemu-system-x86_64 qemu-system-x86
+	mode=test virtual=1
 fi
 if [ "$mode" = engines ]; then
 	needs containerd containerd
@@ -159,6 +161,21 @@ if [ -n "$missing" ]; then
 	rm -f "$log"
 	cleanup
 	policy_made=
+fi
+
+# A kernel for virtual machines: what its package has, not installed.
+if [ -n "$virtual" ] && [ ! -e "$engines/vm/vmlinuz" ] && have apt-get; then
+	say "unpacking a kernel for virtual machines"
+	work=$(mktemp -d)
+	kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+	[ -n "$kernel" ] || fail "linux-image-cloud-amd64 is not known: apt-get update"
+	(cd "$work" && apt-get -q download "$kernel" >/dev/null 2>&1 && dpkg -x "$kernel"_*.deb tree) || fail "cannot download $kernel"
+	rm -rf "$engines/vm"
+	mkdir -p "$engines/vm"
+	mv "$work/tree/lib/modules" "$engines/vm/modules"
+	mv "$work"/tree/boot/vmlinuz-* "$engines/vm/vmlinuz"
+	rm -rf "$work"
+	work=
 fi
 
 # 3. Engines built from source. Each has a file with its version beside it.
