@@ -193,7 +193,7 @@ func newFakeAPI() *fakeAPI {
 		{
 			AiCenterId: "bj-1", Name: "北京一号", Region: "north", Status: registryv1.CenterStatus_CENTER_STATUS_AVAILABLE, SecurityGrade: 3,
 			Geometry: &registryv1.Geometry{Longitude: 116.4, Latitude: 39.9}, Adapter: "gateway", Performance: 1200, LastSeenAt: fakeTime(2 * time.Second),
-			Speeds: []*registryv1.Speed{{Kind: "gpu", Precision: "FP16", Milli: 3171}, {Kind: "gpu", Precision: "FP32", Milli: 2974, Measured: true}, {Kind: "npu", Precision: "FP16", Milli: 1026}},
+			Speeds:    []*registryv1.Speed{{Kind: "gpu", Precision: "FP16", Milli: 3171}, {Kind: "gpu", Precision: "FP32", Milli: 2974, Measured: true}, {Kind: "npu", Precision: "FP16", Milli: 1026}},
 			Resources: &registryv1.Resources{Cpu: 8, Gpu: 2, Memory: 16384, Storage: 100}, Power: &registryv1.Power{StaticMilliwattsPerCpu: 1500, ActiveMilliwattsPerCpu: 6000},
 			Monitoring: &registryv1.Monitoring{
 				RunningTaskNum: 2, WaitingTaskNum: 1, CpuUsed: 2, CpuFree: 6, GpuFree: 2, MemoryUsed: 4096, MemoryFree: 12288, StorageFree: 100,

@@ -65,6 +65,11 @@ func (f *fakePool) SetPoolDevice(_ context.Context, r *poolv1.SetPoolDeviceReque
 	if r.Virtualization != 0 {
 		d.Physical = r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF
 	}
+	if r.PowerLimitWatts > 0 { // such a card is shown from then on
+		f.node.Figures = []*poolv1.PoolFigures{{DeviceId: d.DeviceId, Driver: "nvml", PowerMilliwatts: 90_500, EnergySource: "counter", PowerLimitMilliwatts: new(r.PowerLimitWatts * 1000)}}
+	} else if r.PowerLimitWatts < 0 {
+		f.node.Figures[0].PowerLimitError = "Insufficient Permissions"
+	}
 	if d := f.node.Devices[0]; r.MemoryLimitPercent > 0 {
 		d.MemoryLimitPercent, d.MemoryLimitMib = r.MemoryLimitPercent, d.MemoryMib*r.MemoryLimitPercent/100
 	}

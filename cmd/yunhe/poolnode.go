@@ -195,6 +195,9 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 			t.Row(row...)
 		}
 		for _, f := range n.Figures {
+			if f.PowerLimitError != "" {
+				c.note("%s/%s: the limit of power was not set: %s", n.NodeId, f.DeviceId, f.PowerLimitError)
+			}
 			if f.NotLent != "" {
 				t.Row(append([]any{n.NodeId, "not lent", f.DeviceId, f.Model, "", "", "", "", "", "", n.Version}, poolFigures(n, f.DeviceId)...)...)
 				c.note("%s/%s: %s", n.NodeId, f.DeviceId, f.NotLent)
@@ -222,6 +225,9 @@ func poolFigures(n *poolv1.PoolNode, device string) []any {
 		}
 		if f.EnergySource != "" || f.PowerMilliwatts > 0 {
 			out[1], out[2] = fmt.Sprintf("%.1f W", float64(f.PowerMilliwatts)/1000), cmp.Or(f.EnergySource, f.Driver)
+			if f.PowerLimitMilliwatts != nil {
+				out[1] = fmt.Sprintf("%.1f of %d W", float64(f.PowerMilliwatts)/1000, *f.PowerLimitMilliwatts/1000)
+			}
 		}
 	}
 	return out
@@ -281,6 +287,36 @@ func poolNodeModeCommand(c *cli, use, short, long string, mode poolv1.PoolNode_M
 		cmd.Flags().Int64Var(&memory, "memory-limit", 0, "percent of the device's memory that slices may have together, 100 to 10000 (default: as it is)")
 	}
 	return cmd
+}
+
+func poolNodePowerCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use: "power NODE/DEVICE WATTS|default", Short: "Limit what a device of the platform's pool draws",
+		Long: `Has the node set the card's limit of power, within what the card allows, through
+its maker's library: NVML, for which the node's user needs the right to. The node
+sets it again when it starts. With "default" it is as its maker set it.`,
+		Example: "  yunhe pool node power n1/opencl-0 250\n  yunhe pool node power n1/opencl-0 default",
+		Args:    takes(2, 2, "a device of the platform's pool, NODE/DEVICE, and watts or default"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node, device, ok := strings.Cut(args[0], "/")
+			watts, err := int64(-1), error(nil)
+			if args[1] != "default" {
+				watts, err = strconv.ParseInt(args[1], 10, 64)
+			}
+			if !ok || err != nil || watts == 0 {
+				return usagef("want NODE/DEVICE, and watts or default, got %q and %q", args[0], args[1])
+			}
+			a, err := c.api()
+			if err != nil {
+				return err
+			}
+			n, err := a.pool.SetPoolDevice(cmd.Context(), &poolv1.SetPoolDeviceRequest{NodeId: node, DeviceId: device, PowerLimitWatts: watts})
+			if err != nil {
+				return err
+			}
+			return c.printPoolNodes(n, n)
+		},
+	}
 }
 
 func poolNodeVirtualizeCommand(c *cli) *cobra.Command {
@@ -351,7 +387,7 @@ func poolNodeProbeCommand(c *cli) *cobra.Command {
 }
 
 func poolNodeCommands(c *cli) []*cobra.Command {
-	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeProbeCommand(c), poolNodeListCommand(c), poolNodeVirtualizeCommand(c), poolNodeRescanCommand(c),
+	return []*cobra.Command{poolNodeTokenCommand(c), poolNodeProbeCommand(c), poolNodeListCommand(c), poolNodeVirtualizeCommand(c), poolNodePowerCommand(c), poolNodeRescanCommand(c),
 		poolNodeModeCommand(c, "enable", "Let a node or device of the platform's pool lend", "", poolv1.PoolNode_MODE_ENABLED),
 		poolNodeModeCommand(c, "disable", "Let a node or device of the platform's pool lend no more; what runs goes on", "", poolv1.PoolNode_MODE_DISABLED),
 		poolNodeModeCommand(c, "drain", "Let a node leave the platform's pool when nothing runs there", "The node lends no more; what runs goes on, and when it has ended the node leaves\nthe pool. Until then \"enable\" keeps it.", poolv1.PoolNode_MODE_DRAINING)}

@@ -581,7 +581,7 @@ func (n *Node) take(h *handover) error {
 		n.moved[x.ID] = departure{x.To, x.Group, x.Token}
 	}
 	if m := h.Member; m != nil && n.member != nil {
-		n.member = &membership{boot: m.Boot, since: m.Since, sequence: m.Sequence, ended: m.Ended, used: m.Used, moved: m.Moved, begun: m.Begun, changed: make(chan struct{}, 1)}
+		n.member = &membership{boot: m.Boot, since: m.Since, sequence: m.Sequence, ended: m.Ended, used: m.Used, moved: m.Moved, begun: m.Begun, changed: make(chan struct{}, 1), limited: map[string]limited{}}
 		if n.member.used == nil {
 			n.member.used = map[string]int64{}
 		}

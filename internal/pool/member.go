@@ -118,6 +118,10 @@ type Figure struct {
 	Power       int64  `json:"power,omitempty"`
 	Energy      int64  `json:"energy,omitempty"`
 	Source      string `json:"source,omitempty"`
+	Limit       *int64 `json:"limit,omitempty"` // of its power, milliwatts, as the next two
+	LeastLimit  *int64 `json:"least_limit,omitempty"`
+	MostLimit   *int64 `json:"most_limit,omitempty"`
+	LimitError  string `json:"limit_error,omitempty"` // why the platform's was not set
 }
 
 func (d *Device) figure() Figure {
@@ -127,6 +131,7 @@ func (d *Device) figure() Figure {
 	}
 	if c := d.Card; c != nil {
 		f.Driver, f.Temperature, f.Busy, f.Uncorrected, f.Faults, f.Fault = c.Driver, c.Temperature, c.Busy, c.Uncorrected, c.Faults, c.Fault
+		f.Limit, f.LeastLimit, f.MostLimit = c.Limit, c.LeastLimit, c.MostLimit
 	}
 	return f
 }
@@ -156,6 +161,7 @@ type Wanted struct {
 	Slices []WantedSlice
 	End    []string
 	Moves  []Move
+	Power  []WantedPower
 }
 
 // Move is a slice that should move to a node at one of these addresses, none: to
@@ -170,6 +176,12 @@ type Move struct {
 type WantedSlice struct {
 	Slice           string
 	Compute, Memory int64 // percent, bytes
+}
+
+// WantedPower is what a device may draw; -1: as its maker set it.
+type WantedPower struct {
+	Device string
+	Watts  int64
 }
 
 // Tell sends a report; the platform may answer as late as wait from now.

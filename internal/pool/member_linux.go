@@ -31,6 +31,13 @@ type membership struct {
 	begun    map[string]string // the last move of a task, by slice
 	changed  chan struct{}
 	stopping bool
+	limited  map[string]limited // limits of power that the platform wants, by device
+}
+
+// limited is the last one that was tried.
+type limited struct {
+	watts int64
+	error string
 }
 
 func (n *Node) epoch() int64 { return int64(time.Since(n.member.since) / EpochLength) }
@@ -102,7 +109,9 @@ func (n *Node) report() Report {
 		if d.Gone {
 			continue
 		}
-		if figures = append(figures, d.figure()); d.NotLent == "" {
+		f := d.figure()
+		f.LimitError = m.limited[d.ID].error
+		if figures = append(figures, f); d.NotLent == "" {
 			lent = append(lent, d)
 		}
 	}
@@ -125,6 +134,12 @@ func (n *Node) obey(told Report, w Wanted) {
 	maps.DeleteFunc(m.begun, func(slice, _ string) bool {
 		return !slices.ContainsFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == slice })
 	})
+	for _, p := range w.Power {
+		if last, tried := m.limited[p.Device]; (!tried || last.watts != p.Watts) && !n.closed {
+			m.limited[p.Device] = limited{watts: p.Watts}
+			n.work.Go(func() { n.limitAs(p) })
+		}
+	}
 	for _, t := range n.sorted() {
 		if t.Slice == "" {
 			continue
@@ -144,6 +159,24 @@ func (n *Node) obey(told Report, w Wanted) {
 			continue
 		}
 		n.resizeLocked(t, w.Slices[i].Compute, w.Slices[i].Memory)
+	}
+}
+
+// limitAs sets what a device may draw as the platform wants, once, and has it told
+// if that failed. The platform does not want the same again until the node starts
+// anew or it wanted something else.
+func (n *Node) limitAs(p WantedPower) {
+	err := n.limitPower(nil, p.Device, max(p.Watts, 0))
+	if err == nil {
+		return
+	}
+	n.log.Warn("limit of power not set", "device", p.Device, "watts", p.Watts, "error", err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.member.limited[p.Device].watts == p.Watts {
+		why, _ := fault.Message(err)
+		n.member.limited[p.Device] = limited{watts: p.Watts, error: why[:min(len(why), 256)]}
+		n.changed()
 	}
 }
 

@@ -164,7 +164,7 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		if len(cfg.Groups) > 0 {
 			return nil, fault.New(fault.Invalid, "a pool node of a platform has no groups of its own")
 		}
-		n.member = &membership{boot: ulid.Make().String(), since: time.Now(), used: map[string]int64{}, begun: map[string]string{}, changed: make(chan struct{}, 1)}
+		n.member = &membership{boot: ulid.Make().String(), since: time.Now(), used: map[string]int64{}, begun: map[string]string{}, changed: make(chan struct{}, 1), limited: map[string]limited{}}
 	}
 	for _, at := range cfg.Listen {
 		network, _, err := Address(at)

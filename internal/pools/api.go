@@ -71,7 +71,8 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	}
 	in.Figures = each(r.Figures, func(f *poolv1.PoolFigures) pool.Figure {
 		return pool.Figure{Device: f.DeviceId, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, Temperature: f.TemperatureCelsius, Busy: f.BusyPercent, Uncorrected: f.UncorrectedErrors,
-			Faults: f.Faults, Fault: f.Fault, Power: f.PowerMilliwatts, Energy: f.EnergyMillijoules, Source: f.EnergySource}
+			Faults: f.Faults, Fault: f.Fault, Power: f.PowerMilliwatts, Energy: f.EnergyMillijoules, Source: f.EnergySource,
+			Limit: f.PowerLimitMilliwatts, LeastLimit: f.LeastPowerLimitMilliwatts, MostLimit: f.MostPowerLimitMilliwatts, LimitError: f.PowerLimitError}
 	})
 	for _, t := range r.Tasks {
 		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs), Device: t.DeviceId, Energy: t.EnergyMillijoules})
@@ -89,7 +90,10 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	moves := each(w.Moves, func(m pool.Move) *poolv1.ReportNodeResponse_Move {
 		return &poolv1.ReportNodeResponse_Move{SliceId: m.Slice, MoveId: m.ID, Addresses: m.Addresses, Ticket: m.Ticket, TicketKey: m.Key}
 	})
-	return &poolv1.ReportNodeResponse{End: w.End, Moves: moves, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
+	power := each(w.Power, func(p pool.WantedPower) *poolv1.ReportNodeResponse_Power {
+		return &poolv1.ReportNodeResponse_Power{DeviceId: p.Device, Watts: p.Watts}
+	})
+	return &poolv1.ReportNodeResponse{End: w.End, Moves: moves, Power: power, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
 		return &poolv1.ReportNodeResponse_Wanted{SliceId: x.Slice, ComputePercent: x.Compute, MemoryMib: x.Memory >> 20}
 	})}, nil
 }
@@ -112,7 +116,7 @@ func (h handler) SetPoolNode(ctx context.Context, r *poolv1.SetPoolNodeRequest) 
 }
 
 func (h handler) SetPoolDevice(ctx context.Context, r *poolv1.SetPoolDeviceRequest) (*poolv1.PoolNode, error) {
-	x := DeviceChange{Disabled: r.Disabled, ComputeLimit: r.ComputeLimitPercent, MemoryRatio: r.MemoryLimitPercent}
+	x := DeviceChange{Disabled: r.Disabled, ComputeLimit: r.ComputeLimitPercent, MemoryRatio: r.MemoryLimitPercent, PowerLimit: r.PowerLimitWatts}
 	switch off := r.Virtualization == poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF; r.Virtualization {
 	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_UNSPECIFIED:
 	case poolv1.SetPoolDeviceRequest_VIRTUALIZATION_ON, poolv1.SetPoolDeviceRequest_VIRTUALIZATION_OFF:
@@ -134,11 +138,12 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 	return &poolv1.PoolNode{NodeId: n.ID, Mode: poolv1.PoolNode_Mode(n.Mode), Online: n.Online, Version: n.Version, Host: n.Host, Addresses: n.Addresses, JoinedAt: stamp(n.JoinedAt), LastSeenAt: stamp(n.SeenAt),
 		Devices: each(n.Devices, func(d *Device) *poolv1.PoolDevice {
 			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
-				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical}
+				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical, PowerLimitWatts: d.PowerLimit}
 		}),
 		Figures: each(n.Figures, func(f pool.Figure) *poolv1.PoolFigures {
 			return &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
-				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source}
+				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
+				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: f.LimitError}
 		})}
 }
 

@@ -112,6 +112,7 @@ type Device struct {
 	Physical                      bool  // lent whole
 	ComputeLimit, MemoryLimit     int64 // percent, MiB: what slices may have together
 	MemoryRatio                   int64 // percent of its memory that MemoryLimit is
+	PowerLimit                    int64 // watts; 0: the platform does not say, -1: as its maker set it
 	ComputeLent, MemoryLent, Used int64 // percent, MiB, slices
 }
 

@@ -45,12 +45,13 @@ var built = sync.OnceValues(func() (b struct{ dir, program, vendors string }, er
 type real struct {
 	t    *testing.T
 	app  *apptest.App
-	stop func() // the node, as a signal would
-	cut  func() // what it says to the platform
+	stop func()          // the node, as a signal would
+	cut  func()          // what it says to the platform
+	cfg  pool.NodeConfig // of its nodes, but for where they are
 }
 
 // start runs a platform with a node of this machine's devices.
-func start(t *testing.T, a *apptest.App) *real {
+func start(t *testing.T, a *apptest.App, with ...pool.NodeConfig) *real {
 	t.Helper()
 	if !pool.Built() {
 		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
@@ -61,6 +62,9 @@ func start(t *testing.T, a *apptest.App) *real {
 	_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 	must(t, err)
 	x := &real{t: t, app: a}
+	for _, cfg := range with {
+		x.cfg = cfg
+	}
 	x.stop, x.cut = x.join("n1")
 	return x
 }
@@ -80,7 +84,9 @@ func (r *real) join(name string) (leave, cut func()) {
 	must(t, err)
 	member, err := m.Member()
 	must(t, err)
-	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Listen: []string{"unix:" + filepath.Join(dir, "s"), "tcp:127.0.0.1:0"}, Member: member}, slog.New(slog.DiscardHandler))
+	cfg := r.cfg
+	cfg.Dir, cfg.Listen, cfg.Member = dir, []string{"unix:" + filepath.Join(dir, "s"), "tcp:127.0.0.1:0"}, member
+	n, err := pool.NewNode(cfg, slog.New(slog.DiscardHandler))
 	if k := fault.KindOf(err); k == fault.Unavailable || k == fault.NotFound {
 		t.Skipf("SKIPPED: no device of OpenCL (pocl-opencl-icd): %v", err)
 	}

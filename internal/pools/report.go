@@ -61,11 +61,16 @@ func (r *Report) check(wait time.Duration) error {
 	for i, f := range r.Figures {
 		path := fmt.Sprintf("figures[%d]", i)
 		c.Text(path+".device_id", f.Device, true, 64, 0)
-		for _, x := range [][2]string{{"model", f.Model}, {"driver", f.Driver}, {"bus", f.Bus}, {"not_lent", f.NotLent}, {"fault", f.Fault}, {"energy_source", f.Source}} {
+		for _, x := range [][2]string{{"model", f.Model}, {"driver", f.Driver}, {"bus", f.Bus}, {"not_lent", f.NotLent}, {"fault", f.Fault}, {"energy_source", f.Source}, {"power_limit_error", f.LimitError}} {
 			c.Text(path+"."+x[0], x[1], false, 256, 0)
 		}
 		c.Range(path+".power_milliwatts", f.Power, 0, maxPower)
 		c.Range(path+".energy_millijoules", f.Energy, 0, 1<<60)
+		for name, n := range map[string]*int64{"power_limit": f.Limit, "least_power_limit": f.LeastLimit, "most_power_limit": f.MostLimit} {
+			if n != nil {
+				c.Range(path+"."+name+"_milliwatts", *n, 0, maxPower)
+			}
+		}
 	}
 	for i, t := range r.Tasks {
 		c.Range(fmt.Sprintf("tasks[%d].energy_millijoules", i), t.Energy, 0, 1<<60)
@@ -234,6 +239,15 @@ func (s *Service) wantedTx(ctx context.Context, tx *db.Tx, node string, running 
 			}
 			w.Moves = append(w.Moves, m)
 		}
+	}
+	err = tx.Query(ctx, `SELECT device_id, power_limit FROM pool_devices WHERE node_id = $1 AND power_limit <> 0 AND present ORDER BY device_id`, []any{node}, func(row db.Row) error {
+		var p pool.WantedPower
+		err := row.Scan(&p.Device, &p.Watts)
+		w.Power = append(w.Power, p)
+		return err
+	})
+	if err != nil {
+		return w, fmt.Errorf("read what devices may draw: %w", err)
 	}
 	for _, id := range running {
 		if !slices.ContainsFunc(live, func(x *Slice) bool { return x.ID == id }) {

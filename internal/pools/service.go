@@ -19,6 +19,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/metering"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
 	"yunhe.dev/yunhe/internal/seal"
 )
@@ -388,6 +389,7 @@ type DeviceChange struct {
 	Disabled, Physical *bool
 	ComputeLimit       int64 // percent
 	MemoryRatio        int64 // percent
+	PowerLimit         int64 // watts; -1: as its maker set it
 }
 
 // SetDevice says whether a device lends, how much, and whether whole.
@@ -401,6 +403,9 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 	}
 	if x.MemoryRatio != 0 {
 		c.Range("memory_limit_percent", x.MemoryRatio, minLimit, maxLimit)
+	}
+	if x.PowerLimit != 0 {
+		c.Range("power_limit_watts", x.PowerLimit, -1, maxPower/1000)
 	}
 	if c.Err() != nil {
 		return nil, c.Err()
@@ -422,6 +427,13 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 				return fault.New(fault.Conflict, "%d MiB of device %s are lent, more than the limit of %d MiB", d.MemoryLent, device, d.MemoryLimit)
 			}
 		}
+		if x.PowerLimit != 0 {
+			if d.PowerLimit = x.PowerLimit; x.PowerLimit > 0 {
+				if err := n.draws(device, x.PowerLimit); err != nil {
+					return err
+				}
+			}
+		}
 		if x.Disabled != nil {
 			d.Disabled = *x.Disabled
 		}
@@ -430,9 +442,22 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 				return fault.New(fault.Conflict, "device %s has %d slices: its virtualization is switched when it has none; disable it and wait, or move them", device, d.Used)
 			}
 		}
-		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "device changed", Node: node, Device: device, User: core.CallerFrom(ctx).UserID, Details: fmt.Sprintf("disabled=%t compute_limit_percent=%d physical=%t", d.Disabled, d.ComputeLimit, d.Physical)}); err != nil {
+		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "device changed", Node: node, Device: device, User: core.CallerFrom(ctx).UserID, Details: fmt.Sprintf("disabled=%t compute_limit_percent=%d physical=%t power_limit_watts=%d", d.Disabled, d.ComputeLimit, d.Physical, d.PowerLimit)}); err != nil {
 			return err
 		}
 		return putDevice(ctx, tx, node, d)
 	})
+}
+
+// draws checks what a device shall draw at most against what its card allows, as
+// the node last said.
+func (n *Node) draws(device string, watts int64) error {
+	i := slices.IndexFunc(n.Figures, func(f pool.Figure) bool { return f.Device == device })
+	if i < 0 || n.Figures[i].LeastLimit == nil || n.Figures[i].MostLimit == nil {
+		return fault.New(fault.Invalid, "power_limit_watts: nothing sets what device %s of pool node %s may draw; NVML does of cards of NVIDIA", device, n.ID)
+	}
+	if least, most := *n.Figures[i].LeastLimit/1000, *n.Figures[i].MostLimit/1000; watts < least || watts > most {
+		return fault.New(fault.Invalid, "power_limit_watts: %d, at least %d and at most %d for device %s of pool node %s", watts, least, most, device, n.ID)
+	}
+	return nil
 }

@@ -44,11 +44,11 @@ func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err err
 	if err != nil {
 		return nil, fmt.Errorf("read pool nodes: %w", err)
 	}
-	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio
+	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit
 		FROM pool_devices ORDER BY node_id, device_id`, nil, func(row db.Row) error {
 		d := &Device{}
 		var node string
-		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used, &d.Physical, &d.MemoryRatio); err != nil {
+		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used, &d.Physical, &d.MemoryRatio, &d.PowerLimit); err != nil {
 			return err
 		}
 		if n := at[node]; n != nil {
@@ -102,10 +102,10 @@ func clip(s string) string {
 }
 
 func putDevice(ctx context.Context, tx *db.Tx, node string, d *Device) error {
-	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0, $13, $14)
-		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12, physical = $13, memory_ratio = $14`,
-		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit, d.Physical, d.MemoryRatio)
+	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0, $13, $14, $15)
+		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12, physical = $13, memory_ratio = $14, power_limit = $15`,
+		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit, d.Physical, d.MemoryRatio, d.PowerLimit)
 	if err != nil {
 		return fmt.Errorf("store device %s of pool node %s: %w", d.ID, node, err)
 	}

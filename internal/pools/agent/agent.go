@@ -94,7 +94,8 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		}
 		for _, f := range r.Figures {
 			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
-				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source})
+				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
+				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: f.LimitError})
 		}
 		for _, t := range r.Tasks {
 			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device, EnergyMillijoules: t.Energy})
@@ -119,6 +120,9 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		}
 		for _, x := range res.Moves {
 			w.Moves = append(w.Moves, pool.Move{Slice: x.SliceId, ID: x.MoveId, Addresses: x.Addresses, Ticket: x.Ticket, Key: x.TicketKey})
+		}
+		for _, x := range res.Power {
+			w.Power = append(w.Power, pool.WantedPower{Device: x.DeviceId, Watts: x.Watts})
 		}
 		return w, nil
 	}

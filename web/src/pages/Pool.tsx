@@ -23,7 +23,6 @@ import { TabbedPage } from "../components/TabbedPage";
 import { useServerErrors } from "../components/useServerErrors";
 import {
   type PoolDevice,
-  type PoolFigures,
   type PoolGroup,
   type PoolNode,
   PoolNode_Mode,
@@ -39,6 +38,7 @@ import { formatBytes, formatMillis, NONE } from "../lib/format";
 import type { Tone } from "../lib/states";
 import { useClients, useSession } from "../session";
 import { Components } from "./pool/Components";
+import { DevicePower } from "./pool/DevicePower";
 import { Logs } from "./pool/Logs";
 import { PoolAlarms } from "./pool/PoolAlarms";
 import { Statistics } from "./pool/Statistics";
@@ -73,24 +73,6 @@ function useChange<T>(change: (x: T) => Promise<unknown>) {
   });
 }
 
-const SOURCES = ["counter", "power", "powercap", "model"] as const;
-
-/** How warm a device is and what it draws, with where that comes from. */
-function Power({ figures: f }: { figures: PoolFigures | undefined }) {
-  const { t } = useTranslation();
-  const source = SOURCES.find((s) => s === f?.energySource);
-  if (!f || (f.temperatureCelsius === undefined && !source)) return <>{NONE}</>;
-  return (
-    <span className="yh-job-link">
-      <span className="yh-num">
-        {f.temperatureCelsius !== undefined && `${f.temperatureCelsius} °C `}
-        {source && `${(Number(f.powerMilliwatts) / 1000).toFixed(1)} W`}
-      </span>
-      {source && <small>{t(`pool.energyBy.${source}`)}</small>}
-    </span>
-  );
-}
-
 interface DeviceRow {
   node: PoolNode;
   device?: PoolDevice;
@@ -120,8 +102,13 @@ function Nodes() {
   });
   const setNode = useChange((x: { nodeId: string; mode: PoolNode_Mode }) => pool.setPoolNode(x, call()));
   const setDevice = useChange(
-    (x: { nodeId: string; deviceId: string; disabled?: boolean; virtualization?: Virtualization }) =>
-      pool.setPoolDevice(x, call()),
+    (x: {
+      nodeId: string;
+      deviceId: string;
+      disabled?: boolean;
+      virtualization?: Virtualization;
+      powerLimitWatts?: bigint;
+    }) => pool.setPoolDevice(x, call()),
   );
   const columns: TableColumnsType<DeviceRow> = [
     {
@@ -194,7 +181,17 @@ function Nodes() {
       title: t("pool.power"),
       key: "power",
       width: 150,
-      render: (_, { node, device: d }) => <Power figures={node.figures.find((f) => f.deviceId === d?.deviceId)} />,
+      render: (_, { node: { nodeId, figures }, device: d }) =>
+        d && (
+          <DevicePower
+            figures={figures.find((f) => f.deviceId === d.deviceId)}
+            onLimit={
+              can("adapters.write")
+                ? (watts) => setDevice.mutate({ nodeId, deviceId: d.deviceId, powerLimitWatts: BigInt(watts) })
+                : undefined
+            }
+          />
+        ),
     },
     {
       title: t("pool.sliceCount"),

@@ -522,9 +522,15 @@ type PoolFigures struct {
 	// How that is known: "counter" of the card, "power" as the card tells it, over
 	// the time; "powercap", of all processors of the machine, whoever used them; or
 	// "model", the watts that the node was told, idle and full. Empty: it is not.
-	EnergySource  string `protobuf:"bytes,13,opt,name=energy_source,json=energySource,proto3" json:"energy_source,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	EnergySource string `protobuf:"bytes,13,opt,name=energy_source,json=energySource,proto3" json:"energy_source,omitempty"`
+	// What it may draw now, and at least and at most; unset: nothing sets that.
+	PowerLimitMilliwatts      *int64 `protobuf:"varint,14,opt,name=power_limit_milliwatts,json=powerLimitMilliwatts,proto3,oneof" json:"power_limit_milliwatts,omitempty"`
+	LeastPowerLimitMilliwatts *int64 `protobuf:"varint,15,opt,name=least_power_limit_milliwatts,json=leastPowerLimitMilliwatts,proto3,oneof" json:"least_power_limit_milliwatts,omitempty"`
+	MostPowerLimitMilliwatts  *int64 `protobuf:"varint,16,opt,name=most_power_limit_milliwatts,json=mostPowerLimitMilliwatts,proto3,oneof" json:"most_power_limit_milliwatts,omitempty"`
+	// Why the limit that the platform wants was not set; empty: it was, or none is.
+	PowerLimitError string `protobuf:"bytes,17,opt,name=power_limit_error,json=powerLimitError,proto3" json:"power_limit_error,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PoolFigures) Reset() {
@@ -644,6 +650,34 @@ func (x *PoolFigures) GetEnergyMillijoules() int64 {
 func (x *PoolFigures) GetEnergySource() string {
 	if x != nil {
 		return x.EnergySource
+	}
+	return ""
+}
+
+func (x *PoolFigures) GetPowerLimitMilliwatts() int64 {
+	if x != nil && x.PowerLimitMilliwatts != nil {
+		return *x.PowerLimitMilliwatts
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetLeastPowerLimitMilliwatts() int64 {
+	if x != nil && x.LeastPowerLimitMilliwatts != nil {
+		return *x.LeastPowerLimitMilliwatts
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetMostPowerLimitMilliwatts() int64 {
+	if x != nil && x.MostPowerLimitMilliwatts != nil {
+		return *x.MostPowerLimitMilliwatts
+	}
+	return 0
+}
+
+func (x *PoolFigures) GetPowerLimitError() string {
+	if x != nil {
+		return x.PowerLimitError
 	}
 	return ""
 }
@@ -907,8 +941,10 @@ type ReportNodeResponse struct {
 	// What slices have now.
 	Slices []*ReportNodeResponse_Wanted `protobuf:"bytes,1,rep,name=slices,proto3" json:"slices,omitempty"`
 	// Tasks that should end.
-	End           []string                   `protobuf:"bytes,2,rep,name=end,proto3" json:"end,omitempty"`
-	Moves         []*ReportNodeResponse_Move `protobuf:"bytes,3,rep,name=moves,proto3" json:"moves,omitempty"`
+	End   []string                   `protobuf:"bytes,2,rep,name=end,proto3" json:"end,omitempty"`
+	Moves []*ReportNodeResponse_Move `protobuf:"bytes,3,rep,name=moves,proto3" json:"moves,omitempty"`
+	// What devices may draw.
+	Power         []*ReportNodeResponse_Power `protobuf:"bytes,4,rep,name=power,proto3" json:"power,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -964,6 +1000,13 @@ func (x *ReportNodeResponse) GetMoves() []*ReportNodeResponse_Move {
 	return nil
 }
 
+func (x *ReportNodeResponse) GetPower() []*ReportNodeResponse_Power {
+	if x != nil {
+		return x.Power
+	}
+	return nil
+}
+
 type PoolDevice struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	DeviceId     string                 `protobuf:"bytes,1,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
@@ -989,8 +1032,11 @@ type PoolDevice struct {
 	// Percent of its memory that slices may have together, 100 to 10000: what is
 	// more than there is goes to the memory of the node's machine while its program waits.
 	MemoryLimitPercent int64 `protobuf:"varint,16,opt,name=memory_limit_percent,json=memoryLimitPercent,proto3" json:"memory_limit_percent,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What the platform wants it to draw at most; 0: it leaves that to the node; -1:
+	// as its maker set it. The node's figures say what holds.
+	PowerLimitWatts int64 `protobuf:"varint,17,opt,name=power_limit_watts,json=powerLimitWatts,proto3" json:"power_limit_watts,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PoolDevice) Reset() {
@@ -1131,6 +1177,13 @@ func (x *PoolDevice) GetPhysical() bool {
 func (x *PoolDevice) GetMemoryLimitPercent() int64 {
 	if x != nil {
 		return x.MemoryLimitPercent
+	}
+	return 0
+}
+
+func (x *PoolDevice) GetPowerLimitWatts() int64 {
+	if x != nil {
+		return x.PowerLimitWatts
 	}
 	return 0
 }
@@ -1397,8 +1450,10 @@ type SetPoolDeviceRequest struct {
 	Virtualization SetPoolDeviceRequest_Virtualization `protobuf:"varint,5,opt,name=virtualization,proto3,enum=yunhe.pool.v1.SetPoolDeviceRequest_Virtualization" json:"virtualization,omitempty"`
 	// 100 to 10000; 0: as it is.
 	MemoryLimitPercent int64 `protobuf:"varint,6,opt,name=memory_limit_percent,json=memoryLimitPercent,proto3" json:"memory_limit_percent,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Within what the card allows; 0: as it is; -1: as its maker set it.
+	PowerLimitWatts int64 `protobuf:"varint,7,opt,name=power_limit_watts,json=powerLimitWatts,proto3" json:"power_limit_watts,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SetPoolDeviceRequest) Reset() {
@@ -1469,6 +1524,13 @@ func (x *SetPoolDeviceRequest) GetVirtualization() SetPoolDeviceRequest_Virtuali
 func (x *SetPoolDeviceRequest) GetMemoryLimitPercent() int64 {
 	if x != nil {
 		return x.MemoryLimitPercent
+	}
+	return 0
+}
+
+func (x *SetPoolDeviceRequest) GetPowerLimitWatts() int64 {
+	if x != nil {
+		return x.PowerLimitWatts
 	}
 	return 0
 }
@@ -3735,6 +3797,59 @@ func (x *ReportNodeResponse_Wanted) GetMemoryMib() int64 {
 	return 0
 }
 
+type ReportNodeResponse_Power struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	DeviceId string                 `protobuf:"bytes,1,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// -1: as its maker set it.
+	Watts         int64 `protobuf:"varint,2,opt,name=watts,proto3" json:"watts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportNodeResponse_Power) Reset() {
+	*x = ReportNodeResponse_Power{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNodeResponse_Power) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNodeResponse_Power) ProtoMessage() {}
+
+func (x *ReportNodeResponse_Power) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNodeResponse_Power.ProtoReflect.Descriptor instead.
+func (*ReportNodeResponse_Power) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8, 2}
+}
+
+func (x *ReportNodeResponse_Power) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *ReportNodeResponse_Power) GetWatts() int64 {
+	if x != nil {
+		return x.Watts
+	}
+	return 0
+}
+
 var File_yunhe_pool_v1_pool_proto protoreflect.FileDescriptor
 
 const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
@@ -3752,7 +3867,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\tR\x06secret\"+\n" +
 	"\x10JoinNodeResponse\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\x84\x04\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\xd1\x06\n" +
 	"\vPoolFigures\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3767,10 +3882,17 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	" \x01(\tR\x05fault\x12)\n" +
 	"\x10power_milliwatts\x18\v \x01(\x03R\x0fpowerMilliwatts\x12-\n" +
 	"\x12energy_millijoules\x18\f \x01(\x03R\x11energyMillijoules\x12#\n" +
-	"\renergy_source\x18\r \x01(\tR\fenergySourceB\x16\n" +
+	"\renergy_source\x18\r \x01(\tR\fenergySource\x129\n" +
+	"\x16power_limit_milliwatts\x18\x0e \x01(\x03H\x03R\x14powerLimitMilliwatts\x88\x01\x01\x12D\n" +
+	"\x1cleast_power_limit_milliwatts\x18\x0f \x01(\x03H\x04R\x19leastPowerLimitMilliwatts\x88\x01\x01\x12B\n" +
+	"\x1bmost_power_limit_milliwatts\x18\x10 \x01(\x03H\x05R\x18mostPowerLimitMilliwatts\x88\x01\x01\x12*\n" +
+	"\x11power_limit_error\x18\x11 \x01(\tR\x0fpowerLimitErrorB\x16\n" +
 	"\x14_temperature_celsiusB\x0f\n" +
 	"\r_busy_percentB\x15\n" +
-	"\x13_uncorrected_errors\"\xe7\t\n" +
+	"\x13_uncorrected_errorsB\x19\n" +
+	"\x17_power_limit_milliwattsB\x1f\n" +
+	"\x1d_least_power_limit_milliwattsB\x1e\n" +
+	"\x1c_most_power_limit_milliwatts\"\xe7\t\n" +
 	"\x11ReportNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x12\n" +
@@ -3817,11 +3939,12 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x11AttendNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x14\n" +
-	"\x12AttendNodeResponse\"\xa5\x03\n" +
+	"\x12AttendNodeResponse\"\xa0\x04\n" +
 	"\x12ReportNodeResponse\x12@\n" +
 	"\x06slices\x18\x01 \x03(\v2(.yunhe.pool.v1.ReportNodeResponse.WantedR\x06slices\x12\x10\n" +
 	"\x03end\x18\x02 \x03(\tR\x03end\x12<\n" +
-	"\x05moves\x18\x03 \x03(\v2&.yunhe.pool.v1.ReportNodeResponse.MoveR\x05moves\x1a\x8f\x01\n" +
+	"\x05moves\x18\x03 \x03(\v2&.yunhe.pool.v1.ReportNodeResponse.MoveR\x05moves\x12=\n" +
+	"\x05power\x18\x04 \x03(\v2'.yunhe.pool.v1.ReportNodeResponse.PowerR\x05power\x1a\x8f\x01\n" +
 	"\x04Move\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x1c\n" +
@@ -3833,7 +3956,10 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12'\n" +
 	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\"\x9b\x04\n" +
+	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\x1a:\n" +
+	"\x05Power\x12\x1b\n" +
+	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
+	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\xc7\x04\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -3853,7 +3979,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0fmemory_lent_mib\x18\r \x01(\x03R\rmemoryLentMib\x12\x16\n" +
 	"\x06slices\x18\x0e \x01(\x03R\x06slices\x12\x1a\n" +
 	"\bphysical\x18\x0f \x01(\bR\bphysical\x120\n" +
-	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\"\xf1\x03\n" +
+	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\x12*\n" +
+	"\x11power_limit_watts\x18\x11 \x01(\x03R\x0fpowerLimitWatts\"\xf1\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -3877,14 +4004,15 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x17.yunhe.pool.v1.PoolNodeR\x05nodes\"_\n" +
 	"\x12SetPoolNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\x9d\x03\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\"\xc9\x03\n" +
 	"\x14SetPoolDeviceRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x1f\n" +
 	"\bdisabled\x18\x03 \x01(\bH\x00R\bdisabled\x88\x01\x01\x122\n" +
 	"\x15compute_limit_percent\x18\x04 \x01(\x03R\x13computeLimitPercent\x12Z\n" +
 	"\x0evirtualization\x18\x05 \x01(\x0e22.yunhe.pool.v1.SetPoolDeviceRequest.VirtualizationR\x0evirtualization\x120\n" +
-	"\x14memory_limit_percent\x18\x06 \x01(\x03R\x12memoryLimitPercent\"_\n" +
+	"\x14memory_limit_percent\x18\x06 \x01(\x03R\x12memoryLimitPercent\x12*\n" +
+	"\x11power_limit_watts\x18\a \x01(\x03R\x0fpowerLimitWatts\"_\n" +
 	"\x0eVirtualization\x12\x1e\n" +
 	"\x1aVIRTUALIZATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11VIRTUALIZATION_ON\x10\x01\x12\x16\n" +
@@ -4104,7 +4232,7 @@ func file_yunhe_pool_v1_pool_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(PoolNode_Mode)(0),                       // 0: yunhe.pool.v1.PoolNode.Mode
 	(SetPoolDeviceRequest_Virtualization)(0), // 1: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -4156,10 +4284,11 @@ var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(*ReportNodeRequest_Moved)(nil),          // 47: yunhe.pool.v1.ReportNodeRequest.Moved
 	(*ReportNodeResponse_Move)(nil),          // 48: yunhe.pool.v1.ReportNodeResponse.Move
 	(*ReportNodeResponse_Wanted)(nil),        // 49: yunhe.pool.v1.ReportNodeResponse.Wanted
-	(*timestamppb.Timestamp)(nil),            // 50: google.protobuf.Timestamp
+	(*ReportNodeResponse_Power)(nil),         // 50: yunhe.pool.v1.ReportNodeResponse.Power
+	(*timestamppb.Timestamp)(nil),            // 51: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
-	50, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	51, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
 	44, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
 	45, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
 	46, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
@@ -4167,81 +4296,82 @@ var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
 	9,  // 5: yunhe.pool.v1.ReportNodeRequest.figures:type_name -> yunhe.pool.v1.PoolFigures
 	49, // 6: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
 	48, // 7: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
-	0,  // 8: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	50, // 9: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	50, // 10: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	14, // 11: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	9,  // 12: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
-	15, // 13: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
-	0,  // 14: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	1,  // 15: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
-	50, // 16: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 17: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	20, // 18: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	50, // 19: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 20: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	26, // 21: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
-	2,  // 22: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
-	3,  // 23: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	3,  // 24: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	32, // 25: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	4,  // 26: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	32, // 27: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	50, // 28: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	50, // 29: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	50, // 30: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	50, // 31: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	32, // 32: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	35, // 33: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
-	4,  // 34: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	35, // 35: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
-	5,  // 36: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
-	7,  // 37: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
-	10, // 38: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	11, // 39: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
-	16, // 40: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	18, // 41: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	19, // 42: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	21, // 43: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	23, // 44: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	24, // 45: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	27, // 46: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	29, // 47: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	30, // 48: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	33, // 49: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	34, // 50: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	36, // 51: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	37, // 52: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	39, // 53: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	41, // 54: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	42, // 55: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
-	43, // 56: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	6,  // 57: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	8,  // 58: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	13, // 59: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	12, // 60: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
-	17, // 61: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	15, // 62: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	15, // 63: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	22, // 64: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	20, // 65: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	25, // 66: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	28, // 67: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	26, // 68: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	31, // 69: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	32, // 70: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	32, // 71: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	35, // 72: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	38, // 73: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	40, // 74: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	35, // 75: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 76: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 77: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	57, // [57:78] is the sub-list for method output_type
-	36, // [36:57] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	50, // 8: yunhe.pool.v1.ReportNodeResponse.power:type_name -> yunhe.pool.v1.ReportNodeResponse.Power
+	0,  // 9: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	51, // 10: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	51, // 11: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	14, // 12: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	9,  // 13: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
+	15, // 14: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	0,  // 15: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	1,  // 16: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	51, // 17: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	20, // 18: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	20, // 19: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	51, // 20: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 21: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	26, // 22: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	2,  // 23: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
+	3,  // 24: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	3,  // 25: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	32, // 26: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	4,  // 27: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
+	32, // 28: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	51, // 29: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	51, // 30: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	51, // 31: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	51, // 32: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 33: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	35, // 34: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	4,  // 35: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
+	35, // 36: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	5,  // 37: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
+	7,  // 38: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
+	10, // 39: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
+	11, // 40: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
+	16, // 41: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	18, // 42: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	19, // 43: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	21, // 44: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	23, // 45: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	24, // 46: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	27, // 47: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	29, // 48: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	30, // 49: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	33, // 50: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	34, // 51: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	36, // 52: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	37, // 53: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	39, // 54: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	41, // 55: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	42, // 56: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	43, // 57: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 58: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 59: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	13, // 60: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	12, // 61: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
+	17, // 62: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	15, // 63: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	15, // 64: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	22, // 65: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	20, // 66: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	25, // 67: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	28, // 68: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	26, // 69: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	31, // 70: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	32, // 71: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	32, // 72: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	35, // 73: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	38, // 74: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	40, // 75: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	35, // 76: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 77: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 78: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	58, // [58:79] is the sub-list for method output_type
+	37, // [37:58] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_pool_proto_init() }
@@ -4257,7 +4387,7 @@ func file_yunhe_pool_v1_pool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_pool_proto_rawDesc), len(file_yunhe_pool_v1_pool_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
