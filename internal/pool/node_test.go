@@ -417,6 +417,12 @@ func TestClinfo(t *testing.T) {
 		return m
 	}
 	here, there := facts(string(out)), facts(got)
+	for _, lacks := range []string{"cl_khr_command_buffer"} { // functions of the driver's that programs cannot call in the pool
+		if strings.Contains(got, lacks) {
+			t.Errorf("the pool's device has %s", lacks)
+		}
+		here["CL_DEVICE_EXTENSIONS"] = strings.ReplaceAll(here["CL_DEVICE_EXTENSIONS"], lacks+" ", "")
+	}
 	if len(there) < 20 {
 		t.Errorf("only %d facts", len(there))
 	}
@@ -767,6 +773,27 @@ func TestWrongArguments(t *testing.T) {
 			if said[i] != lines[i] {
 				t.Errorf("%s: %s, want %s", at, said[i], lines[i])
 			}
+		}
+	}
+}
+
+// TestHabits: what programs may do and few do comes to the same natively and in
+// the pool.
+func TestHabits(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	habits := filepath.Join(t.TempDir(), "habits")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", habits, "../../shim/test/habits.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want, err := exec.CommandContext(t.Context(), habits).Output()
+	if err != nil {
+		t.Fatalf("natively: %v", err)
+	}
+	for _, at := range []string{n.unix, n.tcp} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+		if got := output(t, run(habits)); got != string(want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", at, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@
 #include "pool.h"
 #include "stubs.h"
 #include <stddef.h>
+#include <unistd.h>
 
 #define EXTENSIONS "cl_khr_icd"
 #define VERSION "OpenCL 3.0 Yunhe accelerator pool"
@@ -71,6 +72,11 @@ void yp_destroy(object *o) {
   o->refs = 0;
   while (o && o->refs == 0 && o->children == 0) {
     object *parent = o->parent;
+    if (o->kind == MEM) { /* nobody else knows it any more */
+      pthread_mutex_unlock(&objects);
+      yp_mem_gone(o);
+      pthread_mutex_lock(&objects);
+    }
     free(o->properties);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
     if (o->kind == QUEUE) device = o->u.queue.device;
@@ -101,11 +107,9 @@ static cl_int retain(void *handle, int kind, cl_int invalid) {
 /* release reports in *last whether that was the last reference; the worker has been told then. */
 static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   if (!is(handle, kind) || obj(handle)->refs < 1) return invalid;
-  *last = __atomic_load_n(&obj(handle)->refs, __ATOMIC_RELAXED) == 1;
-  if (!*last) {
-    __atomic_sub_fetch(&obj(handle)->refs, 1, __ATOMIC_RELAXED);
-    return CL_SUCCESS;
-  }
+  int refs = __atomic_load_n(&obj(handle)->refs, __ATOMIC_RELAXED);
+  while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+  if (!(*last = refs == 1)) return CL_SUCCESS;
   yp_begin(obj(handle)->node, OP_release);
   yp_word(obj(handle)->id);
   yp_post(kind == QUEUE);
@@ -125,22 +129,8 @@ COUNTED(Sampler, cl_sampler, SAMPLER, CL_INVALID_SAMPLER)
 COUNTED(Program, cl_program, PROGRAM, CL_INVALID_PROGRAM)
 COUNTED(Kernel, cl_kernel, KERNEL, CL_INVALID_KERNEL)
 COUNTED(Event, cl_event, EVENT, CL_INVALID_EVENT)
-
-static cl_int CL_API_CALL yp_clRetainMemObject(cl_mem h) { return retain(h, MEM, CL_INVALID_MEM_OBJECT); }
-static cl_int CL_API_CALL yp_clReleaseMemObject(cl_mem h) {
-  bool last;
-  cl_int bad = release(h, MEM, CL_INVALID_MEM_OBJECT, &last);
-  if (!bad && last) yp_mem_gone(obj(h));
-  return bad;
-}
-
-static cl_int CL_API_CALL yp_clRetainContext(cl_context h) { return retain(h, CONTEXT, CL_INVALID_CONTEXT); }
-static cl_int CL_API_CALL yp_clReleaseContext(cl_context h) {
-  bool last;
-  cl_int bad = release(h, CONTEXT, CL_INVALID_CONTEXT, &last);
-  if (!bad && last) yp_destroy(obj(h));
-  return bad;
-}
+COUNTED(MemObject, cl_mem, MEM, CL_INVALID_MEM_OBJECT)
+COUNTED(Context, cl_context, CONTEXT, CL_INVALID_CONTEXT)
 
 static bool whole(cl_device_id d) { return is(d, DEVICE) && !obj(d)->parent; }
 static cl_int CL_API_CALL yp_clRetainDevice(cl_device_id d) { return whole(d) ? CL_SUCCESS : retain(d, DEVICE, CL_INVALID_DEVICE); }
@@ -228,6 +218,42 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
   return CL_SUCCESS;
 }
 
+/* Extensions that are functions or objects of the host's, by how their names begin: the driver has them, this library does not. */
+static const char *const host_only[] = {"cl_khr_command_buffer", "cl_khr_semaphore", "cl_khr_external_", "cl_khr_gl_", "cl_khr_egl_", "cl_khr_d3d", "cl_khr_dx9_", "cl_khr_terminate_context",
+                                        "cl_khr_create_command_queue", "cl_khr_suggested_local_work_size", "cl_khr_priority_hints", "cl_khr_throttle_hints", "cl_khr_unified_svm",
+                                        "cl_ext_buffer_device_address", "cl_ext_device_fission", "cl_ext_migrate_memobject", "cl_ext_image_requirements_info", "cl_ext_immutable_memory_objects",
+                                        "cl_pocl_", "cl_intel_unified_shared_memory", "cl_intel_accelerator", "cl_intel_va_api_", "cl_intel_create_buffer_with_properties",
+                                        "cl_intel_command_queue_families", "cl_intel_sharing_format_query", "cl_intel_mem_", "cl_arm_import_memory", "cl_arm_shared_virtual_memory", "cl_arm_printf",
+                                        "cl_arm_scheduling_controls", "cl_amd_bus_addressable_memory", "cl_nv_create_buffer", "cl_nv_d3d", "cl_img_", "cl_qcom_", "cl_APPLE_"};
+
+static bool offered(const char *name, size_t n) {
+  for (size_t i = 0; i < sizeof host_only / sizeof *host_only; i++)
+    if (strlen(host_only[i]) <= n && !strncmp(name, host_only[i], strlen(host_only[i]))) return false;
+  return true;
+}
+
+/* only_offered takes away what is not offered of a device's extensions. */
+static void only_offered(cl_device_info what, answer *a) {
+  size_t n = 0;
+  if (what == CL_DEVICE_EXTENSIONS_WITH_VERSION) {
+    cl_name_version v;
+    for (size_t i = 0; i + sizeof v <= a->size; i += sizeof v) {
+      memcpy(&v, a->data + i, sizeof v);
+      if (offered(v.name, strnlen(v.name, sizeof v.name))) memmove(a->data + n, &v, sizeof v), n += sizeof v;
+    }
+    a->size = n;
+  }
+  if (what != CL_DEVICE_EXTENSIONS || !a->size) return;
+  char *to = (char *)a->data;
+  for (const char *word = to; *word;) {
+    size_t k = strcspn(word, " ");
+    const char *next = word + k + strspn(word + k, " ");
+    if (offered(word, k)) memmove(to + n, word, (size_t)(next - word)), n += (size_t)(next - word);
+    word = next;
+  }
+  to[n] = 0, a->size = n + 1;
+}
+
 /* Facts of the device do not change, except how much memory it has: that is the task's, and can be resized. */
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
   typedef struct fact {
@@ -257,7 +283,7 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   while (f && (f->what != what || f->node != obj(d)->node || f->id != obj(d)->id)) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
     f->what = what, f->node = obj(d)->node, f->id = obj(d)->id;
-    ask(f->node, OF_DEVICE, f->id, 0, what, &f->a);
+    if (!ask(f->node, OF_DEVICE, f->id, 0, what, &f->a)) only_offered(what, &f->a);
     if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
   }
   pthread_mutex_unlock(&lock);
@@ -977,38 +1003,44 @@ static cl_int CL_API_CALL yp_clGetEventProfilingInfo(cl_event h, cl_profiling_in
 
 typedef struct {
   cl_event event;
+  cl_int when;
   void(CL_CALLBACK *call)(cl_event, cl_int, void *);
   void *data;
 } notice;
 
-/* A notice waits in a thread of its own: the program's callback may take as long as it likes. */
+/* A notice waits in a thread of its own: the program's callback may take as long as it likes. That a command was
+ * submitted or runs is asked for again and again: few want to know, and what lets it end may be the callback. */
 static void *notify(void *p) {
   notice n = *(notice *)p;
+  const cl_icd_dispatch *d = obj(n.event)->dispatch;
+  cl_int status = CL_QUEUED, failed = n.when == CL_COMPLETE ? d->clWaitForEvents(1, &n.event) : CL_SUCCESS, bad;
   free(p);
-  cl_int status = CL_COMPLETE, failed = wait_for(1, &n.event);
-  if (failed && yp_clGetEventInfo(n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) status = failed;
-  n.call(n.event, status, n.data);
-  yp_clReleaseEvent(n.event);
+  for (useconds_t pause = 100; !(bad = d->clGetEventInfo(n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) && status > n.when && !failed; pause += pause < 10000 ? pause : 0)
+    usleep(pause);
+  n.call(n.event, status < 0 ? status : failed ? failed : bad ? bad : n.when, n.data);
+  d->clReleaseEvent(n.event);
   return NULL;
 }
 
-static cl_int CL_API_CALL yp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
-  if (!is(h, EVENT)) return CL_INVALID_EVENT;
+/* yp_notice has a function called when a command has come so far, at one node or several. */
+cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
   if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
   notice *n = malloc(sizeof *n);
-  pthread_attr_t attr;
   pthread_t thread;
   if (!n) return CL_OUT_OF_HOST_MEMORY;
-  *n = (notice){h, call, data};
-  yp_clRetainEvent(h);
-  pthread_attr_init(&attr);
-  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  int bad = pthread_create(&thread, &attr, notify, n);
-  pthread_attr_destroy(&attr);
-  if (!bad) return CL_SUCCESS;
-  yp_clReleaseEvent(h);
+  *n = (notice){h, when, call, data};
+  obj(h)->dispatch->clRetainEvent(h);
+  if (!pthread_create(&thread, NULL, notify, n)) {
+    pthread_detach(thread);
+    return CL_SUCCESS;
+  }
+  obj(h)->dispatch->clReleaseEvent(h);
   free(n);
   return CL_OUT_OF_HOST_MEMORY;
+}
+
+static cl_int CL_API_CALL yp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
+  return is(h, EVENT) ? yp_notice(h, when, call, data) : CL_INVALID_EVENT;
 }
 
 /* Pipes, which CL_DEVICE_PIPE_SUPPORT says there are none of. */

@@ -14,6 +14,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -210,6 +211,12 @@ static bool broken(yp_node *c, bool locked) {
   return c->heard == all;
 }
 
+static landing *landing_of(yp_node *c, uint64_t id) {
+  landing *l = c->landings;
+  while (l && l->id != id) l = l->next;
+  return l;
+}
+
 /* read_one reads one message. The caller has the role of the reader, and `sending` if it says so. */
 static bool read_one(yp_node *c, bool locked) {
   uint8_t h[ANSWER];
@@ -233,11 +240,14 @@ static bool read_one(yp_node *c, bool locked) {
   if (op == OP_PRINTED) return print(c, n);
   if (op == OP_DATA) {
     pthread_mutex_lock(&c->waiting);
-    landing **i = &c->landings, *l;
-    while (*i && (*i)->id != a) i = &(*i)->next;
-    if ((l = *i)) *i = l->next;
+    landing *l = landing_of(c, a), **i = &c->landings;
+    if (l) l->now = true;
     pthread_mutex_unlock(&c->waiting);
-    bool ok = l && (n == 0 || land(c, l, n));
+    bool ok = l && (n == 0 || (l->to ? land(c, l, n) : skip(c, n)));
+    pthread_mutex_lock(&c->waiting);
+    while (*i && *i != l) i = &(*i)->next;
+    if (l) *i = l->next;
+    pthread_mutex_unlock(&c->waiting);
     free(l);
     return ok;
   }
@@ -277,13 +287,34 @@ static bool unhex(const char *s, uint8_t *p, size_t n) {
   return s[2 * n] == 0;
 }
 
+/* The program's signals may come while it connects. */
+static bool connected(int s, const struct sockaddr *to, socklen_t n) {
+  struct pollfd p = {.fd = s, .events = POLLOUT};
+  int bad = 0;
+  socklen_t size = sizeof bad;
+  if (!connect(s, to, n)) return true;
+  if (errno != EINTR) return false;
+  while (poll(&p, 1, -1) < 0 && errno == EINTR) {}
+  return !getsockopt(s, SOL_SOCKET, SO_ERROR, &bad, &size) && !bad;
+}
+
+static bool receive_all(int s, void *to, size_t n) {
+  for (size_t got = 0; got < n;) {
+    ssize_t k = recv(s, (uint8_t *)to + got, n - got, 0);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return false;
+    got += (size_t)k;
+  }
+  return true;
+}
+
 static int dial(const char *address) {
   if (!strncmp(address, "unix:", 5)) {
     struct sockaddr_un u = {.sun_family = AF_UNIX};
     if (strlen(address + 5) >= sizeof u.sun_path) return -1;
     strcpy(u.sun_path, address + 5);
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s >= 0 && connect(s, (struct sockaddr *)&u, sizeof u) < 0) close(s), s = -1;
+    if (s >= 0 && !connected(s, (struct sockaddr *)&u, sizeof u)) close(s), s = -1;
     return s;
   }
   char host[256];
@@ -297,7 +328,7 @@ static int dial(const char *address) {
   int s = -1, on = 1;
   for (i = all; i && s < 0; i = i->ai_next) {
     s = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
-    if (s >= 0 && connect(s, i->ai_addr, i->ai_addrlen) < 0) close(s), s = -1;
+    if (s >= 0 && !connected(s, i->ai_addr, i->ai_addrlen)) close(s), s = -1;
   }
   freeaddrinfo(all);
   if (s >= 0) { /* a node that is cut off is missed after 4 s, also by who only waits */
@@ -391,7 +422,7 @@ static int greet(yp_node *c, const char *address, const char *greeting, const ui
   *why = "there is no pool node of this version";
   uint64_t size = 0;
   uint16_t op = OP_REFUSED;
-  if (recv(s, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) goto bad;
+  if (!receive_all(s, hello, sizeof hello) || memcmp(hello, "YHPOOL1\n", GREETING)) goto bad;
   memcpy(proof_, hello + GREETING, CHALLENGE), memcpy(proof_ + CHALLENGE, task, TASK);
   if (more_size) memcpy(proof_ + CHALLENGE + TASK, more, more_size);
   memcpy(out_, greeting, GREETING), memcpy(out_ + GREETING, proof_ + CHALLENGE, TASK + more_size);
@@ -407,7 +438,7 @@ static int greet(yp_node *c, const char *address, const char *greeting, const ui
   memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
   if (op == OP_ANSWER) return s;
   size = size > ANSWER && size - ANSWER < n ? size - ANSWER : 0;
-  if (size && recv(s, text, size, MSG_WAITALL) != (ssize_t)size) goto bad;
+  if (!receive_all(s, text, size)) goto bad;
   text[size] = 0;
   *why = op == OP_MOVED ? "moved" : "refused";
 bad:
@@ -665,6 +696,15 @@ void yp_land_later(yp_node *c, const landing *l) {
   pthread_mutex_lock(&c->waiting);
   keep->next = c->landings, c->landings = keep;
   pthread_mutex_unlock(&c->waiting);
+}
+
+bool yp_never_land(yp_node *c, uint64_t id) {
+  landing *l;
+  pthread_mutex_lock(&c->waiting);
+  while ((l = landing_of(c, id)) && l->now && c->reading) pthread_cond_wait(&c->turn, &c->waiting);
+  if (l) l->to = NULL;
+  pthread_mutex_unlock(&c->waiting);
+  return l;
 }
 
 bool yp_room_for_reads(yp_node *c, size_t n) {

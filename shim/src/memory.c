@@ -17,6 +17,7 @@ typedef struct map {
   bool shadow; /* at is to be freed, or is the program's own memory that the device's is a copy of */
   bool owned, write;
   size_t origin[3], region[3], row, slice, bytes; /* row and slice: as they lie in the program's memory; 0: one after the other */
+  uint64_t landing; /* of what was read for it without waiting */
   struct map *next;
 } map;
 
@@ -67,7 +68,7 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
       yp_begin(o->node, OP_release);
       yp_word(o->id);
       yp_post(false);
-      yp_mem_gone(o);
+      yp_destroy(o);
       if (p == MAP_FAILED) FAIL(CL_OUT_OF_HOST_MEMORY);
       return create_buffer(c, flags, size, host, err);
     }
@@ -231,11 +232,10 @@ static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
   return status;
 }
 
-/* yp_mem_gone calls what the program asked for, the last first, and frees. */
+/* yp_mem_gone calls what the program asked for, the last first. */
 void yp_mem_gone(object *o) {
   yp_tell(o->destroyed, o);
   if (o->u.mem.shared && o->parent->kind == CONTEXT) munmap(o->u.mem.shared, o->u.mem.size);
-  yp_destroy(o);
 }
 
 static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
@@ -275,6 +275,12 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
   if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, obj(m)->parent->kind == MEM && !obj(m)->parent->u.mem.pixel ? (cl_mem)obj(m)->parent : NULL);
+  const cl_mem_object_type type = obj(m)->u.mem.type;
+  if (obj(m)->u.mem.host && obj(m)->u.mem.pixel) { /* as its rows lie in the program's memory */
+    const bool lines = type == CL_MEM_OBJECT_IMAGE1D_ARRAY, slices = type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+    if (what == CL_IMAGE_ROW_PITCH && !lines) GIVE(size_t, obj(m)->u.mem.host_row);
+    if (what == CL_IMAGE_SLICE_PITCH && (lines || slices)) GIVE(size_t, lines ? obj(m)->u.mem.host_row : obj(m)->u.mem.host_slice);
+  }
   return yp_info(obj(m)->node, YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
 }
 
@@ -291,6 +297,7 @@ typedef struct {
   const cl_event *waits;
   cl_event *event;
   cl_command_type type;
+  uint64_t landing; /* where what is read comes later */
 } transfer;
 
 static size_t row_bytes(const transfer *t) { return t->region[0] * (t->shape == IMAGE ? t->mem->u.mem.pixel : 1); }
@@ -376,12 +383,12 @@ static cl_int run_transfer(transfer *t) {
   /* It may wait where it need not: the node holds what is read for a program until that looks. */
   if (reads && !t->blocking && !t->n && !yp_room_for_reads(t->queue->node, bytes)) t->blocking = true;
   object *e = t->event ? yp_event(t->queue, t->type) : NULL;
-  landing l = {0, t->host, row, rows, slices, t->host_row, t->host_slice, NULL};
+  landing l = {0, t->host, row, rows, slices, t->host_row, t->host_slice, false, NULL};
   bool later = reads && !t->blocking;
   if (later) {
     object *number = yp_new(EVENT, NULL, NULL); /* for its number only */
     if (!number) return CL_OUT_OF_HOST_MEMORY;
-    l.id = number->id;
+    t->landing = l.id = number->id;
     yp_destroy(number);
     yp_land_later(t->queue->node, &l);
   }
@@ -413,12 +420,12 @@ static cl_int run_transfer(transfer *t) {
 #define ENDS cl_uint n, const cl_event *waits, cl_event *event
 
 static cl_int CL_API_CALL yp_clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, void *p, ENDS) {
-  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, p, 0, 0, n, waits, event, CL_COMMAND_READ_BUFFER};
+  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, p, 0, 0, n, waits, event, CL_COMMAND_READ_BUFFER, 0};
   return run_transfer(&t);
 }
 
 static cl_int CL_API_CALL yp_clEnqueueWriteBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, const void *p, ENDS) {
-  transfer t = {BUFFER, OP_write, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, (uint8_t *)(uintptr_t)p, 0, 0, n, waits, event, CL_COMMAND_WRITE_BUFFER};
+  transfer t = {BUFFER, OP_write, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, (uint8_t *)(uintptr_t)p, 0, 0, n, waits, event, CL_COMMAND_WRITE_BUFFER, 0};
   return run_transfer(&t);
 }
 
@@ -429,7 +436,7 @@ static cl_int rect(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const
   if (!host_slice) host_slice = host_row * region[1];
   uint8_t *at = (uint8_t *)(uintptr_t)p + host[0] + host[1] * host_row + host[2] * host_slice;
   transfer t = {RECT, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, row, slice, at, host_row, host_slice, n, waits, event,
-                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT};
+                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT, 0};
   return run_transfer(&t);
 }
 
@@ -445,7 +452,7 @@ static cl_int CL_API_CALL yp_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem
 
 static cl_int image(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p, cl_command_type type, ENDS) {
   if (!origin || !region) return CL_INVALID_VALUE;
-  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type};
+  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type, 0};
   if (is(m, MEM) && obj(m)->u.mem.type == CL_MEM_OBJECT_IMAGE1D_ARRAY && slice) t.host_row = slice, t.host_slice = slice * region[1];
   return run_transfer(&t);
 }
@@ -507,6 +514,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     free(p);
     FAIL(bad);
   }
+  p->landing = t->landing;
   pthread_mutex_lock(&maps);
   p->next = m->u.mem.maps, m->u.mem.maps = p;
   pthread_mutex_unlock(&maps);
@@ -515,7 +523,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
 }
 
 static void *CL_API_CALL yp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, ENDS, cl_int *err) {
-  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_BUFFER};
+  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_BUFFER, 0};
   return map_region(&t, flags, err);
 }
 
@@ -525,7 +533,7 @@ static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_b
   if (!origin || !region || !row) FAIL(CL_INVALID_VALUE);
   cl_mem_object_type type = obj(m)->u.mem.type;
   if (!slice && (type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY)) FAIL(CL_INVALID_VALUE);
-  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE};
+  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE, 0};
   void *p = map_region(&t, flags, err);
   if (!p) return NULL;
   *row = t.host_row ? t.host_row : row_bytes(&t);
@@ -547,9 +555,10 @@ static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   if (!p) return CL_INVALID_VALUE;
   bool here = !p->shadow && yp_shared_enter(obj(m)->node);
   if (here) yp_shared_leave(obj(m)->node);
-  if (!here && p->write) { /* a copy, or memory that was shared before the program moved */
+  bool early = p->landing && yp_never_land(obj(m)->node, p->landing); /* the program did not wait for what it mapped: it wrote nothing */
+  if (!here && p->write && !early) { /* a copy, or memory that was shared before the program moved */
     transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
-                  p->row, p->slice, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT};
+                  p->row, p->slice, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT, 0};
     bad = run_transfer(&t);
   } else if (n || event) {
     bad = marker(obj(q), n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT);

@@ -118,6 +118,7 @@ typedef struct landing {
   uint64_t id;
   uint8_t *to;
   size_t row, rows, slices, row_pitch, slice_pitch;
+  bool now; /* it comes just now */
   struct landing *next;
 } landing;
 
@@ -147,6 +148,7 @@ void yp_post(bool flush);
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_land_later(yp_node *c, const landing *l);
+bool yp_never_land(yp_node *c, uint64_t id); /* nowhere, if it did not come yet */
 bool yp_room_for_reads(yp_node *c, size_t n); /* or too much is read already that did not come yet */
 bool yp_unified(const yp_node *c);     /* memory can be shared with the worker */
 bool yp_user_events(const yp_node *c); /* the program has made events that it sets itself */
@@ -165,6 +167,7 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b);
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
 cl_int yp_finish(object *queue);
 object *yp_event(object *queue, cl_command_type type);
+cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
 static inline cl_int yp_no_properties(bool listed, size_t size, void *value, size_t *got) {
@@ -173,7 +176,7 @@ static inline cl_int yp_no_properties(bool listed, size_t size, void *value, siz
 }
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
 enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
-void yp_mem_gone(object *o); /* the program's last reference to memory is gone */
+void yp_mem_gone(object *o); /* memory goes, and nothing is made of it */
 void yp_fill_memory(void);
 const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
 

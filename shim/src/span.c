@@ -1554,38 +1554,8 @@ static cl_int CL_API_CALL sp_clGetEventProfilingInfo(cl_event h, cl_profiling_in
   return in ? D.clGetEventProfilingInfo(in, what, size, value, got) : CL_PROFILING_INFO_NOT_AVAILABLE;
 }
 
-typedef struct {
-  span *event;
-  void(CL_CALLBACK *call)(cl_event, cl_int, void *);
-  void *data;
-} notice;
-
-/* A notice waits in a thread of its own: the program's callback may take as long as it likes. */
-static void *notify(void *p) {
-  notice n = *(notice *)p;
-  free(p);
-  cl_int failed = wait_one(n.event), status = CL_COMPLETE;
-  if (failed && (sp_clGetEventInfo((cl_event)n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) || status >= 0)) status = failed;
-  n.call((cl_event)n.event, status, n.data);
-  release(n.event, EVENT, 0);
-  return NULL;
-}
-
 static cl_int CL_API_CALL sp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
-  if (!sis(h, EVENT)) return CL_INVALID_EVENT;
-  if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
-  notice *n = malloc(sizeof *n);
-  pthread_t thread;
-  if (!n) return CL_OUT_OF_HOST_MEMORY;
-  *n = (notice){sp(h), call, data};
-  retain(h, EVENT, 0);
-  if (!pthread_create(&thread, NULL, notify, n)) {
-    pthread_detach(thread);
-    return CL_SUCCESS;
-  }
-  release(h, EVENT, 0);
-  free(n);
-  return CL_OUT_OF_HOST_MEMORY;
+  return sis(h, EVENT) ? yp_notice(h, when, call, data) : CL_INVALID_EVENT;
 }
 
 static void in_child(void) {

@@ -1,0 +1,204 @@
+/* What programs may do and few do. Natively and in the pool it comes to the same. */
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static cl_context context;
+static cl_command_queue queue;
+static cl_device_id device;
+static cl_program program;
+
+static void must(cl_int e, const char *what) {
+  if (e == CL_SUCCESS) return;
+  printf("failed %s %d\n", what, e);
+  exit(1);
+}
+
+static cl_mem buffer(size_t n, void *host) {
+  cl_int e;
+  cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE | (host ? CL_MEM_COPY_HOST_PTR : 0), n, host, &e);
+  must(e, "buffer");
+  return m;
+}
+
+static cl_mem part(cl_mem m, size_t origin, size_t n) {
+  cl_buffer_region r = {origin, n};
+  cl_int e;
+  cl_mem p = clCreateSubBuffer(m, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &r, &e);
+  must(e, "part");
+  return p;
+}
+
+static cl_kernel add(cl_mem m, cl_int by) {
+  cl_int e;
+  cl_kernel k = clCreateKernel(program, "add", &e);
+  must(e, "kernel");
+  must(clSetKernelArg(k, 0, sizeof m, &m), "argument");
+  must(clSetKernelArg(k, 1, sizeof by, &by), "argument");
+  return k;
+}
+
+static void run(cl_kernel k, size_t n, cl_uint waits, const cl_event *list, cl_event *done) { must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &n, NULL, waits, list, done), "run"); }
+
+/* A timer's signals come while it starts, and calls of the system are not restarted. */
+static void alarmed(int number) { (void)number; }
+static void start_alarmed(void) {
+  const char *text = "kernel void add(global int *a, int by) { a[get_global_id(0)] += by; }";
+  struct sigaction on = {.sa_handler = alarmed};
+  struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+  cl_platform_id platform;
+  cl_int e;
+  sigaction(SIGALRM, &on, NULL);
+  setitimer(ITIMER_REAL, &often, NULL);
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
+  context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  must(e, "context");
+  queue = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  setitimer(ITIMER_REAL, &never, NULL); /* compilers of drivers are not made for that */
+  program = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+  must(e, "program");
+  must(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
+}
+
+static void CL_CALLBACK gone(cl_mem m, void *name) {
+  (void)m;
+  printf("gone: %s\n", (const char *)name);
+}
+
+/* A part is used when its buffer was released, which goes after it. */
+static void parts(void) {
+  enum { SIZE = 1 << 16 };
+  int *x = calloc(1, SIZE);
+  cl_mem m = buffer(SIZE, x), p = part(m, SIZE / 2, SIZE / 4);
+  must(clSetMemObjectDestructorCallback(m, gone, "buffer"), "callback");
+  must(clSetMemObjectDestructorCallback(p, gone, "part"), "callback");
+  must(clReleaseMemObject(m), "release");
+  cl_kernel k = add(p, 7);
+  run(k, SIZE / 4 / sizeof *x, 0, NULL, NULL);
+  must(clEnqueueReadBuffer(queue, p, CL_TRUE, 0, SIZE / 4, x, 0, NULL, NULL), "read");
+  printf("the part has %d and %d\n", x[0], x[SIZE / 4 / sizeof *x - 1]);
+  must(clFinish(queue), "finish");
+  must(clReleaseKernel(k), "release");
+  must(clReleaseMemObject(p), "release");
+  puts("both were released");
+  free(x);
+}
+
+/* What was mapped without waiting, and is unmapped before it was there, stays as it is. */
+static void maps(size_t n) {
+  int *x = malloc(n), wrong = 0;
+  for (size_t i = 0; i < n / sizeof *x; i++) x[i] = (int)i;
+  cl_mem m = buffer(n, x);
+  cl_kernel k = add(m, 1);
+  for (int round = 1; round <= 200; round++) {
+    cl_int e;
+    run(k, n / sizeof *x, 0, NULL, NULL);
+    void *p = clEnqueueMapBuffer(queue, m, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 0, n, 0, NULL, NULL, &e);
+    must(e, "map");
+    must(clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL), "unmap");
+    void *room = calloc(1, n); /* may be where the map was */
+    must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, n, x, 0, NULL, NULL), "read");
+    for (size_t i = 0; i < n / sizeof *x; i++) wrong += x[i] != (int)i + round || ((int *)room)[i];
+    free(room);
+  }
+  printf("mapped %zu bytes, wrong %d\n", n, wrong);
+  must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
+  free(x);
+}
+
+static int told[4];
+static cl_int said[4];
+static void CL_CALLBACK tells(cl_event e, cl_int status, void *which) {
+  (void)e;
+  said[(intptr_t)which] = status;
+  __atomic_store_n(&told[(intptr_t)which], 1, __ATOMIC_RELEASE);
+}
+
+/* What asked to be told that a command was submitted, runs and is complete is told that. */
+static void notices(void) {
+  int x[16] = {0};
+  cl_mem m = buffer(sizeof x, x);
+  cl_kernel k = add(m, 1);
+  cl_int e;
+  cl_event gate = clCreateUserEvent(context, &e), done;
+  must(e, "event");
+  run(k, 16, 1, &gate, &done);
+  for (cl_int when = CL_SUBMITTED; when >= CL_COMPLETE; when--) must(clSetEventCallback(done, when, tells, (void *)(intptr_t)when), "callback");
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set");
+  must(clFinish(queue), "finish");
+  for (int i = CL_COMPLETE; i <= CL_SUBMITTED; i++)
+    while (!__atomic_load_n(&told[i], __ATOMIC_ACQUIRE)) usleep(1000);
+  printf("submitted %d, runs %d, complete %d\n", said[CL_SUBMITTED], said[CL_RUNNING], said[CL_COMPLETE]);
+  must(clReleaseEvent(gate), "release"), must(clReleaseEvent(done), "release"), must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
+}
+
+enum { TIMES = 20000 };
+static cl_mem both[TIMES];
+static int at[2], went;
+static void CL_CALLBACK goes(cl_mem m, void *data) {
+  (void)m, (void)data;
+  __atomic_add_fetch(&went, 1, __ATOMIC_RELAXED);
+}
+
+static void *releases(void *me) {
+  for (int i = 0; i < TIMES; i++) {
+    __atomic_store_n(&at[(intptr_t)me], i + 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&at[1 - (intptr_t)me], __ATOMIC_ACQUIRE) <= i) {}
+    must(clReleaseMemObject(both[i]), "release");
+  }
+  return NULL;
+}
+
+/* Two threads release the same memory at once, the last that have it. */
+static void together(void) {
+  pthread_t other;
+  for (int i = 0; i < TIMES; i++) {
+    both[i] = buffer(64, NULL);
+    must(clSetMemObjectDestructorCallback(both[i], goes, NULL), "callback");
+    must(clRetainMemObject(both[i]), "retain");
+  }
+  pthread_create(&other, NULL, releases, (void *)1);
+  releases((void *)0);
+  pthread_join(other, NULL);
+  printf("of %d went %d\n", TIMES, went);
+}
+
+/* An image where the program's memory is has the rows that it has there. */
+static void rows(void) {
+  static uint8_t own[4 * 6 * 64] __attribute__((aligned(4096)));
+  cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  cl_image_desc box = {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = 8, .image_height = 5, .image_depth = 4, .image_row_pitch = 64, .image_slice_pitch = 6 * 64};
+  size_t row = 0, slice = 0, zero[3] = {0}, whole[3] = {8, 5, 4};
+  cl_int e;
+  cl_mem m = clCreateImage(context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, &format, &box, own, &e);
+  must(e, "image");
+  must(clGetImageInfo(m, CL_IMAGE_ROW_PITCH, sizeof row, &row, NULL), "row");
+  must(clGetImageInfo(m, CL_IMAGE_SLICE_PITCH, sizeof slice, &slice, NULL), "slice");
+  printf("rows of %zu, slices of %zu", row, slice);
+  uint8_t *p = clEnqueueMapImage(queue, m, CL_TRUE, CL_MAP_READ, zero, whole, &row, &slice, 0, NULL, NULL, &e);
+  must(e, "map");
+  printf(", mapped %zu, %zu at %td\n", row, slice, p - own);
+  must(clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL), "unmap");
+  must(clFinish(queue), "finish"), must(clReleaseMemObject(m), "release");
+}
+
+int main(void) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  start_alarmed();
+  parts();
+  maps(4096), maps(1 << 16);
+  notices();
+  together();
+  rows();
+  return 0;
+}
