@@ -1,6 +1,6 @@
 #!/bin/sh
 # gen.sh - generate gen/ and web/src/gen from api/, and the accelerator pool's
-# calls from shim/opencl.table.
+# calls from shim/opencl.table and shim/cuda.table.
 set -eu
 cd "$(dirname "$0")/.."
 if [ ! -x web/node_modules/.bin/buf ]; then

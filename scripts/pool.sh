@@ -23,8 +23,9 @@ library() {
 }
 library libyunhe-pool.so shim/src/*.c
 library libyunhe-cuda.so shim/cuda/*.c shim/src/sha256.c
+library libyunhe-cuda-remote.so -Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN shim/remote/*.c shim/src/conn.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
-programs="libyunhe-pool.so libyunhe-cuda.so yunhe-pool-worker"
+programs="libyunhe-pool.so libyunhe-cuda.so libyunhe-cuda-remote.so yunhe-pool-worker"
 # What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.
 if echo 'int main(void) { return 0; }' | "$cc" -x c -o "$tmp/yunhe-pool-program" - -l:libOpenCL.so.1 2>/dev/null; then
 	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread

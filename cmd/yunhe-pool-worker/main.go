@@ -21,6 +21,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/worker/cuda"
 )
 
 func main() {
@@ -68,11 +69,14 @@ func run(args []string) error {
 		worker.Relay(program, to)
 		return nil
 	}
-	if len(args) != 5 || args[0] != "serve" && args[0] != "receive" {
+	if len(args) != 5 || args[0] != "serve" && args[0] != "receive" && args[0] != "serve-cuda" {
 		return fmt.Errorf("yunhe pool node starts this program")
 	}
-	var n [4]int // platform, device, and the worker's slots in the page of the task and of the device
+	var n [4]int // platform, device (of CUDA its UUID, and the folder of its driver), and the worker's slots in the page of the task and of the device
 	for i, a := range args[1:] {
+		if args[0] == "serve-cuda" && i < 2 {
+			continue
+		}
 		var err error
 		if n[i], err = strconv.Atoi(a); err != nil || n[i] < 0 {
 			return fmt.Errorf("%q is not a number", a)
@@ -96,8 +100,12 @@ func run(args []string) error {
 		}
 		_ = unix.Close(fd) // it is mapped
 	}
-	turn := worker.NewTurn(node, func() { os.Exit(0) })
-	return worker.Run(conn, n[0], n[1], worker.NewMemory(pages[0], n[2]), worker.NewMemory(pages[1], n[3]), turn, args[0] == "receive")
+	gone := func() { os.Exit(0) }
+	turn, memory, card := worker.NewTurn(node, gone), worker.NewMemory(pages[0], n[2]), worker.NewMemory(pages[1], n[3])
+	if args[0] == "serve-cuda" {
+		return cuda.Run(conn, args[1], args[2], memory, card, turn, gone)
+	}
+	return worker.Run(conn, n[0], n[1], memory, card, turn, args[0] == "receive")
 }
 
 // connection is one that was given as an open file.

@@ -221,6 +221,7 @@ func poolRunCommand(c *cli) *cobra.Command {
 	var slice sliceFlags
 	var spec pool.Spec
 	var memory, into string
+	var remote bool
 	var idle, limit time.Duration
 	cmd := &cobra.Command{
 		Use: "run [flags] -- PROGRAM [ARGUMENT...]", Short: "Run a program on a share of an accelerator",
@@ -279,13 +280,14 @@ programs that others start with what is written into a folder, as in pods.`,
 				slice.group = at.group
 				return c.platformRun(cmd.Context(), &slice, spec, args)
 			}
-			return c.poolRun(cmd.Context(), &at, spec, args)
+			return c.poolRun(cmd.Context(), &at, spec, remote, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
 	at.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&spec.Device, "device", "", "device to use (default: any that has room)")
+	f.BoolVar(&remote, "remote", false, "with a device of CUDA: compute by a worker of the node as from another machine, also on the node's own")
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
 	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
 	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
@@ -299,7 +301,7 @@ programs that others start with what is written into a folder, as in pods.`,
 	return cmd
 }
 
-func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []string) error {
+func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bool, args []string) error {
 	client, err := at.dial(ctx, c)
 	if err != nil {
 		return err
@@ -311,16 +313,24 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, args []st
 	}
 	var env []string
 	if task.API == pool.CUDA {
-		if env, err = c.cudaEnv(task); err != nil {
+		if env, err = c.cudaEnv(task, at.address(c), remote); err != nil {
 			return err
 		}
 	}
 	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, env, args)
 }
 
-// cudaEnv is what the program of a task needs whose device is one of CUDA: the
-// library before its others, and the device as the driver's only one.
-func (c *cli) cudaEnv(task pool.Task) ([]string, error) {
+// cudaEnv is what the program of a task needs whose device is one of CUDA. On the
+// node's machine that is a library before the driver, and the device as the
+// driver's only one; on others, or if remote says so, the library that is the driver.
+func (c *cli) cudaEnv(task pool.Task, at string, remote bool) ([]string, error) {
+	if remote || !strings.HasPrefix(at, "unix:") {
+		dir, err := pool.RemoteCUDA(libraryFolder())
+		if err != nil {
+			return nil, err
+		}
+		return pool.RemoteCUDAEnvironment(dir, c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD")), nil
+	}
 	library, err := pool.CUDALibrary(libraryFolder())
 	if err != nil {
 		return nil, err

@@ -56,7 +56,8 @@ var ranks = map[string]int{
 	"internal/run":    4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
 
 	"internal/pool/wire": 3, "internal/pool/cards": 3, "internal/pool/worker": 4, // what client library and worker say; the worker's program links it, and the node what both map
-	"internal/pool": 6, // lends this machine's devices
+	"internal/pool/worker/cuda": 5, // makes the calls of programs of CUDA, in the same turns
+	"internal/pool":             6, // lends this machine's devices
 
 	"internal/planning": 5, // serves availability, and measures it of the platform itself
 	"internal/identity": 5, "internal/registry": 5, "internal/monitor": 5,

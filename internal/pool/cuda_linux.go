@@ -25,11 +25,13 @@ import (
 	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
-// A program of CUDA has the driver in its own process, and before it a library
-// (shim/cuda) that asks the node for memory and turns. The node counts both; the
-// program maps none of its pages, and is told no limit but by the answers. What
-// it has is given back when its process has ended, which the node sees for
-// itself: only then has the driver given it back, too.
+// A program of CUDA on the node's machine has the driver in its own process, and
+// before it a library (shim/cuda) that asks the node for memory and turns. The node
+// counts both; the program maps none of its pages, and is told no limit but by the
+// answers. What it has is given back when its process has ended, which the node
+// sees for itself: only then has the driver given it back, too.
+//
+// A program elsewhere has a worker, as programs of OpenCL have (worker/cuda).
 
 // What such a program and the node say to each other beside turns.
 const (
@@ -62,6 +64,17 @@ func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
 		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return cards.ReadCUDA(out)
+}
+
+// cudaEnv is what the environment of a worker has for a device of CUDA: the folder
+// of the driver, which it may read and whose other libraries the driver looks for,
+// and the device as the only one.
+func (n *Node) cudaEnv(d *device) []string {
+	env := []string{"CUDA_VISIBLE_DEVICES=" + d.UUID}
+	if n.cfg.Libraries != "" {
+		env = append(env, "LD_LIBRARY_PATH="+strings.TrimSuffix(n.cfg.Libraries+":"+os.Getenv("LD_LIBRARY_PATH"), ":"))
+	}
+	return env
 }
 
 // twin is the device of the other interface that is the same card and has tasks;
@@ -221,7 +234,7 @@ type outsider struct{ fd int }
 func follower(conn net.Conn) (*outsider, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, fault.New(fault.Denied, "programs of CUDA run on the node's machine only, and reach it by its Unix socket")
+		return nil, fault.New(fault.Denied, "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket")
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -25,12 +25,18 @@ import (
 // cudaNode is a node with what plays two cards, cuda-0 and cuda-1.
 type cudaNode struct {
 	node
-	program, library, driver string
+	program, library, driver, remote string
 }
 
 func startCUDA(t *testing.T, more ...string) cudaNode {
 	t.Helper()
-	driver := cardstest.Build(t, append(more, "cuda")...)
+	return startCUDAWith(t, "cuda", more...)
+}
+
+// startCUDAWith is that with options for what plays the driver.
+func startCUDAWith(t *testing.T, cuda string, more ...string) cudaNode {
+	t.Helper()
+	driver := cardstest.Build(t, append(more, cuda)...)
 	if len(more) > 0 {
 		vendor(t, driver)
 	}
@@ -40,6 +46,9 @@ func startCUDA(t *testing.T, more ...string) cudaNode {
 	}
 	var err error
 	if n.library, err = pool.CUDALibrary(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if n.remote, err = pool.RemoteCUDA(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -123,16 +132,14 @@ func (n cudaNode) show(t *testing.T, id string) pool.Task {
 }
 
 // TestCUDARefused: only programs on the node's machine, of a task on a device of
-// CUDA, have one; a program without a task sees none.
+// CUDA, have one with the driver in their own process; a program without a task
+// sees none.
 func TestCUDARefused(t *testing.T) {
 	n := startCUDA(t)
-	if _, _, err := dial(t, n.tcp).Run(pool.Spec{Device: "cuda-0", Memory: mib}); fault.KindOf(err) != fault.Denied || !strings.Contains(err.Error(), "on the node's machine only") {
-		t.Errorf("from another machine: %v", err)
-	}
 	task, token := ask(t, n.unix, pool.Spec{Device: "cuda-0", Memory: mib})
 	other, _ := ask(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: mib})
 	for _, x := range []struct{ at, task, token, says string }{
-		{n.tcp, task.ID, token, "on the node's machine only"},
+		{n.tcp, task.ID, token, "run on the node's machine"},
 		{n.unix, task.ID, strings.Repeat("0", 64), "no such task with this token"},
 		{n.unix, other.ID, token, "no such task with this token"},
 		{"", "", "", "was not started by yunhe pool run"},

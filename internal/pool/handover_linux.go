@@ -245,8 +245,8 @@ func (n *Node) settled() error {
 		if held[t] != t.holders {
 			return fault.New(fault.Unavailable, "task %s is starting", t.ID)
 		}
-		if t.device.API != OpenCL {
-			return fault.New(fault.Unavailable, "task %s is on device %s: programs of CUDA are not handed over", t.ID, t.Device)
+		if slices.ContainsFunc(t.workers[:], func(w *proc) bool { return w != nil && w.outside != nil }) {
+			return fault.New(fault.Unavailable, "task %s is on device %s: programs of CUDA on this machine are not handed over", t.ID, t.Device)
 		}
 		if t.moving != nil {
 			return fault.New(fault.Unavailable, "task %s is being moved", t.ID)

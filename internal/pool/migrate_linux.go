@@ -620,8 +620,6 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 	case "run":
 		if w.ticket != nil {
 			r, err = n.admit(w.ticket)
-		} else if !w.local && slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == q.Spec.Device && d.API == CUDA }) {
-			err = fault.New(fault.Denied, "programs of CUDA run on the node's machine only: ask there, by the node's Unix socket")
 		} else {
 			r, err = n.run(g, q.Spec)
 		}

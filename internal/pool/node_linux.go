@@ -423,7 +423,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	var cmd *exec.Cmd
 	p := &proc{}
 	n.mu.Lock()
-	if t != nil && !t.over && t.device.API == OpenCL {
+	if t != nil && !t.over && (t.device.API == OpenCL || more == 0) {
 		slot = slices.Index(t.workers[:], nil)
 	}
 	if slot >= 0 && !t.device.card.add(h) {
@@ -434,13 +434,17 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 		if more > 0 {
 			how, l.session = "receive", said[wire.TaskIDSize:]
 		}
-		cmd = exec.Command(n.program, how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index), strconv.Itoa(slot), strconv.Itoa(h.slot))
+		what := []string{how, strconv.Itoa(t.device.platform), strconv.Itoa(t.device.index)}
+		if t.device.API == CUDA {
+			what = []string{"serve-cuda", t.device.UUID, n.cfg.Libraries}
+		}
+		cmd = exec.Command(n.program, append(what, strconv.Itoa(slot), strconv.Itoa(h.slot))...)
 		l.user, l.holder = n.userOf(t, l), h
 		t.workers[slot], t.links[slot] = p, l
 	}
 	n.mu.Unlock()
 	if slot < 0 {
-		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token on a device of OpenCL, or too many programs")
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token, or too many programs")
 		refuse(conn, "the pool node has no such task with this token")
 		return
 	}

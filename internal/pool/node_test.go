@@ -809,7 +809,7 @@ func TestOldSystems(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		newest = 17
 	}
-	for _, name := range []string{"libyunhe-pool.so", "libyunhe-cuda.so"} {
+	for _, name := range []string{"libyunhe-pool.so", "libyunhe-cuda.so", "libyunhe-cuda-remote.so"} {
 		packed, err := os.Open("programs/" + name + ".gz")
 		if err != nil {
 			t.Fatal(err)

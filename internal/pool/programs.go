@@ -23,6 +23,7 @@ const (
 	workerProgram = "yunhe-pool-worker"
 	clientLibrary = "libyunhe-pool.so"
 	cudaLibrary   = "libyunhe-cuda.so"
+	remoteLibrary = "libyunhe-cuda-remote.so"
 	testProgram   = "yunhe-pool-program"
 )
 
@@ -113,6 +114,44 @@ func CUDALibrary(dir string) (string, error) {
 		return "", err
 	}
 	return filepath.Abs(path)
+}
+
+// RemoteCUDA puts the library that is the driver of CUDA for programs that a worker
+// computes for into a folder of its own, under the names that programs look for,
+// and returns the folder.
+func RemoteCUDA(dir string) (string, error) {
+	dir, err := filepath.Abs(filepath.Join(dir, "cuda"))
+	if err != nil {
+		return "", err
+	}
+	path, err := unpack(dir, remoteLibrary)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"libcuda.so.1", "libcuda.so"} {
+		link := filepath.Join(dir, name)
+		if to, err := os.Readlink(link); err == nil && to == filepath.Base(path) {
+			continue
+		}
+		_ = os.Remove(link) // or there is none
+		if err := os.Symlink(filepath.Base(path), link); err != nil && !os.IsExist(err) {
+			return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
+		}
+	}
+	return dir, nil
+}
+
+// RemoteCUDAEnvironment is what a program finds that library by: first in the
+// search path, and loaded before others for those that open the driver by its
+// whole name. path and preload are what these variables are now.
+func RemoteCUDAEnvironment(dir, path, preload string) []string {
+	before := func(first, others string) string {
+		if others == "" {
+			return first
+		}
+		return first + ":" + others
+	}
+	return []string{"LD_LIBRARY_PATH=" + before(dir, path), "LD_PRELOAD=" + before(filepath.Join(dir, "libcuda.so.1"), preload)}
 }
 
 // PassesVariable is how what takes a run's shares finds its passes. The run's

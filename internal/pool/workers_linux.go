@@ -114,6 +114,9 @@ func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *li
 	}
 	defer tells.Close()
 	cmd.Env = workerEnv(n.cfg.Dir)
+	if t.device.API == CUDA {
+		cmd.Env = append(cmd.Env, n.cudaEnv(t.device)...)
+	}
 	cmd.ExtraFiles = []*os.File{file, t.page, theirs, t.device.card.page}
 	cmd.Stderr = tells
 	n.mu.Lock()

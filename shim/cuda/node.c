@@ -261,7 +261,7 @@ static const char *greet(char text[512]) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
   char letter;
   if (!*address || !unhex(token, key, sizeof key)) return "the program was not started by yunhe pool run, or its environment does not say so: CUDA shows no device";
-  if (strncmp(address, "unix:", 5)) return "programs of CUDA run on the node's machine only, and reach it by its Unix socket";
+  if (strncmp(address, "unix:", 5)) return "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket";
   if (strlen(address + 5) >= sizeof to.sun_path) return "the address of the pool node is too long";
   strcpy(to.sun_path, address + 5);
   c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,5 +1,6 @@
-// Command gen makes both sides of the calls that shim/opencl.table lists: the
-// stubs of the client library in C, and the table that the worker calls by.
+// Command gen makes both sides of the calls that shim/opencl.table and
+// shim/cuda.table list: the stubs of the client libraries in C, and the tables
+// that workers call by.
 package main
 
 import (
@@ -59,6 +60,7 @@ func main() {
 		log.Fatal(err)
 	}
 	write("internal/pool/wire/table.go", src)
+	cuda()
 }
 
 // write replaces a file only if it changed.

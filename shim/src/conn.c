@@ -662,6 +662,12 @@ void yp_post(bool flush) {
   pthread_mutex_unlock(&c->sending);
 }
 
+void yp_flush(yp_node *c) {
+  pthread_mutex_lock(&c->sending);
+  flush_out(c);
+  pthread_mutex_unlock(&c->sending);
+}
+
 static uint64_t hash(const uint8_t *p, size_t n) {
   uint64_t h = 0x9e3779b97f4a7c15u ^ n;
   for (; n >= 8; p += 8, n -= 8) {

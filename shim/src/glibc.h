@@ -19,7 +19,12 @@ __asm__(".symver pthread_join,pthread_join" FIRST);
 __asm__(".symver pthread_once,pthread_once" FIRST);
 __asm__(".symver pthread_sigmask,pthread_sigmask" FIRST);
 __asm__(".symver pthread_mutex_trylock,pthread_mutex_trylock" FIRST);
+#ifndef DEFINES_DLOPEN /* the library has its own */
 __asm__(".symver dlopen,dlopen" FIRST);
+#endif
 __asm__(".symver dlvsym,dlvsym" FIRST);
+__asm__(".symver dladdr,dladdr" FIRST);
+__asm__(".symver pthread_key_create,pthread_key_create" FIRST);
+__asm__(".symver pthread_setspecific,pthread_setspecific" FIRST);
 #undef FIRST
 #endif

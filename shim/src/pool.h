@@ -145,6 +145,7 @@ void yp_rows(const uint8_t *p, size_t row, size_t rows, size_t slices, size_t ro
 void yp_waits(cl_uint n, const cl_event *events);
 cl_int yp_sync(answer *a);
 void yp_post(bool flush);
+void yp_flush(yp_node *c); /* sends what was posted */
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_land_later(yp_node *c, const landing *l);

@@ -64,6 +64,9 @@ func (o Op) String() string {
 	if s, ok := ops[o]; ok {
 		return s
 	}
+	if s, ok := cudaOps[o]; ok {
+		return s
+	}
 	return fmt.Sprintf("op %d", uint16(o))
 }
 
@@ -96,6 +99,39 @@ type Call struct {
 	Params []Kind
 }
 
+// Form is how a parameter of a call of CUDA is on the wire; see shim/cuda.table.
+type Form uint8
+
+// The forms.
+const (
+	FormWord      Form = iota + 1
+	FormDevice         // nothing
+	FormHandle         // the number of an object
+	FormText           // bytes with a 0 at the end
+	FormIn             // so many bytes
+	FormOutWord        // a word of the answer
+	FormOutHandle      // the same, the number of an object
+	FormOut            // so many bytes of the answer
+)
+
+// Object is a kind of CUDA's objects.
+type Object uint8
+
+// CUDAParam is a parameter of a call of CUDA.
+type CUDAParam struct {
+	Form   Form
+	Object Object
+	Bytes  int
+}
+
+// CUDACall is a call of CUDA that a worker makes by its parameters.
+type CUDACall struct {
+	Name   string
+	Work   bool // work for the device, which waits for the task's turn
+	Blocks bool // it may wait for the device
+	Params []CUDAParam
+}
+
 // Header of a message from a client.
 type Header struct {
 	Size  uint64 // of the message, header included
@@ -106,7 +142,12 @@ type Header struct {
 
 // ParseHeader reads a header. It refuses what is not a message: a size below
 // the header's or above limit, or a call there is not.
-func ParseHeader(b []byte, limit uint64) (Header, error) {
+func ParseHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b, limit, ops) }
+
+// ParseCUDAHeader is [ParseHeader] for programs of CUDA.
+func ParseCUDAHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b, limit, cudaOps) }
+
+func parseHeader(b []byte, limit uint64, ops map[Op]string) (Header, error) {
 	h := Header{binary.LittleEndian.Uint64(b), Op(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:]), binary.LittleEndian.Uint32(b[12:])}
 	if _, ok := ops[h.Op]; !ok {
 		return h, fmt.Errorf("there is no call with the number %d", uint16(h.Op))

@@ -130,7 +130,7 @@ func (s *Session) attach(conn net.Conn, after uint64) {
 	may := s.relayed && s.back == nil
 	s.mu.Unlock()
 	if may {
-		conn = newLine(conn)
+		conn = NewLine(conn)
 	}
 	if !may {
 		_ = conn.Close()
@@ -164,7 +164,7 @@ func (s *Session) changeOver() error {
 	default:
 		_ = s.inConn.Close()
 		s.inConn, s.in, s.back, s.relayed = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false
-		go leave(b.conn, s.turn.gone)
+		go Leave(b.conn, s.turn.gone)
 	}
 	return nil
 }

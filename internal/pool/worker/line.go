@@ -31,8 +31,8 @@ type line struct {
 	keeps     bool // there are other processors for what else there is
 }
 
-// newLine takes a connection over. One that it cannot take stays as it is.
-func newLine(conn net.Conn) net.Conn {
+// NewLine takes a connection over. One that it cannot take stays as it is.
+func NewLine(conn net.Conn) net.Conn {
 	s, ok := conn.(syscall.Conn)
 	if !ok {
 		return conn
@@ -106,6 +106,20 @@ func (l *line) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// WriteAll writes two pieces, of which the second may be empty, at once where it can.
+func WriteAll(conn net.Conn, head, data []byte) error {
+	if len(data) == 0 {
+		_, err := conn.Write(head)
+		return err
+	}
+	if l, ok := conn.(*line); ok {
+		return l.write(head, data, nil)
+	}
+	buffers := net.Buffers{head, data}
+	_, err := buffers.WriteTo(conn)
+	return err
 }
 
 // write writes all of two pieces, with a message of control, as descriptors are.

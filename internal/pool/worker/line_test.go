@@ -29,7 +29,7 @@ func pair(t *testing.T) (*line, *net.UnixConn) {
 		}
 		_ = f.Close()
 	}
-	l, ok := newLine(ends[0]).(*line)
+	l, ok := NewLine(ends[0]).(*line)
 	if !ok {
 		t.Fatal("the connection was not taken over")
 	}

@@ -120,7 +120,7 @@ func (m *mover) rest(to net.Conn) error {
 		return errors.New("the program has events that it has not set")
 	}
 	m.drain()
-	m.show()
+	m.printed.Show()
 	if err := m.sendReads(); err != nil {
 		return err
 	}

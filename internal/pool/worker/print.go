@@ -4,6 +4,7 @@ package worker
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -12,31 +13,45 @@ import (
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
-// capture has what kernels print go to the program: drivers write it to this
-// process's standard output, which is a pipe from then on.
-func (s *Session) capture() error {
+// Prints is what kernels print, until it is shown.
+type Prints struct {
+	fd   int
+	send func(text []byte)
+
+	mu   sync.Mutex // guards what follows
+	text [4 << 10]byte
+}
+
+// Capture has what kernels print go to send: drivers write it to this process's
+// standard output, which is a pipe from then on.
+func Capture(send func(text []byte)) (*Prints, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return fmt.Errorf("a pipe for what kernels print: %w", err)
+		return nil, fmt.Errorf("a pipe for what kernels print: %w", err)
 	}
 	defer unix.Close(p[1])
 	if err := unix.Dup3(p[1], unix.Stdout, 0); err != nil {
-		return fmt.Errorf("standard output: %w", err)
+		return nil, fmt.Errorf("standard output: %w", err)
 	}
 	if err := unix.SetNonblock(p[0], true); err != nil {
-		return fmt.Errorf("a pipe for what kernels print: %w", err)
+		return nil, fmt.Errorf("a pipe for what kernels print: %w", err)
 	}
 	unbuffered()
-	s.printed = p[0]
+	k := &Prints{fd: p[0], send: send}
 	go func() { // a kernel waits when the pipe is full
 		for {
-			fds := []unix.PollFd{{Fd: int32(s.printed), Events: unix.POLLIN}}
+			fds := []unix.PollFd{{Fd: int32(k.fd), Events: unix.POLLIN}}
 			if _, err := unix.Poll(fds, -1); err == nil {
-				s.show()
+				k.Show()
 			}
 		}
 	}()
-	return nil
+	return k, nil
+}
+
+func (s *Session) capture() (err error) {
+	s.printed, err = Capture(func(text []byte) { _ = s.send(wire.OpPrinted, 0, 0, clSuccess, 0, 0, text) }) // if the program is gone, so is this process in a moment
+	return err
 }
 
 // unbuffered has the C library write at once what drivers print through it: into
@@ -50,22 +65,21 @@ func unbuffered() {
 	}
 }
 
-// show sends what was printed, before an answer says that the kernel has ended.
-// If the program is gone, so is this process in a moment.
-func (s *Session) show() {
-	if s.printed == 0 {
+// Show sends what was printed, before an answer says that the kernel has ended.
+func (k *Prints) Show() {
+	if k == nil {
 		return
 	}
-	s.showing.Lock()
-	defer s.showing.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for {
-		n, err := unix.Read(s.printed, s.text[:])
+		n, err := unix.Read(k.fd, k.text[:])
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || n == 0 {
 			return
 		}
-		_ = s.send(wire.OpPrinted, 0, 0, clSuccess, 0, 0, s.text[:n])
+		k.send(k.text[:n])
 	}
 }

@@ -125,9 +125,7 @@ type Session struct {
 	head    [wire.AnswerSize]byte
 
 	prints  atomic.Bool // a program's kernels may print
-	printed int         // what they print, to be read; 0: it is not shown
-	showing sync.Mutex  // guards what follows
-	text    [4 << 10]byte
+	printed *Prints     // nil: it is not shown
 
 	mu                    sync.Mutex // guards what follows
 	inConn                net.Conn   // from the client
@@ -280,7 +278,7 @@ func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) err
 		return err
 	}
 	if s.prints.Load() {
-		s.show()
+		s.printed.Show()
 	}
 	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
 }
@@ -290,16 +288,7 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 	defer s.sending.Unlock()
 	s.sent++
 	wire.PutAnswer(s.head[:], op, flags, call, status, a, b, len(data))
-	if len(data) == 0 {
-		_, err := s.conn.Write(s.head[:])
-		return err
-	}
-	if l, ok := s.conn.(*line); ok {
-		return l.write(s.head[:], data, nil)
-	}
-	buffers := net.Buffers{s.head[:], data}
-	_, err := buffers.WriteTo(s.conn)
-	return err
+	return WriteAll(s.conn, s.head[:], data)
 }
 
 // sendReads sends what was read meanwhile, before an answer that may tell the
@@ -469,7 +458,7 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		}
 		_, local := conn.(*net.UnixConn)
 		if !moved {
-			conn = newLine(conn)
+			conn = NewLine(conn)
 		}
 		s := &Session{
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
@@ -488,7 +477,7 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			turn.serve(s)
 			return s.Serve()
 		}
-		go leave(conn, turn.gone)
+		go Leave(conn, turn.gone)
 		if local && lib.sharesHostMemory(h) {
 			s.shares = true
 			var fd int
@@ -512,9 +501,9 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 	return fmt.Errorf("there is no device %d of platform %d any more", index, platform)
 }
 
-// leave calls gone, which ends the process, when the program has gone, whatever
+// Leave calls gone, which ends the process, when the program has gone, whatever
 // the device is doing: who waits for a kernel that never ends does not read.
-func leave(conn net.Conn, gone func()) {
+func Leave(conn net.Conn, gone func()) {
 	fd := -1
 	switch c := conn.(type) {
 	case *line:

@@ -228,16 +228,20 @@ func (t *Turn) Take() {
 // Done ends what Take began: the work is the device's now.
 func (t *Turn) Done() { t.mu.Unlock() }
 
-// waits is said before something waits for all the work that was given; waited
+// Drains says how to wait until the device has done what it was given, which is
+// asked for while the turn is locked.
+func (t *Turn) Drains(drain func()) { t.drain = drain }
+
+// Waits is said before something waits for all the work that was given; Waited
 // is told what it returns.
-func (t *Turn) waits() (given int64) {
+func (t *Turn) Waits() (given int64) {
 	t.waiting.Add(1)
 	return t.given.Load()
 }
 
-// waited is said when that is over. From then on the device rests, if it was
+// Waited is said when that is over. From then on the device rests, if it was
 // given nothing else; what was known to be done before changes nothing.
-func (t *Turn) waited(given int64, done bool) {
+func (t *Turn) Waited(given int64, done bool) {
 	if known := t.known.Load(); done && known < given && t.known.CompareAndSwap(known, given) {
 		t.last.Store(int64(time.Since(t.start)))
 	}

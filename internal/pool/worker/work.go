@@ -43,10 +43,10 @@ func (s *Session) waits(these ...work) (over func(bad int32)) {
 	if s.users > 0 || len(these) == 0 || these[0].on == nil {
 		return func(int32) {}
 	}
-	given := s.turn.waits()
+	given := s.turn.Waits()
 	return func(bad int32) {
 		if bad != clSuccess {
-			s.turn.waited(given, false)
+			s.turn.Waited(given, false)
 			return
 		}
 		s.mu.Lock()
@@ -55,6 +55,6 @@ func (s *Session) waits(these ...work) (over func(bad int32)) {
 		}
 		open := slices.ContainsFunc(s.queues, func(q *object) bool { return q.known < q.given })
 		s.mu.Unlock()
-		s.turn.waited(given, !open)
+		s.turn.Waited(given, !open)
 	}
 }

@@ -341,9 +341,9 @@ func TestTurnUsed(t *testing.T) {
 		turn := &Turn{node: theirs, drain: func() {}, start: time.Now().Add(-time.Second), since: time.Now().Add(-time.Second), idle: idle}
 		turn.timer = time.NewTimer(time.Hour)
 		turn.given.Store(3)
-		given := turn.waits()
+		given := turn.Waits()
 		if !end.waiting {
-			turn.waited(given, end.known)
+			turn.Waited(given, end.known)
 		}
 		now := time.Since(turn.start)
 		turn.last.Store(int64(now - end.quiet))
@@ -364,17 +364,17 @@ func TestTurnUsed(t *testing.T) {
 	turn := &Turn{start: time.Now().Add(-time.Second), idle: idle, timer: time.NewTimer(0)}
 	<-turn.timer.C
 	turn.given.Store(1)
-	given := turn.waits()
+	given := turn.Waits()
 	turn.until.Store(int64(time.Hour))
 	if turn.rest(); turn.until.Load() == 0 {
 		t.Error("the device is given back while a call waits for it")
 	}
-	turn.waited(given, true)
+	turn.Waited(given, true)
 	if last := turn.last.Load(); turn.known.Load() != 1 || last < int64(time.Second) {
 		t.Errorf("work was waited for, and is not known to be done: %d at %d", turn.known.Load(), last)
 	}
 	at := turn.last.Load()
-	turn.waited(turn.waits(), true)
+	turn.Waited(turn.Waits(), true)
 	if turn.last.Load() != at {
 		t.Error("waiting for nothing counts as work")
 	}

@@ -1,7 +1,11 @@
 /* fakecuda plays a driver of CUDA for tests: two cards that are not there. Memory
- * is the machine's, kernels are three: "add" adds 1 to words, "spin" takes the
- * microseconds it is given, "wait" waits for a word of the program's. What is given to streams is done in one order, by a
- * thread. Of structures only what is used is declared. */
+ * is the machine's; kernels are few, and known by their names: "add" adds 1 to
+ * words, "spin" takes the microseconds it is given, "wait" waits for a word,
+ * "saxpy", "fill", "sum" and "odd" compute, "wild" writes where nothing is, "crash"
+ * ends the process. Code is a text that names them ("fake: saxpy fill"), or an ELF
+ * file with a section for each, which is checked to its last byte. What is given to
+ * streams is done in one order, by a thread. Of structures only what is used is
+ * declared. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -13,29 +17,100 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { OK, INVALID, NOMEM, UNINITIALIZED, BAD_DEVICE = 101, BAD_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600 };
-enum { CARDS = 2 };
+enum { OK, INVALID, NOMEM, UNINITIALIZED, BAD_DEVICE = 101, BAD_IMAGE = 200, BAD_CONTEXT, BAD_PTX = 218, BAD_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, NO_CAPTURE = 900, UNMATCHED = 903 };
+enum { CARDS = 2, DEPTH = 16 };
 static const char *const places[CARDS] = {"0000:17:00.0", "0000:65:00.0"};
 static const size_t size = 8ULL << 30;
+typedef uint8_t *ptr;
 
-typedef struct context {
+typedef enum { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, ARRAY, HANDLE, POOL, LINK } kind;
+typedef struct object { /* what every handle points to */
+  struct object *next;
+  kind kind;
+} object;
+typedef struct {
+  object o;
   int card, uses;
+  unsigned flags;
 } context;
+typedef struct {
+  const char *name;
+  struct { size_t at, size; } params[5];
+} kernel;
+static const kernel kernels[] = {
+    {"add", {{0, 8}}}, {"spin", {{0, 8}}}, {"wait", {{0, 8}}}, {"saxpy", {{0, 8}, {8, 8}, {16, 4}, {20, 4}}}, {"fill", {{0, 8}, {8, 4}, {12, 4}}}, {"sum", {{0, 8}, {8, 8}, {16, 4}}},
+    {"odd", {{0, 1}, {8, 8}, {16, 2}, {20, 4}}}, {"wild", {{0, 0}}}, {"crash", {{0, 0}}}};
+enum { ADD, SPIN, WAIT, SAXPY, FILL, SUM, ODD, WILD, CRASH, KERNELS };
+
+typedef struct {
+  object o;
+  unsigned flags;
+  int priority, pending;
+  struct timespec at;
+} event;
+typedef enum { RUN, COPY, SET, BOX, MARK } what;
+typedef struct {
+  size_t x, y, z, lod;
+  int type;
+  ptr host, device;
+  struct array *array;
+  void *none;
+  size_t pitch, height;
+} end;
+typedef struct {
+  end from, to;
+  size_t w, h, d;
+} box;
 typedef struct op {
   struct op *next;
-  uint32_t *words;
-  uint64_t n, micros;
-  volatile uint32_t *flag;
+  what what;
+  int kernel;
+  uint64_t threads;
+  uint8_t args[64];
+  ptr to, from;
+  size_t n, pitch, rows;
+  uint32_t value;
+  int width;
+  box box;
+  event *event;
 } op;
 typedef struct {
-  uint64_t after;
-} event;
+  object o;
+  op *first, **last;
+  int nodes;
+} graph;
+typedef struct {
+  object o;
+  unsigned flags;
+  int priority;
+  graph *captures;
+  context *of;
+} stream;
+typedef struct {
+  object o;
+  unsigned has; /* bits of kernels */
+  char *text;
+} module;
+typedef struct function {
+  object o;
+  int kernel;
+  module *of;
+} function;
+typedef struct array {
+  object o;
+  ptr at;
+  size_t w, h, d, texel;
+  int format;
+  unsigned channels, flags;
+} array;
 typedef struct memory {
   struct memory *next;
-  void *at;
+  ptr at;
   size_t n;
   context *of;
+  bool reserved;
 } memory;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,9 +118,117 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static op *first, **last = &first;
 static uint64_t given, done;
 static memory *memories;
-static context primary[CARDS] = {{0, 0}, {1, 0}};
+static object *objects;
+static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0}, {{NULL, CONTEXT}, 1, 0, 0}};
 static bool begun;
-static _Thread_local context *now;
+static int failed; /* for good */
+static _Thread_local context *stack[DEPTH];
+static _Thread_local int depth;
+#define now (depth ? stack[depth - 1] : NULL)
+
+static void *make_object(size_t n, kind k) {
+  object *o = calloc(1, n);
+  o->kind = k;
+  pthread_mutex_lock(&lock);
+  o->next = objects, objects = o;
+  pthread_mutex_unlock(&lock);
+  return o;
+}
+static bool is(void *p, kind k) {
+  if (k == CONTEXT && (p == primary || p == primary + 1)) return true;
+  pthread_mutex_lock(&lock);
+  object *o = objects;
+  while (o && o != p) o = o->next;
+  pthread_mutex_unlock(&lock);
+  return o && o->kind == k;
+}
+static int end_object(void *p, kind k) { return is(p, k) ? (((object *)p)->kind = 0, OK) : BAD_HANDLE; } /* its memory stays: what is under way knows it */
+static bool is_stream(void *s) { return (uintptr_t)s <= 2 || is(s, STREAM); }
+
+/* there looks whether memory of the cards is there; the lock is held. */
+static bool there(ptr p, size_t n) {
+  for (memory *m = memories; m; m = m->next)
+    if (!m->reserved && p >= m->at && n <= m->n && (size_t)(p - m->at) <= m->n - n) return true;
+  return false;
+}
+static bool on_card(void *p, size_t n) {
+  pthread_mutex_lock(&lock);
+  bool is_ = there(p, n);
+  pthread_mutex_unlock(&lock);
+  return is_;
+}
+
+static ptr at_end(const end *e, size_t y, size_t z) {
+  if (e->type == 3) return e->array->at + ((e->z + z) * e->array->h + e->y + y) * e->array->w * e->array->texel + e->x;
+  ptr base = e->type == 1 ? e->host : e->device;
+  return base + ((e->z + z) * (e->height ? e->height : 1) + e->y + y) * e->pitch + e->x;
+}
+
+static bool run(const op *o) {
+  struct { ptr p, q; float a; uint32_t n; } f;
+  struct { ptr p; uint32_t v, n; } g;
+  struct { uint8_t a; ptr p; uint16_t b; uint32_t n; } h;
+  uint64_t word;
+  memcpy(&f, o->args, sizeof f), memcpy(&g, o->args, sizeof g), memcpy(&h, o->args, sizeof h), memcpy(&word, o->args, 8);
+  uint32_t *p = (void *)f.p, *q = (void *)f.q;
+  switch (o->kernel) {
+  case ADD:
+    if (!on_card(p, o->threads * 4)) return false;
+    for (uint64_t i = 0; i < o->threads; i++) p[i]++;
+    return true;
+  case WAIT:
+    while (!*(volatile uint32_t *)(void *)f.p) sched_yield();
+    return true;
+  case SPIN: {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t at = (uint64_t)t.tv_nsec + word * 1000;
+    t.tv_sec += (time_t)(at / 1000000000), t.tv_nsec = (long)(at % 1000000000);
+    while (word && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
+    return true;
+  }
+  case SAXPY:
+    if (!on_card(p, f.n * 4) || !on_card(q, f.n * 4)) return false;
+    for (uint32_t i = 0; i < f.n; i++) ((float *)p)[i] += f.a * ((float *)q)[i];
+    return true;
+  case FILL:
+    if (!on_card(g.p, g.n * 4)) return false;
+    for (uint32_t i = 0; i < g.n; i++) ((uint32_t *)(void *)g.p)[i] = g.v + i;
+    return true;
+  case SUM: {
+    uint64_t sum = 0;
+    uint32_t n;
+    memcpy(&n, o->args + 16, 4);
+    if (!on_card(p, 8) || !on_card(q, n * 4)) return false;
+    for (uint32_t i = 0; i < n; i++) sum += q[i];
+    memcpy(p, &sum, 8);
+    return true;
+  }
+  case ODD:
+    if (!on_card(h.p, h.n * 4)) return false;
+    for (uint32_t i = 0; i < h.n; i++) ((uint32_t *)(void *)h.p)[i] = h.a * 100000u + h.b;
+    return true;
+  case CRASH: abort();
+  }
+  return false;
+}
+
+static bool perform(const op *o) {
+  switch (o->what) {
+  case RUN: return run(o);
+  case COPY: memcpy(o->to, o->from, o->n); return true;
+  case SET:
+    for (size_t y = 0; y < o->rows; y++)
+      for (size_t i = 0; i < o->n; i++) memcpy(o->to + y * o->pitch + i * (size_t)o->width, &o->value, (size_t)o->width);
+    return true;
+  case BOX:
+    for (size_t z = 0; z < o->box.d; z++)
+      for (size_t y = 0; y < o->box.h; y++) memcpy(at_end(&o->box.to, y, z), at_end(&o->box.from, y, z), o->box.w);
+    return true;
+  case MARK: clock_gettime(CLOCK_MONOTONIC, &o->event->at);
+  }
+  return true;
+}
 
 static void *compute(void *none) {
   (void)none;
@@ -53,15 +236,12 @@ static void *compute(void *none) {
   for (;;) {
     while (!first) pthread_cond_wait(&changed, &lock);
     op *o = first;
+    bool go = !failed || o->what == MARK;
     pthread_mutex_unlock(&lock);
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    for (uint64_t i = 0; i < o->n; i++) o->words[i]++;
-    while (o->flag && !*o->flag) sched_yield();
-    uint64_t at = (uint64_t)t.tv_nsec + o->micros * 1000;
-    t.tv_sec += (time_t)(at / 1000000000), t.tv_nsec = (long)(at % 1000000000);
-    while (o->micros && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
+    bool ok = !go || perform(o);
     pthread_mutex_lock(&lock);
+    if (!ok) failed = ILLEGAL;
+    if (o->what == MARK) o->event->pending--;
     if (!(first = o->next)) last = &first;
     free(o);
     done++;
@@ -70,16 +250,25 @@ static void *compute(void *none) {
   return NULL;
 }
 
-static int give(uint32_t *words, uint64_t n, uint64_t micros, volatile uint32_t *flag) {
+/* give gives a stream work, or what it captures. */
+static int give(void *s, const op *what) {
   static bool runs;
-  op *o = calloc(1, sizeof *o);
-  if (!now || !o) return BAD_CONTEXT;
-  *o = (op){NULL, words, n, micros, flag};
+  if (!now) return BAD_CONTEXT;
+  if (!is_stream(s)) return BAD_HANDLE;
+  if (failed && what->what != MARK) return failed;
+  op *o = malloc(sizeof *o);
+  *o = *what, o->next = NULL;
+  graph *g = (uintptr_t)s > 2 ? ((stream *)s)->captures : NULL;
+  if (g) {
+    *g->last = o, g->last = &o->next, g->nodes++;
+    return OK;
+  }
   pthread_mutex_lock(&lock);
   if (!runs) {
     pthread_t t;
     runs = !pthread_create(&t, NULL, compute, NULL);
   }
+  if (o->what == MARK) o->event->pending++;
   *last = o, last = &o->next;
   given++;
   pthread_cond_broadcast(&changed);
@@ -90,30 +279,69 @@ static int give(uint32_t *words, uint64_t n, uint64_t micros, volatile uint32_t 
 static int wait_for(uint64_t n) {
   pthread_mutex_lock(&lock);
   while (done < n) pthread_cond_wait(&changed, &lock);
+  int r = failed;
   pthread_mutex_unlock(&lock);
-  return OK;
+  return r;
 }
+static int all_done(void) { return wait_for(given); }
+static int now_done(int r) { return r ? r : all_done(); }
 
 int cuInit(unsigned flags) { return flags ? INVALID : (begun = true, OK); }
-int cuDriverGetVersion(int *v) { return *v = 12040, OK; }
-int cuDeviceGetCount(int *n) { return begun ? (*n = CARDS, OK) : UNINITIALIZED; }
-int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : i < 0 || i >= CARDS ? BAD_DEVICE : (*d = i, OK); }
-int cuDeviceGetName(char *name, int n, int d) { return snprintf(name, (size_t)n, d ? "FAKE H100" : "FAKE H200"), OK; }
-int cuDeviceGetAttribute(int *v, int what, int d) { return (void)d, *v = what == 16 ? 132 : 0, OK; }
-int cuDeviceTotalMem_v2(size_t *n, int d) { return (void)d, *n = size, OK; }
-int cuDeviceGetUuid(unsigned char *id, int d) { return memset(id, d + 1, 16), OK; }
-int cuDeviceGetPCIBusId(char *to, int n, int d) { return snprintf(to, (size_t)n, "%s", places[d]), OK; }
+int cuDriverGetVersion(int *v) { return v ? (*v = 12040, OK) : INVALID; }
+int cuDeviceGetCount(int *n) { return !begun ? UNINITIALIZED : n ? (*n = CARDS, OK) : INVALID; }
+int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : !d ? INVALID : i < 0 || i >= CARDS ? BAD_DEVICE : (*d = i, OK); }
+#define CARD(d) \
+  if (d < 0 || d >= CARDS) return BAD_DEVICE
+int cuDeviceGetName(char *name, int n, int d) { CARD(d); return name ? snprintf(name, (size_t)n, d ? "FAKE H100" : "FAKE H200"), OK : INVALID; }
+int cuDeviceGetAttribute(int *v, int what, int d) {
+  static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}};
+  CARD(d);
+  if (!v || what < 1 || what > 150) return INVALID;
+  *v = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].what == what) *v = all[i].v;
+  return OK;
+}
+int cuDeviceTotalMem_v2(size_t *n, int d) { CARD(d); return n ? (*n = size, OK) : INVALID; }
+int cuDeviceGetUuid(unsigned char *id, int d) { CARD(d); return memset(id, d + 1, 16), OK; }
+int cuDeviceGetPCIBusId(char *to, int n, int d) { CARD(d); return to ? snprintf(to, (size_t)n, "%s", places[d]), OK : INVALID; }
 int cuDeviceGetByPCIBusId(int *d, const char *at) {
   for (*d = 0; *d < CARDS; ++*d)
     if (!strcmp(places[*d], at)) return OK;
   return BAD_DEVICE;
 }
 
-int cuCtxGetCurrent(context **c) { return *c = now, OK; }
-int cuCtxSetCurrent(context *c) { return now = c, OK; }
-int cuCtxCreate_v2(context **c, unsigned flags, int d) { return (void)flags, *c = now = calloc(1, sizeof **c), now->card = d, OK; }
-int cuDevicePrimaryCtxRetain(context **c, int d) { return *c = primary + d, primary[d].uses++, OK; }
-int cuDevicePrimaryCtxGetState(int d, unsigned *flags, int *on) { return *flags = 0, *on = primary[d].uses > 0, OK; }
+int cuCtxGetCurrent(context **c) { return c ? (*c = now, OK) : INVALID; }
+int cuCtxSetCurrent(context *c) {
+  if (c && !is(c, CONTEXT)) return BAD_CONTEXT;
+  if (depth) depth--;
+  if (c) stack[depth++] = c;
+  return OK;
+}
+int cuCtxPushCurrent_v2(context *c) { return !is(c, CONTEXT) || depth == DEPTH ? BAD_CONTEXT : (stack[depth++] = c, OK); }
+int cuCtxPopCurrent_v2(context **c) {
+  if (!depth) return BAD_CONTEXT;
+  depth--;
+  if (c) *c = stack[depth];
+  return OK;
+}
+int cuCtxCreate_v2(context **c, unsigned flags, int d) {
+  CARD(d);
+  if (!c) return INVALID;
+  context *x = make_object(sizeof *x, CONTEXT);
+  x->card = d, x->flags = flags;
+  return *c = x, cuCtxPushCurrent_v2(x);
+}
+int cuCtxGetFlags(unsigned *flags) { return now ? (*flags = now->flags, OK) : BAD_CONTEXT; }
+int cuCtxGetLimit(size_t *n, int what) { return !n || what < 0 || what > 9 ? INVALID : (*n = 1024u * (unsigned)(what + 1), OK); }
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  if (!now) return BAD_CONTEXT;
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
+  return OK;
+}
+int cuDevicePrimaryCtxRetain(context **c, int d) { CARD(d); return c ? (*c = primary + d, primary[d].card = d, primary[d].uses++, OK) : INVALID; }
+int cuDevicePrimaryCtxGetState(int d, unsigned *flags, int *on) { CARD(d); return *flags = 0, *on = primary[d].uses > 0, OK; }
 
 static int drop(context *c, void *at) {
   int r = INVALID;
@@ -133,95 +361,122 @@ static int drop(context *c, void *at) {
   return r;
 }
 
-int cuCtxSynchronize(void) { return wait_for(given); }
-int cuCtxDestroy_v2(context *c) { return wait_for(given), drop(c, NULL), now = NULL, OK; }
-int cuDevicePrimaryCtxRelease_v2(int d) { return --primary[d].uses ? OK : (wait_for(given), drop(primary + d, NULL), OK); }
+int cuCtxSynchronize(void) { return !begun ? UNINITIALIZED : now ? all_done() : BAD_CONTEXT; }
+int cuCtxDestroy_v2(context *c) {
+  if (!is(c, CONTEXT)) return BAD_CONTEXT;
+  all_done(), drop(c, NULL);
+  if (now == c) depth--;
+  return end_object(c, CONTEXT), OK;
+}
+int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return !primary[d].uses ? BAD_CONTEXT : --primary[d].uses ? OK : (all_done(), drop(primary + d, NULL), OK); }
 
-static int make(void **to, size_t n) {
+static int keep(void **to, ptr at, size_t n, bool reserved) {
   memory *m = calloc(1, sizeof *m);
-  if (!now || !m) return BAD_CONTEXT;
-  if (!n || n > size || (m->at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) == MAP_FAILED) return free(m), n ? NOMEM : INVALID;
-  m->n = n, m->of = now;
+  *m = (memory){NULL, at, n, reserved ? NULL : now, reserved};
   pthread_mutex_lock(&lock);
   m->next = memories, memories = m;
   pthread_mutex_unlock(&lock);
-  return *to = m->at, OK;
+  return *to = at, OK;
+}
+static int make(void **to, size_t n) {
+  if (!now) return BAD_CONTEXT;
+  if (failed) return failed;
+  if (!to || !n) return INVALID;
+  ptr at = n > size ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? NOMEM : keep(to, at, n, false);
 }
 
 int cuMemAlloc_v2(void **p, size_t n) { return make(p, n); }
 int cuMemAllocManaged(void **p, size_t n, unsigned flags) { return (void)flags, make(p, n); }
-int cuMemAllocAsync(void **p, size_t n, void *s) { return (void)s, make(p, n); }
-int cuMemAllocAsync_ptsz(void **p, size_t n, void *s) { return (void)s, make(p, n); }
-int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (void)pool, (void)s, make(p, n); }
-int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t w, size_t h, unsigned element) { return (void)element, *pitch = (w + 511) / 512 * 512, make(p, *pitch * h); }
-int cuMemFree_v2(void *p) { return drop(NULL, p); }
-int cuMemFreeAsync(void *p, void *s) { return (void)s, drop(NULL, p); }
-int cuMemGetInfo_v2(size_t *left, size_t *total) { return *left = *total = size, OK; }
+int cuMemAllocAsync(void **p, size_t n, void *s) { return is_stream(s) ? make(p, n) : BAD_HANDLE; }
+int cuMemAllocAsync_ptsz(void **p, size_t n, void *s) { return cuMemAllocAsync(p, n, s); }
+int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (void)pool, cuMemAllocAsync(p, n, s); }
+int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t w, size_t h, unsigned element) { return (void)element, pitch ? (*pitch = (w + 511) / 512 * 512, make(p, *pitch * h)) : INVALID; }
+int cuMemFree_v2(void *p) { return !now ? BAD_CONTEXT : failed ? failed : (all_done(), drop(NULL, p)); }
+int cuMemFreeAsync(void *p, void *s) { return is_stream(s) ? cuMemFree_v2(p) : BAD_HANDLE; }
+int cuMemGetInfo_v2(size_t *left, size_t *total) { return left && total ? (*left = *total = size, OK) : INVALID; }
+int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) {
+  int r = NOT_FOUND;
+  pthread_mutex_lock(&lock);
+  for (memory *m = memories; m; m = m->next)
+    if (p >= m->at && p < m->at + m->n) r = (base ? *base = m->at : 0, n ? *n = m->n : 0, OK);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int cuMemAllocHost_v2(void **p, size_t n) { return !now ? BAD_CONTEXT : p && n ? (*p = malloc(n), OK) : INVALID; }
+int cuMemFreeHost(void *p) { return p ? (free(p), OK) : INVALID; }
+
+static int make_array(array **a, array how) {
+  if (!a || !how.w || !how.channels || how.channels > 4) return INVALID;
+  void *at;
+  how.texel = how.channels * (how.format == 1 || how.format == 8 ? 1 : how.format == 2 || how.format == 9 || how.format == 16 ? 2 : 4);
+  size_t h = how.h ? how.h : 1, d = how.d ? how.d : 1;
+  int r = make(&at, how.w * h * d * how.texel);
+  if (r) return r;
+  array *x = make_object(sizeof *x, ARRAY);
+  object o = x->o;
+  *x = how, x->o = o, x->at = at, x->h = h;
+  return *a = x, OK;
+}
+typedef struct {
+  size_t w, h;
+  int format;
+  unsigned channels;
+} array2;
 typedef struct {
   size_t w, h, d;
   int format;
   unsigned channels, flags;
-} array;
-int cuArray3DCreate_v2(void **a, const array *how) { return make(a, how->w * (how->h ? how->h : 1) * (how->d ? how->d : 1) * how->channels * 4); }
-int cuArrayDestroy(void *a) { return drop(NULL, a); }
-int cuMemCreate(uint64_t *handle, size_t n, const void *how, unsigned long long flags) { return (void)how, (void)flags, make((void **)handle, n); }
-int cuMemRelease(uint64_t handle) { return (void)handle, OK; } /* what is mapped stays */
-int cuMemMap(uint64_t p, size_t n, size_t offset, uint64_t handle, unsigned long long flags) { return (void)p, (void)n, (void)offset, (void)handle, (void)flags, OK; }
-int cuMemUnmap(uint64_t p, size_t n) { return (void)p, (void)n, OK; }
+} array3;
+int cuArrayCreate_v2(array **a, const array2 *how) { return how ? make_array(a, (array){.w = how->w, .h = how->h, .format = how->format, .channels = how->channels}) : INVALID; }
+int cuArray3DCreate_v2(array **a, const array3 *how) { return how ? make_array(a, (array){.w = how->w, .h = how->h, .d = how->d, .format = how->format, .channels = how->channels, .flags = how->flags}) : INVALID; }
+int cuArrayDestroy(array *a) { return is(a, ARRAY) ? (drop(NULL, a->at), end_object(a, ARRAY)) : BAD_HANDLE; }
 
-int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { return wait_for(given), memcpy(to, from, n), OK; }
-int cuMemcpyDtoH_v2(void *to, const void *from, size_t n) { return wait_for(given), memcpy(to, from, n), OK; }
-int cuModuleLoadData(void **m, const void *image) { return (void)image, *m = (void *)1, OK; }
-int cuModuleGetFunction(void **f, void *m, const char *name) { return (void)m, *f = (void *)(uintptr_t)(!strcmp(name, "add") ? 1 : !strcmp(name, "spin") ? 2 : !strcmp(name, "wait") ? 3 : 0), *f ? OK : NOT_FOUND; }
-int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra) {
-  (void)gy, (void)gz, (void)by, (void)bz, (void)shared, (void)s, (void)extra;
-  if (f == (void *)1) return give(*(uint32_t **)params[0], (uint64_t)gx * bx, 0, NULL);
-  if (f == (void *)3) return give(NULL, 0, 0, *(volatile uint32_t **)params[0]);
-  return give(NULL, 0, *(uint64_t *)params[0], NULL);
+/* Memory that is mapped by the program. */
+typedef struct {
+  object o;
+  int fd;
+  size_t n;
+} handle;
+int cuMemCreate(handle **h, size_t n, const void *how, unsigned long long flags) {
+  (void)flags;
+  if (!h || !n || !how) return INVALID;
+  handle *x = make_object(sizeof *x, HANDLE);
+  x->fd = memfd_create("fake", MFD_CLOEXEC), x->n = n;
+  return ftruncate(x->fd, (off_t)n) ? NOMEM : (*h = x, OK);
 }
-int cuLaunchKernel_ptsz(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra) {
-  return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+int cuMemRelease(handle *h) { return end_object(h, HANDLE); } /* what is mapped stays */
+int cuMemAddressReserve(void **p, size_t n, size_t alignment, void *want, unsigned long long flags) {
+  (void)alignment, (void)flags;
+  ptr at = p && n ? mmap(want, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
+  return at == MAP_FAILED ? INVALID : keep(p, at, n, true);
 }
-int cuGraphLaunch(void *g, void *s) { return (void)s, give(NULL, 0, (uintptr_t)g, NULL); } /* a graph is how long it takes */
-
-int cuStreamCreate(void **s, unsigned flags) { return (void)flags, *s = malloc(1), OK; }
-int cuStreamSynchronize(void *s) { return (void)s, wait_for(given); }
-int cuStreamIsCapturing(void *s, int *status) { return (void)s, *status = 0, OK; }
-int cuThreadExchangeStreamCaptureMode(int *mode) { return *mode = 0, OK; }
-int cuEventCreate(event **e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof **e), OK; }
-int cuEventRecord(event *e, void *s) { return (void)s, pthread_mutex_lock(&lock), e->after = given, pthread_mutex_unlock(&lock), OK; }
-int cuEventSynchronize(event *e) { return wait_for(e->after); }
-int cuEventQuery(event *e) {
+int cuMemAddressFree(void *p, size_t n) { return (void)n, drop(NULL, p); }
+int cuMemMap(ptr p, size_t n, size_t offset, handle *h, unsigned long long flags) {
+  void *to;
+  (void)flags;
+  if (!is(h, HANDLE) || n + offset > h->n) return INVALID;
+  return mmap(p, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset) == p ? keep(&to, p, n, false) : INVALID;
+}
+int cuMemUnmap(ptr p, size_t n) {
+  bool is_ = false;
   pthread_mutex_lock(&lock);
-  bool is = done >= e->after;
+  for (memory **m = &memories; *m && !is_; m = &(*m)->next)
+    if ((*m)->at == p && !(*m)->reserved) *m = (*m)->next, is_ = true;
   pthread_mutex_unlock(&lock);
-  return is ? OK : NOT_READY;
+  return is_ && mmap(p, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == p ? OK : INVALID;
 }
+int cuMemSetAccess(ptr p, size_t n, const int *rows, size_t count) { return (void)n, on_card(p, 1) && rows && count && rows[0] == 1 ? OK : INVALID; }
+int cuMemGetAllocationGranularity(size_t *n, const void *how, int what) { return (void)what, n && how ? (*n = 2 << 20, OK) : INVALID; }
+int cuDeviceGetDefaultMemPool(object **p, int d) {
+  static object *pools[CARDS];
+  CARD(d);
+  if (!pools[d]) pools[d] = make_object(sizeof **pools, POOL);
+  return *p = pools[d], OK;
+}
+int cuMemPoolTrimTo(void *p, size_t n) { return (void)n, is(p, POOL) ? OK : BAD_HANDLE; }
+static uint64_t threshold;
+int cuMemPoolSetAttribute(void *p, int what, const uint64_t *v) { return is(p, POOL) && what == 4 ? (threshold = *v, OK) : INVALID; }
+int cuMemPoolGetAttribute(void *p, int what, uint64_t *v) { return is(p, POOL) && what == 4 ? (*v = threshold, OK) : INVALID; }
 
-/* What the pool's library does not know. */
-int cuNobodyKnows(int x) { return x + 1; }
-
-int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status);
-int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
-  static const struct {
-    const char *name;
-    void *f, *own;
-  } all[] = {
-#define F(f) {#f, (void *)f, (void *)f}
-#define F2(f) {#f, (void *)f##_v2, (void *)f##_v2}
-#define FS(f) {#f, (void *)f, (void *)f##_ptsz}
-      F(cuInit), F(cuDriverGetVersion), F(cuDeviceGetCount), F(cuDeviceGet), F(cuDeviceGetName), F(cuDeviceGetAttribute), F2(cuDeviceTotalMem), F(cuDeviceGetUuid), F(cuDeviceGetPCIBusId),
-      F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxCreate), F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy),
-      F2(cuDevicePrimaryCtxRelease), F2(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync), F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2(cuMemFree), F(cuMemFreeAsync), F2(cuMemGetInfo),
-      F2(cuArray3DCreate), F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemMap), F(cuMemUnmap), F2(cuMemcpyHtoD), F2(cuMemcpyDtoH), F(cuModuleLoadData), F(cuModuleGetFunction),
-      FS(cuLaunchKernel), F(cuGraphLaunch), F(cuStreamCreate), F(cuStreamSynchronize), F(cuStreamIsCapturing), F(cuThreadExchangeStreamCaptureMode), F(cuEventCreate), F(cuEventRecord),
-      F(cuEventSynchronize), F(cuEventQuery), F(cuNobodyKnows), F(cuGetProcAddress)};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (!strcmp(all[i].name, name)) return *f = flags & 2 ? all[i].own : all[i].f, *f == (void *)cuGetProcAddress && version >= 12000 ? *f = (void *)cuGetProcAddress_v2, OK : OK;
-  return *f = NULL, NOT_FOUND;
-}
-int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status) {
-  int r = cuGetProcAddress(name, f, version, flags);
-  if (status) *status = r ? 1 : 0;
-  return r;
-}
+#include "fakecuda_work.h"

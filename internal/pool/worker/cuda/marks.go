@@ -1,0 +1,244 @@
+//go:build linux
+
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// After each work an event is recorded in its stream. When a turn ends, the
+// device is given back when the last of each stream has happened, so that who
+// comes next has it alone, and what the turn cost is known.
+
+type markKey struct {
+	context, stream uintptr
+	thread          uint64 // of its own default stream; else 0
+}
+
+type mark struct {
+	event   uintptr
+	pending bool
+
+	pace  uintptr // an event behind which it is waited, see behind
+	paced bool
+	since time.Time
+}
+
+type marks struct {
+	drains chan chan struct{} // for the keeper
+
+	mu        sync.Mutex // guards what follows
+	all       map[markKey]*mark
+	capturing map[markKey]bool
+}
+
+const (
+	// ahead is how long after it was given work may be undone while more is given.
+	ahead = 10 * time.Millisecond
+	// patience is how long it is waited for at most: it may wait for what comes next.
+	patience = 100 * time.Millisecond
+	// stuck is how long the end of a turn waits for work that does not end.
+	stuck = time.Second
+)
+
+// key is what a stream of a thread is known by.
+func (t *thread) key(stream uintptr) markKey {
+	k := markKey{t.context(), stream, 0}
+	switch stream {
+	case 0:
+		k.stream = legacyStream
+	case ownStream:
+		k.thread = t.id
+	}
+	return k
+}
+
+// work gives the device work in a turn.
+func (t *thread) work(stream uintptr, do func() int32) int32 {
+	s := t.s
+	t.behind(stream)
+	s.turn.Take()
+	defer s.turn.Done()
+	r := do()
+	t.mark(stream)
+	return r
+}
+
+func (t *thread) mark(stream uintptr) {
+	s, key := t.s, t.key(stream)
+	if key.context == 0 {
+		return
+	}
+	if s.captures.Load() > 0 && t.captures(stream) {
+		return
+	}
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	m := s.marks.all[key]
+	if m == nil {
+		m = &mark{}
+		for _, e := range []*uintptr{&m.event, &m.pace} {
+			const cell = 42
+			if s.d.call("cuEventCreate", t.cells.at(cell), untimed) != success {
+				return
+			}
+			*e = uintptr(t.cells[cell])
+		}
+		s.marks.all[key] = m
+	}
+	if s.d.call("cuEventRecord", m.event, stream) != success {
+		return
+	}
+	m.pending = true
+	if !m.paced && s.d.call("cuEventRecord", m.pace, stream) == success {
+		m.paced, m.since = true, time.Now()
+	}
+}
+
+// captures asks whether a stream captures.
+func (t *thread) captures(stream uintptr) bool {
+	const cell = 43
+	t.cells[cell] = 0
+	return t.s.d.call("cuStreamIsCapturing", stream, t.cells.at(cell)) == success && uint32(t.cells[cell]) != 0
+}
+
+func (s *Session) captured(k markKey, begun bool) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	if s.marks.capturing[k] == begun {
+		return
+	}
+	if begun {
+		s.marks.capturing[k] = true
+		s.captures.Add(1)
+	} else {
+		delete(s.marks.capturing, k)
+		s.captures.Add(-1)
+	}
+}
+
+// behind waits while what a stream was given a while ago is undone: else a turn
+// would end long after its time.
+func (t *thread) behind(stream uintptr) {
+	s, key := t.s, t.key(stream)
+	s.marks.mu.Lock()
+	m := s.marks.all[key]
+	late := m != nil && m.paced && time.Since(m.since) > ahead
+	s.marks.mu.Unlock()
+	if !late {
+		return
+	}
+	t.quietly(func() {
+		for end := time.Now().Add(patience); ; nap(100 * time.Microsecond) {
+			s.marks.mu.Lock()
+			if s.marks.all[key] != m || !m.paced || s.d.call("cuEventQuery", m.pace) != notReady {
+				m.paced = false
+				s.marks.mu.Unlock()
+				return
+			}
+			s.marks.mu.Unlock()
+			if time.Now().After(end) {
+				return
+			}
+		}
+	})
+}
+
+// nap is for threads that have nothing else to do: a timer would wake another first.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil) // or a little less
+}
+
+// rested looks whether all work is done. The caller has the lock of the marks;
+// enter makes a context current.
+func (s *Session) rested(enter func(context uintptr)) bool {
+	all := true
+	for k, m := range s.marks.all {
+		if !m.pending {
+			continue
+		}
+		enter(k.context)
+		if s.d.call("cuEventQuery", m.event) == notReady { // of a context that has failed nothing more comes
+			all = false
+			continue
+		}
+		m.pending, m.paced = false, false
+	}
+	return all
+}
+
+// waits makes a call that waits for the device.
+func (t *thread) waits(do func() int32) int32 {
+	s := t.s
+	given := s.turn.Waits()
+	r := do()
+	done := false
+	if r == success {
+		t.quietly(func() {
+			s.marks.mu.Lock()
+			defer s.marks.mu.Unlock()
+			own := t.context()
+			here := own
+			done = s.rested(func(c uintptr) {
+				if c != here {
+					s.d.call("cuCtxSetCurrent", c)
+					here = c
+				}
+			})
+			if here != own {
+				s.d.call("cuCtxSetCurrent", own)
+			}
+		})
+	}
+	s.turn.Waited(given, r == success && done)
+	return r
+}
+
+// keep is the keeper: it waits for what streams were given. What it does is not
+// taken for what a program captures.
+func (s *Session) keep() {
+	runtime.LockOSThread()
+	c := &cells{}
+	c[0] = relaxed
+	s.d.call("cuThreadExchangeStreamCaptureMode", c.at(0))
+	enter := func(context uintptr) { s.d.call("cuCtxSetCurrent", context) }
+	for done := range s.marks.drains {
+		end := time.Now().Add(stuck)
+		for wait := 20 * time.Microsecond; ; wait = min(2*wait, 500*time.Microsecond) {
+			s.marks.mu.Lock()
+			rested := s.rested(enter)
+			s.marks.mu.Unlock()
+			if rested || time.Now().After(end) {
+				break
+			}
+			nap(wait)
+		}
+		done <- struct{}{}
+	}
+	runtime.KeepAlive(c)
+}
+
+// drain waits until the device has done what it was given, or for so long as a
+// kernel that does not end is waited for.
+func (s *Session) drain() {
+	done := make(chan struct{}, 1)
+	s.marks.drains <- done
+	<-done
+}
+
+// endContext forgets the marks of a context that ends, and what was copied there.
+func (s *Session) endContext(context uintptr) {
+	s.marks.mu.Lock()
+	for k := range s.marks.all {
+		if k.context == context {
+			delete(s.marks.all, k)
+		}
+	}
+	s.marks.mu.Unlock()
+	s.endCopies(context)
+}

@@ -1,0 +1,159 @@
+/* How programs find functions, and what errors are called. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "table.h"
+
+#define EXPORT __attribute__((visibility("default")))
+typedef int CUresult;
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_FOUND = 500 };
+
+typedef struct {
+  int code;
+  const char *name, *text;
+} error;
+static const error errors[] = {
+    {0, "CUDA_SUCCESS", "no error"},
+    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {5, "CUDA_ERROR_PROFILER_DISABLED", "profiler disabled while using external profiling tool"},
+    {34, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
+    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {102, "CUDA_ERROR_DEVICE_NOT_LICENSED", "device doesn't have valid Grid license"},
+    {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {206, "CUDA_ERROR_UNMAP_FAILED", "unmapping of buffer object failed"},
+    {207, "CUDA_ERROR_ARRAY_IS_MAPPED", "array is mapped"},
+    {208, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {210, "CUDA_ERROR_ALREADY_ACQUIRED", "resource already acquired"},
+    {211, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
+    {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE", "exclusive-thread device already in use by a different thread"},
+    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "PTX JIT compiler library not found"},
+    {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
+    {223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", "PTX JIT compilation was disabled"},
+    {300, "CUDA_ERROR_INVALID_SOURCE", "device kernel image is invalid"},
+    {301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {302, "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "shared object symbol not found"},
+    {303, "CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "shared object initialization failed"},
+    {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
+    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
+    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+    {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", "cannot set while device is active in this process"},
+    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error"},
+    {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
+    {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", "operation not supported on global/shared address space"},
+    {718, "CUDA_ERROR_INVALID_PC", "invalid program counter"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
+    {800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
+    {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
+    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
+    {909, "CUDA_ERROR_TIMEOUT", "wait operation timed out"},
+    {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+static const error *find(int code) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].code == code) return errors + i;
+  return NULL;
+}
+
+EXPORT CUresult cuGetErrorName(int code, const char **to) {
+  const error *e = find(code);
+  if (!to) return INVALID_VALUE;
+  *to = e ? e->name : NULL;
+  return e ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT CUresult cuGetErrorString(int code, const char **to) {
+  const error *e = find(code);
+  if (!to) return INVALID_VALUE;
+  *to = e ? e->text : NULL;
+  return e ? SUCCESS : INVALID_VALUE;
+}
+
+/* Tables of functions that are not documented, which the library of CUDA's runtime
+ * asks for: there are none. */
+EXPORT CUresult cuGetExportTable(const void **table, const void *id) {
+  if (!table || !id) return INVALID_VALUE;
+  *table = NULL;
+  return NOT_FOUND;
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status) {
+  enum { PER_THREAD = 2, FOUND = 0, UNKNOWN = 1, TOO_OLD = 2 };
+  int since = -1, found = UNKNOWN;
+  if (!name || !f || flags > 3 || flags == 3) return INVALID_VALUE;
+  *f = NULL;
+  for (size_t i = 0; i < yr_functions_n; i++) {
+    if (strcmp(yr_functions[i].base, name)) continue;
+    if (found == UNKNOWN) found = TOO_OLD;
+    if (yr_functions[i].since > version || yr_functions[i].since <= since) continue;
+    since = yr_functions[i].since, found = FOUND;
+    void (*g)(void) = flags & PER_THREAD ? yr_functions[i].own : yr_functions[i].f;
+    memcpy(f, &g, sizeof g);
+  }
+  if (status) *status = found;
+  return found == FOUND ? SUCCESS : NOT_FOUND;
+}
+
+EXPORT CUresult cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) { return cuGetProcAddress_v2(name, f, version, flags, NULL); }
+
+/* A program that opens the driver by its whole name, where it is on its machine or
+ * is not, opens this library, if that was loaded before others (LD_PRELOAD). All
+ * else is opened by a jump: the dynamic loader looks who calls. */
+typedef void *(*dlopen_fn)(const char *, int);
+static dlopen_fn real_dlopen;
+static const char *own;
+
+__attribute__((constructor)) static void find_dlopen(void) {
+  static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  Dl_info here;
+  for (size_t i = 0; i < 3 && !real_dlopen; i++) *(void **)&real_dlopen = dlvsym(RTLD_NEXT, "dlopen", versions[i]);
+  if (dladdr((void *)(uintptr_t)find_dlopen, &here)) own = here.dli_fname;
+}
+
+EXPORT void *dlopen(const char *name, int how) {
+  if (!real_dlopen) find_dlopen();
+  const char *last = name ? strrchr(name, '/') : NULL;
+  last = last ? last + 1 : name;
+  bool driver = last && (!strcmp(last, "libcuda.so.1") || !strcmp(last, "libcuda.so"));
+  return real_dlopen(driver && own ? own : name, how);
+}
