@@ -5,13 +5,18 @@ package pool_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
+	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -156,4 +161,286 @@ func differ(a, b string) string {
 		}
 	}
 	return out.String()
+}
+
+// TestCUDARemoteOld: a driver that does not tell how large arguments are is not
+// asked: the code says so.
+func TestCUDARemoteOld(t *testing.T) {
+	n := startRemote(t, "-DOLD")
+	want := n.native(t, "compute", n.elf)
+	// What is text says nothing of arguments; the part of the program that needs none of it still runs.
+	_, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})
+	out, err := run("compute", n.elf).CombinedOutput()
+	first, _, _ := strings.Cut(want, "odd ")
+	if err == nil || !strings.HasPrefix(string(out), first) || !strings.Contains(string(out), "error 801") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestCUDARemoteFinds: however programs come to the driver they come to the
+// library, in the form that they ask for; what is not there is said not to be.
+func TestCUDARemoteFinds(t *testing.T) {
+	n := startRemote(t)
+	_, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})
+	for _, name := range []string{"libcuda.so.1", "libcuda.so", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", filepath.Join(n.driver, "libcuda.so.1")} {
+		if got := output(t, run("open", name)); got != "the same driver\n" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	const want = `cuMemAlloc 12040: 0 0 right
+cuMemAlloc 2000: 500 2 right
+cuCtxCreate 11000: 0 0 right
+cuCtxCreate 12000: 0 0 right
+cuLaunchKernel 12000: 0 0 right
+cuMemcpyHtoD 12000: 0 0 right
+cuGraphInstantiate 12000: 0 0 right
+cuGraphInstantiate 11000: 0 0 right
+cuNobody 12000: 500 1 right
+cuGetProcAddress 12000: 0 0 right
+cuGetProcAddress 11040: 0 0 right
+table 500
+peer 0 0, managed 801
+registered 0 712, 0 1
+unregistered 0 713 1
+pointer 0 2, 0 1, 0 5000
+ by the stream
+called 0 1
+attribute 16: 132
+attribute 75: 9
+attribute 83: 0
+`
+	if got := output(t, run("proc")); got != want {
+		t.Errorf("\n%s", differ(got, want))
+	}
+}
+
+// TestCUDARemoteMemory: the programs of a slice have its memory together, to 1 MiB,
+// also after it was resized and beside a program that has the driver itself; what
+// one has that is killed is the others' within two seconds.
+func TestCUDARemoteMemory(t *testing.T) {
+	n := startRemote(t)
+	task, token := ask(t, n.unix, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 100 * mib})
+	run := func(at string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), n.far, args...)
+		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, at, task.ID, token)...)
+		return cmd
+	}
+	if got := output(t, run(n.tcp, "fill")); got != "filled 100, error 2\nagain 0\n" {
+		t.Fatal(got)
+	}
+	a, b := hold(t, run(n.tcp, "hold", "60")), hold(t, run(n.unix, "hold", "20"))
+	c := hold(t, n.run(t, n.unix, task.ID, token, "dlsym", "hold", "20"))
+	if x, y, z := a.line(t), b.line(t), c.line(t); x != "filled 60, error 0" || y != "filled 20, error 0" || z != "holds 0" {
+		t.Fatal(x, y, z)
+	}
+	if x, y, z := a.ask(t, "u"), b.ask(t, "m"), c.ask(t, "m"); x != "free 0" || y != "more 2" || z != "more 2" {
+		t.Error(x, y, z)
+	}
+	if _, err := dial(t, n.unix).Resize(task.ID, 0, 101*mib); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := b.ask(t, "m"), b.ask(t, "m"); x != "more 0" || y != "more 2" {
+		t.Error("after it was resized", x, y)
+	}
+	at := time.Now()
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for b.ask(t, "u") != "free 60" {
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("it is not given back: %s", b.ask(t, "u"))
+		}
+	}
+	_ = a.cmd.Wait()
+	if got := n.show(t, task.ID); got.Used != 41*mib || got.Resident != 41*mib || got.Programs != 2 {
+		t.Errorf("%+v", got)
+	}
+	if err := dial(t, n.unix).Stop(task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := b.ask(t, "s"), b.ask(t, "m"); x != "synchronized 46" || y != "more 46" {
+		t.Error("after the slice was stopped", x, y)
+	}
+	_ = b.in.Close()
+	_, _ = b.cmd.Wait(), c.cmd.Wait()
+}
+
+// TestCUDARemoteFails: a kernel that ends its worker, a worker that is killed and a
+// node that ends have their program's calls fail, and nobody else's.
+func TestCUDARemoteFails(t *testing.T) {
+	n := startRemote(t)
+	task, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 40, Memory: 64 * mib})
+	_, other := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 40, Memory: 64 * mib})
+	beside := hold(t, other("hold", "5"))
+	beside.line(t)
+	out, err := run("crash").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "launched 0\n") || !strings.Contains(string(out), "then 46\n") {
+		t.Errorf("a kernel that ends its worker: %v: %s", err, out)
+	}
+	if got := output(t, run("late")); got != n.native(t, "late") {
+		t.Errorf("afterwards: %s", got)
+	}
+	for at := time.Now(); n.show(t, task.ID).Programs != 0; {
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("afterwards: %+v", n.show(t, task.ID))
+		}
+	}
+	h := hold(t, run("hold", "5"))
+	h.line(t)
+	workers, err := exec.CommandContext(t.Context(), "pgrep", "-P", fmt.Sprint(os.Getpid()), "-f", "serve-cuda GPU-01010101").Output()
+	if err != nil || len(strings.Fields(string(workers))) != 2 {
+		t.Fatalf("workers: %v: %s", err, workers)
+	}
+	last := strings.Fields(string(workers))[1] // the younger
+	if err := exec.CommandContext(t.Context(), "kill", "-9", last).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := h.ask(t, "m"), h.ask(t, "s"); x != "more 46" || y != "synchronized 46" {
+		t.Error("after its worker was killed", x, y)
+	}
+	if x, y := beside.ask(t, "m"), beside.ask(t, "s"); x != "more 0" || y != "synchronized 0" {
+		t.Error("the neighbor", x, y)
+	}
+	n.stop()
+	if x := beside.ask(t, "m"); x != "more 46" {
+		t.Error("after the node has ended", x)
+	}
+	for _, p := range []*holding{h, beside} {
+		_ = p.in.Close()
+		_ = p.cmd.Wait()
+	}
+	if out, err := run("hold", "1").CombinedOutput(); err == nil || !strings.Contains(string(out), "cannot be reached") || !strings.Contains(string(out), "error 100") {
+		t.Errorf("without a node: %v: %s", err, out)
+	}
+}
+
+// TestCUDARemoteRefused: who is of no task has no device.
+func TestCUDARemoteRefused(t *testing.T) {
+	n := startRemote(t)
+	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 40, Memory: 64 * mib})
+	for _, x := range [][2]string{{task.ID, strings.Repeat("0", 64)}, {strings.Repeat("0", 26), token}, {task.ID, "rubbish"}, {"", ""}} {
+		cmd := exec.CommandContext(t.Context(), n.far, "late")
+		cmd.Env = append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...)
+		if x[0] != "" {
+			cmd.Env = append(cmd.Env, pool.Environment(0, n.tcp, x[0], x[1])...)
+		}
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "error 100") {
+			t.Errorf("%v: %v: %s", x, err, out)
+		}
+	}
+	if _, _, err := dial(t, n.unix).Migrate(task.ID, "", "cuda-1"); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("moving it: %v", err)
+	}
+}
+
+// TestCUDARemoteShares: slices that contend compute by their shares, one of them
+// with the driver itself; a share that is resized counts at once.
+func TestCUDARemoteShares(t *testing.T) {
+	n := startRemote(t)
+	const within = 0.06 // the machine does other things
+	for _, x := range []struct {
+		a, b  int64
+		local bool
+	}{{30, 70, false}, {10, 90, false}, {30, 70, true}} {
+		one, first := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: x.a, Memory: mib})
+		two, second := n.share(t, n.unix, pool.Spec{Device: "cuda-0", Compute: x.b, Memory: mib})
+		a, b := hold(t, first("spin", "1000", "3")), &holding{}
+		if x.local {
+			if err := dial(t, n.unix).Stop(two.ID); err != nil {
+				t.Fatal(err)
+			}
+			var local func(args ...string) *exec.Cmd
+			two, local = n.cudaNode.share(t, pool.Spec{Device: "cuda-0", Compute: x.b, Memory: mib})
+			b = hold(t, local("dlsym", "spin", "1000", "3"))
+		} else {
+			b = hold(t, second("spin", "1000", "3"))
+		}
+		outA, errA := io.ReadAll(a.out)
+		outB, errB := io.ReadAll(b.out)
+		if errA != nil || errB != nil || a.cmd.Wait() != nil || b.cmd.Wait() != nil {
+			t.Fatal(errA, errB, string(outA), string(outB))
+		}
+		k, l := kernels(t, string(outA), "kernels"), kernels(t, string(outB), "kernels")
+		t.Logf("%d:%d: %.0f and %.0f kernels, %.1f %%", x.a, x.b, k, l, 100*k/(k+l))
+		if got := k / (k + l); math.Abs(got-float64(x.a)/100) > within {
+			t.Errorf("%d:%d: the first has %.1f %%", x.a, x.b, 100*got)
+		}
+		for _, task := range []pool.Task{one, two} {
+			if got := n.show(t, task.ID); got.Busy <= 0 {
+				t.Errorf("%+v", got)
+			}
+			if err := dial(t, n.unix).Stop(task.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestCUDARemoteIdle: a slice ends when it is not used, and what is posted is done
+// though nothing is waited for.
+func TestCUDARemoteIdle(t *testing.T) {
+	n := startRemote(t)
+	task, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib, Idle: 1})
+	if got := output(t, run("soon")); got != "ran\n" {
+		t.Error(got)
+	}
+	n.log.await(t, "idle timeout")
+	if tasks, err := dial(t, n.unix).Tasks(); err != nil || len(tasks) != 0 {
+		t.Errorf("%v: %+v, of which %s is idle", err, tasks, task.ID)
+	}
+}
+
+// TestCUDARemoteSanitized: the client library reads and writes nothing that is not
+// its own, and does nothing that C leaves open.
+func TestCUDARemoteSanitized(t *testing.T) {
+	n := startRemote(t)
+	program := filepath.Join(t.TempDir(), "sanitized")
+	sources, err := filepath.Glob("../../shim/remote/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
+	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "san") {
+			t.Skipf("SKIPPED: no AddressSanitizer: %s", out)
+		}
+		t.Fatalf("%v: %s", err, out)
+	}
+	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-1", Compute: 100, Memory: 400 * mib})
+	for _, args := range [][]string{{"compute", n.elf}, {"copies"}, {"streams"}, {"memory"}, {"jit"}, {"threads", "4"}, {"wrong"}, {"late"}} {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = append(append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0"), pool.Environment(0, n.tcp, task.ID, token)...)
+		if got, want := output(t, cmd), n.native(t, args...); got != want {
+			t.Errorf("%s:\n%s", args[0], differ(got, want))
+		}
+	}
+}
+
+// TestCUDAImages: how long an image of code is, is found by what it says, and
+// nothing beyond it is looked at, whatever it says.
+func TestCUDAImages(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("SKIPPED: no gcc")
+	}
+	program := filepath.Join(t.TempDir(), "image")
+	build := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/image.c", "../../shim/remote/image.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "CL/cl.h") || strings.Contains(string(out), "asan") {
+			t.Skipf("SKIPPED: no headers of OpenCL, or no AddressSanitizer: %s", out)
+		}
+		t.Fatalf("%v: %s", err, out)
+	}
+	code := cubin()
+	fat := binary.LittleEndian.AppendUint64([]byte{0x50, 0xED, 0x55, 0xBA, 1, 0, 16, 0}, uint64(len(code)))
+	var in bytes.Buffer
+	for _, image := range [][]byte{code, append(fat, code...), []byte(".version 8.0\n.target sm_90\n\x00"), {0}} {
+		in.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(image))))
+		in.Write(image)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "50000")
+	cmd.Stdin = &in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 }

@@ -30,7 +30,7 @@ static size_t elf(const uint8_t *p, size_t limit) {
   size_t end = ELF_HEADER;
   end_at(&end, segments, segment * segments_n);
   end_at(&end, sections, section * sections_n);
-  if (end > limit || segments > end || sections > end) return 0;
+  if (end > limit || (segments_n && segments > end) || (sections_n && sections > end)) return 0;
   if ((segments_n && segment < 56) || (sections_n && section < 64)) return 0;
   for (uint64_t i = 0; i < segments_n; i++) end_at(&end, number(p + segments + i * segment + 8, 8), number(p + segments + i * segment + 32, 8));
   for (uint64_t i = 0; i < sections_n; i++) {

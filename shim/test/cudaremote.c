@@ -484,14 +484,17 @@ int main(int argc, char **argv) {
     unsigned type, host_type;
     size_t n;
     printf("peer %d %d, managed %d\n", peer(&can, 0, 0), can, managed(&start, 5, 1));
-    printf("registered %d %d, %d %d\n", register_(page, sizeof page, 0), register_(page + 8, 8, 0), attribute(&host_type, 2, (ptr)(uintptr_t)page), host_type);
-    printf("unregistered %d %d %d\n", unregister(page), unregister(page), attribute(&type, 2, (ptr)(uintptr_t)page));
-    printf("pointer %d %u, %d %d, %d %zu\n", attribute(&type, 2, p + 10), type, attribute(&start, 11, p + 10), start == p, attribute(&n, 12, p), n);
+    int r[8], i = 0; /* one after the other */
+    r[i++] = register_(page, sizeof page, 0), r[i++] = register_(page + 8, 8, 0), r[i++] = attribute(&host_type, 2, (ptr)(uintptr_t)page);
+    r[i++] = unregister(page), r[i++] = unregister(page), r[i++] = attribute(&type, 2, (ptr)(uintptr_t)page);
+    printf("registered %d %d, %d %u\nunregistered %d %d %d\n", r[0], r[1], r[2], host_type, r[3], r[4], r[5]);
+    i = 0, r[i++] = attribute(&type, 2, p + 10), r[i++] = attribute(&start, 11, p + 10), r[i++] = attribute(&n, 12, p);
+    printf("pointer %d %u, %d %d, %d %zu\n", r[0], type, r[1], start == p, r[2], n);
     printf("called %d", host(NULL, (void (*)(void *))(uintptr_t)puts, " by the stream"));
     printf(" %d\n", host(NULL, NULL, NULL));
     int device;
     char attributes[3] = {16, 75, 83};
-    for (int i = 0; i < 3; i++) MUST(cuDeviceGetAttribute(&device, attributes[i], 0)), printf("attribute %d: %d\n", attributes[i], device);
+    for (i = 0; i < 3; i++) MUST(cuDeviceGetAttribute(&device, attributes[i], 0)), printf("attribute %d: %d\n", attributes[i], device);
   } else if (!strcmp(what, "fill") || !strcmp(what, "hold")) { /* MiB after MiB; then, of hold, until its input is closed */
     ptr p[4096];
     int n = 0, r = 0, most = *what == 'h' ? (int)number : 4096;
