@@ -116,3 +116,92 @@ func TestCUDA(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDARemote: the same on a machine without a driver.
+func TestCUDARemote(t *testing.T) {
+	yunhe, err := filepath.Abs("../../bin/yunhe")
+	must(t, err)
+	if _, err := os.Stat(yunhe); err != nil {
+		t.Skip("SKIPPED: bin/yunhe is not built")
+	}
+	driver, dir := cardstest.Build(t, "cuda"), t.TempDir()
+	program := filepath.Join(dir, "cudaremote")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cudaremote.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	sock, err := os.MkdirTemp("", "yp") // a socket's path is short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(sock) })
+	must(t, os.WriteFile(filepath.Join(dir, "groups.yaml"), []byte("groups:\n  - name: a\n    key: a key of group a, long enough\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "key"), []byte("a key of group a, long enough"), 0o600))
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), yunhe, append([]string{"pool"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CACHE_HOME="+dir)
+		return cmd
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	node := command("node", "--listen", "unix:"+sock+"/s", "--listen", "tcp:127.0.0.1:0", "--groups", "groups.yaml", "--libraries", driver)
+	said, err := node.StderrPipe()
+	must(t, err)
+	must(t, node.Start())
+	t.Cleanup(func() { stop(); _ = node.Process.Signal(os.Interrupt); _ = node.Wait() })
+	at := ""
+	lines := bufio.NewScanner(said)
+	for at == "" && lines.Scan() {
+		if _, rest, is := strings.Cut(lines.Text(), " tcp:"); is && strings.Contains(lines.Text(), "pool node listens") {
+			at = "tcp:" + strings.TrimRight(rest, `"`)
+		}
+	}
+	go func() { // until the node ends, which its clean-up waits for
+		for ctx.Err() == nil && lines.Scan() {
+		}
+	}()
+	run := func(at string, args ...string) (string, error) {
+		out, err := command(append([]string{"run", "--node", at, "--group", "a", "--key-file", "key", "--device", "cuda-0", "--memory", "37MiB"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(at, "--", program, "fill"); err != nil || out != "filled 37, error 2\nagain 0\n" {
+		t.Errorf("over TCP: %v: %s", err, out)
+	}
+	if out, err := run(at, "--", program, "late"); err != nil || out != "launched 0\nthen 700 700 700 700\n" {
+		t.Errorf("over TCP: %v: %s", err, out)
+	}
+	if out, err := run(at, "--", program, "open", filepath.Join(driver, "libcuda.so.1")); err != nil || out != "the same driver\n" {
+		t.Errorf("the driver by its whole name: %v: %s", err, out)
+	}
+	if out, err := run("unix:"+sock+"/s", "--remote", "--", program, "open", "libcuda.so.1"); err != nil || out != "the same driver\n" {
+		t.Errorf("on the node's machine: %v: %s", err, out)
+	}
+	if out, err := run("unix:"+sock+"/s", "--", program, "fill"); err == nil || !strings.Contains(out, "libcuda.so.1") {
+		t.Errorf("where the program has no driver, and none is asked for: %v: %s", err, out)
+	}
+	for flag, says := range map[string]string{"--limit": "it ran for its limit", "--idle": "idle timeout"} {
+		cmd := command("run", "--node", at, "--group", "a", "--key-file", "key", "--device", "cuda-0", "--memory", "16MiB", flag, "1s", "--", program, "hold", "16")
+		in, err := cmd.StdinPipe()
+		must(t, err)
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		var all bytes.Buffer
+		cmd.Stderr = &all
+		must(t, cmd.Start())
+		answers := bufio.NewScanner(out)
+		if !answers.Scan() || answers.Text() != "filled 16, error 0" {
+			t.Errorf("%s: %s", flag, answers.Text())
+		}
+		for flag == "--idle" && answers.Text() != "more 46" { // its slice has ended, it has not
+			_, err := in.Write([]byte("m"))
+			must(t, err)
+			if !answers.Scan() {
+				break
+			}
+		}
+		for flag == "--limit" && answers.Scan() { // until it is ended
+		}
+		_ = in.Close()
+		err = cmd.Wait()
+		if flag == "--limit" && err == nil || !strings.Contains(all.String(), says) {
+			t.Errorf("%s: %v: %s", flag, err, all.String())
+		}
+	}
+}

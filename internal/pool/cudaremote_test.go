@@ -205,6 +205,7 @@ unregistered 0 713 1
 pointer 0 2, 0 1, 0 5000
  by the stream
 called 0 1
+its own stream 40 49
 attribute 16: 132
 attribute 75: 9
 attribute 83: 0
@@ -376,8 +377,8 @@ func TestCUDARemoteShares(t *testing.T) {
 	}
 }
 
-// TestCUDARemoteIdle: a slice ends when it is not used, and what is posted is done
-// though nothing is waited for.
+// TestCUDARemoteIdle: a slice ends when it is not used; what is posted is done though
+// nothing is waited for; a child that is forked starts anew.
 func TestCUDARemoteIdle(t *testing.T) {
 	n := startRemote(t)
 	task, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib, Idle: 1})
@@ -385,6 +386,13 @@ func TestCUDARemoteIdle(t *testing.T) {
 		t.Error(got)
 	}
 	n.log.await(t, "idle timeout")
+	again, fork := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})
+	if got := output(t, fork("fork")); got != "in the child 3, then 0\nthe child 0, the parent 100\n" {
+		t.Errorf("a child: %s", got)
+	}
+	if err := dial(t, n.unix).Stop(again.ID); err != nil {
+		t.Fatal(err)
+	}
 	if tasks, err := dial(t, n.unix).Tasks(); err != nil || len(tasks) != 0 {
 		t.Errorf("%v: %+v, of which %s is idle", err, tasks, task.ID)
 	}

@@ -140,20 +140,20 @@ static void words(const end *e) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) yp_word(all[i]);
 }
 
-static void step(end *e, size_t rows, size_t slices) {
-  if (e->type == IN_PROGRAM) e->at += e->pitch * (rows + e->height * slices);
-  else e->y += rows, e->z += slices;
+static void step(end *e, size_t columns, size_t rows, size_t slices) {
+  if (e->type == IN_PROGRAM) e->at += columns + e->pitch * (rows + e->height * slices);
+  else e->x += columns, e->y += rows, e->z += slices;
 }
 
 static CUresult box(end to, end from, size_t w, size_t h, size_t d, CUstream s, bool wait) {
   bool in = from.type == IN_PROGRAM, out = to.type == IN_PROGRAM;
-  while ((in || out) && w * h * d > PIECE && (h > 1 || d > 1)) {
-    size_t half_h = d > 1 ? h : h / 2, half_d = d / 2 ? d / 2 : 1;
-    CUresult r = box(to, from, w, half_h, half_d, s, wait);
+  while ((in || out) && w * h * d > PIECE) { /* half of it first: slices, rows, or a part of one */
+    size_t half_w = d == 1 && h == 1 ? w / 2 : w, half_h = d == 1 && h > 1 ? h / 2 : h, half_d = d > 1 ? d / 2 : d;
+    CUresult r = box(to, from, half_w, half_h, half_d, s, wait);
     if (r) return r;
-    size_t rows = d > 1 ? 0 : half_h, slices = d > 1 ? half_d : 0;
-    step(&to, rows, slices), step(&from, rows, slices);
-    h -= rows, d -= slices;
+    size_t columns = w - half_w ? half_w : 0, rows = h - half_h ? half_h : 0, slices = d - half_d ? half_d : 0;
+    step(&to, columns, rows, slices), step(&from, columns, rows, slices);
+    w -= columns, h -= rows, d -= slices;
   }
   if (in && out) {
     CUresult r = cuStreamSynchronize(s);

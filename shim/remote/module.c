@@ -89,6 +89,8 @@ static const uint8_t *take_options(const answer *a, unsigned n, const int *optio
 
 /* --- modules and libraries --- */
 
+static const size_t MOST_IMAGE = (2UL << 30) - (1 << 20); /* a message has no more */
+
 static CUresult load(int op, void **to, const void *image, unsigned n, const int *options, void **values) {
   READY;
   WANTS(to && image);
@@ -97,6 +99,7 @@ static CUresult load(int op, void **to, const void *image, unsigned n, const int
   const void *code = yr_image_of(image, SIZE_MAX);
   size_t size = yr_image_size(code, SIZE_MAX);
   if (!size) return CUDA_ERROR_INVALID_IMAGE;
+  if (size > MOST_IMAGE) return CUDA_ERROR_OUT_OF_MEMORY;
   answer a = {.land = NULL};
   yr_begin(op);
   put_options(n, options, values);
@@ -405,6 +408,7 @@ EXPORT CUresult cuLinkAddData_v2(void *of, int type, void *data, size_t n, const
   linker *l = linker_of(of);
   if (!l) return CUDA_ERROR_INVALID_HANDLE;
   WANTS(data && n);
+  if (n > MOST_IMAGE) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r = check_options(options_n, options, values);
   if (r) return r;
   answer a = {.land = NULL};

@@ -101,6 +101,7 @@ func (t *thread) event() (uintptr, int32) {
 		return all[len(all)-1], success
 	}
 	const cell = 45
+	t.cells[cell] = 0
 	r := s.d.call("cuEventCreate", t.cells.at(cell), untimed)
 	return uintptr(t.cells[cell]), r
 }
@@ -129,11 +130,12 @@ func (t *thread) copy(n int, data []byte, stream uintptr, wait bool, landing uin
 		return t.copyFailed(r, landing)
 	}
 	e, r := t.event()
+	begun := false // then the device may still use the stage
 	if r == success {
 		copy(x.b, data)
 		r = t.work(stream, func() int32 {
 			r := do(x)
-			if r == success {
+			if begun = r == success; begun {
 				r = s.d.call("cuEventRecord", e, stream)
 			}
 			return r
@@ -141,7 +143,12 @@ func (t *thread) copy(n int, data []byte, stream uintptr, wait bool, landing uin
 	}
 	if r != success {
 		c.mu.Lock()
-		t.unstage(x)
+		if !begun {
+			t.unstage(x)
+		}
+		if e != 0 {
+			c.unevent(x.context, e)
+		}
 		c.mu.Unlock()
 		return t.copyFailed(r, landing)
 	}

@@ -41,7 +41,8 @@ const (
 	ahead = 10 * time.Millisecond
 	// patience is how long it is waited for at most: it may wait for what comes next.
 	patience = 100 * time.Millisecond
-	// stuck is how long the end of a turn waits for work that does not end.
+	// stuck is how long the end of a turn waits for work that does not end while the
+	// program has more, which that work may wait for.
 	stuck = time.Second
 )
 
@@ -61,7 +62,9 @@ func (t *thread) key(stream uintptr) markKey {
 func (t *thread) work(stream uintptr, do func() int32) int32 {
 	s := t.s
 	t.behind(stream)
+	s.wanting.Add(1)
 	s.turn.Take()
+	s.wanting.Add(-1)
 	defer s.turn.Done()
 	r := do()
 	t.mark(stream)
@@ -213,7 +216,7 @@ func (s *Session) keep() {
 			s.marks.mu.Lock()
 			rested := s.rested(enter)
 			s.marks.mu.Unlock()
-			if rested || time.Now().After(end) {
+			if rested || s.wanting.Load() > 0 && time.Now().After(end) {
 				break
 			}
 			nap(wait)
@@ -223,8 +226,8 @@ func (s *Session) keep() {
 	runtime.KeepAlive(c)
 }
 
-// drain waits until the device has done what it was given, or for so long as a
-// kernel that does not end is waited for.
+// drain waits until the device has done what it was given. While that is not so the
+// task is charged; others are let compute beside it by the node.
 func (s *Session) drain() {
 	done := make(chan struct{}, 1)
 	s.marks.drains <- done

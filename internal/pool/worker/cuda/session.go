@@ -53,6 +53,7 @@ type Session struct {
 	end    chan error // why the session ends
 
 	captures atomic.Int32 // how many streams capture
+	wanting  atomic.Int32 // how many calls wait for a turn
 
 	sending sync.Mutex // guards what follows
 	conn    net.Conn
