@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -396,6 +397,27 @@ func TestCUDARemoteIdle(t *testing.T) {
 	if tasks, err := dial(t, n.unix).Tasks(); err != nil || len(tasks) != 0 {
 		t.Errorf("%v: %+v, of which %s is idle", err, tasks, task.ID)
 	}
+}
+
+// TestCUDARemoteReplace: a node is replaced while a program computes that has no
+// driver.
+func TestCUDARemoteReplace(t *testing.T) {
+	n := startRemote(t)
+	s := serve(t, plays+"="+n.driver)
+	_, tcp, _ := strings.Cut(s.said("msg=serves"), "at=tcp:")
+	tcp, _, _ = strings.Cut("tcp:"+tcp, " ")
+	task, token := ask(t, s.unix, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 64 * mib})
+	cmd := exec.CommandContext(t.Context(), n.far, "hold", "60")
+	cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, tcp, task.ID, token)...)
+	h := hold(t, cmd)
+	h.line(t)
+	s.tell(syscall.SIGUSR1)
+	s.said("goes on in another program")
+	if x, y, z := h.ask(t, "m"), h.ask(t, "s"), h.ask(t, "u"); x != "more 0" || y != "synchronized 0" || z != "free 3" {
+		t.Error("afterwards", x, y, z)
+	}
+	_ = h.in.Close()
+	_ = h.cmd.Wait()
 }
 
 // TestCUDARemoteSanitized: the client library reads and writes nothing that is not

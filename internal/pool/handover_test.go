@@ -26,6 +26,7 @@ const (
 	serves  = "YUNHE_POOL_TEST_SERVES"
 	next    = "YUNHE_POOL_TEST_NEXT" // the other program
 	refuses = "YUNHE_POOL_TEST_REFUSES"
+	plays   = "YUNHE_POOL_TEST_LIBRARIES" // where what plays drivers is
 )
 
 func serveNode(dir string) error {
@@ -34,7 +35,7 @@ func serveNode(dir string) error {
 		return pool.GiveBack(errors.New("it does not want it"))
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Listen: []string{"unix:" + dir + "/s", "tcp:127.0.0.1:0"}, Groups: []pool.Group{{Name: "a", Key: key}}}, log)
+	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Libraries: os.Getenv(plays), Listen: []string{"unix:" + dir + "/s", "tcp:127.0.0.1:0"}, Groups: []pool.Group{{Name: "a", Key: key}}}, log)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ type served struct {
 	unix string
 }
 
-func serve(t *testing.T) *served {
+func serve(t *testing.T, env ...string) *served {
 	t.Helper()
 	start(t, pool.NodeConfig{}) // or it is skipped
 	dir, err := os.MkdirTemp("", "yp")
@@ -87,7 +88,7 @@ func serve(t *testing.T) *served {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(first)
-	cmd.Env = append(os.Environ(), serves+"="+dir, next+"="+self)
+	cmd.Env = append(append(os.Environ(), serves+"="+dir, next+"="+self), env...)
 	out, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
