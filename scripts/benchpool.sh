@@ -1,7 +1,8 @@
 #!/bin/sh
-# benchpool.sh - the same program natively, on this machine's pool and over TCP:
-# what a call, a launch, a transfer and a computation cost, and their ratio, and a
-# call that waits beside what the bare socket takes; how exact shares of a card are
+# benchpool.sh - the same program natively, on this machine's pool over a ring and
+# over the Unix socket, and over TCP: what a call, a launch, a transfer and a
+# computation cost, and their ratio, and a call that waits beside what the bare ring
+# and the bare socket take; how exact shares of a card are
 # over ten seconds, what is lost where programs take turns, and where memory ends;
 # then how long a program with 64 MiB stands still when it is moved between two
 # nodes, and what two programs do that have 200 MiB each of a card with 256 MiB.
@@ -40,11 +41,13 @@ tcp=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/a.log")
 other=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/b.log")
 "$work/program" turns >"$work/turns"
 "$work/program" bench >"$work/native"
-bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/local"
+for transport in ring socket; do
+	YUNHE_POOL_TRANSPORT=$transport bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/$transport"
+done
 bin/yunhe pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/remote"
-printf '%-18s %10s %10s %10s %12s %12s\n' WHAT NATIVE LOCAL TCP LOCAL/NATIVE TCP/NATIVE
-paste -d ' ' "$work/native" "$work/local" "$work/remote" |
-	awk '{ printf "%-18s %10.3f %10.3f %10.3f %12.2f %12.2f\n", $1, $2, $4, $6, $4 / $2, $6 / $2 }'
+printf '%-18s %10s %10s %10s %10s %12s %12s %12s\n' WHAT NATIVE RING SOCKET TCP RING/NATIVE SOCKET/NAT. TCP/NATIVE
+paste -d ' ' "$work/native" "$work/ring" "$work/socket" "$work/remote" |
+	awk '{ printf "%-18s %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f\n", $1, $2, $4, $6, $8, $4 / $2, $6 / $2, $8 / $2 }'
 
 # judge NAME VALUE GOAL - a line of what has a goal: VALUE is at most GOAL, or at
 # least where it begins with a minus
@@ -53,12 +56,17 @@ judge() { awk -v n="$1" -v v="$2" -v g="$3" 'BEGIN { printf "%-46s %9.3f %s %7.3
 of() { awk -v n="$2" '$1 == n { print $2 }' "$work/$1"; }
 over() { echo "$(of "$1" "$2") $(of "$3" "$4")" | awk '{ print $1 / $2 }'; }
 printf '\n%-46s %9s    %7s  MET\n' 'WHAT' VALUE GOAL
-judge 'computation, speed of native, local' "$(over native compute_s local compute_s)" -0.98
 judge 'computation, speed of native, TCP' "$(over native compute_s remote compute_s)" -0.97
-for what in write_64m_gbs read_64m_gbs write_1m_gbs read_1m_gbs; do judge "$what, ratio to native, local" "$(over local $what native $what)" -0.9; done
-judge 'a launch in a stream, us above native, local' "$(echo "$(of local launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
 judge 'a launch in a stream, us above native, TCP' "$(echo "$(of remote launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
-judge 'a call that waits : the Unix socket there and back' "$(over local finish_us turns unix_us)" 1.3
+for local in ring socket; do
+	judge "computation, speed of native, $local" "$(over native compute_s $local compute_s)" -0.98
+	for what in write_64m_gbs read_64m_gbs write_1m_gbs read_1m_gbs; do judge "$what, ratio to native, $local" "$(over $local $what native $what)" -0.9; done
+	judge "a launch in a stream, us above native, $local" "$(echo "$(of $local launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
+done
+judge 'a call that waits, ring : Unix socket' "$(over ring finish_us socket finish_us)" 1
+judge 'a call that waits : the ring there and back' "$(over ring finish_us turns ring_us)" 1.3
+judge 'a call that waits : the ring, where both sleep' "$(over ring finish_us turns ring_asleep_us)" 1.3
+judge 'a call that waits : the Unix socket there and back' "$(over socket finish_us turns unix_us)" 1.3
 judge 'a call that waits : TCP there and back' "$(over remote finish_us turns tcp_us)" 1.3
 
 # together SECONDS FLAGS... - programs that keep the card busy at once, one for each

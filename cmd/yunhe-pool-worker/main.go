@@ -13,7 +13,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 
@@ -33,16 +32,15 @@ func main() {
 
 // What a worker is given as open files.
 const (
-	connFirst = 3
-	connFD    = "3"
-	pageFD    = 4
-	turnFD    = "5"
-	cardFD    = 6
+	connFD = 3
+	pageFD = 4
+	turnFD = 5
+	cardFD = 6
 )
 
 func run(args []string) error {
 	if len(args) == 3 && args[0] == "cards" { // it takes nothing from programs, and asks drivers of the kernel in ways of its own
-		return cards.Serve(args[1], args[2], os.Stdin, os.NewFile(connFirst, "answers"))
+		return cards.Serve(args[1], args[2], os.Stdin, os.NewFile(connFD, "answers"))
 	}
 	if len(args) == 2 && args[0] == "cuda" {
 		return cards.ServeCUDA(args[1], os.Stdout)
@@ -57,17 +55,8 @@ func run(args []string) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(devices)
 	}
-	if len(args) == 3 && args[0] == "relay" {
-		program, err := connection(args[1])
-		if err != nil {
-			return err
-		}
-		to, err := connection(args[2])
-		if err != nil {
-			return err
-		}
-		worker.Relay(program, to)
-		return nil
+	if len(args) > 0 && args[0] == "relay" {
+		return worker.Relay(args[1:])
 	}
 	if len(args) != 5 || args[0] != "serve" && args[0] != "receive" && args[0] != "serve-cuda" {
 		return fmt.Errorf("yunhe pool node starts this program")
@@ -85,11 +74,11 @@ func run(args []string) error {
 	if max(n[2], n[3]) >= worker.Slots {
 		return fmt.Errorf("there is no slot %d", max(n[2], n[3]))
 	}
-	conn, err := connection(connFD)
+	conn, err := worker.Connection(connFD)
 	if err != nil {
 		return err
 	}
-	node, err := connection(turnFD)
+	node, err := worker.Connection(turnFD)
 	if err != nil {
 		return err
 	}
@@ -106,19 +95,4 @@ func run(args []string) error {
 		return cuda.Run(conn, args[1], args[2], memory, card, turn, gone)
 	}
 	return worker.Run(conn, n[0], n[1], memory, card, turn, args[0] == "receive")
-}
-
-// connection is one that was given as an open file.
-func connection(fd string) (net.Conn, error) {
-	n, err := strconv.Atoi(fd)
-	if err != nil || n < connFirst {
-		return nil, fmt.Errorf("%q is not the number of a file", fd)
-	}
-	file := os.NewFile(uintptr(n), "connection")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, fmt.Errorf("connection %d: %w", n, err)
-	}
-	return conn, nil
 }

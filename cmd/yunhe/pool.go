@@ -397,7 +397,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, en
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "YUNHE_POOL_") && !strings.HasPrefix(e, "OCL_ICD_") {
+		if (!strings.HasPrefix(e, "YUNHE_POOL_") || strings.HasPrefix(e, pool.TransportVariable+"=")) && !strings.HasPrefix(e, "OCL_ICD_") {
 			cmd.Env = append(cmd.Env, e)
 		}
 	}

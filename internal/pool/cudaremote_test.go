@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -276,7 +277,8 @@ func TestCUDARemoteFails(t *testing.T) {
 	beside := hold(t, other("hold", "5"))
 	beside.line(t)
 	out, err := run("crash").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "launched 0\n") || !strings.Contains(string(out), "then 46\n") {
+	// The worker may be gone before it has answered the launch, too.
+	if err != nil || !regexp.MustCompile(`launched (0|46)\n`).Match(out) || !strings.Contains(string(out), "then 46\n") {
 		t.Errorf("a kernel that ends its worker: %v: %s", err, out)
 	}
 	if got := output(t, run("late")); got != n.native(t, "late") {
@@ -429,7 +431,7 @@ func TestCUDARemoteSanitized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/path.c", "../../shim/src/ring.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "san") {
 			t.Skipf("SKIPPED: no AddressSanitizer: %s", out)

@@ -19,10 +19,11 @@ import (
 
 // walker is a program that checks each of its steps, until it is told to end.
 type walker struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	errs *lines
 }
 
 func walk(t *testing.T, cmd *exec.Cmd) *walker {
@@ -35,12 +36,12 @@ func walk(t *testing.T, cmd *exec.Cmd) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errs lines
-	cmd.Stderr = &errs
+	errs := &lines{}
+	cmd.Stderr = errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w := &walker{t, cmd, in, bufio.NewReader(out)}
+	w := &walker{t, cmd, in, bufio.NewReader(out), errs}
 	if line := w.line(); line != "walking\n" {
 		t.Fatalf("it said %q, %s", line, errs.String())
 	}
@@ -61,7 +62,7 @@ func (w *walker) end() {
 	var steps int
 	var longest float64
 	if n, _ := fmt.Sscanf(line, "walked %d steps, the longest %f ms\n", &steps, &longest); n != 2 || steps == 0 {
-		w.t.Errorf("it ended with %q", line)
+		w.t.Errorf("it ended with %q\n%s", line, w.errs.String())
 	}
 	if err := w.cmd.Wait(); err != nil {
 		w.t.Error(err)
@@ -88,7 +89,7 @@ func TestMigrate(t *testing.T) {
 			for i := range 6 {
 				moved, pause, err := dial(t, at).Migrate(task.ID, to, "")
 				if err != nil {
-					t.Fatalf("move %d: %v\n%s\n%s", i, err, a.log, b.log)
+					t.Fatalf("move %d: %v\n%s\n%s%s", i, err, a.log, b.log, w.errs)
 				}
 				if moved.ID != task.ID || moved.Programs != 1 || moved.Used < 8*mib || pause <= 0 {
 					t.Errorf("move %d: %+v, %s", i, moved, pause)
@@ -106,7 +107,9 @@ func TestMigrate(t *testing.T) {
 			if got := output(t, program(t, c.from, task.ID, token, "add")); !strings.HasPrefix(got, "sum ") {
 				t.Errorf("a program that starts where the task was: %q", got)
 			}
-			w.end()
+			if w.end(); t.Failed() {
+				t.Logf("%s\n%s", a.log, b.log)
+			}
 			if err := dial(t, at).Stop(task.ID); err != nil {
 				t.Error(err)
 			}
@@ -125,7 +128,7 @@ func TestMigrateAtOneNode(t *testing.T) {
 	w := walk(t, run("walk", "4"))
 	for range 3 {
 		if moved, _, err := dial(t, n.tcp).Migrate(task.ID, "", "opencl-0"); err != nil || moved.Device != "opencl-0" {
-			t.Fatalf("%+v, %v", moved, err)
+			t.Fatalf("%+v, %v\n%s", moved, err, n.log)
 		}
 	}
 	if d, err := dial(t, n.unix).Devices(); err != nil || d[0].Tasks != 1 || d[0].Compute != 60 {

@@ -224,8 +224,14 @@ func TestSameResults(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
 	want, prints := native(t, "add", "4"), native(t, "print")
-	for _, at := range []string{n.unix, n.tcp} {
-		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+	for _, x := range []struct{ at, transport string }{{n.unix, ""}, {n.unix, "socket"}, {n.unix, "ring"}, {n.tcp, ""}} {
+		at := x.at + " " + x.transport
+		_, task := share(t, x.at, pool.Spec{Device: "opencl-0", Compute: 25, Memory: 100 * mib})
+		run := func(args ...string) *exec.Cmd {
+			cmd := task(args...)
+			cmd.Env = append(cmd.Env, pool.TransportVariable+"="+x.transport)
+			return cmd
+		}
 		if got := output(t, run("add", "4")); got != want {
 			t.Errorf("%s: got %q, want %q", at, got, want)
 		}

@@ -9,27 +9,24 @@
  * old way until it says that it ends. If the new place cannot be reached, all
  * goes on over the old connection. */
 #include "pool.h"
+#include "ops.h"
+#include "path.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { PATH_STAY, PATH_USE, PATH_RING };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
 typedef struct waiter {
   uint32_t call;
   answer *a;
   bool done;
+  const yp_manner *after; /* how what follows the answer comes; NULL: as before */
   struct waiter *next;
 } waiter;
 
@@ -39,7 +36,7 @@ enum { QUIET = 50 };                  /* milliseconds */
 struct yp_node {
   pthread_mutex_t sending, waiting;
   pthread_cond_t turn;
-  int sock, source; /* out and in: two connections for a moment when the program is moved */
+  yp_path *to, *from; /* out and in: two for a moment when the program is moved */
   bool dead, reading, threads, tried;
   int result;       /* of connecting */
   char at[512];     /* the node's address */
@@ -49,6 +46,7 @@ struct yp_node {
     uint64_t session[2];
     int set; /* 0, or what is said above */
   } move;
+  uint16_t offered; /* better paths that the worker has, of which it was not asked for one yet */
   int64_t called;
   yp_gate *gate;
   pthread_t first;
@@ -63,8 +61,6 @@ struct yp_node {
 
   uint8_t in[1 << 16];
   size_t in_at, in_end;
-  int fds[64];
-  unsigned fds_in, fds_out;
   waiter *waiters;
   landing *landings;
 };
@@ -74,51 +70,16 @@ static _Thread_local yp_node *now; /* whose message this thread builds */
 
 static void lost(yp_node *c) { c->dead = true; }
 
-static bool send_all(yp_node *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
-  while (n + m > 0) {
-    struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
-    struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
-    ssize_t k = sendmsg(c->sock, &h, MSG_NOSIGNAL);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    size_t of_p = (size_t)k < n ? (size_t)k : n;
-    p += of_p, n -= of_p;
-    q += (size_t)k - of_p, m -= (size_t)k - of_p;
-  }
-  return true;
-}
-
 static void flush_out(yp_node *c) {
-  if (!c->dead && c->used + c->tail_size > 0 && !send_all(c, c->out, c->used, c->tail, c->tail_size)) lost(c);
+  if (!c->dead && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) lost(c);
   c->used = c->tail_size = c->messages = 0;
-}
-
-/* receive reads at least one byte to p from a socket. Descriptors that come along are kept in their order. */
-static ssize_t receive(yp_node *c, int from, uint8_t *p, size_t n) {
-  union {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(8 * sizeof(int))];
-  } control;
-  struct iovec v = {p, n};
-  struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-  ssize_t k;
-  do k = recvmsg(from, &h, MSG_CMSG_CLOEXEC);
-  while (k < 0 && errno == EINTR);
-  for (struct cmsghdr *m = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; m; m = CMSG_NXTHDR(&h, m))
-    if (m->cmsg_level == SOL_SOCKET && m->cmsg_type == SCM_RIGHTS) {
-      int got[8];
-      size_t n_got = (m->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      memcpy(got, CMSG_DATA(m), n_got * sizeof(int));
-      for (size_t i = 0; i < n_got; i++) c->fds[c->fds_in++ % 64] = got[i];
-    }
-  return k;
 }
 
 static bool read_all(yp_node *c, uint8_t *p, size_t n) {
   while (n > 0) {
     if (c->in_at == c->in_end) {
       bool direct = n >= sizeof c->in;
-      ssize_t k = direct ? receive(c, c->source, p, n) : receive(c, c->source, c->in, sizeof c->in);
+      ssize_t k = c->from->in->receive(c->from, direct ? p : c->in, direct ? n : sizeof c->in);
       if (k <= 0) return false;
       if (direct) {
         p += k, n -= (size_t)k;
@@ -192,10 +153,19 @@ static bool print(yp_node *c, size_t n) {
 static bool change(yp_node *c) {
   while (__atomic_load_n(&c->move.set, __ATOMIC_ACQUIRE) == FOLLOW) sched_yield();
   if (c->move.set != FOLLOWED) return false;
-  close(c->source);
-  c->source = c->sock;
+  yp_hang_up(c->from);
+  c->from = c->to;
   c->in_at = c->in_end = 0;
   __atomic_store_n(&c->move.set, 0, __ATOMIC_RELEASE);
+  return true;
+}
+
+/* first reads the worker's first message on a new connection. */
+static bool first(yp_node *c, uint8_t h[ANSWER]) {
+  uint16_t flags;
+  if (!read_all(c, h, ANSWER)) return false;
+  memcpy(&flags, h + 10, 2);
+  __atomic_store_n(&c->offered, flags & FLAG_RING, __ATOMIC_RELEASE);
   return true;
 }
 
@@ -206,7 +176,7 @@ static bool broken(yp_node *c, bool locked) {
   if (!locked) pthread_mutex_lock(&c->sending);
   if (c->move.set == FOLLOW) follow(c);
   if (!locked) pthread_mutex_unlock(&c->sending);
-  if (!change(c) || !read_all(c, h, sizeof h)) return false;
+  if (!change(c) || !first(c, h)) return false;
   memcpy(&all, h + 32, 8);
   return c->heard == all;
 }
@@ -225,7 +195,7 @@ static bool read_one(yp_node *c, bool locked) {
   uint16_t op, flags;
   uint32_t call;
   if (c->in_at == c->in_end) { /* between two messages */
-    ssize_t k = receive(c, c->source, c->in, sizeof c->in);
+    ssize_t k = c->from->in->receive(c->from, c->in, sizeof c->in);
     if (k <= 0) return broken(c, locked);
     c->in_at = 0, c->in_end = (size_t)k;
   }
@@ -234,7 +204,7 @@ static bool read_one(yp_node *c, bool locked) {
   memcpy(&status, h + 16, 8), memcpy(&a, h + 24, 8), memcpy(&b, h + 32, 8);
   if (size < ANSWER) return false;
   size_t n = size - ANSWER;
-  if (op == OP_END) return change(c) && read_all(c, h, sizeof h); /* the worker's first on the new connection */
+  if (op == OP_END) return change(c) && first(c, h); /* the worker's first on the new connection */
   c->heard++;
   if (op == OP_MOVED) return moved(c, n, a, b);
   if (op == OP_PRINTED) return print(c, n);
@@ -258,9 +228,10 @@ static bool read_one(yp_node *c, bool locked) {
   pthread_mutex_unlock(&c->waiting);
   if (op != OP_ANSWER || !w) return false;
   w->a->status = (cl_int)status, w->a->a = a, w->a->b = b;
-  if (flags & FLAG_FD) {
-    if (c->fds_out == c->fds_in) return false;
-    w->a->fd = c->fds[c->fds_out++ % 64];
+  if (flags & FLAG_FD && (w->a->fd = yp_descriptor(c->from)) < 0) return false;
+  if (w->after) { /* what else came are bytes that wake who listens */
+    c->from->in = w->after;
+    c->in_at = c->in_end = 0;
   }
   bool ok = true;
   if (n > 0 && w->a->land) {
@@ -287,17 +258,6 @@ static bool unhex(const char *s, uint8_t *p, size_t n) {
   return s[2 * n] == 0;
 }
 
-/* The program's signals may come while it connects. */
-static bool connected(int s, const struct sockaddr *to, socklen_t n) {
-  struct pollfd p = {.fd = s, .events = POLLOUT};
-  int bad = 0;
-  socklen_t size = sizeof bad;
-  if (!connect(s, to, n)) return true;
-  if (errno != EINTR) return false;
-  while (poll(&p, 1, -1) < 0 && errno == EINTR) {}
-  return !getsockopt(s, SOL_SOCKET, SO_ERROR, &bad, &size) && !bad;
-}
-
 static bool receive_all(int s, void *to, size_t n) {
   for (size_t got = 0; got < n;) {
     ssize_t k = recv(s, (uint8_t *)to + got, n - got, 0);
@@ -308,53 +268,19 @@ static bool receive_all(int s, void *to, size_t n) {
   return true;
 }
 
-static int dial(const char *address) {
-  if (!strncmp(address, "unix:", 5)) {
-    struct sockaddr_un u = {.sun_family = AF_UNIX};
-    if (strlen(address + 5) >= sizeof u.sun_path) return -1;
-    strcpy(u.sun_path, address + 5);
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s >= 0 && !connected(s, (struct sockaddr *)&u, sizeof u)) close(s), s = -1;
-    return s;
-  }
-  char host[256];
-  const char *a = !strncmp(address, "tcp:", 4) ? address + 4 : address, *port = strrchr(a, ':');
-  if (!port || (size_t)(port - a) >= sizeof host) return -1;
-  size_t n = (size_t)(port - a);
-  if (n > 2 && a[0] == '[') a++, n -= 2;
-  memcpy(host, a, n), host[n] = 0;
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all, *i;
-  if (getaddrinfo(host, port + 1, &hints, &all)) return -1;
-  int s = -1, on = 1;
-  for (i = all; i && s < 0; i = i->ai_next) {
-    s = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
-    if (s >= 0 && !connected(s, i->ai_addr, i->ai_addrlen)) close(s), s = -1;
-  }
-  freeaddrinfo(all);
-  if (s >= 0) { /* a node that is cut off is missed after 4 s, also by who only waits */
-    const int times = 3;
-    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(s, IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof on);
-    setsockopt(s, IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof on);
-    setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-  }
-  return s;
-}
-
 static void init(yp_node *c) {
-  c->sock = c->source = -1;
+  c->to = c->from = NULL;
   pthread_mutex_init(&c->sending, NULL), pthread_mutex_init(&c->waiting, NULL), pthread_cond_init(&c->turn, NULL);
 }
 
 /* A child has its parent's socket and must not speak on it. What the parent made is not the child's. */
 static void in_child(void) {
   for (yp_node *c = nodes; c < nodes + YP_NODES; c++) {
-    if (c->sock >= 0) close(c->sock);
-    if (c->source >= 0 && c->source != c->sock) close(c->source);
-    c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL;
+    if (c->from != c->to) yp_hang_up(c->from);
+    yp_hang_up(c->to);
+    c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL, c->offered = 0;
     c->tried = false, c->dead = false, c->reading = false;
-    c->used = c->tail_size = c->messages = c->in_at = c->in_end = c->fds_in = c->fds_out = 0;
+    c->used = c->tail_size = c->messages = c->in_at = c->in_end = 0;
     c->waiters = NULL, c->landings = NULL;
     memset(c->known, 0, sizeof c->known);
     init(c);
@@ -408,17 +334,18 @@ void yp_user_event_made(yp_node *c) { c->user_events = true; }
 
 enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, MORE = 24 };
 
-/* greet connects to a node, proves to be of the task, and returns the socket or
- * -1. more bytes beside the task's ID say which program of it this is. The
+/* greet connects to a node, proves to be of the task, and returns the path or
+ * NULL. more bytes beside the task's ID say which program of it this is. The
  * node's answer is in h; what it says in text, which has room for n. */
-static int greet(yp_node *c, const char *address, const char *greeting, const uint8_t *more, size_t more_size, uint8_t h[ANSWER], char *text, size_t n, const char **why) {
+static yp_path *greet(yp_node *c, const char *address, const char *greeting, const uint8_t *more, size_t more_size, uint8_t h[ANSWER], char *text, size_t n, const char **why) {
   const char *task = of(c, "YUNHE_POOL_TASK"), *token = of(c, "YUNHE_POOL_TOKEN");
   uint8_t key[32], hello[GREETING + CHALLENGE], proof_[CHALLENGE + TASK + MORE], out_[GREETING + TASK + MORE + MAC];
   *why = "YUNHE_POOL_TASK or YUNHE_POOL_TOKEN is not of the pool's form";
-  if (!task || !token || strlen(task) != TASK || !unhex(token, key, sizeof key)) return -1;
+  if (!task || !token || strlen(task) != TASK || !unhex(token, key, sizeof key)) return NULL;
   *why = "the pool node cannot be reached";
-  int s = dial(address);
-  if (s < 0) return -1;
+  yp_path *p = yp_dial(address);
+  if (!p) return NULL;
+  const int s = p->sock;
   *why = "there is no pool node of this version";
   uint64_t size = 0;
   uint16_t op = OP_REFUSED;
@@ -431,19 +358,19 @@ static int greet(yp_node *c, const char *address, const char *greeting, const ui
   *why = "the pool node ended the connection";
   if (send(s, out_, all, MSG_NOSIGNAL) != (ssize_t)all) goto bad;
   for (size_t got = 0; got < ANSWER;) { /* a descriptor may come along */
-    ssize_t k = receive(c, s, h + got, ANSWER - got);
+    ssize_t k = p->in->receive(p, h + got, ANSWER - got);
     if (k <= 0) goto bad;
     got += (size_t)k;
   }
   memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
-  if (op == OP_ANSWER) return s;
+  if (op == OP_ANSWER) return p;
   size = size > ANSWER && size - ANSWER < n ? size - ANSWER : 0;
   if (!receive_all(s, text, size)) goto bad;
   text[size] = 0;
   *why = op == OP_MOVED ? "moved" : "refused";
 bad:
-  close(s);
-  return -1;
+  yp_hang_up(p);
+  return NULL;
 }
 
 /* follow connects to where the program was moved. The caller has `sending`. */
@@ -453,21 +380,20 @@ static void follow(yp_node *c) {
   const char *why;
   flush_out(c);
   memcpy(more, c->move.session, 16), memcpy(more + 16, &c->sent, 8);
-  int s = greet(c, c->move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
-  if (s >= 0) {
-    c->sock = s;
+  yp_path *p = greet(c, c->move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
+  if (p) {
+    c->to = p;
     memcpy(c->at, c->move.to, sizeof c->at);
     c->unified = false; /* what is made from here on is not shared */
   }
-  __atomic_store_n(&c->move.set, s < 0 ? STAYS : FOLLOWED, __ATOMIC_RELEASE);
+  __atomic_store_n(&c->move.set, p ? FOLLOWED : STAYS, __ATOMIC_RELEASE);
 }
 
 /* look reads what may have come while the program called nothing, so that it
  * does not send to where nobody is any more. The caller has `sending`. */
 static void look(yp_node *c) {
-  uint8_t one;
   pthread_mutex_lock(&c->waiting);
-  bool mine = !c->reading && !c->dead && c->in_at == c->in_end && (recv(c->source, &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR));
+  bool mine = !c->reading && !c->dead && c->in_at == c->in_end && c->from->in->ready(c->from);
   if (mine) c->reading = true;
   pthread_mutex_unlock(&c->waiting);
   if (!mine) return;
@@ -487,11 +413,11 @@ static int connect_now(yp_node *c) {
   strcpy(c->at, address);
   c->first = pthread_self();
   for (int times = 0; times < 8; times++) {
-    c->sock = c->source = greet(c, c->at, "YHDATA1\n", NULL, 0, h, text, sizeof text, &why);
-    if (c->sock >= 0 || strcmp(why, "moved")) break;
+    c->to = c->from = greet(c, c->at, "YHDATA1\n", NULL, 0, h, text, sizeof text, &why);
+    if (c->to || strcmp(why, "moved")) break;
     if (*text) strcpy(c->at, text);
   }
-  if (c->sock < 0) {
+  if (!c->to) {
     say(why, !strcmp(why, "refused") ? text : c->at);
     return CL_DEVICE_NOT_FOUND;
   }
@@ -499,11 +425,17 @@ static int connect_now(yp_node *c) {
   uint64_t shares;
   uint16_t flags;
   memcpy(&shares, h + 24, 8), memcpy(&flags, h + 10, 2);
-  if (flags & FLAG_FD && c->fds_out != c->fds_in) {
-    int fd = c->fds[c->fds_out++ % 64];
+  int fd = flags & FLAG_FD ? yp_descriptor(c->to) : -1;
+  if (fd >= 0) {
     void *p = mmap(NULL, sizeof(yp_gate), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (p != MAP_FAILED) c->gate = p;
+  }
+  c->offered = flags & FLAG_RING;
+  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  if (wanted && !strcmp(wanted, "ring") && !c->offered) {
+    say("there is no ring to the pool node at", c->at);
+    return CL_DEVICE_NOT_FOUND;
   }
   c->unified = shares && c->gate && !strncmp(c->at, "unix:", 5);
   return 0;
@@ -524,7 +456,7 @@ int yp_connect(yp_node *c) {
   if (!c->tried) {
     c->result = connect_now(c);
     c->tried = true;
-    c->dead = c->sock < 0;
+    c->dead = c->result != 0;
   }
   pthread_mutex_unlock(&c->sending);
   return c->result;
@@ -541,7 +473,11 @@ static uint8_t *grow(yp_node *c, size_t n) {
   return c->out + c->used - n;
 }
 
+static void better(yp_node *c, uint16_t offered);
+
 bool yp_begin(yp_node *c, int op) {
+  uint16_t offered = __atomic_load_n(&c->offered, __ATOMIC_RELAXED);
+  if (offered && __atomic_compare_exchange_n(&c->offered, &offered, 0, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) better(c, offered);
   now = c;
   pthread_mutex_lock(&c->sending);
   if (!c->threads && !pthread_equal(c->first, pthread_self())) c->threads = true;
@@ -549,7 +485,7 @@ bool yp_begin(yp_node *c, int op) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
   int64_t ms = t.tv_sec * 1000 + t.tv_nsec / 1000000;
-  if (ms - c->called > QUIET && c->source >= 0) look(c);
+  if (ms - c->called > QUIET && c->from) look(c);
   c->called = ms;
   if (__atomic_load_n(&c->move.set, __ATOMIC_ACQUIRE) == FOLLOW) follow(c);
   c->start = c->used;
@@ -611,11 +547,12 @@ static void close_message(yp_node *c, uint32_t call, uint16_t flags) {
   c->messages++, c->sent++;
 }
 
-cl_int yp_sync(answer *a) {
+/* sync_then is yp_sync; after the message is sent, and after its answer, comes what is said in another manner. */
+static cl_int sync_then(answer *a, const yp_manner *after) {
   yp_node *c = now;
   answer own = {.land = NULL};
   if (!a) a = &own;
-  waiter w = {.a = a};
+  waiter w = {.a = a, .after = after};
   a->status = CL_OUT_OF_RESOURCES, a->data = NULL, a->size = 0, a->fd = -1;
   w.call = ++c->calls;
   close_message(c, w.call, FLAG_ANSWER);
@@ -623,6 +560,7 @@ cl_int yp_sync(answer *a) {
   w.next = c->waiters, c->waiters = &w;
   pthread_mutex_unlock(&c->waiting);
   flush_out(c);
+  if (after && !c->dead) c->to->out = after;
   pthread_mutex_unlock(&c->sending);
 
   pthread_mutex_lock(&c->waiting);
@@ -654,6 +592,8 @@ cl_int yp_sync(answer *a) {
   if (a == &own) free(own.data);
   return a->status;
 }
+
+cl_int yp_sync(answer *a) { return sync_then(a, NULL); }
 
 void yp_post(bool flush) {
   yp_node *c = now;
@@ -727,4 +667,21 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b) {
   yp_word(a);
   yp_word(b);
   return yp_sync(NULL);
+}
+
+/* better goes on by the best path that the worker offers, or as before. */
+static void better(yp_node *c, uint16_t offered) {
+  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  answer a = {.land = NULL};
+  if (!(offered & FLAG_RING) || (wanted && strcmp(wanted, "ring"))) return;
+  yp_begin(c, OP_path);
+  yp_word(PATH_RING);
+  cl_int status = yp_sync(&a);
+  free(a.data);
+  if (status) return; /* the program is moving */
+  bool use = a.fd >= 0 && yp_ring_open(c->to, a.fd, a.a);
+  if (a.fd >= 0) close(a.fd);
+  yp_begin(c, OP_path);
+  yp_word(use ? PATH_USE : PATH_STAY);
+  sync_then(NULL, use ? &yp_ring : NULL);
 }

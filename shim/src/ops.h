@@ -24,6 +24,7 @@ enum {
   OP_binaries = 23,
   OP_finish = 24,
   OP_create_sub_devices = 25,
+  OP_path = 26,
   OP_EnqueueNDRangeKernel = 32,
   OP_EnqueueTask = 33,
   OP_EnqueueCopyBuffer = 34,

@@ -28,6 +28,7 @@ const (
 	OpBinaries                   Op = 23
 	OpFinish                     Op = 24
 	OpCreateSubDevices           Op = 25
+	OpPath                       Op = 26
 	OpEnqueueNDRangeKernel       Op = 32
 	OpEnqueueTask                Op = 33
 	OpEnqueueCopyBuffer          Op = 34
@@ -94,6 +95,7 @@ var ops = map[Op]string{
 	OpBinaries:                   "binaries",
 	OpFinish:                     "finish",
 	OpCreateSubDevices:           "create_sub_devices",
+	OpPath:                       "path",
 	OpEnqueueNDRangeKernel:       "clEnqueueNDRangeKernel",
 	OpEnqueueTask:                "clEnqueueTask",
 	OpEnqueueCopyBuffer:          "clEnqueueCopyBuffer",

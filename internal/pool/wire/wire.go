@@ -40,8 +40,18 @@ const (
 	FlagThreads = 2 // the program calls from several threads
 )
 
-// FlagFD in an answer says that a descriptor came along.
-const FlagFD = 1
+// Flags of messages to clients.
+const (
+	FlagFD   = 1 // a descriptor came along
+	FlagRing = 2 // in a worker's first: the program may ask for a ring
+)
+
+// What a program says of paths: the first word of the call path.
+const (
+	PathStay = 0 // it does not use what it asked for
+	PathUse  = 1 // what follows comes over what it asked for; the answer is the last that does not
+	PathRing = 2 // it asks for a ring: its memory comes along, and the first word is its size
+)
 
 // Kinds of messages to clients.
 const (

@@ -45,6 +45,8 @@ func (s *Session) do(m *message) error {
 		return s.kernels(m, &b)
 	case wire.OpCreateSubDevices:
 		return s.subDevices(m, &b)
+	case wire.OpPath:
+		return s.path(m, &b)
 	}
 	return s.create(m, &b)
 }

@@ -14,8 +14,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -110,7 +108,11 @@ func (s *Session) await() ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case wire.Op(h[8])|wire.Op(h[9])<<8 == wire.OpBye && s.viaOther():
-			return nil, io.EOF
+			if !s.follows() {
+				return nil, io.EOF
+			}
+			_, _ = s.in.Discard(len(h)) // it has ended there only
+			continue
 		}
 		s.flow.enter(nil, 1)
 		return h, nil
@@ -119,19 +121,21 @@ func (s *Session) await() ([]byte, error) {
 
 // attached is the connection of a program that followed its session here.
 type attached struct {
-	conn  net.Conn
+	conn  *Line
 	after uint64 // how many messages it sent elsewhere
 }
 
 // attach takes the program's own connection. What was said so far goes its old
 // way; the end of that says that what follows comes here.
-func (s *Session) attach(conn net.Conn, after uint64) {
-	s.mu.Lock()
-	may := s.relayed && s.back == nil
-	s.mu.Unlock()
-	if may {
-		conn = NewLine(conn)
+func (s *Session) attach(from net.Conn, after uint64) {
+	conn, err := NewLine(from)
+	if err != nil {
+		return // and the program goes on as before
 	}
+	s.mu.Lock()
+	may := s.relayed && !s.following
+	s.following = s.following || may
+	s.mu.Unlock()
 	if !may {
 		_ = conn.Close()
 		return
@@ -141,7 +145,7 @@ func (s *Session) attach(conn net.Conn, after uint64) {
 	s.sending.Lock()
 	_, _ = s.conn.Write(end) // if that way is broken, the program counts
 	s.conn = conn
-	wire.PutAnswer(end, wire.OpAnswer, 0, 0, clSuccess, 0, s.sent, 0)
+	wire.PutAnswer(end, wire.OpAnswer, s.offers(conn), 0, clSuccess, 0, s.sent, 0)
 	_, _ = conn.Write(end) // if it is gone, reading ends
 	s.sending.Unlock()
 	s.mu.Lock()
@@ -163,7 +167,7 @@ func (s *Session) changeOver() error {
 		return fmt.Errorf("the program says that it sent %d messages elsewhere, of which %d came", b.after, s.taken)
 	default:
 		_ = s.inConn.Close()
-		s.inConn, s.in, s.back, s.relayed = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false
+		s.inConn, s.in, s.back, s.relayed, s.following = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false, false
 		go Leave(b.conn, s.turn.gone)
 	}
 	return nil
@@ -173,6 +177,13 @@ func (s *Session) viaOther() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.relayed
+}
+
+// follows reports whether the program has connected, or does just now.
+func (s *Session) follows() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.following
 }
 
 // waitBack waits for the program when the way through the other worker is
@@ -235,39 +246,4 @@ func (g *gate) open() {
 	if g != nil && !g.final.Load() {
 		g.closed.Store(0)
 	}
-}
-
-// Relay passes on what a program that was moved and its new worker say to each
-// other, until the program has followed or ended.
-func Relay(program, to net.Conn) {
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		_, _ = io.Copy(program, to) // it ends when either does, however
-		_ = program.Close()
-	}()
-	_, _ = io.Copy(to, program)
-	var bye [wire.HeaderSize]byte
-	bye[0], bye[8], bye[9] = wire.HeaderSize, 0xFF, 0xFF
-	if _, err := to.Write(bye[:]); err == nil { // the program has ended; its worker does, too
-		<-followed
-	}
-}
-
-// relayFrom becomes a process that only passes on: what the device holds for
-// the program ends with what this process was.
-func relayFrom(program, to net.Conn) error {
-	args := []string{os.Args[0], "relay"}
-	for _, c := range []net.Conn{program, to} {
-		f, err := c.(interface{ File() (*os.File, error) }).File()
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Dup(int(f.Fd())) // without close-on-exec
-		if err != nil {
-			return err
-		}
-		args = append(args, fmt.Sprint(fd))
-	}
-	return unix.Exec("/proc/self/exe", args, os.Environ())
 }

@@ -3,6 +3,8 @@
 package worker
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -19,50 +21,49 @@ import (
 // lets others have that.
 const keep = time.Millisecond
 
-// line is a program's connection, read without the runtime's poller. With that a
+// Line is a path through a socket, read without the runtime's poller. With that a
 // message that is waited for costs two more calls of the kernel and wakes two
 // more threads: the one that polls, on each answer too, and the one that
 // supervises when all others sleep.
-type line struct {
-	net.Conn // the addresses only
-
+type Line struct {
 	fd, alarm int // a socket that blocks, and a descriptor that ends waiting
 	rung      atomic.Bool
 	keeps     bool // there are other processors for what else there is
+	local     bool // the other is on this machine
 }
 
-// NewLine takes a connection over. One that it cannot take stays as it is.
-func NewLine(conn net.Conn) net.Conn {
+// NewLine takes a connection over, in any case.
+func NewLine(conn net.Conn) (*Line, error) {
+	defer conn.Close() // the socket stays open, and leaves the poller
 	s, ok := conn.(syscall.Conn)
 	if !ok {
-		return conn
+		return nil, fmt.Errorf("%T is no socket", conn)
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return conn
+		return nil, err
 	}
-	l := &line{Conn: conn, fd: -1, keeps: runtime.GOMAXPROCS(0) > 1}
-	_ = raw.Control(func(fd uintptr) { l.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-	if err != nil || l.fd < 0 {
-		return conn
+	_, local := conn.(*net.UnixConn)
+	l := &Line{fd: -1, keeps: runtime.GOMAXPROCS(0) > 1, local: local}
+	bad := raw.Control(func(fd uintptr) { l.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(bad, err); err != nil {
+		return nil, err
 	}
 	if l.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		_ = unix.Close(l.fd)
-		return conn
+		return nil, err
 	}
 	wait := unix.NsecToTimeval(int64(keep))
-	if unix.SetNonblock(l.fd, false) != nil || unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait) != nil {
-		_ = unix.SetNonblock(l.fd, true)
+	if err = errors.Join(unix.SetNonblock(l.fd, false), unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)); err != nil {
 		_ = unix.Close(l.fd)
 		_ = unix.Close(l.alarm)
-		return conn
+		return nil, err
 	}
-	_ = conn.Close() // the socket stays open, and leaves the poller
-	return l
+	return l, nil
 }
 
 // Read reads, and ends with os.ErrDeadlineExceeded while the alarm rings.
-func (l *line) Read(b []byte) (int, error) {
+func (l *Line) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -91,7 +92,7 @@ func (l *line) Read(b []byte) (int, error) {
 	}
 }
 
-func (l *line) receive(b []byte) (int, syscall.Errno) {
+func (l *Line) receive(b []byte) (int, syscall.Errno) {
 	call := syscall.Syscall6
 	if l.keeps {
 		call = syscall.RawSyscall6
@@ -101,29 +102,27 @@ func (l *line) receive(b []byte) (int, syscall.Errno) {
 }
 
 // Write writes all of b.
-func (l *line) Write(b []byte) (int, error) {
-	if err := l.write(b, nil, nil); err != nil {
+func (l *Line) Write(b []byte) (int, error) {
+	if err := l.write(b, nil, -1); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
 // WriteAll writes two pieces, of which the second may be empty, at once where it can.
-func WriteAll(conn net.Conn, head, data []byte) error {
-	if len(data) == 0 {
-		_, err := conn.Write(head)
-		return err
+func WriteAll(w io.Writer, head, data []byte) error {
+	if l, ok := w.(*Line); ok {
+		return l.write(head, data, -1)
 	}
-	if l, ok := conn.(*line); ok {
-		return l.write(head, data, nil)
-	}
-	buffers := net.Buffers{head, data}
-	_, err := buffers.WriteTo(conn)
+	_, err := (&net.Buffers{head, data}).WriteTo(w)
 	return err
 }
 
-// write writes all of two pieces, with a message of control, as descriptors are.
-func (l *line) write(head, data, control []byte) error {
+func (l *Line) write(head, data []byte, fd int) error {
+	var control []byte
+	if fd >= 0 {
+		control = unix.UnixRights(fd)
+	}
 	for len(head) > 0 || len(data) > 0 {
 		n, err := unix.SendmsgBuffers(l.fd, [][]byte{head, data}, control, nil, unix.MSG_NOSIGNAL)
 		if err == unix.EINTR {
@@ -139,7 +138,7 @@ func (l *line) write(head, data, control []byte) error {
 }
 
 // SetReadDeadline knows two: one that is over, and none.
-func (l *line) SetReadDeadline(t time.Time) error {
+func (l *Line) SetReadDeadline(t time.Time) error {
 	var b [8]byte
 	if l.rung.Store(!t.IsZero()); t.IsZero() {
 		_, _ = unix.Read(l.alarm, b[:])
@@ -152,13 +151,19 @@ func (l *line) SetReadDeadline(t time.Time) error {
 
 // Close ends the connection for who reads and writes; the descriptor stays, for
 // they may be about to use it, until the process ends.
-func (l *line) Close() error { return unix.Shutdown(l.fd, unix.SHUT_RDWR) }
+func (l *Line) Close() error { return unix.Shutdown(l.fd, unix.SHUT_RDWR) }
 
-// File is the socket, to be passed on.
-func (l *line) File() (*os.File, error) {
-	fd, err := unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+// ended returns when the other has.
+func (l *Line) ended() {
+	for {
+		fds := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLRDHUP}}
+		if _, err := unix.Poll(fds, -1); err == nil {
+			return
+		}
 	}
-	return os.NewFile(uintptr(fd), "program"), nil
+}
+
+func (l *Line) handOver() ([]string, error) {
+	fd, err := keepOpen(l.fd)
+	return []string{fd}, err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // pair is a line and the other end of its connection.
-func pair(t *testing.T) (*line, *net.UnixConn) {
+func pair(t testing.TB) (*Line, *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -29,9 +29,9 @@ func pair(t *testing.T) (*line, *net.UnixConn) {
 		}
 		_ = f.Close()
 	}
-	l, ok := NewLine(ends[0]).(*line)
-	if !ok {
-		t.Fatal("the connection was not taken over")
+	l, err := NewLine(ends[0])
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close(); _ = ends[1].Close() })
 	return l, ends[1].(*net.UnixConn)
@@ -42,7 +42,7 @@ func TestLine(t *testing.T) {
 	l, other := pair(t)
 	much := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	wrote := make(chan error, 1)
-	go func() { wrote <- l.write([]byte("head"), much, nil) }()
+	go func() { wrote <- l.write([]byte("head"), much, -1) }()
 	got := make([]byte, 4+len(much))
 	if _, err := io.ReadFull(other, got); err != nil || !bytes.Equal(got[4:], much) || string(got[:4]) != "head" {
 		t.Errorf("what was written does not come: %v", err)
@@ -52,7 +52,7 @@ func TestLine(t *testing.T) {
 	}
 
 	// A descriptor comes along with the first byte.
-	if err := l.write([]byte("x"), nil, unix.UnixRights(l.alarm)); err != nil {
+	if err := l.write([]byte("x"), nil, l.alarm); err != nil {
 		t.Fatal(err)
 	}
 	oob := make([]byte, unix.CmsgSpace(4))

@@ -4,7 +4,6 @@ package worker
 
 import (
 	"encoding/binary"
-	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -68,7 +67,7 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if fd < 0 {
 		return s.answerLocked(m, clSuccess, 0, 0, nil)
 	}
-	return s.sendFD(m.Call, 0, fd)
+	return s.sendFD(0, m.Call, 0, fd)
 }
 
 // newBuffer makes a buffer of the device: of memory that it uses as its own, or copies, or of none.
@@ -107,16 +106,12 @@ func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
 }
 
 // sendFD answers with a descriptor.
-func (s *Session) sendFD(call uint32, a uint64, fd int) error {
+func (s *Session) sendFD(flags uint16, call uint32, a uint64, fd int) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.sent++
-	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD, call, clSuccess, a, 0, 0)
-	if l, ok := s.conn.(*line); ok {
-		return l.write(s.head[:], nil, unix.UnixRights(fd))
-	}
-	_, _, err := s.conn.(*net.UnixConn).WriteMsgUnix(s.head[:], unix.UnixRights(fd), nil)
-	return err
+	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD|flags, call, clSuccess, a, 0, 0)
+	return s.conn.write(s.head[:], nil, fd)
 }
 
 // answerLocked answers while the caller has the lock.

@@ -77,8 +77,8 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 			s.lib.call("clReleaseCommandQueue", q)
 		}
 	}()
-	if !s.followed(followTime) {
-		return stopped, errors.New("the program has not followed from where it was before: try again when it has used its device")
+	if err := s.followed(followTime); err != nil {
+		return stopped, err
 	}
 	for round, last := 0, int64(1<<62); round < maxRounds; round++ {
 		m.bytes = 0
@@ -93,9 +93,18 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 	if s.userEvents() {
 		return stopped, errors.New("the program has events that it has not set")
 	}
-	stopped = time.Now()
-	if !s.flow.stop(patience, s.wake) {
-		return stopped, fmt.Errorf("what the program computes did not end in %s", patience)
+	for {
+		stopped = time.Now()
+		if !s.flow.stop(patience, s.wake) {
+			return stopped, fmt.Errorf("what the program computes did not end in %s", patience)
+		}
+		if !s.changing() {
+			break
+		}
+		s.flow.goOn()
+		if err := s.followed(followTime); err != nil {
+			return stopped, err
+		}
 	}
 	if !s.gate.shut(patience) {
 		s.flow.goOn()
@@ -144,17 +153,21 @@ func (m *mover) rest(to net.Conn) error {
 // followTime is how long a program may take to follow its last move.
 const followTime = 10 * time.Second
 
-// followed waits until the program has followed to this worker.
-func (s *Session) followed(patience time.Duration) bool {
+// followed waits until the program has followed to this worker, and uses the
+// path that it asked for.
+func (s *Session) followed(patience time.Duration) error {
 	late := false
 	timer := time.AfterFunc(patience, func() { s.flow.lock(); late = true; s.flow.unlock() })
 	defer timer.Stop()
 	s.flow.lock()
 	defer s.flow.unlock()
-	for s.viaOther() && !late {
+	for (s.viaOther() || s.changing()) && !late {
 		s.flow.changed.Wait()
 	}
-	return !s.viaOther()
+	if s.viaOther() || s.changing() {
+		return errors.New("the program has not followed from where it was before: try again when it has used its device")
+	}
+	return nil
 }
 
 // reason is why sending failed: what the other worker said, if it did.

@@ -17,17 +17,17 @@ import (
 
 // said is what a session answers while it is made: nobody but receive hears it.
 type said struct {
-	net.Conn // none
+	path // none
 
 	status int32
 	heard  bool
 }
 
-func (c *said) Write(b []byte) (int, error) {
-	if !c.heard && len(b) >= 24 {
-		c.status, c.heard = int32(binary.LittleEndian.Uint64(b[16:])), true
+func (c *said) write(head, _ []byte, _ int) error {
+	if !c.heard {
+		c.status, c.heard = int32(binary.LittleEndian.Uint64(head[16:])), true
 	}
-	return len(b), nil
+	return nil
 }
 
 func (c *said) Close() error { return nil }
@@ -286,9 +286,9 @@ func (s *Session) depart(to net.Conn, session [2]uint64, address string, moved f
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	text := []byte(address)
-	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
+	head := make([]byte, wire.AnswerSize)
 	wire.PutAnswer(head, wire.OpMoved, 0, 0, clSuccess, session[0], session[1], len(text))
-	if _, err := s.conn.Write(append(head, text...)); err != nil {
+	if err := s.conn.write(head, text, -1); err != nil {
 		return err
 	}
 	return relayFrom(s.conn, to)

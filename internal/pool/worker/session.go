@@ -26,7 +26,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -120,7 +119,7 @@ type Session struct {
 	out  bool         // the session's memory is off the device; hold guards it
 
 	sending sync.Mutex // guards what follows
-	conn    net.Conn   // to the client
+	conn    path       // to the client
 	sent    uint64     // messages
 	head    [wire.AnswerSize]byte
 
@@ -128,10 +127,12 @@ type Session struct {
 	printed *Prints     // nil: it is not shown
 
 	mu                    sync.Mutex // guards what follows
-	inConn                net.Conn   // from the client
+	inConn                path       // from the client
+	better                path       // that it asked for, and may use from a message on
 	taken                 uint64     // messages
 	relayed               bool       // messages come through the worker that the session was moved from
-	back                  *attached  // the client's own connection, from a message on
+	following             bool       // the client has connected by itself
+	back                  *attached  // that connection, from a message on
 	objects               map[uint64]*object
 	ghosts                map[uint64]*object // released, but others are made of them
 	order                 uint64
@@ -288,7 +289,7 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 	defer s.sending.Unlock()
 	s.sent++
 	wire.PutAnswer(s.head[:], op, flags, call, status, a, b, len(data))
-	return WriteAll(s.conn, s.head[:], data)
+	return s.conn.write(s.head[:], data, -1)
 }
 
 // sendReads sends what was read meanwhile, before an answer that may tell the
@@ -444,7 +445,7 @@ func (s *Session) forget(o *object) {
 
 // Run serves a program's connection for a device; or, if it is moved here, the
 // connection of the worker that has it.
-func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
+func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
 	lib, err := open()
 	if err != nil {
 		return err
@@ -456,9 +457,9 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		if slices.Contains(serial, h.Vendor) {
 			lib.one = &sync.Mutex{}
 		}
-		_, local := conn.(*net.UnixConn)
-		if !moved {
-			conn = NewLine(conn)
+		conn, err := NewLine(from)
+		if err != nil {
+			return err
 		}
 		s := &Session{
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
@@ -478,16 +479,16 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			return s.Serve()
 		}
 		go Leave(conn, turn.gone)
-		if local && lib.sharesHostMemory(h) {
+		if conn.local && lib.sharesHostMemory(h) {
 			s.shares = true
 			var fd int
 			if s.gate, fd, err = newGate(); err != nil {
 				return err
 			}
-			err = s.sendFD(0, 1, fd)
+			err = s.sendFD(s.offers(conn), 0, 1, fd)
 			_ = unix.Close(fd)
 		} else {
-			err = s.send(wire.OpAnswer, 0, 0, clSuccess, 0, 0, nil)
+			err = s.send(wire.OpAnswer, s.offers(conn), 0, clSuccess, 0, 0, nil)
 		}
 		if err != nil {
 			return err
@@ -503,25 +504,9 @@ func Run(conn net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 
 // Leave calls gone, which ends the process, when the program has gone, whatever
 // the device is doing: who waits for a kernel that never ends does not read.
-func Leave(conn net.Conn, gone func()) {
-	fd := -1
-	switch c := conn.(type) {
-	case *line:
-		fd = c.fd
-	case syscall.Conn:
-		raw, err := c.SyscallConn()
-		if err != nil {
-			return
-		}
-		_ = raw.Control(func(p uintptr) { fd = int(p) })
-	}
-	for {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		if _, err := unix.Poll(fds, -1); err == nil {
-			gone()
-			return
-		}
-	}
+func Leave(conn *Line, gone func()) {
+	conn.ended()
+	gone()
 }
 
 // sharesHostMemory tries whether a buffer made of host memory is that memory:

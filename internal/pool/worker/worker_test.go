@@ -81,7 +81,7 @@ func TestMemoryTogether(t *testing.T) {
 
 // session has an object of each kind and a library none of whose functions
 // works: what a message makes it do is to be refused.
-func session(conn net.Conn) *Session {
+func session(conn path) *Session {
 	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
 	s.card, s.settled = NewMemory(byteView(make([]uint64, pageWords)), 0), sync.NewCond(&s.mu)
@@ -96,10 +96,11 @@ func session(conn net.Conn) *Session {
 	return s
 }
 
-type silent struct{ net.Conn }
+type silent struct{ path }
 
-func (silent) Write(b []byte) (int, error) { return len(b), nil }
-func (silent) Close() error                { return nil }
+func (silent) write([]byte, []byte, int) error { return nil }
+func (silent) Write(b []byte) (int, error)     { return len(b), nil }
+func (silent) Close() error                    { return nil }
 
 // FuzzMessage: no message makes a worker fail, whatever is in it.
 func FuzzMessage(f *testing.F) {
@@ -170,7 +171,7 @@ func TestServeEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ours, theirs := net.Pipe()
+			theirs, ours := pair(t)
 			end := make(chan error, 1)
 			go func() { end <- session(theirs).Serve() }()
 			if len(c.send) > 0 {

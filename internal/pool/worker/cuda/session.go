@@ -56,7 +56,7 @@ type Session struct {
 	wanting  atomic.Int32 // how many calls wait for a turn
 
 	sending sync.Mutex // guards what follows
-	conn    net.Conn
+	conn    io.ReadWriteCloser
 	head    [wire.AnswerSize]byte
 
 	mu       sync.Mutex // guards what follows
@@ -287,7 +287,7 @@ func (s *Session) send(op uint16, call uint32, status int32, a, b uint64, data [
 	return worker.WriteAll(s.conn, s.head[:], data)
 }
 
-func newSession(d *driver, device int32, conn net.Conn, memory, card *worker.Memory, turn *worker.Turn) *Session {
+func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *worker.Memory, turn *worker.Turn) *Session {
 	return &Session{
 		d: d, device: device, memory: memory, card: card, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), limit: mostImage, end: make(chan error, 1),
 		objects: map[uint64]*object{}, byPtr: map[place]*object{}, threads: map[uint64]*thread{}, held: map[uint64]held{}, mappings: map[uint64]mapping{},
@@ -305,10 +305,13 @@ func Run(conn net.Conn, uuid, folder string, memory, card *worker.Memory, turn *
 	if err != nil {
 		return err
 	}
-	conn = worker.NewLine(conn)
-	s := newSession(d, device, conn, memory, card, turn)
+	line, err := worker.NewLine(conn)
+	if err != nil {
+		return err
+	}
+	s := newSession(d, device, line, memory, card, turn)
 	turn.Drains(s.drain)
-	go worker.Leave(conn, gone)
+	go worker.Leave(line, gone)
 	if err := s.send(wire.OpAnswer, 0, success, 0, 0, nil); err != nil {
 		return err
 	}

@@ -1,0 +1,125 @@
+/* Sockets: see path.h. */
+#define _GNU_SOURCE
+#include "path.h"
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
+  while (n + m > 0) {
+    struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
+    struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
+    ssize_t k = sendmsg(c->sock, &h, MSG_NOSIGNAL);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return false;
+    size_t of_p = (size_t)k < n ? (size_t)k : n;
+    p += of_p, n -= of_p;
+    q += (size_t)k - of_p, m -= (size_t)k - of_p;
+  }
+  return true;
+}
+
+/* socket_receive keeps descriptors that come along in their order. */
+static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
+  union {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(8 * sizeof(int))];
+  } control;
+  struct iovec v = {p, n};
+  struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+  ssize_t k;
+  do k = recvmsg(c->sock, &h, MSG_CMSG_CLOEXEC);
+  while (k < 0 && errno == EINTR);
+  for (struct cmsghdr *m = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; m; m = CMSG_NXTHDR(&h, m))
+    if (m->cmsg_level == SOL_SOCKET && m->cmsg_type == SCM_RIGHTS) {
+      int got[8];
+      size_t n_got = (m->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      memcpy(got, CMSG_DATA(m), n_got * sizeof(int));
+      for (size_t i = 0; i < n_got; i++) c->fds[c->fds_in++ % YP_FDS] = got[i];
+    }
+  return k;
+}
+
+static bool socket_ready(yp_path *c) {
+  uint8_t one;
+  return recv(c->sock, &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+const yp_manner yp_socket = {socket_send, socket_receive, socket_ready};
+
+/* yp_descriptor: over the socket a descriptor comes with the message; else before what says that it came. */
+int yp_descriptor(yp_path *c) {
+  uint8_t drop[64];
+  while (c->fds_out == c->fds_in)
+    if (c->in == &yp_socket || socket_receive(c, drop, sizeof drop) <= 0) return -1;
+  return c->fds[c->fds_out++ % YP_FDS];
+}
+
+/* The program's signals may come while it connects. */
+static bool connected(int s, const struct sockaddr *to, socklen_t n) {
+  struct pollfd p = {.fd = s, .events = POLLOUT};
+  int bad = 0;
+  socklen_t size = sizeof bad;
+  if (!connect(s, to, n)) return true;
+  if (errno != EINTR) return false;
+  while (poll(&p, 1, -1) < 0 && errno == EINTR) {}
+  return !getsockopt(s, SOL_SOCKET, SO_ERROR, &bad, &size) && !bad;
+}
+
+static int dial(const char *address) {
+  if (!strncmp(address, "unix:", 5)) {
+    struct sockaddr_un u = {.sun_family = AF_UNIX};
+    if (strlen(address + 5) >= sizeof u.sun_path) return -1;
+    strcpy(u.sun_path, address + 5);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s >= 0 && !connected(s, (struct sockaddr *)&u, sizeof u)) close(s), s = -1;
+    return s;
+  }
+  char host[256];
+  const char *a = !strncmp(address, "tcp:", 4) ? address + 4 : address, *port = strrchr(a, ':');
+  if (!port || (size_t)(port - a) >= sizeof host) return -1;
+  size_t n = (size_t)(port - a);
+  if (n > 2 && a[0] == '[') a++, n -= 2;
+  memcpy(host, a, n), host[n] = 0;
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all, *i;
+  if (getaddrinfo(host, port + 1, &hints, &all)) return -1;
+  int s = -1, on = 1;
+  for (i = all; i && s < 0; i = i->ai_next) {
+    s = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
+    if (s >= 0 && !connected(s, i->ai_addr, i->ai_addrlen)) close(s), s = -1;
+  }
+  freeaddrinfo(all);
+  if (s >= 0) { /* a node that is cut off is missed after 4 s, also by who only waits */
+    const int times = 3;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof on);
+    setsockopt(s, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  }
+  return s;
+}
+
+yp_path *yp_dial(const char *address) {
+  int s = dial(address);
+  yp_path *c = s < 0 ? NULL : calloc(1, sizeof *c);
+  if (c) c->sock = s, c->out = c->in = &yp_socket;
+  else if (s >= 0) close(s);
+  return c;
+}
+
+void yp_hang_up(yp_path *c) {
+  if (!c) return;
+  while (c->fds_out != c->fds_in) close(c->fds[c->fds_out++ % YP_FDS]);
+  yp_ring_close(c);
+  close(c->sock);
+  free(c);
+}

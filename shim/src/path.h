@@ -1,0 +1,44 @@
+/* A path carries what this program and a worker say to each other: bytes, in
+ * their order. It begins as a socket, and either way of it may go on in another
+ * manner when both sides have agreed (conn.c, better); the socket stays, because
+ * descriptors come over it, and because it ends when the worker does. */
+#ifndef YUNHE_POOL_PATH_H
+#define YUNHE_POOL_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct yp_path yp_path;
+
+typedef struct { /* a manner */
+  bool (*send)(yp_path *, const uint8_t *p, size_t n, const uint8_t *q, size_t m); /* all of two pieces */
+  ssize_t (*receive)(yp_path *, uint8_t *p, size_t n);                             /* at least a byte; not one: it has ended */
+  bool (*ready)(yp_path *);                                                        /* receive would not wait */
+} yp_manner;
+
+enum { YP_FDS = 64 };
+
+struct yp_path {
+  const yp_manner *out, *in; /* one thread at a time uses each */
+  int sock;
+  int fds[YP_FDS]; /* that came along, and were not taken yet */
+  unsigned fds_in, fds_out;
+  struct { /* see ring.c */
+    uint8_t *page;
+    size_t size;
+    uint32_t read, written;
+    int back, skip, asleep;
+    bool met; /* the worker did not wait when it was written to */
+  } ring;
+};
+
+yp_path *yp_dial(const char *address); /* NULL: it cannot be reached */
+int yp_descriptor(yp_path *p);         /* the next that came along, or -1 */
+void yp_hang_up(yp_path *p);
+bool yp_ring_open(yp_path *p, int fd, uint64_t size);
+void yp_ring_close(yp_path *p);
+extern const yp_manner yp_socket, yp_ring;
+
+#endif
