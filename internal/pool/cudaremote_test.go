@@ -245,6 +245,9 @@ func TestCUDARemoteMemory(t *testing.T) {
 	if x, y := b.ask(t, "m"), b.ask(t, "m"); x != "more 0" || y != "more 2" {
 		t.Error("after it was resized", x, y)
 	}
+	if x := b.ask(t, "h"); x != "heap 2" { // what kernels allocate from
+		t.Error(x)
+	}
 	at := time.Now()
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -255,7 +258,10 @@ func TestCUDARemoteMemory(t *testing.T) {
 		}
 	}
 	_ = a.cmd.Wait()
-	if got := n.show(t, task.ID); got.Used != 41*mib || got.Resident != 41*mib || got.Programs != 2 {
+	if x, y := b.ask(t, "h"), b.ask(t, "u"); x != "heap 0" || y != "free 58" {
+		t.Error(x, y)
+	}
+	if got := n.show(t, task.ID); got.Used != 43*mib || got.Resident != 43*mib || got.Programs != 2 {
 		t.Errorf("%+v", got)
 	}
 	if err := dial(t, n.unix).Stop(task.ID); err != nil {

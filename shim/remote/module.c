@@ -45,9 +45,9 @@ static memo *remember(memo *m, uint64_t key, int what) {
 
 /* --- options of the compiler: numbers, and buffers for what it says --- */
 
-enum { INFO_LOG = 3, INFO_SIZE, ERROR_LOG, ERROR_SIZE, FIRST_POINTER = 19, LAST_POINTER = 28, MOST_OPTIONS = 64 };
+enum { INFO_LOG = 3, INFO_SIZE, ERROR_LOG, ERROR_SIZE, SYMBOL_NAMES = 17, SYMBOL_ADDRESSES, KERNEL_NAMES = 25, VARIABLE_NAMES = 27, MOST_OPTIONS = 64 };
 
-static bool pointer(int option) { return option >= FIRST_POINTER && option <= LAST_POINTER; }
+static bool pointer(int option) { return option == SYMBOL_NAMES || option == SYMBOL_ADDRESSES || option == KERNEL_NAMES || option == VARIABLE_NAMES; }
 
 static CUresult check_options(unsigned n, const int *options, void **values) {
   WANTS(n <= MOST_OPTIONS && (!n || (options && values)));

@@ -16,7 +16,7 @@ static struct {
   int version, major, minor;
   unsigned char uuid[16];
   char luid[8];
-  unsigned mask;
+  unsigned mask, has_luid;
   char name[NAME], bus[BUS];
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -177,7 +177,7 @@ CUresult yr_connect(void) {
       enum { FACTS = 16 + 8 + 8 + NAME + BUS };
       if (!driver.result && a.size == FACTS) {
         driver.version = (int)a.a, driver.major = (int)(a.b >> 32), driver.minor = (int)(a.b & 0xFFFFFFFF);
-        memcpy(driver.uuid, a.data, 16), memcpy(driver.luid, a.data + 16, 8), memcpy(&driver.mask, a.data + 24, 4);
+        memcpy(driver.uuid, a.data, 16), memcpy(driver.luid, a.data + 16, 8), memcpy(&driver.mask, a.data + 24, 4), memcpy(&driver.has_luid, a.data + 28, 4);
         memcpy(driver.name, a.data + 32, NAME - 1), memcpy(driver.bus, a.data + 32 + NAME, BUS - 1);
         start_late();
       } else if (!driver.result) {
@@ -271,6 +271,7 @@ EXPORT CUresult cuDeviceGetLuid(char *luid, unsigned *mask, CUdevice d) {
   READY;
   WANTS(luid && mask);
   OURS(d);
+  if (!driver.has_luid) return CUDA_ERROR_NOT_SUPPORTED;
   memcpy(luid, driver.luid, sizeof driver.luid);
   *mask = driver.mask;
   return CUDA_SUCCESS;
@@ -288,8 +289,8 @@ EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d) {
  * needs the program's memory to be the device's is not there. */
 EXPORT CUresult cuDeviceGetAttribute(int *value, int what, CUdevice d) {
   static const unsigned char missing[] = {
-      19 /* host memory that is mapped */, 83 /* managed memory */, 88, 89, 91, 95 /* cooperative over devices */, 99, 100, 101, 103, 104, 105 /* handles to share memory by */,
-      116, 117, 118 /* other devices that write here */, 125 /* events between processes */, 128, 129, 132 /* multicast */};
+      19 /* host memory that is mapped */, 83 /* managed memory */, 88, 89, 91, 100, 101, 96 /* cooperative over devices */, 98, 110, 116, 117, 118 /* others that write here, and are flushed */,
+      103, 104, 105, 119, 124, 128 /* handles to share memory by */, 112, 121 /* arrays that are mapped */, 114 /* semaphores of others */, 125 /* events between processes */, 127 /* tensor maps */, 129, 132 /* multicast */};
   enum { MOST = 256 };
   static uint64_t known[MOST]; /* above 32 bits: it is */
   READY;

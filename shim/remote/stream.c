@@ -55,6 +55,20 @@ EXPORT CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream s, int *status, uint64_t
   return cuStreamGetCaptureInfo_v2(yr_own(s), status, number, graph, nodes, n);
 }
 
+EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream s, int *status, uint64_t *number, CUgraph *graph, const CUnode **nodes, const void **edges, size_t *n) {
+  return edges ? CUDA_ERROR_NOT_SUPPORTED : cuStreamGetCaptureInfo_v2(s, status, number, graph, nodes, n);
+}
+EXPORT CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream s, int *status, uint64_t *number, CUgraph *graph, const CUnode **nodes, const void **edges, size_t *n) {
+  return cuStreamGetCaptureInfo_v3(yr_own(s), status, number, graph, nodes, edges, n);
+}
+
+/* There are no green contexts. */
+EXPORT CUresult cuStreamGetCtx_v2(CUstream s, CUctx *c, void **green) {
+  if (green) *green = NULL;
+  return cuStreamGetCtx(s, c);
+}
+EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream s, CUctx *c, void **green) { return cuStreamGetCtx_v2(yr_own(s), c, green); }
+
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
   WANTS(mode);
   return yr_cuThreadExchangeStreamCaptureMode(*mode, mode);

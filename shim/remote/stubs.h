@@ -1681,7 +1681,6 @@ EXPORT CUresult cuStreamWriteValue64_v2(CUstream a0, CUdeviceptr a1, uint64_t a2
   return yr_end();
 }
 EXPORT CUresult cuStreamWriteValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, uint64_t a2, unsigned a3) { return cuStreamWriteValue64_v2(yr_own(a0), a1, a2, a3); }
-EXPORT CUresult cuStreamGetCaptureInfo_v3(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamUpdateCaptureDependencies(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamBatchMemOp_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamAttachMemAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -2274,6 +2273,7 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuStreamGetFlags, cuStreamGetFlags, 5050, cuStreamGetFlags_ptsz) \
   X(cuStreamGetId, cuStreamGetId, 12000, cuStreamGetId_ptsz) \
   X(cuStreamGetCtx, cuStreamGetCtx, 9020, cuStreamGetCtx_ptsz) \
+  X(cuStreamGetCtx, cuStreamGetCtx_v2, 12050, cuStreamGetCtx_v2_ptsz) \
   X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, cuStreamWaitEvent_ptsz) \
   X(cuStreamQuery, cuStreamQuery, 2000, cuStreamQuery_ptsz) \
   X(cuStreamSynchronize, cuStreamSynchronize, 2000, cuStreamSynchronize_ptsz) \
@@ -2293,7 +2293,7 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuStreamWriteValue64, cuStreamWriteValue64_v2, 11070, cuStreamWriteValue64_v2_ptsz) \
   X(cuStreamAddCallback, cuStreamAddCallback, 5000, cuStreamAddCallback_ptsz) \
   X(cuStreamGetDevice, cuStreamGetDevice, 12080, cuStreamGetDevice_ptsz) \
-  X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030, cuStreamGetCaptureInfo_v3) \
+  X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030, cuStreamGetCaptureInfo_v3_ptsz) \
   X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, cuStreamUpdateCaptureDependencies) \
   X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, 11070, cuStreamBatchMemOp_v2) \
   X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, cuStreamAttachMemAsync) \

@@ -18,7 +18,7 @@ typedef void *handle;
 extern int cuInit(unsigned), cuDeviceGet(int *, int), cuDeviceGetName(char *, int, int), cuDeviceGetAttribute(int *, int, int), cuDeviceTotalMem_v2(size_t *, int), cuDriverGetVersion(int *);
 extern int cuDevicePrimaryCtxRetain(handle *, int), cuDevicePrimaryCtxRelease_v2(int), cuDevicePrimaryCtxGetState(int, unsigned *, int *);
 extern int cuCtxCreate_v2(handle *, unsigned, int), cuCtxDestroy_v2(handle), cuCtxSetCurrent(handle), cuCtxGetCurrent(handle *), cuCtxPushCurrent_v2(handle), cuCtxPopCurrent_v2(handle *), cuCtxSynchronize(void);
-extern int cuCtxGetStreamPriorityRange(int *, int *), cuCtxGetLimit(size_t *, int), cuCtxGetFlags(unsigned *);
+extern int cuCtxGetStreamPriorityRange(int *, int *), cuCtxGetLimit(size_t *, int), cuCtxSetLimit(int, size_t), cuCtxGetFlags(unsigned *);
 extern int cuModuleLoad(handle *, const char *), cuModuleLoadData(handle *, const void *), cuModuleLoadDataEx(handle *, const void *, unsigned, int *, void **), cuModuleLoadFatBinary(handle *, const void *);
 extern int cuModuleUnload(handle), cuModuleGetFunction(handle *, handle, const char *), cuFuncGetAttribute(int *, int, handle), cuFuncSetAttribute(handle, int, int), cuFuncGetModule(handle *, handle), cuFuncGetName(const char **, handle);
 extern int cuLibraryLoadData(handle *, const void *, int *, void **, unsigned, int *, void **, unsigned), cuLibraryGetKernel(handle *, handle, const char *), cuKernelGetFunction(handle *, handle), cuLibraryUnload(handle);
@@ -255,7 +255,7 @@ static void wrong(void) {
   SAY(cuDeviceGet(NULL, 0)), SAY(cuDeviceGet(&v, -1)), SAY(cuDeviceGet(&v, 99));
   SAY(cuDeviceGetName(NULL, 5, 0)), SAY(cuDeviceGetAttribute(NULL, 1, 0)), SAY(cuDeviceGetAttribute(&v, 9999, 0)), SAY(cuDeviceTotalMem_v2(NULL, 0)), SAY(cuDeviceTotalMem_v2(&n, 77));
   SAY(cuDriverGetVersion(NULL)), SAY(cuCtxGetCurrent(NULL)), SAY(cuCtxSetCurrent(bad)), SAY(cuCtxPushCurrent_v2(bad)), SAY(cuCtxDestroy_v2(bad)), SAY(cuCtxCreate_v2(NULL, 0, 0)), SAY(cuCtxCreate_v2(&c, 0, 50));
-  SAY(cuCtxGetLimit(NULL, 0)), SAY(cuCtxGetLimit(&n, 77));
+  SAY(cuCtxGetLimit(NULL, 0)), SAY(cuCtxGetLimit(&n, 77)), SAY(cuCtxSetLimit(77, 5)), SAY(cuCtxSetLimit(2, 9 << 20));
   SAY(cuModuleLoadData(NULL, code)), SAY(cuModuleLoadData(&m, NULL)), SAY(cuModuleLoadData(&m, "rubbish")), SAY(cuModuleLoad(&m, "/nonexistent")), SAY(cuModuleLoad(&m, NULL)), SAY(cuModuleUnload(bad)), SAY(cuModuleUnload(none));
   MUST(cuModuleLoadData(&m, code));
   SAY(cuModuleGetFunction(&f, m, "nobody")), SAY(cuModuleGetFunction(NULL, m, "add")), SAY(cuModuleGetFunction(&f, bad, "add")), SAY(cuModuleGetFunction(&f, none, "add")), SAY(cuModuleGetFunction(&f, m, NULL));
@@ -521,6 +521,7 @@ int main(int argc, char **argv) {
       size_t left, all;
       if (c == 'u') printf("free %d\n", cuMemGetInfo_v2(&left, &all) ? -1 : (int)(left / MIB));
       if (c == 'm') printf("more %d\n", cuMemAlloc_v2(p, MIB));
+      if (c == 'h') printf("heap %d\n", cuCtxSetLimit(2, 10 * MIB));
       if (c == 's') printf("synchronized %d\n", cuCtxSynchronize());
     }
     if (*what == 'f') MUST(cuMemFree_v2(p[0])), printf("again %d\n", cuMemAlloc_v2(p, MIB));

@@ -334,6 +334,7 @@ int cuCtxCreate_v2(context **c, unsigned flags, int d) {
 }
 int cuCtxGetFlags(unsigned *flags) { return now ? (*flags = now->flags, OK) : BAD_CONTEXT; }
 int cuCtxGetLimit(size_t *n, int what) { return !n || what < 0 || what > 9 ? INVALID : (*n = 1024u * (unsigned)(what + 1), OK); }
+int cuCtxSetLimit(int what, size_t n) { return (void)n, !now ? BAD_CONTEXT : what < 0 || what > 9 ? INVALID : OK; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (!now) return BAD_CONTEXT;
   if (least) *least = 0;

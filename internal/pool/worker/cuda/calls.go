@@ -226,7 +226,9 @@ func (t *thread) begin() error {
 			return t.answer(status, 0, 0, nil)
 		}
 	}
-	d.call("cuDeviceGetLuid", addr(luid), addr(mask), dev) // where there are no LUIDs, it is 0
+	if d.call("cuDeviceGetLuid", addr(luid), addr(mask), dev) == success {
+		mask[4] = 1 // it has one
+	}
 	runtime.KeepAlive(data)
 	return t.answer(success, uint64(uint32(c[0])), c[1]<<32|uint64(uint32(c[2])), data)
 }

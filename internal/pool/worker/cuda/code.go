@@ -16,11 +16,13 @@ const (
 	optionInfoSize  = 4 // how large that is, and how much it said
 	optionError     = 5
 	optionErrorSize = 6
-	firstPointer    = 19 // from here to lastPointer they are the program's addresses
-	lastPointer     = 28
 	mostOptions     = 64
 	mostLog         = 1 << 20
 )
+
+// pointers are options that are addresses of the program's: names of symbols, their
+// addresses, names of kernels and of variables.
+var pointers = map[int32]bool{17: true, 18: true, 25: true, 27: true}
 
 // options are what a program gives the compiler. They stay while that may write there.
 type options struct {
@@ -51,7 +53,7 @@ func readOptions(b *wire.Body) (*options, bool) {
 	for i := range n {
 		o.keys[i], o.values[i] = int32(b.Word()), b.Word()
 		switch k := o.keys[i]; {
-		case k >= firstPointer && k <= lastPointer:
+		case pointers[k]:
 			return nil, false
 		case k == optionInfoSize:
 			size[0] = uint64(uint32(o.values[i]))

@@ -61,6 +61,7 @@ func init() {
 			return r
 		},
 		wire.CUDACtxSetCurrent: setCurrent,
+		wire.CUDACtxSetLimit:   setLimit,
 
 		wire.CUDADeviceTotalMemV2: func(t *thread, k *call) int32 { *k.out(0) = t.s.memory.Limit(); return success },
 		wire.CUDAMemGetInfoV2: func(t *thread, k *call) int32 {
@@ -196,6 +197,34 @@ func setCurrent(t *thread, k *call) int32 {
 	if id != 0 {
 		t.stack = append(t.stack, c)
 	}
+	return r
+}
+
+// setLimit sets a limit of the current context. What kernels allocate from is the
+// device's memory, and counts from what every context has on.
+func setLimit(t *thread, k *call) int32 {
+	const heap, usual = 2, 8 << 20
+	s, c := t.s, t.current()
+	if uint32(k.args[0]) != heap || c == nil {
+		return k.do()
+	}
+	want := max(uint64(k.args[1]), usual) - usual
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want > c.bytes && !s.take(want-c.bytes) {
+		return outOfMemory
+	}
+	r := k.do()
+	if r != success {
+		if want > c.bytes {
+			s.give(want - c.bytes)
+		}
+		return r
+	}
+	if want < c.bytes {
+		s.give(c.bytes - want)
+	}
+	c.bytes = want
 	return r
 }
 

@@ -16,7 +16,7 @@ type object struct {
 	of      *object // the module or library that a function is of
 	layout  *layout // of a function
 	layouts map[string]*layout
-	bytes   uint64 // of an array, or of memory that is mapped
+	bytes   uint64 // of an array, of memory that is mapped, or of what a context's kernels allocate from
 	owners  int    // of memory that is mapped: the program's handles
 	maps    int    // and mappings
 	linker  *linker
@@ -111,9 +111,7 @@ func (s *Session) contextGone(c *object) {
 	}
 	for _, o := range s.objects {
 		if o.context == c && o.kind != wire.CUDAMem { // that is of the device
-			if o.kind == wire.CUDAArray || o.kind == wire.CUDAMipmap {
-				s.give(o.bytes)
-			}
+			s.give(o.bytes)
 			s.drop(o)
 		}
 	}
