@@ -1,7 +1,8 @@
 #!/bin/sh
 # benchcuda.sh - how exact shares of a card are that CUDA shows, over ten seconds,
-# and what a launch and an allocation cost, on a stand-in of the driver: kernels
-# take the time they are given, and nothing here says how a card behaves.
+# and what calls cost on the node's machine and by a worker, on a stand-in of the
+# driver: kernels take the time they are given, and nothing here says how a card
+# behaves.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -11,6 +12,7 @@ trap 'exit 1' HUP INT TERM
 cc=${CC:-gcc}
 "$cc" -std=gnu11 -O1 -Wall -Wextra -Werror -Wno-unused-function -fPIC -shared -pthread -Wl,-Bsymbolic -o "$work/libcuda.so.1" internal/pool/cards/testdata/fakecuda.c
 "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/program" shim/test/cuda.c -L"$work" -l:libcuda.so.1 -ldl
+"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/remote" shim/test/cudaremote.c -L"$work" -l:libcuda.so.1 -ldl -pthread
 export LD_LIBRARY_PATH="$work" YUNHE_POOL_NODE="unix:$work/sock"
 bin/yunhe pool node --data "$work/node" --listen "$YUNHE_POOL_NODE" --libraries "$work" 2>"$work/log" &
 node=$!
@@ -45,4 +47,8 @@ done
 printf '\n%-24s %9s %9s\n' 'CALL, us' NATIVE SLICE
 "$work/program" proc costs >"$work/native"
 bin/yunhe pool run --device cuda-0 --memory 10MiB -- "$work/program" proc costs >"$work/slice"
+paste -d ' ' "$work/native" "$work/slice" | awk '{ printf "%-24s %9.3f %9.3f\n", $1, $2, $4 }'
+printf '\n%-24s %9s %9s\n' 'CALL, us; COPY, GB/s' NATIVE WORKER
+"$work/remote" costs >"$work/native"
+bin/yunhe pool run --device cuda-0 --memory 128MiB --remote -- "$work/remote" costs >"$work/slice"
 paste -d ' ' "$work/native" "$work/slice" | awk '{ printf "%-24s %9.3f %9.3f\n", $1, $2, $4 }'

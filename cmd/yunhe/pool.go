@@ -226,7 +226,7 @@ func poolRunCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- PROGRAM [ARGUMENT...]", Short: "Run a program on a share of an accelerator",
 		Long: `Asks for a share of a device and runs a program that finds it as the only device of
-OpenCL. The program is not changed and need not be on the device's machine. The
+OpenCL, or of CUDA. The program is not changed and need not be on the device's machine. The
 share is the node's to enforce: nothing the program does changes it.
 
 Where --node, or a node that was started in this folder, says so, that node is
@@ -235,6 +235,9 @@ the program waits in its queue.
 
 What $YUNHE_POOL_COMPUTE and $YUNHE_POOL_MEMORY say is asked for where neither a flag
 nor a specification says something else.
+
+A device of CUDA is used by who names it (--device cuda-0): on the node's machine by
+the program itself, from others by a worker of the node, as with --remote.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.

@@ -231,6 +231,11 @@ func TestCUDARemoteMemory(t *testing.T) {
 	if got := output(t, run(n.tcp, "fill")); got != "filled 100, error 2\nagain 0\n" {
 		t.Fatal(got)
 	}
+	for at := time.Now(); n.show(t, task.ID).Used != 0; { // the program has ended, its worker is about to
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("afterwards: %+v", n.show(t, task.ID))
+		}
+	}
 	a, b := hold(t, run(n.tcp, "hold", "60")), hold(t, run(n.unix, "hold", "20"))
 	c := hold(t, n.run(t, n.unix, task.ID, token, "dlsym", "hold", "20"))
 	if x, y, z := a.line(t), b.line(t), c.line(t); x != "filled 60, error 0" || y != "filled 20, error 0" || z != "holds 0" {
@@ -343,8 +348,8 @@ func TestCUDARemoteRefused(t *testing.T) {
 	}
 }
 
-// TestCUDARemoteShares: slices that contend compute by their shares, one of them
-// with the driver itself; a share that is resized counts at once.
+// TestCUDARemoteShares: slices that contend compute by their shares, also beside one
+// that has the driver itself.
 func TestCUDARemoteShares(t *testing.T) {
 	n := startRemote(t)
 	const within = 0.06 // the machine does other things

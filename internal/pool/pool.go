@@ -28,9 +28,11 @@
 // another program hands over what it has, in the same process, while its tasks
 // compute (handover_linux.go).
 //
-// Programs of CUDA run on the node's machine, with the driver in their own process
-// and a library before it that asks the node for turns and memory (shim/cuda,
-// cuda_linux.go). The node believes of them what they say.
+// Programs of CUDA on the node's machine have the driver in their own process and a
+// library before it that asks the node for turns and memory (shim/cuda,
+// cuda_linux.go). The node believes of them what they say. On other machines the
+// client library is the driver to them (shim/remote), and they have workers
+// (worker/cuda) as those of OpenCL have.
 //
 // A node may belong to a platform ([Member]): then the platform says who gets
 // what, by tickets, and the node tells it what runs ([Node.Attend]). It lends to

@@ -285,10 +285,12 @@ func (t *thread) launch(b *wire.Body) error {
 	if b.Err() {
 		return errEnd
 	}
-	s, d := t.s, t.s.d
+	d := t.s.d
 	var l *layout
-	if e == success && (c.how&packed == 0 || o.layout != nil) {
-		l, e = t.layoutOf(o)
+	if e == success {
+		if l, e = t.layoutOf(o); c.how&packed != 0 && e == notSupported {
+			e = success // then the program knows
+		}
 	}
 	if e == success && l != nil && uint64(len(args)) < l.total {
 		e = invalidValue
@@ -324,7 +326,6 @@ func (t *thread) launch(b *wire.Body) error {
 	})
 	runtime.KeepAlive(list)
 	runtime.KeepAlive(extra)
-	_ = s
 	return t.answer(r, 0, 0, nil)
 }
 
@@ -359,13 +360,16 @@ func (t *thread) name(b *wire.Body) error {
 	if o.kind == wire.CUDAKernel {
 		ask = "cuKernelGetName"
 	}
-	if o.text == "" {
+	t.s.mu.Lock()
+	text := o.text
+	t.s.mu.Unlock()
+	if text == "" {
 		if e = t.s.d.call(ask, t.cells.at(0), o.ptr); e != success {
 			return t.answer(e, 0, 0, nil)
 		}
-		o.text = cText(t.cells[0])
+		text = cText(t.cells[0])
 	}
-	return t.answer(success, 0, 0, append([]byte(o.text), 0))
+	return t.answer(success, 0, 0, append([]byte(text), 0))
 }
 
 // cText reads a text of the driver's.
