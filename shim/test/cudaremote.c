@@ -229,6 +229,19 @@ static void copies(void) {
   memset(there, 0, BIG);
   MUST(cuMemcpyDtoH_v2(there, large, BIG));
   printf("large %d\n", memcmp(here, there, BIG));
+  enum { PART = 4 << 20, PARTS = 100 };
+  uint8_t *parts = calloc(PARTS, PART);
+  for (int i = 0; i < PARTS; i++) { /* far more than is held at once, and nothing waits */
+    MUST(cuMemcpyHtoDAsync_v2(large, here + i * 1000, PART, s));
+    MUST(cuMemcpyDtoHAsync_v2(parts + (size_t)i * PART, large, PART, s));
+    cuMemcpyDtoHAsync_v2(parts, 99, 8, s); /* which fails each time */
+  }
+  MUST(cuStreamSynchronize(s));
+  int wrong_ = 0;
+  for (int i = 0; i < PARTS; i++) wrong_ += memcmp(parts + (size_t)i * PART, here + i * 1000, PART) != 0;
+  printf("parts %d\n", wrong_);
+  free(parts);
+  MUST(cuMemcpyHtoD_v2(large, here, BIG));
   memset(there, 0, BIG);
   struct { end2 from, to; size_t w, h; } row = {{0, 0, 2, NULL, large, NULL, 0}, {0, 0, 1, there, 0, NULL, 0}, BIG, 1};
   MUST(cuMemcpy2DAsync_v2(&row, s));
@@ -369,7 +382,10 @@ static void streams(void) {
   MUST(cuCtxPushCurrent_v2(context));
   MUST(cuCtxPopCurrent_v2(&was));
   printf("contexts %d %d\n", now == c, was == context);
+  uint8_t last[16] = {0};
+  MUST(cuMemcpyDtoHAsync_v2(last, other + MIB - 16, 16, NULL));
   MUST(cuCtxDestroy_v2(c));
+  printf("copied first %d %d\n", last[0], last[15]);
   MUST(cuCtxGetCurrent(&now));
   printf("afterwards %d, %d\n", now == context, cuCtxSynchronize());
 }

@@ -24,10 +24,18 @@ type stage struct {
 
 // pending is a copy that nobody waits for.
 type pending struct {
-	stage   *stage
+	stage   *stage // nil: it failed
 	event   uintptr
 	landing uint64 // of one to the program; 0: it is one from there
 	n       int
+}
+
+// holds is how many bytes it keeps.
+func (p pending) holds() int {
+	if p.stage == nil {
+		return 0
+	}
+	return len(p.stage.b)
 }
 
 type copies struct {
@@ -36,15 +44,19 @@ type copies struct {
 	kept    int // bytes of these
 	events  map[uintptr][]uintptr
 	pending []pending
-	holds   int // bytes of pending ones
+	reads   int // bytes of pending ones to the program
+	writes  int // and from there
 }
 
 const (
 	smallestStage = 64 << 10
 	mostKept      = 128 << 20
-	// mostHeld is how many bytes of copies that nobody waits for are held before the
-	// next one waits for them.
-	mostHeld = 256 << 20
+	// mostHeld is how many bytes of copies from the program that nobody waits for are
+	// held before the next one waits for them. Those to the program cannot be waited
+	// for: it takes their data when it waits for an answer. Clients have half as many
+	// under way, in stages of up to twice their size.
+	mostHeld  = 256 << 20
+	mostReads = 2 * mostHeld
 )
 
 func stageSize(n int) int {
@@ -122,8 +134,8 @@ func (t *thread) copy(n int, data []byte, stream uintptr, wait bool, landing uin
 	if t.s.captures.Load() > 0 && t.captures(stream) {
 		return t.copyFailed(captureUnsupported, landing) // what is captured is done again, when the program's memory is not here
 	}
-	if !wait {
-		t.makeRoom(n)
+	if !wait && !t.makeRoom(out, stageSize(n)) {
+		return t.copyFailed(outOfMemory, landing)
 	}
 	x, r := t.stage(n)
 	if r != success {
@@ -154,7 +166,8 @@ func (t *thread) copy(n int, data []byte, stream uintptr, wait bool, landing uin
 	}
 	if !wait {
 		c.mu.Lock()
-		c.pending, c.holds = append(c.pending, pending{x, e, landing, n}), c.holds+len(x.b)
+		c.add(pending{x, e, landing, n}, 1)
+		c.pending = append(c.pending, pending{x, e, landing, n})
 		c.mu.Unlock()
 		return t.answer(success, 0, 0, nil)
 	}
@@ -172,27 +185,41 @@ func (t *thread) copy(n int, data []byte, stream uintptr, wait bool, landing uin
 	return err
 }
 
-// copyFailed answers a copy that was not made; who waits for its data gets none.
+// add counts what a pending copy holds, once more or less. The caller has the lock.
+func (c *copies) add(p pending, times int) {
+	if p.landing != 0 {
+		c.reads += times * p.holds()
+	} else {
+		c.writes += times * p.holds()
+	}
+}
+
+// copyFailed answers a copy that was not made. Who waits for its data gets none, with
+// the next answer: until then it may not read.
 func (t *thread) copyFailed(r int32, landing uint64) error {
 	if landing != 0 {
-		if err := t.s.send(wire.OpData, 0, success, landing, 0, nil); err != nil {
-			return err
-		}
+		c := &t.s.copies
+		c.mu.Lock()
+		c.pending = append(c.pending, pending{landing: landing})
+		c.mu.Unlock()
 	}
 	return t.answer(r, 0, 0, nil)
 }
 
-// makeRoom waits until n bytes more can be held.
-func (t *thread) makeRoom(n int) {
+// makeRoom waits until n bytes more can be held for a copy to the program, or from
+// there, and reports whether they can.
+func (t *thread) makeRoom(out bool, n int) bool {
 	s, c := t.s, &t.s.copies
 	for {
-		_ = t.sendReads() // if the program is gone, so is this process in a moment
 		c.mu.Lock()
-		if len(c.pending) == 0 || c.holds+n <= mostHeld {
+		_ = t.settle(false) // it sends nothing
+		i := slices.IndexFunc(c.pending, func(p pending) bool { return p.landing == 0 })
+		if out || i < 0 || c.writes+n <= mostHeld {
+			ok := !out || c.reads == 0 || c.reads+n <= mostReads
 			c.mu.Unlock()
-			return
+			return ok
 		}
-		first := c.pending[0]
+		first := c.pending[i]
 		c.mu.Unlock()
 		t.in(first.stage.context, func() { t.quietly(func() { s.d.call("cuEventSynchronize", first.event) }) })
 	}
@@ -201,9 +228,16 @@ func (t *thread) makeRoom(n int) {
 // sendReads sends what was copied meanwhile, before an answer that may tell the
 // client that it was.
 func (t *thread) sendReads() error {
-	s, c := t.s, &t.s.copies
+	c := &t.s.copies
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return t.settle(true)
+}
+
+// settle forgets copies that are done; those to the program only when their data may
+// be sent. The caller has the lock of the copies.
+func (t *thread) settle(sends bool) error {
+	s, c := t.s, &t.s.copies
 	if len(c.pending) == 0 {
 		return nil
 	}
@@ -211,9 +245,17 @@ func (t *thread) sendReads() error {
 	var err error
 	t.quietly(func() {
 		for _, p := range c.pending {
+			if p.landing != 0 && !sends || err != nil {
+				left = append(left, p)
+				continue
+			}
+			if p.stage == nil {
+				err = s.send(wire.OpData, 0, success, p.landing, 0, nil)
+				continue
+			}
 			var r int32
 			t.in(p.stage.context, func() { r = s.d.call("cuEventQuery", p.event) })
-			if r == notReady || err != nil {
+			if r == notReady {
 				left = append(left, p)
 				continue
 			}
@@ -224,7 +266,7 @@ func (t *thread) sendReads() error {
 				}
 				err = s.send(wire.OpData, 0, success, p.landing, 0, data)
 			}
-			c.holds -= len(p.stage.b)
+			c.add(p, -1)
 			t.unstage(p.stage)
 			c.unevent(p.stage.context, p.event)
 		}
@@ -234,21 +276,24 @@ func (t *thread) sendReads() error {
 	return err
 }
 
-// endCopies forgets what a context that ends had: copies that are not done never are.
+// finishCopies waits for the copies of a context that is about to end, as that does.
+func (t *thread) finishCopies(context uintptr) {
+	s, c := t.s, &t.s.copies
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pending {
+		if p.stage != nil && p.stage.context == context {
+			t.in(context, func() { t.quietly(func() { s.d.call("cuEventSynchronize", p.event) }) })
+		}
+	}
+	_ = t.settle(true) // if the program is gone, so is this process in a moment
+}
+
+// endCopies forgets what a context that ends had, whose copies are finished.
 func (s *Session) endCopies(context uintptr) {
 	c := &s.copies
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
-		if p.stage.context != context {
-			return false
-		}
-		if p.landing != 0 {
-			_ = s.send(wire.OpData, 0, success, p.landing, 0, nil) // if the program is gone, so is this process in a moment
-		}
-		c.holds -= len(p.stage.b)
-		return true
-	})
 	c.free = slices.DeleteFunc(c.free, func(x *stage) bool {
 		if x.context == context {
 			c.kept -= len(x.b)

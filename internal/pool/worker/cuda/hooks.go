@@ -36,7 +36,7 @@ func init() {
 		},
 		wire.CUDACtxDestroyV2: func(t *thread, k *call) int32 {
 			c := k.objs[0]
-			t.s.endContext(c.ptr)
+			t.endContext(c.ptr)
 			r := k.do()
 			if r == success {
 				t.s.contextGone(c)
@@ -146,7 +146,7 @@ func primaryRelease(t *thread, k *call) int32 {
 	c := s.primaryContext(t)
 	s.mu.Unlock()
 	if last && c != nil {
-		s.endContext(c.ptr)
+		t.endContext(c.ptr)
 	}
 	r := k.do()
 	if r != success {

@@ -234,8 +234,10 @@ func (s *Session) drain() {
 	<-done
 }
 
-// endContext forgets the marks of a context that ends, and what was copied there.
-func (s *Session) endContext(context uintptr) {
+// endContext finishes the copies of a context that ends, and forgets its marks.
+func (t *thread) endContext(context uintptr) {
+	s := t.s
+	t.finishCopies(context)
 	s.marks.mu.Lock()
 	for k := range s.marks.all {
 		if k.context == context {
