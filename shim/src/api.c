@@ -593,6 +593,9 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBinary(cl_context c, cl_uint
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!n || !devices || !lengths || !binaries) FAIL(CL_INVALID_VALUE);
   if (!devices_right(obj(c), n, devices, &bad)) FAIL(bad);
+  for (cl_uint i = 1; i < n; i++)
+    for (cl_uint j = 0; j < i; j++)
+      if (devices[i] == devices[j]) FAIL(CL_INVALID_DEVICE);
   size_t all = 8 + 16 * (size_t)n, at = all;
   for (cl_uint i = 0; i < n; i++) {
     if (status) status[i] = lengths[i] && binaries[i] ? CL_SUCCESS : CL_INVALID_VALUE;
@@ -639,6 +642,12 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c,
 
 typedef void(CL_CALLBACK *built)(cl_program, void *);
 
+/* put_options adds build options. Drivers tell none from empty ones: PoCL then tells of kernels' arguments. */
+static void put_options(const char *options) {
+  if (options && !*options) options = " ";
+  yp_bytes(options, options ? strlen(options) : 0);
+}
+
 static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
@@ -648,7 +657,7 @@ static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_de
   if (!h) return CL_OUT_OF_HOST_MEMORY;
   yp_begin(obj(p)->node, OP_build);
   yp_word(obj(p)->id);
-  yp_bytes(options, options ? strlen(options) : 0);
+  put_options(options);
   yp_headers_put(h, obj(p)->context->u.context.n > 1);
   put_devices(obj(p)->context, n, devices);
   bad = yp_sync(NULL);
@@ -672,7 +681,7 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
   if (!h) return CL_OUT_OF_HOST_MEMORY;
   yp_begin(obj(p)->node, OP_compile);
   yp_word(obj(p)->id);
-  yp_bytes(options, options ? strlen(options) : 0);
+  put_options(options);
   yp_word(headers);
   for (cl_uint i = 0; i < headers; i++) {
     yp_word(obj(header[i])->id);
@@ -1001,42 +1010,85 @@ static cl_int CL_API_CALL yp_clGetEventProfilingInfo(cl_event h, cl_profiling_in
   return yp_info(o->node, OF_PROFILE, o->id, 0, what, size, value, got);
 }
 
-typedef struct {
+typedef struct notice {
   cl_event event;
   cl_int when;
   void(CL_CALLBACK *call)(cl_event, cl_int, void *);
   void *data;
+  struct notice *next;
 } notice;
 
-/* A notice waits in a thread of its own: the program's callback may take as long as it likes. That a command was
- * submitted or runs is asked for again and again: few want to know, and what lets it end may be the callback. */
-static void *notify(void *p) {
-  notice n = *(notice *)p;
-  const cl_icd_dispatch *d = obj(n.event)->dispatch;
-  cl_int status = CL_QUEUED, failed = n.when == CL_COMPLETE ? d->clWaitForEvents(1, &n.event) : CL_SUCCESS, bad;
-  free(p);
-  for (useconds_t pause = 100; !(bad = d->clGetEventInfo(n.event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) && status > n.when && !failed; pause += pause < 10000 ? pause : 0)
+static pthread_mutex_t noticing = PTHREAD_MUTEX_INITIALIZER;
+
+/* That a command was submitted or runs is asked for again and again: few want to know, and what lets it end may be the callback. */
+static void tell(const notice *n) {
+  const cl_icd_dispatch *d = obj(n->event)->dispatch;
+  cl_int status = CL_QUEUED, failed = n->when == CL_COMPLETE ? d->clWaitForEvents(1, &n->event) : CL_SUCCESS, bad;
+  for (useconds_t pause = 100; !(bad = d->clGetEventInfo(n->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) && status > n->when && !failed; pause += pause < 10000 ? pause : 0)
     usleep(pause);
-  n.call(n.event, status < 0 ? status : failed ? failed : bad ? bad : n.when, n.data);
-  d->clReleaseEvent(n.event);
+  n->call(n->event, status < 0 ? status : failed ? failed : bad ? bad : n->when, n->data);
+}
+
+static void told(notice *n) {
+  obj(n->event)->dispatch->clReleaseEvent(n->event);
+  free(n);
+}
+
+static void *notify(void *n) {
+  tell(n), told(n);
   return NULL;
 }
 
-/* yp_notice has a function called when a command has come so far, at one node or several. */
+static void *notify_all(void *lane) {
+  bool more = true;
+  while (more) {
+    pthread_mutex_lock(&noticing);
+    notice *n = obj(lane)->notices; /* nothing comes before it */
+    pthread_mutex_unlock(&noticing);
+    tell(n);
+    pthread_mutex_lock(&noticing);
+    obj(lane)->notices = n->next, more = n->next;
+    pthread_mutex_unlock(&noticing);
+    told(n); /* the lane may go now */
+  }
+  return NULL;
+}
+
+static bool earlier(const notice *a, const notice *b) { return obj(a->event)->id < obj(b->event)->id || (a->event == b->event && a->when > b->when); }
+
+/* lane returns whose notices a notice keeps its order with: those of a queue that keeps order, or of the same event. */
+static object *lane(cl_event e) {
+  object *o = obj(e);
+  if (o->kind != EVENT) return NULL;
+  return o->parent->kind == QUEUE && !(o->parent->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) ? o->parent : o;
+}
+
+/* yp_notice has a function called when a command has come so far, at one node or several. Callbacks may take as long as
+ * they like: they are called by threads of their own. One that comes before what such a thread waits for has another. */
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
   if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
   notice *n = malloc(sizeof *n);
   pthread_t thread;
+  object *of = lane(h);
+  int bad = 0;
   if (!n) return CL_OUT_OF_HOST_MEMORY;
-  *n = (notice){h, when, call, data};
+  *n = (notice){h, when, call, data, NULL};
   obj(h)->dispatch->clRetainEvent(h);
-  if (!pthread_create(&thread, NULL, notify, n)) {
-    pthread_detach(thread);
-    return CL_SUCCESS;
+  pthread_mutex_lock(&noticing);
+  if (of && of->notices && !earlier(n, of->notices)) {
+    notice *i = earlier(n, of->last) ? of->notices : of->last;
+    while (i->next && !earlier(n, i->next)) i = i->next;
+    n->next = i->next, i->next = n;
+    if (!n->next) of->last = n;
+  } else {
+    bool alone = !of || of->notices;
+    bad = pthread_create(&thread, NULL, alone ? notify : notify_all, alone ? (void *)n : (void *)of);
+    if (!bad) pthread_detach(thread);
+    if (!bad && !alone) of->notices = of->last = n;
   }
-  obj(h)->dispatch->clReleaseEvent(h);
-  free(n);
-  return CL_OUT_OF_HOST_MEMORY;
+  pthread_mutex_unlock(&noticing);
+  if (bad) told(n);
+  return bad ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
 }
 
 static cl_int CL_API_CALL yp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {

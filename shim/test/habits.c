@@ -142,6 +142,57 @@ static void notices(void) {
   must(clReleaseEvent(gate), "release"), must(clReleaseEvent(done), "release"), must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
 }
 
+static int called;
+static void CL_CALLBACK calls(cl_event e, cl_int status, void *which) {
+  (void)e;
+  printf(" %d:%d", (int)(intptr_t)which, status);
+  __atomic_add_fetch(&called, 1, __ATOMIC_RELEASE);
+}
+
+/* Callbacks of one queue come in its order, whatever order they were asked for in. */
+static void order(void) {
+  enum { EVENTS = 16 };
+  cl_int e, x = 1;
+  cl_mem m = buffer(1024, NULL);
+  cl_event gate = clCreateUserEvent(context, &e), done[EVENTS];
+  must(e, "event");
+  for (int i = 0; i < EVENTS; i++) must(clEnqueueFillBuffer(queue, m, &x, sizeof x, 0, 1024, i == 0, i == 0 ? &gate : NULL, &done[i]), "fill");
+  printf("called");
+  for (int i = 0; i < EVENTS; i++) must(clSetEventCallback(done[i * 7 % EVENTS], CL_COMPLETE, calls, (void *)(intptr_t)(i * 7 % EVENTS)), "callback");
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set");
+  must(clFinish(queue), "finish");
+  while (__atomic_load_n(&called, __ATOMIC_ACQUIRE) < EVENTS) usleep(1000);
+  puts("");
+  for (int i = 0; i < EVENTS; i++) must(clReleaseEvent(done[i]), "release");
+  must(clReleaseEvent(gate), "release"), must(clReleaseMemObject(m), "release");
+}
+
+/* Whether arguments have names that were not asked for is the driver's. And of a binary, a device is named once. */
+static void names(void) {
+  const char *options[] = {NULL, "", "-DA=1", "-cl-kernel-arg-info"}, *text = "kernel void one(global int *where) { where[0] = 1; }";
+  cl_int e;
+  for (int i = 0; i < 4; i++) {
+    char name[64] = "", with[64] = "";
+    cl_program p = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+    must(e, "program"), must(clBuildProgram(p, 1, &device, options[i], NULL, NULL), "build");
+    must(clGetProgramBuildInfo(p, device, CL_PROGRAM_BUILD_OPTIONS, sizeof with, with, NULL), "options");
+    cl_kernel k = clCreateKernel(p, "one", &e);
+    must(e, "kernel");
+    e = clGetKernelArgInfo(k, 0, CL_KERNEL_ARG_NAME, sizeof name, name, NULL);
+    printf("with '%s' the argument is %d '%s'\n", with, e, name);
+    must(clReleaseKernel(k), "release"), must(clReleaseProgram(p), "release");
+  }
+  size_t sizes[2];
+  must(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof *sizes, sizes, NULL), "size");
+  unsigned char *built = malloc(sizes[1] = sizes[0]);
+  const unsigned char *twice[] = {built, built};
+  cl_device_id same[] = {device, device};
+  must(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof built, &built, NULL), "binary");
+  cl_program p = clCreateProgramWithBinary(context, 2, same, sizes, twice, NULL, &e);
+  printf("one device twice: %d %d\n", p != NULL, e);
+  free(built);
+}
+
 enum { TIMES = 20000 };
 static cl_mem both[TIMES];
 static int at[2], went;
@@ -198,6 +249,8 @@ int main(void) {
   parts();
   maps(4096), maps(1 << 16);
   notices();
+  order();
+  names();
   together();
   rows();
   return 0;

@@ -414,14 +414,18 @@ func (s *Session) info(m *message, b *wire.Body) error {
 			return s.answer(m, bad, 0, 0, nil)
 		}
 		if of.name == "clGetProgramBuildInfo" && what == clBuildOptions && o.options != nil {
+			options := o.options
+			if string(options) == " \x00" {
+				options = options[1:] // empty ones, which came so
+			}
 			s.mu.Unlock()
-			return s.answer(m, clSuccess, 0, 0, o.options)
+			return s.answer(m, clSuccess, 0, 0, options)
 		}
 		if of.name == "clGetProgramInfo" && what == clProgramSource && o.code.replaced {
 			s.mu.Unlock()
 			return s.answer(m, clSuccess, 0, 0, append(bytes.Clone(o.code.text), 0))
 		}
-		if of.name == "clGetKernelArgInfo" && o.hidden {
+		if of.name == "clGetKernelArgInfo" && o.hidden && !(o.bare && s.argsTold()) {
 			s.mu.Unlock()
 			return s.answer(m, clNoArgInfo, 0, 0, nil)
 		}

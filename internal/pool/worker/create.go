@@ -313,6 +313,35 @@ func (o *object) hides() bool {
 	return o.options != nil && !bytes.Contains(o.options, []byte("-cl-kernel-arg-info"))
 }
 
+// tellsArgs finds out whether the driver tells of kernels' arguments of a program that
+// was built without options, as PoCL does.
+func (s *Session) tellsArgs() bool {
+	e, devices := cell(), []uintptr{s.device}
+	c := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
+	if c == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseContext", c)
+	name, text := cString("k"), cString("kernel void k(global int *a) { a[0] = 1; }")
+	texts := []uintptr{atBytes(text)}
+	p := s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), 0, at(e))
+	if p == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseProgram", p)
+	if s.lib.status("clBuildProgram", p, 1, atWords(devices), 0, 0, 0) != clSuccess {
+		return false
+	}
+	k := s.lib.call("clCreateKernel", p, atBytes(name), at(e))
+	runtime.KeepAlive([]any{name, text, texts, devices})
+	if k == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseKernel", k)
+	_, bad := s.lib.info("clGetKernelArgInfo", k, 0, clArgName)
+	return bad == clSuccess
+}
+
 // classes says of each argument of a kernel what it is: m memory, s a sampler,
 // l local memory, v a value, and ? that it is not known, as of programs that
 // were not made from source.
@@ -352,7 +381,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
 		ptr := s.lib.call("clCloneKernel", k.ptr, at(e))
-		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, parent: k.parent, args: maps.Clone(k.args)}, int32(uint32(*e)), nil)
+		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: maps.Clone(k.args)}, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
 		p, bad := s.get(from, program)
@@ -366,7 +395,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		if ptr == 0 {
 			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
 		}
-		return s.made(m, id, &object{kind: kernel, ptr: ptr, hidden: p.hides(), parent: p, args: map[uint64][]byte{}}, clSuccess, s.classes(ptr))
+		return s.made(m, id, &object{kind: kernel, ptr: ptr, hidden: p.hides(), bare: len(p.options) == 1, parent: p, args: map[uint64][]byte{}}, clSuccess, s.classes(ptr))
 	}
 	ids := make([]uint64, b.Count(8))
 	b.Words(ids)
@@ -383,7 +412,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 	}
 	var lines []byte
 	for i, ptr := range list[:min(int(uint32(*n)), len(list))] {
-		if err := s.keep(ids[i], &object{kind: kernel, ptr: ptr, hidden: p.hides(), parent: p, args: map[uint64][]byte{}}); err != nil {
+		if err := s.keep(ids[i], &object{kind: kernel, ptr: ptr, hidden: p.hides(), bare: len(p.options) == 1, parent: p, args: map[uint64][]byte{}}); err != nil {
 			return err
 		}
 		lines = append(append(lines, s.classes(ptr)...), '\n')

@@ -72,6 +72,7 @@ const (
 	clKernelArgs          = 0x1191
 	clArgAddress          = 0x1196
 	clArgType             = 0x1198
+	clArgName             = 0x119A
 	clAddressGlobal       = 0x119B
 	clAddressLocal        = 0x119C
 	clAddressConstant     = 0x119D

@@ -69,6 +69,7 @@ type object struct {
 
 	options []byte // of a program, as it was built, with the 0 at the end
 	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
+	bare    bool   // a kernel's program was built without options
 
 	// What another worker needs to make it again, see move.go.
 	id, order uint64
@@ -114,6 +115,8 @@ type Session struct {
 	shares bool          // buffers may be memory that the client maps
 	flow   flow
 	gate   *gate // of shared buffers; nil without
+
+	argsTold func() bool // see tellsArgs, which is done once
 
 	hold sync.RWMutex // held for reading by who uses memory of the device, for writing by who takes it off or puts it back
 	out  bool         // the session's memory is off the device; hold guards it
@@ -466,6 +469,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			limit: uint64(h.Memory) + 1<<20,
 		}
 		s.settled = sync.NewCond(&s.mu)
+		s.argsTold = sync.OnceValue(s.tellsArgs)
 		turn.drain = s.drain
 		turn.owner.Store(s)
 		if moved {
