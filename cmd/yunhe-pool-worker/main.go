@@ -55,6 +55,9 @@ func run(args []string) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(devices)
 	}
+	if len(args) == 2 && args[0] == "rdma" {
+		return worker.CheckRDMA(args[1])
+	}
 	if len(args) > 0 && args[0] == "relay" {
 		return worker.Relay(args[1:])
 	}

@@ -46,7 +46,7 @@ type poolAt struct{ node, group, key string }
 
 func (p *poolAt) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH or tcp:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
+	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
 	f.StringVar(&p.group, "group", "", "group to act for, where the node has groups (default $YUNHE_POOL_GROUP)")
 	f.StringVar(&p.key, "key-file", "", "file with the group's key (default: the key in $YUNHE_POOL_KEY)")
 }
@@ -184,7 +184,7 @@ what, and the node takes its tickets only.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&data, "data", poolDir, "folder for the node's socket and the worker's program")
-	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH or tcp:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
+	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
 	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/pool.md")
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")

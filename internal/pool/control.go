@@ -120,14 +120,21 @@ type Client struct {
 	ended  chan struct{} // closed with the client
 }
 
-// Address splits "unix:PATH" and "tcp:HOST:PORT" into what net.Dial takes.
+// Address splits "unix:PATH", "tcp:HOST:PORT" and "rdma:HOST:PORT" into what net.Dial
+// takes: who comes over RDMA connects by TCP first.
 func Address(s string) (network, address string, err error) {
 	network, address, ok := strings.Cut(s, ":")
-	if !ok || address == "" || network != "unix" && network != "tcp" {
-		return "", "", fault.New(fault.Invalid, "%q is not the address of a pool node: unix:PATH or tcp:HOST:PORT", s)
+	if !ok || address == "" || network != "unix" && network != "tcp" && network != rdma {
+		return "", "", fault.New(fault.Invalid, "%q is not the address of a pool node: unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT", s)
+	}
+	if network == rdma {
+		network = "tcp"
 	}
 	return network, address, nil
 }
+
+// rdma begins the addresses at which programs may go on over RDMA.
+const rdma = "rdma"
 
 // Dial connects to a node for a group; both are empty for a node without groups.
 func Dial(ctx context.Context, at, group, key string) (*Client, error) {

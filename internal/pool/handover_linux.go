@@ -39,6 +39,7 @@ type handover struct {
 	Previous  string       `json:"previous"` // the program that takes it back: where it can be run,
 	Program   int          `json:"program"`  // and it, as its file may have been replaced
 	Listeners []int        `json:"listeners"`
+	RDMA      []string     `json:"rdma,omitempty"`
 	Devices   []handDevice `json:"devices"`
 	Tasks     []handTask   `json:"tasks"`
 	Holders   []handHolder `json:"holders"`
@@ -314,6 +315,7 @@ func (n *Node) write(keep *copies) (*handover, error) {
 		return nil, err
 	}
 	h.Previous = fmt.Sprintf("/proc/self/fd/%d", h.Program)
+	h.RDMA = n.rdma
 	for _, l := range n.listeners {
 		fd, err := keep.of(l.(syscall.Conn))
 		if err != nil {
@@ -501,6 +503,7 @@ func (n *Node) takeDevices(h *handover) error {
 }
 
 func (n *Node) takeListeners(h *handover) error {
+	n.rdma = h.RDMA
 	for _, fd := range h.Listeners {
 		f, err := file(fd, "listener")
 		if err != nil {

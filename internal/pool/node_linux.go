@@ -55,6 +55,7 @@ type Node struct {
 	makers  *makers
 
 	listeners []net.Listener
+	rdma      []string // those of their addresses at which programs may go on over RDMA
 	work      sync.WaitGroup
 	stopping  context.Context // done when clients are no longer listened to
 	deaf      context.CancelFunc
@@ -209,6 +210,12 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	}
 	for _, at := range cfg.Listen {
 		network, address, _ := Address(at) // checked above
+		if strings.HasPrefix(at, rdma+":") {
+			if err := n.checkRDMA(address); err != nil {
+				n.closeListeners()
+				return nil, fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
+			}
+		}
 		if network == "unix" {
 			if c, err := net.Dial(network, address); err == nil {
 				_ = c.Close()
@@ -226,6 +233,9 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 			return nil, fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
 		}
 		n.listeners = append(n.listeners, l)
+		if strings.HasPrefix(at, rdma+":") {
+			n.rdma = append(n.rdma, l.Addr().String())
+		}
 	}
 	return n, nil
 }
@@ -240,7 +250,11 @@ func (n *Node) closeListeners() {
 func (n *Node) Addresses() []string {
 	var out []string
 	for _, l := range n.listeners {
-		out = append(out, l.Addr().Network()+":"+l.Addr().String())
+		network, at := l.Addr().Network(), l.Addr().String()
+		if slices.Contains(n.rdma, at) {
+			network = rdma
+		}
+		out = append(out, network+":"+at)
 	}
 	return out
 }

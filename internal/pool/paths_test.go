@@ -5,14 +5,17 @@ package pool_test
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -54,13 +57,123 @@ func TestRing(t *testing.T) {
 	if strings.Contains(maps(w), ring) {
 		t.Error("a program that is told to use the socket uses a ring")
 	}
-	w.end()
+	_ = w.cmd.Process.Kill()
 	_, far := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib})
 	if out, err := with(far("add"), "ring").CombinedOutput(); err == nil || !strings.Contains(string(out), "there is no ring to the pool node") {
 		t.Errorf("a ring over TCP: %v, %s", err, out)
 	}
 
-	// A worker that is killed while its program waits.
+	hears(t, n, task, run)
+}
+
+// TestRDMA: a program that comes by an address of RDMA goes on over rsockets, after
+// moves, too; over TCP where it cannot. It is played by a stand-in of librdmacm,
+// and not parallel: the environment says where that is.
+func TestRDMA(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o", filepath.Join(dir, "librdmacm.so.1"), "testdata/fakerdmacm.c").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: no gcc to build what plays RDMA: %v, %s", err, out)
+	}
+	const at, missed = "rdma:127.0.0.1:0", "reached by TCP, and not over RDMA"
+	refused := func(why string) {
+		t.Helper()
+		_, err := pool.NewNode(pool.NodeConfig{Dir: t.TempDir(), Listen: []string{at}, Groups: []pool.Group{{Name: "a", Key: key}}}, slog.New(slog.DiscardHandler))
+		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "cannot listen at "+at) || !strings.Contains(err.Error(), why) {
+			t.Errorf("a node without RDMA: %v", err)
+		}
+	}
+	start(t, pool.NodeConfig{}) // or there is nothing to lend
+	if _, err := os.Stat("/usr/lib/x86_64-linux-gnu/librdmacm.so.1"); err != nil {
+		refused("there is no librdmacm.so.1")
+	}
+	t.Setenv("LD_LIBRARY_PATH", dir)
+	t.Setenv("FAKERDMACM_NONE", "1")
+	refused("there is no RDMA at 127.0.0.1: no such device")
+	if err := os.Unsetenv("FAKERDMACM_NONE"); err != nil {
+		t.Fatal(err)
+	}
+
+	a, b := startAt(t, pool.NodeConfig{}, at), startAt(t, pool.NodeConfig{}, at)
+	if !strings.HasPrefix(a.tcp, "rdma:") {
+		t.Fatalf("it listens at %s", a.tcp)
+	}
+	task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 60, Memory: 100 * mib})
+	with := func(cmd *exec.Cmd, env ...string) *exec.Cmd {
+		cmd.Env = append(cmd.Env, env...)
+		return cmd
+	}
+	want := native(t, "add", "4")
+	for _, c := range []struct {
+		name   string
+		env    string
+		missed bool
+	}{
+		{name: "by itself", env: "NOTHING="},
+		{name: "as it is told to", env: pool.TransportVariable + "=rdma"},
+		{name: "after another came to its port", env: "FAKERDMACM_INTRUDER=1"},
+		{name: "told to stay", env: pool.TransportVariable + "=socket"},
+		{name: "without the library", env: "LD_LIBRARY_PATH=", missed: true},
+		{name: "without a device", env: "FAKERDMACM_NONE=1", missed: true},
+	} {
+		var errs lines
+		cmd := with(run("add", "4"), c.env)
+		cmd.Stderr = &errs
+		if got, err := cmd.Output(); err != nil || string(got) != want || strings.Contains(errs.String(), missed) != c.missed {
+			t.Errorf("%s: %q, %v, want %q\n%s", c.name, got, err, want, errs.String())
+		}
+	}
+	if out, err := with(run("add"), pool.TransportVariable+"=ring").CombinedOutput(); err == nil {
+		t.Errorf("a ring over RDMA: %s", out)
+	}
+
+	uses := func() int {
+		text, err := os.ReadFile("/proc/net/unix")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "@yunhe-fakerdmacm")
+	}
+	eventually(t, func() bool { return uses() == 0 })
+	w := walk(t, run("walk", "8"))
+	if uses() != 1 {
+		t.Errorf("%d connections over RDMA, want 1", uses())
+	}
+	from, to := a.tcp, b.tcp
+	for i := range 6 {
+		if _, _, err := dial(t, from).Migrate(task.ID, to, ""); err != nil {
+			t.Fatalf("move %d: %v\n%s\n%s%s", i, err, a.log, b.log, w.errs)
+		}
+		eventually(t, func() bool { return uses() == 1 }) // the one of before has ended
+		from, to = to, from
+	}
+	w.end()
+	eventually(t, func() bool { return uses() == 0 })
+	if d, err := dial(t, b.tcp).Devices(); err != nil || d[0].Resident != 0 || d[0].Tasks != 0 {
+		t.Errorf("where it left it has %+v, %v", d, err)
+	}
+	hears(t, a, task, run)
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !so(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never is so")
+		}
+	}
+}
+
+// hears: a program that waits hears that its worker was killed, and ends its task
+// so; a worker that waits hears that its program was.
+func hears(t *testing.T, n node, task pool.Task, run func(args ...string) *exec.Cmd) {
+	t.Helper()
+	w := walk(t, run("walk", "4"))
+	_ = w.cmd.Process.Kill()
+	eventually(t, func() bool {
+		tasks, err := dial(t, n.unix).Tasks()
+		return err == nil && !slices.ContainsFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID && x.Programs > 0 })
+	})
 	cmd := run("forever")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -82,23 +195,4 @@ func TestRing(t *testing.T) {
 		t.Errorf("after %s it said %q", time.Since(began), line)
 	}
 	_ = cmd.Wait()
-
-	// And a program while its worker waits.
-	task, run = share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
-	w = walk(t, run("walk", "4"))
-	_ = w.cmd.Process.Kill()
-	eventually(t, func() bool {
-		tasks, err := dial(t, n.unix).Tasks()
-		return err == nil && !slices.ContainsFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID && x.Programs > 0 })
-	})
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it never is so")
-		}
-	}
 }

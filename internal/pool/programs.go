@@ -157,7 +157,7 @@ func RemoteCUDAEnvironment(dir, path, preload string) []string {
 // PassesVariable is how what takes a run's shares finds its passes. The run's
 // command does not see it.
 // TransportVariable names the path that a program's calls take, for tests and
-// measuring: "ring" or "socket"; else the best that there is.
+// measuring: "ring", "rdma" or "socket"; else the best that there is.
 const TransportVariable = "YUNHE_POOL_TRANSPORT"
 
 const PassesVariable = "YUNHE_POOL_PASSES"

@@ -36,15 +36,7 @@ type Pass struct {
 // Redeem begins the slice's task at the first address that answers: its Unix
 // socket where both are on one machine. The task lasts as long as the client.
 func (p Pass) Redeem(ctx context.Context) (client *Client, id, token, at string, err error) {
-	addresses := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool {
-		path, local := strings.CutPrefix(a, "unix:")
-		if !local {
-			return false
-		}
-		_, err := os.Stat(path)
-		return p.Host != Host() || err != nil
-	})
-	slices.SortStableFunc(addresses, func(a, b string) int { return strings.Compare(b, a) }) // unix before tcp
+	addresses := p.order()
 	err = fault.New(fault.Unavailable, "the pool node of slice %s has no address that is reached from here: %s", p.Slice, strings.Join(p.Addresses, " "))
 	for _, at := range addresses {
 		if client, err = DialTicket(ctx, at, p.Ticket, p.Key); err == nil {
@@ -59,6 +51,24 @@ func (p Pass) Redeem(ctx context.Context) (client *Client, id, token, at string,
 		}
 	}
 	return nil, "", "", "", err
+}
+
+// order are the addresses that may be reached from here, the best first.
+func (p Pass) order() []string {
+	addresses := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool {
+		path, local := strings.CutPrefix(a, "unix:")
+		if !local {
+			return false
+		}
+		_, err := os.Stat(path)
+		return p.Host != Host() || err != nil
+	})
+	ways := []string{"unix", rdma, "tcp"}
+	slices.SortStableFunc(addresses, func(a, b string) int {
+		of := func(s string) int { network, _, _ := strings.Cut(s, ":"); return slices.Index(ways, network) }
+		return of(a) - of(b)
+	})
+	return addresses
 }
 
 // LibraryFor is Library for programs that are shown the folder at another path,

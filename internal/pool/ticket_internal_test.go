@@ -2,6 +2,9 @@ package pool
 
 import (
 	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,4 +44,20 @@ func FuzzTicket(f *testing.F) {
 			t.Fatalf("%q was let in by what proved it to another challenge", text)
 		}
 	})
+}
+
+// TestAddressOrder: of a node's addresses the best is tried first, and the Unix
+// socket only on the node's machine.
+func TestAddressOrder(t *testing.T) {
+	t.Parallel()
+	sock := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(sock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"tcp:10.0.0.5:1", "rdma:10.0.0.5:2", "unix:" + sock, "tcp:10.0.0.6:1", "unix:" + sock + "none"}
+	for host, want := range map[string][]string{Host(): {"unix:" + sock, "rdma:10.0.0.5:2", "tcp:10.0.0.5:1", "tcp:10.0.0.6:1"}, "another": {"rdma:10.0.0.5:2", "tcp:10.0.0.5:1", "tcp:10.0.0.6:1"}} {
+		if got := (Pass{Addresses: all, Host: host}).order(); !slices.Equal(got, want) {
+			t.Errorf("at %q: %v, want %v", host, got, want)
+		}
+	}
 }

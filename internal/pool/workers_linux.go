@@ -113,7 +113,7 @@ func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *li
 		return err
 	}
 	defer tells.Close()
-	cmd.Env = workerEnv(n.cfg.Dir)
+	cmd.Env = append(workerEnv(n.cfg.Dir), n.rdmaEnv())
 	if t.device.API == CUDA {
 		cmd.Env = append(cmd.Env, n.cudaEnv(t.device)...)
 	}

@@ -172,7 +172,7 @@ func (s *Service) movesTx(ctx context.Context, tx *db.Tx, x *Slice) (m pool.Move
 	m = pool.Move{Slice: x.ID, ID: x.moveID}
 	if x.ToNode != x.Node { // programs reach it from anywhere, if that can be
 		m.Addresses = slices.Clone(to.Addresses)
-		slices.SortStableFunc(m.Addresses, strings.Compare) // tcp before unix
+		slices.SortStableFunc(m.Addresses, strings.Compare) // rdma before tcp before unix
 	}
 	t := pool.Ticket{Node: x.ToNode, Boot: b.boot, Epoch: b.epoch, Serial: x.moveID, Slice: x.ID, Group: x.Group, Move: true,
 		Spec: pool.Spec{Device: x.ToDevice, Compute: x.Compute, Memory: x.Memory << 20, Weighted: x.Weighted, Idle: x.Idle, Limit: x.Limit, Name: x.Name}}

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
-enum { PATH_STAY, PATH_USE, PATH_RING };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { PATH_STAY, PATH_USE, PATH_RING, PATH_RDMA };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
 typedef struct waiter {
@@ -160,12 +160,22 @@ static bool change(yp_node *c) {
   return true;
 }
 
+static const char *setting(const char *name);
+
+/* chosen is the best of the paths that a worker offers: RDMA is for who comes by an address of it. */
+static uint16_t chosen(const yp_node *c, uint16_t offered) {
+  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  if (offered & FLAG_RING && (!wanted || !*wanted || !strcmp(wanted, "ring"))) return FLAG_RING;
+  if (offered & FLAG_RDMA && !strncmp(c->at, "rdma:", 5) && (!wanted || !*wanted || !strcmp(wanted, "rdma"))) return FLAG_RDMA;
+  return 0;
+}
+
 /* first reads the worker's first message on a new connection. */
 static bool first(yp_node *c, uint8_t h[ANSWER]) {
   uint16_t flags;
   if (!read_all(c, h, ANSWER)) return false;
   memcpy(&flags, h + 10, 2);
-  __atomic_store_n(&c->offered, flags & FLAG_RING, __ATOMIC_RELEASE);
+  __atomic_store_n(&c->offered, chosen(c, flags), __ATOMIC_RELEASE);
   return true;
 }
 
@@ -431,10 +441,10 @@ static int connect_now(yp_node *c) {
     close(fd);
     if (p != MAP_FAILED) c->gate = p;
   }
-  c->offered = flags & FLAG_RING;
+  c->offered = chosen(c, flags);
   const char *wanted = setting("YUNHE_POOL_TRANSPORT");
-  if (wanted && !strcmp(wanted, "ring") && !c->offered) {
-    say("there is no ring to the pool node at", c->at);
+  if (wanted && !c->offered && (!strcmp(wanted, "ring") || !strcmp(wanted, "rdma"))) {
+    say(!strcmp(wanted, "ring") ? "there is no ring to the pool node at" : "there is no RDMA to the pool node at", c->at);
     return CL_DEVICE_NOT_FOUND;
   }
   c->unified = shares && c->gate && !strncmp(c->at, "unix:", 5);
@@ -669,19 +679,20 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b) {
   return yp_sync(NULL);
 }
 
-/* better goes on by the best path that the worker offers, or as before. */
+/* better goes on by the path that was chosen, or as before. */
 static void better(yp_node *c, uint16_t offered) {
-  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
   answer a = {.land = NULL};
-  if (!(offered & FLAG_RING) || (wanted && strcmp(wanted, "ring"))) return;
+  const yp_manner *how = offered == FLAG_RING ? &yp_ring : &yp_rdma;
   yp_begin(c, OP_path);
-  yp_word(PATH_RING);
-  cl_int status = yp_sync(&a);
-  free(a.data);
-  if (status) return; /* the program is moving */
-  bool use = a.fd >= 0 && yp_ring_open(c->to, a.fd, a.a);
+  yp_word(offered == FLAG_RING ? PATH_RING : PATH_RDMA);
+  bool use = yp_sync(&a) == CL_SUCCESS;
+  if (use) {
+    use = offered == FLAG_RING ? yp_ring_open(c->to, a.fd, a.a) : yp_rdma_open(c->to, (uint16_t)a.a, a.data, a.size);
+    yp_begin(c, OP_path);
+    yp_word(use ? PATH_USE : PATH_STAY);
+    sync_then(NULL, use ? how : NULL);
+  } /* else the program is moving, or the worker could not: it says why */
+  if (!use && offered == FLAG_RDMA) say("the pool node is reached by TCP, and not over RDMA", a.data && a.status ? (const char *)a.data : "");
   if (a.fd >= 0) close(a.fd);
-  yp_begin(c, OP_path);
-  yp_word(use ? PATH_USE : PATH_STAY);
-  sync_then(NULL, use ? &yp_ring : NULL);
+  free(a.data);
 }

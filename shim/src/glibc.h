@@ -26,5 +26,5 @@ __asm__(".symver dlvsym,dlvsym" FIRST);
 __asm__(".symver dladdr,dladdr" FIRST);
 __asm__(".symver pthread_key_create,pthread_key_create" FIRST);
 __asm__(".symver pthread_setspecific,pthread_setspecific" FIRST);
-#undef FIRST
+#define OLDEST(F) __asm__(".symver " #F "," #F FIRST) /* of one that a library of ours defines */
 #endif

@@ -32,6 +32,8 @@ struct yp_path {
     int back, skip, asleep;
     bool met; /* the worker did not wait when it was written to */
   } ring;
+  int rdma; /* see rdma.c */
+  bool has_rdma;
 };
 
 yp_path *yp_dial(const char *address); /* NULL: it cannot be reached */
@@ -39,6 +41,8 @@ int yp_descriptor(yp_path *p);         /* the next that came along, or -1 */
 void yp_hang_up(yp_path *p);
 bool yp_ring_open(yp_path *p, int fd, uint64_t size);
 void yp_ring_close(yp_path *p);
-extern const yp_manner yp_socket, yp_ring;
+bool yp_rdma_open(yp_path *p, uint16_t port, const uint8_t *token, size_t size);
+void yp_rdma_close(yp_path *p);
+extern const yp_manner yp_socket, yp_ring, yp_rdma;
 
 #endif

@@ -159,7 +159,7 @@ const yp_manner yp_ring = {ring_send, ring_receive, ring_ready};
 
 /* yp_ring_open maps a ring that the worker has made, if it is one. */
 bool yp_ring_open(yp_path *c, int fd, uint64_t size) {
-  int seals = fcntl(fd, F_GET_SEALS);
+  int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
   if (size < PAGE || size > MOST_SIZE || size & (size - 1) || seals < 0 || !(seals & F_SEAL_SHRINK) || lseek(fd, 0, SEEK_END) < (off_t)(PAGE + 2 * size)) return false;
   void *page = mmap(NULL, PAGE + 2 * size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (page == MAP_FAILED) return false;

@@ -43,7 +43,8 @@ const (
 // Flags of messages to clients.
 const (
 	FlagFD   = 1 // a descriptor came along
-	FlagRing = 2 // in a worker's first: the program may ask for a ring
+	FlagRing = 2 // in a worker's first: the program may ask for a ring,
+	FlagRDMA = 4 // or to go on over RDMA
 )
 
 // What a program says of paths: the first word of the call path.
@@ -51,6 +52,7 @@ const (
 	PathStay = 0 // it does not use what it asked for
 	PathUse  = 1 // what follows comes over what it asked for; the answer is the last that does not
 	PathRing = 2 // it asks for a ring: its memory comes along, and the first word is its size
+	PathRDMA = 3 // it asks for RDMA: the first word is the port, the data what it is to say there
 )
 
 // Kinds of messages to clients.

@@ -162,7 +162,7 @@ func drivers() (all []string) {
 
 func devices() []string {
 	all := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
-	for _, card := range append([]string{"devmm_svm", "hisi_hdc"}, Cards...) { // the first are what davinci needs, too
+	for _, card := range append([]string{"devmm_svm", "hisi_hdc", "infiniband"}, Cards...) { // the first are what davinci needs, too, and what RDMA does
 		found, _ := filepath.Glob("/dev/" + card + "*") // the pattern is one
 		all = append(all, found...)
 	}

@@ -168,7 +168,7 @@ func (s *Session) changeOver() error {
 	default:
 		_ = s.inConn.Close()
 		s.inConn, s.in, s.back, s.relayed, s.following = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false, false
-		go Leave(b.conn, s.turn.gone)
+		go Leave(b.conn, s.turn.end)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -28,8 +29,9 @@ const keep = time.Millisecond
 type Line struct {
 	fd, alarm int // a socket that blocks, and a descriptor that ends waiting
 	rung      atomic.Bool
-	keeps     bool // there are other processors for what else there is
-	local     bool // the other is on this machine
+	keeps     bool       // there are other processors for what else there is
+	local     bool       // the other is on this machine
+	at        netip.Addr // this side's address, of TCP
 }
 
 // NewLine takes a connection over, in any case.
@@ -44,7 +46,7 @@ func NewLine(conn net.Conn) (*Line, error) {
 		return nil, err
 	}
 	_, local := conn.(*net.UnixConn)
-	l := &Line{fd: -1, keeps: runtime.GOMAXPROCS(0) > 1, local: local}
+	l := &Line{fd: -1, keeps: runtime.GOMAXPROCS(0) > 1, local: local, at: localAddress(conn)}
 	bad := raw.Control(func(fd uintptr) { l.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err = errors.Join(bad, err); err != nil {
 		return nil, err

@@ -97,8 +97,17 @@ func relay(program path, to net.Conn) {
 }
 
 // relayFrom becomes a process that only passes on: what the device holds for
-// the program ends with what this process was.
-func relayFrom(program path, to net.Conn) error {
+// the program ends with what this process was. Where it cannot, it returns io.EOF
+// when all was passed on.
+func (s *Session) relayFrom(program path, to net.Conn) error {
+	args, err := program.handOver()
+	if errors.Is(err, errors.ErrUnsupported) {
+		s.relayHere(to)
+		return io.EOF
+	}
+	if err != nil {
+		return err
+	}
 	f, err := to.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return err
@@ -107,11 +116,25 @@ func relayFrom(program path, to net.Conn) error {
 	if err != nil {
 		return err
 	}
-	args, err := program.handOver()
-	if err != nil {
-		return err
-	}
 	return unix.Exec("/proc/self/exe", append([]string{os.Args[0], "relay", fd}, args...), os.Environ())
+}
+
+// relayHere passes on what program and worker say to each other in this process,
+// where another cannot: what the device holds for the program is released first.
+func (s *Session) relayHere(to net.Conn) {
+	s.turn.leave()
+	s.mu.Lock()
+	for _, all := range []map[uint64]*object{s.objects, s.ghosts} {
+		for _, o := range all {
+			if o.kind != mem || o.ptr == 0 {
+				continue
+			}
+			s.lib.call(releases[mem], o.ptr)
+			o.unmap() // the node counts it no more
+		}
+	}
+	s.mu.Unlock()
+	relay(s.conn, to)
 }
 
 // keepOpen is a copy of a descriptor that the process this one becomes has, too.
@@ -125,6 +148,8 @@ func keepOpen(fd int) (string, error) {
 func (s *Session) offers(p path) (flags uint16) {
 	if l, ok := p.(*Line); ok && l.local {
 		flags |= wire.FlagRing
+	} else if ok && hasRDMA(l.at) {
+		flags |= wire.FlagRDMA
 	}
 	return flags
 }
@@ -149,7 +174,17 @@ func (s *Session) path(m *message, b *wire.Body) error {
 		}
 		s.setBetter(r)
 		return s.sendFD(0, m.Call, ringSize, r.file)
+	case what == wire.PathRDMA && better == nil && l != nil && hasRDMA(l.at) && !relayed:
+		r, port, err := newRDMA(l)
+		if err != nil {
+			return s.answer(m, clOutOfResources, 0, 0, []byte(err.Error()))
+		}
+		s.setBetter(r)
+		return s.answer(m, clSuccess, uint64(port), 0, r.token[:])
 	case what == wire.PathUse && better != nil:
+		if r, ok := better.(*rdma); ok && !r.usable() {
+			return errors.New("the program uses a path that it has not come by")
+		}
 		s.mu.Lock()
 		s.inConn, s.better = better, nil
 		s.in.Reset(better) // nothing followed
@@ -162,6 +197,9 @@ func (s *Session) path(m *message, b *wire.Body) error {
 		s.conn = better
 		return err
 	case what == wire.PathStay:
+		if r, ok := better.(*rdma); ok {
+			r.stay()
+		}
 		s.setBetter(nil)
 		return s.answer(m, clSuccess, 0, 0, nil)
 	}

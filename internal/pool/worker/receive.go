@@ -268,8 +268,10 @@ func (s *Session) moves(t *Turn, f Frame) {
 		return
 	}
 	err = s.depart(f.Conn, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
-	t.tell(TurnFailed, err.Error())
-	t.gone() // the session is at neither place
+	if err != io.EOF {
+		t.tell(TurnFailed, err.Error())
+	}
+	t.gone() // the session is at neither place, or followed
 }
 
 // depart hands the session over; it returns only if that fails.
@@ -291,5 +293,5 @@ func (s *Session) depart(to net.Conn, session [2]uint64, address string, moved f
 	if err := s.conn.write(head, text, -1); err != nil {
 		return err
 	}
-	return relayFrom(s.conn, to)
+	return s.relayFrom(s.conn, to)
 }

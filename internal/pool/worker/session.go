@@ -482,7 +482,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			turn.serve(s)
 			return s.Serve()
 		}
-		go Leave(conn, turn.gone)
+		go Leave(conn, turn.end)
 		if conn.local && lib.sharesHostMemory(h) {
 			s.shares = true
 			var fd int

@@ -138,6 +138,7 @@ type Turn struct {
 	session chan *Session // once it reads messages
 	owner   atomic.Pointer[Session]
 	goes    chan bool // whether a move that is ready is made
+	left    atomic.Bool
 
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
@@ -158,7 +159,7 @@ func (t *Turn) listen() {
 		f, err := ReadFrame(t.node)
 		switch {
 		case err != nil:
-			t.gone()
+			t.end()
 			return
 		case f.What == TurnGranted:
 			t.granted <- f.Time
@@ -186,6 +187,19 @@ func (t *Turn) listen() {
 			go t.with(func(s *Session) { s.attach(f.Conn, binary.LittleEndian.Uint64(f.Text)) })
 		}
 	}
+}
+
+// end ends the process, unless it has left.
+func (t *Turn) end() {
+	if !t.left.Load() {
+		t.gone()
+	}
+}
+
+// leave has the node know that the process has nothing of the device any more.
+func (t *Turn) leave() {
+	t.left.Store(true)
+	_ = t.node.Close()
 }
 
 // serve says whose turns these are.
