@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/internal/enginetest"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
@@ -152,6 +154,43 @@ func TestRDMA(t *testing.T) {
 		t.Errorf("where it left it has %+v, %v", d, err)
 	}
 	hears(t, a, task, run)
+}
+
+// TestNetworksApart: a program in a network of its own, as containers have, computes
+// on its machine's node through memory though it has no network at all; the node's TCP
+// is reached from another network where there is a way to it, and only there.
+func TestNetworksApart(t *testing.T) {
+	t.Parallel()
+	hosts := enginetest.Network(t, 2)
+	n := startAt(t, pool.NodeConfig{}, "tcp:"+hosts.Address+":0")
+	task, token := ask(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	want := native(t, "add")
+	const unreached = "the pool node cannot be reached"
+	for at, reached := range map[string]bool{n.unix: true, n.tcp: false} {
+		cmd := program(t, at, task.ID, token, "add")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		if reached {
+			cmd.Env = append(cmd.Env, pool.TransportVariable+"=ring")
+		}
+		out, err := cmd.CombinedOutput()
+		if reached && (err != nil || string(out) != want) || !reached && (err == nil || !strings.Contains(string(out), unreached)) {
+			t.Errorf("without a network, at %s: %q, %v", at, out, err)
+		}
+	}
+	if err := hosts.Host(1).Cut(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, says := range []string{want, unreached} {
+		cmd := program(t, n.tcp, task.ID, token, "add")
+		p, err := enginetest.StartProgramOn(hosts.Host(i), fmt.Sprintf("network%d", i), cmd.Path, t.TempDir(), cmd.Env, cmd.Args[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if out, err := os.ReadFile(p.Log()); err != nil || !strings.Contains(string(out), says) {
+			t.Errorf("in network %d: %s, %v, want %q", i, out, err, says)
+		}
+	}
 }
 
 // eventually waits until something is so.
