@@ -89,6 +89,8 @@ func TestRDMA(t *testing.T) {
 		refused("there is no librdmacm.so.1")
 	}
 	t.Setenv("LD_LIBRARY_PATH", dir)
+	whose := fmt.Sprint(os.Getpid())
+	t.Setenv("FAKERDMACM_NAME", whose)
 	t.Setenv("FAKERDMACM_NONE", "1")
 	refused("there is no RDMA at 127.0.0.1: no such device")
 	if err := os.Unsetenv("FAKERDMACM_NONE"); err != nil {
@@ -133,7 +135,7 @@ func TestRDMA(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Count(string(text), "@yunhe-fakerdmacm")
+		return strings.Count(string(text), "@yunhe-fakerdmacm-"+whose+"-")
 	}
 	eventually(t, func() bool { return uses() == 0 })
 	w := walk(t, run("walk", "8"))

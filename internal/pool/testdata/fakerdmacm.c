@@ -32,7 +32,8 @@ static unsigned port_of(const struct sockaddr *a) { return ntohs(a->sa_family ==
 static socklen_t name(unsigned port, struct sockaddr_un *u) {
   memset(u, 0, sizeof *u);
   u->sun_family = AF_UNIX;
-  int n = snprintf(u->sun_path + 1, sizeof u->sun_path - 1, "yunhe-fakerdmacm-%u", port);
+  const char *whose = getenv("FAKERDMACM_NAME");
+  int n = snprintf(u->sun_path + 1, sizeof u->sun_path - 1, "yunhe-fakerdmacm-%.40s-%u", whose ? whose : "", port);
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 

@@ -197,7 +197,7 @@ func (s *Session) path(m *message, b *wire.Body) error {
 		s.conn = better
 		return err
 	case what == wire.PathStay:
-		if r, ok := better.(*rdma); ok {
+		if r, ok := better.(interface{ stay() }); ok {
 			r.stay()
 		}
 		s.setBetter(nil)

@@ -255,3 +255,53 @@ func BenchmarkRing(b *testing.B) {
 	}
 	_ = program.Close()
 }
+
+// TestPathAsked: a program that asks for rings and uses none leaves nothing, and
+// one is not made where it cannot be used.
+func TestPathAsked(t *testing.T) {
+	t.Parallel()
+	l, other := pair(t)
+	s := session(l)
+	status := make([]byte, wire.AnswerSize)
+	ask := func(what uint64, want int32) {
+		t.Helper()
+		b := wire.NewBody(words(what))
+		if err := s.path(&message{Header: wire.Header{Op: wire.OpPath, Flags: wire.FlagAnswer}}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(other, status); err != nil {
+			t.Fatal(err)
+		}
+		if got := int32(binary.LittleEndian.Uint64(status[16:])); got != want {
+			t.Errorf("path %d is answered %d, want %d", what, got, want)
+		}
+	}
+	ask(wire.PathUse, clInvalidOperation)
+	ask(wire.PathRDMA, clInvalidOperation)
+	ask(99, clInvalidOperation)
+	var made *ring
+	for range 3 {
+		ask(wire.PathRing, clSuccess)
+		made = s.better.(*ring)
+		ask(wire.PathRing, clInvalidOperation) // it has one
+		if !s.changing() {
+			t.Error("the session may move while the program has not said what it uses")
+		}
+		var before, after unix.Stat_t
+		_ = unix.Fstat(made.file, &before)
+		ask(wire.PathStay, clSuccess)
+		if err := unix.Fstat(made.file, &after); err == nil && before.Ino == after.Ino || s.changing() { // the number may be another's by now
+			t.Error("what it does not use is still there")
+		}
+	}
+	ask(wire.PathRing, clSuccess)
+	made = s.better.(*ring)
+	ask(wire.PathUse, clSuccess)
+	if s.conn != path(made) || s.inConn != path(made) || s.changing() {
+		t.Error("what it uses is not used")
+	}
+	b := wire.NewBody(words(wire.PathRing)) // not over a ring
+	if err := s.path(&message{Header: wire.Header{Op: wire.OpPath, Flags: wire.FlagAnswer}}, &b); err != nil || s.better != nil {
+		t.Errorf("a ring over a ring: %v", err)
+	}
+}
