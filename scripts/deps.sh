@@ -8,8 +8,9 @@
 #          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
 #          busybox, of which they make an image.
 #   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
-#          PyOpenCL, OpenCV, clFFT's client and CLBlast's tests; and qemu with
-#          a kernel for virtual machines, which is not installed.
+#          PyOpenCL, OpenCV, clFFT's client, CLBlast's tests, silx and UFO; a
+#          third implementation of OpenCL: Mesa's rusticl on the CPU; and qemu
+#          with a kernel for virtual machines, which is not installed.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -124,6 +125,11 @@ if [ "$mode" = pool ]; then
 	needs clblast_test_xdot clblast-tests
 	needs_file python3-pyopencl /usr/lib/python3/dist-packages/pyopencl
 	needs_file python3-opencv "/usr/lib/python3/dist-packages/cv2*"
+	needs_file python3-silx /usr/lib/python3/dist-packages/silx
+	needs_file python3-pytest /usr/lib/python3/dist-packages/pytest
+	needs ufo-launch libufo-bin
+	needs_file ufo-filters '/usr/lib/*/ufo/libufofilterblur.so'
+	needs_file mesa-opencl-icd '/usr/lib/*/libRusticlOpenCL.so.1'
 	needs qemu-system-x86_64 qemu-system-x86
 	mode=test virtual=1
 fi

@@ -41,6 +41,9 @@ var built = sync.OnceValues(func() (b struct{ program, vendors string }, err err
 	if err := os.Setenv("POCL_CACHE_DIR", filepath.Join(dir, "cache")); err != nil { // nodes compile a kernel once, not each
 		return b, err
 	}
+	if err := onlyPoCL(filepath.Join(dir, "natively")); err != nil {
+		return b, err
+	}
 	b.program = filepath.Join(dir, "program")
 	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", b.program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
 		return b, fmt.Errorf("%w: %s", err, out)
@@ -48,6 +51,16 @@ var built = sync.OnceValues(func() (b struct{ program, vendors string }, err err
 	b.vendors, err = pool.Library(dir)
 	return b, err
 })
+
+// onlyPoCL has programs and nodes see PoCL only, where it is, whatever else is
+// installed (programs take the first platform), unless the environment says more.
+func onlyPoCL(dir string) error {
+	icd, err := os.ReadFile("/etc/OpenCL/vendors/pocl.icd")
+	if os.Getenv("OCL_ICD_VENDORS") != "" || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "pocl.icd"), icd, 0o644), os.Setenv("OCL_ICD_VENDORS", dir))
+}
 
 func TestMain(m *testing.M) {
 	if at := os.Getenv(holds); at != "" {
