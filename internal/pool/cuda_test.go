@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,9 +88,9 @@ func TestCUDA(t *testing.T) {
 	if found != 2 {
 		t.Fatalf("%d devices of CUDA: %+v", found, devices)
 	}
-	task, run := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
+	task, start := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
 	// The node gives back what a program had in a moment after its end.
-	given := func() {
+	run := func(args ...string) *exec.Cmd {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			tasks, err := dial(t, n.unix).Tasks()
@@ -97,7 +98,7 @@ func TestCUDA(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i := slices.IndexFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID }); i >= 0 && tasks[i].Used == 0 {
-				return
+				return start(args...)
 			}
 			if time.Now().After(deadline) {
 				t.Fatalf("memory of programs that have ended is used: %+v", tasks)
@@ -105,7 +106,6 @@ func TestCUDA(t *testing.T) {
 		}
 	}
 	for _, way := range []string{"linked", "dlsym", "proc", "proc-own", "proc-first"} {
-		given()
 		if got, want := output(t, run(way, "info")), "devices 1, FAKE H100 at 0000:65:00.0, 37 MiB, 37 of 37 free, other 101 101, unknown 42\n"; got != want {
 			t.Errorf("%s: got %q, want %q", way, got, want)
 		}
