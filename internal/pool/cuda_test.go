@@ -92,7 +92,7 @@ func TestCUDA(t *testing.T) {
 	// The node gives back what a program had in a moment after its end.
 	run := func(args ...string) *exec.Cmd {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
 			tasks, err := dial(t, n.unix).Tasks()
 			if err != nil {
 				t.Fatal(err)
