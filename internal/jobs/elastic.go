@@ -3,9 +3,11 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
 )
 
 func checkElastic(c *core.Check, prefix string, j *jobsv1.JobSpec) {
@@ -79,6 +81,27 @@ func toIssue(r *record) int64 {
 		n += int64(min(least(t), int(t.ReplicaNumber)))
 	}
 	return n
+}
+
+// coresOf marks, among the open attempts of elastic gangs, those of [coreOf].
+func coresOf(ctx context.Context, tx *db.Tx, jobIDs []string, byID map[string]*record) (map[string]bool, error) {
+	cores := map[string]bool{}
+	if len(jobIDs) == 0 {
+		return cores, nil
+	}
+	among, arg := tx.In(1, jobIDs)
+	as, err := queryAttempts(ctx, tx, `ended_at = 0 AND job_id `+among+` ORDER BY placed_at, attempt_id`, arg)
+	if err != nil {
+		return nil, err
+	}
+	of := map[string][]*attempt{}
+	for _, a := range as {
+		of[a.job] = append(of[a.job], a)
+	}
+	for id, own := range of {
+		maps.Copy(cores, coreOf(byID[id].spec, own))
+	}
+	return cores, nil
 }
 
 // coreOf marks the open attempts without which an elastic gang would be below

@@ -226,50 +226,76 @@ func expectations(j *jobsv1.JobSpec) (run, grace int64) {
 // Running returns the open runs. See scheduler.Source.
 func (s *Service) Running(ctx context.Context) (out []scheduler.Running, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		out = nil
 		as, err := queryAttempts(ctx, tx, `ended_at = 0`)
-		if err != nil {
-			return err
+		if err == nil {
+			out, err = runningOf(ctx, tx, as)
 		}
-		ids := map[string]bool{}
-		for _, a := range as {
-			ids[a.job] = true
-		}
-		rs, err := loadJobs(ctx, tx, slices.Sorted(maps.Keys(ids)))
-		if err != nil {
-			return err
-		}
-		byID := make(map[string]*record, len(rs))
-		for _, r := range rs {
-			byID[r.id] = r
-		}
-		elastic := map[string][]*attempt{}
-		for _, a := range as {
-			if r := byID[a.job]; r != nil && r.spec.Elastic {
-				elastic[a.job] = append(elastic[a.job], a)
-			}
-		}
-		cores := map[string]map[string]bool{}
-		for id, own := range elastic {
-			slices.SortFunc(own, func(a, b *attempt) int { return cmp.Or(cmp.Compare(a.placed, b.placed), strings.Compare(a.id, b.id)) })
-			cores[id] = coreOf(byID[id].spec, own)
-		}
-		for _, a := range as {
-			r := byID[a.job]
-			if r == nil {
-				continue
-			}
-			gang, low := r.spec.Gang, 0
-			if r.spec.Elastic {
-				gang, low = cores[a.job][a.id], least(r.spec.Tasks[a.task])
-			}
-			run, grace := expectations(r.spec)
-			out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: gang, Least: low, Resources: a.resources, Priority: r.priority,
-				Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation, Kin: kin(r.user, r.spec)})
-		}
-		return nil
+		return err
 	})
 	return out, err
+}
+
+// Open returns which runs are open, and those that are not known. See scheduler.Source.
+func (s *Service) Open(ctx context.Context, known func(attemptID string) bool) (ids []string, fresh []scheduler.Running, err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		ids, fresh = nil, nil
+		var unknown []string
+		err := tx.Query(ctx, `SELECT attempt_id FROM attempts WHERE ended_at = 0 AND allocation_id = ''`, nil, func(row db.Row) error {
+			var id string
+			err := row.Scan(&id)
+			if ids = append(ids, id); !known(id) {
+				unknown = append(unknown, id)
+			}
+			return err
+		})
+		if err != nil || len(unknown) == 0 {
+			return err
+		}
+		among, arg := tx.In(1, unknown)
+		as, err := queryAttempts(ctx, tx, `ended_at = 0 AND attempt_id `+among, arg)
+		if err == nil {
+			fresh, err = runningOf(ctx, tx, as)
+		}
+		return err
+	})
+	return ids, fresh, err
+}
+
+// runningOf describes open attempts.
+func runningOf(ctx context.Context, tx *db.Tx, as []*attempt) (out []scheduler.Running, err error) {
+	ids := map[string]bool{}
+	for _, a := range as {
+		ids[a.job] = true
+	}
+	rs, err := loadJobs(ctx, tx, slices.Sorted(maps.Keys(ids)))
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]*record, len(rs))
+	var elastic []string
+	for _, r := range rs {
+		if byID[r.id] = r; r.spec.Elastic {
+			elastic = append(elastic, r.id)
+		}
+	}
+	cores, err := coresOf(ctx, tx, elastic, byID)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range as {
+		r := byID[a.job]
+		if r == nil {
+			continue
+		}
+		gang, low := r.spec.Gang, 0
+		if r.spec.Elastic {
+			gang, low = cores[a.id], least(r.spec.Tasks[a.task])
+		}
+		run, grace := expectations(r.spec)
+		out = append(out, scheduler.Running{AttemptID: a.id, JobID: a.job, Tenant: r.tenant, Center: a.center, Task: int(a.task), Gang: gang, Least: low, Resources: a.resources, Priority: r.priority,
+			Since: a.placed, RunSeconds: run, GraceSeconds: grace, Keep: r.spec.NoPreemption || a.stopAsked || r.outcome != 0, AllocationID: a.allocation, Kin: kin(r.user, r.spec)})
+	}
+	return out, nil
 }
 
 func micros(t *timestamppb.Timestamp) int64 {

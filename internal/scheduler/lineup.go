@@ -447,18 +447,27 @@ func (l *lineup) end(attempt string, now int64) {
 	}
 }
 
-// reconcile makes what is counted what is open.
-func (l *lineup) reconcile(open []Running, now int64) error {
+// runsNow reports whether a run is counted.
+func (l *lineup) runsNow(attempt string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.runs[attempt]
+	return ok
+}
+
+// reconcile makes what is counted what is open: of open, news are those that
+// were not counted when they were read.
+func (l *lineup) reconcile(open []string, news []Running, now int64) error {
 	there := make(map[string]bool, len(open))
-	for _, r := range open {
-		there[r.AttemptID] = true
+	for _, id := range open {
+		there[id] = true
 	}
 	for id := range l.runs {
 		if !there[id] && !l.begun[id] {
 			l.end(id, now)
 		}
 	}
-	err := l.begin(open)
+	err := l.begin(news)
 	l.ends, l.begun = nil, nil
 	return err
 }

@@ -152,14 +152,14 @@ func TestReconcileBesideCycles(t *testing.T) {
 	begin("comes", "comes and ends")
 	l.end("ends here", 1)
 	l.end("comes and ends", 1)
-	if err := l.reconcile(runs("stays", "ends here", "came elsewhere", "comes and ends"), 2); err != nil {
+	if err := l.reconcile([]string{"stays", "ends here", "came elsewhere", "comes and ends"}, runs("came elsewhere", "comes and ends"), 2); err != nil {
 		t.Fatal(err)
 	}
 	got := slices.Sorted(keys(l.runs))
 	if want := []string{"came elsewhere", "comes", "stays"}; !slices.Equal(got, want) {
 		t.Errorf("counted are %q, want %q", got, want)
 	}
-	if err := l.reconcile(runs("comes"), 3); err != nil { // nothing was told of meanwhile
+	if err := l.reconcile([]string{"comes"}, nil, 3); err != nil { // nothing was told of meanwhile
 		t.Fatal(err)
 	}
 	if got := slices.Sorted(keys(l.runs)); !slices.Equal(got, []string{"comes"}) {

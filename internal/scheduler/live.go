@@ -343,7 +343,8 @@ func (c *cycler) update(snap *registry.Snapshot, a *arrivals, full bool) error {
 type counting struct {
 	of   *lineup
 	done chan struct{} // closed when the fields below are set
-	open []Running
+	open []string  // all
+	news []Running // those of them that the lineup did not know
 	took time.Duration
 	err  error
 }
@@ -356,7 +357,7 @@ func (c *cycler) look(ctx context.Context) *counting {
 	c.l.mu.Unlock()
 	go func() {
 		began := time.Now()
-		k.open, k.err = c.src.Running(ctx)
+		k.open, k.news, k.err = c.src.Open(ctx, k.of.runsNow)
 		k.took = time.Since(began)
 		close(k.done)
 		c.Wake()
@@ -403,7 +404,7 @@ func (c *cycler) counts(k *counting) error {
 	c.counted, c.countTook = time.Now(), k.took
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	return c.l.reconcile(k.open, db.Micros(c.db.Now()))
+	return c.l.reconcile(k.open, k.news, db.Micros(c.db.Now()))
 }
 
 // cycle looks for new work and places what fits. It reports whether another

@@ -169,6 +169,9 @@ type Source interface {
 	Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]Item, error)
 	// Running returns the open runs, in no certain order.
 	Running(ctx context.Context) ([]Running, error)
+	// Open returns the IDs of the open runs that draw on no allocation, and those
+	// of them whole that known does not know, both in no certain order.
+	Open(ctx context.Context, known func(attemptID string) bool) ([]string, []Running, error)
 	// EndedRuns returns those of the given attempts that ended by themselves; nil:
 	// the latest, as many as given. They come in the order in which they were placed.
 	EndedRuns(ctx context.Context, attemptIDs []string, latest int) ([]EndedRun, error)
