@@ -3,8 +3,11 @@ package kill_test
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -22,10 +25,10 @@ const killsEnv = "YUNHE_TEST_SCHEDULE_KILLS"
 // jobsPerKill keep the queue full between two kills.
 const jobsPerKill = 20
 
-// TestScheduleKill kills the process that schedules, at random moments shortly
-// after a run has told: that is when its end makes room, a decision takes it,
-// and the center is told. The centers are small, so that every decision needs
-// room that another run has just left.
+// TestScheduleKill kills the process that schedules, at random moments within
+// two milliseconds after a decision is seen in the database: that is when the
+// center is told. The centers are small, so that every decision needs room that
+// another run has just left.
 func TestScheduleKill(t *testing.T) {
 	kills := 5
 	if text := os.Getenv(killsEnv); text != "" {
@@ -41,8 +44,8 @@ func TestScheduleKill(t *testing.T) {
 }
 
 // deadFor is how long the process stays dead at least: a run that a center had
-// been told of before tells within that time, mostly.
-const deadFor = 300 * time.Millisecond
+// been told of before tells within that time.
+const deadFor = time.Second
 
 // killed is a time in which nothing was scheduled.
 type killed struct{ at, back time.Time }
@@ -71,6 +74,7 @@ func scheduleKill(t *testing.T, cut layout, kills int) {
 	if c.split {
 		victim = c.nodes[len(c.nodes)-1]
 	}
+	decisions := c.decisions(t)
 	var gaps []killed
 	rng := rand.New(rand.NewPCG(seed, 2))
 	clients.Go(func() error {
@@ -78,7 +82,10 @@ func scheduleKill(t *testing.T, cut layout, kills int) {
 			if err := p.reach(cctx, i*jobs/kills*95/100); err != nil {
 				return err
 			}
-			pause(cctx, time.Duration(rng.IntN(60))*time.Millisecond)
+			if err := nextDecision(cctx, decisions); err != nil {
+				return err
+			}
+			pause(cctx, time.Duration(rng.IntN(2000))*time.Microsecond)
 			at := time.Now()
 			if _, err := victim.killAndRestart(cctx, deadFor+time.Duration(rng.IntN(100))*time.Millisecond); err != nil {
 				return err
@@ -106,6 +113,38 @@ func scheduleKill(t *testing.T, cut layout, kills int) {
 	if kills >= 100 && hits == 0 {
 		t.Error("no kill was between a decision and its dispatch: this shows nothing")
 	}
+}
+
+// decisions returns a look into the database from outside.
+func (c *cluster) decisions(t *testing.T) *sql.DB {
+	driver, dsn := "pgx", c.database
+	if dsn == "" {
+		driver, dsn = "sqlite", "file:"+filepath.Join(c.dir, "platform", "yunhe.db")+"?mode=ro"
+	}
+	d, err := sql.Open(driver, dsn)
+	must(t, err)
+	d.SetMaxOpenConns(1)
+	t.Cleanup(func() { must(t, d.Close()) })
+	return d
+}
+
+// nextDecision waits until a run gets its place, at most three seconds: all may
+// have theirs.
+func nextDecision(ctx context.Context, d *sql.DB) error {
+	first := int64(-1)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, 100*time.Microsecond) {
+		var placed int64
+		if err := d.QueryRowContext(ctx, `SELECT COALESCE(MAX(placed_at), 0) FROM attempts WHERE ended_at = 0`).Scan(&placed); err != nil {
+			return fmt.Errorf("look for decisions: %w", err)
+		}
+		if first < 0 {
+			first = placed
+		}
+		if placed > first {
+			return nil
+		}
+	}
+	return ctx.Err()
 }
 
 // span is a run that has its place, from the decision to its end.
