@@ -39,12 +39,18 @@ node a
 node b
 tcp=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/a.log")
 other=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/b.log")
-"$work/program" turns >"$work/turns"
+# measure NAME NODE PEER... - the program's times at a node, and those of peers beside it
+measure() {
+	into=$1 at=$2
+	shift 2
+	YUNHE_POOL_TRANSPORT=${into%remote} bin/yunhe pool run --node "$at" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench "$@" >"$work/$into.all"
+	grep -v ^bare_ "$work/$into.all" >"$work/$into"
+	sed -n 's/^bare_//p' "$work/$into.all" >>"$work/turns"
+}
 "$work/program" bench >"$work/native"
-for transport in ring socket; do
-	YUNHE_POOL_TRANSPORT=$transport bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/$transport"
-done
-bin/yunhe pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench >"$work/remote"
+measure ring "unix:$work/a.sock" ring asleep
+measure socket "unix:$work/a.sock" unix
+measure remote "$tcp" tcp
 printf '%-18s %10s %10s %10s %10s %12s %12s %12s\n' WHAT NATIVE RING SOCKET TCP RING/NATIVE SOCKET/NAT. TCP/NATIVE
 paste -d ' ' "$work/native" "$work/ring" "$work/socket" "$work/remote" |
 	awk '{ printf "%-18s %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f\n", $1, $2, $4, $6, $8, $4 / $2, $6 / $2, $8 / $2 }'
@@ -65,7 +71,7 @@ for local in ring socket; do
 done
 judge 'a call that waits, ring : Unix socket' "$(over ring finish_us socket finish_us)" 1
 judge 'a call that waits : the ring there and back' "$(over ring finish_us turns ring_us)" 1.3
-judge 'a call that waits : the ring, where both sleep' "$(over ring finish_us turns ring_asleep_us)" 1.3
+judge 'a call that waits : the ring, where both sleep' "$(over ring finish_us turns asleep_us)" 1.3
 judge 'a call that waits : the Unix socket there and back' "$(over socket finish_us turns unix_us)" 1.3
 judge 'a call that waits : TCP there and back' "$(over remote finish_us turns tcp_us)" 1.3
 
