@@ -200,7 +200,7 @@ func (d *Driver) Close() {
 func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	out, err := Description()
 	if err == nil && d.cfg.PoolImage != "" {
-		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL)
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
 	return out, err
 }

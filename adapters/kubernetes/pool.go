@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,7 +33,7 @@ const (
 )
 
 // shares has a pod's command find the slices whose passes are in a Secret.
-func (m *maker) shares(pod *corev1.PodSpec, secret string) {
+func (m *maker) shares(pod *corev1.PodSpec, secret, api string) {
 	always := corev1.ContainerRestartPolicyAlways
 	small := func(memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
@@ -55,6 +57,16 @@ func (m *maker) shares(pod *corev1.PodSpec, secret string) {
 	c := &pod.Containers[0]
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: poolName, MountPath: poolDir, ReadOnly: true})
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCL_ICD_VENDORS", Value: poolDir + "/" + pool.Vendors}, corev1.EnvVar{Name: pool.FileVariable, Value: poolDir + "/" + pool.SliceFile})
+	if api != pool.CUDA {
+		return
+	}
+	// Loaded before others, it is found by whatever name. The image's own search path,
+	// which cannot be added to from here, stays.
+	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "LD_PRELOAD" })
+	if i < 0 {
+		i, c.Env = len(c.Env), append(c.Env, corev1.EnvVar{Name: "LD_PRELOAD"})
+	}
+	c.Env[i].Value = strings.TrimSuffix(poolDir+"/"+pool.CUDALoaded+":"+c.Env[i].Value, ":")
 }
 
 // sharesRefused says why an attempt cannot have its shares of the pool now.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -27,7 +28,7 @@ type fakePool struct {
 func newFakePool() *fakePool {
 	return &fakePool{
 		node: &poolv1.PoolNode{NodeId: "n1", Mode: poolv1.PoolNode_MODE_ENABLED, Online: true, Version: "v1.2.3",
-			Devices: []*poolv1.PoolDevice{{DeviceId: "opencl-0", Model: "Card A", ComputeUnits: 8, MemoryMib: 8192, Present: true, ComputeLimitPercent: 100, MemoryLimitPercent: 100, MemoryLimitMib: 8192}}},
+			Devices: []*poolv1.PoolDevice{{DeviceId: "opencl-0", Api: "opencl", Model: "Card A", ComputeUnits: 8, MemoryMib: 8192, Present: true, ComputeLimitPercent: 100, MemoryLimitPercent: 100, MemoryLimitMib: 8192}}},
 		policy: &poolv1.PoolPolicy{Local: poolv1.PoolPolicy_LOCAL_ANY, Nodes: poolv1.PoolPolicy_SPREAD_BALANCED, Devices: poolv1.PoolPolicy_SPREAD_BALANCED},
 	}
 }
@@ -150,7 +151,7 @@ func (f *fakePool) RequestSlice(_ context.Context, r *poolv1.RequestSliceRequest
 	if r.GroupId != "team-a" {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("there is no group of the pool that user admin may use"))
 	}
-	f.slice = &poolv1.Slice{SliceId: "slice_01", State: poolv1.Slice_STATE_ASSIGNED, GroupId: r.GroupId, UserId: "admin", Name: r.Name, NodeId: "n1", DeviceId: "opencl-0", ComputePercent: r.ComputePercent,
+	f.slice = &poolv1.Slice{SliceId: "slice_01", State: poolv1.Slice_STATE_ASSIGNED, GroupId: r.GroupId, UserId: "admin", Name: r.Name, NodeId: "n1", DeviceId: cmp.Or(r.Api, "opencl") + "-0", Api: cmp.Or(r.Api, "opencl"), ComputePercent: r.ComputePercent,
 		MemoryMib: r.MemoryMib, Fixed: r.Fixed}
 	return f.slice, nil
 }

@@ -236,8 +236,9 @@ the program waits in its queue.
 What $YUNHE_POOL_COMPUTE and $YUNHE_POOL_MEMORY say is asked for where neither a flag
 nor a specification says something else.
 
-A device of CUDA is used by who names it (--device cuda-0): on the node's machine by
-the program itself, from others by a worker of the node, as with --remote.
+A device of CUDA is used by who asks for one (--api cuda) or names it (--device cuda-0,
+--on n1/cuda-0): on the node's machine by the program itself, from others by a worker of
+the node, as with --remote. Such a program has one device, and does not move.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.
@@ -247,6 +248,7 @@ programs that others start with what is written into a folder, as in pods.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
+  yunhe pool run --api cuda --compute 30 --memory 4GiB -- python3 train.py
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if into != "" {
@@ -270,6 +272,9 @@ programs that others start with what is written into a folder, as in pods.`,
 			if spec.Compute < 1 || spec.Compute > 100 {
 				return usagef("--compute must be 1 to 100, got %d", spec.Compute)
 			}
+			if spec.Device != "" && (into != "" || c.platformPool(&at, &slice)) {
+				return usagef("--device names a device of one pool node; one of the platform's pool is named by --on NODE/DEVICE")
+			}
 			spec.Idle, spec.Limit = int64(idle/time.Second), int64(limit/time.Second)
 			if into != "" {
 				if at.node != "" {
@@ -281,7 +286,7 @@ programs that others start with what is written into a folder, as in pods.`,
 			spec.Name = filepath.Base(args[0])
 			if c.platformPool(&at, &slice) {
 				slice.group = at.group
-				return c.platformRun(cmd.Context(), &slice, spec, args)
+				return c.platformRun(cmd.Context(), &slice, spec, remote, args)
 			}
 			return c.poolRun(cmd.Context(), &at, spec, remote, args)
 		},
@@ -289,7 +294,8 @@ programs that others start with what is written into a folder, as in pods.`,
 	cmd.Flags().SetInterspersed(false)
 	at.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&spec.Device, "device", "", "device to use (default: any that has room)")
+	f.StringVar(&spec.Device, "device", "", "device of the node to use (default: any that has room)")
+	apiFlag(cmd, &spec)
 	f.BoolVar(&remote, "remote", false, "with a device of CUDA: compute by a worker of the node as from another machine, also on the node's own")
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
 	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
@@ -314,20 +320,22 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bo
 	if err != nil {
 		return err
 	}
-	var env []string
-	if task.API == pool.CUDA {
-		if env, err = c.cudaEnv(task, at.address(c), remote); err != nil {
-			return err
-		}
-	}
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c)}}, env, args)
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c), API: task.API, UUID: task.UUID}}, remote, args)
 }
 
-// cudaEnv is what the program of a task needs whose device is one of CUDA. On the
-// node's machine that is a library before the driver, and the device as the
-// driver's only one; on others, or if remote says so, the library that is the driver.
-func (c *cli) cudaEnv(task pool.Task, at string, remote bool) ([]string, error) {
-	if remote || !strings.HasPrefix(at, "unix:") {
+func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
+	cmd.Flags().StringVar(&spec.API, "api", "", "what the program uses the device by: opencl or cuda (default: that of the device named, or opencl)")
+}
+
+// cudaEnv is what the program of a task needs whose device is one of CUDA; others
+// need nothing of it. On the node's machine that is a library before the driver, and
+// the device as the driver's only one; on others, or if remote says so, the library
+// that is the driver.
+func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
+	if task.API != pool.CUDA {
+		return nil, nil
+	}
+	if remote || !strings.HasPrefix(task.At, "unix:") {
 		dir, err := pool.RemoteCUDA(libraryFolder())
 		if err != nil {
 			return nil, err
@@ -345,7 +353,7 @@ func (c *cli) cudaEnv(task pool.Task, at string, remote bool) ([]string, error) 
 }
 
 // platformRun is poolRun on a slice of the platform's pool.
-func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, args []string) error {
+func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, remote bool, args []string) error {
 	a, err := c.api()
 	if err != nil {
 		return err
@@ -357,7 +365,7 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, ar
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	return c.runWithLibrary(ctx, tasks, nil, args)
+	return c.runWithLibrary(ctx, tasks, remote, args)
 }
 
 // libraryFolder is where this program puts its client libraries.
@@ -369,8 +377,13 @@ func libraryFolder() string {
 	return filepath.Join(dir, "yunhe", "pool")
 }
 
-// runWithLibrary is runOn with the client library of this program.
-func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, env, args []string) error {
+// runWithLibrary is runOn with the client library of this program, or those for
+// CUDA; see cudaEnv.
+func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bool, args []string) error {
+	env, err := c.cudaEnv(tasks[0], remote)
+	if err != nil {
+		return err
+	}
 	vendors, err := pool.Library(libraryFolder())
 	if err != nil {
 		return err
@@ -459,7 +472,7 @@ const lateReason = time.Second
 const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
-	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", ">ENERGY", "ENERGY BY", "DRIVER")
+	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", "API", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", ">ENERGY", "ENERGY BY", "DRIVER")
 	var names, why []string
 	for _, d := range devices {
 		state := "enabled"
@@ -475,7 +488,7 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 		if d.Concurrent {
 			state += ", concurrent"
 		}
-		t.Row(d.ID, state, d.Model, d.Type, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), cardFigure(d, func(c *cards.Card) *int64 { return c.Busy }, "%"),
+		t.Row(d.ID, state, d.Model, d.Type, d.API, d.Units, text.Bytes(d.Memory), text.Bytes(d.Resident), d.Tasks, strconv.FormatInt(d.Compute, 10)+"%", text.Bytes(d.Allotted), cardFigure(d, func(c *cards.Card) *int64 { return c.Busy }, "%"),
 			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), watthours(d.Energy, d.EnergySource), d.EnergySource, d.Driver)
 		names = append(names, d.ID)
 	}

@@ -20,7 +20,8 @@ runs; programs of OpenCL find them as the only ones. --pool takes compute=37 (pe
 and memory=1234MiB, or spec=SPEC, or whole for a whole card; and, where wanted,
 weighted, model=PART, node=NODE, cards=2, across for cards of as many pool nodes,
 affinity=WORD for the card of others with that word or apart=WORD for other cards,
-group=GROUP and priority=5. A run waits until it has them, and they end with it.`
+api=cuda for programs of CUDA (one card), group=GROUP and priority=5. A run waits
+until it has them, and they end with it.`
 
 // poolFlag reads the value of --pool.
 func poolFlag(text string) (*jobsv1.PoolShares, error) {
@@ -35,7 +36,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			return n, nil
 		}
 		flag := map[string]*bool{"weighted": &p.Weighted, "across": &p.AcrossNodes, "whole": &p.Physical}[key]
-		word := map[string]*string{"model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId, "node": &p.NodeId, "affinity": &p.Affinity, "apart": &p.AntiAffinity}[key]
+		word := map[string]*string{"api": &p.Api, "model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId, "node": &p.NodeId, "affinity": &p.Affinity, "apart": &p.AntiAffinity}[key]
 		var n int64
 		var err error
 		switch {
@@ -54,7 +55,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			n, err = mebibytes("--pool: memory", value)
 			p.MemoryMib = n >> 20
 		default:
-			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, model=PART, node=NODE, cards=NUMBER, across, affinity=WORD, apart=WORD, group=GROUP and priority=NUMBER", part)
+			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, api=opencl|cuda, model=PART, node=NODE, cards=NUMBER, across, affinity=WORD, apart=WORD, group=GROUP and priority=NUMBER", part)
 		}
 		if err != nil {
 			return nil, err
@@ -86,12 +87,12 @@ func poolExecCommand(c *cli) *cobra.Command {
 			}
 			var tasks []*agent.Task
 			for _, p := range passes {
-				client, id, token, at, err := p.Redeem(cmd.Context())
+				t, err := agent.Redeem(cmd.Context(), p)
 				if err != nil {
 					return err
 				}
-				defer client.Close()
-				tasks = append(tasks, &agent.Task{Client: client, ID: id, Token: token, At: at})
+				defer t.Client.Close()
+				tasks = append(tasks, t)
 			}
 			if into != "" {
 				if err := put(tasks); err != nil {
@@ -99,7 +100,11 @@ func poolExecCommand(c *cli) *cobra.Command {
 				}
 				return hold(cmd.Context(), tasks, into)
 			}
-			return c.runOn(cmd.Context(), tasks, filepath.Join(c.env(gateway.LibraryVariable), pool.Vendors), nil, args)
+			library, env := c.env(gateway.LibraryVariable), []string(nil)
+			if tasks[0].API == pool.CUDA { // also on the node's machine: the sandbox has no driver
+				env = pool.RemoteCUDAEnvironment(filepath.Join(library, pool.CUDAFolder), c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD"))
+			}
+			return c.runOn(cmd.Context(), tasks, filepath.Join(library, pool.Vendors), env, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)

@@ -65,7 +65,11 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd")} { // programs may be other users'
+	cuda, err := pool.RemoteCUDA(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda} { // programs may be other users'
 		if err := os.Chmod(p, 0o755); err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
@@ -84,7 +88,11 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) error, err error) {
 		if err != nil {
 			return fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
-		c.note("yunhe pool: task %s is ready, for programs with %s=%s and OCL_ICD_VENDORS=%s", tasks[0].ID, pool.FileVariable, file, vendors)
+		finds := "OCL_ICD_VENDORS=" + vendors
+		if tasks[0].API == pool.CUDA {
+			finds = "LD_PRELOAD=" + filepath.Join(cuda, "libcuda.so.1")
+		}
+		c.note("yunhe pool: task %s is ready, for programs with %s=%s and %s", tasks[0].ID, pool.FileVariable, file, finds)
 		return nil
 	}, nil
 }
@@ -159,9 +167,9 @@ among their containers' limits:
   yunhe.dev/pool-cards: 1        # how many cards (default 1)
 
 and, in annotations of the pod, pool.yunhe.dev/group, spec (instead of compute and
-memory), model, priority, weighted, across-nodes, node and idle, as in "yunhe pool
-run". Such a container finds the device as the only one of OpenCL; nothing else
-of it changes, and its node needs no accelerator. Beside it runs a container that has the
+memory), api, model, priority, weighted, across-nodes, node and idle, as in "yunhe pool
+run". Such a container finds the device as the only one of OpenCL, or of CUDA; nothing
+else of it changes, and its node needs no accelerator. Beside it runs a container that has the
 slice as long as the pod lives; until the slice has a place, the pod starts nothing.
 
 "yunhe pool webhook manifest" writes what a cluster needs for it.`,

@@ -85,7 +85,7 @@ func (s *sliceFlags) asked() bool {
 }
 
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
-	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
+	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Api: spec.API, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
 		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart, AcrossNodes: s.across}
 	if s.cards != 1 {
 		if s.cards < 1 {
@@ -161,7 +161,7 @@ func poolSliceState(x *poolv1.Slice) string {
 }
 
 func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
-	t := text.NewTable("SLICE", "STATE", "PROGRAM", "GROUP", "USER", "NODE", "DEVICE", ">COMPUTE", ">MEMORY", ">USED", ">DEVICE TIME", "REASON")
+	t := text.NewTable("SLICE", "STATE", "PROGRAM", "GROUP", "USER", "NODE", "DEVICE", "API", ">COMPUTE", ">MEMORY", ">USED", ">DEVICE TIME", "REASON")
 	var names []string
 	for _, x := range list {
 		names = append(names, x.SliceId)
@@ -176,7 +176,7 @@ func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
 		if x.Physical {
 			share = "card"
 		}
-		t.Row(x.SliceId, state, x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
+		t.Row(x.SliceId, state, x.Name, x.GroupId, x.UserId, x.NodeId, x.DeviceId, x.Api, share, text.Bytes(x.MemoryMib<<20), text.Bytes(x.MemoryUsedBytes),
 			(time.Duration(x.DeviceMicros) * time.Microsecond).Round(time.Millisecond).String(), x.Reason)
 	}
 	return c.print(result{msg: msg, names: names, print: func(w io.Writer, color bool) error {
@@ -252,6 +252,7 @@ the other, with "yunhe pool run --slice SLICE".`,
 	f := cmd.Flags()
 	f.StringVar(&s.group, "group", "", "logical group to act for (default: the only one that you may use)")
 	f.StringVar(&spec.Name, "name", "", "what it is for, for people")
+	apiFlag(cmd, &spec)
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
 	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
 	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
@@ -297,7 +298,7 @@ func poolSliceMigrateCommand(c *cli) *cobra.Command {
 		Long: `Moves a slice with its programs to a device of the same model and driver, at a node
 of the same version. Programs are stopped between two calls for as long as it takes
 to copy what changed last, and go on there; they notice nothing. If it fails, they
-go on where they were.`,
+go on where they were. A slice of CUDA moves only while no program runs on it.`,
 		Example: "  yunhe pool slice migrate slice_01J... --to n2\n  yunhe pool slice migrate slice_01J... --to n1/opencl-1",
 		Args:    takes(1, 1, "the ID of a slice"),
 		RunE: func(cmd *cobra.Command, args []string) error {

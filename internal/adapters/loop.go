@@ -146,29 +146,39 @@ func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapte
 	}
 }
 
+// poolCUDA is the api of shares for programs of CUDA.
+const poolCUDA = "cuda"
+
 // shareless refuses, for now, what wants shares of the accelerator pool where that
 // cannot be had, and returns the rest: the center would run it without.
 func (s *Service) shareless(ctx context.Context, centerID string, attempts []*adapterv1.Attempt) ([]*adapterv1.Attempt, error) {
-	wants := func(a *adapterv1.Attempt) bool { return a.Pool != nil }
-	if !slices.ContainsFunc(attempts, wants) {
+	if !slices.ContainsFunc(attempts, func(a *adapterv1.Attempt) bool { return a.Pool != nil }) {
 		return attempts, nil
 	}
-	offered := false
+	var offered, cuda bool
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		offered, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL))
+		if offered, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL)); err == nil {
+			cuda, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL_CUDA))
+		}
 		return err
 	})
-	if err != nil || offered {
+	if err != nil || offered && cuda {
 		return attempts, err
+	}
+	lacks := func(a *adapterv1.Attempt) bool {
+		return a.Pool != nil && (a.Pool.Api == poolCUDA && !cuda || a.Pool.Api != poolCUDA && !offered)
 	}
 	var rest []*adapterv1.Attempt
 	var refused []*adapterv1.Refusal
 	for _, a := range attempts {
-		if wants(a) {
+		if lacks(a) {
 			refused = append(refused, &adapterv1.Refusal{AttemptId: a.AttemptId, Reason: "center " + centerID + " cannot give runs shares of the accelerator pool", Later: true})
 		} else {
 			rest = append(rest, a)
 		}
+	}
+	if len(refused) == 0 {
+		return rest, nil
 	}
 	return rest, s.work.Refused(ctx, centerID, refused)
 }

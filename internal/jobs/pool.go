@@ -46,7 +46,7 @@ const lendWaits = "waits for its shares of the accelerator pool: "
 func sharesOf(r *record, i int64) pool.Shares {
 	t := r.spec.Tasks[i]
 	p := t.Pool
-	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, Model: p.Model,
+	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, API: p.Api, Model: p.Model,
 		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical,
 		Node: p.NodeId, Affinity: p.Affinity, Anti: p.AntiAffinity}
 }
@@ -92,22 +92,30 @@ func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j
 // keepFromPoolless keeps tasks that want shares of the accelerator pool from centers
 // whose runs cannot have any.
 func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.JobSpec, it *scheduler.Item) error {
-	wants := func(t *jobsv1.Task) bool { return t.Pool != nil }
-	if !slices.ContainsFunc(j.Tasks, wants) {
-		return nil
-	}
-	without, err := s.ad.WithoutTx(ctx, tx, adapterv1.Feature_FEATURE_POOL)
-	if err != nil {
-		return err
-	}
-	not := map[string]string{}
-	for _, c := range without {
-		not[c] = "cannot give its runs shares of the accelerator pool (at Kubernetes, pool_image of its configuration has it do so)"
-	}
-	for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
-		for i := range list {
-			if n, err := strconv.Atoi(list[i].ID); err == nil && wants(j.Tasks[n]) {
-				list[i].Excluded = not
+	for _, x := range []struct {
+		feature adapterv1.Feature
+		wants   func(t *jobsv1.Task) bool
+		why     string
+	}{
+		{adapterv1.Feature_FEATURE_POOL, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api != pool.CUDA }, "cannot give its runs shares of the accelerator pool (at Kubernetes, pool_image of its configuration has it do so)"},
+		{adapterv1.Feature_FEATURE_POOL_CUDA, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api == pool.CUDA }, "cannot give its runs shares of the accelerator pool for programs of CUDA (at Kubernetes, pool_image of its configuration has it do so; a gateway of an older version cannot)"},
+	} {
+		if !slices.ContainsFunc(j.Tasks, x.wants) {
+			continue
+		}
+		without, err := s.ad.WithoutTx(ctx, tx, x.feature)
+		if err != nil {
+			return err
+		}
+		not := map[string]string{}
+		for _, c := range without {
+			not[c] = x.why
+		}
+		for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
+			for i := range list {
+				if n, err := strconv.Atoi(list[i].ID); err == nil && x.wants(j.Tasks[n]) {
+					list[i].Excluded = not
+				}
 			}
 		}
 	}

@@ -471,7 +471,7 @@ func (s *Service) message(r *record, a *attempt) *adapterv1.Attempt {
 	}
 	m.Volumes, m.Node = mounts(t), t.GetConstraints().GetNode()
 	if t.Pool != nil {
-		m.Pool = &adapterv1.PoolShares{}
+		m.Pool = &adapterv1.PoolShares{Api: t.Pool.Api}
 	}
 	if a.onNodes {
 		m.AllocationId = a.allocation

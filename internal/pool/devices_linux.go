@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,8 +25,13 @@ import (
 // among those; one that is not shown any more takes no new tasks, and goes when
 // its last task ends.
 
-// Look says how many devices this program's worker finds on this machine.
-func Look() (int, error) {
+// LibrariesVariable names the folder of makers' libraries to a program that is to
+// say what it finds ([Look]): as its node was told.
+const LibrariesVariable = "YUNHE_POOL_LIBRARIES"
+
+// Look says how many devices this program's worker finds on this machine; makers'
+// libraries are looked for in a folder first.
+func Look(libraries string) (int, error) {
 	dir, err := os.MkdirTemp("", "yunhe-pool-look-")
 	if err != nil {
 		return 0, err
@@ -39,7 +45,11 @@ func Look() (int, error) {
 		return 0, err
 	}
 	found, err := list(dir, program)
-	return len(found), err
+	cuda, e := listCUDA(dir, program, libraries)
+	if len(cuda) > 0 {
+		err = nil // as the node does
+	}
+	return len(found) + len(cuda), errors.Join(err, e)
 }
 
 // list asks a process of its own: a vendor's library may end it.
@@ -58,6 +68,9 @@ func list(dir, program string) (found []worker.Device, err error) {
 	return found, nil
 }
 
+// Libraries is the folder in which the node looks for makers' libraries first.
+func (n *Node) Libraries() string { return n.cfg.Libraries }
+
 // Rescan looks for devices that came or went.
 func (n *Node) Rescan() error {
 	n.looks.Lock()
@@ -67,18 +80,16 @@ func (n *Node) Rescan() error {
 	for _, f := range found {
 		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus})
 	}
-	if n.member == nil { // platforms lend no devices of CUDA
-		cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
-		if e != nil {
-			n.log.Warn("the devices of CUDA are not known", "error", e)
-		}
-		for _, f := range cuda {
-			all = append(all, Device{API: CUDA, Model: f.Model, Vendor: "NVIDIA", Driver: f.Driver, Type: "gpu", Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
-		}
-		if err != nil && len(cuda) > 0 {
-			n.log.Warn("the devices of OpenCL are not known", "error", err)
-			err = nil
-		}
+	cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
+	if e != nil {
+		n.log.Warn("the devices of CUDA are not known", "error", e)
+	}
+	for _, f := range cuda {
+		all = append(all, Device{API: CUDA, Model: f.Model, Vendor: "NVIDIA", Driver: f.Driver, Type: "gpu", Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
+	}
+	if err != nil && len(cuda) > 0 {
+		n.log.Warn("the devices of OpenCL are not known", "error", err)
+		err = nil
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package pool
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,10 +81,25 @@ func (n *Node) measureOne(d *device, now time.Time) {
 	case !first && span > 0:
 		d.Power = int64(float64(used) / span.Seconds())
 	}
+	if !n.counts(d) {
+		return
+	}
 	d.Energy += used
 	for i, e := range byTime(used, span, busy) {
 		tasks[i].Energy += e
 	}
+}
+
+// counts reports whether what a device's card uses is counted as its: of a card that
+// two interfaces show as that which has tasks, or else as the first. The caller has
+// the lock.
+func (n *Node) counts(d *device) bool {
+	if n.twin(d) != nil {
+		return false
+	}
+	i := slices.IndexFunc(n.devices, func(x *device) bool { return x == d || d.Bus != "" && x.Bus == d.Bus && x.API != d.API && !x.Gone })
+	_, _, tasks := n.allotted(func(t *task) bool { return t.device == d })
+	return n.devices[i] == d || tasks > 0
 }
 
 // settle adds what a task that ends used since it was last counted, by what its

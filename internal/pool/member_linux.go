@@ -71,8 +71,39 @@ func (n *Node) use(t *Ticket) (*device, error) {
 	return n.devices[i], nil
 }
 
+// twinFor is how long a ticket waits for its card to be given back that was lent
+// by the other interface.
+const twinFor = 5 * time.Second
+
+// awaitTwin waits until the card of a ticket's device is not lent by the other
+// interface any more: a platform lends it by one at a time, but may be ahead of what
+// the node was told to end. The caller has the lock, which is given up meanwhile.
+func (n *Node) awaitTwin(t *Ticket) error {
+	for late := time.Now().Add(twinFor); ; {
+		i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device })
+		if i < 0 {
+			return nil // which is said when the ticket is used
+		}
+		x := n.twin(n.devices[i])
+		switch {
+		case x == nil:
+			return nil
+		case n.closed || time.Now().After(late):
+			return fault.New(fault.Unavailable, "device %s is the card that is lent as %s now", t.Spec.Device, x.ID)
+		}
+		n.mu.Unlock()
+		<-time.After(twinAgain)
+		n.mu.Lock()
+	}
+}
+
+const twinAgain = 5 * time.Millisecond
+
 // admit makes the task that a ticket is for. The caller has the lock.
 func (n *Node) admit(t *Ticket) (reply, error) {
+	if err := n.awaitTwin(t); err != nil {
+		return reply{}, err
+	}
 	d, err := n.use(t)
 	if err != nil {
 		return reply{}, err

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -748,7 +749,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	memory := s.Memory
 	for _, d := range n.devices {
 		switch {
-		case s.Device != "" && s.Device != d.ID, s.Device == "" && d.API != OpenCL, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
+		case s.Device != "" && s.Device != d.ID, s.Device == "" && d.API != cmp.Or(s.API, OpenCL), s.API != "" && d.API != s.API, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
 			s.Model != "" && !strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)):
 			continue
 		case d.Disabled || d.Gone:
@@ -777,9 +778,9 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	case why != nil:
 		return reply{}, why
 	case s.Device != "":
-		return reply{}, fault.New(fault.NotFound, "there is no device %q%s", s.Device, map[bool]string{true: " of that model"}[s.Model != ""])
+		return reply{}, fault.New(fault.NotFound, "there is no device %q%s", s.Device, map[bool]string{true: " of that model, or use"}[s.Model != "" || s.API != ""])
 	default:
-		return reply{}, fault.New(fault.NotFound, "the pool node has no device of the model %q", s.Model)
+		return reply{}, fault.New(fault.NotFound, "the pool node has no device of the model %q that programs use by %s", s.Model, cmp.Or(s.API, OpenCL))
 	}
 	t, err := newTask(best, s, memory)
 	if err != nil {

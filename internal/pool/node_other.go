@@ -66,8 +66,14 @@ func (n *Node) GivenBack() string { return "" }
 // HandedOver reports nothing.
 func HandedOver() bool { return false }
 
+// Libraries is nothing.
+func (n *Node) Libraries() string { return "" }
+
+// LibrariesVariable names nothing.
+const LibrariesVariable = "YUNHE_POOL_LIBRARIES"
+
 // Look finds nothing.
-func Look() (int, error) { return 0, nil }
+func Look(string) (int, error) { return 0, nil }
 
 // GiveBack does nothing.
 func GiveBack(error) error { return nil }

@@ -91,6 +91,7 @@ type Device struct {
 // Spec is what is asked for.
 type Spec struct {
 	Device   string `json:"device,omitempty"`       // "": any
+	API      string `json:"api,omitempty"`          // of the device; "": that of the one named, or opencl
 	Model    string `json:"model,omitempty"`        // "": any; a part of its name
 	Compute  int64  `json:"compute,omitempty"`      // percent; 0: 100
 	Memory   int64  `json:"memory_bytes,omitempty"` // 0: all that is left
@@ -114,6 +115,9 @@ const (
 
 func (s Spec) check() error {
 	var bad []string
+	if s.API != "" && s.API != OpenCL && s.API != CUDA {
+		bad = append(bad, fmt.Sprintf("api: %q is neither %s nor %s", s.API, OpenCL, CUDA))
+	}
 	if s.Compute < 0 || s.Compute > 100 {
 		bad = append(bad, fmt.Sprintf("compute: %d is not a percentage from 1 to 100", s.Compute))
 	}

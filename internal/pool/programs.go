@@ -120,7 +120,7 @@ func CUDALibrary(dir string) (string, error) {
 // computes for into a folder of its own, under the names that programs look for,
 // and returns the folder.
 func RemoteCUDA(dir string) (string, error) {
-	dir, err := filepath.Abs(filepath.Join(dir, "cuda"))
+	dir, err := filepath.Abs(filepath.Join(dir, CUDAFolder))
 	if err != nil {
 		return "", err
 	}
@@ -140,6 +140,13 @@ func RemoteCUDA(dir string) (string, error) {
 	}
 	return dir, nil
 }
+
+// CUDAFolder is the folder of that beside the client library, and CUDALoaded what
+// programs load of it before others.
+const (
+	CUDAFolder = "cuda"
+	CUDALoaded = CUDAFolder + "/libcuda.so.1"
+)
 
 // RemoteCUDAEnvironment is what a program finds that library by: first in the
 // search path, and loaded before others for those that open the driver by its

@@ -17,7 +17,7 @@ type Shares struct {
 	TaskIndex, Replica      int32
 	Number                  int32 // of the replica's runs, from 1
 	Tenant, User, UserName  string
-	Group, Spec, Model      string
+	Group, Spec, Model, API string
 	Node, Affinity, Anti    string
 	Compute, Memory         int64 // percent, MiB
 	Cards, Priority         int64
@@ -35,14 +35,13 @@ type Pass struct {
 
 // Redeem begins the slice's task at the first address that answers: its Unix
 // socket where both are on one machine. The task lasts as long as the client.
-func (p Pass) Redeem(ctx context.Context) (client *Client, id, token, at string, err error) {
+func (p Pass) Redeem(ctx context.Context) (client *Client, task Task, token, at string, err error) {
 	addresses := p.order()
 	err = fault.New(fault.Unavailable, "the pool node of slice %s has no address that is reached from here: %s", p.Slice, strings.Join(p.Addresses, " "))
 	for _, at := range addresses {
 		if client, err = DialTicket(ctx, at, p.Ticket, p.Key); err == nil {
-			var task Task
 			if task, token, err = client.Run(Spec{}); err == nil {
-				return client, task.ID, token, at, nil
+				return client, task, token, at, nil
 			}
 			client.Close()
 		}
@@ -50,7 +49,7 @@ func (p Pass) Redeem(ctx context.Context) (client *Client, id, token, at string,
 			break
 		}
 	}
-	return nil, "", "", "", err
+	return nil, Task{}, "", "", err
 }
 
 // order are the addresses that may be reached from here, the best first.
@@ -71,17 +70,21 @@ func (p Pass) order() []string {
 	return addresses
 }
 
-// LibraryFor is Library for programs that are shown the folder at another path,
-// and may be anybody's.
+// LibraryFor is Library and RemoteCUDA for programs that are shown the folder at
+// another path, and may be anybody's.
 func LibraryFor(dir, path string) error {
 	if _, err := unpack(dir, clientLibrary); err != nil {
+		return err
+	}
+	cuda, err := RemoteCUDA(dir)
+	if err != nil {
 		return err
 	}
 	vendors := filepath.Join(dir, Vendors)
 	if err := os.MkdirAll(vendors, 0o755); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "%s cannot be made", vendors)
 	}
-	for _, folder := range []string{dir, vendors} {
+	for _, folder := range []string{dir, vendors, cuda} {
 		if err := os.Chmod(folder, 0o755); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func roomTx(ctx context.Context, tx *db.Tx, hour int64, span time.Duration, node
 	for _, n := range nodes {
 		ms := min(span, tx.Now.Sub(n.JoinedAt)).Milliseconds()
 		for _, d := range n.Devices {
-			if !n.Online || !d.Present || ms <= 0 {
+			if !n.Online || !d.Present || ms <= 0 || !n.Counts(d) {
 				continue
 			}
 			if _, err := tx.Exec(ctx, `INSERT INTO pool_room (hour, node_id, device_id, compute, memory) VALUES ($1, $2, $3, $4, $5)

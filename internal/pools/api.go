@@ -67,7 +67,7 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	in := Report{Node: r.NodeId, Secret: r.Secret, Host: r.Host, Version: r.Version,
 		Report: pool.Report{Boot: r.Boot, Sequence: r.Sequence, Epoch: r.Epoch, Addresses: r.Addresses, Stopping: r.Stopping}}
 	for _, d := range r.Devices {
-		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
+		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, API: d.Api, Bus: d.Bus, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
 	}
 	in.Figures = each(r.Figures, func(f *poolv1.PoolFigures) pool.Figure {
 		return pool.Figure{Device: f.DeviceId, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, Temperature: f.TemperatureCelsius, Busy: f.BusyPercent, Uncorrected: f.UncorrectedErrors,
@@ -137,8 +137,12 @@ func answerNode(n *Node, err error) (*poolv1.PoolNode, error) {
 func nodeOut(n *Node) *poolv1.PoolNode {
 	return &poolv1.PoolNode{NodeId: n.ID, Mode: poolv1.PoolNode_Mode(n.Mode), Online: n.Online, Version: n.Version, Host: n.Host, Addresses: n.Addresses, JoinedAt: stamp(n.JoinedAt), LastSeenAt: stamp(n.SeenAt),
 		Devices: each(n.Devices, func(d *Device) *poolv1.PoolDevice {
+			other := ""
+			if same := n.same(d); len(same) > 0 {
+				other = same[0].ID
+			}
 			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
-				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical, PowerLimitWatts: d.PowerLimit}
+				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical, PowerLimitWatts: d.PowerLimit, Api: d.API, SameCardDeviceId: other}
 		}),
 		Figures: each(n.Figures, func(f pool.Figure) *poolv1.PoolFigures {
 			return &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
@@ -244,7 +248,7 @@ func answerPolicy(p Policy, err error) (*poolv1.PoolPolicy, error) {
 func (h handler) RequestSlice(ctx context.Context, r *poolv1.RequestSliceRequest) (*poolv1.Slice, error) {
 	return answerSlice(h.s.Request(ctx, Request{ID: r.RequestId, Group: r.GroupId, Spec: r.SpecId, Compute: r.ComputePercent, Memory: r.MemoryMib, Weighted: r.Weighted, Model: r.Model, Node: r.NodeId, Device: r.DeviceId,
 		Fixed: r.Fixed, Priority: int64(r.Priority), Policy: policyIn(r.Policy), Host: r.Host, Name: r.Name, IdleSeconds: r.IdleSeconds, LimSeconds: r.LimitSeconds,
-		Physical: r.Physical, Affinity: r.Affinity, Anti: r.AntiAffinity, Cards: int64(r.Cards), Across: r.AcrossNodes}))
+		Physical: r.Physical, Affinity: r.Affinity, Anti: r.AntiAffinity, Cards: int64(r.Cards), Across: r.AcrossNodes, API: r.Api}))
 }
 
 func (h handler) AwaitSlice(ctx context.Context, r *poolv1.AwaitSliceRequest) (*poolv1.AwaitSliceResponse, error) {
@@ -291,7 +295,7 @@ func sliceOut(x *Slice) *poolv1.Slice {
 	out := &poolv1.Slice{SliceId: x.ID, State: poolv1.Slice_State(x.State), GroupId: x.Group, TenantId: x.Tenant, UserId: x.User, Name: x.Name, SpecId: x.Spec, ComputePercent: x.Compute, MemoryMib: x.Memory,
 		Weighted: x.Weighted, Model: x.Model, Fixed: x.Fixed, Priority: int32(x.Priority), NodeId: x.Node, DeviceId: x.Device, Policy: policyOut(x.Policy), Reason: x.Reason, Position: x.Position,
 		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), EnergyMillijoules: x.Energy, MemoryUsedBytes: x.Used, Programs: x.Programs,
-		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across, JobId: x.run.Job}
+		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across, JobId: x.run.Job, Api: x.API}
 	if x.State == Waiting {
 		out.NodeId, out.DeviceId = x.WantNode, x.WantDevice
 	}

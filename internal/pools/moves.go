@@ -42,6 +42,8 @@ func (s *Service) Move(ctx context.Context, id, node, device string, wait time.D
 			return fault.New(fault.Conflict, "slice %s is being moved to %s/%s", id, x.ToNode, x.ToDevice)
 		case x.State != Assigned && x.State != Running:
 			return fault.New(fault.Conflict, "slice %s has no place", id)
+		case x.State == Running && x.API == pool.CUDA:
+			return fault.New(fault.Conflict, "slice %s is of CUDA: its program has pointers of its device's and does not move; a slice that is held moves when no program runs on it", id)
 		}
 		to, err := targetTx(ctx, tx, x, node, device)
 		if err != nil {
@@ -127,10 +129,12 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 	for _, d := range to.Devices {
 		switch left := d.ComputeLimit - d.ComputeLent; {
 		case device != "" && d.ID != device, d == now:
-		case d.Model != now.Model || d.Vendor != now.Vendor || d.Driver != now.Driver:
+		case d.API != now.API || d.Model != now.Model || d.Vendor != now.Vendor || d.Driver != now.Driver:
 			if device != "" {
 				why = fault.New(fault.Conflict, "device %s is %s with the driver %s; the slice's is %s with the driver %s: both must be the same", d.ID, d.Model, d.Driver, now.Model, now.Driver)
 			}
+		case to.lentAs(d) != nil:
+			why = fault.New(fault.Exhausted, "device %s of pool node %s is the card that is lent as %s now", d.ID, node, to.lentAs(d).ID)
 		case !d.Present || d.Disabled:
 			why = fault.New(fault.Conflict, "device %s of pool node %s is disabled or gone", d.ID, node)
 		case d.Physical != x.Physical:

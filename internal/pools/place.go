@@ -8,6 +8,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
@@ -62,7 +63,7 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 		}
 		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
 		for _, d := range n.Devices {
-			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 || s.Memory > d.Memory {
+			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 || s.Memory > d.Memory || n.lentAs(d) != nil {
 				continue
 			}
 			total := place.Amounts{share: d.ComputeLimit, memory: d.MemoryLimit}
@@ -140,7 +141,9 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 	}
 	switch {
 	case !kind && s.WantNode != "":
-		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q", g.ID, s.WantNode, s.Model, s.WantDevice)
+		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q, api %s", g.ID, s.WantNode, s.Model, s.WantDevice, s.API)
+	case !kind && s.API != pool.OpenCL:
+		return fault.New(fault.NotFound, "group %s has no device of the api %s and the model %q", g.ID, s.API, s.Model)
 	case !kind:
 		return fault.New(fault.NotFound, "group %s has no device of the model %q", g.ID, s.Model)
 	case !mode && s.Physical:
@@ -281,8 +284,12 @@ func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]b
 	if device == nil {
 		for _, n := range nodes {
 			for _, d := range n.Devices {
-				if x.fits(g, n, d) {
-					closed[[2]string{n.ID, d.ID}] = true
+				if !x.fits(g, n, d) {
+					continue
+				}
+				closed[[2]string{n.ID, d.ID}] = true
+				for _, o := range n.same(d) { // else those who use the card by another API kept it
+					closed[[2]string{n.ID, o.ID}] = true
 				}
 			}
 		}

@@ -30,7 +30,10 @@
 // place at the other no more. It is metered once. Slices of a name of affinity
 // are on one device, of a name of anti-affinity on different ones.
 //
-// A device is lent in parts, or whole if its virtualization is off.
+// A device is lent in parts, or whole if its virtualization is off. A card that both
+// OpenCL and CUDA show is two devices at one place of the bus: while one of them has
+// slices, the other takes none, and what waits for one keeps both. Programs of CUDA
+// do not move: a slice of theirs does only while none runs.
 //
 // # Nodes
 //
@@ -106,6 +109,8 @@ func (p Policy) check(c *core.Check, path string) {
 // Device is one of a node's.
 type Device struct {
 	ID                            string
+	API                           string // what programs use it by: [pool.OpenCL] or [pool.CUDA]
+	Bus                           string // where it is; "": unknown
 	Model, Vendor, Driver, Type   string
 	Units, Memory                 int64 // MiB
 	Present, Disabled             bool
@@ -130,6 +135,34 @@ type Node struct {
 	// As last reported, of that start of the node.
 	Boot    string
 	Figures []pool.Figure
+}
+
+// same are the devices of another API that are the same card as one.
+func (n *Node) same(d *Device) (out []*Device) {
+	for _, x := range n.Devices {
+		if d.Bus != "" && x.Bus == d.Bus && x.API != d.API {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// lentAs is the device that a device's card is lent as now; nil: it is not, or by
+// itself.
+func (n *Node) lentAs(d *Device) *Device {
+	for _, x := range n.same(d) {
+		if x.Used > 0 {
+			return x
+		}
+	}
+	return nil
+}
+
+// Counts reports whether a device is the one by which its card is counted, of those
+// that are one card: the one that lends, or else the first.
+func (n *Node) Counts(d *Device) bool {
+	same := n.same(d)
+	return d.Used > 0 || n.lentAs(d) == nil && !slices.ContainsFunc(same, func(x *Device) bool { return x.Present && x.ID < d.ID })
 }
 
 // Spec is a kind of slice.
@@ -159,6 +192,7 @@ type Slice struct {
 	Name, Spec                        string
 	Compute, Memory                   int64 // percent, MiB
 	Weighted                          bool
+	API                               string // of its device
 	Model, WantNode, WantDevice, Host string
 	Policy                            Policy
 	Fixed                             bool
@@ -279,6 +313,7 @@ type Request struct {
 	ID, Group, Spec         string
 	Compute, Memory         int64
 	Weighted                bool
+	API                     string // "": that of the device named, or OpenCL
 	Model, Node, Device     string
 	Fixed                   bool
 	Priority                int64
@@ -315,6 +350,9 @@ func (r *Request) check() error {
 	c.Text("affinity", r.Affinity, false, 64, 0)
 	c.Text("anti_affinity", r.Anti, false, 64, 0)
 	c.Text("model", r.Model, false, 100, 0)
+	if r.API != "" && r.API != pool.OpenCL && r.API != pool.CUDA {
+		c.Add("api", "must be %s or %s, got %q", pool.OpenCL, pool.CUDA, r.API)
+	}
 	c.Text("device_id", r.Device, false, 64, 0)
 	if r.Device != "" && r.Node == "" {
 		c.Add("device_id", "goes with a node_id")
@@ -327,6 +365,8 @@ func (r *Request) check() error {
 	}
 	c.Text("name", r.Name, false, 200, 0)
 	switch c.Range("cards", r.Cards, 0, maxCards); {
+	case r.Cards > 1 && r.API == pool.CUDA:
+		c.Add("cards", "must be 1 with the api cuda, whose programs find one device, got %d", r.Cards)
 	case r.Cards < 2 && r.Across:
 		c.Add("across_nodes", "goes with cards from 2")
 	case r.Cards > 1 && r.Device != "":
@@ -350,6 +390,6 @@ func (s *Slice) fits(g *Group, n *Node, d *Device) bool {
 
 // kind reports whether a device is of the kind that a slice wants.
 func (s *Slice) kind(g *Group, n *Node, d *Device) bool {
-	return (s.WantNode == "" || s.WantNode == n.ID) && (s.WantDevice == "" || s.WantDevice == d.ID) && g.has(n.ID, d.ID) &&
+	return d.API == s.API && (s.WantNode == "" || s.WantNode == n.ID) && (s.WantDevice == "" || s.WantDevice == d.ID) && g.has(n.ID, d.ID) &&
 		(s.Model == "" || strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)))
 }

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,6 +49,10 @@ func (r *Report) check(wait time.Duration) error {
 		for _, x := range [][2]string{{"model", d.Model}, {"vendor", d.Vendor}, {"driver", d.Driver}, {"type", d.Type}} {
 			c.Text(path+"."+x[0], x[1], false, 256, 0)
 		}
+		if d.API != "" && d.API != pool.OpenCL && d.API != pool.CUDA {
+			c.Add(path+".api", "must be %s or %s, got %q", pool.OpenCL, pool.CUDA, d.API)
+		}
+		c.Text(path+".bus", d.Bus, false, 64, 0)
 		c.Range(path+".compute_units", d.Units, 0, 1<<30)
 		c.Range(path+".memory_mib", d.Memory>>20, 0, maxMemory*1024)
 		if slices.ContainsFunc(r.Devices[:i], func(o pool.Device) bool { return o.ID == d.ID }) {
@@ -400,6 +405,7 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 			d = n.Devices[i]
 		}
 		was := *d
+		d.API, d.Bus = cmp.Or(seen.API, pool.OpenCL), seen.Bus
 		d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present = seen.Model, seen.Vendor, seen.Driver, seen.Type, seen.Units, seen.Memory>>20, true
 		d.MemoryLimit = max(d.Memory*d.MemoryRatio/100, d.MemoryLent) // of another card in its place
 		if *d == was {

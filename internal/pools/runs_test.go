@@ -32,9 +32,7 @@ func (r *real) redeem(at *apptest.Replica) []*agent.Task {
 	r.t.Helper()
 	var tasks []*agent.Task
 	for _, p := range at.GetPool().GetPasses() {
-		k := &agent.Task{}
-		var err error
-		k.Client, k.ID, k.Token, k.At, err = pass(p).Redeem(r.t.Context())
+		k, err := agent.Redeem(r.t.Context(), pass(p))
 		must(r.t, err)
 		r.t.Cleanup(k.Client.Close)
 		tasks = append(tasks, k)

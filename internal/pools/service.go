@@ -422,6 +422,9 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 			}
 		}
 		if x.MemoryRatio != 0 {
+			if x.MemoryRatio > minLimit && d.API == pool.CUDA {
+				return fault.Fields(fault.Field{Path: "memory_limit_percent", Problem: fmt.Sprintf("must be %d for device %s: what programs of CUDA have stays on the card", minLimit, device)})
+			}
 			d.MemoryRatio = x.MemoryRatio
 			if d.MemoryLimit = d.Memory * x.MemoryRatio / 100; d.MemoryLimit < d.MemoryLent {
 				return fault.New(fault.Conflict, "%d MiB of device %s are lent, more than the limit of %d MiB", d.MemoryLent, device, d.MemoryLimit)

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -125,7 +126,20 @@ func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *
 	if err != nil {
 		return err
 	}
+	x.API = cmp.Or(r.API, apiOf(nodes, r.Node, r.Device), pool.OpenCL)
 	return possible(x, cards, g, nodes, base)
+}
+
+// apiOf is what programs use a device by; "": there is no such device.
+func apiOf(nodes []*Node, node, device string) string {
+	for _, n := range nodes {
+		for _, d := range n.Devices {
+			if n.ID == node && d.ID == device {
+				return d.API
+			}
+		}
+	}
+	return ""
 }
 
 // refused has the log say what was refused: not in the transaction, which did

@@ -11,6 +11,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
@@ -99,6 +100,9 @@ func about(x *Slice, level logs.Level, message, details string) logs.Entry {
 
 func (s *Slice) asked() string {
 	out := fmt.Sprintf("compute_percent=%d memory_mib=%d", s.Compute, s.Memory)
+	if s.API == pool.CUDA {
+		out += " api=" + s.API
+	}
 	if s.Name != "" {
 		out += fmt.Sprintf(" name=%q", s.Name)
 	}

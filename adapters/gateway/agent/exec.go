@@ -17,7 +17,7 @@ import (
 func (a *Agent) features() []adapterv1.Feature {
 	out := []adapterv1.Feature{adapterv1.Feature_FEATURE_SUSPEND, adapterv1.Feature_FEATURE_EXEC, adapterv1.Feature_FEATURE_NODE}
 	if a.lends {
-		out = append(out, adapterv1.Feature_FEATURE_POOL)
+		out = append(out, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
 	return out
 }

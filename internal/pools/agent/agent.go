@@ -90,7 +90,7 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		defer cancel()
 		req := &poolv1.ReportNodeRequest{NodeId: m.Node, Secret: m.Secret, Boot: r.Boot, Sequence: r.Sequence, Epoch: r.Epoch, Host: host, Version: version, Addresses: r.Addresses, Stopping: r.Stopping, WaitMs: wait.Milliseconds()}
 		for _, d := range r.Devices {
-			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20})
+			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Api: d.API, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20, Bus: d.Bus})
 		}
 		for _, f := range r.Figures {
 			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
@@ -178,6 +178,8 @@ type Task struct {
 	ID     string
 	Token  string
 	At     string // the node's address
+	API    string // what programs use it by
+	UUID   string // of a device of CUDA
 }
 
 // Take waits until a slice has a place and begins its task at the node. waits is
@@ -242,8 +244,19 @@ func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, slice 
 // redeem begins a task at the first address that answers.
 func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse) (*Task, error) {
 	p := pool.Pass{Slice: res.Slice.SliceId, Addresses: res.Addresses, Host: res.Host, Ticket: res.Ticket, Key: res.TicketKey}
-	t := &Task{Slice: res.Slice}
-	var err error
-	t.Client, t.ID, t.Token, t.At, err = p.Redeem(ctx)
-	return t, err
+	t, err := Redeem(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	t.Slice = res.Slice
+	return t, nil
+}
+
+// Redeem begins the task of a pass.
+func Redeem(ctx context.Context, p pool.Pass) (*Task, error) {
+	client, k, token, at, err := p.Redeem(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Task{Client: client, ID: k.ID, Token: token, At: at, API: k.API, UUID: k.UUID}, nil
 }

@@ -31,6 +31,7 @@ type Operated interface {
 	Parts() []pool.Part
 	Replace(ctx context.Context, program string) error
 	GivenBack() string
+	Libraries() string
 }
 
 // Operate sends what a node logs and the state of its parts to the platform, and

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -34,10 +35,11 @@ type Probe struct {
 }
 
 // probe runs a program that may take over the node.
-func probe(ctx context.Context, program string) (p Probe, err error) {
+func (o *operator) probe(ctx context.Context, program string) (p Probe, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probes)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "pool", "node", "probe", "-o", "json")
+	cmd.Env = append(os.Environ(), pool.LibrariesVariable+"="+o.node.Libraries())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -116,7 +118,7 @@ func (o *operator) upgrade(ctx context.Context, to *poolv1.PoolRelease, attempt 
 	}
 	err := o.get(ctx, to)
 	if err == nil {
-		_, err = probe(ctx, o.programs.Path(to.Sha256))
+		_, err = o.probe(ctx, o.programs.Path(to.Sha256))
 	}
 	if err == nil {
 		err = o.programs.Upgrade(o.self, to.Sha256, attempt)

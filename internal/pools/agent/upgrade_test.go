@@ -63,6 +63,7 @@ type replaceable struct {
 func (*replaceable) SetLimits(pool.Limits) {}
 func (*replaceable) Parts() []pool.Part    { return nil }
 func (n *replaceable) GivenBack() string   { return n.back }
+func (*replaceable) Libraries() string     { return "/makers" }
 func (n *replaceable) Replace(_ context.Context, program string) error {
 	n.became <- program
 	return errors.New("task t1 is being moved")
@@ -74,7 +75,7 @@ func (n *replaceable) Replace(_ context.Context, program string) error {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, content, becomes, says string }{
-		{"as it should be", "#!/bin/sh\necho '{\"version\":\"v2\",\"handover\":1,\"devices\":1}'\n", "", "yes", "is being moved"},
+		{"as it should be", "#!/bin/sh\n[ \"$YUNHE_POOL_LIBRARIES\" = /makers ] && echo '{\"version\":\"v2\",\"handover\":1,\"devices\":1}'\n", "", "yes", "is being moved"},
 		{"no devices", "#!/bin/sh\necho '{\"version\":\"v2\",\"handover\":1,\"devices\":0}'\n", "", "", "finds no devices here"},
 		{"another form", "#!/bin/sh\necho '{\"version\":\"v2\",\"handover\":99,\"devices\":1}'\n", "", "", "takes over in form 99"},
 		{"it does not run", "#!/bin/sh\necho no such command >&2\nexit 2\n", "", "", "no such command"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // bench is a Bench during one check.
@@ -56,6 +57,8 @@ func (b *bench) lending(ctx context.Context) ([]*poolv1.PoolNode, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(res.Nodes, func(n *poolv1.PoolNode) bool {
+		// The checks' program is one of OpenCL.
+		n.Devices = slices.DeleteFunc(n.Devices, func(d *poolv1.PoolDevice) bool { return d.Api == pool.CUDA })
 		return !n.Online || n.Mode != poolv1.PoolNode_MODE_ENABLED || len(n.Devices) == 0
 	}), nil
 }

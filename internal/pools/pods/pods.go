@@ -35,6 +35,7 @@ const (
 
 const (
 	dir      = "/yunhe-pool"
+	preload  = "LD_PRELOAD"
 	ours     = "yunhe-pool-" // names of containers and volumes, before the container's they are for
 	maxCards = 16
 	maxMiB   = 1 << 30
@@ -42,7 +43,7 @@ const (
 
 // flags are the annotations, and what they are of "yunhe pool run".
 var flags = map[string]string{
-	"group": "--group", "spec": "--spec", "model": "--model", "priority": "--priority", "weighted": "--weighted", "across-nodes": "--across-nodes", "node": "--on", "idle": "--idle",
+	"api": "--api", "group": "--group", "spec": "--spec", "model": "--model", "priority": "--priority", "weighted": "--weighted", "across-nodes": "--across-nodes", "node": "--on", "idle": "--idle",
 }
 
 // Options say what is put beside a container.
@@ -70,8 +71,13 @@ type container struct {
 		Limits   map[string]any `json:"limits"`
 		Requests map[string]any `json:"requests"`
 	} `json:"resources"`
-	Env          []json.RawMessage `json:"env"`
+	Env          []variable        `json:"env"`
 	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+}
+
+// variable is one of a container's environment.
+type variable struct {
+	Name string `json:"name"`
 }
 
 // Op is an operation of a JSON patch.
@@ -102,7 +108,15 @@ func Patch(object []byte, o Options) ([]Op, error) {
 		if len(ours)+len(c.Name) > 63 {
 			check.Add("spec.containers["+strconv.Itoa(i)+"].name", "must be at most %d characters long to have a container beside it, got %d", 63-len(ours), len(c.Name))
 		}
-		out = append(out, c.ops(i, asked)...)
+		if said["api"] == pool.CUDA {
+			if slices.ContainsFunc(c.Env, func(e variable) bool { return e.Name == preload }) {
+				check.Add("spec.containers["+strconv.Itoa(i)+"].env", "must not set %s, by which programs of CUDA find the slice", preload)
+			}
+			if n, has := asked[Cards]; has && fmt.Sprint(n) != "1" {
+				check.Add(at+"["+Cards+"]", "must be 1 for programs of CUDA, which find one device, got %q", fmt.Sprint(n))
+			}
+		}
+		out = append(out, c.ops(i, asked, said["api"])...)
 		sides = append(sides, beside(c.Name, args, o))
 	}
 	if len(sides) == 0 {
@@ -141,6 +155,10 @@ func (p *pod) annotations(check *core.Check) map[string]string {
 		case "weighted", "across-nodes":
 			if value != "true" && value != "false" {
 				check.Add(at, `must be "true" or "false", got %q`, value)
+			}
+		case "api":
+			if value != pool.OpenCL && value != pool.CUDA {
+				check.Add(at, "must be %q or %q, got %q", pool.OpenCL, pool.CUDA, value)
 			}
 		case "priority":
 			if n, err := strconv.Atoi(value); err != nil || n < 0 || n > 100 {
@@ -219,7 +237,7 @@ func (c *container) args(check *core.Check, at string, asked map[string]any, sai
 }
 
 // ops take out what was asked for, and have the container find the slice.
-func (c *container) ops(i int, asked map[string]any) (out []Op) {
+func (c *container) ops(i int, asked map[string]any, api string) (out []Op) {
 	at := "/spec/containers/" + strconv.Itoa(i)
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		escaped := strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
@@ -236,7 +254,11 @@ func (c *container) ops(i int, asked map[string]any) (out []Op) {
 	if c.VolumeMounts == nil {
 		out = append(out, Op{"add", at + "/volumeMounts", []any{}})
 	}
-	for _, e := range [][2]string{{"OCL_ICD_VENDORS", dir + "/" + pool.Vendors}, {pool.FileVariable, dir + "/" + pool.SliceFile}} {
+	env := [][2]string{{"OCL_ICD_VENDORS", dir + "/" + pool.Vendors}, {pool.FileVariable, dir + "/" + pool.SliceFile}}
+	if api == pool.CUDA {
+		env = append(env, [2]string{preload, dir + "/" + pool.CUDALoaded})
+	}
+	for _, e := range env {
 		out = append(out, Op{"add", at + "/env/-", map[string]any{"name": e[0], "value": e[1]}})
 	}
 	return append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": dir, "readOnly": true}})

@@ -100,6 +100,8 @@ const (
 	Feature_FEATURE_NODE Feature = 3
 	// Attempts may have shares of the platform's accelerator pool.
 	Feature_FEATURE_POOL Feature = 4
+	// Those may be for programs of CUDA.
+	Feature_FEATURE_POOL_CUDA Feature = 5
 )
 
 // Enum value maps for Feature.
@@ -110,6 +112,7 @@ var (
 		2: "FEATURE_EXEC",
 		3: "FEATURE_NODE",
 		4: "FEATURE_POOL",
+		5: "FEATURE_POOL_CUDA",
 	}
 	Feature_value = map[string]int32{
 		"FEATURE_UNSPECIFIED": 0,
@@ -117,6 +120,7 @@ var (
 		"FEATURE_EXEC":        2,
 		"FEATURE_NODE":        3,
 		"FEATURE_POOL":        4,
+		"FEATURE_POOL_CUDA":   5,
 	}
 )
 
@@ -1928,7 +1932,10 @@ type PoolShares struct {
 	// One for each card.
 	Passes []*PoolPass `protobuf:"bytes,1,rep,name=passes,proto3" json:"passes,omitempty"`
 	// Why there are none.
-	Lacking       string `protobuf:"bytes,2,opt,name=lacking,proto3" json:"lacking,omitempty"`
+	Lacking string `protobuf:"bytes,2,opt,name=lacking,proto3" json:"lacking,omitempty"`
+	// What the command uses them by: "opencl" or "cuda"; empty: opencl. Offered with
+	// FEATURE_POOL_CUDA.
+	Api           string `protobuf:"bytes,3,opt,name=api,proto3" json:"api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1973,6 +1980,13 @@ func (x *PoolShares) GetPasses() []*PoolPass {
 func (x *PoolShares) GetLacking() string {
 	if x != nil {
 		return x.Lacking
+	}
+	return ""
+}
+
+func (x *PoolShares) GetApi() string {
+	if x != nil {
+		return x.Api
 	}
 	return ""
 }
@@ -4728,11 +4742,12 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
 	"\n" +
 	"PoolShares\x122\n" +
 	"\x06passes\x18\x01 \x03(\v2\x1a.yunhe.adapter.v1.PoolPassR\x06passes\x12\x18\n" +
-	"\alacking\x18\x02 \x01(\tR\alacking\"\x8e\x01\n" +
+	"\alacking\x18\x02 \x01(\tR\alacking\x12\x10\n" +
+	"\x03api\x18\x03 \x01(\tR\x03api\"\x8e\x01\n" +
 	"\bPoolPass\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +
@@ -4902,13 +4917,14 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*m\n" +
+	"\fPART_STORAGE\x10\x06*\x84\x01\n" +
 	"\aFeature\x12\x17\n" +
 	"\x13FEATURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fFEATURE_SUSPEND\x10\x01\x12\x10\n" +
 	"\fFEATURE_EXEC\x10\x02\x12\x10\n" +
 	"\fFEATURE_NODE\x10\x03\x12\x10\n" +
-	"\fFEATURE_POOL\x10\x04*o\n" +
+	"\fFEATURE_POOL\x10\x04\x12\x15\n" +
+	"\x11FEATURE_POOL_CUDA\x10\x05*o\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +

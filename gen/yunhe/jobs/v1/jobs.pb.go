@@ -1094,7 +1094,7 @@ func (x *Task) GetPool() *PoolShares {
 
 // Shares of the accelerator pool. A run begins when it has a slice for each card,
 // which are its own, and they end with it; another run of the replica gets others.
-// Programs of OpenCL find them as the only devices.
+// Programs of OpenCL, or of CUDA, find them as the only devices.
 type PoolShares struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The logical group; empty: the only one the caller may use.
@@ -1123,7 +1123,9 @@ type PoolShares struct {
 	// Runs with the same word are on different cards, within a group.
 	AntiAffinity string `protobuf:"bytes,12,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
 	// Only this pool node; empty: any.
-	NodeId        string `protobuf:"bytes,13,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	NodeId string `protobuf:"bytes,13,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// What programs use them by: "opencl" or "cuda"; empty: opencl. With cuda, cards is 1.
+	Api           string `protobuf:"bytes,14,opt,name=api,proto3" json:"api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,6 +1247,13 @@ func (x *PoolShares) GetAntiAffinity() string {
 func (x *PoolShares) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PoolShares) GetApi() string {
+	if x != nil {
+		return x.Api
 	}
 	return ""
 }
@@ -3468,7 +3477,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x04pool\x18\x18 \x01(\v2\x19.yunhe.jobs.v1.PoolSharesR\x04pool\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x85\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x03\n" +
 	"\n" +
 	"PoolShares\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x17\n" +
@@ -3485,7 +3494,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	" \x01(\x05R\bpriority\x12\x1a\n" +
 	"\baffinity\x18\v \x01(\tR\baffinity\x12#\n" +
 	"\ranti_affinity\x18\f \x01(\tR\fantiAffinity\x12\x17\n" +
-	"\anode_id\x18\r \x01(\tR\x06nodeId\"\xd0\x01\n" +
+	"\anode_id\x18\r \x01(\tR\x06nodeId\x12\x10\n" +
+	"\x03api\x18\x0e \x01(\tR\x03api\"\xd0\x01\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12A\n" +

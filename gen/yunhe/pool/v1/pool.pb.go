@@ -1035,8 +1035,13 @@ type PoolDevice struct {
 	// What the platform wants it to draw at most; 0: it leaves that to the node; -1:
 	// as its maker set it. The node's figures say what holds.
 	PowerLimitWatts int64 `protobuf:"varint,17,opt,name=power_limit_watts,json=powerLimitWatts,proto3" json:"power_limit_watts,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What programs use it by: "opencl" or "cuda".
+	Api string `protobuf:"bytes,18,opt,name=api,proto3" json:"api,omitempty"`
+	// The device of the other api that is the same card; empty: none. Of the two one
+	// is lent at a time.
+	SameCardDeviceId string `protobuf:"bytes,19,opt,name=same_card_device_id,json=sameCardDeviceId,proto3" json:"same_card_device_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PoolDevice) Reset() {
@@ -1186,6 +1191,20 @@ func (x *PoolDevice) GetPowerLimitWatts() int64 {
 		return x.PowerLimitWatts
 	}
 	return 0
+}
+
+func (x *PoolDevice) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
+}
+
+func (x *PoolDevice) GetSameCardDeviceId() string {
+	if x != nil {
+		return x.SameCardDeviceId
+	}
+	return ""
 }
 
 type PoolNode struct {
@@ -2385,8 +2404,10 @@ type Slice struct {
 	// Of its device's energy, by its share of device time, in millijoules; 0 where
 	// nothing tells what the device uses.
 	EnergyMillijoules int64 `protobuf:"varint,36,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What its program uses the device by: "opencl" or "cuda".
+	Api           string `protobuf:"bytes,37,opt,name=api,proto3" json:"api,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slice) Reset() {
@@ -2671,6 +2692,13 @@ func (x *Slice) GetEnergyMillijoules() int64 {
 	return 0
 }
 
+func (x *Slice) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
+}
+
 type RequestSliceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller; asking again with it answers the same slice. At most 64
@@ -2720,7 +2748,11 @@ type RequestSliceRequest struct {
 	// together. The first is answered. 0: one.
 	Cards int32 `protobuf:"varint,20,opt,name=cards,proto3" json:"cards,omitempty"`
 	// Each card is on another node; with cards from 2.
-	AcrossNodes   bool `protobuf:"varint,21,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
+	AcrossNodes bool `protobuf:"varint,21,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
+	// What its program uses the device by: "opencl" or "cuda". Empty: that of the
+	// device that is named, or opencl. A slice of cuda has one card, and does not move
+	// while its program runs.
+	Api           string `protobuf:"bytes,22,opt,name=api,proto3" json:"api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2900,6 +2932,13 @@ func (x *RequestSliceRequest) GetAcrossNodes() bool {
 		return x.AcrossNodes
 	}
 	return false
+}
+
+func (x *RequestSliceRequest) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
 }
 
 type AwaitSliceRequest struct {
@@ -3347,9 +3386,14 @@ type ReportNodeRequest_Device struct {
 	Vendor   string                 `protobuf:"bytes,3,opt,name=vendor,proto3" json:"vendor,omitempty"`
 	Driver   string                 `protobuf:"bytes,4,opt,name=driver,proto3" json:"driver,omitempty"`
 	// What OpenCL calls it, such as gpu.
-	Type          string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	ComputeUnits  int64  `protobuf:"varint,6,opt,name=compute_units,json=computeUnits,proto3" json:"compute_units,omitempty"`
-	MemoryMib     int64  `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	Type         string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	ComputeUnits int64  `protobuf:"varint,6,opt,name=compute_units,json=computeUnits,proto3" json:"compute_units,omitempty"`
+	MemoryMib    int64  `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	// What programs use it by: "opencl" or "cuda"; empty: opencl.
+	Api string `protobuf:"bytes,8,opt,name=api,proto3" json:"api,omitempty"`
+	// Where it is, domain:bus:device.function; empty: unknown. Devices of one place
+	// and different api are one card, of which one is lent at a time.
+	Bus           string `protobuf:"bytes,9,opt,name=bus,proto3" json:"bus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3431,6 +3475,20 @@ func (x *ReportNodeRequest_Device) GetMemoryMib() int64 {
 		return x.MemoryMib
 	}
 	return 0
+}
+
+func (x *ReportNodeRequest_Device) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
+}
+
+func (x *ReportNodeRequest_Device) GetBus() string {
+	if x != nil {
+		return x.Bus
+	}
+	return ""
 }
 
 type ReportNodeRequest_Task struct {
@@ -3892,7 +3950,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x13_uncorrected_errorsB\x19\n" +
 	"\x17_power_limit_milliwattsB\x1f\n" +
 	"\x1d_least_power_limit_milliwattsB\x1e\n" +
-	"\x1c_most_power_limit_milliwatts\"\xe7\t\n" +
+	"\x1c_most_power_limit_milliwatts\"\x8b\n" +
+	"\n" +
 	"\x11ReportNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x12\n" +
@@ -3909,7 +3968,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bstopping\x18\f \x01(\bR\bstopping\x12\x17\n" +
 	"\await_ms\x18\r \x01(\x03R\x06waitMs\x12<\n" +
 	"\x05moved\x18\x0e \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.MovedR\x05moved\x124\n" +
-	"\afigures\x18\x0f \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\x1a\xc3\x01\n" +
+	"\afigures\x18\x0f \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\x1a\xe7\x01\n" +
 	"\x06Device\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3918,7 +3977,9 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x12#\n" +
 	"\rcompute_units\x18\x06 \x01(\x03R\fcomputeUnits\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x1a\xda\x01\n" +
+	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x12\x10\n" +
+	"\x03api\x18\b \x01(\tR\x03api\x12\x10\n" +
+	"\x03bus\x18\t \x01(\tR\x03bus\x1a\xda\x01\n" +
 	"\x04Task\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12*\n" +
 	"\x11memory_used_bytes\x18\x02 \x01(\x03R\x0fmemoryUsedBytes\x12#\n" +
@@ -3959,7 +4020,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\x1a:\n" +
 	"\x05Power\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
-	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\xc7\x04\n" +
+	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\x88\x05\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -3980,7 +4041,9 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x06slices\x18\x0e \x01(\x03R\x06slices\x12\x1a\n" +
 	"\bphysical\x18\x0f \x01(\bR\bphysical\x120\n" +
 	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\x12*\n" +
-	"\x11power_limit_watts\x18\x11 \x01(\x03R\x0fpowerLimitWatts\"\xf1\x03\n" +
+	"\x11power_limit_watts\x18\x11 \x01(\x03R\x0fpowerLimitWatts\x12\x10\n" +
+	"\x03api\x18\x12 \x01(\tR\x03api\x12-\n" +
+	"\x13same_card_device_id\x18\x13 \x01(\tR\x10sameCardDeviceId\"\xf1\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -4078,7 +4141,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xe5\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xf7\n" +
 	"\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
@@ -4122,13 +4185,14 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0ecard_slice_ids\x18! \x03(\tR\fcardSliceIds\x12!\n" +
 	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\x12\x15\n" +
 	"\x06job_id\x18# \x01(\tR\x05jobId\x12-\n" +
-	"\x12energy_millijoules\x18$ \x01(\x03R\x11energyMillijoules\"i\n" +
+	"\x12energy_millijoules\x18$ \x01(\x03R\x11energyMillijoules\x12\x10\n" +
+	"\x03api\x18% \x01(\tR\x03api\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +
 	"\x0eSTATE_ASSIGNED\x10\x02\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x03\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x04\"\x83\x05\n" +
+	"\vSTATE_ENDED\x10\x04\"\x95\x05\n" +
 	"\x13RequestSliceRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
@@ -4153,7 +4217,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\baffinity\x18\x12 \x01(\tR\baffinity\x12#\n" +
 	"\ranti_affinity\x18\x13 \x01(\tR\fantiAffinity\x12\x14\n" +
 	"\x05cards\x18\x14 \x01(\x05R\x05cards\x12!\n" +
-	"\facross_nodes\x18\x15 \x01(\bR\vacrossNodes\"G\n" +
+	"\facross_nodes\x18\x15 \x01(\bR\vacrossNodes\x12\x10\n" +
+	"\x03api\x18\x16 \x01(\tR\x03api\"G\n" +
 	"\x11AwaitSliceRequest\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\x03R\x06waitMs\"\xa9\x01\n" +

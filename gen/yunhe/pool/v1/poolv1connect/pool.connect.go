@@ -138,7 +138,7 @@ type PoolServiceClient interface {
 	// Changes what a slice has while its program computes.
 	ResizeSlice(context.Context, *v1.ResizeSliceRequest) (*v1.Slice, error)
 	// Moves a slice to another device of the same model and driver, with its
-	// programs while they compute. The answer waits, at most wait_ms, until it has
+	// programs while they compute; programs of CUDA do not move. The answer waits, at most wait_ms, until it has
 	// moved or did not. Asking again while it moves there answers the same; if it
 	// does not move, it goes on where it was and move_error says why.
 	MoveSlice(context.Context, *v1.MoveSliceRequest) (*v1.Slice, error)
@@ -544,7 +544,7 @@ type PoolServiceHandler interface {
 	// Changes what a slice has while its program computes.
 	ResizeSlice(context.Context, *v1.ResizeSliceRequest) (*v1.Slice, error)
 	// Moves a slice to another device of the same model and driver, with its
-	// programs while they compute. The answer waits, at most wait_ms, until it has
+	// programs while they compute; programs of CUDA do not move. The answer waits, at most wait_ms, until it has
 	// moved or did not. Asking again while it moves there answers the same; if it
 	// does not move, it goes on where it was and move_error says why.
 	MoveSlice(context.Context, *v1.MoveSliceRequest) (*v1.Slice, error)
