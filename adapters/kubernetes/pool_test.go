@@ -31,7 +31,7 @@ func TestShares(t *testing.T) {
 	r := newRig(t, k, 1, func(c *kubernetes.Config) { c.PoolImage = "registry.example.org/yunhe:1" })
 	r.cfg.KubeconfigFile = r.kubeconfig(k.URL, r.account(nil), k.CA)
 	r.start()
-	if res, err := r.client.Describe(t.Context(), &adapterv1.DescribeRequest{}); err != nil || !strings.Contains(res.String(), "FEATURE_POOL") {
+	if res, err := r.client.Describe(t.Context(), &adapterv1.DescribeRequest{}); err != nil || !strings.Contains(res.String(), "FEATURE_POOL_CUDA") {
 		t.Errorf("it offers %v, %v", res.GetFeatures(), err)
 	}
 	if no := r.apply(sharing("lacks")); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "no card is free") {
@@ -54,8 +54,27 @@ func TestShares(t *testing.T) {
 	for _, e := range pod.Containers[0].Env {
 		env[e.Name] = e.Value
 	}
-	if env["OCL_ICD_VENDORS"] != "/yunhe-pool/vendors" || env[pool.FileVariable] != "/yunhe-pool/slice.env" {
+	if _, has := env["LD_PRELOAD"]; has || env["OCL_ICD_VENDORS"] != "/yunhe-pool/vendors" || env[pool.FileVariable] != "/yunhe-pool/slice.env" {
 		t.Errorf("the command finds %v", env)
+	}
+	for id, own := range map[string]string{"cuda": "", "loads": "/own.so"} {
+		a := sharing(id, "one")
+		want := "/yunhe-pool/cuda/libcuda.so.1"
+		if a.Pool.Api = pool.CUDA; own != "" {
+			a.Env, want = map[string]string{"LD_PRELOAD": own}, want+":"+own
+		}
+		if no := r.apply(a); len(no) > 0 {
+			t.Fatalf("refused: %v", no)
+		}
+		n := 0
+		for _, e := range r.job(id).Spec.Template.Spec.Containers[0].Env {
+			if e.Name == "LD_PRELOAD" && e.Value == want {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("a command of CUDA finds %v", r.job(id).Spec.Template.Spec.Containers[0].Env)
+		}
 	}
 	secrets := r.admin.CoreV1().Secrets(r.cfg.Namespace)
 	had := func() (list []pool.Pass, s *corev1.Secret) {

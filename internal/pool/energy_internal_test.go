@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/quick"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 func TestParseWatts(t *testing.T) {
@@ -66,6 +68,39 @@ func TestByTime(t *testing.T) {
 		return sum <= int64(energy)
 	}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of a card that two interfaces show, what it uses is counted once.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	n := &Node{tasks: map[string]*task{}}
+	for _, api := range []string{OpenCL, CUDA} {
+		n.devices = append(n.devices, &device{Device: Device{ID: api, API: api, Bus: "0000:65:00.0"}})
+	}
+	n.devices = append(n.devices, &device{Device: Device{ID: "other", API: CUDA}})
+	for _, x := range []struct {
+		at   int // which of them has a task; -1: none
+		want string
+	}{{-1, "opencl other"}, {0, "opencl other"}, {1, "cuda other"}} {
+		clear(n.tasks)
+		if x.at >= 0 {
+			n.tasks["t"] = &task{device: n.devices[x.at], memory: worker.NewMemory(make([]byte, worker.PageSize), 0)}
+		}
+		var got []string
+		for _, d := range n.devices {
+			if n.counts(d) {
+				got = append(got, d.ID)
+			}
+		}
+		if strings.Join(got, " ") != x.want {
+			t.Errorf("with a task at %d: %v, want %s", x.at, got, x.want)
+		}
+	}
+	clear(n.tasks)
+	n.devices[0].Gone = true
+	if !n.counts(n.devices[1]) {
+		t.Error("what is left of a card is not counted")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/poolops"
+	"yunhe.dev/yunhe/internal/pools"
 )
 
 // What devices used is counted once, over starts of the node and of the platform,
@@ -52,6 +53,39 @@ func TestEnergy(t *testing.T) {
 			if must(t, err); !strings.Contains(string(file.Content), want) || !strings.Contains(string(file.Content), ",0.001,0.000\n") {
 				t.Errorf("%s: %s", language, file.Content)
 			}
+		}
+	})
+}
+
+// A card that both OpenCL and CUDA show is counted once among what there is, by the
+// device that lends.
+func TestOneCardCounted(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		both := []pool.Device{{ID: "d0", Model: "Card", Memory: 1000 << 20, Bus: "0000:65:00.0"}, {ID: "e0", API: pool.CUDA, Model: "Card", Memory: 1000 << 20, Bus: "0000:65:00.0"}}
+		tell := func() {
+			t.Helper()
+			w.beats["n1"]++
+			_, err := w.pools.Report(w.admin, pools.Report{Node: "n1", Secret: secret, Version: "v1", Report: pool.Report{Boot: "b", Sequence: w.beats["n1"], Addresses: []string{"tcp:h:1"}, Devices: both}}, 0)
+			must(t, err)
+			must(t, w.Count(t.Context()))
+		}
+		tell()
+		w.clock.add(15 * time.Second)
+		tell()
+		_, err := w.pools.Request(w.ann, pools.Request{Group: "team", API: pool.CUDA, Compute: 50, Memory: 100, Fixed: true})
+		must(t, err)
+		w.clock.add(15 * time.Second)
+		tell()
+		st, err := w.Statistics(w.admin, time.Time{}, time.Time{})
+		must(t, err)
+		got := map[string]int64{}
+		for _, d := range st.Devices {
+			got[d.Name] = d.ComputeThere
+		}
+		if len(got) != 2 || got["n1/d0"] < 1490 || got["n1/d0"] > 1510 || got["n1/e0"] < 1490 || got["n1/e0"] > 1510 {
+			t.Errorf("in 15 s each: %v percent seconds", got)
 		}
 	})
 }

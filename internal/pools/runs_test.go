@@ -2,7 +2,9 @@ package pools_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
 	"yunhe.dev/yunhe/internal/pools/agent"
 )
 
@@ -232,6 +235,54 @@ func TestJobsCards(t *testing.T) {
 		run.End("completed", 0)
 		for _, x := range list {
 			r.state(x.SliceId, poolv1.Slice_STATE_ENDED)
+		}
+	})
+}
+
+// A job for programs of CUDA goes to a center that can give it a slice of such a
+// device, which its program computes on by a worker.
+func TestJobsCUDA(t *testing.T) {
+	t.Parallel()
+	driver := cardstest.Build(t, "cuda")
+	program := filepath.Join(t.TempDir(), "program")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cudaremote.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
+		t.Fatalf("the test's program: %v: %s", err, out)
+	}
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		r := start(t, a, pool.NodeConfig{Libraries: driver})
+		a.Join(t, apptest.Center{ID: "old", Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL}, Refuse: func(*adapterv1.Attempt) string { return "it came here" }})
+		for _, c := range []struct {
+			shares *jobsv1.PoolShares
+			says   string
+		}{
+			{&jobsv1.PoolShares{Api: "metal", ComputePercent: 10, MemoryMib: 1}, "pool.api: must be opencl or cuda"},
+			{&jobsv1.PoolShares{Api: "cuda", ComputePercent: 10, MemoryMib: 1, Cards: 2}, "pool.cards: must be 1 with the api cuda"},
+			{&jobsv1.PoolShares{Api: "cuda", ComputePercent: 10, MemoryMib: 1, Model: "none"}, "no device of the api cuda"},
+		} {
+			if _, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{Job: shared("bad", c.shares)}); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v: %v, want %q", c.shares, err, c.says)
+			}
+		}
+		id := a.Admin.Submit(t, shared("cuda", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 50, MemoryMib: 37}))
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_QUEUED)
+		center := a.Join(t, apptest.Center{ID: "lends", Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}})
+		run := center.Of(id, 1)[0]
+		if run.GetPool().GetApi() != pool.CUDA {
+			t.Errorf("its center is sent %v", run.GetPool())
+		}
+		task := r.redeem(run)[0]
+		library, err := pool.RemoteCUDA(t.TempDir())
+		must(t, err)
+		cmd := exec.CommandContext(t.Context(), program, "fill")
+		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(library, "", "")...), pool.Environment(0, task.At, task.ID, task.Token)...)
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "filled 37, error 2\nagain 0\n" || task.API != pool.CUDA {
+			t.Errorf("on a device of %s: %v: %s", task.API, err, out)
+		}
+		run.Run()
+		run.End("completed", 0)
+		a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED)
+		if list := r.slicesOf(id); len(list) != 1 || list[0].Api != pool.CUDA {
+			t.Errorf("its slices: %v", list)
 		}
 	})
 }

@@ -53,6 +53,31 @@ func TestPatch(t *testing.T) {
 	}
 }
 
+// A container of CUDA is given the library that is its driver.
+func TestPatchCUDA(t *testing.T) {
+	t.Parallel()
+	pod := func(api, env string) string {
+		return `{"metadata":{"annotations":{"pool.yunhe.dev/api":"` + api + `"}},"spec":{"containers":[{"name":"main",` + asks + `,"env":[` + env + `]}]}}`
+	}
+	const loads = `{"op":"add","path":"/spec/containers/0/env/-","value":{"name":"LD_PRELOAD","value":"/yunhe-pool/cuda/libcuda.so.1"}}`
+	for api, has := range map[string]bool{"cuda": true, "opencl": false} {
+		ops, err := pods.Patch([]byte(pod(api, "")), options)
+		text, _ := json.Marshal(ops)
+		if err != nil || strings.Contains(string(text), loads) != has || !strings.Contains(string(text), `"--api=`+api+`"`) {
+			t.Errorf("%s: %v: %s", api, err, text)
+		}
+	}
+	for object, want := range map[string]string{
+		pod("metal", ""): `metadata.annotations[pool.yunhe.dev/api]: must be "opencl" or "cuda", got "metal"`,
+		pod("cuda", `{"name":"LD_PRELOAD","value":"x"}`):                               "spec.containers[0].env: must not set LD_PRELOAD",
+		strings.Replace(pod("cuda", ""), `"cpu":"1"`, `"yunhe.dev/pool-cards":"2"`, 1): "[yunhe.dev/pool-cards]: must be 1 for programs of CUDA",
+	} {
+		if ops, err := pods.Patch([]byte(object), options); fault.KindOf(err) != fault.Invalid || ops != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v, want %q", object, ops, err, want)
+		}
+	}
+}
+
 func TestPatchRefuses(t *testing.T) {
 	t.Parallel()
 	pod := func(annotations, limits string) string {
