@@ -1,19 +1,46 @@
-// The accelerator pool in a real browser: a node with the devices of this machine.
+// The accelerator pool in a real browser: a node with the devices of this machine, and
+// those that a stand-in of the driver of CUDA plays.
+import { execFileSync } from "node:child_process";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { bin, skip, start } from "./platform.mjs";
+import { bin, root, skip, start } from "./platform.mjs";
 
 describe("accelerator pool", { skip, timeout: 900_000 }, () => {
   let p;
   let page;
   let missing = "";
+  let cuda = "";
 
   before(async () => {
     p = await start("pool");
     page = p.page;
     const { token } = await p.rest("POST", "/v1/pool/node-tokens", {});
     const data = join(p.dir, "n");
-    const { child } = p.run(bin, ["pool", "node", "--join", p.url, "--token", token, "--name", "n1", "--data", data]);
+    const libraries = join(p.dir, "cuda");
+    mkdirSync(libraries);
+    const source = join(root, "internal/pool/cards/testdata/fakecuda.c");
+    const to = join(libraries, "libcuda.so.1");
+    try {
+      execFileSync("gcc", ["-std=gnu11", "-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic", "-o", to, source]);
+    } catch (error) {
+      if (error.code !== "ENOENT") throw error;
+      cuda = "no gcc to build what plays the driver of CUDA";
+    }
+    const { child } = p.run(bin, [
+      "pool",
+      "node",
+      "--join",
+      p.url,
+      "--token",
+      token,
+      "--name",
+      "n1",
+      "--data",
+      data,
+      "--libraries",
+      libraries,
+    ]);
     try {
       await p.said(child, /(pool node listens)/);
     } catch (error) {
@@ -83,6 +110,27 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     await tab("Nodes and devices");
     await p.at("n1/opencl-0").getByText("60 %").first().waitFor();
     await p.shot("pool-nodes");
+  });
+
+  test("devices and slices of CUDA are told apart", async (t) => {
+    if (missing || cuda) return t.skip(missing || cuda);
+    await p.at("n1/opencl-0").getByText("OpenCL", { exact: true }).waitFor();
+    await p.at("n1/cuda-0").getByText("CUDA", { exact: true }).waitFor();
+    const slice = await p.rest("POST", "/v1/pool/slices", {
+      computePercent: 30,
+      memoryMib: 100,
+      fixed: true,
+      name: "held of CUDA",
+      api: "cuda",
+    });
+    await tab("Tasks and queue");
+    const row = p.at(slice.sliceId);
+    await row.getByText("CUDA", { exact: true }).waitFor();
+    await row.getByText(`n1/${slice.deviceId}`).waitFor();
+    await p.shot("pool-cuda");
+    await row.getByRole("button", { name: "Release" }).click();
+    await page.locator(".ant-popover").getByRole("button", { name: "Release" }).click();
+    await row.waitFor({ state: "detached" });
   });
 
   test("the policy of the pool is set", async (t) => {

@@ -1048,6 +1048,7 @@ export const en = {
       memoryMib: "Memory",
       specId: "Specification of slices",
       groupId: "Logical group",
+      api: "Programs use",
       model: "Model",
       cards: "Cards",
       priority: "Priority in the pool",

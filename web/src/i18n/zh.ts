@@ -1017,6 +1017,7 @@ export const zh: Texts = {
       memoryMib: "显存",
       specId: "切片规格",
       groupId: "逻辑组",
+      api: "程序接口",
       model: "型号",
       cards: "卡数",
       priority: "池内优先级",

@@ -65,6 +65,7 @@ const full: JobForm = {
       pool: {
         groupId: "g",
         specId: undefined,
+        api: "cuda",
         model: "sky",
         computePercent: 37,
         memoryMib: 1234,

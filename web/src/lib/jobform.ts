@@ -72,6 +72,8 @@ export interface PoolForm {
   computePercent?: number | null;
   memoryMib?: number | null;
   weighted: boolean;
+  /** By what programs use them; empty: opencl. */
+  api?: string;
   model?: string;
   cards?: number | null;
   acrossNodes: boolean;
@@ -313,6 +315,7 @@ function toPool(p: PoolForm) {
     ...p,
     groupId: p.groupId ?? "",
     specId: p.specId ?? "",
+    api: p.api ?? "",
     model: p.model ?? "",
     computePercent: BigInt(p.computePercent ?? 0),
     memoryMib: BigInt(p.memoryMib ?? 0),
@@ -329,6 +332,7 @@ function fromPool(p: PoolShares | undefined): PoolForm {
   return {
     groupId: p.groupId || undefined,
     specId: p.specId || undefined,
+    api: p.api || undefined,
     model: p.model || undefined,
     computePercent: optional(p.computePercent),
     memoryMib: optional(p.memoryMib),

@@ -73,6 +73,12 @@ function useChange<T>(change: (x: T) => Promise<unknown>) {
   });
 }
 
+/** By what programs use a device. */
+function apiName(api: string) {
+  return api === CUDA ? "CUDA" : "OpenCL";
+}
+const CUDA = "cuda";
+
 interface DeviceRow {
   node: PoolNode;
   device?: PoolDevice;
@@ -140,6 +146,18 @@ function Nodes() {
           </span>
         ) : (
           NONE
+        ),
+    },
+    {
+      title: t("pool.api"),
+      key: "api",
+      width: 100,
+      render: (_, { device: d }) =>
+        d && (
+          <span title={d.sameCardDeviceId && t("pool.sameCard", { device: d.sameCardDeviceId })}>
+            {apiName(d.api)}
+            {d.sameCardDeviceId && <small className="yh-reason">{`= ${d.sameCardDeviceId}`}</small>}
+          </span>
         ),
     },
     {
@@ -272,7 +290,7 @@ function Nodes() {
               : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
           )}
           tableLayout="fixed"
-          scroll={{ x: 1420 }}
+          scroll={{ x: 1520 }}
           pagination={false}
           data-testid="pool-nodes"
           locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
@@ -354,6 +372,7 @@ function Slices() {
       ellipsis: true,
       render: (_, s) => (s.nodeId ? `${s.nodeId}/${s.deviceId || "*"}` : NONE),
     },
+    { title: t("pool.api"), key: "api", width: 90, render: (_, s) => apiName(s.api) },
     {
       title: t("pool.share"),
       key: "share",
@@ -391,7 +410,12 @@ function Slices() {
         s.state !== Slice_State.ENDED && (
           <div className="yh-row yh-row-end">
             {s.state !== Slice_State.WAITING && (
-              <Button size="small" disabled={s.movingToNodeId !== ""} onClick={() => setMoving(s)}>
+              <Button
+                size="small"
+                disabled={s.movingToNodeId !== "" || stays(s)}
+                title={stays(s) ? t("pool.stays") : undefined}
+                onClick={() => setMoving(s)}
+              >
                 {t("pool.migrate")}
               </Button>
             )}
@@ -418,7 +442,7 @@ function Slices() {
         paged={paged}
         rowKey="sliceId"
         columns={columns}
-        scroll={{ x: 1570 }}
+        scroll={{ x: 1660 }}
         data-testid="slices"
         empty={t("pool.noSlices")}
       />
@@ -433,6 +457,11 @@ function Slices() {
       </Modal>
     </>
   );
+}
+
+/** Programs of CUDA do not move. */
+function stays(s: Slice) {
+  return s.api === CUDA && s.state === Slice_State.RUNNING;
 }
 
 /** Moves a slice to a device of another node, or another of its own. */
@@ -454,7 +483,11 @@ function Move({ slice, done }: { slice: Slice; done: () => void }) {
     .flatMap((n) => n.devices.map((d) => ({ id: `${n.nodeId}/${d.deviceId}`, d })))
     .filter(
       ({ id, d }) =>
-        id !== `${slice.nodeId}/${slice.deviceId}` && !d.disabled && d.model === at?.model && d.driver === at?.driver,
+        id !== `${slice.nodeId}/${slice.deviceId}` &&
+        !d.disabled &&
+        d.api === slice.api &&
+        d.model === at?.model &&
+        d.driver === at?.driver,
     );
   return (
     <Form layout="vertical" onFinish={(v: { to: string }) => move.mutate(v.to)}>

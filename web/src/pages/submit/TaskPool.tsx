@@ -4,6 +4,11 @@ import { useTranslation } from "react-i18next";
 import { call } from "../../api";
 import { useClients } from "../../session";
 
+const APIS = [
+  { value: "opencl", label: "OpenCL" },
+  { value: "cuda", label: "CUDA" },
+];
+
 /** Shares of the accelerator pool that each run of a task has. */
 export function TaskPool({ index }: { index: number }) {
   const { t } = useTranslation();
@@ -24,11 +29,12 @@ export function TaskPool({ index }: { index: number }) {
       <InputNumber min={least} max={most} suffix={suffix} />
     </Form.Item>
   );
-  const choice = (name: "specId" | "groupId", ids: string[] | undefined) => (
+  const choice = (name: "specId" | "groupId" | "api", options: { value: string; label: string }[]) => (
     <Form.Item name={[index, "pool", name]} label={t(`submit.pool.${name}`)}>
-      <Select allowClear options={(ids ?? []).map((value) => ({ value, label: value }))} />
+      <Select allowClear options={options} placeholder={name === "api" ? "OpenCL" : undefined} />
     </Form.Item>
   );
+  const own = (ids: string[] | undefined) => (ids ?? []).map((value) => ({ value, label: value }));
   const word = (name: "model" | "nodeId" | "affinity" | "antiAffinity", help?: string) => (
     <Form.Item name={[index, "pool", name]} label={t(`submit.pool.${name}`)} tooltip={help}>
       <Input placeholder={help ? undefined : t("submit.any")} />
@@ -44,8 +50,9 @@ export function TaskPool({ index }: { index: number }) {
       <div className="yh-cols-4" data-testid="task-pool">
         {number("computePercent", "%", 1, 100)}
         {number("memoryMib", "MiB", 1, 1_048_576)}
-        {choice("specId", data?.specs)}
-        {choice("groupId", data?.groups)}
+        {choice("specId", own(data?.specs))}
+        {choice("groupId", own(data?.groups))}
+        {choice("api", APIS)}
         {word("model")}
         {word("nodeId")}
         {word("affinity", t("submit.pool.wordHelp"))}
