@@ -21,6 +21,7 @@ import (
 	"yunhe.dev/yunhe/gen/yunhe/metering/v1/meteringv1connect"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+	"yunhe.dev/yunhe/internal/pools/pods"
 )
 
 // These tests lend slices of CUDA devices through a platform, on a stand-in of the
@@ -365,5 +366,50 @@ func TestCUDAJobs(t *testing.T) {
 		if out, err := yunhe("job", "submit", "--name", "no", "--image", "host", "--spec", "small", "--pool", shares, "--command", "true"); err == nil || !strings.Contains(out, says) {
 			t.Errorf("%s: %v: %s", shares, err, out)
 		}
+	}
+}
+
+// TestCUDAPods: what the webhook makes of a pod whose container is for CUDA finds the
+// slice: the container beside it and its own are played as processes.
+func TestCUDAPods(t *testing.T) {
+	w := openCUDA(t)
+	w.start("n1", false)
+	w.online(1)
+	ops, err := pods.Patch([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/api":"cuda","pool.yunhe.dev/group":"g"}},"spec":{"containers":[{"name":"main","resources":{"limits":{"yunhe.dev/pool-compute":"40","yunhe.dev/pool-memory":"37"}}}]}}`),
+		pods.Options{Image: "yunhe:1", Server: w.url, Secret: "s"})
+	must(t, err)
+	dir := t.TempDir()
+	here := func(s string) string { return strings.ReplaceAll(s, "/yunhe-pool", dir) }
+	var side, env []string
+	for _, op := range ops {
+		value, _ := op.Value.(map[string]any)
+		switch {
+		case strings.HasSuffix(op.Path, "/env/-"):
+			env = append(env, fmt.Sprintf("%s=%s", value["name"], here(value["value"].(string))))
+		case op.Path == "/spec/initContainers/0":
+			for _, a := range value["args"].([]string) {
+				side = append(side, here(a))
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	beside := w.bench.Yunhe(ctx, "", nil, side...)
+	var said bytes.Buffer
+	beside.Stderr = &said
+	must(t, beside.Start())
+	w.until("the slice is ready", func() bool { return exec.Command(binary, "pool", "ready", dir).Run() == nil })
+	for range 2 { // processes of one container, one after the other
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", w.far+" fill")
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "filled 37, error 2\nagain 0\n" {
+			t.Errorf("with %q: %v: %s", env, err, out)
+		}
+	}
+	stop()
+	_ = beside.Wait() // it was told to end
+	w.until("the slice has ended", func() bool { return len(w.live()) == 0 })
+	if !strings.Contains(said.String(), "LD_PRELOAD="+dir+"/cuda/libcuda.so.1") {
+		t.Errorf("the container beside says %s", &said)
 	}
 }

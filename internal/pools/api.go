@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -66,8 +67,12 @@ func (h handler) AttendNode(ctx context.Context, r *poolv1.AttendNodeRequest, st
 func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*poolv1.ReportNodeResponse, error) {
 	in := Report{Node: r.NodeId, Secret: r.Secret, Host: r.Host, Version: r.Version,
 		Report: pool.Report{Boot: r.Boot, Sequence: r.Sequence, Epoch: r.Epoch, Addresses: r.Addresses, Stopping: r.Stopping}}
-	for _, d := range r.Devices {
-		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, API: d.Api, Bus: d.Bus, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
+	for i, d := range slices.Concat(r.Devices, r.CudaDevices) {
+		api := pool.OpenCL
+		if i >= len(r.Devices) {
+			api = pool.CUDA
+		}
+		in.Devices = append(in.Devices, pool.Device{ID: d.DeviceId, API: api, Bus: d.Bus, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, Units: d.ComputeUnits, Memory: min(max(d.MemoryMib, -1), maxMemory*2048) << 20})
 	}
 	in.Figures = each(r.Figures, func(f *poolv1.PoolFigures) pool.Figure {
 		return pool.Figure{Device: f.DeviceId, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, Temperature: f.TemperatureCelsius, Busy: f.BusyPercent, Uncorrected: f.UncorrectedErrors,

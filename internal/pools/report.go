@@ -49,9 +49,6 @@ func (r *Report) check(wait time.Duration) error {
 		for _, x := range [][2]string{{"model", d.Model}, {"vendor", d.Vendor}, {"driver", d.Driver}, {"type", d.Type}} {
 			c.Text(path+"."+x[0], x[1], false, 256, 0)
 		}
-		if d.API != "" && d.API != pool.OpenCL && d.API != pool.CUDA {
-			c.Add(path+".api", "must be %s or %s, got %q", pool.OpenCL, pool.CUDA, d.API)
-		}
 		c.Text(path+".bus", d.Bus, false, 64, 0)
 		c.Range(path+".compute_units", d.Units, 0, 1<<30)
 		c.Range(path+".memory_mib", d.Memory>>20, 0, maxMemory*1024)

@@ -90,7 +90,11 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		defer cancel()
 		req := &poolv1.ReportNodeRequest{NodeId: m.Node, Secret: m.Secret, Boot: r.Boot, Sequence: r.Sequence, Epoch: r.Epoch, Host: host, Version: version, Addresses: r.Addresses, Stopping: r.Stopping, WaitMs: wait.Milliseconds()}
 		for _, d := range r.Devices {
-			req.Devices = append(req.Devices, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Api: d.API, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20, Bus: d.Bus})
+			of := &req.Devices
+			if d.API == pool.CUDA {
+				of = &req.CudaDevices
+			}
+			*of = append(*of, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20, Bus: d.Bus})
 		}
 		for _, f := range r.Figures {
 			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,

@@ -696,9 +696,10 @@ type ReportNodeRequest struct {
 	Host    string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
 	Version string `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	// Where the node listens, unix:PATH or tcp:HOST:PORT.
-	Addresses []string                    `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Devices   []*ReportNodeRequest_Device `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`
-	Tasks     []*ReportNodeRequest_Task   `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Addresses []string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Those of OpenCL.
+	Devices []*ReportNodeRequest_Device `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`
+	Tasks   []*ReportNodeRequest_Task   `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Tasks that ended since the last report that was answered.
 	Ended []*ReportNodeRequest_Ended `protobuf:"bytes,11,rep,name=ended,proto3" json:"ended,omitempty"`
 	// The node stops.
@@ -708,7 +709,10 @@ type ReportNodeRequest struct {
 	// Moves that ended since the last report that was answered.
 	Moved []*ReportNodeRequest_Moved `protobuf:"bytes,14,rep,name=moved,proto3" json:"moved,omitempty"`
 	// At most 512.
-	Figures       []*PoolFigures `protobuf:"bytes,15,rep,name=figures,proto3" json:"figures,omitempty"`
+	Figures []*PoolFigures `protobuf:"bytes,15,rep,name=figures,proto3" json:"figures,omitempty"`
+	// Those of CUDA: apart, as platforms of before do not know them, and would lend
+	// them to programs of OpenCL.
+	CudaDevices   []*ReportNodeRequest_Device `protobuf:"bytes,16,rep,name=cuda_devices,json=cudaDevices,proto3" json:"cuda_devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,6 +848,13 @@ func (x *ReportNodeRequest) GetMoved() []*ReportNodeRequest_Moved {
 func (x *ReportNodeRequest) GetFigures() []*PoolFigures {
 	if x != nil {
 		return x.Figures
+	}
+	return nil
+}
+
+func (x *ReportNodeRequest) GetCudaDevices() []*ReportNodeRequest_Device {
+	if x != nil {
+		return x.CudaDevices
 	}
 	return nil
 }
@@ -3389,11 +3400,9 @@ type ReportNodeRequest_Device struct {
 	Type         string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
 	ComputeUnits int64  `protobuf:"varint,6,opt,name=compute_units,json=computeUnits,proto3" json:"compute_units,omitempty"`
 	MemoryMib    int64  `protobuf:"varint,7,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	// What programs use it by: "opencl" or "cuda"; empty: opencl.
-	Api string `protobuf:"bytes,8,opt,name=api,proto3" json:"api,omitempty"`
-	// Where it is, domain:bus:device.function; empty: unknown. Devices of one place
-	// and different api are one card, of which one is lent at a time.
-	Bus           string `protobuf:"bytes,9,opt,name=bus,proto3" json:"bus,omitempty"`
+	// Where it is, domain:bus:device.function; empty: unknown. A device of OpenCL and
+	// one of CUDA at one place are one card, of which one is lent at a time.
+	Bus           string `protobuf:"bytes,8,opt,name=bus,proto3" json:"bus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3475,13 +3484,6 @@ func (x *ReportNodeRequest_Device) GetMemoryMib() int64 {
 		return x.MemoryMib
 	}
 	return 0
-}
-
-func (x *ReportNodeRequest_Device) GetApi() string {
-	if x != nil {
-		return x.Api
-	}
-	return ""
 }
 
 func (x *ReportNodeRequest_Device) GetBus() string {
@@ -3950,7 +3952,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x13_uncorrected_errorsB\x19\n" +
 	"\x17_power_limit_milliwattsB\x1f\n" +
 	"\x1d_least_power_limit_milliwattsB\x1e\n" +
-	"\x1c_most_power_limit_milliwatts\"\x8b\n" +
+	"\x1c_most_power_limit_milliwatts\"\xc5\n" +
 	"\n" +
 	"\x11ReportNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
@@ -3968,7 +3970,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\bstopping\x18\f \x01(\bR\bstopping\x12\x17\n" +
 	"\await_ms\x18\r \x01(\x03R\x06waitMs\x12<\n" +
 	"\x05moved\x18\x0e \x03(\v2&.yunhe.pool.v1.ReportNodeRequest.MovedR\x05moved\x124\n" +
-	"\afigures\x18\x0f \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\x1a\xe7\x01\n" +
+	"\afigures\x18\x0f \x03(\v2\x1a.yunhe.pool.v1.PoolFiguresR\afigures\x12J\n" +
+	"\fcuda_devices\x18\x10 \x03(\v2'.yunhe.pool.v1.ReportNodeRequest.DeviceR\vcudaDevices\x1a\xd5\x01\n" +
 	"\x06Device\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3978,8 +3981,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\rcompute_units\x18\x06 \x01(\x03R\fcomputeUnits\x12\x1d\n" +
 	"\n" +
 	"memory_mib\x18\a \x01(\x03R\tmemoryMib\x12\x10\n" +
-	"\x03api\x18\b \x01(\tR\x03api\x12\x10\n" +
-	"\x03bus\x18\t \x01(\tR\x03bus\x1a\xda\x01\n" +
+	"\x03bus\x18\b \x01(\tR\x03bus\x1a\xda\x01\n" +
 	"\x04Task\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12*\n" +
 	"\x11memory_used_bytes\x18\x02 \x01(\x03R\x0fmemoryUsedBytes\x12#\n" +
@@ -4359,84 +4361,85 @@ var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
 	46, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
 	47, // 4: yunhe.pool.v1.ReportNodeRequest.moved:type_name -> yunhe.pool.v1.ReportNodeRequest.Moved
 	9,  // 5: yunhe.pool.v1.ReportNodeRequest.figures:type_name -> yunhe.pool.v1.PoolFigures
-	49, // 6: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
-	48, // 7: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
-	50, // 8: yunhe.pool.v1.ReportNodeResponse.power:type_name -> yunhe.pool.v1.ReportNodeResponse.Power
-	0,  // 9: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	51, // 10: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	51, // 11: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	14, // 12: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	9,  // 13: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
-	15, // 14: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
-	0,  // 15: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	1,  // 16: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
-	51, // 17: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 18: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	20, // 19: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	51, // 20: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 21: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	26, // 22: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
-	2,  // 23: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
-	3,  // 24: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	3,  // 25: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	32, // 26: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	4,  // 27: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	32, // 28: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	51, // 29: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	51, // 30: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	51, // 31: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	51, // 32: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	32, // 33: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	35, // 34: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
-	4,  // 35: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	35, // 36: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
-	5,  // 37: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
-	7,  // 38: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
-	10, // 39: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	11, // 40: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
-	16, // 41: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	18, // 42: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	19, // 43: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	21, // 44: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	23, // 45: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	24, // 46: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	27, // 47: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	29, // 48: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	30, // 49: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	33, // 50: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	34, // 51: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	36, // 52: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	37, // 53: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	39, // 54: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	41, // 55: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	42, // 56: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
-	43, // 57: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	6,  // 58: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	8,  // 59: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	13, // 60: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	12, // 61: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
-	17, // 62: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	15, // 63: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	15, // 64: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	22, // 65: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	20, // 66: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	25, // 67: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	28, // 68: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	26, // 69: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	31, // 70: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	32, // 71: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	32, // 72: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	35, // 73: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	38, // 74: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	40, // 75: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	35, // 76: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 77: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 78: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	58, // [58:79] is the sub-list for method output_type
-	37, // [37:58] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	44, // 6: yunhe.pool.v1.ReportNodeRequest.cuda_devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
+	49, // 7: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
+	48, // 8: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
+	50, // 9: yunhe.pool.v1.ReportNodeResponse.power:type_name -> yunhe.pool.v1.ReportNodeResponse.Power
+	0,  // 10: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	51, // 11: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	51, // 12: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	14, // 13: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	9,  // 14: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
+	15, // 15: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	0,  // 16: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	1,  // 17: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	51, // 18: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	20, // 19: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	20, // 20: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	51, // 21: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 22: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	26, // 23: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	2,  // 24: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
+	3,  // 25: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	3,  // 26: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	32, // 27: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	4,  // 28: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
+	32, // 29: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	51, // 30: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	51, // 31: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	51, // 32: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	51, // 33: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 34: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	35, // 35: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	4,  // 36: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
+	35, // 37: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	5,  // 38: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
+	7,  // 39: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
+	10, // 40: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
+	11, // 41: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
+	16, // 42: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	18, // 43: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	19, // 44: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	21, // 45: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	23, // 46: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	24, // 47: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	27, // 48: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	29, // 49: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	30, // 50: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	33, // 51: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	34, // 52: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	36, // 53: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	37, // 54: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	39, // 55: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	41, // 56: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	42, // 57: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	43, // 58: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 59: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 60: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	13, // 61: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	12, // 62: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
+	17, // 63: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	15, // 64: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	15, // 65: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	22, // 66: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	20, // 67: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	25, // 68: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	28, // 69: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	26, // 70: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	31, // 71: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	32, // 72: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	32, // 73: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	35, // 74: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	38, // 75: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	40, // 76: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	35, // 77: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 78: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 79: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	59, // [59:80] is the sub-list for method output_type
+	38, // [38:59] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_pool_proto_init() }
