@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 func TestTooOld(t *testing.T) {
@@ -13,6 +15,28 @@ func TestTooOld(t *testing.T) {
 	for server, old := range map[string]bool{"v1.28.15": true, "v1.27.3+k3s1": true, "v1.29.0": false, "v1.34.4": false, "v1.30.2-gke.1587003": false, "strange": false} {
 		if tooOld(server) != old {
 			t.Errorf("%s: %v", server, !old)
+		}
+	}
+}
+
+// A command of CUDA loads the library that is its driver before others, and before
+// what it loads itself.
+func TestSharesCUDA(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ api, own, want string }{{"", "", ""}, {pool.OpenCL, "/own.so", "/own.so"}, {pool.CUDA, "", "/yunhe-pool/cuda/libcuda.so.1"}, {pool.CUDA, "/own.so", "/yunhe-pool/cuda/libcuda.so.1:/own.so"}} {
+		pod := corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}}}
+		if x.own != "" {
+			pod.Containers[0].Env = append(pod.Containers[0].Env, corev1.EnvVar{Name: "LD_PRELOAD", Value: x.own})
+		}
+		(&maker{}).shares(&pod, "secret", x.api)
+		var got []string
+		for _, e := range pod.Containers[0].Env {
+			if e.Name == "LD_PRELOAD" {
+				got = append(got, e.Value)
+			}
+		}
+		if strings.Join(got, " ") != x.want {
+			t.Errorf("%+v: %q", x, got)
 		}
 	}
 }

@@ -57,25 +57,6 @@ func TestShares(t *testing.T) {
 	if _, has := env["LD_PRELOAD"]; has || env["OCL_ICD_VENDORS"] != "/yunhe-pool/vendors" || env[pool.FileVariable] != "/yunhe-pool/slice.env" {
 		t.Errorf("the command finds %v", env)
 	}
-	for id, own := range map[string]string{"cuda": "", "loads": "/own.so"} {
-		a := sharing(id, "one")
-		want := "/yunhe-pool/cuda/libcuda.so.1"
-		if a.Pool.Api = pool.CUDA; own != "" {
-			a.Env, want = map[string]string{"LD_PRELOAD": own}, want+":"+own
-		}
-		if no := r.apply(a); len(no) > 0 {
-			t.Fatalf("refused: %v", no)
-		}
-		n := 0
-		for _, e := range r.job(id).Spec.Template.Spec.Containers[0].Env {
-			if e.Name == "LD_PRELOAD" && e.Value == want {
-				n++
-			}
-		}
-		if n != 1 {
-			t.Errorf("a command of CUDA finds %v", r.job(id).Spec.Template.Spec.Containers[0].Env)
-		}
-	}
 	secrets := r.admin.CoreV1().Secrets(r.cfg.Namespace)
 	had := func() (list []pool.Pass, s *corev1.Secret) {
 		s, err := secrets.Get(t.Context(), job.Name, metav1.GetOptions{})
