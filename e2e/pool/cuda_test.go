@@ -61,8 +61,13 @@ func TestCUDA(t *testing.T) {
 	if out, ok := pool("run", "--device", "cuda-1", "--compute", "30", "--memory", "37MiB", "--", program, "proc", "env"); !ok || out != "filled 37, error 2\nagain 0 2\n" {
 		t.Errorf("memory: %v, %s", ok, out)
 	}
-	if out, ok := pool("run", "--device", "cuda-1", "--memory", "37MiB", "--", program, "linked", "add", "5"); !ok || out != "sum 327680\n" {
+	if out, ok := pool("run", "--api", "cuda", "--memory", "37MiB", "--", program, "linked", "add", "5"); !ok || out != "sum 327680\n" {
 		t.Errorf("it computes: %v, %s", ok, out)
+	}
+	for _, not := range [][]string{{"--api", "opencl", "--device", "cuda-0"}, {"--api", "metal"}} {
+		if out, ok := pool(append(append([]string{"run", "--memory", "1MiB"}, not...), "--", program, "linked", "info")...); ok || !strings.Contains(out, "error: ") {
+			t.Errorf("%v: %s", not, out)
+		}
 	}
 
 	held := command("run", "--device", "cuda-0", "--compute", "30", "--memory", "16MiB", "--", program, "dlsym", "hold", "16")

@@ -778,7 +778,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	case why != nil:
 		return reply{}, why
 	case s.Device != "":
-		return reply{}, fault.New(fault.NotFound, "there is no device %q%s", s.Device, map[bool]string{true: " of that model, or use"}[s.Model != "" || s.API != ""])
+		return reply{}, fault.New(fault.NotFound, "there is no device %q%s", s.Device, map[bool]string{true: " of that model and api"}[s.Model != "" || s.API != ""])
 	default:
 		return reply{}, fault.New(fault.NotFound, "the pool node has no device of the model %q that programs use by %s", s.Model, cmp.Or(s.API, OpenCL))
 	}

@@ -53,7 +53,8 @@ func TestCUDA(t *testing.T) {
 			{pools.Request{API: pool.OpenCL, Compute: 10, Node: "n1", Device: "c1"}, fault.NotFound, `device "c1", api opencl`},
 			{pools.Request{API: pool.CUDA, Compute: 10, Node: "n1", Device: "d0"}, fault.NotFound, `device "d0", api cuda`},
 			{pools.Request{API: pool.CUDA, Compute: 10, Model: "none"}, fault.NotFound, "no device of the api cuda"},
-			{pools.Request{Compute: 10, Model: "B"}, fault.NotFound, `no device of the model "B"`},
+			{pools.Request{Compute: 10, Model: "B"}, fault.NotFound, `no device of OpenCL of the model "B", but one of CUDA`},
+			{pools.Request{Compute: 10, Model: "none"}, fault.NotFound, `no device of the model "none"`},
 			{pools.Request{API: pool.CUDA, Compute: 10, Memory: 1001}, fault.Exhausted, "no device that is allowed has"},
 		} {
 			if c.r.Memory == 0 {

@@ -120,11 +120,14 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 		return fault.New(fault.Exhausted, "the request exceeds the quota of group %s: %d MiB memory wanted, the quota is %d MiB", g.ID, cards*s.Memory, g.MemoryLimit)
 	}
 	kind, mode, size, here := false, false, false, false
+	cuda, asCUDA := false, *s // would one of CUDA be of the kind?
+	asCUDA.API = pool.CUDA
 	var there int64 // that it could have at once
 	only := s.Policy.over(base).Local == LocalOnly
 	for _, n := range nodes {
 		before := there
 		for _, d := range n.Devices {
+			cuda = cuda || d.Present && asCUDA.kind(g, n, d)
 			if !d.Present || !s.kind(g, n, d) {
 				continue
 			}
@@ -144,6 +147,8 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q, api %s", g.ID, s.WantNode, s.Model, s.WantDevice, s.API)
 	case !kind && s.API != pool.OpenCL:
 		return fault.New(fault.NotFound, "group %s has no device of the api %s and the model %q", g.ID, s.API, s.Model)
+	case !kind && cuda:
+		return fault.New(fault.NotFound, "group %s has no device of OpenCL of the model %q, but one of CUDA: ask for the api cuda", g.ID, s.Model)
 	case !kind:
 		return fault.New(fault.NotFound, "group %s has no device of the model %q", g.ID, s.Model)
 	case !mode && s.Physical:
