@@ -701,7 +701,7 @@ func scale(ctx context.Context, b *bench) error {
 		}
 		for _, x := range list.Nodes {
 			for _, d := range x.Devices {
-				if x.NodeId == n.ID && x.Online {
+				if x.NodeId == n.ID && x.Online && d.Api != pool.CUDA {
 					all = append(all, d.DeviceId)
 				}
 			}
