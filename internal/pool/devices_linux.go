@@ -117,6 +117,7 @@ func (n *Node) Rescan() error {
 			if d.card, err = newCard(d.Memory, d.turns, n.log); err != nil {
 				return err
 			}
+			d.card.memory.SetOver(n.cfg.MemoryOver > 100)
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]

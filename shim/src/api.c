@@ -72,7 +72,7 @@ void yp_destroy(object *o) {
   o->refs = 0;
   while (o && o->refs == 0 && o->children == 0) {
     object *parent = o->parent;
-    if (o->kind == MEM) { /* nobody else knows it any more */
+    if (o->kind == MEM || o->kind == SVM) { /* nobody else knows it any more */
       pthread_mutex_unlock(&objects);
       yp_mem_gone(o);
       pthread_mutex_lock(&objects);
@@ -267,11 +267,13 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
   switch (what) {
+  case CL_DEVICE_SVM_CAPABILITIES:
+    if (yp_device_count == 1) break;
+    GIVE(cl_device_svm_capabilities, 0); /* contexts may be over several nodes */
   case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
   case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
   case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)obj(d)->refs);
   case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
-  case CL_DEVICE_SVM_CAPABILITIES: GIVE(cl_device_svm_capabilities, 0);
   case CL_DEVICE_PIPE_SUPPORT:
   case CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000: GIVE(cl_bool, CL_FALSE);
   case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
@@ -1125,7 +1127,7 @@ static void fill(void) {
   for (size_t i = 0; i < sizeof yp_dispatch / sizeof *all; i++) all[i] = (void (*)(void))nothing; /* such as what shares objects with OpenGL */
   YP_STUBS(SET)
 #define NONE(NAME) all[offsetof(cl_icd_dispatch, NAME) / sizeof *all] = (void (*)(void))no_object;
-  NONE(clSVMAlloc) NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
+  NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
   NONE(clCreateFromGLRenderbuffer) NONE(clCreateEventFromGLsyncKHR)
   SET(clGetPlatformIDs) SET(clGetPlatformInfo) SET(clGetDeviceIDs) SET(clGetDeviceInfo) SET(clCreateSubDevices) SET(clRetainDevice) SET(clReleaseDevice)
   SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
@@ -1140,6 +1142,7 @@ static void fill(void) {
   SET(clCreatePipe) SET(clGetPipeInfo) SET(clGetExtensionFunctionAddressForPlatform)
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
   yp_fill_memory();
+  yp_fill_svm();
   yp_device_count = yp_nodes();
   if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */
   for (int i = 0; i < yp_device_count; i++) yp_devices[i] = (object){.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1, .node = yp_node_at(i)};

@@ -44,6 +44,8 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   cl_int bad = check_flags(flags, host);
   if (bad) FAIL(bad);
   if (!size) FAIL(CL_INVALID_BUFFER_SIZE);
+  object *region = flags & CL_MEM_USE_HOST_PTR ? yp_svm_at(obj(c), host, 1) : NULL;
+  if (region) return yp_svm_buffer(region, flags, size, host, err);
   object *o = yp_new(MEM, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
@@ -235,7 +237,13 @@ static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
 /* yp_mem_gone calls what the program asked for, the last first. */
 void yp_mem_gone(object *o) {
   yp_tell(o->destroyed, o);
-  if (o->u.mem.shared && o->parent->kind == CONTEXT) munmap(o->u.mem.shared, o->u.mem.size);
+  while (o->u.mem.maps) { /* of shared virtual memory */
+    map *p = o->u.mem.maps;
+    o->u.mem.maps = p->next;
+    free(p);
+  }
+  if (o->kind == SVM) yp_svm_gone(o);
+  else if (o->u.mem.shared && o->parent->kind == CONTEXT) munmap(o->u.mem.shared, o->u.mem.size);
 }
 
 static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
@@ -258,15 +266,15 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_FLAGS: GIVE(cl_mem_flags, o->u.mem.flags);
   case CL_MEM_HOST_PTR: GIVE(void *, o->u.mem.host);
   case CL_MEM_MAP_COUNT:
+  case CL_MEM_REFERENCE_COUNT: /* the program's, without those of what is mapped */
     pthread_mutex_lock(&maps);
     for (map *i = o->u.mem.maps; i; i = i->next) n++;
     pthread_mutex_unlock(&maps);
-    GIVE(cl_uint, n);
-  case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+    GIVE(cl_uint, what == CL_MEM_MAP_COUNT ? n : (cl_uint)o->refs - n);
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, o->parent->kind == MEM ? (cl_mem)o->parent : NULL);
   case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
-  case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, CL_FALSE);
+  case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, yp_of_svm(o));
   case CL_MEM_PROPERTIES: return yp_no_properties(o->u.mem.listed, size, value, got);
   }
   return yp_info(o->node, YP_OF_MEM, o->id, 0, what, size, value, got);
@@ -297,6 +305,7 @@ typedef struct {
   const cl_event *waits;
   cl_event *event;
   cl_command_type type;
+  bool mapped;
   uint64_t landing; /* where what is read comes later */
 } transfer;
 
@@ -317,19 +326,21 @@ static void copy_rows(uint8_t *to, size_t to_row, size_t to_slice, const uint8_t
       for (size_t y = 0; y < rows; y++) memcpy(to + z * to_slice + y * to_row, from + z * from_slice + y * from_row, row);
 }
 
-/* marker makes the event of a transfer that was done here. */
-static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *event, cl_command_type type) {
-  object *e = event ? yp_event(queue, type) : NULL;
+cl_int yp_marker(object *queue, yp_ends ends) {
+  object *e = ends.event ? yp_event(queue, ends.type) : NULL;
   yp_begin(queue->node, OP_EnqueueMarkerWithWaitList);
   yp_word(queue->id);
   yp_proof();
-  yp_waits(n, waits);
+  yp_waits(ends.n, ends.waits);
   yp_word(e ? e->id : 0);
   cl_int status = yp_end();
   if (e && status) yp_destroy(e);
-  else if (e) *event = (cl_event)e;
+  else if (e) *ends.event = (cl_event)e;
   return status;
 }
+
+/* marker makes the event of a transfer that was done here. */
+static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *event, cl_command_type type) { return yp_marker(queue, (yp_ends){n, waits, event, type}); }
 
 /* shared_now brings a queue to rest, if that is the cheaper way to transfer n
  * bytes, and enters the gate if that went well. It says no where the message
@@ -347,14 +358,14 @@ static bool shared_now(object *queue, const object *mem, bool blocking, size_t n
 
 static cl_int run_transfer(transfer *t) {
   if (!is(t->queue, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  if (!is(t->mem, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (!is(t->mem, MEM) && !is(t->mem, SVM)) return CL_INVALID_MEM_OBJECT;
   if (t->queue->context != t->mem->context) return CL_INVALID_CONTEXT;
   bool reads = t->op == OP_read;
   cl_int status = yp_check_waits(t->queue->context, t->n, t->waits);
   if (status) return status;
   if (!t->host) return CL_INVALID_VALUE;
   if ((t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) return CL_INVALID_MEM_OBJECT;
-  if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && t->type != CL_COMMAND_MAP_BUFFER && t->type != CL_COMMAND_UNMAP_MEM_OBJECT)
+  if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && !t->mapped)
     return CL_INVALID_OPERATION;
   size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = row * rows * slices;
   if (!t->region[0] || !rows || !slices || (t->shape == IMAGE && !within(t))) return CL_INVALID_VALUE;
@@ -419,14 +430,17 @@ static cl_int run_transfer(transfer *t) {
 
 #define ENDS cl_uint n, const cl_event *waits, cl_event *event
 
-static cl_int CL_API_CALL yp_clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, void *p, ENDS) {
-  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, p, 0, 0, n, waits, event, CL_COMMAND_READ_BUFFER, 0};
+cl_int yp_transfer(object *queue, int op, object *m, bool blocking, size_t at, size_t size, void *host, yp_ends ends) {
+  transfer t = {BUFFER, op, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, host, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0};
   return run_transfer(&t);
 }
 
+static cl_int CL_API_CALL yp_clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, void *p, ENDS) {
+  return yp_transfer(obj(q), OP_read, obj(m), blocking, offset, size, p, (yp_ends){n, waits, event, CL_COMMAND_READ_BUFFER});
+}
+
 static cl_int CL_API_CALL yp_clEnqueueWriteBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, size_t offset, size_t size, const void *p, ENDS) {
-  transfer t = {BUFFER, OP_write, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, (uint8_t *)(uintptr_t)p, 0, 0, n, waits, event, CL_COMMAND_WRITE_BUFFER, 0};
-  return run_transfer(&t);
+  return yp_transfer(obj(q), OP_write, obj(m), blocking, offset, size, (void *)(uintptr_t)p, (yp_ends){n, waits, event, CL_COMMAND_WRITE_BUFFER});
 }
 
 static cl_int rect(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *host, const size_t *region, size_t row, size_t slice, size_t host_row,
@@ -436,7 +450,7 @@ static cl_int rect(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const
   if (!host_slice) host_slice = host_row * region[1];
   uint8_t *at = (uint8_t *)(uintptr_t)p + host[0] + host[1] * host_row + host[2] * host_slice;
   transfer t = {RECT, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, row, slice, at, host_row, host_slice, n, waits, event,
-                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT, 0};
+                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT, false, 0};
   return run_transfer(&t);
 }
 
@@ -452,7 +466,7 @@ static cl_int CL_API_CALL yp_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem
 
 static cl_int image(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p, cl_command_type type, ENDS) {
   if (!origin || !region) return CL_INVALID_VALUE;
-  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type, 0};
+  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type, false, 0};
   if (is(m, MEM) && obj(m)->u.mem.type == CL_MEM_OBJECT_IMAGE1D_ARRAY && slice) t.host_row = slice, t.host_slice = slice * region[1];
   return run_transfer(&t);
 }
@@ -468,7 +482,7 @@ static cl_int CL_API_CALL yp_clEnqueueWriteImage(cl_command_queue q, cl_mem m, c
 static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   const cl_map_flags all = CL_MAP_READ | CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION;
   if (!is(t->queue, QUEUE)) FAIL(CL_INVALID_COMMAND_QUEUE);
-  if (!is(t->mem, MEM) || (t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) FAIL(CL_INVALID_MEM_OBJECT);
+  if ((!is(t->mem, MEM) && !is(t->mem, SVM)) || (t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) FAIL(CL_INVALID_MEM_OBJECT);
   if (t->queue->context != t->mem->context) FAIL(CL_INVALID_CONTEXT);
   object *m = t->mem;
   cl_int bad = yp_check_waits(t->queue->context, t->n, t->waits);
@@ -485,7 +499,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   p->write = flags & writes, p->bytes = bytes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
-  bool direct = m->u.mem.shared && !m->u.mem.host && (t->blocking || !yp_user_events(m->node));
+  bool direct = m->u.mem.shared && (!m->u.mem.host || yp_of_svm(m)) && (t->blocking || !yp_user_events(m->node));
   if (direct) {
     p->at = m->u.mem.shared + t->origin[0];
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
@@ -507,7 +521,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     else p->at = room;
     t->host = p->at;
     if (!bad && flags & CL_MAP_WRITE_INVALIDATE_REGION) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
-    else if (!bad) t->type = CL_COMMAND_MAP_BUFFER, bad = run_transfer(t);
+    else if (!bad) t->mapped = true, bad = run_transfer(t);
   }
   if (bad) {
     if (p->owned) free(p->at);
@@ -515,6 +529,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     FAIL(bad);
   }
   p->landing = t->landing;
+  if (m->kind == MEM) __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED); /* it stays while it is mapped */
   pthread_mutex_lock(&maps);
   p->next = m->u.mem.maps, m->u.mem.maps = p;
   pthread_mutex_unlock(&maps);
@@ -522,9 +537,13 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   return p->at;
 }
 
-static void *CL_API_CALL yp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, ENDS, cl_int *err) {
-  transfer t = {BUFFER, OP_read, obj(q), obj(m), blocking, {offset, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_BUFFER, 0};
+void *yp_map(object *queue, object *m, bool blocking, cl_map_flags flags, size_t at, size_t size, yp_ends ends, cl_int *err) {
+  transfer t = {BUFFER, OP_read, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0};
   return map_region(&t, flags, err);
+}
+
+static void *CL_API_CALL yp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, ENDS, cl_int *err) {
+  return yp_map(obj(q), obj(m), blocking, flags, offset, size, (yp_ends){n, waits, event, CL_COMMAND_MAP_BUFFER}, err);
 }
 
 static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice,
@@ -533,12 +552,36 @@ static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_b
   if (!origin || !region || !row) FAIL(CL_INVALID_VALUE);
   cl_mem_object_type type = obj(m)->u.mem.type;
   if (!slice && (type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY)) FAIL(CL_INVALID_VALUE);
-  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE, 0};
+  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE, false, 0};
   void *p = map_region(&t, flags, err);
   if (!p) return NULL;
   *row = t.host_row ? t.host_row : row_bytes(&t);
   if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type != CL_MEM_OBJECT_IMAGE3D && type != CL_MEM_OBJECT_IMAGE2D_ARRAY ? 0 : t.host_slice ? t.host_slice : *row * region[1];
   return p;
+}
+
+cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
+  pthread_mutex_lock(&maps);
+  map **i = &m->u.mem.maps, *p;
+  while (*i && (*i)->at != at) i = &(*i)->next;
+  if ((p = *i)) *i = p->next;
+  pthread_mutex_unlock(&maps);
+  if (!p) return CL_INVALID_VALUE;
+  cl_int bad = CL_SUCCESS;
+  bool here = !p->shadow && yp_shared_enter(m->node);
+  if (here) yp_shared_leave(m->node);
+  bool early = p->landing && yp_never_land(m->node, p->landing); /* the program did not wait for what it mapped: it wrote nothing */
+  if (!here && p->write && !early) { /* a copy, or memory that was shared before the program moved */
+    transfer t = {m->u.mem.pixel ? IMAGE : BUFFER, OP_write, queue, m, false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
+                  p->row, p->slice, ends.n, ends.waits, ends.event, ends.type, true, 0};
+    bad = run_transfer(&t);
+  } else if (ends.n || ends.event) {
+    bad = yp_marker(queue, ends);
+  }
+  if (p->owned) free(p->at);
+  free(p);
+  if (m->kind == MEM) yp_dispatch.clReleaseMemObject((cl_mem)m);
+  return bad;
 }
 
 static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {
@@ -547,25 +590,7 @@ static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   if (obj(q)->context != obj(m)->context) return CL_INVALID_CONTEXT;
   cl_int bad = yp_check_waits(obj(q)->context, n, waits);
   if (bad) return bad;
-  pthread_mutex_lock(&maps);
-  map **i = &obj(m)->u.mem.maps, *p;
-  while (*i && (*i)->at != at) i = &(*i)->next;
-  if ((p = *i)) *i = p->next;
-  pthread_mutex_unlock(&maps);
-  if (!p) return CL_INVALID_VALUE;
-  bool here = !p->shadow && yp_shared_enter(obj(m)->node);
-  if (here) yp_shared_leave(obj(m)->node);
-  bool early = p->landing && yp_never_land(obj(m)->node, p->landing); /* the program did not wait for what it mapped: it wrote nothing */
-  if (!here && p->write && !early) { /* a copy, or memory that was shared before the program moved */
-    transfer t = {obj(m)->u.mem.pixel ? IMAGE : BUFFER, OP_write, obj(q), obj(m), false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
-                  p->row, p->slice, n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT, 0};
-    bad = run_transfer(&t);
-  } else if (n || event) {
-    bad = marker(obj(q), n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT);
-  }
-  if (p->owned) free(p->at);
-  free(p);
-  return bad;
+  return yp_unmap(obj(q), obj(m), at, (yp_ends){n, waits, event, CL_COMMAND_UNMAP_MEM_OBJECT});
 }
 
 #define SET(NAME) yp_dispatch.NAME = yp_##NAME;

@@ -33,7 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT };
+enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT, SVM };
 
 typedef struct object object;
 typedef struct yp_node yp_node; /* the connection to a worker at a pool node, which has one device */
@@ -73,7 +73,7 @@ struct object {
       cl_mem_flags flags;
       cl_mem_object_type type;
       size_t size, origin;
-      uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR */
+      uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR; of shared virtual memory, where it is */
       size_t host_row, host_slice; /* of an image there */
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
@@ -179,6 +179,25 @@ static inline cl_int yp_no_properties(bool listed, size_t size, void *value, siz
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
 enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
 void yp_mem_gone(object *o); /* memory goes, and nothing is made of it */
+
+/* What commands have at their ends, and are told of those. */
+typedef struct {
+  cl_uint n;
+  const cl_event *waits;
+  cl_event *event;
+  cl_command_type type;
+} yp_ends;
+cl_int yp_marker(object *queue, yp_ends ends); /* a command that does nothing on the device */
+cl_int yp_transfer(object *queue, int op, object *mem, bool blocking, size_t at, size_t size, void *host, yp_ends ends);
+void *yp_map(object *queue, object *mem, bool blocking, cl_map_flags flags, size_t at, size_t size, yp_ends ends, cl_int *err);
+cl_int yp_unmap(object *queue, object *mem, void *at, yp_ends ends); /* CL_INVALID_VALUE: nothing is mapped there */
+
+/* See svm.c. A region that has size bytes at an address; NULL: there is none. */
+object *yp_svm_at(const object *context, const void *p, size_t size);
+object *yp_svm_buffer(object *region, cl_mem_flags flags, size_t size, uint8_t *host, cl_int *err);
+bool yp_of_svm(const object *mem);
+void yp_svm_gone(object *o);
+void yp_fill_svm(void);
 void yp_fill_memory(void);
 const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
 

@@ -29,6 +29,9 @@ const (
 	OpFinish                     Op = 24
 	OpCreateSubDevices           Op = 25
 	OpPath                       Op = 26
+	OpCreateSvm                  Op = 27
+	OpCreateSvmBuffer            Op = 28
+	OpExecInfo                   Op = 29
 	OpEnqueueNDRangeKernel       Op = 32
 	OpEnqueueTask                Op = 33
 	OpEnqueueCopyBuffer          Op = 34
@@ -96,6 +99,9 @@ var ops = map[Op]string{
 	OpFinish:                     "finish",
 	OpCreateSubDevices:           "create_sub_devices",
 	OpPath:                       "path",
+	OpCreateSvm:                  "create_svm",
+	OpCreateSvmBuffer:            "create_svm_buffer",
+	OpExecInfo:                   "exec_info",
 	OpEnqueueNDRangeKernel:       "clEnqueueNDRangeKernel",
 	OpEnqueueTask:                "clEnqueueTask",
 	OpEnqueueCopyBuffer:          "clEnqueueCopyBuffer",

@@ -35,6 +35,12 @@ func (s *Session) do(m *message) error {
 		return s.createBuffer(m, &b)
 	case wire.OpCreateSubBuffer:
 		return s.createSubBuffer(m, &b)
+	case wire.OpCreateSvm:
+		return s.createSVM(m, &b)
+	case wire.OpCreateSvmBuffer:
+		return s.createSVMBuffer(m, &b)
+	case wire.OpExecInfo:
+		return s.execInfo(m, &b)
 	case wire.OpCreateImage:
 		return s.createImage(m, &b)
 	case wire.OpImageFormats:
@@ -292,16 +298,18 @@ func (s *Session) bury() {
 	left := s.dying[:0]
 	for _, o := range s.dying {
 		switch {
-		case o.copied > 0, o.off != nil && o.children > 0, o.off == nil && s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1:
+		case o.copied > 0, o.children > 0 && (o.off != nil || o.svm != nil), o.off == nil && s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1:
 			left = append(left, o)
 			continue
 		case o.off != nil:
 			o.unmapOff()
+			s.freeRegion(o.svm)
 			s.memory.Give(o.bytes)
 			continue
 		}
 		s.lib.call("clReleaseMemObject", o.ptr)
 		o.unmap()
+		s.freeRegion(o.svm)
 		s.give(o.bytes)
 	}
 	clear(s.dying[len(left):])
@@ -338,13 +346,24 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 			slot[0] = uint64(o.ptr)
 		}
 		value = atWords(slot)
+	case argSVM:
+		p := b.Word()
+		if p != 0 && !s.hasSVM(p) {
+			bad = clInvalidArgValue
+		}
+		value = uintptr(p)
 	}
 	if b.Err() {
 		s.mu.Unlock()
 		return errEnd
 	}
 	if bad == clSuccess {
-		if bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value); bad == clSuccess {
+		if w[3] == argSVM {
+			bad = s.lib.status("clSetKernelArgSVMPointer", k.ptr, uintptr(uint32(w[1])), value)
+		} else {
+			bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value)
+		}
+		if bad == clSuccess {
 			k.args[w[1]] = append(k.args[w[1]][:0], m.body...)
 		}
 	}
@@ -355,6 +374,7 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 const (
 	argValue  = 0
 	argHandle = 1
+	argSVM    = 3
 )
 
 // infos are what can be asked of: the function, the object's kind (0: the
@@ -447,6 +467,12 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		data = s.deviceNumbers(data)
 	}
 	s.mu.Unlock()
+	if of.kind == 0 && what == clDeviceSVM && len(data) == 8 {
+		clear(data)
+		if s.offersSVM() {
+			data[0] = clCoarseGrain
+		}
+	}
 	if of.kind == 0 && bad == clSuccess && len(data) == 8 && (what == clDeviceMemory || what == clDeviceMaxAllocation) {
 		data = s.capped(data)
 	}

@@ -381,7 +381,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
 		ptr := s.lib.call("clCloneKernel", k.ptr, at(e))
-		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: maps.Clone(k.args)}, int32(uint32(*e)), nil)
+		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: maps.Clone(k.args), reaches: k.reaches}, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
 		p, bad := s.get(from, program)

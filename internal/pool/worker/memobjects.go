@@ -92,13 +92,10 @@ func (s *Session) newPart(of uintptr, flags, origin, size uint64) (ptr uintptr, 
 }
 
 func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
-	if fd, err = unix.MemfdCreate("yunhe-pool", unix.MFD_CLOEXEC); err != nil {
+	if fd, err = memoryFile(size); err != nil {
 		return -1, nil, err
 	}
-	if err = unix.Ftruncate(fd, int64(size)); err == nil {
-		mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	}
-	if err != nil {
+	if mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		_ = unix.Close(fd)
 		return -1, nil, err
 	}

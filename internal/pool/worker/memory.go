@@ -20,6 +20,7 @@ const (
 	pageWords = 512
 	pageLimit = 0
 	pageUsed  = 1
+	pageOver  = 2
 	pageSlots = 8
 )
 
@@ -39,6 +40,18 @@ func (m *Memory) SetLimit(n uint64) { m.words[pageLimit].Store(n) }
 
 // Limit is how many bytes the task may hold.
 func (m *Memory) Limit() uint64 { return m.words[pageLimit].Load() }
+
+// SetOver says whether more of a device is lent than it has, and Over tells.
+func (m *Memory) SetOver(over bool) {
+	n := uint64(0)
+	if over {
+		n = 1
+	}
+	m.words[pageOver].Store(n)
+}
+
+// Over is what SetOver said last.
+func (m *Memory) Over() bool { return m.words[pageOver].Load() != 0 }
 
 // Used is how many bytes the task holds.
 func (m *Memory) Used() uint64 { return m.words[pageUsed].Load() }

@@ -475,10 +475,14 @@ func (m *mover) states(all []*sentObject) {
 		switch {
 		case o.kind == kernel:
 			for _, body := range o.args {
-				if b := wire.NewBody(body[24:]); b.Word() == argHandle && m.objects[b.Word()] == nil {
+				b := wire.NewBody(body[24:])
+				if how, of := b.Word(), b.Word(); how == argHandle && m.objects[of] == nil || how == argSVM && of != 0 && !m.hasSVM(of) {
 					continue // the program has released it, and sets another before it runs the kernel
 				}
 				m.call(wire.OpSetArg, body)
+			}
+			if list := slices.DeleteFunc(slices.Clone(o.reaches), func(p uint64) bool { return !m.hasSVM(p) }); len(list) > 0 {
+				m.call(wire.OpExecInfo, append(words(o.id, uint64(len(list))), words(list...)...))
 			}
 		case o.kind == queue && o.status != clSuccess:
 			m.frame(wire.FrameStatus, words(o.id, uint64(int64(o.status))))

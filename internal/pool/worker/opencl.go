@@ -5,6 +5,7 @@ package worker
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ const (
 	clInvalidSampler      = -41
 	clInvalidProgram      = -44
 	clInvalidKernel       = -48
+	clInvalidArgValue     = -50
 	clInvalidEvent        = -58
 	clInvalidBufferSize   = -61
 	clInvalidOperation    = -59
@@ -45,6 +47,9 @@ const (
 	clDriverVersion       = 0x102D
 	clDeviceVersion       = 0x102F
 	clDeviceUnified       = 0x1035
+	clDeviceSVM           = 0x1053
+	clCoarseGrain         = 1 << 0
+	clTypeCPU             = 1 << 1
 	clDeviceBus           = 0x410F
 	clDeviceBusNV         = 0x4008
 	clDeviceSlotNV        = 0x4009
@@ -53,6 +58,7 @@ const (
 	clPlatformName        = 0x0902
 	clOutOfOrder          = 1 << 0 // of queues
 	clProfiling           = 1 << 1
+	clAccess              = 7 << 0 // what kernels may do
 	clUseHostPtr          = 1 << 3
 	clAllocHostPtr        = 1 << 4
 	clCopyHostPtr         = 1 << 5
@@ -70,6 +76,7 @@ const (
 	clProgramBinaries     = 0x1166
 	clBuildOptions        = 0x1182
 	clKernelArgs          = 0x1191
+	clSVMPointers         = 0x11B6
 	clArgAddress          = 0x1196
 	clArgType             = 0x1198
 	clArgName             = 0x119A
@@ -89,6 +96,9 @@ type library struct {
 // it sets in another waits there until its time is up.
 var serial = []string{"Oclgrind"}
 
+// newer are functions of OpenCL 2.0 and 2.1, which the system's may not have.
+var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo"}
+
 // names are all functions that are called.
 func names() []string {
 	all := strings.Fields(`clGetPlatformIDs clGetPlatformInfo clGetDeviceIDs clGetDeviceInfo clCreateSubDevices clReleaseDevice clCreateContext clReleaseContext clCreateCommandQueue clRetainCommandQueue clReleaseCommandQueue
@@ -96,7 +106,8 @@ clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMe
 clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo
 clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCreateUserEvent clReleaseEvent clRetainEvent clGetEventProfilingInfo clFinish
-clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clCreateProgramWithIL clCloneKernel`)
+clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext`)
+	all = append(all, newer...)
 	for _, c := range wire.Calls {
 		all = append(all, c.Name)
 	}
@@ -111,7 +122,7 @@ func open() (*library, error) {
 	l := &library{functions: map[string]uintptr{}}
 	for _, n := range names() {
 		at, err := purego.Dlsym(h, n)
-		if err != nil && n != "clCreateProgramWithIL" && n != "clCloneKernel" { // of OpenCL 2.1
+		if err != nil && !slices.Contains(newer, n) {
 			return nil, fmt.Errorf("libOpenCL.so.1 has no %s", n)
 		}
 		l.functions[n] = at

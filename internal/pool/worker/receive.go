@@ -134,12 +134,15 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 // makes are the calls that make what there is.
 var makes = map[wire.Op]bool{
 	wire.OpCreateContext: true, wire.OpCreateQueue: true, wire.OpCreateBuffer: true, wire.OpCreateSubBuffer: true, wire.OpCreateImage: true, wire.OpCreateSampler: true,
-	wire.OpCreateKernel: true, wire.OpCreateSubDevices: true, wire.OpSetArg: true, wire.OpRelease: true,
+	wire.OpCreateSvm: true, wire.OpCreateSvmBuffer: true, wire.OpExecInfo: true, wire.OpCreateKernel: true, wire.OpCreateSubDevices: true, wire.OpSetArg: true, wire.OpRelease: true,
 }
 
 func (r *receiver) call(op wire.Op, body []byte) error {
 	r.said.heard, r.said.status = false, clSuccess
 	err := r.do(&message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: wire.FlagAnswer}, body: body})
+	if err == nil && r.said.status != clSuccess && op == wire.OpCreateSvm {
+		return fmt.Errorf("the program's shared virtual memory cannot have the same address there: error %d", r.said.status)
+	}
 	if err == nil && r.said.status != clSuccess {
 		err = fmt.Errorf("%s fails here: error %d", op, r.said.status)
 	}

@@ -59,8 +59,9 @@ type object struct {
 	pixel  uint64 // bytes of an image's
 	shared []byte // what both sides map
 	off    []byte // of memory that is off the device, what is in it
-	copied int    // by movers, who need it to stay
-	status int32  // of a queue, what a call that nobody waited for failed with; of an event, why there is none
+	svm    *region
+	copied int   // by movers, who need it to stay
+	status int32 // of a queue, what a call that nobody waited for failed with; of an event, why there is none
 	user   bool
 	work   work // of an event, what is done when it is
 
@@ -79,6 +80,7 @@ type object struct {
 	children  int
 	released  bool              // by the program, while it has children
 	args      map[uint64][]byte // of a kernel, as they were last set
+	reaches   []uint64          // addresses that a kernel reaches beside its arguments
 	extent    [3]uint64         // of an image
 	code      *code             // of a program
 	devices   []uintptr         // of a context, if it has others than the whole one
@@ -117,6 +119,7 @@ type Session struct {
 	gate   *gate // of shared buffers; nil without
 
 	argsTold func() bool // see tellsArgs, which is done once
+	places   func() bool // see placesSVM, which is done once
 
 	hold sync.RWMutex // held for reading by who uses memory of the device, for writing by who takes it off or puts it back
 	out  bool         // the session's memory is off the device; hold guards it
@@ -469,7 +472,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			limit: uint64(h.Memory) + 1<<20,
 		}
 		s.settled = sync.NewCond(&s.mu)
-		s.argsTold = sync.OnceValue(s.tellsArgs)
+		s.argsTold, s.places = sync.OnceValue(s.tellsArgs), sync.OnceValue(s.placesSVM)
 		turn.drain = s.drain
 		turn.owner.Store(s)
 		if moved {

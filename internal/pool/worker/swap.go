@@ -167,7 +167,7 @@ func (s *Session) takeOff() {
 	}
 	queues := map[uint64]uintptr{}
 	for _, o := range all {
-		if o.bytes == 0 || o.off != nil {
+		if o.bytes == 0 || o.off != nil || o.svm != nil && o.svm.driver != 0 {
 			continue
 		}
 		host, err := unix.Mmap(-1, 0, int(o.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -185,6 +185,10 @@ func (s *Session) takeOff() {
 				_ = unix.Munmap(host) // it stays
 				continue
 			}
+		}
+		if o.svm != nil && o.svm.leave() != nil {
+			_ = unix.Munmap(host) // it stays
+			continue
 		}
 		s.lib.call("clReleaseMemObject", o.ptr)
 		o.unmap()
@@ -253,6 +257,13 @@ func (s *Session) remake(o *object) (ptr uintptr, bad int32) {
 	switch {
 	case o.op == wire.OpCreateSubBuffer:
 		return s.newPart(o.parent.ptr, w[2], w[3], w[4])
+	case o.op == wire.OpCreateSvmBuffer:
+		return s.bufferAt(c, w[2], w[4], o.parent.svm.at+uintptr(w[3]))
+	case o.op == wire.OpCreateSvm:
+		if o.svm.enter(o.off) != nil {
+			return 0, clAllocationFailure
+		}
+		return s.bufferAt(c, w[2], w[3], o.svm.at)
 	case o.op == wire.OpCreateImage && o.parent.kind == mem:
 		return s.newImage(c, &w, o.parent.ptr, nil)
 	case o.op == wire.OpCreateImage:

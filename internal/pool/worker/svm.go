@@ -1,0 +1,313 @@
+//go:build linux
+
+package worker
+
+import (
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// Shared virtual memory (of the coarse-grained kind, in buffers) has one address
+// in the program and for kernels. A program copies to and from it when it maps
+// and unmaps it, as it does with buffers; what it is here is a buffer over that
+// memory, so that it is counted, read, written, taken off and moved as one.
+//
+// On a device that computes in this process any memory of it will do (places):
+// it is put where the program has kept room, and taken off and put back there.
+// Both map the same where buffers can be shared. Elsewhere the driver says where it
+// is, and the program has it there if it can; it stays on the device then.
+// Whoever finds an address taken asks again, and gives back what it could not
+// use when it has what it can.
+
+// How memory is asked for.
+const (
+	svmAlone  = iota
+	svmShared // the program would map it, too
+	svmThere  // at this address only: it is made again
+)
+
+// mostPage is the size of the largest page that a program's machine may have.
+const mostPage = 1 << 20
+
+// region is shared virtual memory.
+type region struct {
+	at      uintptr
+	here    unsafe.Pointer // it is mapped by this process, which is bytes long
+	length  uintptr
+	driver  uintptr // what the driver's function returned
+	context uintptr // retained
+}
+
+// offersSVM says whether the device has such memory. What others cannot have back
+// is not lent where a card's memory is lent more than once.
+func (s *Session) offersSVM() bool {
+	return s.lib.functions["clSVMAlloc"] != 0 && s.lib.number("clGetDeviceInfo", s.device, clDeviceSVM)&clCoarseGrain != 0 && (!s.card.Over() || s.places())
+}
+
+// placesSVM tries whether a kernel of a device that is a processor may be given
+// the address of any memory of this process.
+func (s *Session) placesSVM() bool {
+	if s.lib.number("clGetDeviceInfo", s.device, clDeviceType)&clTypeCPU == 0 || s.lib.number("clGetDeviceInfo", s.device, clDeviceUnified) == 0 {
+		return false
+	}
+	memory, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Munmap(memory) }() // it was mapped so
+	e, devices := cell(), []uintptr{s.device}
+	c := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
+	if c == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseContext", c)
+	q := s.lib.call("clCreateCommandQueue", c, s.device, 0, at(e))
+	name, text := cString("k"), cString("kernel void k(global uchar *a) { a[1] = a[0]; }")
+	texts := []uintptr{atBytes(text)}
+	p := s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), 0, at(e))
+	if q == 0 || p == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseCommandQueue", q)
+	defer s.lib.call("clReleaseProgram", p)
+	if s.lib.status("clBuildProgram", p, 1, atWords(devices), 0, 0, 0) != clSuccess {
+		return false
+	}
+	k := s.lib.call("clCreateKernel", p, atBytes(name), at(e))
+	runtime.KeepAlive([]any{name, text, texts, devices})
+	if k == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseKernel", k)
+	one := []uint64{1}
+	memory[0] = 7
+	return s.lib.status("clSetKernelArgSVMPointer", k, 0, atData(memory)) == clSuccess &&
+		s.lib.status("clEnqueueNDRangeKernel", q, k, 1, 0, atWords(one), 0, 0, 0, 0) == clSuccess && s.lib.status("clFinish", q) == clSuccess && memory[1] == 7
+}
+
+// createSVM makes shared virtual memory, if the task may hold as much, and says where it is.
+func (s *Session) createSVM(m *message, b *wire.Body) error {
+	var w [7]uint64 // context, number, flags, size, the program's page, address, how
+	b.Words(w[:])
+	if b.Err() || w[3] == 0 || w[4] == 0 || w[4] > mostPage || w[4]&(w[4]-1) != 0 || w[6] > svmThere {
+		return errEnd
+	}
+	if !s.offersSVM() {
+		return s.answer(m, clInvalidOperation, 0, 0, nil)
+	}
+	if w[3] > s.lib.number("clGetDeviceInfo", s.device, clDeviceMaxAllocation) {
+		return s.answer(m, clInvalidBufferSize, 0, 0, nil)
+	}
+	if bad := s.take(w[3]); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	defer s.hold.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, bad := s.get(w[0], context)
+	if bad != clSuccess {
+		s.give(w[3])
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	how := w[6]
+	if how == svmShared && !s.shares {
+		how = svmAlone
+	}
+	r, fd, bad := s.newRegion(c.ptr, w[2], w[3], w[4], uintptr(w[5]), how)
+	if fd >= 0 {
+		defer unix.Close(fd)
+	}
+	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, svm: r}
+	if bad == clSuccess {
+		o.ptr, bad = s.bufferAt(c.ptr, w[2], w[3], r.at)
+	}
+	if o.ptr == 0 {
+		s.freeRegion(r)
+		s.give(w[3])
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	o.made = words(w[0], w[1], w[2], w[3], w[4], uint64(r.at), svmThere)
+	if err := s.keep(w[1], o); err != nil {
+		return err
+	}
+	if fd < 0 {
+		return s.answerLocked(m, clSuccess, uint64(r.at), 0, nil)
+	}
+	return s.sendFD(0, m.Call, uint64(r.at), fd)
+}
+
+// bufferAt makes a buffer of memory that is the device's own.
+func (s *Session) bufferAt(c uintptr, flags, size uint64, memory uintptr) (ptr uintptr, bad int32) {
+	e := cell()
+	ptr = s.lib.call("clCreateBuffer", c, uintptr(flags&clAccess|clUseHostPtr), uintptr(size), memory, at(e))
+	return ptr, int32(uint32(*e))
+}
+
+// newRegion finds memory that shares no page with other memory. It may be
+// elsewhere than was asked for, but not if it must be there.
+func (s *Session) newRegion(c uintptr, flags, size, page uint64, wanted uintptr, how uint64) (r *region, fd int, bad int32) {
+	unit := uintptr(max(page, uint64(os.Getpagesize())))
+	r, fd = &region{length: (uintptr(size) + unit - 1) &^ (unit - 1)}, -1
+	if s.places() {
+		var err error
+		if how == svmShared {
+			if fd, err = memoryFile(uint64(r.length)); err != nil {
+				return nil, -1, clAllocationFailure
+			}
+		}
+		if err = r.mapAt(wanted, fd); err != nil && how != svmThere {
+			err = r.mapAt(0, fd)
+		}
+		if err != nil {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+			return nil, -1, clAllocationFailure
+		}
+		return r, fd, clSuccess
+	}
+	flags &= clAccess
+	if r.driver = s.lib.call("clSVMAlloc", c, uintptr(flags), r.length, 0); r.driver != 0 && r.driver&(unit-1) != 0 {
+		s.lib.call("clSVMFree", c, r.driver)
+		r.driver = s.lib.call("clSVMAlloc", c, uintptr(flags), r.length+unit, 0)
+	}
+	if r.driver == 0 {
+		return nil, -1, clAllocationFailure
+	}
+	r.context = c
+	s.lib.call("clRetainContext", c)
+	if r.at = (r.driver + unit - 1) &^ (unit - 1); how == svmThere && r.at != wanted {
+		s.freeRegion(r)
+		return nil, -1, clAllocationFailure
+	}
+	return r, -1, clSuccess
+}
+
+func memoryFile(size uint64) (int, error) {
+	fd, err := unix.MemfdCreate("yunhe-pool", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err != nil {
+		_ = unix.Close(fd)
+	}
+	return fd, err
+}
+
+// mapAt maps a file or, without one, memory at an address where there is nothing; 0 is anywhere.
+func (r *region) mapAt(where uintptr, fd int) error {
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	if fd >= 0 {
+		flags = unix.MAP_SHARED
+	}
+	if where != 0 {
+		flags |= unix.MAP_FIXED_NOREPLACE
+	}
+	p, err := unix.MmapPtr(fd, 0, address(where), r.length, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return err
+	}
+	if where != 0 && uintptr(p) != where { // Linux before 4.17
+		_ = unix.MunmapPtr(p, r.length)
+		return unix.EEXIST
+	}
+	r.here, r.at = p, uintptr(p)
+	return nil
+}
+
+// address is memory that is not Go's.
+func address(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+// leave gives up what is in the region, and keeps its place; enter is for what comes back.
+func (r *region) leave() error {
+	_, err := unix.MmapPtr(-1, 0, r.here, r.length, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	return err
+}
+
+func (r *region) enter(was []byte) error {
+	_, err := unix.MmapPtr(-1, 0, r.here, r.length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
+	if err == nil {
+		copy(unsafe.Slice((*byte)(r.here), r.length), was)
+	}
+	return err
+}
+
+func (s *Session) freeRegion(r *region) {
+	switch {
+	case r == nil:
+	case r.driver != 0:
+		s.lib.call("clSVMFree", r.context, r.driver)
+		s.lib.call("clReleaseContext", r.context)
+	default:
+		_ = unix.MunmapPtr(r.here, r.length) // it was mapped so
+	}
+}
+
+// createSVMBuffer makes a buffer of a part of shared virtual memory.
+func (s *Session) createSVMBuffer(m *message, b *wire.Body) error {
+	var w [5]uint64 // memory, number, flags, origin, size
+	b.Words(w[:])
+	if b.Err() {
+		return errEnd
+	}
+	if bad := s.resident(0, false); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
+	defer s.hold.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parent, bad := s.get(w[0], mem)
+	if bad == clSuccess && (parent.svm == nil || w[3] > parent.size || w[4] > parent.size-w[3]) {
+		bad = clInvalidBufferSize
+	}
+	if bad != clSuccess {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	o := &object{kind: mem, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}
+	o.ptr, bad = s.bufferAt(contextOf(parent).ptr, w[2], w[4], parent.svm.at+uintptr(w[3]))
+	return s.made(m, w[1], o, bad, nil)
+}
+
+// hasSVM says whether an address is one of the program's shared virtual memory, or its end. The caller has the lock.
+func (s *Session) hasSVM(p uint64) bool {
+	for _, o := range s.objects {
+		if o.svm != nil && p >= uint64(o.svm.at) && p-uint64(o.svm.at) <= o.size {
+			return true
+		}
+	}
+	return false
+}
+
+// execInfo sets which memory a kernel reaches beside its arguments.
+func (s *Session) execInfo(m *message, b *wire.Body) error {
+	id := b.Word()
+	list := make([]uint64, b.Count(8))
+	b.Words(list)
+	if b.Err() {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, bad := s.get(id, kernel)
+	for _, p := range list {
+		if bad == clSuccess && !s.hasSVM(p) {
+			bad = clInvalidValue
+		}
+	}
+	if bad == clSuccess {
+		at := uintptr(0)
+		if len(list) > 0 {
+			at = atWords(list)
+		}
+		bad = s.lib.status("clSetKernelExecInfo", k.ptr, clSVMPointers, uintptr(8*len(list)), at)
+	}
+	if bad == clSuccess {
+		k.reaches = list
+	}
+	return s.answerLocked(m, bad, 0, 0, nil)
+}
