@@ -746,16 +746,21 @@ func TestSubDevices(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	standard := map[string]string{
-		"clGetDeviceIDs(platform, 0, 1, &d, NULL)":                            "-31",
-		"clGetDeviceIDs(platform, 1 << 20, 1, &d, &n)":                        "-31",
-		"clCreateImage(c, 0, &rgba, &huge, NULL, &e)":                         "-40",
-		"clCreateImage(c, 0, &rgba, &pitched, NULL, &e)":                      "-65",
-		"clCreateImage(c, CL_MEM_COPY_HOST_PTR, &rgba, &pitched, host, &e)":   "-65",
-		"clCreateImage(c, 0, &rgba, &strange, NULL, &e)":                      "-65",
-		"clSetKernelArg(k, 0, sizeof s, &s)":                                  "-38",
-		"clSetKernelArg(k, 3, sizeof m, &m)":                                  "-41",
-		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 0, &done, NULL)":  "-57",
-		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 1, &other, NULL)": "-34",
+		"clGetDeviceIDs(platform, 0, 1, &d, NULL)":                                                          "-31",
+		"clGetDeviceIDs(platform, 1 << 20, 1, &d, &n)":                                                      "-31",
+		"clCreateImage(c, 0, &rgba, &huge, NULL, &e)":                                                       "-40",
+		"clCreateImage(c, 0, &rgba, &pitched, NULL, &e)":                                                    "-65",
+		"clCreateImage(c, CL_MEM_COPY_HOST_PTR, &rgba, &pitched, host, &e)":                                 "-65",
+		"clCreateImage(c, 0, &rgba, &strange, NULL, &e)":                                                    "-65",
+		"clSetKernelArg(k, 0, sizeof s, &s)":                                                                "-38",
+		"clSetKernelArg(k, 3, sizeof m, &m)":                                                                "-41",
+		"clSetKernelArgSVMPointer(one, 0, host)":                                                            "-50",
+		"clSetKernelExecInfo(k, 1, sizeof v1, &v1)":                                                         "-30",
+		"clSetKernelExecInfo(k, CL_KERNEL_EXEC_INFO_SVM_PTRS, 3, &v1)":                                      "-30",
+		"clSetKernelExecInfo(k, CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM, sizeof yes, &yes)":               "-59",
+		"clEnqueueSVMMap(q, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE_INVALIDATE_REGION, v1, 64, 0, NULL, NULL)": "-30",
+		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 0, &done, NULL)":                                "-57",
+		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 1, &other, NULL)":                               "-34",
 	}
 	n := start(t, pool.NodeConfig{})
 	wrong := filepath.Join(t.TempDir(), "wrong")

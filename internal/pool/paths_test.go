@@ -129,6 +129,7 @@ func TestRDMA(t *testing.T) {
 	if out, err := with(run("add"), pool.TransportVariable+"=ring").CombinedOutput(); err == nil {
 		t.Errorf("a ring over RDMA: %s", out)
 	}
+	svmSame(t, a, svmProgram(t), a.tcp, "rdma")
 
 	uses := func() int {
 		text, err := os.ReadFile("/proc/net/unix")

@@ -1563,7 +1563,11 @@ static void in_child(void) {
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 
+/* There is no shared virtual memory here, as devices say: an address of one node may be something else at another. */
+static cl_int CL_API_CALL none(void) { return CL_INVALID_OPERATION; }
+
 #define SET(NAME) table.NAME = sp_##NAME;
+#define NONE(NAME) table.NAME = (__typeof__(table.NAME))(void (*)(void))none;
 const cl_icd_dispatch *yp_span(void) {
   table = yp_dispatch;
   in_child();
@@ -1582,5 +1586,7 @@ const cl_icd_dispatch *yp_span(void) {
   SET(clGetProgramBuildInfo) SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg)
   SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
   SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
+  NONE(clEnqueueSVMFree) NONE(clEnqueueSVMMemcpy) NONE(clEnqueueSVMMemFill) NONE(clEnqueueSVMMap) NONE(clEnqueueSVMUnmap) NONE(clEnqueueSVMMigrateMem)
+  NONE(clSetKernelArgSVMPointer) NONE(clSetKernelExecInfo)
   return &table;
 }

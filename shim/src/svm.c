@@ -5,9 +5,8 @@
  * device's own memory where both can map that.
  *
  * Room for it is made here first, where few programs have anything, and the worker takes that place if it
- * can choose and has nothing there. Else it says where the region is; if something
- * of the program is there, another is asked for, and those that are of no use
- * are given back then. */
+ * can choose and has nothing there. Else it says where the region is; if the program has something
+ * there, that is given back, and one elsewhere asked for. */
 #include "pool.h"
 #include "ops.h"
 #include <sys/mman.h>
@@ -17,7 +16,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { ALONE, TOGETHER, TRIES = 8, ARG_SVM = 3 };
+enum { ALONE, TOGETHER, TRIES = 64, ARG_SVM = 3 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static object **regions; /* by address */
@@ -109,8 +108,9 @@ static void *reserve(size_t n) {
   return p == MAP_FAILED ? NULL : p;
 }
 
-/* make asks the worker for a region and maps it. CL_INVALID_HOST_PTR: it is at the worker only. */
-static cl_int make(object *o, cl_svm_mem_flags flags) {
+/* make asks the worker for a region that is not at one of n addresses, and maps it. CL_INVALID_HOST_PTR: it
+ * cannot be where it is at the worker, which is the next of these. */
+static cl_int make(object *o, cl_svm_mem_flags flags, uintptr_t *taken, size_t k) {
   const size_t n = length(o);
   void *kept = reserve(n), *p = kept;
   bool share = yp_unified(o->node) && yp_shared_enter(o->node);
@@ -124,6 +124,8 @@ static cl_int make(object *o, cl_svm_mem_flags flags) {
   yp_word(page());
   yp_word((uintptr_t)kept);
   yp_word(share ? TOGETHER : ALONE);
+  yp_word(k);
+  for (size_t i = 0; i < k; i++) yp_word(taken[i]);
   cl_int bad = yp_sync(&a);
   free(a.data);
   bool there = kept && a.a == (uintptr_t)kept;
@@ -134,9 +136,15 @@ static cl_int make(object *o, cl_svm_mem_flags flags) {
   else if (mprotect(kept, n, PROT_READ | PROT_WRITE)) munmap(kept, n), p = MAP_FAILED;
   if (a.fd >= 0) close(a.fd);
   if (p != MAP_FAILED && (uintptr_t)p != a.a) munmap(p, n), p = MAP_FAILED; /* Linux before 4.17 */
+  taken[k] = a.a;
   if (p == MAP_FAILED) return CL_INVALID_HOST_PTR;
   o->u.mem.host = p, o->u.mem.shared = a.fd >= 0 ? p : NULL;
   return CL_SUCCESS;
+}
+
+static bool offered(const object *context) {
+  cl_device_svm_capabilities has = 0;
+  return !yp_dispatch.clGetDeviceInfo((cl_device_id)context->u.context.devices[0], CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL) && has;
 }
 
 static bool right(object *c, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
@@ -149,19 +157,19 @@ static bool right(object *c, cl_svm_mem_flags flags, size_t size, cl_uint alignm
 }
 
 static void *CL_API_CALL yp_clSVMAlloc(cl_context c, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
-  if (!is(c, CONTEXT) || !right(obj(c), flags, size, alignment)) return NULL;
-  object *tried[TRIES], *o = NULL;
-  cl_int bad = CL_INVALID_HOST_PTR;
-  int n = 0;
-  while (n < TRIES && bad == CL_INVALID_HOST_PTR && (o = yp_new(SVM, obj(c), obj(c)))) {
+  if (!is(c, CONTEXT) || !offered(obj(c)) || !right(obj(c), flags, size, alignment)) return NULL;
+  uintptr_t taken[TRIES];
+  for (size_t n = 0; n < TRIES; n++) {
+    object *o = yp_new(SVM, obj(c), obj(c));
+    if (!o) return NULL;
     o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
-    bad = make(o, flags);
-    if (!bad && !add(o)) bad = CL_INVALID_HOST_PTR;
-    if (bad == CL_INVALID_HOST_PTR) tried[n++] = o;
-    else if (bad) yp_destroy(o);
+    cl_int bad = make(o, flags, taken, n);
+    if (!bad && add(o)) return o->u.mem.host;
+    if (!bad || bad == CL_INVALID_HOST_PTR) give_back(o);
+    else yp_destroy(o);
+    if (bad != CL_INVALID_HOST_PTR) return NULL;
   }
-  while (n > 0) give_back(tried[--n]);
-  return o && !bad ? o->u.mem.host : NULL;
+  return NULL;
 }
 
 static void CL_API_CALL yp_clSVMFree(cl_context c, void *p) {
@@ -200,6 +208,7 @@ bool yp_of_svm(const object *m) {
 #define CHECK_QUEUE(WRONG)                                           \
   do {                                                               \
     if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;              \
+    if (!offered(obj(q)->context)) return CL_INVALID_OPERATION;      \
     if (WRONG) return CL_INVALID_VALUE;                              \
     cl_int bad_ = yp_check_waits(obj(q)->context, n, waits);         \
     if (bad_) return bad_;                                           \
@@ -358,6 +367,7 @@ static cl_int CL_API_CALL yp_clEnqueueSVMMigrateMem(cl_command_queue q, cl_uint 
 static cl_int CL_API_CALL yp_clSetKernelArgSVMPointer(cl_kernel h, cl_uint index, const void *p) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   const object *k = obj(h);
+  if (!offered(k->context)) return CL_INVALID_OPERATION;
   if (index >= k->u.kernel.args) return CL_INVALID_ARG_INDEX;
   char class = k->u.kernel.classes[index];
   if ((class != 'm' && class != '?') || (p && !yp_svm_at(k->context, p, 0))) return CL_INVALID_ARG_VALUE;
@@ -374,6 +384,7 @@ static cl_int CL_API_CALL yp_clSetKernelArgSVMPointer(cl_kernel h, cl_uint index
 static cl_int CL_API_CALL yp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_info what, size_t size, const void *value) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   const object *k = obj(h);
+  if (!offered(k->context)) return CL_INVALID_OPERATION;
   void *const *list = value;
   size_t n = value ? size / sizeof *list : 0;
   if (!value && (size || what != CL_KERNEL_EXEC_INFO_SVM_PTRS)) return CL_INVALID_VALUE;

@@ -5,6 +5,7 @@ package worker
 import (
 	"os"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +22,7 @@ import (
 // it is put where the program has kept room, and taken off and put back there.
 // Both map the same where buffers can be shared. Elsewhere the driver says where it
 // is, and the program has it there if it can; it stays on the device then.
-// Whoever finds an address taken asks again, and gives back what it could not
-// use when it has what it can.
+// If it has something there it gives that back and asks again, not for there.
 
 // How memory is asked for.
 const (
@@ -33,6 +33,9 @@ const (
 
 // mostPage is the size of the largest page that a program's machine may have.
 const mostPage = 1 << 20
+
+// mostTaken is how many times another place is looked for.
+const mostTaken = 64
 
 // region is shared virtual memory.
 type region struct {
@@ -94,6 +97,8 @@ func (s *Session) placesSVM() bool {
 func (s *Session) createSVM(m *message, b *wire.Body) error {
 	var w [7]uint64 // context, number, flags, size, the program's page, address, how
 	b.Words(w[:])
+	taken := make([]uint64, b.Count(8)) // in the program
+	b.Words(taken)
 	if b.Err() || w[3] == 0 || w[4] == 0 || w[4] > mostPage || w[4]&(w[4]-1) != 0 || w[6] > svmThere {
 		return errEnd
 	}
@@ -119,6 +124,17 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 		how = svmAlone
 	}
 	r, fd, bad := s.newRegion(c.ptr, w[2], w[3], w[4], uintptr(w[5]), how)
+	var no []*region
+	for bad == clSuccess && how != svmThere && len(no) < mostTaken && slices.Contains(taken, uint64(r.at)) {
+		no = append(no, r)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		r, fd, bad = s.newRegion(c.ptr, w[2], w[3], w[4], 0, how)
+	}
+	for _, x := range no {
+		s.freeRegion(x)
+	}
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
@@ -131,7 +147,7 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 		s.give(w[3])
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	o.made = words(w[0], w[1], w[2], w[3], w[4], uint64(r.at), svmThere)
+	o.made = words(w[0], w[1], w[2], w[3], w[4], uint64(r.at), svmThere, 0)
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}

@@ -93,6 +93,8 @@ func session(conn path) *Session {
 	}
 	s.objects[20] = &object{kind: mem, ptr: 64, pixel: 4}
 	s.objects[21] = &object{kind: event, status: -5}
+	s.objects[22] = &object{kind: mem, ptr: 64, size: 4096, parent: s.objects[uint64(context)], svm: &region{at: 1 << 44, length: 4096}}
+	s.places = func() bool { return false }
 	return s
 }
 
@@ -120,6 +122,14 @@ func FuzzMessage(f *testing.F) {
 	add(wire.OpCreateBuffer, 1, 40, 1, 100, 0, 0)
 	add(wire.OpCreateImage, 1, 41, 1, 0x10B5, 0x10D2, 0x10F1, 1<<40, 1<<40, 1, 1, 0, 0, 0, 0, 0)
 	add(wire.OpSetArg, 6, 0, 8, 1, 3)
+	add(wire.OpSetArg, 6, 0, 8, 3, 1<<44+4096)
+	add(wire.OpSetArg, 6, 0, 8, 3, 1<<44-1)
+	add(wire.OpExecInfo, 6, 2, 1<<44, 1<<63)
+	add(wire.OpExecInfo, 6, 1<<61, 1<<44)
+	add(wire.OpCreateSvm, 1, 42, 1, 100, 4096, 1<<44, 1, 2, 1<<44, 7)
+	add(wire.OpCreateSvm, 1, 42, 1, 1<<63, 1<<20, 1, 2, 0)
+	add(wire.OpCreateSvmBuffer, 22, 43, 1, 4000, 97)
+	add(wire.OpCreateSvmBuffer, 3, 43, 1, 1<<63, 1<<63)
 	add(wire.OpInfo, 11, 21, 0, 0x11D3)
 	add(wire.OpLink, 1, 50, 0, 1, 5)
 	add(wire.OpCompile, 5, 0, 1, 5, 3, 0)
@@ -264,6 +274,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(append(frame(wire.FrameEvent, append(words(60, 0), wire.AppendBytes(nil, make([]byte, 40))...)), frame(wire.FrameStatus, words(2, 1<<63))...))
 	f.Add(append(frame(wire.FrameFinal, words(5, 6)), frame(wire.FrameGo, nil)...))
 	f.Add(frame(wire.FrameCall, words(uint64(wire.OpFinish), 2)))
+	f.Add(append(frame(wire.FrameCall, words(uint64(wire.OpCreateSvm), 1, 42, 1, 100, 4096, 1<<44, 2, 0)), frame(wire.FrameCall, words(uint64(wire.OpExecInfo), 6, 1, 1<<44))...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := session(silent{})
 		s.in = bufio.NewReader(bytes.NewReader(b))
