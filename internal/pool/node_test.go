@@ -806,10 +806,7 @@ func TestWrongArguments(t *testing.T) {
 func TestHabits(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
-	habits := filepath.Join(t.TempDir(), "habits")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", habits, "../../shim/test/habits.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	habits := compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1")
 	want, err := exec.CommandContext(t.Context(), habits).Output()
 	if err != nil {
 		t.Fatalf("natively: %v", err)

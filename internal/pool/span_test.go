@@ -39,6 +39,17 @@ func TestCards(t *testing.T) {
 	if got, want := output(t, over(t, a.unix, b.tcp)("add", "4")), native(t, "add", "4"); got != want {
 		t.Errorf("on the first of two cards: %q, natively %q", got, want)
 	}
+	// What is released while it is mapped or has parts goes when it is not, in the order in which it does natively.
+	habits := compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1")
+	want, err := exec.CommandContext(t.Context(), habits, "all").Output()
+	if err != nil {
+		t.Fatalf("natively: %v", err)
+	}
+	for _, at := range [][]string{{a.unix, b.tcp}, {a.tcp, b.unix}} {
+		if got := output(t, over(t, at...)(habits, "all")); got != string(want) {
+			t.Errorf("%v: got\n%s\nwant\n%s", at, got, want)
+		}
+	}
 	if clinfo, err := exec.LookPath("clinfo"); err == nil {
 		got := output(t, over(t, a.unix, b.tcp)(clinfo, "--raw"))
 		if n := len(regexp.MustCompile(`(?m)CL_DEVICE_GLOBAL_MEM_SIZE +67108864$`).FindAllString(got, -1)); n != 2 {

@@ -119,6 +119,7 @@ static pthread_mutex_t lock;
 static pthread_cond_t settled;
 static span *spans;
 static command *aside; /* in their order */
+static span *told, **last_told = &told; /* they are gone, and their callbacks are yet to be called */
 static cl_icd_dispatch table;
 
 static bool sis(const void *h, int kind) { return is(h, SPAN + kind); }
@@ -137,6 +138,19 @@ static bool pending(const span *e) { return e->u.event.pending; }
   } while (0)
 #define EACH(I, CTX) for (cl_uint I##_ = 0, I = 0; I##_ < (CTX)->u.ctx.n && ((I = (cl_uint)(CTX)->u.ctx.nodes[I##_]), true); I##_++)
 
+/* leave gives the lock back, and tells what the program asked to be told. */
+static void leave(void) {
+  span *o = told;
+  told = NULL, last_told = &told;
+  pthread_mutex_unlock(&lock);
+  while (o) {
+    span *n = o->next;
+    yp_tell(o->destroyed, o);
+    free(o);
+    o = n;
+  }
+}
+
 static span *make(int kind, span *context, span *parent) {
   span *o = calloc(1, sizeof *o);
   if (!o) return NULL;
@@ -145,7 +159,7 @@ static span *make(int kind, span *context, span *parent) {
   if (context) context->holds++;
   if (parent) parent->holds++;
   o->next = spans, spans = o;
-  pthread_mutex_unlock(&lock);
+  leave();
   return o;
 }
 
@@ -193,7 +207,8 @@ static void gone(span *o) {
   case KERNEL: free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.bound); break;
   }
   o->kind = 0;
-  free(o);
+  if (o->destroyed) o->next = NULL, *last_told = o, last_told = &o->next; /* before what it is part of */
+  else free(o);
   if (parent) parent->holds--, gone(parent);
   if (context) context->holds--, gone(context);
 }
@@ -202,22 +217,17 @@ static cl_int retain(const void *h, int kind, cl_int invalid) {
   if (!sis(h, kind)) return invalid;
   pthread_mutex_lock(&lock);
   sp(h)->refs++;
-  pthread_mutex_unlock(&lock);
+  leave();
   return CL_SUCCESS;
 }
 
 static cl_int release(const void *h, int kind, cl_int invalid) {
   if (!sis(h, kind) || sp(h)->refs < 1) return invalid;
-  callback *told = NULL;
-  pthread_mutex_lock(&lock);
-  if (sp(h)->refs == 1) told = sp(h)->destroyed, sp(h)->destroyed = NULL;
-  pthread_mutex_unlock(&lock);
-  yp_tell(told, sp(h));
   if (kind == QUEUE) D.clFlush(sp(h)->in[sp(h)->node]);
   pthread_mutex_lock(&lock);
   sp(h)->refs--;
   gone(sp(h));
-  pthread_mutex_unlock(&lock);
+  leave();
   return CL_SUCCESS;
 }
 
@@ -237,7 +247,7 @@ static void drop(span *o) {
   pthread_mutex_lock(&lock);
   o->refs = 0;
   gone(o);
-  pthread_mutex_unlock(&lock);
+  leave();
 }
 
 /* done ends a function that makes something: it returns o, or drops it. */
@@ -422,7 +432,7 @@ static void *created(span *m, void *contents, cl_int *err) {
     if (contents) m->u.mem.parts[0].at = 1u << i;
     break;
   }
-  pthread_mutex_unlock(&lock);
+  leave();
   return done(m, bad, err);
 }
 
@@ -540,7 +550,7 @@ static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_MAP_COUNT:
     pthread_mutex_lock(&lock);
     for (mapping *i = o->u.mem.maps; i; i = i->next) n++;
-    pthread_mutex_unlock(&lock);
+    leave();
     GIVE(cl_uint, n);
   case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
@@ -756,7 +766,7 @@ static cl_int run(command *c, cl_event *out) {
   span *held = c->blocking ? from ? from : to : NULL;
   if (held) {
     held->holds++;
-    pthread_mutex_unlock(&lock);
+    leave();
   }
   switch (c->type) {
   case CL_COMMAND_NDRANGE_KERNEL: case CL_COMMAND_TASK: bad = launch(c, node, q, n, list, out); break;
@@ -881,7 +891,7 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
   if (later) {
     bad = put_aside(c);
   } else {
-    pthread_mutex_unlock(&lock);
+    leave();
     for (cl_uint i = 0; i < n && !bad; i++)
       if (sp(waits[i])->node != e->node) bad = wait_over(sp(waits[i]));
     pthread_mutex_lock(&lock);
@@ -889,7 +899,7 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
     sent(e, bad, in);
   }
   if (bad || !event) e->refs = 0, gone(e);
-  pthread_mutex_unlock(&lock);
+  leave();
   if (!later && c->map) free(c->map);
   if (!bad && event) *event = (cl_event)e;
   return bad;
@@ -1051,7 +1061,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
     if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
   while (!bad && c->blocking && early(&before, NULL)) pthread_cond_wait(&settled, &lock);
   if (!bad) late = early(&before, NULL);
-  pthread_mutex_unlock(&lock);
+  leave();
   if (!bad && !late) {
     before.type = CL_COMMAND_MARKER, before.blocking = c->blocking;
     cl_event e = NULL;
@@ -1065,15 +1075,14 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   cl_event made = NULL;
   cl_event *out = event && !late ? &made : NULL;
   m->holds++;
-  pthread_mutex_unlock(&lock);
+  leave();
   cl_command_queue inner = q->in[q->node];
   if (!bad && image) p->at = D.clEnqueueMapImage(inner, in, late || c->blocking, how, c->a, c->c, row, slice, 0, NULL, out, &bad);
   else if (!bad) p->at = D.clEnqueueMapBuffer(inner, in, late || c->blocking, how, c->a[0], c->n, 0, NULL, out, &bad);
   pthread_mutex_lock(&lock);
-  m->holds--;
-  if (!bad) p->next = m->u.mem.maps, m->u.mem.maps = p;
-  gone(m);
-  pthread_mutex_unlock(&lock);
+  if (bad) m->holds--, gone(m);
+  else p->next = m->u.mem.maps, m->u.mem.maps = p; /* it stays while it is mapped */
+  leave();
   if (bad) {
     free(p);
     FAIL(bad);
@@ -1111,10 +1120,14 @@ static cl_int CL_API_CALL sp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
   mapping **i = &sp(m)->u.mem.maps, *p;
   while (*i && (*i)->at != at) i = &(*i)->next;
   if ((p = *i)) *i = p->next;
-  pthread_mutex_unlock(&lock);
+  leave();
   if (!p) return CL_INVALID_VALUE;
   command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .queue = sp(q), .to = sp(m), .map = p};
-  return enqueue(&c, n, waits, event);
+  cl_int bad = enqueue(&c, n, waits, event);
+  pthread_mutex_lock(&lock);
+  sp(m)->holds--, gone(sp(m));
+  leave();
+  return bad;
 }
 
 static cl_int sync_point(cl_command_type type, cl_command_queue q, ENDS) {
@@ -1135,7 +1148,7 @@ static cl_int CL_API_CALL sp_clFinish(cl_command_queue q) {
   command all = {.type = CL_COMMAND_MARKER, .queue = sp(q)};
   pthread_mutex_lock(&lock);
   while (early(&all, NULL)) pthread_cond_wait(&settled, &lock);
-  pthread_mutex_unlock(&lock);
+  leave();
   return D.clFinish(sp(q)->in[sp(q)->node]);
 }
 
@@ -1405,7 +1418,7 @@ static cl_kernel CL_API_CALL sp_clCloneKernel(cl_kernel of, cl_int *err) {
     *a = sp(of)->u.kernel.args[i];
     a->bytes = a->bytes ? copy_of(a->bytes, a->size) : NULL;
   }
-  pthread_mutex_unlock(&lock);
+  leave();
   return (cl_kernel)k;
 }
 
@@ -1443,7 +1456,7 @@ static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
     free(old->bytes);
     *old = new;
   }
-  pthread_mutex_unlock(&lock);
+  leave();
   return bad;
 }
 
@@ -1490,7 +1503,7 @@ static cl_int CL_API_CALL sp_clEnqueueTask(cl_command_queue q, cl_kernel k, ENDS
 static cl_int wait_one(span *e) {
   pthread_mutex_lock(&lock);
   while (pending(e)) pthread_cond_wait(&settled, &lock);
-  pthread_mutex_unlock(&lock);
+  leave();
   return wait_over(e);
 }
 
@@ -1525,7 +1538,7 @@ static cl_int CL_API_CALL sp_clSetUserEventStatus(cl_event h, cl_int status) {
     sent(sp(h), status, NULL);
     settle();
   }
-  pthread_mutex_unlock(&lock);
+  leave();
   return first ? CL_SUCCESS : CL_INVALID_OPERATION;
 }
 
@@ -1543,7 +1556,7 @@ static cl_int CL_API_CALL sp_clGetEventInfo(cl_event h, cl_event_info what, size
   pthread_mutex_lock(&lock);
   cl_int status = !pending(e) ? e->u.event.status : e->u.event.type == CL_COMMAND_USER ? CL_SUBMITTED : CL_QUEUED;
   void *in = e->in[e->node];
-  pthread_mutex_unlock(&lock);
+  leave();
   if (in) return D.clGetEventInfo(in, what, size, value, got);
   GIVE(cl_int, status);
 }

@@ -1,4 +1,5 @@
-/* What programs may do and few do. Natively and in the pool it comes to the same. */
+/* What programs may do and few do. Natively and in the pool it comes to the same. With "all" as argument it is
+ * done in a context over all devices, as far as that is what the pool has of its own. */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
@@ -50,7 +51,9 @@ static void run(cl_kernel k, size_t n, cl_uint waits, const cl_event *list, cl_e
 
 /* A timer's signals come while it starts, and calls of the system are not restarted. */
 static void alarmed(int number) { (void)number; }
-static void start_alarmed(void) {
+static void start_alarmed(int all) {
+  cl_device_id devices[8];
+  cl_uint n = 1;
   const char *text = "kernel void add(global int *a, int by) { a[get_global_id(0)] += by; }";
   struct sigaction on = {.sa_handler = alarmed};
   struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
@@ -60,7 +63,8 @@ static void start_alarmed(void) {
   setitimer(ITIMER_REAL, &often, NULL);
   must(clGetPlatformIDs(1, &platform, NULL), "platform");
   must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
-  context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 8, devices, &n), "devices");
+  context = clCreateContext(NULL, all ? n : 1, devices, NULL, NULL, &e);
   must(e, "context");
   queue = clCreateCommandQueue(context, device, 0, &e);
   must(e, "queue");
@@ -92,6 +96,29 @@ static void parts(void) {
   must(clReleaseMemObject(p), "release");
   puts("both were released");
   free(x);
+}
+
+/* What is mapped stays while it is, though it was released, and so does what it is part of. */
+static void mapped(cl_mem_flags flags, size_t n) {
+  uint8_t *own = aligned_alloc(4096, n), back = 0;
+  memset(own, 1, n);
+  cl_int e;
+  cl_mem m = clCreateBuffer(context, flags, n, flags & CL_MEM_USE_HOST_PTR ? own : NULL, &e), p = part(m, n / 2, n / 4);
+  must(e, "buffer");
+  must(clSetMemObjectDestructorCallback(m, gone, "what was mapped"), "callback"), must(clSetMemObjectDestructorCallback(p, gone, "a mapped part"), "callback");
+  uint8_t *in = clEnqueueMapBuffer(queue, p, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, n / 4, 0, NULL, NULL, &e);
+  must(e, "map");
+  must(clReleaseMemObject(p), "release");
+  memset(in, 7, n / 4);
+  must(clEnqueueUnmapMemObject(queue, p, in, 0, NULL, NULL), "unmap"), must(clFinish(queue), "finish");
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, n / 2 + n / 4 - 1, 1, &back, 0, NULL, NULL), "read");
+  in = clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, n, 0, NULL, NULL, &e);
+  must(e, "map");
+  must(clReleaseMemObject(m), "release");
+  printf("released: %d, it has %d and %d\n", back, in[n / 2], in[n / 2 + n / 4 - 1]);
+  in[n - 1] = 9;
+  must(clEnqueueUnmapMemObject(queue, m, in, 0, NULL, NULL), "unmap"), must(clFinish(queue), "finish");
+  free(own);
 }
 
 /* What was mapped without waiting, and is unmapped before it was there, stays as it is. */
@@ -243,10 +270,12 @@ static void rows(void) {
   must(clFinish(queue), "finish"), must(clReleaseMemObject(m), "release");
 }
 
-int main(void) {
+int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-  start_alarmed();
+  start_alarmed(n > 1 && !strcmp(args[1], "all"));
   parts();
+  for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
+  if (n > 1) return 0;
   maps(4096), maps(1 << 16);
   notices();
   order();
