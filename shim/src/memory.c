@@ -23,7 +23,6 @@ typedef struct map {
 
 static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 
-enum { SHARED = 32 << 10 }; /* bytes from which a mapping is worth its cost */
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
 enum { BUFFER, RECT, IMAGE };
 
@@ -50,7 +49,7 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  bool share = yp_unified(o->node) && size >= SHARED && yp_shared_enter(o->node);
+  bool share = yp_unified(o->node) && size >= YP_SHARED && yp_shared_enter(o->node);
   if (share) yp_shared_leave(o->node);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_buffer);

@@ -177,6 +177,7 @@ static inline cl_int yp_no_properties(bool listed, size_t size, void *value, siz
   return yp_give(&none, listed ? sizeof none : 0, size, value, got);
 }
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
+enum { YP_SHARED = 32 << 10 }; /* bytes from which a mapping that the worker has, too, is worth its cost */
 enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
 void yp_mem_gone(object *o); /* memory goes, and nothing is made of it */
 

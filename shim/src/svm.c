@@ -113,7 +113,7 @@ static void *reserve(size_t n) {
 static cl_int make(object *o, cl_svm_mem_flags flags, uintptr_t *taken, size_t k) {
   const size_t n = length(o);
   void *kept = reserve(n), *p = kept;
-  bool share = yp_unified(o->node) && yp_shared_enter(o->node);
+  bool share = yp_unified(o->node) && o->u.mem.size >= YP_SHARED && yp_shared_enter(o->node);
   if (share) yp_shared_leave(o->node);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_svm);

@@ -147,7 +147,8 @@ type Session struct {
 	heldReads, heldWrites uint64 // bytes of these
 	dying                 []*object
 	queues                []*object
-	users                 int // events that the program sets, and has not
+	regions               []*object // of shared virtual memory, by address
+	users                 int       // events that the program sets, and has not
 	settled               *sync.Cond
 }
 
@@ -436,6 +437,9 @@ func (s *Session) forget(o *object) {
 	delete(s.objects, o.id)
 	if o.kind == queue {
 		s.queues = slices.DeleteFunc(s.queues, func(q *object) bool { return q == o })
+	}
+	if o.svm != nil {
+		s.regions = slices.DeleteFunc(s.regions, func(r *object) bool { return r == o })
 	}
 	if o.released = true; o.children > 0 {
 		s.ghosts[o.id] = o

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"os"
 	"runtime"
 	"slices"
@@ -93,7 +94,8 @@ func (s *Session) placesSVM() bool {
 		s.lib.status("clEnqueueNDRangeKernel", q, k, 1, 0, atWords(one), 0, 0, 0, 0) == clSuccess && s.lib.status("clFinish", q) == clSuccess && memory[1] == 7
 }
 
-// createSVM makes shared virtual memory, if the task may hold as much, and says where it is.
+// createSVM makes shared virtual memory, if the task may hold as much, and says
+// where it is. It takes whole pages, and as much is counted.
 func (s *Session) createSVM(m *message, b *wire.Body) error {
 	var w [7]uint64 // context, number, flags, size, the program's page, address, how
 	b.Words(w[:])
@@ -108,7 +110,9 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	if w[3] > s.lib.number("clGetDeviceInfo", s.device, clDeviceMaxAllocation) {
 		return s.answer(m, clInvalidBufferSize, 0, 0, nil)
 	}
-	if bad := s.take(w[3]); bad != clSuccess {
+	unit := max(w[4], uint64(os.Getpagesize()))
+	bytes := (w[3] + unit - 1) &^ (unit - 1)
+	if bad := s.take(bytes); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	defer s.hold.RUnlock()
@@ -116,21 +120,21 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	defer s.mu.Unlock()
 	c, bad := s.get(w[0], context)
 	if bad != clSuccess {
-		s.give(w[3])
+		s.give(bytes)
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	how := w[6]
 	if how == svmShared && !s.shares {
 		how = svmAlone
 	}
-	r, fd, bad := s.newRegion(c.ptr, w[2], w[3], w[4], uintptr(w[5]), how)
+	r, fd, bad := s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), uintptr(w[5]), how)
 	var no []*region
 	for bad == clSuccess && how != svmThere && len(no) < mostTaken && slices.Contains(taken, uint64(r.at)) {
 		no = append(no, r)
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-		r, fd, bad = s.newRegion(c.ptr, w[2], w[3], w[4], 0, how)
+		r, fd, bad = s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), 0, how)
 	}
 	for _, x := range no {
 		s.freeRegion(x)
@@ -138,19 +142,21 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, svm: r}
+	o := &object{kind: mem, bytes: bytes, size: w[3], parent: c, op: m.Op, svm: r}
 	if bad == clSuccess {
 		o.ptr, bad = s.bufferAt(c.ptr, w[2], w[3], r.at)
 	}
 	if o.ptr == 0 {
 		s.freeRegion(r)
-		s.give(w[3])
+		s.give(bytes)
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	o.made = words(w[0], w[1], w[2], w[3], w[4], uint64(r.at), svmThere, 0)
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
+	at, _ := s.regionAt(uint64(r.at))
+	s.regions = slices.Insert(s.regions, at, o)
 	if fd < 0 {
 		return s.answerLocked(m, clSuccess, uint64(r.at), 0, nil)
 	}
@@ -164,11 +170,10 @@ func (s *Session) bufferAt(c uintptr, flags, size uint64, memory uintptr) (ptr u
 	return ptr, int32(uint32(*e))
 }
 
-// newRegion finds memory that shares no page with other memory. It may be
+// newRegion finds memory of whole pages, each so many bytes long. It may be
 // elsewhere than was asked for, but not if it must be there.
-func (s *Session) newRegion(c uintptr, flags, size, page uint64, wanted uintptr, how uint64) (r *region, fd int, bad int32) {
-	unit := uintptr(max(page, uint64(os.Getpagesize())))
-	r, fd = &region{length: (uintptr(size) + unit - 1) &^ (unit - 1)}, -1
+func (s *Session) newRegion(c uintptr, flags uint64, length, unit, wanted uintptr, how uint64) (r *region, fd int, bad int32) {
+	r, fd = &region{length: length}, -1
 	if s.places() {
 		var err error
 		if how == svmShared {
@@ -289,14 +294,15 @@ func (s *Session) createSVMBuffer(m *message, b *wire.Body) error {
 	return s.made(m, w[1], o, bad, nil)
 }
 
+// regionAt is where the region that begins at an address is among all, or would be. The caller has the lock.
+func (s *Session) regionAt(p uint64) (int, bool) {
+	return slices.BinarySearchFunc(s.regions, p, func(o *object, p uint64) int { return cmp.Compare(uint64(o.svm.at), p) })
+}
+
 // hasSVM says whether an address is one of the program's shared virtual memory, or its end. The caller has the lock.
 func (s *Session) hasSVM(p uint64) bool {
-	for _, o := range s.objects {
-		if o.svm != nil && p >= uint64(o.svm.at) && p-uint64(o.svm.at) <= o.size {
-			return true
-		}
-	}
-	return false
+	i, begins := s.regionAt(p)
+	return begins || i > 0 && p-uint64(s.regions[i-1].svm.at) <= s.regions[i-1].size
 }
 
 // execInfo sets which memory a kernel reaches beside its arguments.

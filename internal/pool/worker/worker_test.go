@@ -94,6 +94,7 @@ func session(conn path) *Session {
 	s.objects[20] = &object{kind: mem, ptr: 64, pixel: 4}
 	s.objects[21] = &object{kind: event, status: -5}
 	s.objects[22] = &object{kind: mem, ptr: 64, size: 4096, parent: s.objects[uint64(context)], svm: &region{at: 1 << 44, length: 4096}}
+	s.regions = []*object{s.objects[22]}
 	s.places = func() bool { return false }
 	return s
 }
