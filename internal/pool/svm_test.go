@@ -46,7 +46,7 @@ func svmSame(t *testing.T, n node, program string, at string, transports ...stri
 	}
 	want := string(natively)
 	for _, transport := range append(transports, "") {
-		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib})
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
 		cmd := run(program, "same")
 		cmd.Env = append(cmd.Env, pool.TransportVariable+"="+transport)
 		if got := output(t, cmd); got != want || !strings.Contains(got, "lists ") {
@@ -63,14 +63,26 @@ func TestSVM(t *testing.T) {
 	program := svmProgram(t)
 	svmSame(t, n, program, n.unix, "socket", "ring")
 	svmSame(t, n, program, n.tcp)
-	_, run := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib})
+	_, run := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
 	if got, want := output(t, run(program, "taken")), "taken 40, there 20\n"; got != want {
 		t.Errorf("where the program has something: %q, want %q", got, want)
 	}
 	if got, want := output(t, run(program, "cards")), "cards 1, offers 1, made 1, copies 0\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := output(t, over(t, n.unix, other.tcp)(program, "cards")), "cards 2, offers 0, made 0, copies -59\n"; got != want {
+	natively, err := exec.CommandContext(t.Context(), program, "same").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range [][]string{{n.unix, other.tcp}, {n.tcp, other.unix, n.tcp}} { // each has what it points to, at the same addresses
+		if got := output(t, over(t, at...)(program, "same", "all")); got != string(natively) {
+			t.Errorf("%v: got\n%s\nwant\n%s", at, got, natively)
+		}
+	}
+	if got, want := output(t, over(t, n.unix, other.tcp)(program, "cards")), "cards 2, offers 1, made 1, copies 0\n"; got != want {
+		t.Errorf("over two nodes: %q, want %q", got, want)
+	}
+	if got, want := output(t, over(t, n.unix, other.tcp)(program, "fill", "100", "all")), "regions 64\nmore 32\n"; got != want {
 		t.Errorf("over two nodes: %q, want %q", got, want)
 	}
 }
@@ -79,7 +91,7 @@ func TestSVM(t *testing.T) {
 // when it is freed, and when its program was killed.
 func svmMemory(t *testing.T, n node, program string) {
 	t.Helper()
-	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 37 * mib})
+	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 37 * mib})
 	cmd := run(program, "fill", "100", "wait")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -107,7 +119,7 @@ func svmMemory(t *testing.T, n node, program string) {
 	if got := used(); got != 37*mib {
 		t.Errorf("%d bytes are counted", got)
 	}
-	beside, neighbor := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib})
+	beside, neighbor := share(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 40, Weighted: true, Memory: 64 * mib})
 	if got, want := output(t, neighbor("add")), native(t, "add"); got != want {
 		t.Errorf("a neighbor: %q, want %q", got, want)
 	}
@@ -143,10 +155,10 @@ func TestSVMMemory(t *testing.T) {
 func TestSVMMoves(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
-	program := svmProgram(t)
+	svm := svmProgram(t)
 	for _, c := range []struct{ name, from string }{{"over TCP", a.tcp}, {"from this machine's memory", a.unix}} {
 		task, run := share(t, c.from, pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib})
-		w := walk(t, run(program, "walk", "12"))
+		w := walk(t, run(svm, "walk", "12"))
 		from, to := a.tcp, b.tcp
 		for i := range 4 {
 			if moved, _, err := dial(t, from).Migrate(task.ID, to, ""); err != nil || moved.Used < 12*mib {
@@ -156,6 +168,24 @@ func TestSVMMoves(t *testing.T) {
 		}
 		w.end()
 	}
+	c := start(t, pool.NodeConfig{})
+	var tasks []pool.Task
+	var env []string
+	for i, at := range []string{a.tcp, b.tcp} {
+		task, token := ask(t, at, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
+		tasks, env = append(tasks, task), append(env, pool.Environment(i, at, task.ID, token)...)
+	}
+	cmd := program(t, "", "", "", svm, "walk", "4", "all")
+	cmd.Env = append(cmd.Env, env...)
+	w := walk(t, cmd)
+	from, to := b.tcp, c.tcp
+	for i := range 3 {
+		if _, _, err := dial(t, from).Migrate(tasks[1].ID, to, ""); err != nil {
+			t.Fatalf("a card of two: move %d: %v\n%s\n%s%s", i, err, b.log, c.log, w.errs)
+		}
+		from, to = to, from
+	}
+	w.end()
 }
 
 // TestSVMSwap: it is taken off a card and put back where it was.
@@ -191,11 +221,11 @@ func TestSVMPlaced(t *testing.T) {
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
 	svmSame(t, a, program, a.unix)
 	svmSame(t, a, program, a.tcp)
-	_, run := share(t, a.unix, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib})
+	_, run := share(t, a.unix, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
 	if got, want := output(t, run(program, "taken")), "taken 40, there 20\n"; got != want {
 		t.Errorf("where the program has something: %q, want %q", got, want)
 	}
-	task, run := share(t, b.tcp, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib})
+	task, run := share(t, b.tcp, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
 	w := walk(t, run(program, "walk", "8"))
 	if _, _, err := dial(t, b.tcp).Migrate(task.ID, a.tcp, ""); fault.KindOf(err) != fault.Conflict && fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "shared virtual memory cannot have the same address there") {
 		t.Errorf("it moved: %v", err)
@@ -203,7 +233,7 @@ func TestSVMPlaced(t *testing.T) {
 	w.end()
 	c := start(t, pool.NodeConfig{})
 	svmMemory(t, c, program)
-	if _, run := share(t, small(t).unix, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 30 * mib}); output(t, run(program, "cards")) != "cards 1, offers 0, made 0, copies -59\n" {
+	if _, run := share(t, small(t).unix, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 30 * mib}); output(t, run(program, "cards")) != "cards 1, offers 0, made 0, copies -59\n" {
 		t.Error("where memory is lent more than once it is offered")
 	}
 }

@@ -22,24 +22,23 @@ var third = []struct {
 	name, packages string
 	args           []string
 	says           string // what of its output is the same in each run
-	alone          bool   // it wants what devices of several nodes do not offer
 }{
-	{"clinfo", "clinfo", []string{"clinfo", "--raw"}, `CL_DEVICE_(NAME|VERSION|MAX_COMPUTE_UNITS|MAX_WORK_GROUP_SIZE|OPENCL_C_VERSION) .*`, false},
-	{"clpeak", "clpeak", []string{"clpeak", "--kernel-latency"}, `(?m)^ +[A-Za-z][A-Za-z0-9 ]+:|(?i).*(error|fail).*`, false},
-	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`, false},
-	{"PyOpenCL, shared virtual memory", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/svm.py"}, `.+`, true},
-	{"OpenCV", "python3-opencv", []string{"/usr/bin/python3", "testdata/images.py"}, `(?m)^[a-z]+( [0-9a-f]{16})+$`, false},
+	{"clinfo", "clinfo", []string{"clinfo", "--raw"}, `CL_DEVICE_(NAME|VERSION|MAX_COMPUTE_UNITS|MAX_WORK_GROUP_SIZE|OPENCL_C_VERSION) .*`},
+	{"clpeak", "clpeak", []string{"clpeak", "--kernel-latency"}, `(?m)^ +[A-Za-z][A-Za-z0-9 ]+:|(?i).*(error|fail).*`},
+	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`},
+	{"PyOpenCL, shared virtual memory", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/svm.py"}, `.+`},
+	{"OpenCV", "python3-opencv", []string{"/usr/bin/python3", "testdata/images.py"}, `(?m)^[a-z]+( [0-9a-f]{16})+$`},
 	{"ffmpeg", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=1", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
-		"-vf", "hwupload,boxblur_opencl=5,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`, false},
+		"-vf", "hwupload,boxblur_opencl=5,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`},
 	{"ffmpeg, filters", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=0.4", "-f", "lavfi", "-i", "testsrc=size=100x80:duration=0.4", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
-		"-filter_complex", "[0:v]format=yuv420p,hwupload,transpose_opencl=clock,unsharp_opencl=lx=5:ly=5:la=1.5,sobel_opencl,dilation_opencl[a];[1:v]format=yuv420p,hwupload,nlmeans_opencl=s=3:p=5:r=7[b];[a][b]overlay_opencl=20:10,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`, false},
+		"-filter_complex", "[0:v]format=yuv420p,hwupload,transpose_opencl=clock,unsharp_opencl=lx=5:ly=5:la=1.5,sobel_opencl,dilation_opencl[a];[1:v]format=yuv420p,hwupload,nlmeans_opencl=s=3:p=5:r=7[b];[a][b]overlay_opencl=20:10,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`},
 	{"silx", "python3-silx python3-pytest", []string{"/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "silx.opencl.test.test_medfilt", "silx.opencl.test.test_addition", "silx.opencl.test.test_array_utils", "silx.opencl.test.test_sparse"},
-		`\d+ (?:passed|failed|skipped)|(?i).*error.*`, false},
-	{"UFO", "libufo-bin ufo-filters", []string{"ufo-launch", "-q", "dummy-data", "width=64", "height=64", "number=2", "init=3", "!", "blur", "size=5", "!", "fft", "dimensions=2", "!", "ifft", "dimensions=2", "!", "monitor", "print=64", "!", "null", "download=true"}, `0x[0-9a-f]+`, false},
-	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`, false},
-	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64", "-p", "2"}, `Execution [a-z]+|(?i).*(error|fail).*`, false},
-	{"CLBlast", "clblast-tests", []string{"clblast_test_xdot", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`, false},
-	{"CLBlast, matrices", "clblast-tests", []string{"clblast_test_xger", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`, false},
+		`\d+ (?:passed|failed|skipped)|(?i).*error.*`},
+	{"UFO", "libufo-bin ufo-filters", []string{"ufo-launch", "-q", "dummy-data", "width=64", "height=64", "number=2", "init=3", "!", "blur", "size=5", "!", "fft", "dimensions=2", "!", "ifft", "dimensions=2", "!", "monitor", "print=64", "!", "null", "download=true"}, `0x[0-9a-f]+`},
+	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`},
+	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64", "-p", "2"}, `Execution [a-z]+|(?i).*(error|fail).*`},
+	{"CLBlast", "clblast-tests", []string{"clblast_test_xdot", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
+	{"CLBlast, matrices", "clblast-tests", []string{"clblast_test_xger", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
 }
 
 // TestThirdParty: programs of others, unmodified, say the same natively and in
@@ -88,9 +87,6 @@ func TestThirdParty(t *testing.T) {
 				}
 			}
 			for name, at := range map[string][]string{"local": {a.unix}, "over TCP": {a.tcp}, "two nodes": {a.unix, b.tcp}} {
-				if x.alone && len(at) > 1 {
-					continue
-				}
 				t.Run(name, func(t *testing.T) {
 					pooled(t, shares(t, spec, at...))
 				})

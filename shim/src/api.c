@@ -218,6 +218,8 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
   return CL_SUCCESS;
 }
 
+static pthread_mutex_t facts_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* Extensions that are functions or objects of the host's, by how their names begin: the driver has them, this library does not. */
 static const char *const host_only[] = {"cl_khr_command_buffer", "cl_khr_semaphore", "cl_khr_external_", "cl_khr_gl_", "cl_khr_egl_", "cl_khr_d3d", "cl_khr_dx9_", "cl_khr_terminate_context",
                                         "cl_khr_create_command_queue", "cl_khr_suggested_local_work_size", "cl_khr_priority_hints", "cl_khr_throttle_hints", "cl_khr_unified_svm",
@@ -254,6 +256,23 @@ static void only_offered(cl_device_info what, answer *a) {
   to[n] = 0, a->size = n + 1;
 }
 
+/* svm_capabilities: of what a driver has, the coarse-grained kind is offered, if all devices have it that may be in one context. */
+static cl_int svm_capabilities(const object *d, size_t size, void *value, size_t *got) {
+  static cl_device_svm_capabilities all = CL_DEVICE_SVM_COARSE_GRAIN_BUFFER;
+  static int known;
+  pthread_mutex_lock(&facts_lock);
+  for (; known < yp_device_count; known++) {
+    cl_device_svm_capabilities has = 0;
+    cl_int bad = yp_connect(yp_devices[known].node);
+    if (!bad) bad = yp_info(yp_devices[known].node, OF_DEVICE, 0, 0, CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL);
+    if (bad && yp_devices[known].node == d->node) break;
+    all &= has;
+  }
+  cl_device_svm_capabilities v = known == yp_device_count ? all : 0;
+  pthread_mutex_unlock(&facts_lock);
+  return yp_give(&v, sizeof v, size, value, got);
+}
+
 /* Facts of the device do not change, except how much memory it has: that is the task's, and can be resized. */
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
   typedef struct fact {
@@ -264,12 +283,10 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
     answer a;
   } fact;
   static fact *facts;
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
   switch (what) {
   case CL_DEVICE_SVM_CAPABILITIES:
-    if (yp_device_count == 1) break;
-    GIVE(cl_device_svm_capabilities, 0); /* contexts may be over several nodes */
+    return svm_capabilities(obj(d), size, value, got);
   case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
   case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
   case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)obj(d)->refs);
@@ -280,7 +297,7 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   case CL_DEVICE_GLOBAL_MEM_SIZE:
   case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, obj(d)->id, 0, what, size, value, got);
   }
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&facts_lock);
   fact *f = facts;
   while (f && (f->what != what || f->node != obj(d)->node || f->id != obj(d)->id)) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
@@ -288,7 +305,7 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
     if (!ask(f->node, OF_DEVICE, f->id, 0, what, &f->a)) only_offered(what, &f->a);
     if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&facts_lock);
   if (!f) return CL_OUT_OF_HOST_MEMORY;
   return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
 }

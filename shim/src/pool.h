@@ -78,6 +78,7 @@ struct object {
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
       struct map *maps;
+      bool placed; /* shared virtual memory that is where that of another node is */
       bool listed; /* it was made with a list of properties, which was empty */
     } mem;
     struct {
@@ -198,6 +199,11 @@ object *yp_svm_at(const object *context, const void *p, size_t size);
 object *yp_svm_buffer(object *region, cl_mem_flags flags, size_t size, uint8_t *host, cl_int *err);
 bool yp_of_svm(const object *mem);
 void yp_svm_gone(object *o);
+void *yp_svm_make(object *context, cl_svm_mem_flags flags, size_t size, cl_uint alignment, bool share, void *at); /* at NULL: anywhere */
+typedef struct yp_deed yp_deed;
+yp_deed *yp_deed_of_copy(void *to, const void *from, size_t size);
+yp_deed *yp_deed_of_free(cl_uint n, void *list[], void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *), void *data);
+cl_int yp_do(yp_deed *d, cl_command_queue q, cl_context c, cl_event over, yp_ends ends, cl_int (*marker)(object *, yp_ends)); /* sets over when it is done, and frees d */
 void yp_fill_svm(void);
 void yp_fill_memory(void);
 const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */

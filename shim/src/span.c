@@ -8,7 +8,9 @@
  * Memory is made at a node when it is first needed there. For each part of it
  * is known which nodes have its newest contents; a command that needs them
  * elsewhere is preceded by a copy, through this process. Sub-buffers are parts
- * of their buffer, so that several devices can each work on a part of one.
+ * of their buffer, so that several devices can each work on a part of one. Shared
+ * virtual memory is memory that is made at each node at once, at one address; a kernel needs
+ * what it is given pointers to, and what it is said to reach beside that.
  *
  * A command that waits for one at another node is sent when that has ended: the
  * call waits. A command that waits for an event that the program sets itself,
@@ -37,6 +39,8 @@ typedef struct {
   span *object;    /* memory or a sampler */
   uint8_t *bytes;  /* of a value */
   bool set, reads; /* reads: and does not write */
+  bool svm;        /* it is a pointer into the object */
+  void *pointer;
 } arg;
 
 typedef struct mapping {
@@ -72,7 +76,7 @@ struct span {
     struct {
       cl_mem_flags flags;
       size_t size, origin; /* of an image the size is 1: it is copied whole */
-      void *host;
+      void *host, *svm; /* svm: where shared virtual memory is */
       bool image;
       cl_image_format format;
       cl_image_desc desc;
@@ -85,6 +89,8 @@ struct span {
     struct {
       cl_uint n;
       arg *args;
+      span **reached; /* shared virtual memory beside that of arguments */
+      size_t reaches;
       uint64_t (*bound)[YP_NODES]; /* the memory that each node's kernel has as argument */
     } kernel;
     struct {
@@ -98,7 +104,7 @@ struct span {
 };
 
 typedef struct command {
-  cl_command_type type;
+  cl_command_type type, as; /* as: what its event says that it is, or 0 */
   span *queue, *kernel, *from, *to;
   bool blocking;
   cl_uint dims, mems, waits;
@@ -191,20 +197,25 @@ static void gone(span *o) {
   *at = o->next;
   if (o->kind == SPAN + MEM)
     for (span *k = spans; k; k = k->next)
-      for (cl_uint i = 0; k->kind == SPAN + KERNEL && i < k->u.kernel.n; i++)
-        if (k->u.kernel.args[i].object == o) k->u.kernel.args[i].object = NULL, k->u.kernel.args[i].set = false;
+      if (k->kind == SPAN + KERNEL) {
+        for (cl_uint i = 0; i < k->u.kernel.n; i++)
+          if (k->u.kernel.args[i].object == o) k->u.kernel.args[i].object = NULL, k->u.kernel.args[i].set = false;
+        for (size_t i = 0; i < k->u.kernel.reaches; i++)
+          if (k->u.kernel.reached[i] == o) k->u.kernel.reached[i--] = k->u.kernel.reached[--k->u.kernel.reaches];
+      }
   if (o->kind == SPAN + QUEUE)
     for (span *m = spans; m; m = m->next)
       if (m->kind == SPAN + MEM && m->u.mem.writers[o->node] == o->in[o->node]) D.clFinish(o->in[o->node]), m->u.mem.writers[o->node] = NULL;
   for (int i = 0; i < YP_NODES; i++) {
     if (o->kind == SPAN + CONTEXT && o->u.ctx.movers[i]) D.clReleaseCommandQueue(o->u.ctx.movers[i]);
     release_in(o, i);
+    if (o->kind == SPAN + MEM && o->u.mem.svm && o->context->in[i]) D.clSVMFree(o->context->in[i], o->u.mem.svm);
   }
   span *context = o->context, *parent = o->parent;
   switch (o->kind - SPAN) {
   case CONTEXT: free(o->u.ctx.properties); break;
   case MEM: free(o->u.mem.parts); break;
-  case KERNEL: free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.bound); break;
+  case KERNEL: free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.reached), free(o->u.kernel.bound); break;
   }
   o->kind = 0;
   if (o->destroyed) o->next = NULL, *last_told = o, last_told = &o->next; /* before what it is part of */
@@ -377,7 +388,7 @@ static bool spare(int node) {
   for (span *m = spans; m; m = m->next) {
     bool elsewhere = false;
     for (int i = 0; i < YP_NODES; i++) elsewhere = elsewhere || (i != node && m->in[i]);
-    if (m->kind == SPAN + MEM && !m->parent && m->in[node] && elsewhere && !m->holds && !m->u.mem.maps && !newest(m, node)) release_in(m, node), m->u.mem.writers[node] = NULL, some = true;
+    if (m->kind == SPAN + MEM && !m->parent && !m->u.mem.svm && m->in[node] && elsewhere && !m->holds && !m->u.mem.maps && !newest(m, node)) release_in(m, node), m->u.mem.writers[node] = NULL, some = true;
   }
   return some;
 }
@@ -398,7 +409,7 @@ static cl_mem view(span *m, int node, void *contents, cl_int *err) {
       d.buffer = of;
       if (!host && !of) d.image_row_pitch = d.image_slice_pitch = 0;
       m->in[node] = D.clCreateImage(c, flags, &m->u.mem.format, &d, host, err);
-    } else if (of) {
+    } else if (of && !m->parent->u.mem.svm) {
       cl_buffer_region r = {m->u.mem.origin, m->u.mem.size};
       m->in[node] = D.clCreateSubBuffer(of, flags & ~(cl_mem_flags)(CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR), CL_BUFFER_CREATE_TYPE_REGION, &r, err);
     } else {
@@ -436,13 +447,28 @@ static void *created(span *m, void *contents, cl_int *err) {
   return done(m, bad, err);
 }
 
+/* part_of is what memory is a part of, to the program: its shared virtual memory is no object. */
+static span *part_of(const span *m) { return m->parent && !m->parent->u.mem.svm ? m->parent : NULL; }
+
+static size_t offset(const span *m, const void *p) { return (size_t)((const uint8_t *)p - (const uint8_t *)m->u.mem.svm); }
+
+/* svm_at returns the shared virtual memory that has n bytes at an address, or ends there if it is none. */
+static span *svm_at(const span *context, const void *p, size_t n) {
+  pthread_mutex_lock(&lock);
+  span *m = spans;
+  while (m && !(m->kind == SPAN + MEM && m->u.mem.svm && m->refs > 0 && m->context == context && offset(m, p) <= m->u.mem.size && n <= m->u.mem.size - offset(m, p))) m = m->next;
+  leave();
+  return m;
+}
+
 static cl_mem CL_API_CALL sp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if ((host != NULL) != ((flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) FAIL(CL_INVALID_HOST_PTR);
-  span *m = make(MEM, sp(c), NULL);
+  span *of = flags & CL_MEM_USE_HOST_PTR ? svm_at(sp(c), host, 1) : NULL, *m = make(MEM, sp(c), of);
   if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
   m->u.mem.flags = flags, m->u.mem.size = size, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  return created(m, host, err);
+  if (of) m->u.mem.origin = offset(of, host);
+  return created(m, of ? NULL : host, err);
 }
 
 static cl_mem CL_API_CALL sp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
@@ -454,7 +480,7 @@ static cl_mem CL_API_CALL sp_clCreateBufferWithProperties(cl_context c, const cl
 
 static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
   const cl_buffer_region *r = info;
-  if (!sis(h, MEM) || sp(h)->parent) FAIL(CL_INVALID_MEM_OBJECT);
+  if (!sis(h, MEM) || part_of(sp(h))) FAIL(CL_INVALID_MEM_OBJECT);
   if (!r || type != CL_BUFFER_CREATE_TYPE_REGION) FAIL(CL_INVALID_VALUE);
   const cl_mem_flags had = sp(h)->u.mem.flags;
   if ((had & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (had & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
@@ -554,8 +580,8 @@ static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
     GIVE(cl_uint, n);
   case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
-  case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, (cl_mem)o->parent);
-  case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);
+  case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, (cl_mem)part_of(o));
+  case CL_MEM_OFFSET: GIVE(size_t, part_of(o) ? o->u.mem.origin : 0);
   case CL_MEM_PROPERTIES: return yp_no_properties(o->u.mem.listed, size, value, got);
   }
   return D.clGetMemObjectInfo(any(o), what, size, value, got);
@@ -685,6 +711,7 @@ static bool early(const command *c, const command *before) {
 
 static cl_int set_in(span *k, cl_uint i, const arg *a, int node) {
   if (!k->in[node] || !a->set) return CL_SUCCESS;
+  if (a->svm) return D.clSetKernelArgSVMPointer(k->in[node], i, a->pointer);
   if (!a->object) return D.clSetKernelArg(k->in[node], i, a->size, a->bytes);
   if (a->object->kind == SPAN + SAMPLER) return D.clSetKernelArg(k->in[node], i, a->size, &a->object->in[node]);
   cl_int bad;
@@ -708,9 +735,11 @@ static cl_int launch(command *c, int node, cl_command_queue q, cl_uint n, const 
     if (is_memory(&args[i])) bad = acquire(args[i].object, 0, args[i].object->u.mem.size, node);
     if (!bad && (c->args || is_memory(&args[i]))) bad = set_in(k, i, &args[i], node);
   }
+  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) bad = acquire(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node);
   if (!bad) bad = c->type == CL_COMMAND_TASK ? D.clEnqueueTask(q, k->in[node], WAITS) : D.clEnqueueNDRangeKernel(q, k->in[node], c->dims, c->offset, c->global, c->local, WAITS);
   for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++)
     if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, q);
+  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) wrote(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, q);
   for (cl_uint i = 0; c->args && i < k->u.kernel.n; i++)
     if (!is_memory(&k->u.kernel.args[i])) set_in(k, i, &k->u.kernel.args[i], node);
   return bad;
@@ -866,6 +895,8 @@ static void settle(void) {
   pthread_cond_broadcast(&settled);
 }
 
+static cl_command_type told_as(const command *c) { return c->as ? c->as : c->type; }
+
 /* enqueue sends a command, or puts it aside. */
 static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *event) {
   span *q = c->queue;
@@ -881,7 +912,7 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
   c->waits = n, c->wait = (span **)(uintptr_t)waits;
   span *e = make(EVENT, q->context, q);
   if (!e) return CL_OUT_OF_HOST_MEMORY;
-  e->u.event.type = c->type, e->u.event.queue = q, e->node = at_node(c), e->u.event.pending = true;
+  e->u.event.type = told_as(c), e->u.event.queue = q, e->node = at_node(c), e->u.event.pending = true;
   c->event = e;
   cl_int bad = CL_SUCCESS;
   cl_event in = NULL;
@@ -1051,7 +1082,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
   *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL};
   /* What the command waits for, and its event, are a marker's before it. The region is read behind that. */
-  command before = {.type = c->type, .queue = q};
+  command before = {.type = c->type, .as = c->as, .queue = q};
   bool late = false;
   cl_int bad = CL_SUCCESS;
   pthread_mutex_lock(&lock);
@@ -1094,7 +1125,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   } else if (event) {
     span *e = make(EVENT, q->context, q);
     if (!e) FAIL(CL_OUT_OF_HOST_MEMORY);
-    e->u.event.type = c->type, e->u.event.queue = q, e->node = q->node, e->in[q->node] = made;
+    e->u.event.type = told_as(c), e->u.event.queue = q, e->node = q->node, e->in[q->node] = made;
     *event = (cl_event)e;
   }
   if (err) *err = bad;
@@ -1113,21 +1144,25 @@ static void *CL_API_CALL sp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_b
   return map(&c, flags, row, slice, n, waits, event, err);
 }
 
-static cl_int CL_API_CALL sp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {
-  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
+static cl_int unmap(cl_command_queue q, span *m, void *at, cl_command_type as, ENDS) {
   pthread_mutex_lock(&lock);
-  mapping **i = &sp(m)->u.mem.maps, *p;
+  mapping **i = &m->u.mem.maps, *p;
   while (*i && (*i)->at != at) i = &(*i)->next;
   if ((p = *i)) *i = p->next;
   leave();
   if (!p) return CL_INVALID_VALUE;
-  command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .queue = sp(q), .to = sp(m), .map = p};
+  command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .as = as, .queue = sp(q), .to = m, .map = p};
   cl_int bad = enqueue(&c, n, waits, event);
   pthread_mutex_lock(&lock);
-  sp(m)->holds--, gone(sp(m));
+  m->holds--, gone(m);
   leave();
   return bad;
+}
+
+static cl_int CL_API_CALL sp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {
+  if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
+  if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  return unmap(q, sp(m), at, 0, n, waits, event);
 }
 
 static cl_int sync_point(cl_command_type type, cl_command_queue q, ENDS) {
@@ -1571,16 +1606,160 @@ static cl_int CL_API_CALL sp_clSetEventCallback(cl_event h, cl_int when, void(CL
   return sis(h, EVENT) ? yp_notice(h, when, call, data) : CL_INVALID_EVENT;
 }
 
+/* Shared virtual memory. */
+
+static void *CL_API_CALL sp_clSVMAlloc(cl_context c, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
+  span *m = sis(c, CONTEXT) ? make(MEM, sp(c), NULL) : NULL;
+  if (!m) return NULL;
+  m->u.mem.size = size, m->u.mem.parts = malloc(sizeof *m->u.mem.parts);
+  cl_int bad = m->u.mem.parts ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+  if (!bad) m->u.mem.n = 1, m->u.mem.parts[0] = (part){size, 0};
+  void *p = NULL;
+  EACH(i, sp(c)) {
+    if (bad) break;
+    void *at = yp_svm_make(obj(sp(c)->in[i]), flags, size, alignment, false, p);
+    bad = at ? CL_SUCCESS : CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    if (at) p = m->u.mem.svm = at, m->in[i] = D.clCreateBuffer(sp(c)->in[i], CL_MEM_USE_HOST_PTR | flags, size, p, &bad);
+  }
+  return done(m, bad, NULL) ? p : NULL;
+}
+
+static void CL_API_CALL sp_clSVMFree(cl_context c, void *p) {
+  span *m = p && sis(c, CONTEXT) ? svm_at(sp(c), p, 1) : NULL;
+  if (m && m->u.mem.svm == p) release(m, MEM, 0);
+}
+
+static bool offered(const void *context) {
+  cl_device_svm_capabilities has = 0;
+  return !D.clGetDeviceInfo(sp(context)->u.ctx.devices[sp(context)->u.ctx.nodes[0]], CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL) && has;
+}
+
+#define SVM_QUEUE(WRONG)                                            \
+  do {                                                              \
+    if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;            \
+    if (!offered(sp(q)->context)) return CL_INVALID_OPERATION;      \
+    if (WRONG) return CL_INVALID_VALUE;                             \
+  } while (0)
+
+static cl_int marker(object *q, yp_ends ends) {
+  command c = {.type = CL_COMMAND_MARKER, .as = ends.type, .queue = sp(q)};
+  return enqueue(&c, ends.n, ends.waits, ends.event);
+}
+
+static cl_int in_program(cl_command_queue q, yp_deed *d, yp_ends ends) {
+  cl_int bad;
+  cl_context c = (cl_context)sp(q)->context;
+  return yp_do(d, q, c, sp_clCreateUserEvent(c, &bad), ends, marker);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMFree(cl_command_queue q, cl_uint count, void *list[], void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *), void *data, ENDS) {
+  SVM_QUEUE(!count || !list);
+  for (cl_uint i = 0; i < count; i++)
+    if (!list[i]) return CL_INVALID_VALUE;
+  return in_program(q, yp_deed_of_free(count, list, call, data), (yp_ends){n, waits, event, CL_COMMAND_SVM_FREE});
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMMemcpy(cl_command_queue q, cl_bool blocking, void *to, const void *from, size_t size, ENDS) {
+  SVM_QUEUE(!to || !from || !size);
+  if ((uintptr_t)to - (uintptr_t)from < size || (uintptr_t)from - (uintptr_t)to < size) return CL_MEM_COPY_OVERLAP;
+  span *a = svm_at(sp(q)->context, from, 1), *b = svm_at(sp(q)->context, to, 1);
+  if ((a && offset(a, from) + size > a->u.mem.size) || (b && offset(b, to) + size > b->u.mem.size)) return CL_INVALID_VALUE;
+  command c = {.as = CL_COMMAND_SVM_MEMCPY, .queue = sp(q), .from = a, .to = b, .blocking = blocking, .n = size};
+  cl_int bad;
+  if (a && b) {
+    c.type = CL_COMMAND_COPY_BUFFER, c.blocking = false, c.a[0] = offset(a, from), c.b[0] = offset(b, to);
+  } else if (a || b) {
+    c.type = a ? CL_COMMAND_READ_BUFFER : CL_COMMAND_WRITE_BUFFER, c.a[0] = a ? offset(a, from) : offset(b, to), c.host = a ? to : (void *)(uintptr_t)from;
+    return enqueue(&c, n, waits, event);
+  }
+  if (a) bad = enqueue(&c, n, waits, event);
+  else bad = in_program(q, yp_deed_of_copy(to, from, size), (yp_ends){n, waits, event, c.as});
+  return bad || !blocking ? bad : sp_clFinish(q);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMMemFill(cl_command_queue q, void *p, const void *pattern, size_t pattern_size, size_t size, ENDS) {
+  SVM_QUEUE(!p || !pattern || !pattern_size || pattern_size > MOST_PATTERN || pattern_size & (pattern_size - 1) || !size || (uintptr_t)p % pattern_size || size % pattern_size);
+  span *m = svm_at(sp(q)->context, p, size);
+  if (!m) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_FILL_BUFFER, .as = CL_COMMAND_SVM_MEMFILL, .queue = sp(q), .to = m, .a = {offset(m, p)}, .n = size, .p = {pattern_size}};
+  memcpy(c.pattern, pattern, pattern_size);
+  return enqueue(&c, n, waits, event);
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMMap(cl_command_queue q, cl_bool blocking, cl_map_flags flags, void *p, size_t size, ENDS) {
+  SVM_QUEUE(!p || !size);
+  span *m = svm_at(sp(q)->context, p, size);
+  if (!m) return CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_MAP_BUFFER, .as = CL_COMMAND_SVM_MAP, .queue = sp(q), .from = m, .blocking = blocking, .a = {offset(m, p)}, .n = size};
+  cl_int bad;
+  map(&c, flags, NULL, NULL, n, waits, event, &bad);
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMUnmap(cl_command_queue q, void *p, ENDS) {
+  SVM_QUEUE(!p);
+  span *m = svm_at(sp(q)->context, p, 1);
+  if (!m) return CL_INVALID_VALUE;
+  cl_int bad = unmap(q, m, p, CL_COMMAND_SVM_UNMAP, n, waits, event);
+  return bad == CL_INVALID_VALUE ? marker(obj(q), (yp_ends){n, waits, event, CL_COMMAND_SVM_UNMAP}) : bad;
+}
+
+static cl_int CL_API_CALL sp_clEnqueueSVMMigrateMem(cl_command_queue q, cl_uint count, const void **list, const size_t *sizes, cl_mem_migration_flags flags, ENDS) {
+  SVM_QUEUE(!list || !count || flags & ~(cl_mem_migration_flags)(CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED));
+  span **all = calloc(count, sizeof *all);
+  if (!all) return CL_OUT_OF_HOST_MEMORY;
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < count; i++)
+    if (!(all[i] = svm_at(sp(q)->context, list[i], sizes && sizes[i] ? sizes[i] : 1))) bad = CL_INVALID_VALUE;
+  command c = {.type = CL_COMMAND_MIGRATE_MEM_OBJECTS, .as = CL_COMMAND_SVM_MIGRATE_MEM, .queue = sp(q), .mems = count, .mem = all, .flags = flags & CL_MIGRATE_MEM_OBJECT_HOST}; /* a part may be named */
+  if (!bad) bad = enqueue(&c, n, waits, event);
+  free(all);
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clSetKernelArgSVMPointer(cl_kernel h, cl_uint index, const void *p) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  span *k = sp(h), *m = p ? svm_at(k->context, p, 0) : NULL;
+  if (!offered(k->context)) return CL_INVALID_OPERATION;
+  if (index >= k->u.kernel.n) return CL_INVALID_ARG_INDEX;
+  if (p && !m) return CL_INVALID_ARG_VALUE;
+  cl_int bad = CL_SUCCESS;
+  pthread_mutex_lock(&lock);
+  arg *old = &k->u.kernel.args[index], new = {.size = sizeof p, .object = m, .set = true, .reads = old->reads, .svm = true, .pointer = (void *)(uintptr_t)p};
+  EACH(i, k->context) {
+    k->u.kernel.bound[index][i] = 0;
+    if (!bad) bad = set_in(k, index, &new, (int)i);
+  }
+  if (!bad) free(old->bytes), *old = new;
+  leave();
+  return bad;
+}
+
+static cl_int CL_API_CALL sp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_info what, size_t size, const void *value) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  span *k = sp(h);
+  size_t n = what == CL_KERNEL_EXEC_INFO_SVM_PTRS && value ? size / sizeof(void *) : 0;
+  cl_int bad = CL_SUCCESS;
+  EACH(i, k->context) if (k->in[i] && !bad) bad = D.clSetKernelExecInfo(k->in[i], what, size, value);
+  span **reached = bad ? NULL : calloc(n + 1, sizeof *reached);
+  if (!reached) return bad ? bad : CL_OUT_OF_HOST_MEMORY;
+  for (size_t i = 0; i < n; i++) reached[i] = svm_at(k->context, ((void *const *)value)[i], 1); /* it is one, as every node has found */
+  pthread_mutex_lock(&lock);
+  if (what == CL_KERNEL_EXEC_INFO_SVM_PTRS) {
+    span **old = k->u.kernel.reached;
+    k->u.kernel.reached = reached, k->u.kernel.reaches = n, reached = old;
+  }
+  leave();
+  free(reached);
+  return CL_SUCCESS;
+}
+
 static void in_child(void) {
   spans = NULL, aside = NULL; /* the parent's, as all that was made there */
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 
-/* There is no shared virtual memory here, as devices say: an address of one node may be something else at another. */
-static cl_int CL_API_CALL none(void) { return CL_INVALID_OPERATION; }
-
 #define SET(NAME) table.NAME = sp_##NAME;
-#define NONE(NAME) table.NAME = (__typeof__(table.NAME))(void (*)(void))none;
 const cl_icd_dispatch *yp_span(void) {
   table = yp_dispatch;
   in_child();
@@ -1599,7 +1778,7 @@ const cl_icd_dispatch *yp_span(void) {
   SET(clGetProgramBuildInfo) SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg)
   SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
   SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
-  NONE(clEnqueueSVMFree) NONE(clEnqueueSVMMemcpy) NONE(clEnqueueSVMMemFill) NONE(clEnqueueSVMMap) NONE(clEnqueueSVMUnmap) NONE(clEnqueueSVMMigrateMem)
-  NONE(clSetKernelArgSVMPointer) NONE(clSetKernelExecInfo)
+  SET(clSVMAlloc) SET(clSVMFree) SET(clEnqueueSVMFree) SET(clEnqueueSVMMemcpy) SET(clEnqueueSVMMemFill) SET(clEnqueueSVMMap) SET(clEnqueueSVMUnmap) SET(clEnqueueSVMMigrateMem)
+  SET(clSetKernelArgSVMPointer) SET(clSetKernelExecInfo)
   return &table;
 }

@@ -16,10 +16,10 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { ALONE, TOGETHER, TRIES = 64, ARG_SVM = 3 };
+enum { ALONE, TOGETHER, THERE, TRIES = 64, ARG_SVM = 3 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
-static object **regions; /* by address */
+static object **regions; /* by context and address: of several nodes, each has its own at the same */
 static size_t count, room;
 static uintptr_t next;
 
@@ -33,19 +33,20 @@ static size_t page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 static size_t length(const object *o) { return (o->u.mem.size + page() - 1) & ~(page() - 1); }
 static uintptr_t place(const object *o) { return (uintptr_t)o->u.mem.host; }
 
-/* above returns how many regions begin at an address or before it. The caller has the lock. */
-static size_t above(uintptr_t p) {
+/* above returns how many regions are of contexts before one, or of it and begin at an address or before. The caller has the lock. */
+static size_t above(const object *context, uintptr_t p) {
   size_t from = 0, to = count;
   while (from < to) {
     size_t i = (from + to) / 2;
-    if (place(regions[i]) <= p) from = i + 1;
+    const object *o = regions[i];
+    if (o->context == context ? place(o) <= p : o->context < context) from = i + 1;
     else to = i;
   }
   return from;
 }
 
 static object *find(const object *context, uintptr_t p, size_t size) {
-  size_t i = above(p);
+  size_t i = above(context, p);
   object *o = i ? regions[i - 1] : NULL;
   return o && o->context == context && p - place(o) <= o->u.mem.size && size <= o->u.mem.size - (p - place(o)) ? o : NULL;
 }
@@ -65,7 +66,7 @@ static bool add(object *o) {
   }
   bool ok = count < room;
   if (ok) {
-    size_t i = above(place(o));
+    size_t i = above(o->context, place(o));
     memmove(regions + i + 1, regions + i, (count++ - i) * sizeof *regions);
     regions[i] = o;
   }
@@ -78,7 +79,7 @@ static object *take_out(const object *context, const void *p) {
   pthread_mutex_lock(&lock);
   object *o = find(context, (uintptr_t)p, 0);
   if (o && o->u.mem.host == p) {
-    size_t i = above((uintptr_t)p);
+    size_t i = above(context, (uintptr_t)p);
     memmove(regions + i - 1, regions + i, (count-- - i) * sizeof *regions);
   } else {
     o = NULL;
@@ -88,7 +89,7 @@ static object *take_out(const object *context, const void *p) {
 }
 
 void yp_svm_gone(object *o) {
-  if (o->u.mem.host) munmap(o->u.mem.host, length(o));
+  if (o->u.mem.host && !o->u.mem.placed) munmap(o->u.mem.host, length(o));
 }
 
 static void give_back(object *o) {
@@ -109,11 +110,11 @@ static void *reserve(size_t n) {
 }
 
 /* make asks the worker for a region that is not at one of n addresses, and maps it. CL_INVALID_HOST_PTR: it
- * cannot be where it is at the worker, which is the next of these. */
-static cl_int make(object *o, cl_svm_mem_flags flags, uintptr_t *taken, size_t k) {
+ * cannot be where it is at the worker, which is the next of these. One that was placed is there already, as another's. */
+static cl_int make(object *o, cl_svm_mem_flags flags, int how, uintptr_t *taken, size_t k) {
   const size_t n = length(o);
-  void *kept = reserve(n), *p = kept;
-  bool share = yp_unified(o->node) && o->u.mem.size >= YP_SHARED && yp_shared_enter(o->node);
+  void *kept = o->u.mem.placed ? o->u.mem.host : reserve(n), *p = kept;
+  bool share = how == TOGETHER && yp_unified(o->node) && o->u.mem.size >= YP_SHARED && yp_shared_enter(o->node);
   if (share) yp_shared_leave(o->node);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_svm);
@@ -123,11 +124,12 @@ static cl_int make(object *o, cl_svm_mem_flags flags, uintptr_t *taken, size_t k
   yp_word(o->u.mem.size);
   yp_word(page());
   yp_word((uintptr_t)kept);
-  yp_word(share ? TOGETHER : ALONE);
+  yp_word(how == TOGETHER && !share ? ALONE : (uint64_t)how);
   yp_word(k);
   for (size_t i = 0; i < k; i++) yp_word(taken[i]);
   cl_int bad = yp_sync(&a);
   free(a.data);
+  if (o->u.mem.placed) return bad;
   bool there = kept && a.a == (uintptr_t)kept;
   if (kept && (bad || !there)) munmap(kept, n);
   if (bad) return bad;
@@ -156,20 +158,24 @@ static bool right(object *c, cl_svm_mem_flags flags, size_t size, cl_uint alignm
   return true;
 }
 
-static void *CL_API_CALL yp_clSVMAlloc(cl_context c, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
-  if (!is(c, CONTEXT) || !offered(obj(c)) || !right(obj(c), flags, size, alignment)) return NULL;
+void *yp_svm_make(object *c, cl_svm_mem_flags flags, size_t size, cl_uint alignment, bool share, void *at) {
+  if (!offered(c) || !right(c, flags, size, alignment)) return NULL;
   uintptr_t taken[TRIES];
-  for (size_t n = 0; n < TRIES; n++) {
-    object *o = yp_new(SVM, obj(c), obj(c));
+  for (size_t n = 0; n < (at ? 1 : TRIES); n++) {
+    object *o = yp_new(SVM, c, c);
     if (!o) return NULL;
-    o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
-    cl_int bad = make(o, flags, taken, n);
+    o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER, o->u.mem.host = at, o->u.mem.placed = at;
+    cl_int bad = make(o, flags, at ? THERE : share ? TOGETHER : ALONE, taken, n);
     if (!bad && add(o)) return o->u.mem.host;
     if (!bad || bad == CL_INVALID_HOST_PTR) give_back(o);
     else yp_destroy(o);
     if (bad != CL_INVALID_HOST_PTR) return NULL;
   }
   return NULL;
+}
+
+static void *CL_API_CALL yp_clSVMAlloc(cl_context c, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
+  return is(c, CONTEXT) ? yp_svm_make(obj(c), flags, size, alignment, true, NULL) : NULL;
 }
 
 static void CL_API_CALL yp_clSVMFree(cl_context c, void *p) {
@@ -214,73 +220,77 @@ bool yp_of_svm(const object *m) {
     if (bad_) return bad_;                                           \
   } while (0)
 
-/* deed is what a command does in the program: an event that this library sets is between what comes before it and what comes after. */
-typedef struct deed {
-  void (*act)(struct deed *);
-  cl_event over;
+/* A deed is what a command does in the program: an event that this library sets is between what comes before it and what comes after. */
+struct yp_deed {
   cl_command_queue queue;
-  void (*free_them)(cl_command_queue, cl_uint, void *[], void *);
+  cl_context context;
+  cl_event over;
+  void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *);
   void *data, *to;
   const void *from;
-  size_t size;
+  size_t size; /* of what is copied; 0: the list is freed */
   cl_uint n;
   void *list[];
-} deed;
+};
+
+yp_deed *yp_deed_of_copy(void *to, const void *from, size_t size) {
+  yp_deed *d = calloc(1, sizeof *d);
+  if (d) d->to = to, d->from = from, d->size = size;
+  return d;
+}
+
+yp_deed *yp_deed_of_free(cl_uint n, void *list[], void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *), void *data) {
+  yp_deed *d = calloc(1, sizeof *d + n * sizeof *list);
+  if (d) d->n = n, d->call = call, d->data = data, memcpy(d->list, list, n * sizeof *list);
+  return d;
+}
 
 static void CL_CALLBACK do_now(cl_event before, cl_int status, void *of) {
-  deed *d = of;
+  yp_deed *d = of;
   (void)before;
-  if (status == CL_COMPLETE) d->act(d);
-  yp_dispatch.clSetUserEventStatus(d->over, status < 0 ? status : CL_COMPLETE);
-  yp_dispatch.clReleaseEvent(d->over), yp_dispatch.clReleaseCommandQueue(d->queue);
+  const cl_icd_dispatch *to = obj(d->queue)->dispatch;
+  if (status == CL_COMPLETE && d->size) memcpy(d->to, d->from, d->size);
+  else if (status == CL_COMPLETE && d->call) d->call(d->queue, d->n, d->list, d->data);
+  else if (status == CL_COMPLETE)
+    for (cl_uint i = 0; i < d->n; i++) to->clSVMFree(d->context, d->list[i]);
+  if (d->over) to->clSetUserEventStatus(d->over, status < 0 ? status : CL_COMPLETE), to->clReleaseEvent(d->over);
+  to->clReleaseCommandQueue(d->queue);
   free(d);
 }
 
-/* in_program enqueues a command that is done here, and frees the deed when it is. */
-static cl_int in_program(cl_command_queue q, deed *d, yp_ends ends) {
+cl_int yp_do(yp_deed *d, cl_command_queue q, cl_context c, cl_event over, yp_ends ends, cl_int (*marker)(object *, yp_ends)) {
   cl_event before = NULL;
-  object *over = yp_new(EVENT, obj(q)->context, obj(q)->context);
-  if (!over) {
-    free(d);
+  const cl_icd_dispatch *to = obj(q)->dispatch;
+  if (!d) {
+    if (over) to->clReleaseEvent(over);
     return CL_OUT_OF_HOST_MEMORY;
   }
-  over->u.event.type = CL_COMMAND_USER;
-  cl_int bad = yp_status(over->node, OP_user_event, over->context->id, over->id);
-  if (bad) {
-    yp_destroy(over), free(d);
-    return bad;
-  }
-  d->over = (cl_event)over, d->queue = q;
-  bad = yp_marker(obj(q), (yp_ends){ends.n, ends.waits, &before, CL_COMMAND_MARKER});
-  if (!bad) bad = yp_marker(obj(q), (yp_ends){1, &d->over, ends.event, ends.type});
-  yp_dispatch.clRetainCommandQueue(q); /* until it is done */
+  d->queue = q, d->context = c, d->over = over;
+  to->clRetainCommandQueue(q); /* until it is done */
+  cl_int bad = over ? marker(obj(q), (yp_ends){ends.n, ends.waits, &before, CL_COMMAND_MARKER}) : CL_OUT_OF_HOST_MEMORY;
+  if (!bad) bad = marker(obj(q), (yp_ends){1, &over, ends.event, ends.type});
   if (!bad) bad = yp_notice(before, CL_COMPLETE, do_now, d);
   if (bad) do_now(NULL, bad, d);
-  if (before) yp_dispatch.clReleaseEvent(before);
-  yp_flush(obj(q)->node);
+  if (before) to->clReleaseEvent(before);
   return bad;
 }
 
-static void free_all(deed *d) {
-  if (d->free_them) {
-    d->free_them(d->queue, d->n, d->list, d->data);
-    return;
-  }
-  for (cl_uint i = 0; i < d->n; i++) yp_clSVMFree((cl_context)obj(d->queue)->context, d->list[i]);
+/* in_program enqueues a command that is done here. Its event is not the program's, which need not know that there is one. */
+static cl_int in_program(cl_command_queue q, yp_deed *d, yp_ends ends) {
+  object *c = obj(q)->context, *over = yp_new(EVENT, c, c);
+  if (over) over->u.event.type = CL_COMMAND_USER;
+  if (over && yp_status(over->node, OP_user_event, c->id, over->id)) yp_destroy(over), over = NULL;
+  cl_int bad = yp_do(d, q, (cl_context)c, (cl_event)over, ends, yp_marker);
+  yp_flush(obj(q)->node);
+  return bad;
 }
 
 static cl_int CL_API_CALL yp_clEnqueueSVMFree(cl_command_queue q, cl_uint count_, void *list[], void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *), void *data, ENDS) {
   CHECK_QUEUE(!count_ || !list);
   for (cl_uint i = 0; i < count_; i++)
     if (!list[i]) return CL_INVALID_VALUE;
-  deed *d = calloc(1, sizeof *d + count_ * sizeof *list);
-  if (!d) return CL_OUT_OF_HOST_MEMORY;
-  d->act = free_all, d->free_them = call, d->data = data, d->n = count_;
-  memcpy(d->list, list, count_ * sizeof *list);
-  return in_program(q, d, (yp_ends){n, waits, event, CL_COMMAND_SVM_FREE});
+  return in_program(q, yp_deed_of_free(count_, list, call, data), (yp_ends){n, waits, event, CL_COMMAND_SVM_FREE});
 }
-
-static void copy(deed *d) { memcpy(d->to, d->from, d->size); }
 
 /* on_device sends a command that has regions as a stub's has memory; what is particular to it has been written. */
 static cl_int on_device(cl_command_queue q, yp_ends ends) {
@@ -307,10 +317,7 @@ static cl_int CL_API_CALL yp_clEnqueueSVMMemcpy(cl_command_queue q, cl_bool bloc
   if (b && !a) return yp_transfer(obj(q), OP_write, b, blocking, offset(b, to), size, (void *)(uintptr_t)from, ends);
   cl_int bad;
   if (!a) {
-    deed *d = calloc(1, sizeof *d);
-    if (!d) return CL_OUT_OF_HOST_MEMORY;
-    d->act = copy, d->to = to, d->from = from, d->size = size;
-    bad = in_program(q, d, ends);
+    bad = in_program(q, yp_deed_of_copy(to, from, size), ends);
   } else {
     yp_begin(obj(q)->node, OP_EnqueueCopyBuffer);
     yp_word(obj(q)->id);

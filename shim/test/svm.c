@@ -8,6 +8,8 @@
  *                    were and the longest of them in milliseconds
  *   taken            makes regions where it has something already, and prints how many were there
  *   cards            prints whether it is offered, and by a context over all devices
+ *
+ * With "all" as last argument its context is over all devices, which take turns.
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -26,7 +28,7 @@ typedef struct node {
 } node;
 
 static cl_context context;
-static cl_command_queue queue;
+static cl_command_queue queue, queues[4];
 static cl_device_id devices[4];
 static cl_uint count;
 static cl_program program;
@@ -56,15 +58,16 @@ static uint64_t sum(const void *p, size_t n) {
   return h;
 }
 
-static void start(void) {
+static void start(int all) {
   cl_platform_id platform;
   cl_int e;
   must(clGetPlatformIDs(1, &platform, NULL), "platform");
   must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 4, devices, &count), "device");
-  context = clCreateContext(NULL, 1, devices, NULL, NULL, &e);
+  if (!all) count = 1;
+  context = clCreateContext(NULL, count, devices, NULL, NULL, &e);
   must(e, "context");
-  queue = clCreateCommandQueue(context, devices[0], 0, &e);
-  must(e, "queue");
+  for (cl_uint i = 0; i < count; i++) queues[i] = clCreateCommandQueue(context, devices[i], 0, &e), must(e, "queue");
+  queue = queues[0];
   program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   must(e, "program");
   must(clBuildProgram(program, 0, NULL, "", NULL, NULL), "build");
@@ -83,9 +86,17 @@ static void *svm(size_t n) {
   return p;
 }
 
-static void map(void *p, size_t n, cl_map_flags how) { must(clEnqueueSVMMap(queue, CL_TRUE, how, p, n, 0, NULL, NULL), "map"); }
+/* turn goes on at the next device. */
+static void turn(void) {
+  static cl_uint at;
+  if (count == 1) return;
+  must(clFinish(queue), "finish");
+  queue = queues[++at % count];
+}
+
+static void map(void *p, size_t n, cl_map_flags how) { turn(), must(clEnqueueSVMMap(queue, CL_TRUE, how, p, n, 0, NULL, NULL), "map"); }
 static void unmap(void *p) { must(clEnqueueSVMUnmap(queue, p, 0, NULL, NULL), "unmap"); }
-static void run(cl_kernel k, size_t at, size_t n) { must(clEnqueueNDRangeKernel(queue, k, 1, at ? &at : NULL, &n, NULL, 0, NULL, NULL), "run"); }
+static void run(cl_kernel k, size_t at, size_t n) { turn(), must(clEnqueueNDRangeKernel(queue, k, 1, at ? &at : NULL, &n, NULL, 0, NULL, NULL), "run"); }
 
 static void point_to(cl_kernel k, cl_uint i, const void *p) { must(clSetKernelArgSVMPointer(k, i, p), "pointer"); }
 static void value(cl_kernel k, cl_uint i, size_t n, const void *v) { must(clSetKernelArg(k, i, n, v), "argument"); }
@@ -332,6 +343,8 @@ static void taken(void) {
 static void cards(void) {
   cl_device_svm_capabilities has = 77;
   cl_int e;
+  cl_platform_id platform;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform"), must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 4, devices, &count), "device");
   must(clGetDeviceInfo(devices[0], CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL), "info");
   cl_context all = clCreateContext(NULL, count, devices, NULL, NULL, &e);
   must(e, "context");
@@ -344,7 +357,9 @@ static void cards(void) {
 
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
-  start();
+  int all = n > 2 && !strcmp(args[n - 1], "all");
+  start(all);
+  n -= all;
   const char *what = n > 1 ? args[1] : "same";
   size_t much = n > 2 ? strtoul(args[2], NULL, 10) : 8;
   if (!strcmp(what, "same")) lists(), copies(), buffers(), frees();
