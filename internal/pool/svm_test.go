@@ -225,6 +225,9 @@ func TestSVMPlaced(t *testing.T) {
 	if got, want := output(t, run(program, "taken")), "taken 40, there 20\n"; got != want {
 		t.Errorf("where the program has something: %q, want %q", got, want)
 	}
+	if got, want := output(t, over(t, a.unix, b.tcp)(program, "cards")), "cards 2, offers 0, made 0, copies -59\n"; got != want {
+		t.Errorf("over two nodes: %q, want %q", got, want)
+	}
 	task, run := share(t, b.tcp, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
 	w := walk(t, run(program, "walk", "8"))
 	if _, _, err := dial(t, b.tcp).Migrate(task.ID, a.tcp, ""); fault.KindOf(err) != fault.Conflict && fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "shared virtual memory cannot have the same address there") {

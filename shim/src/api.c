@@ -264,7 +264,7 @@ static cl_int svm_capabilities(const object *d, size_t size, void *value, size_t
   for (; known < yp_device_count; known++) {
     cl_device_svm_capabilities has = 0;
     cl_int bad = yp_connect(yp_devices[known].node);
-    if (!bad) bad = yp_info(yp_devices[known].node, OF_DEVICE, 0, 0, CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL);
+    if (!bad) bad = yp_info(yp_devices[known].node, OF_DEVICE, 0, yp_device_count > 1, CL_DEVICE_SVM_CAPABILITIES, sizeof has, &has, NULL);
     if (bad && yp_devices[known].node == d->node) break;
     all &= has;
   }

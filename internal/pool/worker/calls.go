@@ -469,7 +469,7 @@ func (s *Session) info(m *message, b *wire.Body) error {
 	s.mu.Unlock()
 	if of.kind == 0 && what == clDeviceSVM && len(data) == 8 {
 		clear(data)
-		if s.offersSVM() {
+		if s.offersSVM() && (w[2] == 0 || s.places()) { // 1: at an address that other nodes have, too
 			data[0] = clCoarseGrain
 		}
 	}
