@@ -399,6 +399,12 @@ func TestVendors(t *testing.T) {
 					t.Errorf("%v: got %q, want %q", args, got, want)
 				}
 			}
+			if name == "rusticl" { // of memory that it shares it makes no images
+				_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+				if got, want := output(t, run("imageof")), native(t, "imageof"); got != want {
+					t.Errorf("an image of a buffer: got %q, want %q", got, want)
+				}
+			}
 			if name != "oclgrind" { // which two may not call at once
 				if got := output(t, run("threads")); got != "threads 7\n" {
 					t.Errorf("an event that another thread sets: %q", got)
@@ -748,6 +754,7 @@ func TestWrongArguments(t *testing.T) {
 	standard := map[string]string{
 		"clGetDeviceIDs(platform, 0, 1, &d, NULL)":                                                          "-31",
 		"clGetDeviceIDs(platform, 1 << 20, 1, &d, &n)":                                                      "-31",
+		"clCreateContext(neither, 1, &d, NULL, NULL, &e)":                                                   "-64",
 		"clCreateImage(c, 0, &rgba, &huge, NULL, &e)":                                                       "-40",
 		"clCreateImage(c, 0, &rgba, &pitched, NULL, &e)":                                                    "-65",
 		"clCreateImage(c, CL_MEM_COPY_HOST_PTR, &rgba, &pitched, host, &e)":                                 "-65",

@@ -2,6 +2,7 @@
 #include "pool.h"
 #include "stubs.h"
 #include <stddef.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXTENSIONS "cl_khr_icd"
@@ -369,7 +370,7 @@ static object *create_context(const cl_context_properties *properties, cl_uint n
   for (const cl_context_properties *p = properties; p && *p; p += 2) {
     if (*p == CL_CONTEXT_PLATFORM) {
       if (!is((void *)p[1], PLATFORM)) FAIL(CL_INVALID_PLATFORM);
-    } else if (*p != CL_CONTEXT_INTEROP_USER_SYNC) {
+    } else if (*p != CL_CONTEXT_INTEROP_USER_SYNC || (p[1] != CL_TRUE && p[1] != CL_FALSE)) {
       FAIL(CL_INVALID_PROPERTY);
     }
     for (const cl_context_properties *q = properties; q < p; q += 2)
@@ -497,7 +498,10 @@ cl_int yp_finish(object *q) {
 
 static cl_int CL_API_CALL yp_clFinish(cl_command_queue q) {
   if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  return yp_finish(obj(q));
+  const uint64_t notices = yp_notices();
+  cl_int status = yp_finish(obj(q));
+  if (!status) yp_hear(0, NULL, q, notices);
+  return status;
 }
 
 static cl_int CL_API_CALL yp_clFlush(cl_command_queue q) {
@@ -995,7 +999,9 @@ static cl_int CL_API_CALL yp_clWaitForEvents(cl_uint n, const cl_event *events) 
     if (!is(events[i], EVENT)) return CL_INVALID_EVENT;
     if (obj(events[i])->context != obj(events[0])->context) return CL_INVALID_CONTEXT;
   }
-  return wait_for(n, events);
+  cl_int status = wait_for(n, events);
+  if (!status) yp_hear(n, events, NULL, UINT64_MAX);
+  return status;
 }
 
 static cl_event CL_API_CALL yp_clCreateUserEvent(cl_context c, cl_int *err) {
@@ -1035,20 +1041,87 @@ typedef struct notice {
   void(CL_CALLBACK *call)(cl_event, cl_int, void *);
   void *data;
   struct notice *next;
+  cl_command_queue queue;
+  uint64_t number;
+  int64_t began; /* its callback, in milliseconds; 0: it was not called yet */
+  struct notice *other; /* of all that are not told */
 } notice;
 
 static pthread_mutex_t noticing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t noticed = PTHREAD_COND_INITIALIZER; /* one was told, or somebody waits for that */
+static notice *untold;
+static uint64_t notices_made;
+static _Thread_local bool telling;
+
+static int64_t since(const notice *n) { return __atomic_load_n(&n->began, __ATOMIC_RELAXED); }
+
+static int64_t milliseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000 + 1;
+}
+
+/* pause_noticing gives `noticing` back for so many microseconds, or until a notice was told or is waited for. */
+static void pause_noticing(long us) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  t.tv_nsec += us * 1000;
+  t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
+  pthread_cond_timedwait(&noticed, &noticing, &t);
+}
+
+/* yp_notices returns how many callbacks of events were asked for so far. */
+uint64_t yp_notices(void) {
+  pthread_mutex_lock(&noticing);
+  uint64_t n = notices_made;
+  pthread_mutex_unlock(&noticing);
+  return n;
+}
+
+/* yp_hear waits until the callbacks of events that are complete, or the first so many, of a queue that is, have been
+ * called: drivers call them before they say that a command is complete, and programs take away what callbacks use
+ * when they have heard that. A callback that takes long may wait for what the program does next. */
+void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until) {
+  enum { LONG = 100 };
+  pthread_mutex_lock(&noticing);
+  bool more = untold && !telling;
+  if (more) pthread_cond_broadcast(&noticed);
+  while (more) {
+    more = false;
+    int64_t at = milliseconds();
+    bool slow = false;
+    for (const notice *i = untold; i; i = i->other) {
+      bool of = q && i->queue == q;
+      for (cl_uint k = 0; k < n && !of; k++) of = i->event == events[k];
+      more |= of && i->number <= until, slow |= since(i) > 0 && at - since(i) > LONG;
+    }
+    more &= !slow;
+    if (more) pause_noticing(10000);
+  }
+  pthread_mutex_unlock(&noticing);
+}
 
 /* That a command was submitted or runs is asked for again and again: few want to know, and what lets it end may be the callback. */
-static void tell(const notice *n) {
+static void tell(notice *n) {
   const cl_icd_dispatch *d = obj(n->event)->dispatch;
+  telling = true;
   cl_int status = CL_QUEUED, failed = n->when == CL_COMPLETE ? d->clWaitForEvents(1, &n->event) : CL_SUCCESS, bad;
-  for (useconds_t pause = 100; !(bad = d->clGetEventInfo(n->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) && status > n->when && !failed; pause += pause < 10000 ? pause : 0)
-    usleep(pause);
+  for (long pause = 100; !(bad = d->clGetEventInfo(n->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL)) && status > n->when && !failed; pause += pause < 10000 ? pause : 0) {
+    pthread_mutex_lock(&noticing);
+    pause_noticing(pause);
+    pthread_mutex_unlock(&noticing);
+  }
+  __atomic_store_n(&n->began, milliseconds(), __ATOMIC_RELAXED);
   n->call(n->event, status < 0 ? status : failed ? failed : bad ? bad : n->when, n->data);
 }
 
 static void told(notice *n) {
+  pthread_mutex_lock(&noticing);
+  notice **i = &untold;
+  while (*i && *i != n) i = &(*i)->other;
+  if (*i) *i = n->other;
+  pthread_cond_broadcast(&noticed);
+  pthread_mutex_unlock(&noticing);
   obj(n->event)->dispatch->clReleaseEvent(n->event);
   free(n);
 }
@@ -1091,9 +1164,11 @@ cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_i
   object *of = lane(h);
   int bad = 0;
   if (!n) return CL_OUT_OF_HOST_MEMORY;
-  *n = (notice){h, when, call, data, NULL};
+  *n = (notice){.event = h, .when = when, .call = call, .data = data};
   obj(h)->dispatch->clRetainEvent(h);
+  obj(h)->dispatch->clGetEventInfo(h, CL_EVENT_COMMAND_QUEUE, sizeof n->queue, &n->queue, NULL);
   pthread_mutex_lock(&noticing);
+  n->number = ++notices_made, n->other = untold, untold = n;
   if (of && of->notices && !earlier(n, of->notices)) {
     notice *i = earlier(n, of->last) ? of->notices : of->last;
     while (i->next && !earlier(n, i->next)) i = i->next;

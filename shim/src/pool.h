@@ -170,6 +170,8 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b);
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
 cl_int yp_finish(object *queue);
 object *yp_event(object *queue, cl_command_type type);
+uint64_t yp_notices(void);
+void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until);
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);

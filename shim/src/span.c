@@ -1181,10 +1181,13 @@ static cl_int CL_API_CALL sp_clFlush(cl_command_queue q) { return sis(q, QUEUE) 
 static cl_int CL_API_CALL sp_clFinish(cl_command_queue q) {
   if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   command all = {.type = CL_COMMAND_MARKER, .queue = sp(q)};
+  const uint64_t notices = yp_notices();
   pthread_mutex_lock(&lock);
   while (early(&all, NULL)) pthread_cond_wait(&settled, &lock);
   leave();
-  return D.clFinish(sp(q)->in[sp(q)->node]);
+  cl_int status = D.clFinish(sp(q)->in[sp(q)->node]);
+  if (!status) yp_hear(0, NULL, q, notices);
+  return status;
 }
 
 static cl_int CL_API_CALL sp_clEnqueueNativeKernel(cl_command_queue q, void(CL_CALLBACK *call)(void *), void *args, size_t size, cl_uint mems, const cl_mem *mem, const void **at,
@@ -1553,6 +1556,7 @@ static cl_int CL_API_CALL sp_clWaitForEvents(cl_uint n, const cl_event *events) 
     cl_int b = wait_one(sp(events[i]));
     if (!bad) bad = b;
   }
+  if (!bad) yp_hear(n, events, NULL, UINT64_MAX);
   return bad;
 }
 

@@ -300,6 +300,21 @@ static void asks(void) {
   must(clReleaseMemObject(m), "release");
 }
 
+/* image_of makes an image of a buffer's memory, and reads there what the buffer was given. */
+static void image_of(void) {
+  static uint8_t in[1 << 16], out[64];
+  size_t from[3] = {1, 0, 0}, region[3] = {16, 1, 1};
+  cl_int e;
+  for (size_t i = 0; i < sizeof in; i++) in[i] = (uint8_t)(i * 7);
+  cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  cl_image_desc line = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 1 << 14, .buffer = buffer(sizeof in, in)};
+  cl_mem image = clCreateImage(context, CL_MEM_READ_WRITE, &format, &line, NULL, &e);
+  must(e, "image");
+  must(clEnqueueReadImage(queue, image, CL_TRUE, from, region, 0, 0, out, 0, NULL, NULL), "read");
+  printf("right %d\n", !memcmp(out, in + 4, sizeof out));
+  must(clReleaseMemObject(image), "release"), must(clReleaseMemObject(line.buffer), "release");
+}
+
 /* flood writes and reads so many MiB without waiting for any of it. */
 static void flood(size_t mib) {
   enum { PIECE = 32 << 20 };
@@ -1043,6 +1058,8 @@ int main(int argc, char **argv) {
     parts();
   } else if (!strcmp(what, "asks")) {
     asks();
+  } else if (!strcmp(what, "imageof")) {
+    image_of();
   } else if (!strcmp(what, "walk")) {
     walk((size_t)n);
   } else if (!strcmp(what, "bench")) {

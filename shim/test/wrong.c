@@ -101,13 +101,14 @@ int main(void) {
 
   /* Contexts. */
   cl_context_properties twice[] = {CL_CONTEXT_PLATFORM, (cl_context_properties)platform, CL_CONTEXT_PLATFORM, (cl_context_properties)platform, 0}, wrong[] = {0x4321, 1, 0},
-                        nowhere[] = {CL_CONTEXT_PLATFORM, 0, 0};
+                        nowhere[] = {CL_CONTEXT_PLATFORM, 0, 0}, neither[] = {CL_CONTEXT_INTEROP_USER_SYNC, -1, 0};
   O(clCreateContext(NULL, 0, &d, NULL, NULL, &e));
   O(clCreateContext(NULL, 1, NULL, NULL, NULL, &e));
   O(clCreateContext(NULL, 1, &d, NULL, space, &e));
   O(clCreateContext(wrong, 1, &d, NULL, NULL, &e));
   O(clCreateContext(twice, 1, &d, NULL, NULL, &e));
   O(clCreateContext(nowhere, 1, &d, NULL, NULL, &e));
+  O(clCreateContext(neither, 1, &d, NULL, NULL, &e));
   O(clCreateContextFromType(nowhere, CL_DEVICE_TYPE_ALL, NULL, NULL, &e));
   T(clGetContextInfo(c, 1, 0, NULL, &size));
   T(clGetContextInfo(c, CL_CONTEXT_DEVICES, 1, space, NULL));

@@ -521,7 +521,8 @@ func Leave(conn *Line, gone func()) {
 }
 
 // sharesHostMemory tries whether a buffer made of host memory is that memory:
-// what the device writes there is seen without asking for it.
+// what the device writes there is seen without asking for it. Of some drivers'
+// (Mesa's rusticl) no images are made, though of other buffers.
 func (l *library) sharesHostMemory(h handle) bool {
 	if l.number("clGetDeviceInfo", h.device, clDeviceUnified) == 0 {
 		return false
@@ -538,11 +539,13 @@ func (l *library) sharesHostMemory(h handle) bool {
 	defer l.call("clReleaseContext", context)
 	queue := l.call("clCreateCommandQueue", context, h.device, 0, at(bad))
 	buffer := l.call("clCreateBuffer", context, clUseHostPtr, uintptr(len(host)), atBytes(host), at(bad))
-	if queue == 0 || buffer == 0 {
+	plain := l.call("clCreateBuffer", context, 1, uintptr(len(host)), 0, at(bad))
+	if queue == 0 || buffer == 0 || plain == 0 {
 		return false
 	}
 	defer l.call("clReleaseCommandQueue", queue)
 	defer l.call("clReleaseMemObject", buffer)
+	defer l.call("clReleaseMemObject", plain)
 	want := []byte{1, 2, 3, 4}
 	l.call("clEnqueueFillBuffer", queue, buffer, atBytes(want), 4, 64, 4, 0, 0, 0)
 	l.call("clFinish", queue)
@@ -550,5 +553,15 @@ func (l *library) sharesHostMemory(h handle) bool {
 	host[128] = 7
 	got := make([]byte, 1)
 	l.call("clEnqueueReadBuffer", queue, buffer, 1, 128, 1, atBytes(got), 0, 0, 0)
-	return seen && got[0] == 7
+	return seen && got[0] == 7 && (l.makesImageOf(context, buffer) || !l.makesImageOf(context, plain))
+}
+
+// makesImageOf tries whether an image can be made of a buffer.
+func (l *library) makesImageOf(context, buffer uintptr) bool {
+	format, desc := []uint64{0x10B5 | 0x10DA<<32}, []imageDesc{{kind: 0x10F6, width: 16, buffer: buffer}} // RGBA of unsigned bytes
+	image := l.call("clCreateImage", context, 1, atWords(format), atWords(desc), 0, at(cell()))
+	if image != 0 {
+		l.call("clReleaseMemObject", image)
+	}
+	return image != 0
 }
