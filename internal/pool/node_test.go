@@ -786,7 +786,8 @@ func TestWrongArguments(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(want)), "\n")
 	for i, line := range lines {
-		if code, call, _ := strings.Cut(line, " "); standard[call] != "" && code != standard[call] {
+		code, call, _ := strings.Cut(line, " ")
+		if call = strings.TrimPrefix(call, "made "); standard[call] != "" && code != standard[call] {
 			lines[i] = standard[call] + " " + call
 		}
 	}
