@@ -8,9 +8,10 @@
 #          OpenCL on the CPU (PoCL, Oclgrind) with its headers and gcc, and
 #          busybox, of which they make an image.
 #   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
-#          PyOpenCL, OpenCV, clFFT's client, CLBlast's tests, silx and UFO; a
-#          third implementation of OpenCL: Mesa's rusticl on the CPU; and qemu
-#          with a kernel for virtual machines, which is not installed.
+#          PyOpenCL, OpenCV, clFFT's client, CLBlast's tests, silx, UFO, GEGL,
+#          StarPU's examples and hcxkeys; a third implementation of OpenCL:
+#          Mesa's rusticl on the CPU; and qemu with a kernel for virtual
+#          machines, which is not installed.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -129,6 +130,9 @@ if [ "$mode" = pool ]; then
 	needs_file python3-pytest /usr/lib/python3/dist-packages/pytest
 	needs ufo-launch libufo-bin
 	needs_file ufo-filters '/usr/lib/*/ufo/libufofilterblur.so'
+	needs gegl gegl
+	needs wlangenpmkocl hcxkeys
+	needs_file starpu-examples '/usr/lib/*/starpu/examples/block'
 	needs_file mesa-opencl-icd '/usr/lib/*/libRusticlOpenCL.so.1'
 	needs qemu-system-x86_64 qemu-system-x86
 	mode=test virtual=1
