@@ -343,8 +343,8 @@ func (c *cycler) update(snap *registry.Snapshot, a *arrivals, full bool) error {
 type counting struct {
 	of   *lineup
 	done chan struct{} // closed when the fields below are set
-	open []string  // all
-	news []Running // those of them that the lineup did not know
+	open []string      // all
+	news []Running     // those of them that the lineup did not know
 	took time.Duration
 	err  error
 }
