@@ -193,7 +193,7 @@ func (p *platform) example(m method) object {
 			o["to"] = "center:c2"
 		}
 	case "yunhe.pool.v1.PoolService":
-		put(o, object{"node_id": "n1", "device_id": "d", "group_id": "g", "spec_id": "", "request_id": "", "slice_id": "slice_1", "compute_percent": 1, "memory_mib": 1, "weighted": false, "physical": false, "virtualization": 1, "mode": "MODE_ENABLED", "states": []any{"STATE_ENDED"},
+		put(o, object{"node_id": "n1", "device_id": "d", "group_id": "g", "spec_id": "", "request_id": "", "slice_id": "slice_1", "api": "", "compute_percent": 1, "memory_mib": 1, "weighted": false, "physical": false, "virtualization": 1, "mode": "MODE_ENABLED", "states": []any{"STATE_ENDED"},
 			"secret": strings.Repeat("00", 32), "boot": "b", "sequence": 1, "wait_ms": 0, "compute_limit_percent": 100, "memory_limit_percent": 100, "policy": object{"local": 1, "nodes": 1, "devices": 1}, "priority": 0})
 		poolExample(m.name(), o)
 	case "yunhe.pool.v1.PoolOperationService":

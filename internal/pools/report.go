@@ -36,6 +36,14 @@ func (r *Report) check(wait time.Duration) error {
 	c.Text("host", r.Host, false, 64, 0)
 	c.Text("version", r.Version, false, 64, 0)
 	c.Range("wait_ms", wait.Milliseconds(), 0, maxWait.Milliseconds())
+	opencl := len(r.Devices) // they come first
+	if i := slices.IndexFunc(r.Devices, func(d pool.Device) bool { return d.API == pool.CUDA }); i >= 0 {
+		opencl = i
+	}
+	if opencl <= maxDevices && len(r.Devices) > maxDevices {
+		c.Add("cuda_devices", "with devices at most %d are taken, got %d", maxDevices, len(r.Devices))
+		return c.Err()
+	}
 	if len(r.Addresses) > 16 || len(r.Devices) > maxDevices || len(r.Tasks) > maxTasks || len(r.Ended) > maxTasks || len(r.Moved) > maxTasks {
 		c.Add("devices", "at most 16 addresses, %d devices and %d tasks are taken", maxDevices, maxTasks)
 		return c.Err()
@@ -45,6 +53,9 @@ func (r *Report) check(wait time.Duration) error {
 	}
 	for i, d := range r.Devices {
 		path := fmt.Sprintf("devices[%d]", i)
+		if d.API == pool.CUDA {
+			path = fmt.Sprintf("cuda_devices[%d]", i-opencl)
+		}
 		c.Text(path+".device_id", d.ID, true, 64, 0)
 		for _, x := range [][2]string{{"model", d.Model}, {"vendor", d.Vendor}, {"driver", d.Driver}, {"type", d.Type}} {
 			c.Text(path+"."+x[0], x[1], false, 256, 0)
