@@ -146,7 +146,8 @@ func (s *Service) apply(ctx context.Context, centerID string, attempts []*adapte
 	}
 }
 
-// poolCUDA is the api of shares for programs of CUDA.
+// poolCUDA is the api of shares for programs of CUDA, as package pool has it, which
+// this one does not know.
 const poolCUDA = "cuda"
 
 // shareless refuses, for now, what wants shares of the accelerator pool where that

@@ -28,20 +28,10 @@ type walker struct {
 
 func walk(t *testing.T, cmd *exec.Cmd) *walker {
 	t.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	errs := &lines{}
 	cmd.Stderr = errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w := &walker{t, cmd, in, bufio.NewReader(out), errs}
+	in, out := converse(t, cmd)
+	w := &walker{t, cmd, in, out, errs}
 	if line := w.line(); line != "walking\n" {
 		t.Fatalf("it said %q, %s", line, errs.String())
 	}

@@ -212,6 +212,23 @@ func native(t *testing.T, args ...string) string {
 	return string(out)
 }
 
+// converse starts a program that is told by a line to end, and says where what it says is read.
+func converse(t *testing.T, cmd *exec.Cmd) (io.WriteCloser, *bufio.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return in, bufio.NewReader(out)
+}
+
 func output(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -465,18 +482,7 @@ func TestMemory(t *testing.T) {
 	n := start(t, pool.NodeConfig{})
 	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 37 * mib})
 	cmd := run("fill", "100", "wait")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(out)
+	in, r := converse(t, cmd)
 	if line, _ := r.ReadString('\n'); line != "buffers 37 error -4\n" {
 		t.Errorf("of 37 MiB: %q", line)
 	}

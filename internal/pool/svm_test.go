@@ -3,7 +3,6 @@
 package pool_test
 
 import (
-	"bufio"
 	"io"
 	"os"
 	"os/exec"
@@ -93,18 +92,7 @@ func svmMemory(t *testing.T, n node, program string) {
 	t.Helper()
 	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 37 * mib})
 	cmd := run(program, "fill", "100", "wait")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(out)
+	in, r := converse(t, cmd)
 	if line, _ := r.ReadString('\n'); line != "regions 37\n" {
 		t.Errorf("of 37 MiB: %q", line)
 	}

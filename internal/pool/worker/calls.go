@@ -33,12 +33,10 @@ func (s *Session) do(m *message) error {
 		return s.release(&b)
 	case wire.OpCreateBuffer:
 		return s.createBuffer(m, &b)
-	case wire.OpCreateSubBuffer:
-		return s.createSubBuffer(m, &b)
+	case wire.OpCreateSubBuffer, wire.OpCreateSvmBuffer:
+		return s.createPart(m, &b)
 	case wire.OpCreateSvm:
 		return s.createSVM(m, &b)
-	case wire.OpCreateSvmBuffer:
-		return s.createSVMBuffer(m, &b)
 	case wire.OpExecInfo:
 		return s.execInfo(m, &b)
 	case wire.OpCreateImage:

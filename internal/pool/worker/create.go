@@ -316,30 +316,45 @@ func (o *object) hides() bool {
 // tellsArgs finds out whether the driver tells of kernels' arguments of a program that
 // was built without options, as PoCL does.
 func (s *Session) tellsArgs() bool {
-	e, devices := cell(), []uintptr{s.device}
-	c := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
-	if c == 0 {
-		return false
-	}
-	defer s.lib.call("clReleaseContext", c)
-	name, text := cString("k"), cString("kernel void k(global int *a) { a[0] = 1; }")
-	texts := []uintptr{atBytes(text)}
-	p := s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), 0, at(e))
-	if p == 0 {
-		return false
-	}
-	defer s.lib.call("clReleaseProgram", p)
-	if s.lib.status("clBuildProgram", p, 1, atWords(devices), 0, 0, 0) != clSuccess {
-		return false
-	}
-	k := s.lib.call("clCreateKernel", p, atBytes(name), at(e))
-	runtime.KeepAlive([]any{name, text, texts, devices})
+	_, k, done := s.trial("kernel void k(global int *a) { a[0] = 1; }")
+	defer done()
 	if k == 0 {
 		return false
 	}
-	defer s.lib.call("clReleaseKernel", k)
 	_, bad := s.lib.info("clGetKernelArgInfo", k, 0, clArgName)
 	return bad == clSuccess
+}
+
+// trial makes a kernel k of a text, in a context of its own, to try what the
+// driver does; 0: it makes none. done gives both back.
+func (s *Session) trial(text string) (c, k uintptr, done func()) {
+	var p uintptr
+	done = func() {
+		for _, x := range []struct {
+			release string
+			of      uintptr
+		}{{"clReleaseKernel", k}, {"clReleaseProgram", p}, {"clReleaseContext", c}} {
+			if x.of != 0 {
+				s.lib.call(x.release, x.of)
+			}
+		}
+	}
+	e, devices := cell(), []uintptr{s.device}
+	if c = s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e)); c == 0 {
+		return 0, 0, done
+	}
+	name, source := cString("k"), cString(text)
+	texts := []uintptr{atBytes(source)}
+	defer runtime.KeepAlive([]any{name, source, texts, devices})
+	p = s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), 0, at(e))
+	if p == 0 {
+		return c, 0, done
+	}
+	if s.lib.status("clBuildProgram", p, 1, atWords(devices), 0, 0, 0) != clSuccess {
+		return c, 0, done
+	}
+	k = s.lib.call("clCreateKernel", p, atBytes(name), at(e))
+	return c, k, done
 }
 
 // classes says of each argument of a kernel what it is: m memory, s a sampler,

@@ -119,7 +119,8 @@ func (s *Session) answerLocked(m *message, status int32, a, b uint64, data []byt
 	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
 }
 
-func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
+// createPart makes a buffer of a part of a buffer, or of shared virtual memory.
+func (s *Session) createPart(m *message, b *wire.Body) error {
 	var w [5]uint64 // parent, number, flags, origin, size
 	b.Words(w[:])
 	if b.Err() {
@@ -132,16 +133,17 @@ func (s *Session) createSubBuffer(m *message, b *wire.Body) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parent, bad := s.get(w[0], mem)
-	if bad != clSuccess {
-		return s.answerLocked(m, bad, 0, 0, nil)
+	o := &object{kind: mem, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}
+	switch {
+	case bad != clSuccess:
+	case m.Op == wire.OpCreateSubBuffer:
+		o.ptr, bad = s.newPart(parent.ptr, w[2], w[3], w[4])
+	case parent.svm == nil || w[3] > parent.size || w[4] > parent.size-w[3]:
+		bad = clInvalidBufferSize
+	default:
+		o.ptr, bad = s.bufferAt(contextOf(parent).ptr, w[2], w[4], parent.svm.at+uintptr(w[3]))
 	}
-	ptr, bad := s.newPart(parent.ptr, w[2], w[3], w[4])
-	if ptr != 0 {
-		if err := s.keep(w[1], &object{kind: mem, ptr: ptr, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}); err != nil {
-			return err
-		}
-	}
-	return s.answerLocked(m, bad, 0, 0, nil)
+	return s.made(m, w[1], o, bad, nil)
 }
 
 // imageDesc is cl_image_desc.

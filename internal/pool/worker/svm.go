@@ -5,7 +5,6 @@ package worker
 import (
 	"cmp"
 	"os"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -64,30 +63,16 @@ func (s *Session) placesSVM() bool {
 		return false
 	}
 	defer func() { _ = unix.Munmap(memory) }() // it was mapped so
-	e, devices := cell(), []uintptr{s.device}
-	c := s.lib.call("clCreateContext", 0, 1, atWords(devices), 0, 0, at(e))
-	if c == 0 {
-		return false
-	}
-	defer s.lib.call("clReleaseContext", c)
-	q := s.lib.call("clCreateCommandQueue", c, s.device, 0, at(e))
-	name, text := cString("k"), cString("kernel void k(global uchar *a) { a[1] = a[0]; }")
-	texts := []uintptr{atBytes(text)}
-	p := s.lib.call("clCreateProgramWithSource", c, 1, atWords(texts), 0, at(e))
-	if q == 0 || p == 0 {
-		return false
-	}
-	defer s.lib.call("clReleaseCommandQueue", q)
-	defer s.lib.call("clReleaseProgram", p)
-	if s.lib.status("clBuildProgram", p, 1, atWords(devices), 0, 0, 0) != clSuccess {
-		return false
-	}
-	k := s.lib.call("clCreateKernel", p, atBytes(name), at(e))
-	runtime.KeepAlive([]any{name, text, texts, devices})
+	c, k, done := s.trial("kernel void k(global uchar *a) { a[1] = a[0]; }")
+	defer done()
 	if k == 0 {
 		return false
 	}
-	defer s.lib.call("clReleaseKernel", k)
+	q := s.lib.call("clCreateCommandQueue", c, s.device, 0, at(cell()))
+	if q == 0 {
+		return false
+	}
+	defer s.lib.call("clReleaseCommandQueue", q)
 	one := []uint64{1}
 	memory[0] = 7
 	return s.lib.status("clSetKernelArgSVMPointer", k, 0, atData(memory)) == clSuccess &&
@@ -267,31 +252,6 @@ func (s *Session) freeRegion(r *region) {
 	default:
 		_ = unix.MunmapPtr(r.here, r.length) // it was mapped so
 	}
-}
-
-// createSVMBuffer makes a buffer of a part of shared virtual memory.
-func (s *Session) createSVMBuffer(m *message, b *wire.Body) error {
-	var w [5]uint64 // memory, number, flags, origin, size
-	b.Words(w[:])
-	if b.Err() {
-		return errEnd
-	}
-	if bad := s.resident(0, false); bad != clSuccess {
-		return s.answer(m, bad, 0, 0, nil)
-	}
-	defer s.hold.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	parent, bad := s.get(w[0], mem)
-	if bad == clSuccess && (parent.svm == nil || w[3] > parent.size || w[4] > parent.size-w[3]) {
-		bad = clInvalidBufferSize
-	}
-	if bad != clSuccess {
-		return s.answerLocked(m, bad, 0, 0, nil)
-	}
-	o := &object{kind: mem, size: w[4], parent: parent, op: m.Op, made: words(w[:]...)}
-	o.ptr, bad = s.bufferAt(contextOf(parent).ptr, w[2], w[4], parent.svm.at+uintptr(w[3]))
-	return s.made(m, w[1], o, bad, nil)
 }
 
 // regionAt is where the region that begins at an address is among all, or would be. The caller has the lock.
