@@ -248,7 +248,7 @@ programs that others start with what is written into a folder, as in pods.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
-  yunhe pool run --api cuda --compute 30 --memory 4GiB -- python3 train.py
+  yunhe pool run --api cuda --compute 30 --memory 4GiB -- program
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if into != "" {
