@@ -254,6 +254,15 @@ func Fenced(ctx context.Context, check func(context.Context, *Tx) error) context
 	return context.WithValue(ctx, fence{}, check)
 }
 
+// Read is View for one query: fn must ask no other. On PostgreSQL that is one way
+// there and back, where View takes three.
+func (d *DB) Read(ctx context.Context, fn func(*Tx) error) error {
+	if d.engine == Postgres {
+		return d.pgTx(ctx, nil, fn)
+	}
+	return d.View(ctx, fn)
+}
+
 // View runs fn on a consistent snapshot. fn must not write.
 func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	if d.engine == Postgres {
@@ -287,6 +296,7 @@ const (
 	conflictAlone = 4
 )
 
+// pgTx runs fn in a transaction or, if opt is nil, outside of one.
 func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
 	begin := time.Now()
 	for i := 0; ; i++ {
@@ -323,6 +333,9 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 }
 
 func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
+	if opt == nil {
+		return protect(fn, &Tx{db: d, run: d.sql, Now: d.Now()})
+	}
 	st, err := d.sql.BeginTx(ctx, opt)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

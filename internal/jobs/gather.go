@@ -169,6 +169,7 @@ func (s *Service) storeSubmissions(ctx context.Context, group []*submission) err
 		if err := s.ids.AuditAllTx(ctx, tx, audit); err != nil {
 			return err
 		}
+		tx.AfterCommit(func() { s.fresh.keep(records) })
 		return s.changed(ctx, tx, records...)
 	})
 	if err == nil && made {

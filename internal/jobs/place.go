@@ -28,41 +28,65 @@ import (
 // since (microseconds; 0: all), but for those known says it knows, and those
 // of again.
 func (s *Service) Waiting(ctx context.Context, since int64, known func(id string, since int64) bool, again []string) ([]scheduler.Item, error) {
-	var items []scheduler.Item
-	err := s.db.View(ctx, func(tx *db.Tx) error {
-		items = nil
-		ids := slices.Clone(again)
-		err := tx.Query(ctx, `SELECT job_id, waiting_since FROM jobs WHERE unplaced > 0 AND NOT pause_asked AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
+	var rs []*record
+	var ids []string
+	err := s.db.Read(ctx, func(tx *db.Tx) error {
+		rs, ids = nil, slices.Clone(again)
+		return tx.Query(ctx, `SELECT job_id, waiting_since, version FROM jobs WHERE unplaced > 0 AND NOT pause_asked AND waiting_since >= $1`, []any{since}, func(row db.Row) error {
 			var id string
-			var at int64
-			err := row.Scan(&id, &at)
-			if !known(id, at) && !slices.Contains(again, id) {
+			var at, version int64
+			err := row.Scan(&id, &at, &version)
+			if known(id, at) || slices.Contains(again, id) {
+				return err
+			}
+			if r := s.fresh.get(id, version); r != nil {
+				rs = append(rs, r)
+			} else {
 				ids = append(ids, id)
 			}
 			return err
 		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 && !slices.ContainsFunc(rs, func(r *record) bool { return !r.plain() }) {
+		return s.items(ctx, nil, rs)
+	}
+	var items []scheduler.Item
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		read, err := loadJobs(ctx, tx, ids)
 		if err != nil {
 			return err
 		}
-		rs, err := loadJobs(ctx, tx, ids)
-		if err != nil {
-			return err
-		}
-		// The order the queue keeps, so that it need not sort.
-		slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
-		for _, r := range rs {
-			if r.unplaced == 0 || r.pauseAsked {
-				continue // one of again that waits no more
-			}
-			it, err := s.item(ctx, tx, r)
-			if err != nil {
-				return err
-			}
-			items = append(items, it)
-		}
-		return nil
+		s.fresh.keep(read)
+		items, err = s.items(ctx, tx, append(slices.Clip(rs), read...))
+		return err
 	})
 	return items, err
+}
+
+// items describes what of jobs waits. Where all are plain, tx may be nil.
+func (s *Service) items(ctx context.Context, tx *db.Tx, rs []*record) ([]scheduler.Item, error) {
+	// The order the queue keeps, so that it need not sort.
+	slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
+	items := make([]scheduler.Item, 0, len(rs))
+	for _, r := range rs {
+		if r.unplaced == 0 || r.pauseAsked {
+			continue // one of again that waits no more
+		}
+		it, err := s.item(ctx, tx, r)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// plain reports whether a job alone says what of it waits, and where it may go.
+func (r *record) plain() bool {
+	return !r.touched() && r.spec.ReservationId == "" && r.spec.NearJob == "" && !slices.ContainsFunc(r.spec.Tasks, func(t *jobsv1.Task) bool { return t.Pool != nil })
 }
 
 // WaitingByTenant returns what of each tenant is in the queue, the most jobs
@@ -377,7 +401,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 			order = append(order, p.JobID)
 		}
 	}
-	rs, err := loadJobs(ctx, tx, order)
+	rs, err := s.fresh.loadFresh(ctx, tx, order)
 	if err != nil {
 		return nil, err
 	}
@@ -444,6 +468,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 		for center, list := range sends {
 			s.ad.Send(center, list)
 		}
+		s.fresh.drop(order)
 	})
 	return taken, nil
 }

@@ -55,6 +55,7 @@ type Service struct {
 	key      []byte // signs links to logs
 
 	gather *gatherer
+	fresh  fresh
 
 	stand *standing.Service
 

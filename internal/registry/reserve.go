@@ -80,7 +80,8 @@ func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string
 		}
 	}
 	n, err := tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, replicas, `UPDATE center_load SET waiting = waiting + v.n FROM v WHERE center_load.ai_center_id = v.id
-		AND EXISTS (SELECT 1 FROM centers c JOIN center_monitor m ON m.ai_center_id = c.ai_center_id WHERE c.ai_center_id = v.id AND NOT c.drained AND NOT m.down)`)
+		AND NOT EXISTS (SELECT 1 FROM centers c WHERE c.ai_center_id = v.id AND c.drained)
+		AND NOT EXISTS (SELECT 1 FROM center_monitor m WHERE m.ai_center_id = v.id AND m.down)`)
 	if err == nil && int(n) == len(replicas) {
 		replicas = amounts
 		n, err = tx.ExecRows(ctx, []string{"id TEXT", "name TEXT", "n BIGINT"}, amounts, `UPDATE center_capacity SET used = used + v.n FROM v

@@ -41,15 +41,19 @@ func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	var now *seen
 	out := &Snapshot{Specs: c.Specs, Images: c.Images}
-	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		out.At = tx.Now
-		now, err = s.see(ctx, tx, c)
-		return err
-	})
+	now, err := s.follow(ctx, c, &out.At)
 	if err != nil {
 		return nil, err
+	}
+	if now == nil {
+		if err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+			out.At = tx.Now
+			now, err = see(ctx, tx, c)
+			return err
+		}); err != nil {
+			return nil, err
+		}
 	}
 	for i, k := range now.centers { // silence is seen by the clock
 		if status := statusAt(k.Drained, now.down[i], k.LastSeen, out.At); status != k.Status {
@@ -65,18 +69,15 @@ func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return out, nil
 }
 
-// see reads the live part of the centers of c, all of it or what changed.
-func (s *Service) see(ctx context.Context, tx *db.Tx, c *Catalog) (*seen, error) {
-	now, old := &seen{catalog: c}, s.seen.Load()
+// see reads the live part of the centers of c.
+func see(ctx context.Context, tx *db.Tx, c *Catalog) (*seen, error) {
+	now := &seen{catalog: c}
 	if tx.Engine() == db.Postgres {
 		var horizon int64
 		if _, err := tx.Get(ctx, `SELECT version, txid_snapshot_xmin(txid_current_snapshot()) FROM registry_version WHERE name = 'catalog'`, nil, &now.version, &horizon); err != nil {
 			return nil, fmt.Errorf("read what transactions there are: %w", err)
 		}
 		now.horizon = uint32(horizon)
-		if old != nil && old.catalog == c && old.version == now.version {
-			return now, now.follow(ctx, tx, old)
-		}
 	}
 	byID := make(map[string]*Center, len(c.Centers))
 	for id, k := range c.Centers {
@@ -97,74 +98,86 @@ func (s *Service) see(ctx context.Context, tx *db.Tx, c *Catalog) (*seen, error)
 	return now, err
 }
 
-// follow makes n of old and of the rows that were written since. A row's xmin is
-// the transaction that wrote it: those that old did not see are its horizon or
-// later. Rows that were deleted come with another version of the catalog.
-func (n *seen) follow(ctx context.Context, tx *db.Tx, old *seen) error {
-	n.centers, n.down = slices.Clone(old.centers), slices.Clone(old.down)
-	horizon := strconv.FormatUint(uint64(old.horizon), 10)
-	// own returns the place of a center, which is this snapshot's own from then on.
-	own := func(id string) (int, bool) {
-		i, ok := slices.BinarySearchFunc(n.centers, id, func(k *Center, id string) int { return strings.Compare(k.ID, id) })
-		if ok && n.centers[i] == old.centers[i] {
-			k := *n.centers[i]
-			n.centers[i] = &k
-		}
-		return i, ok
+// follow makes what is to be seen now of what was, and of the rows that were
+// written since; nil: all is to be read. It sets the moment that this is of. A
+// row's xmin is the transaction that wrote it: those that were not seen are the
+// horizon of then or later. Rows that were deleted come with another version of
+// the catalog. All this is one query, because the scheduler waits for it.
+func (s *Service) follow(ctx context.Context, c *Catalog, at *time.Time) (*seen, error) {
+	old := s.seen.Load()
+	if old == nil || old.catalog != c {
+		return nil, nil
 	}
-	roomy := map[string]bool{} // whose Total and Used are this snapshot's own
-	err := tx.Query(ctx, `SELECT ai_center_id, resource, total, used FROM center_capacity WHERE age(xmin) <= age($1::text::xid)`, []any{horizon}, func(row db.Row) error {
+	var n *seen
+	err := s.db.Read(ctx, func(tx *db.Tx) error {
+		*at = tx.Now
+		n = &seen{catalog: c, centers: slices.Clone(old.centers), down: slices.Clone(old.down)}
+		// own returns a center, which is this snapshot's own from then on.
+		own := func(id string) (i int, ok bool) {
+			i, ok = slices.BinarySearchFunc(n.centers, id, func(k *Center, id string) int { return strings.Compare(k.ID, id) })
+			if ok && n.centers[i] == old.centers[i] {
+				k := *n.centers[i]
+				n.centers[i] = &k
+			}
+			return i, ok
+		}
+		roomy := map[string]bool{} // whose Total and Used are this snapshot's own
+		var part, a, b int64
 		var id, resource string
-		var total, used int64
-		if err := row.Scan(&id, &resource, &total, &used); err != nil {
-			return err
-		}
-		i, ok := own(id)
-		if !ok {
-			return nil
-		}
-		k := n.centers[i]
-		if !roomy[id] {
-			roomy[id] = true
-			k.Total, k.Used = maps.Clone(k.Total), maps.Clone(k.Used)
-		}
-		k.Total[resource], k.Used[resource] = total, used
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read what capacity changed: %w", err)
-	}
-	err = tx.Query(ctx, `SELECT ai_center_id, running, waiting FROM center_load WHERE age(xmin) <= age($1::text::xid)`, []any{horizon}, func(row db.Row) error {
-		var id string
-		var running, waiting int64
-		if err := row.Scan(&id, &running, &waiting); err != nil {
-			return err
-		}
-		if i, ok := own(id); ok {
-			n.centers[i].Running, n.centers[i].Waiting = running, waiting
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read what load changed: %w", err)
-	}
-	err = tx.Query(ctx, `SELECT ai_center_id, `+monitorColumns+` FROM center_monitor m WHERE age(xmin) <= age($1::text::xid)`, []any{horizon}, func(row db.Row) error {
-		var id string
 		var m monitorRow
-		if err := row.Scan(append([]any{&id}, m.dest()...)...); err != nil {
-			return err
-		}
-		if i, ok := own(id); ok {
-			n.down[i] = m.down
-			n.centers[i].LastSeen, n.centers[i].Measured = m.live()
-		}
-		return nil
+		into := append([]any{&part, &id, &resource, &a, &b}, m.dest()...)
+		return tx.Query(ctx, changedSince, []any{strconv.FormatUint(uint64(old.horizon), 10)}, func(row db.Row) error {
+			if err := row.Scan(into...); err != nil {
+				return err
+			}
+			if part == partCatalog {
+				n.version, n.horizon = a, uint32(b)
+				return nil
+			}
+			i, ok := own(id)
+			if !ok {
+				return nil
+			}
+			k := n.centers[i]
+			switch part {
+			case partCapacity:
+				if !roomy[id] {
+					roomy[id] = true
+					k.Total, k.Used = maps.Clone(k.Total), maps.Clone(k.Used)
+				}
+				k.Total[resource], k.Used[resource] = a, b
+			case partLoad:
+				k.Running, k.Waiting = a, b
+			case partMonitor:
+				n.down[i] = m.down
+				k.LastSeen, k.Measured = m.live()
+			}
+			return nil
+		})
 	})
 	if err != nil {
-		return fmt.Errorf("read what measurements changed: %w", err)
+		return nil, fmt.Errorf("read what changed at centers: %w", err)
 	}
-	return nil
+	if n.version != old.version {
+		return nil, nil
+	}
+	return n, nil
 }
+
+// The parts of changedSince.
+const (
+	partCatalog int64 = iota
+	partCapacity
+	partLoad
+	partMonitor
+)
+
+// changedSince reads, of PostgreSQL, the version of the catalog, which
+// transactions there are, and the rows that others than a horizon's wrote.
+const changedSince = `SELECT 0, '', '', version, txid_snapshot_xmin(txid_current_snapshot()), 0, FALSE, 0, 0, 0, 0, 0, 0 FROM registry_version WHERE name = 'catalog'
+	UNION ALL SELECT 1, ai_center_id, resource, total, used, 0, FALSE, 0, 0, 0, 0, 0, 0 FROM center_capacity WHERE age(xmin) <= age($1::text::xid)
+	UNION ALL SELECT 2, ai_center_id, '', running, waiting, 0, FALSE, 0, 0, 0, 0, 0, 0 FROM center_load WHERE age(xmin) <= age($1::text::xid)
+	UNION ALL SELECT 3, ai_center_id, '', 0, 0, ` + monitorColumns + ` FROM center_monitor m WHERE age(xmin) <= age($1::text::xid)`
 
 // monitorColumns are those of center_monitor as m.
 const monitorColumns = `m.last_seen, m.down, m.measured_at, m.cpu_busy_permille, m.memory_busy, m.memory_total, m.storage_busy, m.storage_total`

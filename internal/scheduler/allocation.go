@@ -54,6 +54,7 @@ func (s *Service) planWith(ctx context.Context, snap *registry.Snapshot, works [
 	if err != nil {
 		return nil, err
 	}
+	defer s.release(ps)
 	out := &planned{rooms: map[string]Room{}}
 	if out.verdict, err = s.choose(ctx, ps, items, works, set); err != nil {
 		return nil, err

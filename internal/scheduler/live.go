@@ -193,6 +193,8 @@ type cycler struct {
 	nearHeld  bool
 	freed     []string      // jobs whose reservation is over: they are read again
 	took      time.Duration // the last cycle; 0: it placed nothing
+	rows      place.Rows    // memory for decisions, which are over with their cycle
+	packed    packing       // and for what is stored of them
 	// policyGeneration is that of the policies the lineup was made by.
 	policyGeneration int64
 	purse            *purse // nil: not read
@@ -509,6 +511,8 @@ func (c *cycler) planLive(ctx context.Context, d *driver, works []place.Work, it
 	res, err := c.planWith(ctx, d.snap, works, items, set, func(o *place.Options) func() {
 		c.l.mu.Lock()
 		d.round = c.l.q.Round(d.now)
+		c.rows.Reset()
+		o.Rows = &c.rows
 		o.Changes, o.Order, o.Placed = true, d.order, d.placed
 		return func() {
 			d.wake = c.l.q.Wake()

@@ -225,7 +225,8 @@ type Service struct {
 
 	stand *standing.Service // nil: no center refuses
 
-	last atomic.Pointer[[]translated] // see snapshotOf
+	last  atomic.Pointer[[]translated] // see snapshotOf
+	spare sync.Pool                    // of *[]place.Candidate, see release
 
 	mu      sync.Mutex // guards the fields below
 	set     *place.Set
@@ -328,7 +329,7 @@ func kindOf(q core.Quantities) string {
 }
 
 // commit stores what was decided, all or nothing.
-func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *planned, entries map[string]*entry) (taken []Placement, err error) {
+func (c *cycler) commit(ctx context.Context, snap *registry.Snapshot, res *planned, entries map[string]*entry) (taken []Placement, err error) {
 	// All that needs no transaction comes before it: others wait while it is open.
 	type about struct {
 		decision *place.Decision
@@ -352,15 +353,16 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 		}
 		list[i].OnNodes = res.rooms[list[i].AllocationID].OnNodes
 	}
-	pack := sync.OnceValues(func() ([]byte, error) { return s.packTrail(trail) })
-	go pack()          // while the jobs' rows are written
-	run := s.db.RowsTx // jobs, attempts and what centers hold: each is a row written here
+	pack := sync.OnceValues(func() ([]byte, error) { return c.packTrail(trail, &c.packed) })
+	go pack() // while the jobs' rows are written
+	defer func() { _, _ = pack() }()
+	run := c.db.RowsTx // jobs, attempts and what centers hold: each is a row written here
 	if slices.ContainsFunc(list, func(p Placement) bool { return p.AllocationID != "" }) {
-		run = s.db.Tx // whether an allocation is granted is only read
+		run = c.db.Tx // whether an allocation is granted is only read
 	}
 	err = run(ctx, func(tx *db.Tx) error {
 		taken = nil
-		got, err := s.src.PlacedTx(ctx, tx, list)
+		got, err := c.src.PlacedTx(ctx, tx, list)
 		if err != nil {
 			return err
 		}
@@ -380,7 +382,7 @@ func (s *Service) commit(ctx context.Context, snap *registry.Snapshot, res *plan
 		if err := storeTrail(ctx, tx, body, rows); err != nil {
 			return err
 		}
-		return s.reserve(ctx, tx, got)
+		return c.reserve(ctx, tx, got)
 	})
 	return taken, err
 }
@@ -499,28 +501,42 @@ func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, work
 // translated is a center as the engine sees it.
 type translated struct {
 	of        *registry.Center
-	candidate place.Candidate
+	candidate *place.Candidate // read-only
 }
 
 // snapshotOf translates the registry's snapshot for the engine. Centers that
-// have not changed since the last one are what they were.
+// have not changed since the last one are what they were. It is the caller's
+// own, who may give its memory back with release.
 func (s *Service) snapshotOf(snap *registry.Snapshot) *place.Snapshot {
 	var old []translated
 	if last := s.last.Load(); last != nil {
 		old = *last
 	}
 	now := make([]translated, len(snap.Centers))
-	out := &place.Snapshot{Candidates: make([]place.Candidate, len(snap.Centers))}
+	out := &place.Snapshot{}
+	if spare, ok := s.spare.Get().(*[]place.Candidate); ok && cap(*spare) >= len(now) {
+		out.Candidates = (*spare)[:len(now)]
+	} else {
+		out.Candidates = make([]place.Candidate, len(now))
+	}
 	for i, c := range snap.Centers {
 		if i < len(old) && old[i].of == c {
 			now[i] = old[i]
 		} else {
-			now[i] = translated{c, candidate(c)}
+			k := candidate(c)
+			now[i] = translated{c, &k}
 		}
-		out.Candidates[i] = now[i].candidate
+		out.Candidates[i] = *now[i].candidate
 	}
 	s.last.Store(&now)
 	return out
+}
+
+// release gives back a snapshot that nobody looks at any more.
+func (s *Service) release(ps *place.Snapshot) {
+	list := ps.Candidates
+	ps.Candidates = nil
+	s.spare.Put(&list)
 }
 
 // centerOf finds a center of a snapshot; nil if there is none.

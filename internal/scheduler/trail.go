@@ -117,6 +117,9 @@ func (t *trail) append(d *place.Decision) {
 // differ notes what of a table is not as in the last one of the chain.
 func (t *trail) differ(c *chain, table []place.Entry, s *step) {
 	i := 0
+	if len(c.table) == 0 { // all of it is new
+		s.New = make(entries, 0, len(table))
+	}
 	for k := 0; k < len(table); {
 		e := &table[k]
 		switch {
@@ -371,13 +374,18 @@ func nilIfEmpty(s []int) []int {
 	return s
 }
 
-// packTrail makes of a trail what is stored.
-func (s *Service) packTrail(t *trail) ([]byte, error) {
-	b, err := t.appendTo(nil)
-	if err != nil {
+// packing is memory for packing trails, one after the other.
+type packing struct{ text, body []byte }
+
+// packTrail makes of a trail what is stored. It is good until the memory is
+// used for the next.
+func (s *Service) packTrail(t *trail, m *packing) ([]byte, error) {
+	var err error
+	if m.text, err = t.appendTo(m.text[:0]); err != nil {
 		return nil, fmt.Errorf("encode decisions: %w", err)
 	}
-	return s.enc.EncodeAll(b, nil), nil
+	m.body = s.enc.EncodeAll(m.text, m.body[:0])
+	return m.body, nil
 }
 
 // unpackTrail reads what packTrail made.

@@ -95,7 +95,7 @@ func TestTrailKeepsEveryTable(t *testing.T) {
 				}
 			}
 		}
-		body, err := s.packTrail(tr)
+		body, err := s.packTrail(tr, &packing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func BenchmarkTrail(b *testing.B) {
 				for _, p := range res.Placements {
 					tr.add(p.Decision)
 				}
-				body, err := s.packTrail(tr)
+				body, err := s.packTrail(tr, &packing{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -325,12 +325,13 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 		return
 	}
 	policies, columns := len(t.weights), len(t.columns)
-	rows := make([]Row, stale)
-	exact := make([]Exact, stale)
-	scores := make([]int, stale*policies)
-	weighted := make([]int64, stale*policies)
-	facts := make([]Fact, stale*columns)
-	lists := make([][]Fact, stale*policies)
+	m := p.opts.Rows
+	if m == nil {
+		m = &Rows{}
+	}
+	rows, exact := m.rows.take(stale), m.exact.take(stale)
+	scores, weighted := m.scores.take(stale*policies), m.weighted.take(stale*policies)
+	facts, lists := m.facts.take(stale*columns), m.lists.take(stale*policies)
 	for _, i := range sites {
 		if e.fresh[i] {
 			continue
@@ -365,6 +366,52 @@ func (p *planner) writeRows(h *shape, sites []int32) {
 		*r.Exact = Exact{t.sheet.final[i], t.sum}
 		r.Final = r.Exact.Rounded()
 	}
+}
+
+// Rows is memory for the rows of decisions, which plan after plan can use: see
+// [Options.Rows]. The zero value is empty.
+type Rows struct {
+	rows     slab[Row]
+	exact    slab[Exact]
+	scores   slab[int]
+	weighted slab[int64]
+	facts    slab[Fact]
+	lists    slab[[]Fact]
+}
+
+// Reset has the next plan use the memory again. Nobody may look at decisions
+// made with it any more.
+func (m *Rows) Reset() {
+	m.rows.reset()
+	m.exact.reset()
+	m.scores.reset()
+	m.weighted.reset()
+	m.facts.reset()
+	m.lists.reset()
+}
+
+// slab hands out slices of one array.
+type slab[T any] struct {
+	all  []T
+	used int // so many were asked for since the last reset
+}
+
+// take returns n zeros.
+func (s *slab[T]) take(n int) []T {
+	from := s.used
+	if s.used += n; s.used > len(s.all) { // reset makes room for as many
+		return make([]T, n)
+	}
+	out := s.all[from:s.used:s.used]
+	clear(out)
+	return out
+}
+
+func (s *slab[T]) reset() {
+	if s.used > len(s.all) || s.used < len(s.all)/8 {
+		s.all = make([]T, s.used)
+	}
+	s.used = 0
 }
 
 // rank sorts the sites: those that fit, best first, then the others by ID. It

@@ -17,6 +17,8 @@ type Options struct {
 	// Changes has Decisions say how their tables differ from earlier ones, where
 	// that is less than the whole table.
 	Changes bool
+	// Rows has the memory of the rows of Decisions; nil: each has its own.
+	Rows *Rows
 	// Order of the queue; nil is ByPriority.
 	Order Order
 	// Filters come after the built-in ones.
