@@ -336,26 +336,30 @@ func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error)
 	if opt == nil {
 		return protect(fn, &Tx{db: d, run: d.sql, Now: d.Now()})
 	}
-	st, err := d.sql.BeginTx(ctx, opt)
+	conn, err := d.sql.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	defer conn.Close() // the pool has it again
+	if _, err := conn.ExecContext(ctx, begun[*opt]); err != nil {
+		rollback(ctx, conn)
+		return fmt.Errorf("begin: %w", err)
+	}
 	if d.clock != nil && d.clock.due() {
-		if err := d.clock.ask(ctx, st); err != nil {
-			_ = st.Rollback() // the first error is the one to report
+		if err := d.clock.ask(ctx, conn); err != nil {
+			rollback(ctx, conn)
 			return err
 		}
 	}
-	tx := &Tx{db: d, run: st, Now: d.Now()}
-	if err := protect(fn, tx); err != nil {
-		_ = st.Rollback() // the first error is the one to report
-		return err
+	tx := &Tx{db: d, conn: conn, Now: d.Now()}
+	tx.run = session{tx}
+	err = protect(fn, tx)
+	if err == nil {
+		err = tx.end(ctx)
 	}
-	if err := st.Commit(); err != nil {
-		if isGone(ctx, err) {
-			err = errors.Join(errUnknown, err)
-		}
-		return fmt.Errorf("commit: %w", err)
+	if err != nil {
+		rollback(ctx, conn)
+		return err
 	}
 	tx.committed()
 	return nil

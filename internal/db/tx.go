@@ -29,6 +29,8 @@ type Tx struct {
 
 	db    *DB
 	run   runner
+	conn  *sql.Conn // of a transaction on PostgreSQL; else nil
+	later []later   // not sent yet; see InsertLater
 	emits int
 	after []func()
 }
@@ -356,12 +358,8 @@ func (tx *Tx) Emit(ctx context.Context, subject string, payload []byte) error {
 	if payload == nil {
 		payload = []byte{} // nil would be NULL
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO outbox (event_id, subject, payload, at) VALUES ($1, $2, $3, $4)`,
-		core.NewID("evt"), subject, payload, Micros(tx.Now))
-	if err != nil {
-		return fmt.Errorf("append event %s: %w", subject, err)
-	}
-	return nil
+	return tx.do(ctx, later{what: "append event " + subject, q: `INSERT INTO outbox (event_id, subject, payload, at) VALUES ($1, $2, $3, $4)`,
+		args: []any{core.NewID("evt"), subject, payload, Micros(tx.Now)}})
 }
 
 // AfterCommit calls f once the transaction is durable; never if it is not.

@@ -220,10 +220,7 @@ func eventRows(events []Event) [][]any {
 }
 
 func insertEvents(ctx context.Context, tx *db.Tx, events ...Event) error {
-	if err := tx.Insert(ctx, "audit_events", eventColumns, eventRows(events)); err != nil {
-		return fmt.Errorf("insert %d audit events: %w", len(events), err)
-	}
-	return nil
+	return tx.InsertLater(ctx, "store audit events", "audit_events", eventColumns, eventRows(events))
 }
 
 // listEvents returns up to n events before the given ID, newest first. Empty

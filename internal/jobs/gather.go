@@ -164,7 +164,7 @@ func (s *Service) storeSubmissions(ctx context.Context, group []*submission) err
 			return err
 		}
 		if err := insertJobs(ctx, tx, records); err != nil {
-			return fmt.Errorf("store jobs: %w", err)
+			return err
 		}
 		if err := s.ids.AuditAllTx(ctx, tx, audit); err != nil {
 			return err

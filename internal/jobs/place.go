@@ -445,7 +445,7 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 		}
 	}
 	if err := insertAttempts(ctx, tx, as); err != nil {
-		return nil, fmt.Errorf("store attempts: %w", err)
+		return nil, err
 	}
 	if err := unmarkRetries(ctx, tx, as); err != nil {
 		return nil, err

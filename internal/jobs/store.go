@@ -73,7 +73,7 @@ func insertJobs(ctx context.Context, tx *db.Tx, rs []*record) error {
 	for i, r := range rs {
 		rows[i] = r.values()
 	}
-	if err := tx.Insert(ctx, "jobs", jobColumnList, rows); err != nil {
+	if err := tx.InsertLater(ctx, "store jobs", "jobs", jobColumnList, rows); err != nil {
 		return err
 	}
 	return insertGroups(ctx, tx, rs)
@@ -131,12 +131,14 @@ func savePlaced(ctx context.Context, tx *db.Tx, rs []*record) error {
 		r.version++
 		rows[i] = []any{r.id, int64(r.state), r.placed, r.unplaced, r.active, r.version}
 	}
-	_, err := tx.ExecRows(ctx, []string{"id TEXT", "state BIGINT", "placed_at BIGINT", "unplaced BIGINT", "active BIGINT", "version BIGINT"}, rows,
-		`UPDATE jobs SET state = v.state, placed_at = v.placed_at, unplaced = v.unplaced, active = v.active, version = v.version FROM v WHERE jobs.job_id = v.id`)
-	if err != nil {
-		return fmt.Errorf("save %d placed jobs: %w", len(rs), err)
-	}
-	return nil
+	return tx.ExecRowsLater(ctx, "save placed jobs", []string{"id TEXT", "state BIGINT", "placed_at BIGINT", "unplaced BIGINT", "active BIGINT", "version BIGINT"}, rows,
+		`UPDATE jobs SET state = v.state, placed_at = v.placed_at, unplaced = v.unplaced, active = v.active, version = v.version FROM v WHERE jobs.job_id = v.id`,
+		func(n int64) error {
+			if int(n) != len(rs) {
+				return fmt.Errorf("save placed jobs: %d of %d are there", n, len(rs))
+			}
+			return nil
+		})
 }
 
 // attempt is one run of a replica as stored.
@@ -198,7 +200,7 @@ func insertAttempts(ctx context.Context, tx *db.Tx, as []*attempt) error {
 		rows[i] = []any{a.id, a.job, a.task, a.replica, a.number, a.center, a.spec, string(res), a.price, a.decision, int64(a.state), a.stopAsked, a.retry,
 			a.lost, a.reason, a.message, a.placed, a.started, a.ended, a.exitCode, a.cpuUS, a.peak, a.node, a.taken, a.allocation, a.onNodes, a.pauseAsked, a.takenAs, a.spared, a.pooled, a.address}
 	}
-	return tx.Insert(ctx, "attempts", attemptColumnList, rows)
+	return tx.InsertLater(ctx, "store attempts", "attempts", attemptColumnList, rows)
 }
 
 func saveAttempt(ctx context.Context, tx *db.Tx, a *attempt) error {

@@ -130,12 +130,13 @@ func (s *Service) Class(it *scheduler.Item) string {
 
 // CommitTx implements [scheduler.Verdict].
 func (v *verdict) CommitTx(ctx context.Context, tx *db.Tx, placed []scheduler.Placement) error {
-	g, err := generation(ctx, tx)
-	if err != nil {
+	if err := tx.CheckLater(ctx, "read which policies are in force", `SELECT 1 FROM policy_state WHERE one = 1 AND generation = $1`, []any{v.generation}, func(n int64) error {
+		if n == 0 {
+			return fault.New(fault.Conflict, "other policies are in force than those that decided")
+		}
+		return nil
+	}); err != nil {
 		return err
-	}
-	if g != v.generation {
-		return fault.New(fault.Conflict, "other policies are in force than those that decided")
 	}
 	var rows [][]any
 	seen := map[string]bool{}

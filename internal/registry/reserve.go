@@ -63,8 +63,9 @@ type Claim struct {
 // ReserveAllTx is ReserveTx at many centers, by their IDs. It takes everything
 // or, with an error, nothing: fault.Conflict says that a center has less than
 // is claimed, is drained, has said that it goes away or does not exist: what was
-// planned may be older than that. It takes a few statements whatever the number of centers; each takes its rows in no certain order, so that one
-// of two such transactions at a time may be run again.
+// planned may be older than that, and is said when the transaction ends. It takes
+// a few statements whatever the number of centers; each takes its rows in no
+// certain order, so that one of two such transactions at a time may be run again.
 func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string]Claim) error {
 	replicas, amounts := make([][]any, 0, len(claims)), make([][]any, 0, 2*len(claims))
 	for _, id := range slices.Sorted(maps.Keys(claims)) {
@@ -79,21 +80,22 @@ func (s *Service) ReserveAllTx(ctx context.Context, tx *db.Tx, claims map[string
 			}
 		}
 	}
-	n, err := tx.ExecRows(ctx, []string{"id TEXT", "n BIGINT"}, replicas, `UPDATE center_load SET waiting = waiting + v.n FROM v WHERE center_load.ai_center_id = v.id
+	all := func(rows [][]any, of string) func(n int64) error {
+		return func(n int64) error {
+			if int(n) < len(rows) {
+				return fault.New(fault.Conflict, "%d %s than is to be reserved, or are out of use", len(rows)-int(n), of)
+			}
+			return nil
+		}
+	}
+	what := fmt.Sprintf("reserve at %d centers", len(claims))
+	if err := tx.ExecRowsLater(ctx, what, []string{"id TEXT", "n BIGINT"}, replicas, `UPDATE center_load SET waiting = waiting + v.n FROM v WHERE center_load.ai_center_id = v.id
 		AND NOT EXISTS (SELECT 1 FROM centers c WHERE c.ai_center_id = v.id AND c.drained)
-		AND NOT EXISTS (SELECT 1 FROM center_monitor m WHERE m.ai_center_id = v.id AND m.down)`)
-	if err == nil && int(n) == len(replicas) {
-		replicas = amounts
-		n, err = tx.ExecRows(ctx, []string{"id TEXT", "name TEXT", "n BIGINT"}, amounts, `UPDATE center_capacity SET used = used + v.n FROM v
-			WHERE center_capacity.ai_center_id = v.id AND resource = v.name AND used + v.n <= total`)
+		AND NOT EXISTS (SELECT 1 FROM center_monitor m WHERE m.ai_center_id = v.id AND m.down)`, all(replicas, "centers have less room")); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reserve at %d centers: %w", len(claims), err)
-	}
-	if int(n) < len(replicas) {
-		return fault.New(fault.Conflict, "%d centers or resources of centers have less room than is to be reserved, or are out of use", len(replicas)-int(n))
-	}
-	return nil
+	return tx.ExecRowsLater(ctx, what, []string{"id TEXT", "name TEXT", "n BIGINT"}, amounts, `UPDATE center_capacity SET used = used + v.n FROM v
+		WHERE center_capacity.ai_center_id = v.id AND resource = v.name AND used + v.n <= total`, all(amounts, "resources of centers have less room"))
 }
 
 // ReleaseTx gives back q, the sum for all replicas, and counts as many

@@ -207,14 +207,12 @@ func (e *Elector) watch(ctx context.Context, name string, fn Loop, lost <-chan s
 // fence refuses transactions once the lease has had another owner.
 func (e *Elector) fence(name string, term int64) func(context.Context, *db.Tx) error {
 	return func(ctx context.Context, tx *db.Tx) error {
-		var now int64
-		if _, err := tx.Get(ctx, `SELECT term FROM lease_terms WHERE name = $1`, []any{name}, &now); err != nil {
-			return fmt.Errorf("term of the lease %s: %w", name, err)
-		}
-		if now != term {
-			return fault.New(fault.Unavailable, "the lease %s was taken by another process", name)
-		}
-		return nil
+		return tx.CheckLater(ctx, "term of the lease "+name, `SELECT 1 FROM lease_terms WHERE name = $1 AND term = $2`, []any{name, term}, func(n int64) error {
+			if n == 0 {
+				return fault.New(fault.Unavailable, "the lease %s was taken by another process", name)
+			}
+			return nil
+		})
 	}
 }
 

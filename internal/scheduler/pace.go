@@ -22,7 +22,7 @@ func breathe(ctx context.Context, took time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(min(restShare*took, restMost)):
+	case <-time.After(min(restShare*took, max(restMost, took/2))):
 		return true
 	}
 }

@@ -405,17 +405,14 @@ func (s *Service) unpackTrail(body []byte) (*trail, error) {
 // place in the trail), and the trail.
 func storeTrail(ctx context.Context, tx *db.Tx, body []byte, rows [][]any) error {
 	id := core.NewID("trl")
-	if err := tx.Insert(ctx, "decision_trails", []string{"trail_id", "decisions", "body"}, [][]any{{id, len(rows), body}}); err != nil {
-		return fmt.Errorf("store a trail of decisions: %w", err)
+	if err := tx.InsertLater(ctx, "store a trail of decisions", "decision_trails", []string{"trail_id", "decisions", "body"}, [][]any{{id, len(rows), body}}); err != nil {
+		return err
 	}
 	full := make([][]any, len(rows))
 	for i, r := range rows {
 		full[i] = append(slices.Clip(r), id, []byte{})
 	}
-	if err := tx.Insert(ctx, "decisions", []string{"decision_id", "job_id", "at", "place", "trail_id", "body"}, full); err != nil {
-		return fmt.Errorf("store decisions: %w", err)
-	}
-	return nil
+	return tx.InsertLater(ctx, "store decisions", "decisions", []string{"decision_id", "job_id", "at", "place", "trail_id", "body"}, full)
 }
 
 // decisions returns the stored decisions of a job by ID.
