@@ -500,7 +500,7 @@ const (
 	relayBatch = 500
 	// relayRest is how long after events the next ones wait at least, so that while
 	// many come a transaction is for several.
-	relayRest = 5 * time.Millisecond
+	relayRest = 15 * time.Millisecond
 )
 
 func rest(ctx context.Context) bool {
@@ -518,7 +518,8 @@ func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 		payload     []byte
 	}
 	var events []event
-	err := d.View(ctx, func(tx *db.Tx) error {
+	err := d.Read(ctx, func(tx *db.Tx) error {
+		events = nil
 		return tx.Query(ctx, `SELECT event_id, subject, payload FROM outbox ORDER BY event_id LIMIT $1`, []any{relayBatch}, func(row db.Row) error {
 			var e event
 			if err := row.Scan(&e.id, &e.subject, &e.payload); err != nil {
@@ -553,8 +554,7 @@ func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
 	return len(events), d.RowsTx(ctx, func(tx *db.Tx) error {
 		// IDs sort by time but two processes may interleave, so delete exactly these.
 		among, arg := tx.In(1, ids)
-		_, err := tx.Exec(ctx, `DELETE FROM outbox WHERE event_id `+among, arg)
-		return err
+		return tx.ExecLater(ctx, "delete published events", `DELETE FROM outbox WHERE event_id `+among, arg)
 	})
 }
 

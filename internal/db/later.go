@@ -38,6 +38,11 @@ func (tx *Tx) InsertLater(ctx context.Context, what, table string, columns []str
 	return nil
 }
 
+// ExecLater is Exec with what is said at InsertLater.
+func (tx *Tx) ExecLater(ctx context.Context, what, q string, args ...any) error {
+	return tx.do(ctx, later{what: what, q: q, args: args})
+}
+
 // ExecRowsLater is ExecRows with what is said at InsertLater. check is told how
 // many rows it changed.
 func (tx *Tx) ExecRowsLater(ctx context.Context, what string, columns []string, rows [][]any, text string, check func(changed int64) error) error {

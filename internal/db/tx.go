@@ -358,8 +358,8 @@ func (tx *Tx) Emit(ctx context.Context, subject string, payload []byte) error {
 	if payload == nil {
 		payload = []byte{} // nil would be NULL
 	}
-	return tx.do(ctx, later{what: "append event " + subject, q: `INSERT INTO outbox (event_id, subject, payload, at) VALUES ($1, $2, $3, $4)`,
-		args: []any{core.NewID("evt"), subject, payload, Micros(tx.Now)}})
+	return tx.ExecLater(ctx, "append event "+subject, `INSERT INTO outbox (event_id, subject, payload, at) VALUES ($1, $2, $3, $4)`,
+		core.NewID("evt"), subject, payload, Micros(tx.Now))
 }
 
 // AfterCommit calls f once the transaction is durable; never if it is not.

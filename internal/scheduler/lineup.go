@@ -61,6 +61,7 @@ type lineup struct {
 	specs       map[string]queue.Amounts
 	// centers are the places that the queue knows, with what they have.
 	centers map[string]core.Quantities
+	seen    []*registry.Center // the last snapshot's, which nobody changes
 	// cursor is the latest time at which a job known here was put in the queue.
 	cursor int64
 	conf   settings
@@ -474,9 +475,12 @@ func (l *lineup) reconcile(open []string, news []Running, now int64) error {
 
 // places tells the queue what the centers have, as far as that changed.
 func (l *lineup) places(snap *registry.Snapshot) error {
-	there := make(map[string]bool, len(snap.Centers))
-	for _, c := range snap.Centers {
-		there[c.ID] = true
+	same := len(l.seen) == len(snap.Centers) // so far: the same centers
+	for i, c := range snap.Centers {
+		if i < len(l.seen) && l.seen[i] == c {
+			continue
+		}
+		same = same && l.seen[i].ID == c.ID
 		if was, ok := l.centers[c.ID]; ok && maps.Equal(was, c.Total) {
 			continue
 		}
@@ -484,6 +488,14 @@ func (l *lineup) places(snap *registry.Snapshot) error {
 			return fmt.Errorf("center %s: %w", c.ID, err)
 		}
 		l.centers[c.ID] = c.Total
+	}
+	l.seen = snap.Centers
+	if same {
+		return nil
+	}
+	there := make(map[string]bool, len(snap.Centers))
+	for _, c := range snap.Centers {
+		there[c.ID] = true
 	}
 	for id := range l.centers {
 		if !there[id] {

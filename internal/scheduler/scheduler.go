@@ -502,6 +502,7 @@ func (s *Service) snapshotFor(ctx context.Context, snap *registry.Snapshot, work
 type translated struct {
 	of        *registry.Center
 	candidate *place.Candidate // read-only
+	sound     bool             // see place.Snapshot
 }
 
 // snapshotOf translates the registry's snapshot for the engine. Centers that
@@ -513,7 +514,7 @@ func (s *Service) snapshotOf(snap *registry.Snapshot) *place.Snapshot {
 		old = *last
 	}
 	now := make([]translated, len(snap.Centers))
-	out := &place.Snapshot{}
+	out := &place.Snapshot{Sound: make([]bool, len(now))}
 	if spare, ok := s.spare.Get().(*[]place.Candidate); ok && cap(*spare) >= len(now) {
 		out.Candidates = (*spare)[:len(now)]
 	} else {
@@ -524,9 +525,9 @@ func (s *Service) snapshotOf(snap *registry.Snapshot) *place.Snapshot {
 			now[i] = old[i]
 		} else {
 			k := candidate(c)
-			now[i] = translated{c, &k}
+			now[i] = translated{c, &k, k.Check() == nil}
 		}
-		out.Candidates[i] = *now[i].candidate
+		out.Candidates[i], out.Sound[i] = *now[i].candidate, now[i].sound
 	}
 	s.last.Store(&now)
 	return out

@@ -98,6 +98,9 @@ type Snapshot struct {
 	// candidate. Those of works in the queue are in [Work.Placed]; a group does
 	// count them here.
 	Groups map[string]map[string]int `json:"groups,omitempty"`
+	// Sound says of candidates, by their place in the list, that Check found
+	// nothing against them: they are not looked at again. nil: all are.
+	Sound []bool `json:"-"`
 }
 
 // Status says whether a candidate takes new work.
@@ -227,17 +230,28 @@ type Device struct {
 
 // check reports the first thing that makes the snapshot unusable.
 func (s *Snapshot) check() error {
-	seen := make(map[string]bool, len(s.Candidates))
+	var seen map[string]bool // not needed while they come in order
 	for i := range s.Candidates {
 		c := &s.Candidates[i]
 		if c.ID == "" {
 			return fault.New(fault.Invalid, "candidates[%d].id is empty", i)
 		}
+		if seen == nil && i > 0 && c.ID <= s.Candidates[i-1].ID {
+			seen = make(map[string]bool, len(s.Candidates))
+			for k := range i {
+				seen[s.Candidates[k].ID] = true
+			}
+		}
 		if seen[c.ID] {
 			return fault.New(fault.Invalid, "candidates[%d].id %q is given twice", i, c.ID)
 		}
-		seen[c.ID] = true
-		if err := c.check(); err != nil {
+		if seen != nil {
+			seen[c.ID] = true
+		}
+		if i < len(s.Sound) && s.Sound[i] {
+			continue
+		}
+		if err := c.Check(); err != nil {
 			return err
 		}
 	}
@@ -270,7 +284,8 @@ const (
 	maxFee     = int64(1_000_000_000) // fen per GiB
 )
 
-func (c *Candidate) check() error {
+// Check returns fault.Invalid if c breaks its contract.
+func (c *Candidate) Check() error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, "candidate %s: "+format, append([]any{c.ID}, args...)...)
 	}
