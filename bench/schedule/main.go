@@ -35,6 +35,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"yunhe.dev/yunhe/bench/platform"
 )
 
@@ -106,6 +108,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
+	unix.Sync() // what was written before, such as by a build, is not to be in the way
 	var figures []platform.Figure
 	var err error
 	for _, database := range o.databases {

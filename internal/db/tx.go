@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,11 +120,88 @@ func (tx *Tx) insertAll(ctx context.Context, table string, columns []string, row
 func (tx *Tx) insert(table string, columns []string, rows [][]any, suffix string) (q string, args []any, n int) {
 	if part := rows[:min(len(rows), arrayRows)]; tx.db.engine == Postgres && len(part) > 1 {
 		if types, args, ok := arrays(part); ok {
-			return "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") SELECT * FROM " + unnest(types) + suffix, args, len(part)
+			q, args := unnestInto(table, columns, types, args, zeros(part), suffix)
+			return q, args, len(part)
 		}
 	}
 	n, args = statement(rows)
 	return insertText(tx.db.engine, table, columns, n, suffix), args, n
+}
+
+// fewRows are so few that nothing is gained by leaving columns out of them.
+const fewRows = 8
+
+// zeros has a bit for each column that is 0, false or empty in all of the rows;
+// none if all columns are.
+func zeros(rows [][]any) (z uint64) {
+	if len(rows) < fewRows {
+		return 0
+	}
+	defer func() {
+		if bits.OnesCount64(z) == len(rows[0]) {
+			z = 0
+		}
+	}()
+	for i, v := range rows[0][:min(len(rows[0]), 64)] {
+		if v != "" && v != int64(0) && v != 0 && v != false {
+			continue
+		}
+		if !slices.ContainsFunc(rows, func(r []any) bool { return r[i] != v }) {
+			z |= 1 << i
+		}
+	}
+	return z
+}
+
+// unnestInto is the text that inserts rows given as arrays, those of columns that
+// are nothing but zeros left out: PostgreSQL takes longer for each array than for
+// all that is done with its values.
+func unnestInto(table string, columns, types []string, args []any, zeros uint64, suffix string) (string, []any) {
+	key := unnestKey{table, strings.Join(columns, ", "), strings.Join(types, ", "), suffix, zeros}
+	var q string
+	if known, ok := unnestTexts.Load(key); ok {
+		q = known.(string)
+	} else if zeros == 0 || unnestKinds.Add(1) <= maxKinds {
+		q = unnestText(key, columns, types)
+		unnestTexts.Store(key, q)
+	} else { // the engine keeps each text prepared
+		return unnestInto(table, columns, types, args, 0, suffix)
+	}
+	given := make([]any, 0, len(args))
+	for i, a := range args {
+		if zeros>>i&1 == 0 {
+			given = append(given, a)
+		}
+	}
+	return q, given
+}
+
+// unnestKey names such a text.
+type unnestKey struct {
+	table, columns, types, suffix string
+	zeros                         uint64
+}
+
+// unnestTexts caches them; there are at most maxKinds that leave something out.
+var (
+	unnestTexts sync.Map
+	unnestKinds atomic.Int64
+)
+
+const maxKinds = 256
+
+func unnestText(key unnestKey, columns, types []string) string {
+	literals := map[string]string{"TEXT": "''", "BIGINT": "0", "BOOLEAN": "FALSE"}
+	values, names := make([]string, len(columns)), []string(nil)
+	var given []string
+	for i, c := range columns {
+		if key.zeros>>i&1 == 0 {
+			values[i], names, given = "v."+c, append(names, c), append(given, types[i])
+		} else {
+			values[i] = literals[types[i]]
+		}
+	}
+	return "INSERT INTO " + key.table + " (" + key.columns + ") SELECT " + strings.Join(values, ", ") + " FROM " + unnest(given) + " AS v (" + strings.Join(names, ", ") + ")" + key.suffix
 }
 
 // arrays are the rows' columns, each a slice of its own, and their types at

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -138,7 +139,11 @@ func (g *gatherer) lead(ctx context.Context, all []*submission) {
 // is of the whole group, and then nothing is stored.
 func (s *Service) storeSubmissions(ctx context.Context, group []*submission) error {
 	made := false
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	run := s.db.RowsTx // request IDs are rows written here, all else is new
+	if slices.ContainsFunc(group, func(x *submission) bool { return slices.ContainsFunc(x.records, mountsVolumes) }) {
+		run = s.db.Tx // whether volumes are there is only read
+	}
+	err := run(ctx, func(tx *db.Tx) error {
 		made = false
 		if err := s.remember(ctx, tx, group); err != nil {
 			return err

@@ -125,6 +125,11 @@ func (s *Service) holdVolumes(ctx context.Context, tx *db.Tx, records []*record)
 	return s.vols.HoldTx(ctx, tx, ids)
 }
 
+// mountsVolumes reports whether a task of a job names a volume.
+func mountsVolumes(r *record) bool {
+	return slices.ContainsFunc(r.spec.Tasks, func(t *jobsv1.Task) bool { return len(t.Volumes) > 0 })
+}
+
 // mounts is what a center is told of a task's volumes.
 func mounts(t *jobsv1.Task) []*adapterv1.VolumeMount {
 	var out []*adapterv1.VolumeMount

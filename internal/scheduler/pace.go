@@ -6,12 +6,19 @@ import (
 )
 
 const (
-	// restShare is how many times as long as a cycle that placed something took
-	// the next one waits, at most restMost: while jobs arrive it then has more of
-	// them to share what a cycle costs whatever it places.
+	// After a cycle that placed something the next one waits restShare times as
+	// long as it took, but at most a quarter of what is missing to restUntil: while
+	// jobs arrive it then has more of them to share what a cycle costs whatever it
+	// places. One that took so long has enough of them, and more come than a
+	// scheduler that rests could place.
 	restShare = 2
-	restMost  = 10 * time.Millisecond
+	restUntil = 100 * time.Millisecond
 )
+
+// pauseAfter is how long the next cycle waits after one that took so long.
+func pauseAfter(took time.Duration) time.Duration {
+	return max(0, min(restShare*took, (restUntil-took)/4))
+}
 
 // breathe waits after a cycle that took so long, 0 if it placed nothing; it
 // reports whether ctx goes on.
@@ -22,7 +29,7 @@ func breathe(ctx context.Context, took time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(min(restShare*took, max(restMost, took/2))):
+	case <-time.After(pauseAfter(took)):
 		return true
 	}
 }
