@@ -17,6 +17,12 @@
 // last committed snapshot. Only one process may open a SQLite database; a
 // lock file says so.
 //
+// On PostgreSQL the way there and back is what small statements cost. Those that
+// nothing waits for ([Tx.InsertLater], [Tx.ExecLater], [Tx.ExecRowsLater],
+// [Tx.CheckLater], [Tx.Emit]) go there together, with the commit if none of them is
+// to be checked; one query alone needs no transaction ([DB.Read]). On SQLite they
+// are done at once.
+//
 // Times are those of one clock ([Tx.Now]): on PostgreSQL the server's, so that
 // they order what processes did whose own clocks differ, or jump.
 //

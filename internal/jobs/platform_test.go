@@ -536,6 +536,9 @@ func testUpdate(t *testing.T, a *apptest.App) {
 	if got := c.Await(2)[1].JobId; got != high {
 		t.Errorf("%s was placed next, want %s, whose priority was raised over that of %s", got, high, low)
 	}
+	if now := a.Admin.Job(t, high); now.Version <= j.Version || now.Spec.Desc != desc {
+		t.Errorf("it was placed as it had been before the update: %v, updated to %v", now, j)
+	}
 	apptest.Succeed(c.Of(high, 1)[0])
 	apptest.Succeed(c.Of(low, 1)[0])
 	for _, x := range []struct {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/scheduler/place"
@@ -186,6 +187,57 @@ func TestLikeAsksShareATable(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, %s, %+v: sharing gives\n%.3000v\nalone\n%.3000v", seed, set.ID, opts, got, want)
 			}
+		}
+	}
+}
+
+// TestRowsAreUsedAgain plans one thing after the other in the same memory and
+// expects the decisions of plans that have their own.
+func TestRowsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var rows place.Rows
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		s, queue, set := crowd(r, 1+r.IntN(120)), demand(r, 1+r.IntN(40)), someSet(t, r)
+		o := place.Options{Changes: r.IntN(2) == 0, TableRows: r.IntN(2) * 5}
+		want := mustPlan(t, s, queue, set, o)
+		rows.Reset()
+		o.Rows = &rows
+		if got := mustPlan(t, s, queue, set, o); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: decisions differ:\n%s\nwant\n%s", seed, short(got), short(want))
+		}
+	}
+}
+
+// TestSoundCandidatesAreNotLookedAt: but that each is there once is seen in any order.
+func TestSoundCandidatesAreNotLookedAt(t *testing.T) {
+	t.Parallel()
+	bad := func(ids ...string) *place.Snapshot {
+		s := &place.Snapshot{Sound: make([]bool, len(ids))}
+		for _, id := range ids {
+			s.Candidates = append(s.Candidates, place.Candidate{ID: id, RunningTasks: -1})
+		}
+		return s
+	}
+	for _, c := range []struct {
+		ids   []string
+		sound int // so many of them
+		want  string
+	}{
+		{[]string{"a", "b"}, 2, ""},
+		{[]string{"b", "a", "c"}, 3, ""},
+		{[]string{"a", "b"}, 1, "candidate b: running_tasks"},
+		{[]string{"a", "a"}, 2, "given twice"},
+		{[]string{"b", "a", "b"}, 3, "given twice"},
+		{[]string{"a", "c", "b", "c"}, 4, "given twice"},
+	} {
+		s := bad(c.ids...)
+		for i := range c.sound {
+			s.Sound[i] = true
+		}
+		_, err := place.Plan(s, nil, place.Presets()[0], place.Options{})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v, %d of them sound: got %v, want %q", c.ids, c.sound, err, c.want)
 		}
 	}
 }
