@@ -91,7 +91,7 @@ func newPostgres(cfg PostgresConfig, cred *syscall.Credential) (*PostgresServer,
 
 func (s *PostgresServer) boot(ctx context.Context, cfg PostgresConfig, initdb, postgres string, cred *syscall.Credential) error {
 	data := filepath.Join(s.dir, "data")
-	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--lc-collate=C"}
+	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"}
 	if cfg.NotDurable {
 		args = append(args, "--no-sync")
 	}
