@@ -18,7 +18,6 @@ type later struct {
 	what  string // it does, for errors
 	q     string
 	args  []any
-	anew  bool                // it is planned each time
 	reads bool                // it changes nothing
 	check func(n int64) error // of how many rows it changed or read; nil: any
 }
@@ -46,7 +45,7 @@ func (tx *Tx) ExecLater(ctx context.Context, what, q string, args ...any) error 
 // ExecRowsLater is ExecRows with what is said at InsertLater. check is told how
 // many rows it changed.
 func (tx *Tx) ExecRowsLater(ctx context.Context, what string, columns []string, rows [][]any, text string, check func(changed int64) error) error {
-	if tx.conn == nil {
+	if tx.conn == nil || len(rows) == 0 {
 		n, err := tx.ExecRows(ctx, columns, rows, text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -62,7 +61,7 @@ func (tx *Tx) ExecRowsLater(ctx context.Context, what string, columns []string, 
 		}
 		left = left[n:]
 		last := len(left) == 0
-		tx.later = append(tx.later, later{what: what, q: q, args: args, anew: true, check: func(n int64) error {
+		tx.later = append(tx.later, later{what: what, q: q, args: args, check: func(n int64) error {
 			if changed += n; last {
 				return check(changed)
 			}
@@ -154,10 +153,10 @@ func unknown(ctx context.Context, err error, before bool) error {
 
 // send sends statements together and looks at what came of each.
 func send(ctx context.Context, c *pgx.Conn, list []later, commit bool) (err error) {
-	described, built := make([]*pgconn.StatementDescription, len(list)), make([]pgx.ExtendedQueryBuilder, len(list))
+	described, built, anew := make([]*pgconn.StatementDescription, len(list)), make([]pgx.ExtendedQueryBuilder, len(list)), make([]bool, len(list))
 	for i := range list {
 		l := &list[i]
-		if _, ok := first(l.args).(pgx.QueryExecMode); ok {
+		if _, anew[i] = first(l.args).(pgx.QueryExecMode); anew[i] { // see arraysText
 			l.args = l.args[1:]
 		}
 		if described[i], err = c.Prepare(ctx, l.q, l.q); err == nil { // known to the connection but for the first time
@@ -180,7 +179,7 @@ func send(ctx context.Context, c *pgx.Conn, list []later, commit bool) (err erro
 	}()
 	for i := range list {
 		b := &built[i]
-		if list[i].anew {
+		if anew[i] {
 			p.SendQueryParams(list[i].q, b.ParamValues, described[i].ParamOIDs, b.ParamFormats, b.ResultFormats)
 		} else {
 			p.SendQueryStatement(described[i], b.ParamValues, b.ParamFormats, b.ResultFormats)

@@ -9,6 +9,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/db/dbtest"
+	"yunhe.dev/yunhe/internal/fault"
 )
 
 // TestLater has statements done later: what comes after sees them, checks and
@@ -100,6 +101,44 @@ func TestLater(t *testing.T) {
 			t.Errorf("the sum is %d in the end, not 34", n)
 		}
 	})
+}
+
+// TestLaterCutOff has the server end the session between a statement and the commit
+// that were sent together: what was sent is not there, it is tried again, and the
+// caller hears that the database does not answer.
+func TestLaterCutOff(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Postgres(t)
+	makeTable(t, d)
+	ctx := t.Context()
+	tries := 0
+	cut := func(times int) error {
+		tries = 0
+		return d.Tx(ctx, func(tx *db.Tx) error {
+			tries++
+			if err := tx.InsertLater(ctx, "store a counter", "counter", []string{"id", "n"}, [][]any{{fmt.Sprint("cut", times), 1}}); err != nil {
+				return err
+			}
+			if tries > times {
+				return nil
+			}
+			return tx.ExecLater(ctx, "cut off", `SELECT pg_terminate_backend(pg_backend_pid())`)
+		})
+	}
+	if err := cut(1); err != nil || tries != 2 {
+		t.Errorf("cut off once: %v after %d tries, want it done by the second", err, tries)
+	}
+	if err := cut(1 << 30); fault.KindOf(err) != fault.Unavailable || tries < 2 {
+		t.Errorf("cut off each time: %v after %d tries", err, tries)
+	}
+	var n int64
+	must(t, d.Read(ctx, func(tx *db.Tx) error {
+		_, err := tx.Get(ctx, `SELECT COUNT(*) FROM counter`, nil, &n)
+		return err
+	}))
+	if n != 1 {
+		t.Errorf("%d are stored, want that of the second try alone", n)
+	}
 }
 
 // TestZeros stores rows some of whose columns are 0, false or empty, in all rows or
