@@ -254,8 +254,8 @@ func (d *DB) tx(ctx context.Context, level sql.IsolationLevel, fn func(*Tx) erro
 
 type fence struct{}
 
-// Fenced returns a context whose transactions ([DB.Tx]) begin with check: if it
-// returns an error nothing is written.
+// Fenced returns a context whose transactions ([DB.Tx]) begin with check: if it, or
+// what it has checked later ([Tx.CheckLater]), gives an error nothing is written.
 func Fenced(ctx context.Context, check func(context.Context, *Tx) error) context.Context {
 	return context.WithValue(ctx, fence{}, check)
 }

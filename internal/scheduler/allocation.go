@@ -84,7 +84,7 @@ func (s *Service) planWith(ctx context.Context, snap *registry.Snapshot, works [
 	}
 	for _, id := range ids {
 		in := *ps
-		in.Candidates = nil
+		in.Candidates, in.Sound = nil, nil // others, with other room
 		for _, c := range ps.Candidates {
 			from := id
 			if IsReservation(id) {

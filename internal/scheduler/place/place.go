@@ -99,7 +99,8 @@ type Snapshot struct {
 	// count them here.
 	Groups map[string]map[string]int `json:"groups,omitempty"`
 	// Sound says of candidates, by their place in the list, that Check found
-	// nothing against them: they are not looked at again. nil: all are.
+	// nothing against them: they are not looked at again. nil: all are. Who changes
+	// a candidate or the list afterwards must say so here.
 	Sound []bool `json:"-"`
 }
 
