@@ -69,11 +69,11 @@ for local in ring socket; do
 	for what in write_64m_gbs read_64m_gbs write_1m_gbs read_1m_gbs; do judge "$what, ratio to native, $local" "$(over $local $what native $what)" -0.9; done
 	judge "a launch in a stream, us above native, $local" "$(echo "$(of $local launch_us) $(of native launch_us)" | awk '{ print $1 - $2 }')" 1
 done
-judge 'a call that waits, ring : Unix socket' "$(over ring finish_us socket finish_us)" 1
-judge 'a call that waits : the ring there and back' "$(over ring finish_us turns ring_us)" 1.3
-judge 'a call that waits : the ring, where both sleep' "$(over ring finish_us turns asleep_us)" 1.3
-judge 'a call that waits : the Unix socket there and back' "$(over socket finish_us turns unix_us)" 1.3
-judge 'a call that waits : TCP there and back' "$(over remote finish_us turns tcp_us)" 1.3
+judge 'a call that waits, ring : Unix socket' "$(over ring ask_us socket ask_us)" 1
+judge 'a call that waits : the ring there and back' "$(over ring ask_us turns ring_us)" 1.3
+judge 'a call that waits : the ring, where both sleep' "$(over ring ask_us turns asleep_us)" 1.3
+judge 'a call that waits : the Unix socket there and back' "$(over socket ask_us turns unix_us)" 1.3
+judge 'a call that waits : TCP there and back' "$(over remote ask_us turns tcp_us)" 1.3
 
 # together SECONDS FLAGS... - programs that keep the card busy at once, one for each
 # argument; prints percent of the card for each, and kernels for each, into files

@@ -5,13 +5,16 @@ package pool_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -238,3 +241,66 @@ func hears(t *testing.T, n node, task pool.Task, run func(args ...string) *exec.
 	}
 	_ = cmd.Wait()
 }
+
+// TestNothingToAsk: what a program knows to be over it does not ask the node for.
+func TestNothingToAsk(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	var said atomic.Int64
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = door.Close() })
+	go func() {
+		for {
+			from, err := door.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tcp:"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+			go func() { _, _ = io.Copy(io.MultiWriter(to, counter{&said}), from); _ = to.Close() }()
+		}
+	}()
+	task, token := ask(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+	cmd := program(t, "tcp:"+door.Addr().String(), task.ID, token, compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1"), "quiet")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, before := bufio.NewScanner(out), int64(0)
+	for lines.Scan() {
+		switch lines.Text() {
+		case "quiet":
+			before = said.Load()
+		case "was quiet":
+			if now := said.Load(); before == 0 || now != before {
+				t.Errorf("it said %d bytes to the node, and %d when it had asked 1,000 times for what it knows", before, now)
+			}
+		default:
+			continue
+		}
+		if _, err := in.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(b []byte) (int, error) { c.n.Add(int64(len(b))); return len(b), nil }

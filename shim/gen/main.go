@@ -210,7 +210,11 @@ func stub(r row) string {
 		b.WriteString("  return yp_sync(NULL);\n}\n")
 		return b.String()
 	}
-	b.WriteString("  cl_int status = yp_end();\n  yp_sent_to(obj(" + queue + "));\n")
+	e := "NULL"
+	if out != "" {
+		e = "e"
+	}
+	b.WriteString("  cl_int status = yp_send_to(obj(" + queue + "), " + e + ");\n")
 	if out != "" {
 		fmt.Fprintf(&b, "  if (e && status) yp_destroy(e);\n  else if (e) *%s = (cl_event)e;\n", out)
 	}

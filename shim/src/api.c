@@ -489,6 +489,12 @@ static cl_int CL_API_CALL yp_clSetCommandQueueProperty(cl_command_queue h, cl_co
   return is(h, QUEUE) ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE; /* removed from OpenCL in 1.1 */
 }
 
+cl_int yp_send_to(object *queue, object *e) {
+  uint64_t posted = __atomic_add_fetch(&queue->u.queue.posted, 1, __ATOMIC_RELEASE);
+  if (e && yp_ordered(queue)) e->u.event.upto = posted;
+  return yp_end();
+}
+
 cl_int yp_finish(object *q) {
   uint64_t posted = yp_posted(q);
   cl_int status = yp_status(q->node, OP_finish, q->id, 0);
@@ -499,7 +505,8 @@ cl_int yp_finish(object *q) {
 static cl_int CL_API_CALL yp_clFinish(cl_command_queue q) {
   if (!is(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   const uint64_t notices = yp_notices();
-  cl_int status = yp_finish(obj(q));
+  cl_int status = CL_SUCCESS;
+  if (__atomic_exchange_n(&obj(q)->u.queue.marked, false, __ATOMIC_ACQ_REL) || yp_pending(obj(q))) status = yp_finish(obj(q));
   if (!status) yp_hear(0, NULL, q, notices);
   return status;
 }
@@ -957,8 +964,7 @@ static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
   yp_proof();
   yp_waits(n, waits);
   yp_word(e ? e->id : 0);
-  bad = yp_end();
-  yp_sent_to(obj(q));
+  bad = yp_send_to(obj(q), e);
   if (e && bad) yp_destroy(e);
   else if (e) *event = (cl_event)e;
   return bad;
@@ -988,9 +994,19 @@ cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events) 
 }
 
 static cl_int wait_for(cl_uint n, const cl_event *events) {
+  bool over = true;
+  for (cl_uint i = 0; i < n && over; i++) over = __atomic_load_n(&obj(events[i])->u.event.over, __ATOMIC_ACQUIRE);
+  if (over) return CL_SUCCESS;
+  answer a = {.land = NULL};
   yp_begin(obj(events[0])->node, OP_wait);
   yp_waits(n, events);
-  return yp_sync(NULL);
+  cl_int status = yp_sync(&a);
+  for (cl_uint i = 0; i < n && !status; i++) {
+    object *e = obj(events[i]);
+    __atomic_store_n(&e->u.event.over, true, __ATOMIC_RELEASE);
+    if (e->u.event.upto && !a.a) yp_done(e->parent, e->u.event.upto);
+  }
+  return status;
 }
 
 static cl_int CL_API_CALL yp_clWaitForEvents(cl_uint n, const cl_event *events) {
@@ -1024,6 +1040,8 @@ static cl_int CL_API_CALL yp_clGetEventInfo(cl_event h, cl_event_info what, size
   case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, o->u.event.type);
   case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_EVENT_COMMAND_EXECUTION_STATUS:
+    if (__atomic_load_n(&o->u.event.over, __ATOMIC_ACQUIRE)) GIVE(cl_int, CL_COMPLETE);
   }
   return yp_info(o->node, OF_EVENT, o->id, 0, what, size, value, got);
 }

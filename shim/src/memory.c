@@ -332,7 +332,9 @@ cl_int yp_marker(object *queue, yp_ends ends) {
   yp_proof();
   yp_waits(ends.n, ends.waits);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
+  if (e && yp_ordered(queue)) e->u.event.upto = yp_posted(queue);
+  if (!ends.n) __atomic_store_n(&queue->u.queue.marked, true, __ATOMIC_RELEASE);
+  cl_int status = ends.n ? yp_send_to(queue, e) : yp_end();
   if (e && status) yp_destroy(e);
   else if (e) *ends.event = (cl_event)e;
   return status;
@@ -419,9 +421,8 @@ static cl_int run_transfer(transfer *t) {
   yp_waits(t->n, t->waits);
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
-  status = t->blocking ? yp_sync(&a) : yp_end();
-  if (!t->blocking) yp_sent_to(t->queue);
-  else if (!status && !t->n && !(t->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)) yp_done(t->queue, posted);
+  status = t->blocking ? yp_sync(&a) : yp_send_to(t->queue, e);
+  if (t->blocking && !status && !t->n && yp_ordered(t->queue)) yp_done(t->queue, posted);
   if (e && status) yp_destroy(e);
   else if (e) *t->event = (cl_event)e;
   return status;

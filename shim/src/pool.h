@@ -68,6 +68,7 @@ struct object {
       cl_command_queue_properties flags;
       object *device;
       uint64_t posted, done; /* commands that were sent, and of how many of them it is known that they are done */
+      bool marked;           /* markers were sent, which memory does not wait for, of which that is not known */
     } queue;
     struct {
       cl_mem_flags flags;
@@ -91,6 +92,8 @@ struct object {
     } kernel;
     struct {
       cl_command_type type;
+      uint64_t upto; /* of a queue that keeps order, how many commands had been sent to it with this one; 0: it may be any */
+      bool over;     /* it is known to have ended well */
     } event;
   } u;
 };
@@ -98,7 +101,7 @@ struct object {
 /* Other threads may send to a queue while one waits for it: what it knows then is of what had been sent before. */
 static inline uint64_t yp_posted(const object *queue) { return __atomic_load_n(&queue->u.queue.posted, __ATOMIC_ACQUIRE); }
 static inline bool yp_pending(const object *queue) { return __atomic_load_n(&queue->u.queue.done, __ATOMIC_ACQUIRE) < yp_posted(queue); }
-static inline void yp_sent_to(object *queue) { __atomic_add_fetch(&queue->u.queue.posted, 1, __ATOMIC_RELEASE); }
+static inline bool yp_ordered(const object *queue) { return !(queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE); }
 static inline void yp_done(object *queue, uint64_t posted) {
   uint64_t was = __atomic_load_n(&queue->u.queue.done, __ATOMIC_RELAXED);
   while (was < posted && !__atomic_compare_exchange_n(&queue->u.queue.done, &was, posted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
@@ -169,6 +172,7 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b);
 
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
 cl_int yp_finish(object *queue);
+cl_int yp_send_to(object *queue, object *event); /* ends the message of a command, as yp_end */
 object *yp_event(object *queue, cl_command_type type);
 uint64_t yp_notices(void);
 void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until);

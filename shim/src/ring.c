@@ -56,12 +56,14 @@ static bool spin(yp_path *c, const uint32_t *w, uint32_t seen) {
   }
   if (!c->ring.met && ++c->ring.asleep % TRY) return false;
   if (here < 0 || load(word(c, TO_PROGRAM, PROCESSOR)) == (uint32_t)here + 1) return false;
-  for (int64_t end = clock_now() + SPIN; clock_now() < end;)
+  int64_t end = 0;
+  do
     for (int i = 0; i < 20; i++, relax())
       if (load(w) != seen) {
         c->ring.back = 1;
         return true;
       }
+  while (end ? clock_now() < end : (end = clock_now() + SPIN) > 0);
   c->ring.skip = c->ring.back;
   if (c->ring.back < MOST_SKIP) c->ring.back *= 2;
   return false;

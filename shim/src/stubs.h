@@ -15,8 +15,7 @@ static cl_int CL_API_CALL yp_clEnqueueTask(cl_command_queue a0, cl_kernel a1, cl
   yp_proof();
   yp_waits(a2, a3);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a4 = (cl_event)e;
   return status;
@@ -41,8 +40,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBuffer(cl_command_queue a0, cl_mem a1,
   yp_proof();
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -74,8 +72,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferRect(cl_command_queue a0, cl_mem
   yp_proof();
   yp_waits(a10, a11);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a12 = (cl_event)e;
   return status;
@@ -98,8 +95,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillBuffer(cl_command_queue a0, cl_mem a1,
   yp_proof();
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -124,8 +120,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillImage(cl_command_queue a0, cl_mem a1, 
   yp_proof();
   yp_waits(a5, a6);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a7 = (cl_event)e;
   return status;
@@ -153,8 +148,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImage(cl_command_queue a0, cl_mem a1, 
   yp_proof();
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -181,8 +175,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyImageToBuffer(cl_command_queue a0, cl_
   yp_proof();
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -209,8 +202,7 @@ static cl_int CL_API_CALL yp_clEnqueueCopyBufferToImage(cl_command_queue a0, cl_
   yp_proof();
   yp_waits(a6, a7);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a8 = (cl_event)e;
   return status;
@@ -232,8 +224,7 @@ static cl_int CL_API_CALL yp_clEnqueueMigrateMemObjects(cl_command_queue a0, cl_
   yp_proof();
   yp_waits(a4, a5);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a6 = (cl_event)e;
   return status;
@@ -249,8 +240,7 @@ static cl_int CL_API_CALL yp_clEnqueueMarkerWithWaitList(cl_command_queue a0, cl
   yp_proof();
   yp_waits(a1, a2);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a3 = (cl_event)e;
   return status;
@@ -266,8 +256,7 @@ static cl_int CL_API_CALL yp_clEnqueueBarrierWithWaitList(cl_command_queue a0, c
   yp_proof();
   yp_waits(a1, a2);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a3 = (cl_event)e;
   return status;
@@ -280,8 +269,7 @@ static cl_int CL_API_CALL yp_clEnqueueMarker(cl_command_queue a0, cl_event *a1) 
   yp_word(obj(a0)->id);
   yp_proof();
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), e);
   if (e && status) yp_destroy(e);
   else if (e) *a1 = (cl_event)e;
   return status;
@@ -292,8 +280,7 @@ static cl_int CL_API_CALL yp_clEnqueueBarrier(cl_command_queue a0) {
   yp_begin(obj(a0)->node, OP_EnqueueBarrier);
   yp_word(obj(a0)->id);
   yp_proof();
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), NULL);
   return status;
 }
 
@@ -305,8 +292,7 @@ static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue a0, cl_uint
   yp_word(obj(a0)->id);
   yp_proof();
   yp_waits(a1, a2);
-  cl_int status = yp_end();
-  yp_sent_to(obj(a0));
+  cl_int status = yp_send_to(obj(a0), NULL);
   return status;
 }
 

@@ -298,8 +298,7 @@ static cl_int on_device(cl_command_queue q, yp_ends ends) {
   yp_proof();
   yp_waits(ends.n, ends.waits);
   yp_word(e ? e->id : 0);
-  cl_int status = yp_end();
-  yp_sent_to(obj(q));
+  cl_int status = yp_send_to(obj(q), e);
   if (e && status) yp_destroy(e);
   else if (e) *ends.event = (cl_event)e;
   return status;

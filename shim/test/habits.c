@@ -55,7 +55,8 @@ static void alarmed(int number) { (void)number; }
 static void start_alarmed(int all) {
   cl_device_id devices[8];
   cl_uint n = 1;
-  const char *text = "kernel void add(global int *a, int by) { a[get_global_id(0)] += by; }";
+  const char *text = "kernel void add(global int *a, int by) { a[get_global_id(0)] += by; }"
+                     "kernel void slow(global volatile int *a, int by) { for (int i = 0; i < by; i++) a[0] = a[0] * 3 + 1; }";
   struct sigaction on = {.sa_handler = alarmed};
   struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
   cl_platform_id platform;
@@ -150,6 +151,56 @@ static void CL_CALLBACK tells(cl_event e, cl_int status, void *which) {
   (void)e;
   said[(intptr_t)which] = status;
   __atomic_store_n(&told[(intptr_t)which], 1, __ATOMIC_RELEASE);
+}
+
+/* state is that of an event that is waited for, or nothing: of its queue that is. */
+static cl_int state(cl_event e, bool wait) {
+  cl_int status = CL_QUEUED;
+  if (wait) must(clWaitForEvents(1, &e), "wait");
+  must(clFinish(queue), "finish");
+  must(clGetEventInfo(e, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL), "status");
+  return status;
+}
+
+/* What is known to be over is not asked for. With quiet, a program says when it does not ask, and waits for a line before and after. */
+static void known(bool quiet) {
+  enum { SIZE = 1 << 16 };
+  cl_int x = 3;
+  cl_mem m = buffer(SIZE, NULL);
+  cl_event fill, write;
+  must(clEnqueueFillBuffer(queue, m, &x, sizeof x, 0, SIZE, 0, NULL, &fill), "fill");
+  printf("filled: %d", state(fill, true));
+  printf(" %d\n", state(fill, true));
+  if (quiet) puts("quiet"), getchar();
+  for (int i = 0; i < 1000; i++)
+    if (state(fill, i % 2)) puts("it is not over any more");
+  if (quiet) puts("was quiet"), getchar();
+  must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 4, sizeof x, &x, 0, NULL, &write), "write");
+  printf("written: %d\n", state(write, false));
+  must(clReleaseEvent(fill), "release"), must(clReleaseEvent(write), "release"), must(clReleaseMemObject(m), "release");
+}
+
+/* A queue keeps order: what follows what waits for another queue waits for that. */
+static void behind(void) {
+  enum { SIZE = 1 << 16 };
+  int *zero = calloc(1, SIZE), x = 0;
+  size_t one = 1;
+  cl_int e, rounds = 20000000;
+  cl_mem m = buffer(SIZE, zero), other = buffer(SIZE, zero);
+  cl_command_queue second = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  cl_kernel k = clCreateKernel(program, "slow", &e);
+  must(e, "kernel");
+  must(clSetKernelArg(k, 0, sizeof m, &m), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
+  void *p = clEnqueueMapBuffer(queue, other, CL_TRUE, CL_MAP_READ, 0, SIZE, 0, NULL, NULL, &e);
+  must(e, "map");
+  cl_event done;
+  must(clEnqueueNDRangeKernel(second, k, 1, NULL, &one, NULL, 0, NULL, &done), "run"), must(clFlush(second), "flush");
+  must(clEnqueueUnmapMemObject(queue, other, p, 1, &done, NULL), "unmap");
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof x, &x, 0, NULL, NULL), "read");
+  printf("computed in another queue: %d\n", x);
+  must(clReleaseEvent(done), "release"), must(clReleaseKernel(k), "release"), must(clReleaseCommandQueue(second), "release");
+  must(clReleaseMemObject(m), "release"), must(clReleaseMemObject(other), "release"), free(zero);
 }
 
 /* What asked to be told that a command was submitted, runs and is complete is told that before it is over for who waits for it. */
@@ -275,9 +326,14 @@ static void rows(void) {
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
+  if (n > 1 && !strcmp(args[1], "quiet")) {
+    known(true);
+    return 0;
+  }
   parts();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
   if (n > 1) return 0;
+  known(false), behind();
   maps(4096), maps(1 << 16);
   for (int i = 0; i < 20; i++) notices(i % 2);
   order();

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"slices"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -242,6 +243,10 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	if bad == clSuccess && len(list) > 0 && !b.Err() {
 		over = s.waits(s.awaited(events)...)
 	}
+	told := uint64(0) // what the next finish has to tell
+	if slices.ContainsFunc(s.queues, func(q *object) bool { return q.status != clSuccess }) {
+		told = 1
+	}
 	s.mu.Unlock()
 	if b.Err() || len(m.body) < 16 {
 		return errEnd
@@ -253,7 +258,7 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	for _, e := range list {
 		s.lib.call("clReleaseEvent", uintptr(e))
 	}
-	return s.answer(m, bad, 0, 0, nil)
+	return s.answer(m, bad, told, 0, nil)
 }
 
 // release forgets an object. Memory that commands still use is forgotten when they are done.

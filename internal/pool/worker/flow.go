@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -19,12 +20,12 @@ import (
 
 // flow is where a move stops a session: between two messages.
 type flow struct {
-	mu      sync.Mutex // guards what follows
+	inside  atomic.Int64 // who reads or does a message; and closed more while it is
+	mu      sync.Mutex   // guards what follows
 	changed *sync.Cond
-	closed  bool
-	reading bool // for the beginning of a message
-	active  int  // messages that are read or done
 }
+
+const closed = math.MinInt64 / 2
 
 // lock is given back by unlock, which wakes who waits.
 func (f *flow) lock() {
@@ -39,40 +40,45 @@ func (f *flow) unlock() {
 	f.mu.Unlock()
 }
 
-// enter waits until the session may go on; what it then does ends with read or leave.
-func (f *flow) enter(to *bool, active int) {
-	f.lock()
-	for f.closed {
-		f.changed.Wait()
+// enter waits until the session may go on; leave must follow.
+func (f *flow) enter() {
+	for f.inside.Add(1) < 0 {
+		f.leave()
+		f.lock()
+		for f.inside.Load() < 0 {
+			f.changed.Wait()
+		}
+		f.unlock()
 	}
-	if f.active += active; to != nil {
-		*to = true
-	}
-	f.unlock()
 }
 
-func (f *flow) read() { f.lock(); f.reading = false; f.unlock() }
-
-func (f *flow) leave() { f.lock(); f.active--; f.unlock() }
+func (f *flow) leave() {
+	if f.inside.Add(-1) < 0 {
+		f.lock()
+		f.unlock()
+	}
+}
 
 // stop returns when nothing is read or done any more; wake makes who reads look. It
 // gives up, and the session goes on, if that takes longer than patience.
 func (f *flow) stop(patience time.Duration, wake func()) bool {
 	f.lock()
 	defer f.unlock()
-	f.closed = true
+	f.inside.Add(closed)
 	late := false
 	timer := time.AfterFunc(patience, func() { f.lock(); late = true; f.unlock() })
 	defer timer.Stop()
 	wake()
-	for !late && (f.active > 0 || f.reading) {
+	for !late && f.inside.Load() > closed {
 		f.changed.Wait()
 	}
-	f.closed = !late
+	if late {
+		f.inside.Add(-closed)
+	}
 	return !late
 }
 
-func (f *flow) goOn() { f.lock(); f.closed = false; f.unlock() }
+func (f *flow) goOn() { f.lock(); f.inside.Add(-closed); f.unlock() }
 
 // wake makes who waits for a message look whether it shall.
 func (s *Session) wake() {
@@ -88,15 +94,18 @@ func (s *Session) rewind() {
 	_ = s.inConn.SetReadDeadline(time.Time{})
 }
 
-// await waits for a message's header, and until the session may go on.
+// await waits for a message's header, and until the session may go on; flow.leave must follow.
 func (s *Session) await() ([]byte, error) {
 	for {
 		if err := s.changeOver(); err != nil {
 			return nil, err
 		}
-		s.flow.enter(&s.flow.reading, 0)
+		s.flow.enter()
 		h, err := s.in.Peek(wire.HeaderSize)
-		s.flow.read()
+		if err == nil && (wire.Op(h[8])|wire.Op(h[9])<<8 != wire.OpBye || !s.viaOther()) {
+			return h, nil
+		}
+		s.flow.leave()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			s.rewind()
@@ -107,15 +116,10 @@ func (s *Session) await() ([]byte, error) {
 			continue
 		case err != nil:
 			return nil, err
-		case wire.Op(h[8])|wire.Op(h[9])<<8 == wire.OpBye && s.viaOther():
-			if !s.follows() {
-				return nil, io.EOF
-			}
-			_, _ = s.in.Discard(len(h)) // it has ended there only
-			continue
+		case !s.follows():
+			return nil, io.EOF
 		}
-		s.flow.enter(nil, 1)
-		return h, nil
+		_, _ = s.in.Discard(len(h)) // it has ended there only
 	}
 }
 
@@ -148,9 +152,7 @@ func (s *Session) attach(from net.Conn, after uint64) {
 	wire.PutAnswer(end, wire.OpAnswer, s.offers(conn), 0, clSuccess, 0, s.sent, 0)
 	_, _ = conn.Write(end) // if it is gone, reading ends
 	s.sending.Unlock()
-	s.mu.Lock()
-	s.back = &attached{conn, after}
-	s.mu.Unlock()
+	s.back.Store(&attached{conn, after})
 	s.wake()
 	s.flow.lock() // for who waits that the program follows
 	s.flow.unlock()
@@ -159,17 +161,22 @@ func (s *Session) attach(from net.Conn, after uint64) {
 // changeOver reads from the program's own connection when all has come that it
 // sent elsewhere.
 func (s *Session) changeOver() error {
+	b := s.back.Load()
+	if b == nil {
+		return nil
+	}
+	switch taken := s.taken.Load(); {
+	case taken < b.after:
+		return nil
+	case taken > b.after:
+		return fmt.Errorf("the program says that it sent %d messages elsewhere, of which %d came", b.after, taken)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch b := s.back; {
-	case b == nil || s.taken < b.after:
-	case s.taken > b.after:
-		return fmt.Errorf("the program says that it sent %d messages elsewhere, of which %d came", b.after, s.taken)
-	default:
-		_ = s.inConn.Close()
-		s.inConn, s.in, s.back, s.relayed, s.following = b.conn, bufio.NewReaderSize(b.conn, 64<<10), nil, false, false
-		go Leave(b.conn, s.turn.end)
-	}
+	_ = s.inConn.Close()
+	s.inConn, s.in, s.relayed, s.following = b.conn, bufio.NewReaderSize(b.conn, 64<<10), false, false
+	s.back.Store(nil)
+	go Leave(b.conn, s.turn.end)
 	return nil
 }
 
@@ -192,14 +199,11 @@ func (s *Session) waitBack() bool {
 	s.flow.lock()
 	defer s.flow.unlock()
 	for {
-		s.mu.Lock()
-		relayed, back, lost := s.relayed, s.back != nil, s.back != nil && s.back.after != s.taken
-		s.mu.Unlock()
-		if !relayed || lost {
-			return false
+		if b := s.back.Load(); b != nil {
+			return b.after == s.taken.Load()
 		}
-		if back {
-			return true
+		if !s.viaOther() {
+			return false
 		}
 		s.flow.changed.Wait()
 	}

@@ -137,13 +137,10 @@ func (m *mover) rest(to net.Conn) error {
 	if err := m.copy(true); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	taken := m.taken
-	m.mu.Unlock()
 	m.sending.Lock()
 	sent := m.sent
 	m.sending.Unlock()
-	m.frame(wire.FrameFinal, words(taken, sent+1)) // one more: that it has moved
+	m.frame(wire.FrameFinal, words(m.taken.Load(), sent+1)) // one more: that it has moved
 	if err := m.out.Flush(); err != nil {
 		return err
 	}

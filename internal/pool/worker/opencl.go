@@ -179,6 +179,10 @@ func cString(s string) []byte      { return append([]byte(s), 0) }
 // info asks an info function for all of a value; more are arguments between the object and what is asked.
 func (l *library) info(name string, args ...uintptr) ([]byte, int32) {
 	n := cell()
+	few := make([]byte, 128) // for most
+	if l.status(name, append(args[:len(args):len(args)], uintptr(len(few)), atBytes(few), at(n))...) == clSuccess && *n <= uint64(len(few)) {
+		return few[:*n], clSuccess
+	}
 	if s := l.status(name, append(args[:len(args):len(args)], 0, 0, at(n))...); s != clSuccess {
 		return nil, s
 	}

@@ -120,7 +120,8 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 		}
 		o.status = int32(body.Word())
 	case wire.FrameFinal:
-		r.taken, r.sent = body.Word(), body.Word()
+		r.taken.Store(body.Word())
+		r.sent = body.Word()
 		r.complete = true
 	default:
 		err = fmt.Errorf("a frame of kind %d", kind)

@@ -44,7 +44,7 @@ type ring struct {
 	processors    [2]*atomic.Uint32
 	met           atomic.Bool // the program did not wait when it was written to
 	back, skip    int         // of spinning: after how many waits it is tried again, and how many of those are left
-	asleep        int         // waits of who may be met
+	waits         int         // that were not skipped
 }
 
 type way struct {
@@ -64,6 +64,7 @@ const (
 	spinFor  = 20 * time.Microsecond
 	mostSkip = 1024
 	try      = 64
+	few      = 16
 )
 
 // Operations of the kernel's futex, between processes.
@@ -185,26 +186,38 @@ func (r *ring) await() error {
 
 // spin looks whether a word changes soon, where there is a chance of that.
 func (r *ring) spin(word *atomic.Uint32, seen uint32) bool {
-	var here uint32
-	_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&here)), 0, 0)
-	r.processors[1].Store(here + 1)
-	if r.skip > 0 {
+	may := r.skip == 0
+	if may {
+		r.waits++
+		may = r.met.Load() || r.waits%try == 0
+	} else {
 		r.skip--
+	}
+	if !may || r.waits%few == 0 { // the kernel is asked, which takes as long as a message
+		var here uint32
+		_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&here)), 0, 0)
+		r.processors[1].Store(here + 1)
+	}
+	if !may || r.processors[0].Load() == r.processors[1].Load() {
 		return false
 	}
-	if r.asleep++; !r.met.Load() && r.asleep%try != 0 || r.processors[0].Load() == here+1 {
-		return false
-	}
-	for end := time.Now().Add(spinFor); time.Now().Before(end); {
-		for range 100 {
-			if word.Load() != seen {
-				r.back = 1
-				return true
-			}
+	var end time.Time
+	for looks := 1; ; looks++ {
+		if word.Load() != seen {
+			r.back = 1
+			return true
+		}
+		if looks%100 != 0 {
+			continue
+		}
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(spinFor)
+		} else if now.After(end) {
+			r.skip, r.back = r.back, min(2*r.back, mostSkip)
+			return false
 		}
 	}
-	r.skip, r.back = r.back, min(2*r.back, mostSkip)
-	return false
 }
 
 // Write writes all of b.

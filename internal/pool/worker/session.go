@@ -116,7 +116,9 @@ type Session struct {
 	limit  uint64        // bytes of a message
 	shares bool          // buffers may be memory that the client maps
 	flow   flow
-	gate   *gate // of shared buffers; nil without
+	gate   *gate                    // of shared buffers; nil without
+	taken  atomic.Uint64            // messages
+	back   atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
 
 	argsTold func() bool // see tellsArgs, which is done once
 	places   func() bool // see placesSVM, which is done once
@@ -135,10 +137,8 @@ type Session struct {
 	mu                    sync.Mutex // guards what follows
 	inConn                path       // from the client
 	better                path       // that it asked for, and may use from a message on
-	taken                 uint64     // messages
 	relayed               bool       // messages come through the worker that the session was moved from
 	following             bool       // the client has connected by itself
-	back                  *attached  // that connection, from a message on
 	objects               map[uint64]*object
 	ghosts                map[uint64]*object // released, but others are made of them
 	order                 uint64
@@ -271,9 +271,7 @@ func (s *Session) read(m *message, h []byte) error {
 			return err
 		}
 	}
-	s.mu.Lock()
-	s.taken++
-	s.mu.Unlock()
+	s.taken.Add(1)
 	return nil
 }
 
