@@ -269,17 +269,7 @@ func TestNothingToAsk(t *testing.T) {
 	}()
 	task, token := ask(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
 	cmd := program(t, "tcp:"+door.Addr().String(), task.ID, token, compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1"), "quiet")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := converse(t, cmd)
 	lines, before := bufio.NewScanner(out), int64(0)
 	for lines.Scan() {
 		switch lines.Text() {

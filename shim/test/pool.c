@@ -359,6 +359,35 @@ static void some_queues(int rounds) {
   printf("%d queues\n", rounds);
 }
 
+/* silent: a short piece of work now and then, for which the program never waits; then how long they took. */
+static void silent(void) {
+  enum { PIECES = 60, PAUSE = 10000 };
+  cl_int e;
+  cl_uint work = 100000;
+  cl_command_queue q = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &e);
+  must(e, "queue");
+  cl_kernel k = kernel("spin");
+  cl_mem m = buffer(1 << 16, NULL);
+  cl_event events[PIECES];
+  cl_ulong from, to, all = 0;
+  size_t n = 4;
+  arg(k, 0, sizeof m, &m), arg(k, 1, sizeof work, &work);
+  run(k, n, NULL), must(clFinish(queue), "finish"); /* compiled */
+  puts("silent"), getchar();
+  for (int i = 0; i < PIECES; i++) {
+    must(clEnqueueNDRangeKernel(q, k, 1, NULL, &n, NULL, 0, NULL, &events[i]), "run"), must(clFlush(q), "flush");
+    usleep(PAUSE);
+  }
+  puts("done"), getchar();
+  for (int i = 0; i < PIECES; i++) {
+    must(clWaitForEvents(1, &events[i]), "wait");
+    must(clGetEventProfilingInfo(events[i], CL_PROFILING_COMMAND_QUEUED, sizeof from, &from, NULL), "given");
+    must(clGetEventProfilingInfo(events[i], CL_PROFILING_COMMAND_END, sizeof to, &to, NULL), "end");
+    all += to - from;
+  }
+  printf("%d pieces of %.3f ms\n", PIECES, (double)all / 1e6 / PIECES);
+}
+
 /* parts: sub-devices, what is known of them, programs for some of them, and what is refused. */
 enum { PARTS = 8 };
 
@@ -1015,6 +1044,8 @@ int main(int argc, char **argv) {
       clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &e);
       printf("again %d\n", e);
     }
+  } else if (!strcmp(what, "silent")) {
+    silent();
   } else if (!strcmp(what, "spin")) {
     cl_kernel k = kernel("spin");
     cl_uint rounds = argc > 3 ? (cl_uint)atoi(argv[3]) : 400000;

@@ -146,6 +146,7 @@ type Session struct {
 	writes                []read // whose data must stay until they are done
 	heldReads, heldWrites uint64 // bytes of these
 	dying                 []*object
+	marks                 []mark
 	queues                []*object
 	regions               []*object // of shared virtual memory, by address
 	users                 int       // events that the program sets, and has not
@@ -475,7 +476,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		}
 		s.settled = sync.NewCond(&s.mu)
 		s.argsTold, s.places = sync.OnceValue(s.tellsArgs), sync.OnceValue(s.placesSVM)
-		turn.drain = s.drain
+		turn.drain, turn.look = s.drain, s.rests
 		turn.owner.Store(s)
 		if moved {
 			if err := s.receive(); err != nil {

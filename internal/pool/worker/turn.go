@@ -116,16 +116,21 @@ func (f *Frame) read(r net.Conn, b []byte) error {
 	return nil
 }
 
-// idle is how long a worker keeps a device that it gives nothing to do.
-const idle = 2 * time.Millisecond
+// idle is how long a worker keeps a device that it gives nothing to do, and soon
+// after how long it looks whether the device is at work, if nobody waits for that.
+const (
+	idle = 2 * time.Millisecond
+	soon = idle / 4
+)
 
 // Turn is when a task may use its device. It is asked for with the first work
 // and given back when its time is over, or nothing came for a while. What was
 // given to the device is done then.
 type Turn struct {
 	node  net.Conn
-	gone  func() // ends the process
-	drain func() // waits until the device has done what it was given
+	gone  func()                  // ends the process
+	drain func()                  // waits until the device has done what it was given
+	look  func() (done, can bool) // whether it has, and whether that can be known without waiting; nil: it cannot
 
 	until   atomic.Int64 // the end of this turn, since start; 0: it is not the task's
 	last    atomic.Int64 // the last work, or when it was last known to be done
@@ -236,7 +241,7 @@ func (t *Turn) Take() {
 	now = t.since.Sub(t.start)
 	t.last.Store(int64(now))
 	t.until.Store(int64(now + d))
-	t.timer.Reset(idle)
+	t.timer.Reset(soon)
 }
 
 // Done ends what Take began: the work is the device's now.
@@ -311,8 +316,25 @@ func (t *Turn) rest() {
 		return
 	}
 	now := int64(time.Since(t.start))
-	quiet, known := time.Duration(now-t.last.Load()), t.known.Load() == t.given.Load()
-	if until > now && (quiet < t.idle || !known && t.waiting.Load() > 0) {
+	quiet, given := time.Duration(now-t.last.Load()), t.given.Load()
+	known, waited := t.known.Load() == given, t.waiting.Load() > 0
+	if until > now && !known && !waited && t.look != nil {
+		if quiet < soon {
+			t.timer.Reset(soon)
+			return
+		}
+		switch done, can := t.look(); {
+		case done:
+			t.known.Store(given)
+			t.last.Store(now)
+			t.timer.Reset(t.idle)
+			return
+		case can:
+			t.timer.Reset(min(max(quiet/4, soon), idle/2))
+			return
+		}
+	}
+	if until > now && (quiet < t.idle || !known && waited) {
 		t.timer.Reset(max(t.idle-quiet, idle/2))
 		return
 	}

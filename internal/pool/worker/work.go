@@ -58,3 +58,58 @@ func (s *Session) waits(these ...work) (over func(bad int32)) {
 		s.turn.Waited(given, !open)
 	}
 }
+
+// mark is a marker behind the work that a queue was given, up to a piece of it.
+type mark struct {
+	work
+
+	event uintptr
+	given int64 // to the device, by all queues
+}
+
+// rests reports whether the device is known to have done all that it was given, and
+// whether that can be known: what queues had that the program has released cannot,
+// nor what waits for the program itself. The turn is locked.
+func (s *Session) rests() (done, can bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	given := s.turn.given.Load()
+	if len(s.marks) > 0 && (s.users > 0 || s.marks[0].given != given) {
+		s.unmark()
+	}
+	if s.users > 0 {
+		return false, false
+	}
+	if len(s.marks) == 0 {
+		for _, q := range s.queues {
+			if q.known == q.given {
+				continue
+			}
+			e := cell()
+			if s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, at(e)) != clSuccess {
+				s.unmark()
+				return false, false
+			}
+			s.marks = append(s.marks, mark{work{q, q.given}, uintptr(*e), given})
+			s.lib.call("clFlush", q.ptr)
+		}
+	}
+	for _, m := range s.marks {
+		if s.eventStatus(m.event) > clSuccess {
+			return false, true
+		}
+	}
+	done = len(s.marks) > 0
+	for _, m := range s.marks {
+		m.on.known = max(m.on.known, m.upTo)
+	}
+	s.unmark()
+	return done, done
+}
+
+func (s *Session) unmark() {
+	for _, m := range s.marks {
+		s.lib.call("clReleaseEvent", m.event)
+	}
+	s.marks = s.marks[:0]
+}

@@ -343,16 +343,23 @@ func TestTurnUsed(t *testing.T) {
 		name           string
 		quiet, left    time.Duration
 		known, waiting bool
+		looks          int // until one finds that the work is done, after that second
 		unused         time.Duration
 	}{
 		{name: "its time is over while work follows work", left: -1},
 		{name: "its time is over while a call waits", quiet: 2 * idle, left: -1, waiting: true},
 		{name: "nothing came, and nobody asked for an end", quiet: 2 * idle, left: time.Hour},
 		{name: "nothing came after the end", quiet: 2 * idle, left: time.Hour, known: true, unused: 2 * idle},
+		{name: "nobody asked for an end, which is found", quiet: soon, left: time.Hour, looks: 3, unused: time.Second},
+		{name: "its time is over before the end is found", quiet: soon, left: idle, looks: 1000},
 	} {
 		ours, theirs := net.Pipe()
 		turn := &Turn{node: theirs, drain: func() {}, start: time.Now().Add(-time.Second), since: time.Now().Add(-time.Second), idle: idle}
-		turn.timer = time.NewTimer(time.Hour)
+		turn.timer = time.AfterFunc(time.Hour, turn.rest)
+		if end.looks > 0 {
+			turn.look = func() (done, can bool) { end.looks--; return end.looks <= 0, true }
+			turn.idle = end.unused // from when the end is found
+		}
 		turn.given.Store(3)
 		given := turn.Waits()
 		if !end.waiting {
@@ -366,11 +373,15 @@ func TestTurnUsed(t *testing.T) {
 		if err != nil || f.What != TurnDone {
 			t.Fatalf("%s: said %+v, %v", end.name, f, err)
 		}
-		if least := time.Second - end.unused; f.Time > least+500*time.Millisecond || f.Time < least-500*time.Microsecond {
-			t.Errorf("%s: a turn of 1 s is charged with %s", end.name, f.Time)
+		least, most := time.Second-end.unused, time.Second-end.unused+500*time.Millisecond
+		if end.unused > 0 {
+			most = time.Second
 		}
-		if end.unused > 0 && f.Time >= time.Second {
-			t.Errorf("%s: what the device rested is charged: %s", end.name, f.Time)
+		if turn.look != nil {
+			least, most = time.Second, 1500*time.Millisecond
+		}
+		if f.Time > most || f.Time < least-500*time.Microsecond {
+			t.Errorf("%s: a turn of 1 s is charged with %s", end.name, f.Time)
 		}
 		_ = ours.Close()
 	}

@@ -1,0 +1,64 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// TestSilent: a program that never waits for its work is charged for that, and for
+// little of the time in which the device rests.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 100, Memory: 64 * mib})
+	cmd := run("silent")
+	in, out := converse(t, cmd)
+	said := func(want string) {
+		t.Helper()
+		if line, err := out.ReadString('\n'); line != want+"\n" || err != nil {
+			t.Fatalf("it said %q, want %q", line, want)
+		}
+	}
+	busy := func() time.Duration {
+		t.Helper()
+		var last time.Duration
+		for { // until what was done last is charged
+			all, err := dial(t, n.unix).Tasks()
+			if err != nil || len(all) != 1 || all[0].ID != task.ID {
+				t.Fatalf("%v: %v", all, err)
+			}
+			if all[0].Busy == last && last > 0 {
+				return last
+			}
+			last = all[0].Busy
+			<-time.After(50 * time.Millisecond)
+		}
+	}
+	said("silent")
+	before := busy()
+	_, _ = io.WriteString(in, "\n")
+	said("done")
+	charged := busy() - before
+	_, _ = io.WriteString(in, "\n")
+	line, err := out.ReadString('\n')
+	var pieces int
+	var each float64
+	if k, _ := fmt.Sscanf(line, "%d pieces of %f ms\n", &pieces, &each); k != 2 || err != nil {
+		t.Fatalf("it said %q", line)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	const much = 1.3 // ms; it was 2 when the worker did not look
+	if got := charged.Seconds() * 1000 / float64(pieces); got < 0.8*each || got > each+much {
+		t.Errorf("%d pieces of work that took %.3f ms each are charged with %.3f ms", pieces, each, got)
+	} else {
+		t.Logf("%.3f ms are charged with %.3f", each, got)
+	}
+}
