@@ -21,8 +21,8 @@ import (
 
 // Devices come and go while a node runs: it looks when it starts, when it is told
 // to ([Node.Rescan]), and when a vendor's file or a device of the kernel's comes
-// or goes. A device is the same if it is of one model, driver, size and place
-// among those; one that is not shown any more takes no new tasks, and goes when
+// or goes. A device is the same if it is of one model, driver, size and place: on the
+// bus, or, where the driver does not say that, among its equals; one that is not shown any more takes no new tasks, and goes when
 // its last task ends.
 
 // LibrariesVariable names the folder of makers' libraries to a program that is to
@@ -96,17 +96,21 @@ func (n *Node) Rescan() error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	shown, of := map[string]bool{}, map[string]int{}
+	shown, of := map[*device]bool{}, map[string]int{}
 	for at, f := range all {
 		kind := fmt.Sprintf("%q %q %q %q %d %d", f.Vendor, f.Model, f.Driver, f.Version, f.Units, f.Memory)
 		if f.API != OpenCL {
 			kind = f.API + " " + f.UUID
 		}
-		key := fmt.Sprintf("%s %d", kind, of[kind])
+		i := slices.IndexFunc(n.devices, func(d *device) bool {
+			if f.Bus != "" && f.API == OpenCL {
+				return strings.HasPrefix(d.key, kind+" ") && d.Bus == f.Bus && !shown[d]
+			}
+			return d.key == fmt.Sprintf("%s %d", kind, of[kind])
+		})
 		of[kind]++
-		shown[key] = true
-		i := slices.IndexFunc(n.devices, func(d *device) bool { return d.key == key })
 		if i < 0 {
+			key := n.freeKey(kind)
 			d := &device{Device: f, key: key, turns: newArbiter()}
 			d.ID, d.Gone = n.freeID(f.API), true
 			if n.cfg.Memory > 0 {
@@ -121,7 +125,7 @@ func (n *Node) Rescan() error {
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]
-		d.Bus = f.Bus
+		d.Bus, shown[d] = f.Bus, true
 		if f.API == OpenCL {
 			d.platform, d.index = found[at].Platform, found[at].Index
 		}
@@ -131,7 +135,7 @@ func (n *Node) Rescan() error {
 		}
 	}
 	for _, d := range n.devices {
-		if !d.Gone && !shown[d.key] {
+		if !d.Gone && !shown[d] {
 			d.Gone = true
 			n.log.Warn("device gone", "device", d.ID, "model", d.Model)
 		}
@@ -149,6 +153,16 @@ func (n *Node) freeID(api string) string {
 		id := fmt.Sprintf("%s-%d", api, i)
 		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
 			return id
+		}
+	}
+}
+
+// freeKey is the name of a device among its equals, which a program of before counts.
+func (n *Node) freeKey(kind string) string {
+	for i := 0; ; i++ {
+		key := fmt.Sprintf("%s %d", kind, i)
+		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.key == key }) {
+			return key
 		}
 	}
 }

@@ -4,6 +4,8 @@ package pool_test
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -180,4 +182,54 @@ func TestLimitPower(t *testing.T) {
 	if err := dial(t, of.tcp).LimitPower("nvml-0", 200); fault.KindOf(err) != fault.Denied {
 		t.Errorf("a group: %v", err)
 	}
+}
+
+// Equal cards are told apart by where they are on the bus: the one that goes is gone,
+// whatever order those are shown in that stay.
+func TestEqualCards(t *testing.T) {
+	libraries := cardstest.Build(t, "opencl")
+	vendor(t, libraries)
+	buses := filepath.Join(libraries, "buses")
+	show := func(s string) {
+		t.Helper()
+		if err := os.WriteFile(buses, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("FAKECL_BUSES", buses)
+	show("efg")
+	n := start(t, pool.NodeConfig{})
+	ids := map[string]string{} // by bus
+	for _, shown := range []string{"efg", "fg", "gef", "h"} {
+		show(shown) // which the node notices by itself
+		eventually(t, func() bool {
+			devices, err := dial(t, n.unix).Devices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := map[string]string{}
+			for _, d := range devices {
+				if d.Bus != "" && !d.Gone {
+					now[busOf(d)] = d.ID
+				}
+			}
+			if len(now) != len(shown) || strings.Trim(strings.Join(slices.Collect(maps.Keys(now)), ""), shown) != "" {
+				return false
+			}
+			for bus, id := range now {
+				if was, ok := ids[bus]; ok && was != id {
+					t.Errorf("shown as %s, the card at %s is %s, and was %s", shown, bus, id, was)
+				}
+			}
+			ids = now
+			return true
+		})
+	}
+}
+
+// busOf is the letter that a card of fakecl has for its bus.
+func busOf(d pool.Device) string {
+	var b byte
+	_, _ = fmt.Sscanf(d.Bus, "0000:%x:00.0", &b) // what it is not is no letter of the test's
+	return string(rune(b))
 }
