@@ -5,6 +5,7 @@ package pool_test
 import (
 	"fmt"
 	"io"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -17,7 +18,25 @@ func TestSilent(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
 	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 100, Memory: 64 * mib})
-	cmd := run("silent")
+	const much = 1.3 // ms; without looking it is 2 at least
+	for range 5 {    // where the machine is busy, who looks comes late
+		pieces, each, charged := silent(t, n, task, run("silent"))
+		got := charged.Seconds() * 1000 / float64(pieces)
+		t.Logf("%d pieces of work that took %.3f ms each are charged with %.3f ms", pieces, each, got)
+		if got < 0.8*each {
+			t.Fatal("which is less")
+		}
+		if got < each+much {
+			return
+		}
+	}
+	t.Error("which is too much each time")
+}
+
+// silent runs a program that says how long its pieces of work took, and returns with
+// that what its task is charged.
+func silent(t *testing.T, n node, task pool.Task, cmd *exec.Cmd) (pieces int, each float64, charged time.Duration) {
+	t.Helper()
 	in, out := converse(t, cmd)
 	said := func(want string) {
 		t.Helper()
@@ -44,21 +63,14 @@ func TestSilent(t *testing.T) {
 	before := busy()
 	_, _ = io.WriteString(in, "\n")
 	said("done")
-	charged := busy() - before
+	charged = busy() - before
 	_, _ = io.WriteString(in, "\n")
 	line, err := out.ReadString('\n')
-	var pieces int
-	var each float64
 	if k, _ := fmt.Sscanf(line, "%d pieces of %f ms\n", &pieces, &each); k != 2 || err != nil {
 		t.Fatalf("it said %q", line)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	const much = 1.3 // ms; it was 2 when the worker did not look
-	if got := charged.Seconds() * 1000 / float64(pieces); got < 0.8*each || got > each+much {
-		t.Errorf("%d pieces of work that took %.3f ms each are charged with %.3f ms", pieces, each, got)
-	} else {
-		t.Logf("%.3f ms are charged with %.3f", each, got)
-	}
+	return pieces, each, charged
 }
