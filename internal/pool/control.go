@@ -35,6 +35,7 @@ type request struct {
 	Memory  int64  `json:"memory_bytes,omitempty"` // resize; 0: as it is
 	Watts   int64  `json:"watts,omitempty"`        // power; 0: the card's own limit
 	To      string `json:"to,omitempty"`           // migrate: the address of a node; "": this one
+	Hidden  bool   `json:"hidden,omitempty"`       // run: the token is to be hidden
 
 	Adopt *adoption `json:"adopt,omitempty"`
 }
@@ -57,8 +58,9 @@ type reply struct {
 	Tasks   []Task   `json:"tasks,omitempty"`
 	Task    *Task    `json:"task,omitempty"`
 	Token   string   `json:"token,omitempty"`
-	Ended   string   `json:"ended,omitempty"` // why a task ended
-	Moved   string   `json:"moved,omitempty"` // where a task went
+	Hidden  bool     `json:"hidden,omitempty"` // the token is, by the key of the group or the ticket
+	Ended   string   `json:"ended,omitempty"`  // why a task ended
+	Moved   string   `json:"moved,omitempty"`  // where a task went
 
 	Pause time.Duration `json:"pause_ns,omitempty"` // migrate: how long the program stood still
 }
@@ -87,6 +89,22 @@ func kindName(err error) string {
 	return ""
 }
 
+// hide makes a token one that only who knows the key of the group or the ticket reads, and back.
+func hide(key string, challenge []byte, id string, token []byte) []byte {
+	if key == "" {
+		return token // on a Unix socket
+	}
+	k := sha256.Sum256([]byte(key))
+	m := hmac.New(sha256.New, k[:])
+	m.Write(challenge)
+	m.Write([]byte("token" + id))
+	out := m.Sum(nil)
+	for i := range out {
+		out[i] ^= token[i]
+	}
+	return out
+}
+
 func groupMAC(key string, challenge []byte, group string) []byte {
 	k := sha256.Sum256([]byte(key))
 	m := hmac.New(sha256.New, k[:])
@@ -109,6 +127,7 @@ const (
 type Client struct {
 	at        string
 	challenge []byte
+	key       string // of the group or the ticket
 	task      string // that the connection holds
 	token     []byte // of the task
 
@@ -138,7 +157,7 @@ const rdma = "rdma"
 
 // Dial connects to a node for a group; both are empty for a node without groups.
 func Dial(ctx context.Context, at, group, key string) (*Client, error) {
-	return dial(ctx, at, func(challenge []byte) request {
+	return dial(ctx, at, key, func(challenge []byte) request {
 		return request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, challenge, group))}
 	})
 }
@@ -149,12 +168,12 @@ func DialTicket(ctx context.Context, at, ticket, key string) (*Client, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the ticket's key is not hexadecimal")
 	}
-	return dial(ctx, at, func(challenge []byte) request {
+	return dial(ctx, at, key, func(challenge []byte) request {
 		return request{Op: "hello", Ticket: ticket, MAC: hex.EncodeToString(ticketMAC(k, challenge, ticket))}
 	})
 }
 
-func dial(ctx context.Context, at string, hello func(challenge []byte) request) (*Client, error) {
+func dial(ctx context.Context, at, key string, hello func(challenge []byte) request) (*Client, error) {
 	network, address, err := Address(at)
 	if err != nil {
 		return nil, err
@@ -165,7 +184,7 @@ func dial(ctx context.Context, at string, hello func(challenge []byte) request) 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends what is under way
 	defer stop()
-	c := &Client{at: at, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn), ended: make(chan struct{})}
+	c := &Client{at: at, key: key, conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn), ended: make(chan struct{})}
 	var greeting [len(wire.Greeting) + wire.ChallengeSize]byte
 	if _, err := io.ReadFull(c.in, greeting[:]); err != nil || string(greeting[:len(wire.Greeting)]) != wire.Greeting {
 		_ = conn.Close()
@@ -224,7 +243,7 @@ func (c *Client) follow(to string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), followTime)
 	defer cancel()
-	next, err := dial(ctx, to, func(challenge []byte) request {
+	next, err := dial(ctx, to, "", func(challenge []byte) request {
 		return request{Op: "hello", Task: c.task, MAC: hex.EncodeToString(ticketMAC(c.token, challenge, c.task))}
 	})
 	if err != nil {
@@ -288,7 +307,7 @@ func (c *Client) Tasks() ([]Task, error) {
 
 // Run asks for a task. It lasts until it is released or the client is closed.
 func (c *Client) Run(s Spec) (Task, string, error) {
-	r, err := c.ask(request{Op: "run", Spec: s})
+	r, err := c.ask(request{Op: "run", Spec: s, Hidden: true})
 	if err == nil && r.Task == nil {
 		err = fault.New(fault.Unavailable, "the pool node gave no task")
 	}
@@ -296,11 +315,14 @@ func (c *Client) Run(s Spec) (Task, string, error) {
 		return Task{}, "", err
 	}
 	c.task = r.Task.ID
-	if c.token, err = hex.DecodeString(r.Token); err != nil {
-		return Task{}, "", fault.New(fault.Unavailable, "the pool node gave a token that is not hexadecimal")
+	if c.token, err = hex.DecodeString(r.Token); err != nil || len(c.token) != sha256.Size {
+		return Task{}, "", fault.New(fault.Unavailable, "the pool node gave a token that is none")
+	}
+	if r.Hidden {
+		c.token = hide(c.key, c.challenge, c.task, c.token)
 	}
 	go c.beat()
-	return *r.Task, r.Token, nil
+	return *r.Task, hex.EncodeToString(c.token), nil
 }
 
 // Migrate moves a task to another device of the same model and driver while its

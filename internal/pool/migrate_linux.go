@@ -76,22 +76,6 @@ type departure struct {
 	token []byte
 }
 
-// hide makes a token one that only who knows the group's key reads, and back.
-func hide(key string, challenge []byte, id string, token []byte) []byte {
-	if key == "" {
-		return token // on a Unix socket
-	}
-	k := sha256.Sum256([]byte(key))
-	m := hmac.New(sha256.New, k[:])
-	m.Write(challenge)
-	m.Write([]byte("token" + id))
-	out := m.Sum(nil)
-	for i := range out {
-		out[i] ^= token[i]
-	}
-	return out
-}
-
 func (n *Node) groupOf(name string) *Group {
 	for i := range n.cfg.Groups {
 		if n.cfg.Groups[i].Name == name {
@@ -387,16 +371,13 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	if a == nil {
 		return nil, fault.New(fault.Invalid, "there is no task to take")
 	}
-	g, key := w.group, ""
-	if g != nil {
-		key = g.Key
-	}
+	g := w.group
 	if w.ticket != nil { // what the platform says of it counts
 		if _, err := n.use(w.ticket); err != nil {
 			return nil, err
 		}
 		s := w.ticket.Spec
-		key, a.Spec.Device, a.Spec.Idle, a.Spec.Limit = w.ticket.key, s.Device, s.Idle, s.Limit
+		a.Spec.Device, a.Spec.Idle, a.Spec.Limit = s.Device, s.Idle, s.Limit
 		a.Task.Compute, a.Task.Memory, a.Task.Weighted, a.Task.Name = s.Compute, s.Memory, s.Weighted, s.Name
 	}
 	if _, err := ulid.ParseStrict(a.Task.ID); err != nil || a.Task.Compute < 1 || a.Task.Memory < mib || a.Task.Busy < 0 || a.Left < 0 {
@@ -410,7 +391,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	if err != nil || len(token) != sha256.Size {
 		return nil, fault.New(fault.Invalid, "the task's token is not of the pool's form")
 	}
-	token = hide(key, challenge, a.Task.ID, token)
+	token = hide(w.key(), challenge, a.Task.ID, token)
 	old := n.tasks[a.Task.ID]
 	switch {
 	case n.closed:
@@ -570,6 +551,17 @@ type guest struct {
 	local  bool // it came by the Unix socket
 }
 
+// key is what its connection's tokens are hidden by.
+func (w guest) key() string {
+	switch {
+	case w.ticket != nil:
+		return w.ticket.key
+	case w.group != nil:
+		return w.group.Key
+	}
+	return ""
+}
+
 // allows reports whether the ticket is for what is asked.
 func (t *Ticket) allows(op string, own *task) bool {
 	if t.Move {
@@ -625,6 +617,9 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 		}
 		if err == nil {
 			mine = n.tasks[r.Task.ID]
+			if r.Hidden = q.Hidden; q.Hidden {
+				r.Token = hex.EncodeToString(hide(w.key(), challenge, mine.ID, mine.token))
+			}
 		}
 	case "adopt":
 		mine, err = n.adopt(w, challenge, q.Adopt)

@@ -4,6 +4,7 @@ package pool_test
 
 import (
 	"bufio"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -246,37 +247,18 @@ func hears(t *testing.T, n node, task pool.Task, run func(args ...string) *exec.
 func TestNothingToAsk(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
-	var said atomic.Int64
-	door, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = door.Close() })
-	go func() {
-		for {
-			from, err := door.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tcp:"))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
-			go func() { _, _ = io.Copy(io.MultiWriter(to, counter{&said}), from); _ = to.Close() }()
-		}
-	}()
+	var said counter
+	at := through(t, n.tcp, &said, io.Discard)
 	task, token := ask(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
-	cmd := program(t, "tcp:"+door.Addr().String(), task.ID, token, compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1"), "quiet")
+	cmd := program(t, at, task.ID, token, compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1"), "quiet")
 	in, out := converse(t, cmd)
 	lines, before := bufio.NewScanner(out), int64(0)
 	for lines.Scan() {
 		switch lines.Text() {
 		case "quiet":
-			before = said.Load()
+			before = said.n.Load()
 		case "was quiet":
-			if now := said.Load(); before == 0 || now != before {
+			if now := said.n.Load(); before == 0 || now != before {
 				t.Errorf("it said %d bytes to the node, and %d when it had asked 1,000 times for what it knows", before, now)
 			}
 		default:
@@ -291,6 +273,54 @@ func TestNothingToAsk(t *testing.T) {
 	}
 }
 
-type counter struct{ n *atomic.Int64 }
+// through is an address at which a node is reached, which has what is said to it and by it written down.
+func through(t *testing.T, tcp string, to, by io.Writer) string {
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = door.Close() })
+	go func() {
+		for {
+			from, err := door.Accept()
+			if err != nil {
+				return
+			}
+			node, err := net.Dial("tcp", strings.TrimPrefix(tcp, "tcp:"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(io.MultiWriter(from, by), node); _ = from.Close() }()
+			go func() { _, _ = io.Copy(io.MultiWriter(node, to), from); _ = node.Close() }()
+		}
+	}()
+	return "tcp:" + door.Addr().String()
+}
 
-func (c counter) Write(b []byte) (int, error) { c.n.Add(int64(len(b))); return len(b), nil }
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) Write(b []byte) (int, error) { c.n.Add(int64(len(b))); return len(b), nil }
+
+// TestUnseen: who reads along on TCP does not learn what proves that a program is of a task.
+func TestUnseen(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	to, by := &lines{}, &lines{}
+	at := through(t, n.tcp, to, by)
+	task, token := ask(t, at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib})
+	output(t, program(t, at, task.ID, token, "add"))
+	raw, err := hex.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := to.String() + by.String()
+	if !strings.Contains(by.String(), task.ID) {
+		t.Fatal("nothing was written down")
+	}
+	for what, secret := range map[string]string{"the token": token, "the token's bytes": string(raw), "the group's key": key} {
+		if strings.Contains(all, secret) {
+			t.Errorf("%s was said", what)
+		}
+	}
+}
