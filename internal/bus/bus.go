@@ -33,8 +33,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"yunhe.dev/yunhe/internal/core"
-	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/fault"
 )
 
@@ -61,6 +59,8 @@ type Bus struct {
 	js     jetstream.JetStream
 	keys   keys
 	stream string
+	// batches: the stream takes events as a whole or not at all.
+	batches bool
 }
 
 const (
@@ -177,11 +177,16 @@ func (b *Bus) makeStream(ctx context.Context) error {
 	deadline := time.Now().Add(startTimeout)
 	for {
 		tctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, err := b.js.CreateOrUpdateStream(tctx, jetstream.StreamConfig{
+		stream, err := b.js.CreateOrUpdateStream(tctx, jetstream.StreamConfig{
 			Name: b.stream, Subjects: []string{eventPrefix + ">"}, Storage: jetstream.FileStorage, Replicas: max(1, b.cfg.Replicas),
 			MaxAge: 24 * time.Hour, MaxBytes: 512 << 20, Duplicates: 10 * time.Minute,
+			AllowAtomicPublish: true,
 		})
 		cancel()
+		if err == nil {
+			// NATS before 2.12 does not know what was asked for.
+			b.batches = stream.CachedInfo().Config.AllowAtomicPublish
+		}
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
@@ -367,22 +372,32 @@ type Handle func(ctx context.Context, subject string, payload []byte) error
 // Consume hands every event whose subject matches to h, at least once for
 // each name, until ctx ends. Processes with the same name share the events.
 func (b *Bus) Consume(ctx context.Context, name, subject string, h Handle) error {
-	var cons jetstream.Consumer
-	for {
-		var err error
-		tctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		cons, err = b.js.CreateOrUpdateConsumer(tctx, b.stream, jetstream.ConsumerConfig{
-			Durable: name, FilterSubject: eventPrefix + subject, AckWait: 30 * time.Second, MaxAckPending: 1024})
-		cancel()
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(500 * time.Millisecond):
+	for ctx.Err() == nil {
+		if err := b.consume(ctx, name, subject, h); err != nil && ctx.Err() == nil {
 			b.log.Warn("consumer not ready", "consumer", name, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
 		}
+	}
+	return nil
+}
+
+// heard is how often the server says that a consumer's request for events
+// stands; one that is not heard of twice is made again. A request is lost when
+// the consumer has no leader, and nobody says so; the library's 15 s had no
+// events come for 30.
+const heard = 2 * time.Second
+
+// consume returns when ctx ends, or the consumer does.
+func (b *Bus) consume(ctx context.Context, name, subject string, h Handle) error {
+	tctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	cons, err := b.js.CreateOrUpdateConsumer(tctx, b.stream, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: eventPrefix + subject, AckWait: 30 * time.Second, MaxAckPending: 1024})
+	cancel()
+	if err != nil {
+		return err
 	}
 	cc, err := cons.Consume(func(m jetstream.Msg) {
 		if _, err := guard(func() ([]byte, error) { return nil, h(ctx, strings.TrimPrefix(m.Subject(), eventPrefix), m.Data()) }); err != nil {
@@ -391,14 +406,18 @@ func (b *Bus) Consume(ctx context.Context, name, subject string, h Handle) error
 			return
 		}
 		_ = m.Ack() // redelivered if this is lost
-	})
+	}, jetstream.PullHeartbeat(heard))
 	if err != nil {
 		return fmt.Errorf("consume %s: %w", subject, err)
 	}
-	<-ctx.Done()
-	cc.Stop()
-	<-cc.Closed()
-	return nil
+	select {
+	case <-ctx.Done():
+		cc.Stop()
+		<-cc.Closed()
+		return nil
+	case <-cc.Closed():
+		return errors.New("the stream has it no more")
+	}
 }
 
 // Listen calls h for every event that comes while it runs, in this process
@@ -466,96 +485,6 @@ func (b *Bus) catchUp(ctx context.Context, subject string, since time.Time, h fu
 	}
 	b.log.Debug("events not caught up with", "subject", subject, "error", err)
 	return err
-}
-
-// Relay publishes the events of the database's outbox until ctx ends. Events
-// that were published but not yet deleted when a process died are published
-// again under the same ID, which the stream drops.
-func (b *Bus) Relay(ctx context.Context, d *db.DB) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		core.Round(ctx, time.Second)
-		n, err := b.relayOnce(ctx, d)
-		if err != nil && ctx.Err() == nil {
-			core.RoundFailed(ctx, err)
-			b.log.Warn("events not published, will try again", "error", err)
-		}
-		if err == nil && n == relayBatch {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.Emitted():
-		case <-tick.C:
-		}
-		if n > 0 && !rest(ctx) {
-			return nil
-		}
-	}
-}
-
-const (
-	relayBatch = 500
-	// relayRest is how long after events the next ones wait at least, so that while
-	// many come a transaction is for several.
-	relayRest = 15 * time.Millisecond
-)
-
-func rest(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(relayRest):
-		return true
-	}
-}
-
-func (b *Bus) relayOnce(ctx context.Context, d *db.DB) (int, error) {
-	type event struct {
-		id, subject string
-		payload     []byte
-	}
-	var events []event
-	err := d.Read(ctx, func(tx *db.Tx) error {
-		events = nil
-		return tx.Query(ctx, `SELECT event_id, subject, payload FROM outbox ORDER BY event_id LIMIT $1`, []any{relayBatch}, func(row db.Row) error {
-			var e event
-			if err := row.Scan(&e.id, &e.subject, &e.payload); err != nil {
-				return err
-			}
-			events = append(events, e)
-			return nil
-		})
-	})
-	if err != nil || len(events) == 0 {
-		return 0, err
-	}
-	acks := make([]jetstream.PubAckFuture, len(events))
-	for i, e := range events {
-		if acks[i], err = b.js.PublishAsync(eventPrefix+e.subject, e.payload, jetstream.WithMsgID(e.id)); err != nil {
-			return 0, fmt.Errorf("publish %s: %w", e.subject, err)
-		}
-	}
-	ids := make([]string, 0, len(events))
-	for i, a := range acks {
-		select {
-		case <-a.Ok():
-			ids = append(ids, events[i].id)
-		case err := <-a.Err():
-			return 0, fmt.Errorf("publish %s: %w", events[i].subject, err)
-		case <-time.After(5 * time.Second):
-			return 0, errors.New("the stream does not confirm")
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-	return len(events), d.RowsTx(ctx, func(tx *db.Tx) error {
-		// IDs sort by time but two processes may interleave, so delete exactly these.
-		among, arg := tx.In(1, ids)
-		return tx.ExecLater(ctx, "delete published events", `DELETE FROM outbox WHERE event_id `+among, arg)
-	})
 }
 
 func splitListen(s string) (string, int, error) {
