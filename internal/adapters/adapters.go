@@ -97,6 +97,8 @@ type Service struct {
 	measured func(centerID string, m *adapterv1.Measurement)
 	access   Access // nil: what centers say is taken as it is
 
+	equipment Equipment // nil: nobody wants it
+
 	// joined is told of every center that is connected; nil: nobody wants to know.
 	joined func(ctx context.Context, tx *db.Tx, centerID, how string) error
 
@@ -191,6 +193,22 @@ func (s *Service) SetJoined(f func(ctx context.Context, tx *db.Tx, centerID, how
 // SetMeasured says who takes what centers measure, beside what the registry
 // keeps of it. f MUST NOT wait. It is called before the loops, if at all.
 func (s *Service) SetMeasured(f func(centerID string, m *adapterv1.Measurement)) { s.measured = f }
+
+// Equipment keeps the network equipment that centers tell of, in the transaction
+// that records what they say. whole: list is all there is.
+type Equipment func(ctx context.Context, tx *db.Tx, centerID, plugin string, list []*adapterv1.Equipment, gone []string, whole bool) error
+
+// SetEquipment says who keeps network equipment. It is called before the loops, if
+// at all.
+func (s *Service) SetEquipment(f Equipment) { s.equipment = f }
+
+// equipmentTx hands on what a center tells of its network equipment.
+func (s *Service) equipmentTx(ctx context.Context, tx *db.Tx, centerID, plugin string, list []*adapterv1.Equipment, gone []string, whole bool) error {
+	if s.equipment == nil || !whole && len(list)+len(gone) == 0 {
+		return nil
+	}
+	return s.equipment(ctx, tx, centerID, plugin, list, gone, whole)
+}
 
 // Access converts what centers say and keeps the record of how they are
 // accessed, implemented by access.

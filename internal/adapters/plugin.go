@@ -160,6 +160,7 @@ func (x *session) hear(ctx context.Context, m *adapterv1.WatchResponse) error {
 	}
 	if x.next != nil {
 		m.Nodes, m.Gone = append(x.next.Nodes, m.Nodes...), append(x.next.Gone, m.Gone...)
+		m.Equipment, m.EquipmentGone = append(x.next.Equipment, m.Equipment...), append(x.next.EquipmentGone, m.EquipmentGone...)
 		m.Inventory, m.Measurement = or(m.Inventory, x.next.Inventory), or(m.Measurement, x.next.Measurement)
 	}
 	if x.next = nil; m.More {
@@ -212,7 +213,7 @@ func or[T any](a, b *T) *T {
 // it was a moment ago.
 func (x *session) record(ctx context.Context, m *adapterv1.WatchResponse, first bool) error {
 	now := x.s.db.Now()
-	if m.Inventory == nil && m.Measurement == nil && len(m.Nodes)+len(m.Gone) == 0 && now.Sub(x.seen) < seenEvery {
+	if m.Inventory == nil && m.Measurement == nil && len(m.Nodes)+len(m.Gone)+len(m.Equipment)+len(m.EquipmentGone) == 0 && now.Sub(x.seen) < seenEvery {
 		return nil
 	}
 	err := x.s.converted(ctx, x.center, x.p.Name(), m.Inventory, m.Nodes, func(inv *adapterv1.Inventory, nodes []*adapterv1.Node) error {
@@ -241,6 +242,9 @@ func (x *session) store(ctx context.Context, m *adapterv1.WatchResponse, inv *ad
 			if err := x.s.reg.SyncNodesTx(ctx, tx, x.center, first, nodes, m.Gone); err != nil {
 				return err
 			}
+		}
+		if err := x.s.equipmentTx(ctx, tx, x.center, x.p.Name(), m.Equipment, m.EquipmentGone, first); err != nil {
+			return err
 		}
 		return x.s.reg.HeartbeatTx(ctx, tx, x.center, m.Measurement)
 	})

@@ -9,7 +9,9 @@
 //   - An alarm is cleared by itself when its cause is gone, acknowledged or not.
 //   - Alarms are linked: what follows from another names it as its parent. A
 //     center that is down is the root of the alarms of its gateway, its
-//     instance, its nodes and of the jobs with runs there.
+//     instance, its nodes, its equipment and of the jobs with runs there; equipment
+//     that is down is that of its links and of the nodes behind it, and people are
+//     told of it and not of them.
 //   - A tenant sees the alarms of resources, which are everyone's, and those
 //     of its own jobs, allocations, budgets and tasks of the accelerator pool.
 //   - People are told of what is raised and cleared in the transaction that does
@@ -17,7 +19,7 @@
 //
 // # How alarms come and go
 //
-//	facts (registry, adapters, jobs, control, budgets, poolops) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
+//	facts (registry, adapters, equipment, jobs, control, budgets, poolops) ─▶ causes ─▶ compared with what is open ─▶ raised, changed, cleared
 //	     ▲                                                                          one transaction
 //	     └── after an event, when the clock makes something an alarm, and every [sweepEvery]
 //
@@ -75,12 +77,15 @@ const (
 	BudgetReached        Kind = 11
 	// PoolRule and the kind of a rule of the accelerator pool make a kind.
 	PoolRule Kind = 11
-	lastKind Kind = 22
+	// EquipmentRule and the kind of a rule of network equipment make a kind.
+	EquipmentRule Kind = 22
+	lastKind      Kind = 30
 )
 
 // About is what an alarm is about; fields that do not apply are empty.
 type About struct {
 	CenterID, Node, JobID, AllocationID, InstanceID string
+	Equipment                                       string
 	TenantID                                        string // whose; "": a resource's
 }
 

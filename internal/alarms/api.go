@@ -66,7 +66,7 @@ func (a api) WatchAlarms(ctx context.Context, _ *alarmsv1.WatchAlarmsRequest, st
 func out(a *Alarm) *alarmsv1.Alarm {
 	return &alarmsv1.Alarm{AlarmId: a.ID, Kind: alarmsv1.AlarmKind(a.Kind), Severity: alarmsv1.Severity(a.Severity), State: alarmsv1.AlarmState(a.State), ParentId: a.ParentID, AiCenterId: a.CenterID,
 		Node: a.Node, JobId: a.JobID, AllocationId: a.AllocationID, InstanceId: a.InstanceID, TenantId: a.TenantID, Message: a.Message, FirstAt: stamp(a.FirstAt), LastAt: stamp(a.LastAt), Count: a.Count,
-		AcknowledgedBy: a.AcknowledgedBy, AcknowledgedAt: stamp(a.AcknowledgedAt), Note: a.Note, ClearedAt: stamp(a.ClearedAt), Affected: a.Affected}
+		AcknowledgedBy: a.AcknowledgedBy, AcknowledgedAt: stamp(a.AcknowledgedAt), Note: a.Note, ClearedAt: stamp(a.ClearedAt), Affected: a.Affected, Equipment: a.Equipment}
 }
 
 func all(rows []*Alarm) []*alarmsv1.Alarm {

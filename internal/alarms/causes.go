@@ -10,6 +10,7 @@ import (
 	"yunhe.dev/yunhe/internal/adapters"
 	"yunhe.dev/yunhe/internal/budgets"
 	"yunhe.dev/yunhe/internal/control"
+	"yunhe.dev/yunhe/internal/equipment"
 	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/poolops"
 	"yunhe.dev/yunhe/internal/registry"
@@ -32,6 +33,7 @@ type facts struct {
 	reached  []budgets.Standing
 	pool     []poolops.Trouble
 	poolDue  time.Time // when the clock may make more of them; zero: never
+	network  *equipment.Found
 	due      time.Time // when the clock alone may change what is wrong
 }
 
@@ -91,7 +93,28 @@ func (s *Service) look(ctx context.Context) (*facts, error) {
 	if f.pool, f.poolDue, err = s.pool.Troubles(ctx); err != nil {
 		return nil, err
 	}
+	if f.network, err = s.equipment.Troubles(ctx, f.known(), f.nodes()); err != nil {
+		return nil, err
+	}
 	return f, s.setDue(ctx, f)
+}
+
+// known are the centers that are there.
+func (f *facts) known() map[string]bool {
+	out := make(map[string]bool, len(f.centers))
+	for _, k := range f.centers {
+		out[k.ID] = true
+	}
+	return out
+}
+
+// nodes are those that are not ready.
+func (f *facts) nodes() []equipment.NodeRef {
+	out := make([]equipment.NodeRef, len(f.notReady))
+	for i, n := range f.notReady {
+		out[i] = equipment.NodeRef{Center: n.CenterID, Name: n.Name}
+	}
+	return out
 }
 
 // setDue finds the time from which on silence or waiting is an alarm that is
@@ -108,6 +131,9 @@ func (s *Service) setDue(ctx context.Context, f *facts) error {
 	f.due = s.cfg.due(f.at, f.centers, unplaced, unset, waiting)
 	if !f.poolDue.IsZero() && f.poolDue.Before(f.due) {
 		f.due = f.poolDue
+	}
+	if next := f.network.Next; !next.IsZero() && next.Before(f.due) {
+		f.due = next
 	}
 	return nil
 }
@@ -190,8 +216,13 @@ func (f *facts) causes() map[string]*cause {
 			}
 		}
 	}
+	f.equipment(out, add, center)
 	for _, n := range f.notReady[:min(len(f.notReady), most)] {
-		add(cause{key: "node/" + n.CenterID + "/" + n.Name, parent: center(n.CenterID), kind: NodeNotReady, severity: Major, About: About{CenterID: n.CenterID, Node: n.Name},
+		parent := center(n.CenterID)
+		if out[parent] == nil {
+			parent = f.network.Behind[equipment.NodeRef{Center: n.CenterID, Name: n.Name}]
+		}
+		add(cause{key: "node/" + n.CenterID + "/" + n.Name, parent: parent, kind: NodeNotReady, severity: Major, About: About{CenterID: n.CenterID, Node: n.Name},
 			message: strings.TrimSuffix(fmt.Sprintf("node %s of center %s is not ready: %s", n.Name, n.CenterID, n.Reason), ": ")})
 	}
 	for _, n := range f.unset {
@@ -216,6 +247,21 @@ func (f *facts) causes() map[string]*cause {
 		}
 	}
 	return out
+}
+
+// equipment adds what is wrong with the network, at most so many of a kind.
+func (f *facts) equipment(found map[string]*cause, add func(cause), center func(string) string) {
+	of := map[equipment.RuleKind]int{}
+	for _, t := range f.network.Troubles {
+		if of[t.Rule.Kind]++; of[t.Rule.Kind] > most {
+			continue
+		}
+		parent := t.Parent
+		if found[parent] == nil {
+			parent = center(t.Center)
+		}
+		add(cause{key: t.Key, parent: parent, kind: EquipmentRule + Kind(t.Rule.Kind), severity: Severity(t.Rule.Severity), About: About{CenterID: t.Center, Equipment: t.Name, TenantID: t.Tenant}, message: t.Message})
+	}
 }
 
 // allTenants is whose an alarm is that only who may see all tenants sees: no

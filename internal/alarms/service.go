@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,8 +20,10 @@ import (
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/equipment"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
+	"yunhe.dev/yunhe/internal/inventory"
 	"yunhe.dev/yunhe/internal/jobs"
 	"yunhe.dev/yunhe/internal/notices"
 	"yunhe.dev/yunhe/internal/poolops"
@@ -44,8 +47,11 @@ type Service struct {
 	budgets *budgets.Service
 	pool    *poolops.Service
 	notices *notices.Service
-	log     *slog.Logger
-	feed    *bus.Feed
+
+	equipment *equipment.Service
+
+	log  *slog.Logger
+	feed *bus.Feed
 
 	mu      sync.Mutex // guards open and changed
 	open    map[string]bool
@@ -63,6 +69,8 @@ type Deps struct {
 	Budgets  *budgets.Service
 	Pool     *poolops.Service
 	Notices  *notices.Service
+
+	Equipment *equipment.Service
 }
 
 // New returns the service; its loops are Run and Watch.
@@ -72,7 +80,7 @@ func New(ctx context.Context, cfg Config, d *db.DB, deps Deps, log *slog.Logger)
 	}
 	log = log.With("component", "alarms")
 	return &Service{cfg: cfg.filled(), db: d, bus: deps.Bus, ids: deps.Identity, reg: deps.Registry, ad: deps.Adapters, jobs: deps.Jobs, control: deps.Control, budgets: deps.Budgets, pool: deps.Pool,
-		notices: deps.Notices, log: log, feed: bus.NewFeed(deps.Bus, "alarms.changed", log)}, nil
+		notices: deps.Notices, equipment: deps.Equipment, log: log, feed: bus.NewFeed(deps.Bus, "alarms.changed", log)}, nil
 }
 
 // Watch feeds the watchers until ctx ends.
@@ -97,7 +105,7 @@ func (s *Service) Run(ctx context.Context) error {
 		now := s.db.Now()
 		if now.Sub(purged) > time.Hour {
 			purged = now
-			if err := s.purge(ctx); err != nil && ctx.Err() == nil {
+			if err := errors.Join(s.purge(ctx), s.equipment.Forget(ctx)); err != nil && ctx.Err() == nil {
 				s.log.Warn("old alarms not deleted", "error", err)
 			}
 		}
@@ -126,7 +134,7 @@ func (s *Service) listen(wake chan<- struct{}) (stop func(), err error) {
 			f()
 		}
 	}
-	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, budgets.ChangedSubject, pools.ChangedSubject, poolops.ChangedSubject, "control.changed", "job.changed"} {
+	for _, subject := range []string{registry.CenterChangedSubject, registry.NodesChangedSubject, adapters.InstanceChangedSubject, jobs.RefusedSubject, budgets.ChangedSubject, pools.ChangedSubject, poolops.ChangedSubject, equipment.ChangedSubject, inventory.ChangedSubject, "control.changed", "job.changed"} {
 		end, err := s.bus.Listen(subject, func(_ string, payload []byte) {
 			if subject == "job.changed" && !s.concerns(payload) {
 				return
@@ -283,8 +291,10 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, causes map[string]*c
 		if err := saveAlarm(ctx, tx, a); err != nil {
 			return nil, err
 		}
-		if err := s.notices.PostTx(ctx, tx, a.notice()); err != nil {
-			return nil, err
+		if a.told() {
+			if err := s.notices.PostTx(ctx, tx, a.notice()); err != nil {
+				return nil, err
+			}
 		}
 		s.log.Info("alarm cleared", "alarm_id", a.ID, "message", a.Message)
 		changed = append(changed, a.ID)
@@ -319,7 +329,7 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, causes map[string]*c
 			a.Count++
 			a.LastAt = tx.Now
 		}
-		known := a.Severity != 0
+		known, untold := a.Severity != 0, fresh || !a.told()
 		a.Message, a.Severity, a.ParentID = c.message, c.severity, parentOf(c, open)
 		if known {
 			err = saveAlarm(ctx, tx, a)
@@ -329,16 +339,24 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, causes map[string]*c
 		if err != nil {
 			return nil, err
 		}
-		if fresh {
+		if untold && a.told() {
 			if err := s.notices.PostTx(ctx, tx, a.notice()); err != nil {
 				return nil, err
 			}
+		}
+		if fresh {
 			s.log.Warn("alarm raised", "alarm_id", a.ID, "message", a.Message, "parent_id", a.ParentID)
 		}
 		open[key] = a
 		changed = append(changed, a.ID)
 	}
 	return changed, nil
+}
+
+// told reports whether people are told of it: of equipment that is down, not of
+// each link and node that follows from that.
+func (a *Alarm) told() bool {
+	return a.ParentID == "" || a.Kind <= EquipmentRule && a.Kind != NodeNotReady
 }
 
 // notice is what people are told of an alarm.
@@ -356,12 +374,12 @@ func depth(causes map[string]*cause, key string) int {
 }
 
 const alarmColumns = `alarm_id, cause, kind, severity, state, parent_id, ai_center_id, node, job_id, allocation_id, instance_id, tenant_id, message, first_at, last_at, count,
-	acknowledged_by, acknowledged_at, note, cleared_at`
+	acknowledged_by, acknowledged_at, note, cleared_at, equipment`
 
 func insertAlarm(ctx context.Context, tx *db.Tx, a *Alarm) error {
 	cols := strings.Split(strings.Join(strings.Fields(alarmColumns), ""), ",")
 	err := tx.Insert(ctx, "alarms", cols, [][]any{{a.ID, a.cause, int64(a.Kind), int64(a.Severity), int64(a.State), a.ParentID, a.CenterID, a.Node, a.JobID, a.AllocationID, a.InstanceID, a.TenantID,
-		a.Message, db.Micros(a.FirstAt), db.Micros(a.LastAt), a.Count, a.AcknowledgedBy, db.Micros(a.AcknowledgedAt), a.Note, db.Micros(a.ClearedAt)}})
+		a.Message, db.Micros(a.FirstAt), db.Micros(a.LastAt), a.Count, a.AcknowledgedBy, db.Micros(a.AcknowledgedAt), a.Note, db.Micros(a.ClearedAt), a.Equipment}})
 	if err != nil {
 		return fmt.Errorf("insert alarm %s: %w", a.ID, err)
 	}
@@ -383,7 +401,7 @@ func readAlarms(ctx context.Context, tx *db.Tx, rest string, args ...any) ([]*Al
 		a := &Alarm{}
 		var first, last, acked, cleared int64
 		err := row.Scan(&a.ID, &a.cause, &a.Kind, &a.Severity, &a.State, &a.ParentID, &a.CenterID, &a.Node, &a.JobID, &a.AllocationID, &a.InstanceID, &a.TenantID, &a.Message, &first, &last, &a.Count,
-			&a.AcknowledgedBy, &acked, &a.Note, &cleared)
+			&a.AcknowledgedBy, &acked, &a.Note, &cleared, &a.Equipment)
 		a.FirstAt, a.LastAt, a.AcknowledgedAt, a.ClearedAt = db.Time(first), db.Time(last), db.Time(acked), db.Time(cleared)
 		out = append(out, a)
 		return err

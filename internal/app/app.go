@@ -36,6 +36,7 @@ import (
 	"yunhe.dev/yunhe/internal/control"
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/equipment"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/identity"
 	"yunhe.dev/yunhe/internal/inventory"
@@ -72,6 +73,7 @@ type App struct {
 	Tags      *tags.Service
 	Topology  *topology.Service
 	Network   *network.Service
+	Equipment *equipment.Service
 	Adapters  *adapters.Service
 	Scheduler *scheduler.Service
 	Jobs      *jobs.Service
@@ -261,7 +263,10 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	if a.Measurement, err = measurement.New(ctx, d, deps, log); err != nil {
 		return err
 	}
-	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, alarms.Deps{Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Adapters: a.Adapters, Jobs: a.Jobs, Control: a.Control, Budgets: a.Budgets, Pool: a.PoolOps, Notices: a.Notices}, log); err != nil {
+	if a.Equipment, err = equipment.New(ctx, d, a.Identity, a.Registry, a.Inventory, a.Network, log); err != nil {
+		return err
+	}
+	if a.Alarms, err = alarms.New(ctx, a.cfg.Alarms, d, alarms.Deps{Equipment: a.Equipment, Bus: a.bus, Identity: a.Identity, Registry: a.Registry, Adapters: a.Adapters, Jobs: a.Jobs, Control: a.Control, Budgets: a.Budgets, Pool: a.PoolOps, Notices: a.Notices}, log); err != nil {
 		return err
 	}
 	roles := a.cfg.Roles
@@ -284,6 +289,7 @@ func (a *App) buildComponents(ctx context.Context, logs *objects.Chunks, reg *pr
 	a.intake = monitor.NewIntake(d.Now, log)
 	a.intake.Owners = a.Jobs.Owners
 	a.Adapters.SetMeasured(a.intake.TakeMessage)
+	a.Adapters.SetEquipment(a.Equipment.SaidTx)
 	a.Scheduler.SetSource(a.Jobs)
 	a.Scheduler.SetTags(a.Tags)
 	a.Scheduler.SetStanding(a.Standing)
@@ -458,6 +464,7 @@ func (a *App) buildEdge(reg *prometheus.Registry) error {
 		a.Tags.Register(srv)
 		a.Topology.Register(srv)
 		a.Network.Register(srv)
+		a.Equipment.Register(srv)
 		a.Adapters.Register(srv)
 		a.Scheduler.Register(srv)
 		a.Metering.Register(srv)

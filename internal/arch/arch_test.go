@@ -67,6 +67,7 @@ var ranks = map[string]int{
 	"internal/access":    7,                                                 // judges and records what adapters reach
 	"internal/scheduler": 7, "internal/metering": 7, "internal/topology": 7, // it draws what registry, inventory and monitor have
 	"internal/volumes":    7, // has centers keep what jobs name; jobs ask it where that is
+	"internal/equipment":  7, // what gateways and plug-ins say of the network; reads what network measures
 	"internal/jobs":       8,
 	"internal/pools/logs": 6,                                                                                       // what the pool did; pools writes it
 	"internal/poolops":    9,                                                                                       // looks after what pools lends; alarms asks it

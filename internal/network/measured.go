@@ -1,10 +1,13 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/monitor"
@@ -96,12 +99,51 @@ func (s *Service) Look(ctx context.Context) error {
 	if err2 == nil {
 		s.links = links
 	}
+	if err == nil {
+		s.lookedAt = now
+	}
 	if due && err3 == nil {
 		s.available, s.availableAt = available, now
 	}
 	s.picture = nil
 	s.mu.Unlock()
 	return errors.Join(err, err2, err3)
+}
+
+// Loss is what is lost on a path that a center measures.
+type Loss struct {
+	CenterID string
+	To       string // "the platform" or "center ID"
+	PPM      int64
+}
+
+// Lossy returns the paths on which something is lost now, by their ends.
+func (s *Service) Lossy(ctx context.Context) ([]Loss, error) {
+	now := s.db.Now()
+	s.mu.Lock()
+	due := now.Sub(s.lookedAt).Abs() > 2*every // nobody follows here, or not yet
+	s.mu.Unlock()
+	if due {
+		if err := s.Look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Loss
+	for e, m := range s.measured {
+		if f := m.values.LossPPM; f.Known && f.Value > 0 && now.Sub(m.at) <= staleAfter {
+			x := Loss{CenterID: strings.TrimPrefix(e.from, centerPrefix), To: "the platform", PPM: f.Value}
+			if e.to != Anywhere {
+				x.To = "center " + strings.TrimPrefix(e.to, centerPrefix)
+			}
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b Loss) int {
+		return cmp.Or(strings.Compare(a.CenterID, b.CenterID), strings.Compare(a.To, b.To))
+	})
+	return out, nil
 }
 
 // Names of the samples; see monitor.

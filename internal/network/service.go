@@ -40,6 +40,7 @@ type Service struct {
 	checked     time.Time // when the generation was last compared
 	seen        uint64    // changes when it was
 	measured    map[ends]measurement
+	lookedAt    time.Time // when measured was read
 	links       []Link
 	available   map[string]int64
 	availableAt time.Time

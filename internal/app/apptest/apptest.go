@@ -198,6 +198,7 @@ type Client struct {
 	Network  networkv1connect.NetworkServiceClient
 	Standing standingv1connect.StandingServiceClient
 
+	Equipment   networkv1connect.EquipmentServiceClient
 	Simulations simulationsv1connect.SimulationServiceClient
 	Control     controlv1connect.ControlServiceClient
 	Identity    identityv1connect.IdentityServiceClient
@@ -206,6 +207,7 @@ type Client struct {
 	Monitor     monitorv1connect.MonitorServiceClient
 	Policies    policiesv1connect.PolicyServiceClient
 	Registry    registryv1connect.RegistryServiceClient
+	Resources   registryv1connect.ResourceServiceClient
 	Scheduler   schedulerv1connect.SchedulerServiceClient
 	Queues      schedulerv1connect.QueueServiceClient
 	Calendar    calendarv1connect.CalendarServiceClient
@@ -230,6 +232,7 @@ func NewClient(url, key string) *Client {
 		Network:  networkv1connect.NewNetworkServiceClient(auth, url),
 		Standing: standingv1connect.NewStandingServiceClient(auth, url),
 
+		Equipment:   networkv1connect.NewEquipmentServiceClient(auth, url),
 		Simulations: simulationsv1connect.NewSimulationServiceClient(auth, url),
 		Control:     controlv1connect.NewControlServiceClient(auth, url),
 		Identity:    identityv1connect.NewIdentityServiceClient(auth, url),
@@ -238,6 +241,7 @@ func NewClient(url, key string) *Client {
 		Monitor:     monitorv1connect.NewMonitorServiceClient(auth, url),
 		Policies:    policiesv1connect.NewPolicyServiceClient(auth, url),
 		Registry:    registryv1connect.NewRegistryServiceClient(auth, url),
+		Resources:   registryv1connect.NewResourceServiceClient(auth, url),
 		Scheduler:   schedulerv1connect.NewSchedulerServiceClient(auth, url),
 		Queues:      schedulerv1connect.NewQueueServiceClient(auth, url),
 		Budgets:     budgetsv1connect.NewBudgetServiceClient(auth, url),

@@ -151,6 +151,180 @@ func (Feature) EnumDescriptor() ([]byte, []int) {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{1}
 }
 
+type EquipmentKind int32
+
+const (
+	EquipmentKind_EQUIPMENT_KIND_UNSPECIFIED   EquipmentKind = 0
+	EquipmentKind_EQUIPMENT_KIND_SWITCH        EquipmentKind = 1
+	EquipmentKind_EQUIPMENT_KIND_ROUTER        EquipmentKind = 2
+	EquipmentKind_EQUIPMENT_KIND_FIREWALL      EquipmentKind = 3
+	EquipmentKind_EQUIPMENT_KIND_LOAD_BALANCER EquipmentKind = 4
+	EquipmentKind_EQUIPMENT_KIND_OTHER         EquipmentKind = 5
+)
+
+// Enum value maps for EquipmentKind.
+var (
+	EquipmentKind_name = map[int32]string{
+		0: "EQUIPMENT_KIND_UNSPECIFIED",
+		1: "EQUIPMENT_KIND_SWITCH",
+		2: "EQUIPMENT_KIND_ROUTER",
+		3: "EQUIPMENT_KIND_FIREWALL",
+		4: "EQUIPMENT_KIND_LOAD_BALANCER",
+		5: "EQUIPMENT_KIND_OTHER",
+	}
+	EquipmentKind_value = map[string]int32{
+		"EQUIPMENT_KIND_UNSPECIFIED":   0,
+		"EQUIPMENT_KIND_SWITCH":        1,
+		"EQUIPMENT_KIND_ROUTER":        2,
+		"EQUIPMENT_KIND_FIREWALL":      3,
+		"EQUIPMENT_KIND_LOAD_BALANCER": 4,
+		"EQUIPMENT_KIND_OTHER":         5,
+	}
+)
+
+func (x EquipmentKind) Enum() *EquipmentKind {
+	p := new(EquipmentKind)
+	*p = x
+	return p
+}
+
+func (x EquipmentKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EquipmentKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[2].Descriptor()
+}
+
+func (EquipmentKind) Type() protoreflect.EnumType {
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[2]
+}
+
+func (x EquipmentKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EquipmentKind.Descriptor instead.
+func (EquipmentKind) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{2}
+}
+
+type EquipmentState int32
+
+const (
+	EquipmentState_EQUIPMENT_STATE_UNSPECIFIED EquipmentState = 0
+	EquipmentState_EQUIPMENT_STATE_UP          EquipmentState = 1
+	// It works, and a part of it does not: a fan, a power supply.
+	EquipmentState_EQUIPMENT_STATE_DEGRADED EquipmentState = 2
+	// It has failed.
+	EquipmentState_EQUIPMENT_STATE_DOWN EquipmentState = 3
+	// It does not answer, which may be the fault of what is before it.
+	EquipmentState_EQUIPMENT_STATE_UNREACHABLE EquipmentState = 4
+	// Out of use on purpose.
+	EquipmentState_EQUIPMENT_STATE_DISABLED EquipmentState = 5
+)
+
+// Enum value maps for EquipmentState.
+var (
+	EquipmentState_name = map[int32]string{
+		0: "EQUIPMENT_STATE_UNSPECIFIED",
+		1: "EQUIPMENT_STATE_UP",
+		2: "EQUIPMENT_STATE_DEGRADED",
+		3: "EQUIPMENT_STATE_DOWN",
+		4: "EQUIPMENT_STATE_UNREACHABLE",
+		5: "EQUIPMENT_STATE_DISABLED",
+	}
+	EquipmentState_value = map[string]int32{
+		"EQUIPMENT_STATE_UNSPECIFIED": 0,
+		"EQUIPMENT_STATE_UP":          1,
+		"EQUIPMENT_STATE_DEGRADED":    2,
+		"EQUIPMENT_STATE_DOWN":        3,
+		"EQUIPMENT_STATE_UNREACHABLE": 4,
+		"EQUIPMENT_STATE_DISABLED":    5,
+	}
+)
+
+func (x EquipmentState) Enum() *EquipmentState {
+	p := new(EquipmentState)
+	*p = x
+	return p
+}
+
+func (x EquipmentState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EquipmentState) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[3].Descriptor()
+}
+
+func (EquipmentState) Type() protoreflect.EnumType {
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[3]
+}
+
+func (x EquipmentState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EquipmentState.Descriptor instead.
+func (EquipmentState) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{3}
+}
+
+type PortState int32
+
+const (
+	PortState_PORT_STATE_UNSPECIFIED PortState = 0
+	PortState_PORT_STATE_UP          PortState = 1
+	// It should be up and is not.
+	PortState_PORT_STATE_DOWN PortState = 2
+	// Out of use on purpose, or nothing was ever plugged in.
+	PortState_PORT_STATE_DISABLED PortState = 3
+)
+
+// Enum value maps for PortState.
+var (
+	PortState_name = map[int32]string{
+		0: "PORT_STATE_UNSPECIFIED",
+		1: "PORT_STATE_UP",
+		2: "PORT_STATE_DOWN",
+		3: "PORT_STATE_DISABLED",
+	}
+	PortState_value = map[string]int32{
+		"PORT_STATE_UNSPECIFIED": 0,
+		"PORT_STATE_UP":          1,
+		"PORT_STATE_DOWN":        2,
+		"PORT_STATE_DISABLED":    3,
+	}
+)
+
+func (x PortState) Enum() *PortState {
+	p := new(PortState)
+	*p = x
+	return p
+}
+
+func (x PortState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PortState) Descriptor() protoreflect.EnumDescriptor {
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[4].Descriptor()
+}
+
+func (PortState) Type() protoreflect.EnumType {
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[4]
+}
+
+func (x PortState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PortState.Descriptor instead.
+func (PortState) EnumDescriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{4}
+}
+
 type NodeState int32
 
 const (
@@ -188,11 +362,11 @@ func (x NodeState) String() string {
 }
 
 func (NodeState) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_adapter_v1_adapter_proto_enumTypes[2].Descriptor()
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[5].Descriptor()
 }
 
 func (NodeState) Type() protoreflect.EnumType {
-	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[2]
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[5]
 }
 
 func (x NodeState) Number() protoreflect.EnumNumber {
@@ -201,7 +375,7 @@ func (x NodeState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeState.Descriptor instead.
 func (NodeState) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{2}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{5}
 }
 
 type Phase int32
@@ -245,11 +419,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_yunhe_adapter_v1_adapter_proto_enumTypes[3].Descriptor()
+	return file_yunhe_adapter_v1_adapter_proto_enumTypes[6].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[3]
+	return &file_yunhe_adapter_v1_adapter_proto_enumTypes[6]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -258,7 +432,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{3}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{6}
 }
 
 type DescribeRequest struct {
@@ -793,7 +967,11 @@ type WatchResponse struct {
 	Measurement *Measurement `protobuf:"bytes,5,opt,name=measurement,proto3" json:"measurement,omitempty"`
 	// Why the center cannot be reached, for an operator to act on; empty if it
 	// can. A message with trouble carries nothing else.
-	Trouble       string `protobuf:"bytes,6,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Trouble string `protobuf:"bytes,6,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	// The network equipment: at first all there is, later what changed; and names
+	// of what is no more. A driver that knows of none sends none.
+	Equipment     []*Equipment `protobuf:"bytes,7,rep,name=equipment,proto3" json:"equipment,omitempty"`
+	EquipmentGone []string     `protobuf:"bytes,8,rep,name=equipment_gone,json=equipmentGone,proto3" json:"equipment_gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -870,6 +1048,241 @@ func (x *WatchResponse) GetTrouble() string {
 	return ""
 }
 
+func (x *WatchResponse) GetEquipment() []*Equipment {
+	if x != nil {
+		return x.Equipment
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetEquipmentGone() []string {
+	if x != nil {
+		return x.EquipmentGone
+	}
+	return nil
+}
+
+// A switch, a router or the like, with its ports, as it is now. What errors and
+// loss are worth an alarm is the platform's to judge.
+type Equipment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the center, at most 253 characters.
+	Name  string         `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Kind  EquipmentKind  `protobuf:"varint,2,opt,name=kind,proto3,enum=yunhe.adapter.v1.EquipmentKind" json:"kind,omitempty"`
+	State EquipmentState `protobuf:"varint,3,opt,name=state,proto3,enum=yunhe.adapter.v1.EquipmentState" json:"state,omitempty"`
+	// What is wrong with it.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For example "Huawei" and "CE6865"; empty: not known.
+	Vendor string `protobuf:"bytes,5,opt,name=vendor,proto3" json:"vendor,omitempty"`
+	Model  string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	// Where it is managed.
+	Address string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
+	// At most 1024.
+	Ports         []*Port `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Equipment) Reset() {
+	*x = Equipment{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Equipment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Equipment) ProtoMessage() {}
+
+func (x *Equipment) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Equipment.ProtoReflect.Descriptor instead.
+func (*Equipment) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Equipment) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Equipment) GetKind() EquipmentKind {
+	if x != nil {
+		return x.Kind
+	}
+	return EquipmentKind_EQUIPMENT_KIND_UNSPECIFIED
+}
+
+func (x *Equipment) GetState() EquipmentState {
+	if x != nil {
+		return x.State
+	}
+	return EquipmentState_EQUIPMENT_STATE_UNSPECIFIED
+}
+
+func (x *Equipment) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Equipment) GetVendor() string {
+	if x != nil {
+		return x.Vendor
+	}
+	return ""
+}
+
+func (x *Equipment) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Equipment) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Equipment) GetPorts() []*Port {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+type Port struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the equipment, at most 64 characters, for example "100GE1/0/3".
+	Name   string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State  PortState `protobuf:"varint,2,opt,name=state,proto3,enum=yunhe.adapter.v1.PortState" json:"state,omitempty"`
+	Reason string    `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// 0: not known.
+	SpeedBitsPerSecond int64 `protobuf:"varint,4,opt,name=speed_bits_per_second,json=speedBitsPerSecond,proto3" json:"speed_bits_per_second,omitempty"`
+	// What is at the other end, as far as it is known: other equipment of the
+	// center with its port, or a node of the center.
+	PeerEquipment string `protobuf:"bytes,5,opt,name=peer_equipment,json=peerEquipment,proto3" json:"peer_equipment,omitempty"`
+	PeerPort      string `protobuf:"bytes,6,opt,name=peer_port,json=peerPort,proto3" json:"peer_port,omitempty"`
+	PeerNode      string `protobuf:"bytes,7,opt,name=peer_node,json=peerNode,proto3" json:"peer_node,omitempty"`
+	// Of what came in within about the last minute, in millionths: frames with
+	// errors, and frames that were dropped.
+	ErrorsPpm     int64 `protobuf:"varint,8,opt,name=errors_ppm,json=errorsPpm,proto3" json:"errors_ppm,omitempty"`
+	LossPpm       int64 `protobuf:"varint,9,opt,name=loss_ppm,json=lossPpm,proto3" json:"loss_ppm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Port) Reset() {
+	*x = Port{}
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Port) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Port) ProtoMessage() {}
+
+func (x *Port) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Port.ProtoReflect.Descriptor instead.
+func (*Port) Descriptor() ([]byte, []int) {
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Port) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Port) GetState() PortState {
+	if x != nil {
+		return x.State
+	}
+	return PortState_PORT_STATE_UNSPECIFIED
+}
+
+func (x *Port) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Port) GetSpeedBitsPerSecond() int64 {
+	if x != nil {
+		return x.SpeedBitsPerSecond
+	}
+	return 0
+}
+
+func (x *Port) GetPeerEquipment() string {
+	if x != nil {
+		return x.PeerEquipment
+	}
+	return ""
+}
+
+func (x *Port) GetPeerPort() string {
+	if x != nil {
+		return x.PeerPort
+	}
+	return ""
+}
+
+func (x *Port) GetPeerNode() string {
+	if x != nil {
+		return x.PeerNode
+	}
+	return ""
+}
+
+func (x *Port) GetErrorsPpm() int64 {
+	if x != nil {
+		return x.ErrorsPpm
+	}
+	return 0
+}
+
+func (x *Port) GetLossPpm() int64 {
+	if x != nil {
+		return x.LossPpm
+	}
+	return 0
+}
+
 // A machine of a center.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -893,7 +1306,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1318,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[9]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1331,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Node) GetName() string {
@@ -1002,7 +1415,7 @@ type Accelerator struct {
 
 func (x *Accelerator) Reset() {
 	*x = Accelerator{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1427,7 @@ func (x *Accelerator) String() string {
 func (*Accelerator) ProtoMessage() {}
 
 func (x *Accelerator) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[10]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1440,7 @@ func (x *Accelerator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accelerator.ProtoReflect.Descriptor instead.
 func (*Accelerator) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Accelerator) GetVendor() string {
@@ -1094,7 +1507,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1519,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[11]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1532,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Measurement) GetMeasuredAt() *timestamppb.Timestamp {
@@ -1226,7 +1639,7 @@ type NodeUse struct {
 
 func (x *NodeUse) Reset() {
 	*x = NodeUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1651,7 @@ func (x *NodeUse) String() string {
 func (*NodeUse) ProtoMessage() {}
 
 func (x *NodeUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[12]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1664,7 @@ func (x *NodeUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUse.ProtoReflect.Descriptor instead.
 func (*NodeUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeUse) GetName() string {
@@ -1295,7 +1708,7 @@ type AcceleratorUse struct {
 
 func (x *AcceleratorUse) Reset() {
 	*x = AcceleratorUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1720,7 @@ func (x *AcceleratorUse) String() string {
 func (*AcceleratorUse) ProtoMessage() {}
 
 func (x *AcceleratorUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[13]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1733,7 @@ func (x *AcceleratorUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceleratorUse.ProtoReflect.Descriptor instead.
 func (*AcceleratorUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AcceleratorUse) GetIndex() int32 {
@@ -1366,7 +1779,7 @@ type StorageUse struct {
 
 func (x *StorageUse) Reset() {
 	*x = StorageUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1791,7 @@ func (x *StorageUse) String() string {
 func (*StorageUse) ProtoMessage() {}
 
 func (x *StorageUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[14]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1804,7 @@ func (x *StorageUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageUse.ProtoReflect.Descriptor instead.
 func (*StorageUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StorageUse) GetReads() int64 {
@@ -1440,7 +1853,7 @@ type NetworkUse struct {
 
 func (x *NetworkUse) Reset() {
 	*x = NetworkUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1865,7 @@ func (x *NetworkUse) String() string {
 func (*NetworkUse) ProtoMessage() {}
 
 func (x *NetworkUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[15]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1878,7 @@ func (x *NetworkUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkUse.ProtoReflect.Descriptor instead.
 func (*NetworkUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NetworkUse) GetReceivedBytes() int64 {
@@ -1501,7 +1914,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1926,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[16]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1939,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Path) GetPeer() string {
@@ -1581,7 +1994,7 @@ type AttemptUse struct {
 
 func (x *AttemptUse) Reset() {
 	*x = AttemptUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +2006,7 @@ func (x *AttemptUse) String() string {
 func (*AttemptUse) ProtoMessage() {}
 
 func (x *AttemptUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[17]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +2019,7 @@ func (x *AttemptUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptUse.ProtoReflect.Descriptor instead.
 func (*AttemptUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttemptUse) GetAttemptId() string {
@@ -1648,7 +2061,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +2073,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[18]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +2086,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *File) GetPath() string {
@@ -1745,7 +2158,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +2170,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[19]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +2183,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Attempt) GetAttemptId() string {
@@ -1942,7 +2355,7 @@ type PoolShares struct {
 
 func (x *PoolShares) Reset() {
 	*x = PoolShares{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2367,7 @@ func (x *PoolShares) String() string {
 func (*PoolShares) ProtoMessage() {}
 
 func (x *PoolShares) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[20]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2380,7 @@ func (x *PoolShares) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolShares.ProtoReflect.Descriptor instead.
 func (*PoolShares) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PoolShares) GetPasses() []*PoolPass {
@@ -2008,7 +2421,7 @@ type PoolPass struct {
 
 func (x *PoolPass) Reset() {
 	*x = PoolPass{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2433,7 @@ func (x *PoolPass) String() string {
 func (*PoolPass) ProtoMessage() {}
 
 func (x *PoolPass) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[21]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2446,7 @@ func (x *PoolPass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolPass.ProtoReflect.Descriptor instead.
 func (*PoolPass) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PoolPass) GetSliceId() string {
@@ -2085,7 +2498,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2510,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[22]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2523,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VolumeMount) GetVolumeId() string {
@@ -2161,7 +2574,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2586,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[23]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2599,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Status) GetAttemptId() string {
@@ -2290,7 +2703,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2715,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[24]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2728,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ApplyRequest) GetAttempts() []*Attempt {
@@ -2335,7 +2748,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2760,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[25]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2773,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ApplyResponse) GetRefusals() []*Refusal {
@@ -2384,7 +2797,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2809,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[26]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2822,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Refusal) GetAttemptId() string {
@@ -2443,7 +2856,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2868,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[27]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2881,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveRequest) GetStop() []string {
@@ -2493,7 +2906,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2918,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[28]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2931,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
 }
 
 type ObserveRequest struct {
@@ -2529,7 +2942,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2954,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[29]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2967,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
 }
 
 type ObserveResponse struct {
@@ -2566,7 +2979,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2991,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[30]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +3004,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserveResponse) GetStatuses() []*Status {
@@ -2614,7 +3027,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +3039,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[31]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +3052,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadLogRequest) GetAttemptId() string {
@@ -2684,7 +3097,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +3109,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[32]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +3122,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -2743,7 +3156,7 @@ type SuspendRequest struct {
 
 func (x *SuspendRequest) Reset() {
 	*x = SuspendRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +3168,7 @@ func (x *SuspendRequest) String() string {
 func (*SuspendRequest) ProtoMessage() {}
 
 func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[33]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +3181,7 @@ func (x *SuspendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendRequest.ProtoReflect.Descriptor instead.
 func (*SuspendRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SuspendRequest) GetSuspend() []string {
@@ -2793,7 +3206,7 @@ type SuspendResponse struct {
 
 func (x *SuspendResponse) Reset() {
 	*x = SuspendResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +3218,7 @@ func (x *SuspendResponse) String() string {
 func (*SuspendResponse) ProtoMessage() {}
 
 func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[34]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +3231,7 @@ func (x *SuspendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendResponse.ProtoReflect.Descriptor instead.
 func (*SuspendResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
 }
 
 type ExecRequest struct {
@@ -2837,7 +3250,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +3262,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[35]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +3275,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExecRequest) GetStart() *ExecStart {
@@ -2907,7 +3320,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3332,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[36]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3345,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{36}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExecStart) GetAttemptId() string {
@@ -2973,7 +3386,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3398,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[37]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3411,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{37}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -3029,7 +3442,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3454,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[38]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3467,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{38}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecResponse) GetOutput() []byte {
@@ -3100,7 +3513,7 @@ type SetNodeRequest struct {
 
 func (x *SetNodeRequest) Reset() {
 	*x = SetNodeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3112,7 +3525,7 @@ func (x *SetNodeRequest) String() string {
 func (*SetNodeRequest) ProtoMessage() {}
 
 func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[39]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3125,7 +3538,7 @@ func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{39}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetNodeRequest) GetName() string {
@@ -3164,7 +3577,7 @@ type SetNodeResponse struct {
 
 func (x *SetNodeResponse) Reset() {
 	*x = SetNodeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3589,7 @@ func (x *SetNodeResponse) String() string {
 func (*SetNodeResponse) ProtoMessage() {}
 
 func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[40]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3602,7 @@ func (x *SetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeResponse.ProtoReflect.Descriptor instead.
 func (*SetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{40}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
 }
 
 // An account of a center.
@@ -3208,7 +3621,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3633,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[41]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3646,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{41}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Account) GetName() string {
@@ -3270,7 +3683,7 @@ type AccountUse struct {
 
 func (x *AccountUse) Reset() {
 	*x = AccountUse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3695,7 @@ func (x *AccountUse) String() string {
 func (*AccountUse) ProtoMessage() {}
 
 func (x *AccountUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[42]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3708,7 @@ func (x *AccountUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountUse.ProtoReflect.Descriptor instead.
 func (*AccountUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{42}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AccountUse) GetCpuCoreSeconds() int64 {
@@ -3327,7 +3740,7 @@ type ListAccountsRequest struct {
 
 func (x *ListAccountsRequest) Reset() {
 	*x = ListAccountsRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3752,7 @@ func (x *ListAccountsRequest) String() string {
 func (*ListAccountsRequest) ProtoMessage() {}
 
 func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[43]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3765,7 @@ func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccountsRequest.ProtoReflect.Descriptor instead.
 func (*ListAccountsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{43}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
 }
 
 type ListAccountsResponse struct {
@@ -3364,7 +3777,7 @@ type ListAccountsResponse struct {
 
 func (x *ListAccountsResponse) Reset() {
 	*x = ListAccountsResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3789,7 @@ func (x *ListAccountsResponse) String() string {
 func (*ListAccountsResponse) ProtoMessage() {}
 
 func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[44]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3802,7 @@ func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccountsResponse.ProtoReflect.Descriptor instead.
 func (*ListAccountsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{44}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListAccountsResponse) GetAccounts() []*Account {
@@ -3411,7 +3824,7 @@ type EnsureAccountRequest struct {
 
 func (x *EnsureAccountRequest) Reset() {
 	*x = EnsureAccountRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3836,7 @@ func (x *EnsureAccountRequest) String() string {
 func (*EnsureAccountRequest) ProtoMessage() {}
 
 func (x *EnsureAccountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[45]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3849,7 @@ func (x *EnsureAccountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureAccountRequest.ProtoReflect.Descriptor instead.
 func (*EnsureAccountRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{45}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EnsureAccountRequest) GetTenantId() string {
@@ -3463,7 +3876,7 @@ type EnsureAccountResponse struct {
 
 func (x *EnsureAccountResponse) Reset() {
 	*x = EnsureAccountResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3888,7 @@ func (x *EnsureAccountResponse) String() string {
 func (*EnsureAccountResponse) ProtoMessage() {}
 
 func (x *EnsureAccountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[46]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3901,7 @@ func (x *EnsureAccountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureAccountResponse.ProtoReflect.Descriptor instead.
 func (*EnsureAccountResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{46}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EnsureAccountResponse) GetAccount() *Account {
@@ -3508,7 +3921,7 @@ type RemoveAccountRequest struct {
 
 func (x *RemoveAccountRequest) Reset() {
 	*x = RemoveAccountRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3933,7 @@ func (x *RemoveAccountRequest) String() string {
 func (*RemoveAccountRequest) ProtoMessage() {}
 
 func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[47]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3946,7 @@ func (x *RemoveAccountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccountRequest.ProtoReflect.Descriptor instead.
 func (*RemoveAccountRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{47}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RemoveAccountRequest) GetTenantId() string {
@@ -3558,7 +3971,7 @@ type RemoveAccountResponse struct {
 
 func (x *RemoveAccountResponse) Reset() {
 	*x = RemoveAccountResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3983,7 @@ func (x *RemoveAccountResponse) String() string {
 func (*RemoveAccountResponse) ProtoMessage() {}
 
 func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[48]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3996,7 @@ func (x *RemoveAccountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccountResponse.ProtoReflect.Descriptor instead.
 func (*RemoveAccountResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{48}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{50}
 }
 
 // A volume at a center: files that outlive the attempts that have it.
@@ -3604,7 +4017,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +4029,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[49]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +4042,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{49}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Volume) GetVolumeId() string {
@@ -3682,7 +4095,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +4107,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[50]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +4120,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{50}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{52}
 }
 
 type ListVolumesResponse struct {
@@ -3719,7 +4132,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +4144,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[51]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +4157,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{51}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListVolumesResponse) GetVolumes() []*Volume {
@@ -3767,7 +4180,7 @@ type EnsureVolumeRequest struct {
 
 func (x *EnsureVolumeRequest) Reset() {
 	*x = EnsureVolumeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +4192,7 @@ func (x *EnsureVolumeRequest) String() string {
 func (*EnsureVolumeRequest) ProtoMessage() {}
 
 func (x *EnsureVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[52]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +4205,7 @@ func (x *EnsureVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureVolumeRequest.ProtoReflect.Descriptor instead.
 func (*EnsureVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{52}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EnsureVolumeRequest) GetVolumeId() string {
@@ -3825,7 +4238,7 @@ type EnsureVolumeResponse struct {
 
 func (x *EnsureVolumeResponse) Reset() {
 	*x = EnsureVolumeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +4250,7 @@ func (x *EnsureVolumeResponse) String() string {
 func (*EnsureVolumeResponse) ProtoMessage() {}
 
 func (x *EnsureVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[53]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +4263,7 @@ func (x *EnsureVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureVolumeResponse.ProtoReflect.Descriptor instead.
 func (*EnsureVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{53}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EnsureVolumeResponse) GetVolume() *Volume {
@@ -3869,7 +4282,7 @@ type RemoveVolumeRequest struct {
 
 func (x *RemoveVolumeRequest) Reset() {
 	*x = RemoveVolumeRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4294,7 @@ func (x *RemoveVolumeRequest) String() string {
 func (*RemoveVolumeRequest) ProtoMessage() {}
 
 func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[54]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4307,7 @@ func (x *RemoveVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{54}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveVolumeRequest) GetVolumeId() string {
@@ -3912,7 +4325,7 @@ type RemoveVolumeResponse struct {
 
 func (x *RemoveVolumeResponse) Reset() {
 	*x = RemoveVolumeResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4337,7 @@ func (x *RemoveVolumeResponse) String() string {
 func (*RemoveVolumeResponse) ProtoMessage() {}
 
 func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[55]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4350,7 @@ func (x *RemoveVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{55}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{57}
 }
 
 // Agent to platform over the bus, each answered once it is durably stored.
@@ -3950,7 +4363,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4375,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[56]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4388,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{56}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReportRequest) GetStatuses() []*Status {
@@ -3997,7 +4410,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4422,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[57]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4435,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{57}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReportResponse) GetRecorded() []string {
@@ -4050,14 +4463,17 @@ type HeartbeatRequest struct {
 	// With inventory: the optional calls the gateway answers.
 	Features []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
 	// With inventory: the parts the gateway offers.
-	Parts         []Part `protobuf:"varint,6,rep,packed,name=parts,proto3,enum=yunhe.adapter.v1.Part" json:"parts,omitempty"`
+	Parts []Part `protobuf:"varint,6,rep,packed,name=parts,proto3,enum=yunhe.adapter.v1.Part" json:"parts,omitempty"`
+	// Network equipment that changed and that is no more; with resync: all there is.
+	Equipment     []*Equipment `protobuf:"bytes,7,rep,name=equipment,proto3" json:"equipment,omitempty"`
+	EquipmentGone []string     `protobuf:"bytes,8,rep,name=equipment_gone,json=equipmentGone,proto3" json:"equipment_gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4485,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[58]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4498,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{58}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HeartbeatRequest) GetInventory() *Inventory {
@@ -4127,6 +4543,20 @@ func (x *HeartbeatRequest) GetParts() []Part {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetEquipment() []*Equipment {
+	if x != nil {
+		return x.Equipment
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetEquipmentGone() []string {
+	if x != nil {
+		return x.EquipmentGone
+	}
+	return nil
+}
+
 type HeartbeatResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4135,7 +4565,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4577,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[59]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4590,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{59}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{61}
 }
 
 type PutLogRequest struct {
@@ -4176,7 +4606,7 @@ type PutLogRequest struct {
 
 func (x *PutLogRequest) Reset() {
 	*x = PutLogRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4188,7 +4618,7 @@ func (x *PutLogRequest) String() string {
 func (*PutLogRequest) ProtoMessage() {}
 
 func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[60]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4201,7 +4631,7 @@ func (x *PutLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogRequest.ProtoReflect.Descriptor instead.
 func (*PutLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{60}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PutLogRequest) GetAttemptId() string {
@@ -4242,7 +4672,7 @@ type PutLogResponse struct {
 
 func (x *PutLogResponse) Reset() {
 	*x = PutLogResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4684,7 @@ func (x *PutLogResponse) String() string {
 func (*PutLogResponse) ProtoMessage() {}
 
 func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[61]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4697,7 @@ func (x *PutLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutLogResponse.ProtoReflect.Descriptor instead.
 func (*PutLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{61}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PutLogResponse) GetStored() int64 {
@@ -4295,7 +4725,7 @@ type OpenExecRequest struct {
 
 func (x *OpenExecRequest) Reset() {
 	*x = OpenExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4737,7 @@ func (x *OpenExecRequest) String() string {
 func (*OpenExecRequest) ProtoMessage() {}
 
 func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[62]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4750,7 @@ func (x *OpenExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecRequest.ProtoReflect.Descriptor instead.
 func (*OpenExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{62}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *OpenExecRequest) GetSession() string {
@@ -4346,7 +4776,7 @@ type OpenExecResponse struct {
 
 func (x *OpenExecResponse) Reset() {
 	*x = OpenExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4788,7 @@ func (x *OpenExecResponse) String() string {
 func (*OpenExecResponse) ProtoMessage() {}
 
 func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[63]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4801,7 @@ func (x *OpenExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenExecResponse.ProtoReflect.Descriptor instead.
 func (*OpenExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{63}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{65}
 }
 
 type PutExecRequest struct {
@@ -4385,7 +4815,7 @@ type PutExecRequest struct {
 
 func (x *PutExecRequest) Reset() {
 	*x = PutExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4827,7 @@ func (x *PutExecRequest) String() string {
 func (*PutExecRequest) ProtoMessage() {}
 
 func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[64]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4840,7 @@ func (x *PutExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecRequest.ProtoReflect.Descriptor instead.
 func (*PutExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{64}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutExecRequest) GetSequence() int64 {
@@ -4437,7 +4867,7 @@ type PutExecResponse struct {
 
 func (x *PutExecResponse) Reset() {
 	*x = PutExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4879,7 @@ func (x *PutExecResponse) String() string {
 func (*PutExecResponse) ProtoMessage() {}
 
 func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[65]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4892,7 @@ func (x *PutExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutExecResponse.ProtoReflect.Descriptor instead.
 func (*PutExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{65}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PutExecResponse) GetClosed() bool {
@@ -4482,7 +4912,7 @@ type TakeExecRequest struct {
 
 func (x *TakeExecRequest) Reset() {
 	*x = TakeExecRequest{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4924,7 @@ func (x *TakeExecRequest) String() string {
 func (*TakeExecRequest) ProtoMessage() {}
 
 func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[66]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4937,7 @@ func (x *TakeExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecRequest.ProtoReflect.Descriptor instead.
 func (*TakeExecRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{66}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TakeExecRequest) GetSequence() int64 {
@@ -4529,7 +4959,7 @@ type TakeExecResponse struct {
 
 func (x *TakeExecResponse) Reset() {
 	*x = TakeExecResponse{}
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4541,7 +4971,7 @@ func (x *TakeExecResponse) String() string {
 func (*TakeExecResponse) ProtoMessage() {}
 
 func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[67]
+	mi := &file_yunhe_adapter_v1_adapter_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4554,7 +4984,7 @@ func (x *TakeExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeExecResponse.ProtoReflect.Descriptor instead.
 func (*TakeExecResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{67}
+	return file_yunhe_adapter_v1_adapter_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TakeExecResponse) GetRequests() []*ExecRequest {
@@ -4621,14 +5051,36 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\tSpecOffer\x12(\n" +
 	"\x10resource_spec_id\x18\x01 \x01(\tR\x0eresourceSpecId\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x03R\x05price\"\x0e\n" +
-	"\fWatchRequest\"\xfb\x01\n" +
+	"\fWatchRequest\"\xdd\x02\n" +
 	"\rWatchResponse\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12,\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x16.yunhe.adapter.v1.NodeR\x05nodes\x12\x12\n" +
 	"\x04gone\x18\x03 \x03(\tR\x04gone\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12?\n" +
 	"\vmeasurement\x18\x05 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x18\n" +
-	"\atrouble\x18\x06 \x01(\tR\atrouble\"\xf8\x04\n" +
+	"\atrouble\x18\x06 \x01(\tR\atrouble\x129\n" +
+	"\tequipment\x18\a \x03(\v2\x1b.yunhe.adapter.v1.EquipmentR\tequipment\x12%\n" +
+	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\"\x9a\x02\n" +
+	"\tEquipment\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1f.yunhe.adapter.v1.EquipmentKindR\x04kind\x126\n" +
+	"\x05state\x18\x03 \x01(\x0e2 .yunhe.adapter.v1.EquipmentStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06vendor\x18\x05 \x01(\tR\x06vendor\x12\x14\n" +
+	"\x05model\x18\x06 \x01(\tR\x05model\x12\x18\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\x12,\n" +
+	"\x05ports\x18\b \x03(\v2\x16.yunhe.adapter.v1.PortR\x05ports\"\xb3\x02\n" +
+	"\x04Port\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1b.yunhe.adapter.v1.PortStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x121\n" +
+	"\x15speed_bits_per_second\x18\x04 \x01(\x03R\x12speedBitsPerSecond\x12%\n" +
+	"\x0epeer_equipment\x18\x05 \x01(\tR\rpeerEquipment\x12\x1b\n" +
+	"\tpeer_port\x18\x06 \x01(\tR\bpeerPort\x12\x1b\n" +
+	"\tpeer_node\x18\a \x01(\tR\bpeerNode\x12\x1d\n" +
+	"\n" +
+	"errors_ppm\x18\b \x01(\x03R\terrorsPpm\x12\x19\n" +
+	"\bloss_ppm\x18\t \x01(\x03R\alossPpm\"\xf8\x04\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.yunhe.adapter.v1.NodeStateR\x05state\x12\x16\n" +
@@ -4878,14 +5330,16 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xb7\x02\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\x99\x03\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
 	"\x06resync\x18\x03 \x01(\bR\x06resync\x12*\n" +
 	"\x04node\x18\x04 \x01(\v2\x16.yunhe.adapter.v1.NodeR\x04node\x125\n" +
 	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\x12,\n" +
-	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\"\x13\n" +
+	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\x129\n" +
+	"\tequipment\x18\a \x03(\v2\x1b.yunhe.adapter.v1.EquipmentR\tequipment\x12%\n" +
+	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
@@ -4924,7 +5378,26 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\fFEATURE_EXEC\x10\x02\x12\x10\n" +
 	"\fFEATURE_NODE\x10\x03\x12\x10\n" +
 	"\fFEATURE_POOL\x10\x04\x12\x15\n" +
-	"\x11FEATURE_POOL_CUDA\x10\x05*o\n" +
+	"\x11FEATURE_POOL_CUDA\x10\x05*\xbe\x01\n" +
+	"\rEquipmentKind\x12\x1e\n" +
+	"\x1aEQUIPMENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15EQUIPMENT_KIND_SWITCH\x10\x01\x12\x19\n" +
+	"\x15EQUIPMENT_KIND_ROUTER\x10\x02\x12\x1b\n" +
+	"\x17EQUIPMENT_KIND_FIREWALL\x10\x03\x12 \n" +
+	"\x1cEQUIPMENT_KIND_LOAD_BALANCER\x10\x04\x12\x18\n" +
+	"\x14EQUIPMENT_KIND_OTHER\x10\x05*\xc0\x01\n" +
+	"\x0eEquipmentState\x12\x1f\n" +
+	"\x1bEQUIPMENT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12EQUIPMENT_STATE_UP\x10\x01\x12\x1c\n" +
+	"\x18EQUIPMENT_STATE_DEGRADED\x10\x02\x12\x18\n" +
+	"\x14EQUIPMENT_STATE_DOWN\x10\x03\x12\x1f\n" +
+	"\x1bEQUIPMENT_STATE_UNREACHABLE\x10\x04\x12\x1c\n" +
+	"\x18EQUIPMENT_STATE_DISABLED\x10\x05*h\n" +
+	"\tPortState\x12\x1a\n" +
+	"\x16PORT_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rPORT_STATE_UP\x10\x01\x12\x13\n" +
+	"\x0fPORT_STATE_DOWN\x10\x02\x12\x17\n" +
+	"\x13PORT_STATE_DISABLED\x10\x03*o\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x18\n" +
@@ -4967,179 +5440,190 @@ func file_yunhe_adapter_v1_adapter_proto_rawDescGZIP() []byte {
 	return file_yunhe_adapter_v1_adapter_proto_rawDescData
 }
 
-var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_yunhe_adapter_v1_adapter_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_yunhe_adapter_v1_adapter_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_yunhe_adapter_v1_adapter_proto_goTypes = []any{
 	(Part)(0),                     // 0: yunhe.adapter.v1.Part
 	(Feature)(0),                  // 1: yunhe.adapter.v1.Feature
-	(NodeState)(0),                // 2: yunhe.adapter.v1.NodeState
-	(Phase)(0),                    // 3: yunhe.adapter.v1.Phase
-	(*DescribeRequest)(nil),       // 4: yunhe.adapter.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 5: yunhe.adapter.v1.DescribeResponse
-	(*DiscoverRequest)(nil),       // 6: yunhe.adapter.v1.DiscoverRequest
-	(*DiscoverResponse)(nil),      // 7: yunhe.adapter.v1.DiscoverResponse
-	(*Inventory)(nil),             // 8: yunhe.adapter.v1.Inventory
-	(*SpecDeclaration)(nil),       // 9: yunhe.adapter.v1.SpecDeclaration
-	(*SpecOffer)(nil),             // 10: yunhe.adapter.v1.SpecOffer
-	(*WatchRequest)(nil),          // 11: yunhe.adapter.v1.WatchRequest
-	(*WatchResponse)(nil),         // 12: yunhe.adapter.v1.WatchResponse
-	(*Node)(nil),                  // 13: yunhe.adapter.v1.Node
-	(*Accelerator)(nil),           // 14: yunhe.adapter.v1.Accelerator
-	(*Measurement)(nil),           // 15: yunhe.adapter.v1.Measurement
-	(*NodeUse)(nil),               // 16: yunhe.adapter.v1.NodeUse
-	(*AcceleratorUse)(nil),        // 17: yunhe.adapter.v1.AcceleratorUse
-	(*StorageUse)(nil),            // 18: yunhe.adapter.v1.StorageUse
-	(*NetworkUse)(nil),            // 19: yunhe.adapter.v1.NetworkUse
-	(*Path)(nil),                  // 20: yunhe.adapter.v1.Path
-	(*AttemptUse)(nil),            // 21: yunhe.adapter.v1.AttemptUse
-	(*File)(nil),                  // 22: yunhe.adapter.v1.File
-	(*Attempt)(nil),               // 23: yunhe.adapter.v1.Attempt
-	(*PoolShares)(nil),            // 24: yunhe.adapter.v1.PoolShares
-	(*PoolPass)(nil),              // 25: yunhe.adapter.v1.PoolPass
-	(*VolumeMount)(nil),           // 26: yunhe.adapter.v1.VolumeMount
-	(*Status)(nil),                // 27: yunhe.adapter.v1.Status
-	(*ApplyRequest)(nil),          // 28: yunhe.adapter.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 29: yunhe.adapter.v1.ApplyResponse
-	(*Refusal)(nil),               // 30: yunhe.adapter.v1.Refusal
-	(*RemoveRequest)(nil),         // 31: yunhe.adapter.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 32: yunhe.adapter.v1.RemoveResponse
-	(*ObserveRequest)(nil),        // 33: yunhe.adapter.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 34: yunhe.adapter.v1.ObserveResponse
-	(*ReadLogRequest)(nil),        // 35: yunhe.adapter.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 36: yunhe.adapter.v1.ReadLogResponse
-	(*SuspendRequest)(nil),        // 37: yunhe.adapter.v1.SuspendRequest
-	(*SuspendResponse)(nil),       // 38: yunhe.adapter.v1.SuspendResponse
-	(*ExecRequest)(nil),           // 39: yunhe.adapter.v1.ExecRequest
-	(*ExecStart)(nil),             // 40: yunhe.adapter.v1.ExecStart
-	(*TerminalSize)(nil),          // 41: yunhe.adapter.v1.TerminalSize
-	(*ExecResponse)(nil),          // 42: yunhe.adapter.v1.ExecResponse
-	(*SetNodeRequest)(nil),        // 43: yunhe.adapter.v1.SetNodeRequest
-	(*SetNodeResponse)(nil),       // 44: yunhe.adapter.v1.SetNodeResponse
-	(*Account)(nil),               // 45: yunhe.adapter.v1.Account
-	(*AccountUse)(nil),            // 46: yunhe.adapter.v1.AccountUse
-	(*ListAccountsRequest)(nil),   // 47: yunhe.adapter.v1.ListAccountsRequest
-	(*ListAccountsResponse)(nil),  // 48: yunhe.adapter.v1.ListAccountsResponse
-	(*EnsureAccountRequest)(nil),  // 49: yunhe.adapter.v1.EnsureAccountRequest
-	(*EnsureAccountResponse)(nil), // 50: yunhe.adapter.v1.EnsureAccountResponse
-	(*RemoveAccountRequest)(nil),  // 51: yunhe.adapter.v1.RemoveAccountRequest
-	(*RemoveAccountResponse)(nil), // 52: yunhe.adapter.v1.RemoveAccountResponse
-	(*Volume)(nil),                // 53: yunhe.adapter.v1.Volume
-	(*ListVolumesRequest)(nil),    // 54: yunhe.adapter.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),   // 55: yunhe.adapter.v1.ListVolumesResponse
-	(*EnsureVolumeRequest)(nil),   // 56: yunhe.adapter.v1.EnsureVolumeRequest
-	(*EnsureVolumeResponse)(nil),  // 57: yunhe.adapter.v1.EnsureVolumeResponse
-	(*RemoveVolumeRequest)(nil),   // 58: yunhe.adapter.v1.RemoveVolumeRequest
-	(*RemoveVolumeResponse)(nil),  // 59: yunhe.adapter.v1.RemoveVolumeResponse
-	(*ReportRequest)(nil),         // 60: yunhe.adapter.v1.ReportRequest
-	(*ReportResponse)(nil),        // 61: yunhe.adapter.v1.ReportResponse
-	(*HeartbeatRequest)(nil),      // 62: yunhe.adapter.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 63: yunhe.adapter.v1.HeartbeatResponse
-	(*PutLogRequest)(nil),         // 64: yunhe.adapter.v1.PutLogRequest
-	(*PutLogResponse)(nil),        // 65: yunhe.adapter.v1.PutLogResponse
-	(*OpenExecRequest)(nil),       // 66: yunhe.adapter.v1.OpenExecRequest
-	(*OpenExecResponse)(nil),      // 67: yunhe.adapter.v1.OpenExecResponse
-	(*PutExecRequest)(nil),        // 68: yunhe.adapter.v1.PutExecRequest
-	(*PutExecResponse)(nil),       // 69: yunhe.adapter.v1.PutExecResponse
-	(*TakeExecRequest)(nil),       // 70: yunhe.adapter.v1.TakeExecRequest
-	(*TakeExecResponse)(nil),      // 71: yunhe.adapter.v1.TakeExecResponse
-	nil,                           // 72: yunhe.adapter.v1.Inventory.CapacityEntry
-	nil,                           // 73: yunhe.adapter.v1.Inventory.LabelsEntry
-	nil,                           // 74: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	nil,                           // 75: yunhe.adapter.v1.Node.CapacityEntry
-	nil,                           // 76: yunhe.adapter.v1.Node.AllocatableEntry
-	nil,                           // 77: yunhe.adapter.v1.Node.LabelsEntry
-	nil,                           // 78: yunhe.adapter.v1.Attempt.ResourcesEntry
-	nil,                           // 79: yunhe.adapter.v1.Attempt.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
+	(EquipmentKind)(0),            // 2: yunhe.adapter.v1.EquipmentKind
+	(EquipmentState)(0),           // 3: yunhe.adapter.v1.EquipmentState
+	(PortState)(0),                // 4: yunhe.adapter.v1.PortState
+	(NodeState)(0),                // 5: yunhe.adapter.v1.NodeState
+	(Phase)(0),                    // 6: yunhe.adapter.v1.Phase
+	(*DescribeRequest)(nil),       // 7: yunhe.adapter.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 8: yunhe.adapter.v1.DescribeResponse
+	(*DiscoverRequest)(nil),       // 9: yunhe.adapter.v1.DiscoverRequest
+	(*DiscoverResponse)(nil),      // 10: yunhe.adapter.v1.DiscoverResponse
+	(*Inventory)(nil),             // 11: yunhe.adapter.v1.Inventory
+	(*SpecDeclaration)(nil),       // 12: yunhe.adapter.v1.SpecDeclaration
+	(*SpecOffer)(nil),             // 13: yunhe.adapter.v1.SpecOffer
+	(*WatchRequest)(nil),          // 14: yunhe.adapter.v1.WatchRequest
+	(*WatchResponse)(nil),         // 15: yunhe.adapter.v1.WatchResponse
+	(*Equipment)(nil),             // 16: yunhe.adapter.v1.Equipment
+	(*Port)(nil),                  // 17: yunhe.adapter.v1.Port
+	(*Node)(nil),                  // 18: yunhe.adapter.v1.Node
+	(*Accelerator)(nil),           // 19: yunhe.adapter.v1.Accelerator
+	(*Measurement)(nil),           // 20: yunhe.adapter.v1.Measurement
+	(*NodeUse)(nil),               // 21: yunhe.adapter.v1.NodeUse
+	(*AcceleratorUse)(nil),        // 22: yunhe.adapter.v1.AcceleratorUse
+	(*StorageUse)(nil),            // 23: yunhe.adapter.v1.StorageUse
+	(*NetworkUse)(nil),            // 24: yunhe.adapter.v1.NetworkUse
+	(*Path)(nil),                  // 25: yunhe.adapter.v1.Path
+	(*AttemptUse)(nil),            // 26: yunhe.adapter.v1.AttemptUse
+	(*File)(nil),                  // 27: yunhe.adapter.v1.File
+	(*Attempt)(nil),               // 28: yunhe.adapter.v1.Attempt
+	(*PoolShares)(nil),            // 29: yunhe.adapter.v1.PoolShares
+	(*PoolPass)(nil),              // 30: yunhe.adapter.v1.PoolPass
+	(*VolumeMount)(nil),           // 31: yunhe.adapter.v1.VolumeMount
+	(*Status)(nil),                // 32: yunhe.adapter.v1.Status
+	(*ApplyRequest)(nil),          // 33: yunhe.adapter.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 34: yunhe.adapter.v1.ApplyResponse
+	(*Refusal)(nil),               // 35: yunhe.adapter.v1.Refusal
+	(*RemoveRequest)(nil),         // 36: yunhe.adapter.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 37: yunhe.adapter.v1.RemoveResponse
+	(*ObserveRequest)(nil),        // 38: yunhe.adapter.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 39: yunhe.adapter.v1.ObserveResponse
+	(*ReadLogRequest)(nil),        // 40: yunhe.adapter.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 41: yunhe.adapter.v1.ReadLogResponse
+	(*SuspendRequest)(nil),        // 42: yunhe.adapter.v1.SuspendRequest
+	(*SuspendResponse)(nil),       // 43: yunhe.adapter.v1.SuspendResponse
+	(*ExecRequest)(nil),           // 44: yunhe.adapter.v1.ExecRequest
+	(*ExecStart)(nil),             // 45: yunhe.adapter.v1.ExecStart
+	(*TerminalSize)(nil),          // 46: yunhe.adapter.v1.TerminalSize
+	(*ExecResponse)(nil),          // 47: yunhe.adapter.v1.ExecResponse
+	(*SetNodeRequest)(nil),        // 48: yunhe.adapter.v1.SetNodeRequest
+	(*SetNodeResponse)(nil),       // 49: yunhe.adapter.v1.SetNodeResponse
+	(*Account)(nil),               // 50: yunhe.adapter.v1.Account
+	(*AccountUse)(nil),            // 51: yunhe.adapter.v1.AccountUse
+	(*ListAccountsRequest)(nil),   // 52: yunhe.adapter.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),  // 53: yunhe.adapter.v1.ListAccountsResponse
+	(*EnsureAccountRequest)(nil),  // 54: yunhe.adapter.v1.EnsureAccountRequest
+	(*EnsureAccountResponse)(nil), // 55: yunhe.adapter.v1.EnsureAccountResponse
+	(*RemoveAccountRequest)(nil),  // 56: yunhe.adapter.v1.RemoveAccountRequest
+	(*RemoveAccountResponse)(nil), // 57: yunhe.adapter.v1.RemoveAccountResponse
+	(*Volume)(nil),                // 58: yunhe.adapter.v1.Volume
+	(*ListVolumesRequest)(nil),    // 59: yunhe.adapter.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),   // 60: yunhe.adapter.v1.ListVolumesResponse
+	(*EnsureVolumeRequest)(nil),   // 61: yunhe.adapter.v1.EnsureVolumeRequest
+	(*EnsureVolumeResponse)(nil),  // 62: yunhe.adapter.v1.EnsureVolumeResponse
+	(*RemoveVolumeRequest)(nil),   // 63: yunhe.adapter.v1.RemoveVolumeRequest
+	(*RemoveVolumeResponse)(nil),  // 64: yunhe.adapter.v1.RemoveVolumeResponse
+	(*ReportRequest)(nil),         // 65: yunhe.adapter.v1.ReportRequest
+	(*ReportResponse)(nil),        // 66: yunhe.adapter.v1.ReportResponse
+	(*HeartbeatRequest)(nil),      // 67: yunhe.adapter.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 68: yunhe.adapter.v1.HeartbeatResponse
+	(*PutLogRequest)(nil),         // 69: yunhe.adapter.v1.PutLogRequest
+	(*PutLogResponse)(nil),        // 70: yunhe.adapter.v1.PutLogResponse
+	(*OpenExecRequest)(nil),       // 71: yunhe.adapter.v1.OpenExecRequest
+	(*OpenExecResponse)(nil),      // 72: yunhe.adapter.v1.OpenExecResponse
+	(*PutExecRequest)(nil),        // 73: yunhe.adapter.v1.PutExecRequest
+	(*PutExecResponse)(nil),       // 74: yunhe.adapter.v1.PutExecResponse
+	(*TakeExecRequest)(nil),       // 75: yunhe.adapter.v1.TakeExecRequest
+	(*TakeExecResponse)(nil),      // 76: yunhe.adapter.v1.TakeExecResponse
+	nil,                           // 77: yunhe.adapter.v1.Inventory.CapacityEntry
+	nil,                           // 78: yunhe.adapter.v1.Inventory.LabelsEntry
+	nil,                           // 79: yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	nil,                           // 80: yunhe.adapter.v1.Node.CapacityEntry
+	nil,                           // 81: yunhe.adapter.v1.Node.AllocatableEntry
+	nil,                           // 82: yunhe.adapter.v1.Node.LabelsEntry
+	nil,                           // 83: yunhe.adapter.v1.Attempt.ResourcesEntry
+	nil,                           // 84: yunhe.adapter.v1.Attempt.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 85: google.protobuf.Timestamp
 }
 var file_yunhe_adapter_v1_adapter_proto_depIdxs = []int32{
 	0,  // 0: yunhe.adapter.v1.DescribeResponse.parts:type_name -> yunhe.adapter.v1.Part
 	1,  // 1: yunhe.adapter.v1.DescribeResponse.features:type_name -> yunhe.adapter.v1.Feature
-	8,  // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	72, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
-	10, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
-	73, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
-	9,  // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
-	74, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
-	8,  // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
-	13, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
-	15, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
-	2,  // 11: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
-	75, // 12: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
-	76, // 13: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
-	14, // 14: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
-	77, // 15: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
-	80, // 16: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
-	21, // 17: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
-	16, // 18: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
-	18, // 19: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
-	19, // 20: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
-	20, // 21: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
-	17, // 22: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
-	78, // 23: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
-	79, // 24: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
-	22, // 25: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
-	26, // 26: yunhe.adapter.v1.Attempt.volumes:type_name -> yunhe.adapter.v1.VolumeMount
-	24, // 27: yunhe.adapter.v1.Attempt.pool:type_name -> yunhe.adapter.v1.PoolShares
-	25, // 28: yunhe.adapter.v1.PoolShares.passes:type_name -> yunhe.adapter.v1.PoolPass
-	3,  // 29: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
-	23, // 30: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
-	30, // 31: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
-	27, // 32: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
-	40, // 33: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	41, // 34: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
-	41, // 35: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
-	46, // 36: yunhe.adapter.v1.Account.use:type_name -> yunhe.adapter.v1.AccountUse
-	45, // 37: yunhe.adapter.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapter.v1.Account
-	45, // 38: yunhe.adapter.v1.EnsureAccountResponse.account:type_name -> yunhe.adapter.v1.Account
-	53, // 39: yunhe.adapter.v1.ListVolumesResponse.volumes:type_name -> yunhe.adapter.v1.Volume
-	53, // 40: yunhe.adapter.v1.EnsureVolumeResponse.volume:type_name -> yunhe.adapter.v1.Volume
-	27, // 41: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
-	8,  // 42: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
-	15, // 43: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
-	13, // 44: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
-	1,  // 45: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
-	0,  // 46: yunhe.adapter.v1.HeartbeatRequest.parts:type_name -> yunhe.adapter.v1.Part
-	40, // 47: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
-	42, // 48: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
-	39, // 49: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
-	4,  // 50: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
-	6,  // 51: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
-	11, // 52: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
-	28, // 53: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
-	31, // 54: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
-	33, // 55: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
-	35, // 56: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
-	37, // 57: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
-	39, // 58: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
-	43, // 59: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
-	47, // 60: yunhe.adapter.v1.DriverService.ListAccounts:input_type -> yunhe.adapter.v1.ListAccountsRequest
-	49, // 61: yunhe.adapter.v1.DriverService.EnsureAccount:input_type -> yunhe.adapter.v1.EnsureAccountRequest
-	51, // 62: yunhe.adapter.v1.DriverService.RemoveAccount:input_type -> yunhe.adapter.v1.RemoveAccountRequest
-	54, // 63: yunhe.adapter.v1.DriverService.ListVolumes:input_type -> yunhe.adapter.v1.ListVolumesRequest
-	56, // 64: yunhe.adapter.v1.DriverService.EnsureVolume:input_type -> yunhe.adapter.v1.EnsureVolumeRequest
-	58, // 65: yunhe.adapter.v1.DriverService.RemoveVolume:input_type -> yunhe.adapter.v1.RemoveVolumeRequest
-	5,  // 66: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
-	7,  // 67: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
-	12, // 68: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
-	29, // 69: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
-	32, // 70: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
-	34, // 71: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
-	36, // 72: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
-	38, // 73: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
-	42, // 74: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
-	44, // 75: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
-	48, // 76: yunhe.adapter.v1.DriverService.ListAccounts:output_type -> yunhe.adapter.v1.ListAccountsResponse
-	50, // 77: yunhe.adapter.v1.DriverService.EnsureAccount:output_type -> yunhe.adapter.v1.EnsureAccountResponse
-	52, // 78: yunhe.adapter.v1.DriverService.RemoveAccount:output_type -> yunhe.adapter.v1.RemoveAccountResponse
-	55, // 79: yunhe.adapter.v1.DriverService.ListVolumes:output_type -> yunhe.adapter.v1.ListVolumesResponse
-	57, // 80: yunhe.adapter.v1.DriverService.EnsureVolume:output_type -> yunhe.adapter.v1.EnsureVolumeResponse
-	59, // 81: yunhe.adapter.v1.DriverService.RemoveVolume:output_type -> yunhe.adapter.v1.RemoveVolumeResponse
-	66, // [66:82] is the sub-list for method output_type
-	50, // [50:66] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	11, // 2: yunhe.adapter.v1.DiscoverResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	77, // 3: yunhe.adapter.v1.Inventory.capacity:type_name -> yunhe.adapter.v1.Inventory.CapacityEntry
+	13, // 4: yunhe.adapter.v1.Inventory.offers:type_name -> yunhe.adapter.v1.SpecOffer
+	78, // 5: yunhe.adapter.v1.Inventory.labels:type_name -> yunhe.adapter.v1.Inventory.LabelsEntry
+	12, // 6: yunhe.adapter.v1.Inventory.specs:type_name -> yunhe.adapter.v1.SpecDeclaration
+	79, // 7: yunhe.adapter.v1.SpecDeclaration.quantity:type_name -> yunhe.adapter.v1.SpecDeclaration.QuantityEntry
+	11, // 8: yunhe.adapter.v1.WatchResponse.inventory:type_name -> yunhe.adapter.v1.Inventory
+	18, // 9: yunhe.adapter.v1.WatchResponse.nodes:type_name -> yunhe.adapter.v1.Node
+	20, // 10: yunhe.adapter.v1.WatchResponse.measurement:type_name -> yunhe.adapter.v1.Measurement
+	16, // 11: yunhe.adapter.v1.WatchResponse.equipment:type_name -> yunhe.adapter.v1.Equipment
+	2,  // 12: yunhe.adapter.v1.Equipment.kind:type_name -> yunhe.adapter.v1.EquipmentKind
+	3,  // 13: yunhe.adapter.v1.Equipment.state:type_name -> yunhe.adapter.v1.EquipmentState
+	17, // 14: yunhe.adapter.v1.Equipment.ports:type_name -> yunhe.adapter.v1.Port
+	4,  // 15: yunhe.adapter.v1.Port.state:type_name -> yunhe.adapter.v1.PortState
+	5,  // 16: yunhe.adapter.v1.Node.state:type_name -> yunhe.adapter.v1.NodeState
+	80, // 17: yunhe.adapter.v1.Node.capacity:type_name -> yunhe.adapter.v1.Node.CapacityEntry
+	81, // 18: yunhe.adapter.v1.Node.allocatable:type_name -> yunhe.adapter.v1.Node.AllocatableEntry
+	19, // 19: yunhe.adapter.v1.Node.accelerators:type_name -> yunhe.adapter.v1.Accelerator
+	82, // 20: yunhe.adapter.v1.Node.labels:type_name -> yunhe.adapter.v1.Node.LabelsEntry
+	85, // 21: yunhe.adapter.v1.Measurement.measured_at:type_name -> google.protobuf.Timestamp
+	26, // 22: yunhe.adapter.v1.Measurement.attempts:type_name -> yunhe.adapter.v1.AttemptUse
+	21, // 23: yunhe.adapter.v1.Measurement.nodes:type_name -> yunhe.adapter.v1.NodeUse
+	23, // 24: yunhe.adapter.v1.Measurement.storage:type_name -> yunhe.adapter.v1.StorageUse
+	24, // 25: yunhe.adapter.v1.Measurement.network:type_name -> yunhe.adapter.v1.NetworkUse
+	25, // 26: yunhe.adapter.v1.Measurement.paths:type_name -> yunhe.adapter.v1.Path
+	22, // 27: yunhe.adapter.v1.NodeUse.accelerators:type_name -> yunhe.adapter.v1.AcceleratorUse
+	83, // 28: yunhe.adapter.v1.Attempt.resources:type_name -> yunhe.adapter.v1.Attempt.ResourcesEntry
+	84, // 29: yunhe.adapter.v1.Attempt.env:type_name -> yunhe.adapter.v1.Attempt.EnvEntry
+	27, // 30: yunhe.adapter.v1.Attempt.files:type_name -> yunhe.adapter.v1.File
+	31, // 31: yunhe.adapter.v1.Attempt.volumes:type_name -> yunhe.adapter.v1.VolumeMount
+	29, // 32: yunhe.adapter.v1.Attempt.pool:type_name -> yunhe.adapter.v1.PoolShares
+	30, // 33: yunhe.adapter.v1.PoolShares.passes:type_name -> yunhe.adapter.v1.PoolPass
+	6,  // 34: yunhe.adapter.v1.Status.phase:type_name -> yunhe.adapter.v1.Phase
+	28, // 35: yunhe.adapter.v1.ApplyRequest.attempts:type_name -> yunhe.adapter.v1.Attempt
+	35, // 36: yunhe.adapter.v1.ApplyResponse.refusals:type_name -> yunhe.adapter.v1.Refusal
+	32, // 37: yunhe.adapter.v1.ObserveResponse.statuses:type_name -> yunhe.adapter.v1.Status
+	45, // 38: yunhe.adapter.v1.ExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	46, // 39: yunhe.adapter.v1.ExecRequest.size:type_name -> yunhe.adapter.v1.TerminalSize
+	46, // 40: yunhe.adapter.v1.ExecStart.size:type_name -> yunhe.adapter.v1.TerminalSize
+	51, // 41: yunhe.adapter.v1.Account.use:type_name -> yunhe.adapter.v1.AccountUse
+	50, // 42: yunhe.adapter.v1.ListAccountsResponse.accounts:type_name -> yunhe.adapter.v1.Account
+	50, // 43: yunhe.adapter.v1.EnsureAccountResponse.account:type_name -> yunhe.adapter.v1.Account
+	58, // 44: yunhe.adapter.v1.ListVolumesResponse.volumes:type_name -> yunhe.adapter.v1.Volume
+	58, // 45: yunhe.adapter.v1.EnsureVolumeResponse.volume:type_name -> yunhe.adapter.v1.Volume
+	32, // 46: yunhe.adapter.v1.ReportRequest.statuses:type_name -> yunhe.adapter.v1.Status
+	11, // 47: yunhe.adapter.v1.HeartbeatRequest.inventory:type_name -> yunhe.adapter.v1.Inventory
+	20, // 48: yunhe.adapter.v1.HeartbeatRequest.measurement:type_name -> yunhe.adapter.v1.Measurement
+	18, // 49: yunhe.adapter.v1.HeartbeatRequest.node:type_name -> yunhe.adapter.v1.Node
+	1,  // 50: yunhe.adapter.v1.HeartbeatRequest.features:type_name -> yunhe.adapter.v1.Feature
+	0,  // 51: yunhe.adapter.v1.HeartbeatRequest.parts:type_name -> yunhe.adapter.v1.Part
+	16, // 52: yunhe.adapter.v1.HeartbeatRequest.equipment:type_name -> yunhe.adapter.v1.Equipment
+	45, // 53: yunhe.adapter.v1.OpenExecRequest.start:type_name -> yunhe.adapter.v1.ExecStart
+	47, // 54: yunhe.adapter.v1.PutExecRequest.response:type_name -> yunhe.adapter.v1.ExecResponse
+	44, // 55: yunhe.adapter.v1.TakeExecResponse.requests:type_name -> yunhe.adapter.v1.ExecRequest
+	7,  // 56: yunhe.adapter.v1.DriverService.Describe:input_type -> yunhe.adapter.v1.DescribeRequest
+	9,  // 57: yunhe.adapter.v1.DriverService.Discover:input_type -> yunhe.adapter.v1.DiscoverRequest
+	14, // 58: yunhe.adapter.v1.DriverService.Watch:input_type -> yunhe.adapter.v1.WatchRequest
+	33, // 59: yunhe.adapter.v1.DriverService.Apply:input_type -> yunhe.adapter.v1.ApplyRequest
+	36, // 60: yunhe.adapter.v1.DriverService.Remove:input_type -> yunhe.adapter.v1.RemoveRequest
+	38, // 61: yunhe.adapter.v1.DriverService.Observe:input_type -> yunhe.adapter.v1.ObserveRequest
+	40, // 62: yunhe.adapter.v1.DriverService.ReadLog:input_type -> yunhe.adapter.v1.ReadLogRequest
+	42, // 63: yunhe.adapter.v1.DriverService.Suspend:input_type -> yunhe.adapter.v1.SuspendRequest
+	44, // 64: yunhe.adapter.v1.DriverService.Exec:input_type -> yunhe.adapter.v1.ExecRequest
+	48, // 65: yunhe.adapter.v1.DriverService.SetNode:input_type -> yunhe.adapter.v1.SetNodeRequest
+	52, // 66: yunhe.adapter.v1.DriverService.ListAccounts:input_type -> yunhe.adapter.v1.ListAccountsRequest
+	54, // 67: yunhe.adapter.v1.DriverService.EnsureAccount:input_type -> yunhe.adapter.v1.EnsureAccountRequest
+	56, // 68: yunhe.adapter.v1.DriverService.RemoveAccount:input_type -> yunhe.adapter.v1.RemoveAccountRequest
+	59, // 69: yunhe.adapter.v1.DriverService.ListVolumes:input_type -> yunhe.adapter.v1.ListVolumesRequest
+	61, // 70: yunhe.adapter.v1.DriverService.EnsureVolume:input_type -> yunhe.adapter.v1.EnsureVolumeRequest
+	63, // 71: yunhe.adapter.v1.DriverService.RemoveVolume:input_type -> yunhe.adapter.v1.RemoveVolumeRequest
+	8,  // 72: yunhe.adapter.v1.DriverService.Describe:output_type -> yunhe.adapter.v1.DescribeResponse
+	10, // 73: yunhe.adapter.v1.DriverService.Discover:output_type -> yunhe.adapter.v1.DiscoverResponse
+	15, // 74: yunhe.adapter.v1.DriverService.Watch:output_type -> yunhe.adapter.v1.WatchResponse
+	34, // 75: yunhe.adapter.v1.DriverService.Apply:output_type -> yunhe.adapter.v1.ApplyResponse
+	37, // 76: yunhe.adapter.v1.DriverService.Remove:output_type -> yunhe.adapter.v1.RemoveResponse
+	39, // 77: yunhe.adapter.v1.DriverService.Observe:output_type -> yunhe.adapter.v1.ObserveResponse
+	41, // 78: yunhe.adapter.v1.DriverService.ReadLog:output_type -> yunhe.adapter.v1.ReadLogResponse
+	43, // 79: yunhe.adapter.v1.DriverService.Suspend:output_type -> yunhe.adapter.v1.SuspendResponse
+	47, // 80: yunhe.adapter.v1.DriverService.Exec:output_type -> yunhe.adapter.v1.ExecResponse
+	49, // 81: yunhe.adapter.v1.DriverService.SetNode:output_type -> yunhe.adapter.v1.SetNodeResponse
+	53, // 82: yunhe.adapter.v1.DriverService.ListAccounts:output_type -> yunhe.adapter.v1.ListAccountsResponse
+	55, // 83: yunhe.adapter.v1.DriverService.EnsureAccount:output_type -> yunhe.adapter.v1.EnsureAccountResponse
+	57, // 84: yunhe.adapter.v1.DriverService.RemoveAccount:output_type -> yunhe.adapter.v1.RemoveAccountResponse
+	60, // 85: yunhe.adapter.v1.DriverService.ListVolumes:output_type -> yunhe.adapter.v1.ListVolumesResponse
+	62, // 86: yunhe.adapter.v1.DriverService.EnsureVolume:output_type -> yunhe.adapter.v1.EnsureVolumeResponse
+	64, // 87: yunhe.adapter.v1.DriverService.RemoveVolume:output_type -> yunhe.adapter.v1.RemoveVolumeResponse
+	72, // [72:88] is the sub-list for method output_type
+	56, // [56:72] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_adapter_v1_adapter_proto_init() }
@@ -5152,8 +5636,8 @@ func file_yunhe_adapter_v1_adapter_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_adapter_v1_adapter_proto_rawDesc), len(file_yunhe_adapter_v1_adapter_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   76,
+			NumEnums:      7,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

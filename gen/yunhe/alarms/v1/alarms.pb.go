@@ -170,6 +170,15 @@ const (
 	AlarmKind_ALARM_KIND_POOL_NOT_CONFIGURED   AlarmKind = 20
 	AlarmKind_ALARM_KIND_POOL_DEVICE_HOT       AlarmKind = 21
 	AlarmKind_ALARM_KIND_POOL_POWER_HIGH       AlarmKind = 22
+	// By the rules of network equipment, EquipmentRule.Kind.
+	AlarmKind_ALARM_KIND_EQUIPMENT_DOWN      AlarmKind = 23
+	AlarmKind_ALARM_KIND_EQUIPMENT_DEGRADED  AlarmKind = 24
+	AlarmKind_ALARM_KIND_LINK_DOWN           AlarmKind = 25
+	AlarmKind_ALARM_KIND_LINK_ERRORS         AlarmKind = 26
+	AlarmKind_ALARM_KIND_LINK_LOSS           AlarmKind = 27
+	AlarmKind_ALARM_KIND_EQUIPMENT_SILENT    AlarmKind = 28
+	AlarmKind_ALARM_KIND_NETWORK_UNAVAILABLE AlarmKind = 29
+	AlarmKind_ALARM_KIND_PATH_LOSS           AlarmKind = 30
 )
 
 // Enum value maps for AlarmKind.
@@ -198,6 +207,14 @@ var (
 		20: "ALARM_KIND_POOL_NOT_CONFIGURED",
 		21: "ALARM_KIND_POOL_DEVICE_HOT",
 		22: "ALARM_KIND_POOL_POWER_HIGH",
+		23: "ALARM_KIND_EQUIPMENT_DOWN",
+		24: "ALARM_KIND_EQUIPMENT_DEGRADED",
+		25: "ALARM_KIND_LINK_DOWN",
+		26: "ALARM_KIND_LINK_ERRORS",
+		27: "ALARM_KIND_LINK_LOSS",
+		28: "ALARM_KIND_EQUIPMENT_SILENT",
+		29: "ALARM_KIND_NETWORK_UNAVAILABLE",
+		30: "ALARM_KIND_PATH_LOSS",
 	}
 	AlarmKind_value = map[string]int32{
 		"ALARM_KIND_UNSPECIFIED":            0,
@@ -223,6 +240,14 @@ var (
 		"ALARM_KIND_POOL_NOT_CONFIGURED":    20,
 		"ALARM_KIND_POOL_DEVICE_HOT":        21,
 		"ALARM_KIND_POOL_POWER_HIGH":        22,
+		"ALARM_KIND_EQUIPMENT_DOWN":         23,
+		"ALARM_KIND_EQUIPMENT_DEGRADED":     24,
+		"ALARM_KIND_LINK_DOWN":              25,
+		"ALARM_KIND_LINK_ERRORS":            26,
+		"ALARM_KIND_LINK_LOSS":              27,
+		"ALARM_KIND_EQUIPMENT_SILENT":       28,
+		"ALARM_KIND_NETWORK_UNAVAILABLE":    29,
+		"ALARM_KIND_PATH_LOSS":              30,
 	}
 )
 
@@ -282,7 +307,9 @@ type Alarm struct {
 	Note           string                 `protobuf:"bytes,18,opt,name=note,proto3" json:"note,omitempty"`
 	ClearedAt      *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=cleared_at,json=clearedAt,proto3" json:"cleared_at,omitempty"`
 	// How many open alarms follow from it, at any depth.
-	Affected      int64 `protobuf:"varint,20,opt,name=affected,proto3" json:"affected,omitempty"`
+	Affected int64 `protobuf:"varint,20,opt,name=affected,proto3" json:"affected,omitempty"`
+	// The network equipment it is about.
+	Equipment     string `protobuf:"bytes,21,opt,name=equipment,proto3" json:"equipment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +482,13 @@ func (x *Alarm) GetAffected() int64 {
 		return x.Affected
 	}
 	return 0
+}
+
+func (x *Alarm) GetEquipment() string {
+	if x != nil {
+		return x.Equipment
+	}
+	return ""
 }
 
 type ListAlarmsRequest struct {
@@ -876,7 +910,7 @@ var File_yunhe_alarms_v1_alarms_proto protoreflect.FileDescriptor
 
 const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\n" +
-	"\x1cyunhe/alarms/v1/alarms.proto\x12\x0fyunhe.alarms.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\xfe\x05\n" +
+	"\x1cyunhe/alarms/v1/alarms.proto\x12\x0fyunhe.alarms.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eyunhe/options/v1/options.proto\"\x9c\x06\n" +
 	"\x05Alarm\x12\x19\n" +
 	"\balarm_id\x18\x01 \x01(\tR\aalarmId\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.yunhe.alarms.v1.AlarmKindR\x04kind\x125\n" +
@@ -901,7 +935,8 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x04note\x18\x12 \x01(\tR\x04note\x129\n" +
 	"\n" +
 	"cleared_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tclearedAt\x12\x1a\n" +
-	"\baffected\x18\x14 \x01(\x03R\baffected\"\x9e\x03\n" +
+	"\baffected\x18\x14 \x01(\x03R\baffected\x12\x1c\n" +
+	"\tequipment\x18\x15 \x01(\tR\tequipment\"\x9e\x03\n" +
 	"\x11ListAlarmsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -942,7 +977,7 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x17ALARM_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ALARM_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18ALARM_STATE_ACKNOWLEDGED\x10\x02\x12\x17\n" +
-	"\x13ALARM_STATE_CLEARED\x10\x03*\xe2\x05\n" +
+	"\x13ALARM_STATE_CLEARED\x10\x03*\xd3\a\n" +
 	"\tAlarmKind\x12\x1a\n" +
 	"\x16ALARM_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALARM_KIND_CENTER_DOWN\x10\x01\x12\x1d\n" +
@@ -967,7 +1002,15 @@ const file_yunhe_alarms_v1_alarms_proto_rawDesc = "" +
 	"\x1dALARM_KIND_POOL_REFUSED_OFTEN\x10\x13\x12\"\n" +
 	"\x1eALARM_KIND_POOL_NOT_CONFIGURED\x10\x14\x12\x1e\n" +
 	"\x1aALARM_KIND_POOL_DEVICE_HOT\x10\x15\x12\x1e\n" +
-	"\x1aALARM_KIND_POOL_POWER_HIGH\x10\x162\x8a\x04\n" +
+	"\x1aALARM_KIND_POOL_POWER_HIGH\x10\x16\x12\x1d\n" +
+	"\x19ALARM_KIND_EQUIPMENT_DOWN\x10\x17\x12!\n" +
+	"\x1dALARM_KIND_EQUIPMENT_DEGRADED\x10\x18\x12\x18\n" +
+	"\x14ALARM_KIND_LINK_DOWN\x10\x19\x12\x1a\n" +
+	"\x16ALARM_KIND_LINK_ERRORS\x10\x1a\x12\x18\n" +
+	"\x14ALARM_KIND_LINK_LOSS\x10\x1b\x12\x1f\n" +
+	"\x1bALARM_KIND_EQUIPMENT_SILENT\x10\x1c\x12\"\n" +
+	"\x1eALARM_KIND_NETWORK_UNAVAILABLE\x10\x1d\x12\x18\n" +
+	"\x14ALARM_KIND_PATH_LOSS\x10\x1e2\x8a\x04\n" +
 	"\fAlarmService\x12y\n" +
 	"\n" +
 	"ListAlarms\x12\".yunhe.alarms.v1.ListAlarmsRequest\x1a#.yunhe.alarms.v1.ListAlarmsResponse\"\"\x8a\x80\x19\fmonitor.read\x82\xd3\xe4\x93\x02\f\x12\n" +

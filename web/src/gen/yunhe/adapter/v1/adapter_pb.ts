@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file yunhe/adapter/v1/adapter.proto.
  */
 export const file_yunhe_adapter_v1_adapter: GenFile = /*@__PURE__*/
-  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Ir0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24SDgoGbm90aWNlGBAgASgJGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIq0BCg9TcGVjRGVjbGFyYXRpb24SGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIMCgRkZXNjGAIgASgJEkEKCHF1YW50aXR5GAMgAygLMi8ueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24uUXVhbnRpdHlFbnRyeRovCg1RdWFudGl0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiNAoJU3BlY09mZmVyEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDQoFcHJpY2UYAiABKAMiDgoMV2F0Y2hSZXF1ZXN0IscBCg1XYXRjaFJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EiUKBW5vZGVzGAIgAygLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEgwKBGdvbmUYAyADKAkSDAoEbW9yZRgEIAEoCBIyCgttZWFzdXJlbWVudBgFIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDwoHdHJvdWJsZRgGIAEoCSLzAwoETm9kZRIMCgRuYW1lGAEgASgJEioKBXN0YXRlGAIgASgOMhsueXVuaGUuYWRhcHRlci52MS5Ob2RlU3RhdGUSDgoGcmVhc29uGAMgASgJEjYKCGNhcGFjaXR5GAQgAygLMiQueXVuaGUuYWRhcHRlci52MS5Ob2RlLkNhcGFjaXR5RW50cnkSPAoLYWxsb2NhdGFibGUYBSADKAsyJy55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYBiABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgHIAEoCRIzCgxhY2NlbGVyYXRvcnMYCCADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yEjIKBmxhYmVscxgJIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5MYWJlbHNFbnRyeRovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaMgoQQWxsb2NhdGFibGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYwoLQWNjZWxlcmF0b3ISDgoGdmVuZG9yGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNvdW50GAMgASgDEhQKDG1lbW9yeV9ieXRlcxgEIAEoAxIQCghyZXNvdXJjZRgFIAEoCSLKAwoLTWVhc3VyZW1lbnQSLwoLbWVhc3VyZWRfYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhkKEWNwdV9idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAxIaChJzdG9yYWdlX2J1c3lfYnl0ZXMYBSABKAMSGwoTc3RvcmFnZV90b3RhbF9ieXRlcxgGIAEoAxIPCgdydW5uaW5nGAcgASgDEg8KB3dhaXRpbmcYCCABKAMSLgoIYXR0ZW1wdHMYCSADKAsyHC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHRVc2USKAoFbm9kZXMYCiADKAsyGS55dW5oZS5hZGFwdGVyLnYxLk5vZGVVc2USLQoHc3RvcmFnZRgLIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuU3RvcmFnZVVzZRItCgduZXR3b3JrGAwgASgLMhwueXVuaGUuYWRhcHRlci52MS5OZXR3b3JrVXNlEiUKBXBhdGhzGA0gAygLMhYueXVuaGUuYWRhcHRlci52MS5QYXRoIoUBCgdOb2RlVXNlEgwKBG5hbWUYASABKAkSGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSNgoMYWNjZWxlcmF0b3JzGAQgAygLMiAueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvclVzZSJtCg5BY2NlbGVyYXRvclVzZRINCgVpbmRleBgBIAEoBRIVCg1idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAyJ0CgpTdG9yYWdlVXNlEg0KBXJlYWRzGAEgASgDEg4KBndyaXRlcxgCIAEoAxISCgpyZWFkX2J5dGVzGAMgASgDEhUKDXdyaXR0ZW5fYnl0ZXMYBCABKAMSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYBSABKAMiOAoKTmV0d29ya1VzZRIWCg5yZWNlaXZlZF9ieXRlcxgBIAEoAxISCgpzZW50X2J5dGVzGAIgASgDIoQBCgRQYXRoEgwKBHBlZXIYASABKAkSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYAiABKAMSGwoTaml0dGVyX21pY3Jvc2Vjb25kcxgDIAEoAxIQCghsb3NzX3BwbRgEIAEoAxIhChliYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kGAUgASgDImMKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAxIRCgljcHVfbWlsbGkYBCABKAMiOQoERmlsZRIMCgRwYXRoGAEgASgJEg8KB2NvbnRlbnQYAiABKAwSEgoKZXhlY3V0YWJsZRgDIAEoCCKfBQoHQXR0ZW1wdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB2NvbW1hbmQYBCABKAkSEAoIaW1hZ2VfaWQYBSABKAkSFwoPcmVzb3VyY2VzcGVjX2lkGAYgASgJEjsKCXJlc291cmNlcxgHIAMoCzIoLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5SZXNvdXJjZXNFbnRyeRIvCgNlbnYYCCADKAsyIi55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQuRW52RW50cnkSJQoFZmlsZXMYCSADKAsyFi55dW5oZS5hZGFwdGVyLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAogASgDEg8KB25ldHdvcmsYCyABKAgSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhUKDXNjcmF0Y2hfYnl0ZXMYDSABKAMSDAoEc2VlbhgOIAEoCBIQCghwcmlvcml0eRgPIAEoAxIRCgl0ZW5hbnRfaWQYECABKAkSEQoJdXNlcl9uYW1lGBEgASgJEhUKDWFsbG9jYXRpb25faWQYEiABKAkSLgoHdm9sdW1lcxgTIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuVm9sdW1lTW91bnQSDwoHYWNjb3VudBgUIAEoCRIMCgRub2RlGBUgASgJEioKBHBvb2wYFiABKAsyHC55dW5oZS5hZGFwdGVyLnYxLlBvb2xTaGFyZXMaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlYKClBvb2xTaGFyZXMSKgoGcGFzc2VzGAEgAygLMhoueXVuaGUuYWRhcHRlci52MS5Qb29sUGFzcxIPCgdsYWNraW5nGAIgASgJEgsKA2FwaRgDIAEoCSJhCghQb29sUGFzcxIQCghzbGljZV9pZBgBIAEoCRIRCglhZGRyZXNzZXMYAiADKAkSDAoEaG9zdBgDIAEoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCSJBCgtWb2x1bWVNb3VudBIRCgl2b2x1bWVfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgilQIKBlN0YXR1cxISCgphdHRlbXB0X2lkGAEgASgJEiYKBXBoYXNlGAIgASgOMhcueXVuaGUuYWRhcHRlci52MS5QaGFzZRISCgpzdGFydGVkX2F0GAMgASgDEhAKCGVuZGVkX2F0GAQgASgDEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEhEKCWV4aXRfY29kZRgHIAEoBRIYChBjcHVfbWljcm9zZWNvbmRzGAggASgDEhkKEW1lbW9yeV9wZWFrX2J5dGVzGAkgASgDEhEKCWxvZ19ieXRlcxgKIAEoAxILCgNsb2cYCyABKAwSEgoKbG9nX2lubGluZRgMIAEoCBIMCgRub2RlGA0gASgJIjsKDEFwcGx5UmVxdWVzdBIrCghhdHRlbXB0cxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdCI8Cg1BcHBseVJlc3BvbnNlEisKCHJlZnVzYWxzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5SZWZ1c2FsIjwKB1JlZnVzYWwSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDQoFbGF0ZXIYAyABKAgiLQoNUmVtb3ZlUmVxdWVzdBIMCgRzdG9wGAEgAygJEg4KBmZvcmdldBgCIAMoCSIQCg5SZW1vdmVSZXNwb25zZSIQCg5PYnNlcnZlUmVxdWVzdCI9Cg9PYnNlcnZlUmVzcG9uc2USKgoIc3RhdHVzZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlN0YXR1cyJeCg5SZWFkTG9nUmVxdWVzdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxINCgVsaW1pdBgDIAEoAxIZChF3YWl0X21pbGxpc2Vjb25kcxgEIAEoAyI8Cg9SZWFkTG9nUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIOCgZvZmZzZXQYAiABKAMSCwoDZW5kGAMgASgIIjEKDlN1c3BlbmRSZXF1ZXN0Eg8KB3N1c3BlbmQYASADKAkSDgoGcmVzdW1lGAIgAygJIhEKD1N1c3BlbmRSZXNwb25zZSKJAQoLRXhlY1JlcXVlc3QSKgoFc3RhcnQYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkV4ZWNTdGFydBINCgVpbnB1dBgCIAEoDBIRCglpbnB1dF9lbmQYAyABKAgSLAoEc2l6ZRgEIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuVGVybWluYWxTaXplInAKCUV4ZWNTdGFydBISCgphdHRlbXB0X2lkGAEgASgJEg8KB2NvbW1hbmQYAiADKAkSEAoIdGVybWluYWwYAyABKAgSLAoEc2l6ZRgEIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuVGVybWluYWxTaXplIi0KDFRlcm1pbmFsU2l6ZRIPCgdjb2x1bW5zGAEgASgFEgwKBHJvd3MYAiABKAUiVgoMRXhlY1Jlc3BvbnNlEg4KBm91dHB1dBgBIAEoDBIUCgxlcnJvcl9vdXRwdXQYAiABKAwSDQoFZW5kZWQYAyABKAgSEQoJZXhpdF9jb2RlGAQgASgFIlcKDlNldE5vZGVSZXF1ZXN0EgwKBG5hbWUYASABKAkSEAoIaXNvbGF0ZWQYAiABKAgSFQoNYWxsb2NhdGlvbl9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkiEQoPU2V0Tm9kZVJlc3BvbnNlIlUKB0FjY291bnQSDAoEbmFtZRgBIAEoCRIRCgl0ZW5hbnRfaWQYAiABKAkSKQoDdXNlGAMgASgLMhwueXVuaGUuYWRhcHRlci52MS5BY2NvdW50VXNlIlEKCkFjY291bnRVc2USGAoQY3B1X2NvcmVfc2Vjb25kcxgBIAEoAxIbChNhY2NlbGVyYXRvcl9zZWNvbmRzGAIgASgDEgwKBHJ1bnMYAyABKAMiFQoTTGlzdEFjY291bnRzUmVxdWVzdCJDChRMaXN0QWNjb3VudHNSZXNwb25zZRIrCghhY2NvdW50cxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQWNjb3VudCI3ChRFbnN1cmVBY2NvdW50UmVxdWVzdBIRCgl0ZW5hbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJDChVFbnN1cmVBY2NvdW50UmVzcG9uc2USKgoHYWNjb3VudBgBIAEoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQWNjb3VudCI3ChRSZW1vdmVBY2NvdW50UmVxdWVzdBIRCgl0ZW5hbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCSIXChVSZW1vdmVBY2NvdW50UmVzcG9uc2UidwoGVm9sdW1lEhEKCXZvbHVtZV9pZBgBIAEoCRINCgVieXRlcxgCIAEoAxISCgp1c2VkX2J5dGVzGAMgASgDEhIKCnVzZWRfa25vd24YBCABKAgSEAoIZW5mb3JjZWQYBSABKAgSEQoJdGVuYW50X2lkGAYgASgJIhQKEkxpc3RWb2x1bWVzUmVxdWVzdCJAChNMaXN0Vm9sdW1lc1Jlc3BvbnNlEikKB3ZvbHVtZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlZvbHVtZSJKChNFbnN1cmVWb2x1bWVSZXF1ZXN0EhEKCXZvbHVtZV9pZBgBIAEoCRINCgVieXRlcxgCIAEoAxIRCgl0ZW5hbnRfaWQYAyABKAkiQAoURW5zdXJlVm9sdW1lUmVzcG9uc2USKAoGdm9sdW1lGAEgASgLMhgueXVuaGUuYWRhcHRlci52MS5Wb2x1bWUiKAoTUmVtb3ZlVm9sdW1lUmVxdWVzdBIRCgl2b2x1bWVfaWQYASABKAkiFgoUUmVtb3ZlVm9sdW1lUmVzcG9uc2UiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJIoACChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgSJAoEbm9kZRgEIAEoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZRIrCghmZWF0dXJlcxgFIAMoDjIZLnl1bmhlLmFkYXB0ZXIudjEuRmVhdHVyZRIlCgVwYXJ0cxgGIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydCITChFIZWFydGJlYXRSZXNwb25zZSJOCg1QdXRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEgwKBGRhdGEYAyABKAwSCwoDZW5kGAQgASgIIiAKDlB1dExvZ1Jlc3BvbnNlEg4KBnN0b3JlZBgBIAEoAyJOCg9PcGVuRXhlY1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIqCgVzdGFydBgCIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0IhIKEE9wZW5FeGVjUmVzcG9uc2UiVAoOUHV0RXhlY1JlcXVlc3QSEAoIc2VxdWVuY2UYASABKAMSMAoIcmVzcG9uc2UYAiABKAsyHi55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXNwb25zZSIhCg9QdXRFeGVjUmVzcG9uc2USDgoGY2xvc2VkGAEgASgIIiMKD1Rha2VFeGVjUmVxdWVzdBIQCghzZXF1ZW5jZRgBIAEoAyJTChBUYWtlRXhlY1Jlc3BvbnNlEi8KCHJlcXVlc3RzGAEgAygLMh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBIOCgZjbG9zZWQYAiABKAgqgAEKBFBhcnQSFAoQUEFSVF9VTlNQRUNJRklFRBAAEhAKDFBBUlRfQUNDT1VOVBABEg0KCVBBUlRfREFUQRACEhEKDVBBUlRfUkVTT1VSQ0UQAxIMCghQQVJUX0pPQhAEEg4KClBBUlRfSU1BR0UQBRIQCgxQQVJUX1NUT1JBR0UQBiqEAQoHRmVhdHVyZRIXChNGRUFUVVJFX1VOU1BFQ0lGSUVEEAASEwoPRkVBVFVSRV9TVVNQRU5EEAESEAoMRkVBVFVSRV9FWEVDEAISEAoMRkVBVFVSRV9OT0RFEAMSEAoMRkVBVFVSRV9QT09MEAQSFQoRRkVBVFVSRV9QT09MX0NVREEQBSpvCglOb2RlU3RhdGUSGgoWTk9ERV9TVEFURV9VTlNQRUNJRklFRBAAEhQKEE5PREVfU1RBVEVfUkVBRFkQARIYChROT0RFX1NUQVRFX05PVF9SRUFEWRACEhYKEk5PREVfU1RBVEVfRFJBSU5FRBADKmoKBVBoYXNlEhUKEVBIQVNFX1VOU1BFQ0lGSUVEEAASEQoNUEhBU0VfUEVORElORxABEhEKDVBIQVNFX1JVTk5JTkcQAhIPCgtQSEFTRV9FTkRFRBADEhMKD1BIQVNFX1NVU1BFTkRFRBAEMuIKCg1Ecml2ZXJTZXJ2aWNlElEKCERlc2NyaWJlEiEueXVuaGUuYWRhcHRlci52MS5EZXNjcmliZVJlcXVlc3QaIi55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVzcG9uc2USUQoIRGlzY292ZXISIS55dW5oZS5hZGFwdGVyLnYxLkRpc2NvdmVyUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXNwb25zZRJKCgVXYXRjaBIeLnl1bmhlLmFkYXB0ZXIudjEuV2F0Y2hSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlc3BvbnNlMAESSAoFQXBwbHkSHi55dW5oZS5hZGFwdGVyLnYxLkFwcGx5UmVxdWVzdBofLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXNwb25zZRJLCgZSZW1vdmUSHy55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlcXVlc3QaIC55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVJlc3BvbnNlElAKB09ic2VydmUSIC55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5PYnNlcnZlUmVzcG9uc2UwARJOCgdSZWFkTG9nEiAueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuUmVhZExvZ1Jlc3BvbnNlEk4KB1N1c3BlbmQSIC55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5TdXNwZW5kUmVzcG9uc2USSQoERXhlYxIdLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1JlcXVlc3QaHi55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXNwb25zZSgBMAESTgoHU2V0Tm9kZRIgLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlNldE5vZGVSZXNwb25zZRJdCgxMaXN0QWNjb3VudHMSJS55dW5oZS5hZGFwdGVyLnYxLkxpc3RBY2NvdW50c1JlcXVlc3QaJi55dW5oZS5hZGFwdGVyLnYxLkxpc3RBY2NvdW50c1Jlc3BvbnNlEmAKDUVuc3VyZUFjY291bnQSJi55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZUFjY291bnRSZXF1ZXN0GicueXVuaGUuYWRhcHRlci52MS5FbnN1cmVBY2NvdW50UmVzcG9uc2USYAoNUmVtb3ZlQWNjb3VudBImLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlQWNjb3VudFJlcXVlc3QaJy55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZUFjY291bnRSZXNwb25zZRJaCgtMaXN0Vm9sdW1lcxIkLnl1bmhlLmFkYXB0ZXIudjEuTGlzdFZvbHVtZXNSZXF1ZXN0GiUueXVuaGUuYWRhcHRlci52MS5MaXN0Vm9sdW1lc1Jlc3BvbnNlEl0KDEVuc3VyZVZvbHVtZRIlLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlVm9sdW1lUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlVm9sdW1lUmVzcG9uc2USXQoMUmVtb3ZlVm9sdW1lEiUueXVuaGUuYWRhcHRlci52MS5SZW1vdmVWb2x1bWVSZXF1ZXN0GiYueXVuaGUuYWRhcHRlci52MS5SZW1vdmVWb2x1bWVSZXNwb25zZUIwWi55dW5oZS5kZXYveXVuaGUvZ2VuL3l1bmhlL2FkYXB0ZXIvdjE7YWRhcHRlcnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("Ch55dW5oZS9hZGFwdGVyL3YxL2FkYXB0ZXIucHJvdG8SEHl1bmhlLmFkYXB0ZXIudjEiEQoPRGVzY3JpYmVSZXF1ZXN0IpwBChBEZXNjcmliZVJlc3BvbnNlEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIlCgVwYXJ0cxgDIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIVCg1jb25maWdfc2NoZW1hGAQgASgJEisKCGZlYXR1cmVzGAUgAygOMhkueXVuaGUuYWRhcHRlci52MS5GZWF0dXJlIhEKD0Rpc2NvdmVyUmVxdWVzdCJCChBEaXNjb3ZlclJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5Ir0ECglJbnZlbnRvcnkSFAoMYWlfY2VudGVyX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGcmVnaW9uGAMgASgJEhEKCWxvbmdpdHVkZRgEIAEoARIQCghsYXRpdHVkZRgFIAEoARIWCg5zZWN1cml0eV9ncmFkZRgGIAEoAxIhChlzdGF0aWNfbWlsbGl3YXR0c19wZXJfY3B1GAcgASgDEiEKGWFjdGl2ZV9taWxsaXdhdHRzX3Blcl9jcHUYCCABKAMSEwoLcGVyZm9ybWFuY2UYCSABKAMSOwoIY2FwYWNpdHkYCiADKAsyKS55dW5oZS5hZGFwdGVyLnYxLkludmVudG9yeS5DYXBhY2l0eUVudHJ5EisKBm9mZmVycxgLIAMoCzIbLnl1bmhlLmFkYXB0ZXIudjEuU3BlY09mZmVyEg4KBmltYWdlcxgMIAMoCRIPCgd2ZXJzaW9uGA0gASgJEjcKBmxhYmVscxgOIAMoCzInLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5LkxhYmVsc0VudHJ5EjAKBXNwZWNzGA8gAygLMiEueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24SDgoGbm90aWNlGBAgASgJGi8KDUNhcGFjaXR5RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIq0BCg9TcGVjRGVjbGFyYXRpb24SGAoQcmVzb3VyY2Vfc3BlY19pZBgBIAEoCRIMCgRkZXNjGAIgASgJEkEKCHF1YW50aXR5GAMgAygLMi8ueXVuaGUuYWRhcHRlci52MS5TcGVjRGVjbGFyYXRpb24uUXVhbnRpdHlFbnRyeRovCg1RdWFudGl0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiNAoJU3BlY09mZmVyEhgKEHJlc291cmNlX3NwZWNfaWQYASABKAkSDQoFcHJpY2UYAiABKAMiDgoMV2F0Y2hSZXF1ZXN0Io8CCg1XYXRjaFJlc3BvbnNlEi4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EiUKBW5vZGVzGAIgAygLMhYueXVuaGUuYWRhcHRlci52MS5Ob2RlEgwKBGdvbmUYAyADKAkSDAoEbW9yZRgEIAEoCBIyCgttZWFzdXJlbWVudBgFIAEoCzIdLnl1bmhlLmFkYXB0ZXIudjEuTWVhc3VyZW1lbnQSDwoHdHJvdWJsZRgGIAEoCRIuCgllcXVpcG1lbnQYByADKAsyGy55dW5oZS5hZGFwdGVyLnYxLkVxdWlwbWVudBIWCg5lcXVpcG1lbnRfZ29uZRgIIAMoCSLgAQoJRXF1aXBtZW50EgwKBG5hbWUYASABKAkSLQoEa2luZBgCIAEoDjIfLnl1bmhlLmFkYXB0ZXIudjEuRXF1aXBtZW50S2luZBIvCgVzdGF0ZRgDIAEoDjIgLnl1bmhlLmFkYXB0ZXIudjEuRXF1aXBtZW50U3RhdGUSDgoGcmVhc29uGAQgASgJEg4KBnZlbmRvchgFIAEoCRINCgVtb2RlbBgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEiUKBXBvcnRzGAggAygLMhYueXVuaGUuYWRhcHRlci52MS5Qb3J0ItMBCgRQb3J0EgwKBG5hbWUYASABKAkSKgoFc3RhdGUYAiABKA4yGy55dW5oZS5hZGFwdGVyLnYxLlBvcnRTdGF0ZRIOCgZyZWFzb24YAyABKAkSHQoVc3BlZWRfYml0c19wZXJfc2Vjb25kGAQgASgDEhYKDnBlZXJfZXF1aXBtZW50GAUgASgJEhEKCXBlZXJfcG9ydBgGIAEoCRIRCglwZWVyX25vZGUYByABKAkSEgoKZXJyb3JzX3BwbRgIIAEoAxIQCghsb3NzX3BwbRgJIAEoAyLzAwoETm9kZRIMCgRuYW1lGAEgASgJEioKBXN0YXRlGAIgASgOMhsueXVuaGUuYWRhcHRlci52MS5Ob2RlU3RhdGUSDgoGcmVhc29uGAMgASgJEjYKCGNhcGFjaXR5GAQgAygLMiQueXVuaGUuYWRhcHRlci52MS5Ob2RlLkNhcGFjaXR5RW50cnkSPAoLYWxsb2NhdGFibGUYBSADKAsyJy55dW5oZS5hZGFwdGVyLnYxLk5vZGUuQWxsb2NhdGFibGVFbnRyeRIUCgxhcmNoaXRlY3R1cmUYBiABKAkSGAoQb3BlcmF0aW5nX3N5c3RlbRgHIAEoCRIzCgxhY2NlbGVyYXRvcnMYCCADKAsyHS55dW5oZS5hZGFwdGVyLnYxLkFjY2VsZXJhdG9yEjIKBmxhYmVscxgJIAMoCzIiLnl1bmhlLmFkYXB0ZXIudjEuTm9kZS5MYWJlbHNFbnRyeRovCg1DYXBhY2l0eUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaMgoQQWxsb2NhdGFibGVFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYwoLQWNjZWxlcmF0b3ISDgoGdmVuZG9yGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNvdW50GAMgASgDEhQKDG1lbW9yeV9ieXRlcxgEIAEoAxIQCghyZXNvdXJjZRgFIAEoCSLKAwoLTWVhc3VyZW1lbnQSLwoLbWVhc3VyZWRfYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhkKEWNwdV9idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAxIaChJzdG9yYWdlX2J1c3lfYnl0ZXMYBSABKAMSGwoTc3RvcmFnZV90b3RhbF9ieXRlcxgGIAEoAxIPCgdydW5uaW5nGAcgASgDEg8KB3dhaXRpbmcYCCABKAMSLgoIYXR0ZW1wdHMYCSADKAsyHC55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHRVc2USKAoFbm9kZXMYCiADKAsyGS55dW5oZS5hZGFwdGVyLnYxLk5vZGVVc2USLQoHc3RvcmFnZRgLIAEoCzIcLnl1bmhlLmFkYXB0ZXIudjEuU3RvcmFnZVVzZRItCgduZXR3b3JrGAwgASgLMhwueXVuaGUuYWRhcHRlci52MS5OZXR3b3JrVXNlEiUKBXBhdGhzGA0gAygLMhYueXVuaGUuYWRhcHRlci52MS5QYXRoIoUBCgdOb2RlVXNlEgwKBG5hbWUYASABKAkSGQoRY3B1X2J1c3lfcGVybWlsbGUYAiABKAMSGQoRbWVtb3J5X2J1c3lfYnl0ZXMYAyABKAMSNgoMYWNjZWxlcmF0b3JzGAQgAygLMiAueXVuaGUuYWRhcHRlci52MS5BY2NlbGVyYXRvclVzZSJtCg5BY2NlbGVyYXRvclVzZRINCgVpbmRleBgBIAEoBRIVCg1idXN5X3Blcm1pbGxlGAIgASgDEhkKEW1lbW9yeV9idXN5X2J5dGVzGAMgASgDEhoKEm1lbW9yeV90b3RhbF9ieXRlcxgEIAEoAyJ0CgpTdG9yYWdlVXNlEg0KBXJlYWRzGAEgASgDEg4KBndyaXRlcxgCIAEoAxISCgpyZWFkX2J5dGVzGAMgASgDEhUKDXdyaXR0ZW5fYnl0ZXMYBCABKAMSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYBSABKAMiOAoKTmV0d29ya1VzZRIWCg5yZWNlaXZlZF9ieXRlcxgBIAEoAxISCgpzZW50X2J5dGVzGAIgASgDIoQBCgRQYXRoEgwKBHBlZXIYASABKAkSHAoUbGF0ZW5jeV9taWNyb3NlY29uZHMYAiABKAMSGwoTaml0dGVyX21pY3Jvc2Vjb25kcxgDIAEoAxIQCghsb3NzX3BwbRgEIAEoAxIhChliYW5kd2lkdGhfYml0c19wZXJfc2Vjb25kGAUgASgDImMKCkF0dGVtcHRVc2USEgoKYXR0ZW1wdF9pZBgBIAEoCRIYChBjcHVfbWljcm9zZWNvbmRzGAIgASgDEhQKDG1lbW9yeV9ieXRlcxgDIAEoAxIRCgljcHVfbWlsbGkYBCABKAMiOQoERmlsZRIMCgRwYXRoGAEgASgJEg8KB2NvbnRlbnQYAiABKAwSEgoKZXhlY3V0YWJsZRgDIAEoCCKfBQoHQXR0ZW1wdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB2NvbW1hbmQYBCABKAkSEAoIaW1hZ2VfaWQYBSABKAkSFwoPcmVzb3VyY2VzcGVjX2lkGAYgASgJEjsKCXJlc291cmNlcxgHIAMoCzIoLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdC5SZXNvdXJjZXNFbnRyeRIvCgNlbnYYCCADKAsyIi55dW5oZS5hZGFwdGVyLnYxLkF0dGVtcHQuRW52RW50cnkSJQoFZmlsZXMYCSADKAsyFi55dW5oZS5hZGFwdGVyLnYxLkZpbGUSFwoPdGltZW91dF9zZWNvbmRzGAogASgDEg8KB25ldHdvcmsYCyABKAgSGgoSc3RvcF9ncmFjZV9zZWNvbmRzGAwgASgDEhUKDXNjcmF0Y2hfYnl0ZXMYDSABKAMSDAoEc2VlbhgOIAEoCBIQCghwcmlvcml0eRgPIAEoAxIRCgl0ZW5hbnRfaWQYECABKAkSEQoJdXNlcl9uYW1lGBEgASgJEhUKDWFsbG9jYXRpb25faWQYEiABKAkSLgoHdm9sdW1lcxgTIAMoCzIdLnl1bmhlLmFkYXB0ZXIudjEuVm9sdW1lTW91bnQSDwoHYWNjb3VudBgUIAEoCRIMCgRub2RlGBUgASgJEioKBHBvb2wYFiABKAsyHC55dW5oZS5hZGFwdGVyLnYxLlBvb2xTaGFyZXMaMAoOUmVzb3VyY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIlYKClBvb2xTaGFyZXMSKgoGcGFzc2VzGAEgAygLMhoueXVuaGUuYWRhcHRlci52MS5Qb29sUGFzcxIPCgdsYWNraW5nGAIgASgJEgsKA2FwaRgDIAEoCSJhCghQb29sUGFzcxIQCghzbGljZV9pZBgBIAEoCRIRCglhZGRyZXNzZXMYAiADKAkSDAoEaG9zdBgDIAEoCRIOCgZ0aWNrZXQYBCABKAkSEgoKdGlja2V0X2tleRgFIAEoCSJBCgtWb2x1bWVNb3VudBIRCgl2b2x1bWVfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIRCglyZWFkX29ubHkYAyABKAgilQIKBlN0YXR1cxISCgphdHRlbXB0X2lkGAEgASgJEiYKBXBoYXNlGAIgASgOMhcueXVuaGUuYWRhcHRlci52MS5QaGFzZRISCgpzdGFydGVkX2F0GAMgASgDEhAKCGVuZGVkX2F0GAQgASgDEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEhEKCWV4aXRfY29kZRgHIAEoBRIYChBjcHVfbWljcm9zZWNvbmRzGAggASgDEhkKEW1lbW9yeV9wZWFrX2J5dGVzGAkgASgDEhEKCWxvZ19ieXRlcxgKIAEoAxILCgNsb2cYCyABKAwSEgoKbG9nX2lubGluZRgMIAEoCBIMCgRub2RlGA0gASgJIjsKDEFwcGx5UmVxdWVzdBIrCghhdHRlbXB0cxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQXR0ZW1wdCI8Cg1BcHBseVJlc3BvbnNlEisKCHJlZnVzYWxzGAEgAygLMhkueXVuaGUuYWRhcHRlci52MS5SZWZ1c2FsIjwKB1JlZnVzYWwSEgoKYXR0ZW1wdF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDQoFbGF0ZXIYAyABKAgiLQoNUmVtb3ZlUmVxdWVzdBIMCgRzdG9wGAEgAygJEg4KBmZvcmdldBgCIAMoCSIQCg5SZW1vdmVSZXNwb25zZSIQCg5PYnNlcnZlUmVxdWVzdCI9Cg9PYnNlcnZlUmVzcG9uc2USKgoIc3RhdHVzZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlN0YXR1cyJeCg5SZWFkTG9nUmVxdWVzdBISCgphdHRlbXB0X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxINCgVsaW1pdBgDIAEoAxIZChF3YWl0X21pbGxpc2Vjb25kcxgEIAEoAyI8Cg9SZWFkTG9nUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIOCgZvZmZzZXQYAiABKAMSCwoDZW5kGAMgASgIIjEKDlN1c3BlbmRSZXF1ZXN0Eg8KB3N1c3BlbmQYASADKAkSDgoGcmVzdW1lGAIgAygJIhEKD1N1c3BlbmRSZXNwb25zZSKJAQoLRXhlY1JlcXVlc3QSKgoFc3RhcnQYASABKAsyGy55dW5oZS5hZGFwdGVyLnYxLkV4ZWNTdGFydBINCgVpbnB1dBgCIAEoDBIRCglpbnB1dF9lbmQYAyABKAgSLAoEc2l6ZRgEIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuVGVybWluYWxTaXplInAKCUV4ZWNTdGFydBISCgphdHRlbXB0X2lkGAEgASgJEg8KB2NvbW1hbmQYAiADKAkSEAoIdGVybWluYWwYAyABKAgSLAoEc2l6ZRgEIAEoCzIeLnl1bmhlLmFkYXB0ZXIudjEuVGVybWluYWxTaXplIi0KDFRlcm1pbmFsU2l6ZRIPCgdjb2x1bW5zGAEgASgFEgwKBHJvd3MYAiABKAUiVgoMRXhlY1Jlc3BvbnNlEg4KBm91dHB1dBgBIAEoDBIUCgxlcnJvcl9vdXRwdXQYAiABKAwSDQoFZW5kZWQYAyABKAgSEQoJZXhpdF9jb2RlGAQgASgFIlcKDlNldE5vZGVSZXF1ZXN0EgwKBG5hbWUYASABKAkSEAoIaXNvbGF0ZWQYAiABKAgSFQoNYWxsb2NhdGlvbl9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkiEQoPU2V0Tm9kZVJlc3BvbnNlIlUKB0FjY291bnQSDAoEbmFtZRgBIAEoCRIRCgl0ZW5hbnRfaWQYAiABKAkSKQoDdXNlGAMgASgLMhwueXVuaGUuYWRhcHRlci52MS5BY2NvdW50VXNlIlEKCkFjY291bnRVc2USGAoQY3B1X2NvcmVfc2Vjb25kcxgBIAEoAxIbChNhY2NlbGVyYXRvcl9zZWNvbmRzGAIgASgDEgwKBHJ1bnMYAyABKAMiFQoTTGlzdEFjY291bnRzUmVxdWVzdCJDChRMaXN0QWNjb3VudHNSZXNwb25zZRIrCghhY2NvdW50cxgBIAMoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQWNjb3VudCI3ChRFbnN1cmVBY2NvdW50UmVxdWVzdBIRCgl0ZW5hbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJDChVFbnN1cmVBY2NvdW50UmVzcG9uc2USKgoHYWNjb3VudBgBIAEoCzIZLnl1bmhlLmFkYXB0ZXIudjEuQWNjb3VudCI3ChRSZW1vdmVBY2NvdW50UmVxdWVzdBIRCgl0ZW5hbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCSIXChVSZW1vdmVBY2NvdW50UmVzcG9uc2UidwoGVm9sdW1lEhEKCXZvbHVtZV9pZBgBIAEoCRINCgVieXRlcxgCIAEoAxISCgp1c2VkX2J5dGVzGAMgASgDEhIKCnVzZWRfa25vd24YBCABKAgSEAoIZW5mb3JjZWQYBSABKAgSEQoJdGVuYW50X2lkGAYgASgJIhQKEkxpc3RWb2x1bWVzUmVxdWVzdCJAChNMaXN0Vm9sdW1lc1Jlc3BvbnNlEikKB3ZvbHVtZXMYASADKAsyGC55dW5oZS5hZGFwdGVyLnYxLlZvbHVtZSJKChNFbnN1cmVWb2x1bWVSZXF1ZXN0EhEKCXZvbHVtZV9pZBgBIAEoCRINCgVieXRlcxgCIAEoAxIRCgl0ZW5hbnRfaWQYAyABKAkiQAoURW5zdXJlVm9sdW1lUmVzcG9uc2USKAoGdm9sdW1lGAEgASgLMhgueXVuaGUuYWRhcHRlci52MS5Wb2x1bWUiKAoTUmVtb3ZlVm9sdW1lUmVxdWVzdBIRCgl2b2x1bWVfaWQYASABKAkiFgoUUmVtb3ZlVm9sdW1lUmVzcG9uc2UiOwoNUmVwb3J0UmVxdWVzdBIqCghzdGF0dXNlcxgBIAMoCzIYLnl1bmhlLmFkYXB0ZXIudjEuU3RhdHVzIjQKDlJlcG9ydFJlc3BvbnNlEhAKCHJlY29yZGVkGAEgAygJEhAKCHVud2FudGVkGAIgAygJIsgCChBIZWFydGJlYXRSZXF1ZXN0Ei4KCWludmVudG9yeRgBIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuSW52ZW50b3J5EjIKC21lYXN1cmVtZW50GAIgASgLMh0ueXVuaGUuYWRhcHRlci52MS5NZWFzdXJlbWVudBIOCgZyZXN5bmMYAyABKAgSJAoEbm9kZRgEIAEoCzIWLnl1bmhlLmFkYXB0ZXIudjEuTm9kZRIrCghmZWF0dXJlcxgFIAMoDjIZLnl1bmhlLmFkYXB0ZXIudjEuRmVhdHVyZRIlCgVwYXJ0cxgGIAMoDjIWLnl1bmhlLmFkYXB0ZXIudjEuUGFydBIuCgllcXVpcG1lbnQYByADKAsyGy55dW5oZS5hZGFwdGVyLnYxLkVxdWlwbWVudBIWCg5lcXVpcG1lbnRfZ29uZRgIIAMoCSITChFIZWFydGJlYXRSZXNwb25zZSJOCg1QdXRMb2dSZXF1ZXN0EhIKCmF0dGVtcHRfaWQYASABKAkSDgoGb2Zmc2V0GAIgASgDEgwKBGRhdGEYAyABKAwSCwoDZW5kGAQgASgIIiAKDlB1dExvZ1Jlc3BvbnNlEg4KBnN0b3JlZBgBIAEoAyJOCg9PcGVuRXhlY1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRIqCgVzdGFydBgCIAEoCzIbLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1N0YXJ0IhIKEE9wZW5FeGVjUmVzcG9uc2UiVAoOUHV0RXhlY1JlcXVlc3QSEAoIc2VxdWVuY2UYASABKAMSMAoIcmVzcG9uc2UYAiABKAsyHi55dW5oZS5hZGFwdGVyLnYxLkV4ZWNSZXNwb25zZSIhCg9QdXRFeGVjUmVzcG9uc2USDgoGY2xvc2VkGAEgASgIIiMKD1Rha2VFeGVjUmVxdWVzdBIQCghzZXF1ZW5jZRgBIAEoAyJTChBUYWtlRXhlY1Jlc3BvbnNlEi8KCHJlcXVlc3RzGAEgAygLMh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBIOCgZjbG9zZWQYAiABKAgqgAEKBFBhcnQSFAoQUEFSVF9VTlNQRUNJRklFRBAAEhAKDFBBUlRfQUNDT1VOVBABEg0KCVBBUlRfREFUQRACEhEKDVBBUlRfUkVTT1VSQ0UQAxIMCghQQVJUX0pPQhAEEg4KClBBUlRfSU1BR0UQBRIQCgxQQVJUX1NUT1JBR0UQBiqEAQoHRmVhdHVyZRIXChNGRUFUVVJFX1VOU1BFQ0lGSUVEEAASEwoPRkVBVFVSRV9TVVNQRU5EEAESEAoMRkVBVFVSRV9FWEVDEAISEAoMRkVBVFVSRV9OT0RFEAMSEAoMRkVBVFVSRV9QT09MEAQSFQoRRkVBVFVSRV9QT09MX0NVREEQBSq+AQoNRXF1aXBtZW50S2luZBIeChpFUVVJUE1FTlRfS0lORF9VTlNQRUNJRklFRBAAEhkKFUVRVUlQTUVOVF9LSU5EX1NXSVRDSBABEhkKFUVRVUlQTUVOVF9LSU5EX1JPVVRFUhACEhsKF0VRVUlQTUVOVF9LSU5EX0ZJUkVXQUxMEAMSIAocRVFVSVBNRU5UX0tJTkRfTE9BRF9CQUxBTkNFUhAEEhgKFEVRVUlQTUVOVF9LSU5EX09USEVSEAUqwAEKDkVxdWlwbWVudFN0YXRlEh8KG0VRVUlQTUVOVF9TVEFURV9VTlNQRUNJRklFRBAAEhYKEkVRVUlQTUVOVF9TVEFURV9VUBABEhwKGEVRVUlQTUVOVF9TVEFURV9ERUdSQURFRBACEhgKFEVRVUlQTUVOVF9TVEFURV9ET1dOEAMSHwobRVFVSVBNRU5UX1NUQVRFX1VOUkVBQ0hBQkxFEAQSHAoYRVFVSVBNRU5UX1NUQVRFX0RJU0FCTEVEEAUqaAoJUG9ydFN0YXRlEhoKFlBPUlRfU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1QT1JUX1NUQVRFX1VQEAESEwoPUE9SVF9TVEFURV9ET1dOEAISFwoTUE9SVF9TVEFURV9ESVNBQkxFRBADKm8KCU5vZGVTdGF0ZRIaChZOT0RFX1NUQVRFX1VOU1BFQ0lGSUVEEAASFAoQTk9ERV9TVEFURV9SRUFEWRABEhgKFE5PREVfU1RBVEVfTk9UX1JFQURZEAISFgoSTk9ERV9TVEFURV9EUkFJTkVEEAMqagoFUGhhc2USFQoRUEhBU0VfVU5TUEVDSUZJRUQQABIRCg1QSEFTRV9QRU5ESU5HEAESEQoNUEhBU0VfUlVOTklORxACEg8KC1BIQVNFX0VOREVEEAMSEwoPUEhBU0VfU1VTUEVOREVEEAQy4goKDURyaXZlclNlcnZpY2USUQoIRGVzY3JpYmUSIS55dW5oZS5hZGFwdGVyLnYxLkRlc2NyaWJlUmVxdWVzdBoiLnl1bmhlLmFkYXB0ZXIudjEuRGVzY3JpYmVSZXNwb25zZRJRCghEaXNjb3ZlchIhLnl1bmhlLmFkYXB0ZXIudjEuRGlzY292ZXJSZXF1ZXN0GiIueXVuaGUuYWRhcHRlci52MS5EaXNjb3ZlclJlc3BvbnNlEkoKBVdhdGNoEh4ueXVuaGUuYWRhcHRlci52MS5XYXRjaFJlcXVlc3QaHy55dW5oZS5hZGFwdGVyLnYxLldhdGNoUmVzcG9uc2UwARJICgVBcHBseRIeLnl1bmhlLmFkYXB0ZXIudjEuQXBwbHlSZXF1ZXN0Gh8ueXVuaGUuYWRhcHRlci52MS5BcHBseVJlc3BvbnNlEksKBlJlbW92ZRIfLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVxdWVzdBogLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlUmVzcG9uc2USUAoHT2JzZXJ2ZRIgLnl1bmhlLmFkYXB0ZXIudjEuT2JzZXJ2ZVJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLk9ic2VydmVSZXNwb25zZTABEk4KB1JlYWRMb2cSIC55dW5oZS5hZGFwdGVyLnYxLlJlYWRMb2dSZXF1ZXN0GiEueXVuaGUuYWRhcHRlci52MS5SZWFkTG9nUmVzcG9uc2USTgoHU3VzcGVuZBIgLnl1bmhlLmFkYXB0ZXIudjEuU3VzcGVuZFJlcXVlc3QaIS55dW5oZS5hZGFwdGVyLnYxLlN1c3BlbmRSZXNwb25zZRJJCgRFeGVjEh0ueXVuaGUuYWRhcHRlci52MS5FeGVjUmVxdWVzdBoeLnl1bmhlLmFkYXB0ZXIudjEuRXhlY1Jlc3BvbnNlKAEwARJOCgdTZXROb2RlEiAueXVuaGUuYWRhcHRlci52MS5TZXROb2RlUmVxdWVzdBohLnl1bmhlLmFkYXB0ZXIudjEuU2V0Tm9kZVJlc3BvbnNlEl0KDExpc3RBY2NvdW50cxIlLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVxdWVzdBomLnl1bmhlLmFkYXB0ZXIudjEuTGlzdEFjY291bnRzUmVzcG9uc2USYAoNRW5zdXJlQWNjb3VudBImLnl1bmhlLmFkYXB0ZXIudjEuRW5zdXJlQWNjb3VudFJlcXVlc3QaJy55dW5oZS5hZGFwdGVyLnYxLkVuc3VyZUFjY291bnRSZXNwb25zZRJgCg1SZW1vdmVBY2NvdW50EiYueXVuaGUuYWRhcHRlci52MS5SZW1vdmVBY2NvdW50UmVxdWVzdBonLnl1bmhlLmFkYXB0ZXIudjEuUmVtb3ZlQWNjb3VudFJlc3BvbnNlEloKC0xpc3RWb2x1bWVzEiQueXVuaGUuYWRhcHRlci52MS5MaXN0Vm9sdW1lc1JlcXVlc3QaJS55dW5oZS5hZGFwdGVyLnYxLkxpc3RWb2x1bWVzUmVzcG9uc2USXQoMRW5zdXJlVm9sdW1lEiUueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXF1ZXN0GiYueXVuaGUuYWRhcHRlci52MS5FbnN1cmVWb2x1bWVSZXNwb25zZRJdCgxSZW1vdmVWb2x1bWUSJS55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlcXVlc3QaJi55dW5oZS5hZGFwdGVyLnYxLlJlbW92ZVZvbHVtZVJlc3BvbnNlQjBaLnl1bmhlLmRldi95dW5oZS9nZW4veXVuaGUvYWRhcHRlci92MTthZGFwdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message yunhe.adapter.v1.DescribeRequest
@@ -325,6 +325,19 @@ export type WatchResponse = Message<"yunhe.adapter.v1.WatchResponse"> & {
    * @generated from field: string trouble = 6;
    */
   trouble: string;
+
+  /**
+   * The network equipment: at first all there is, later what changed; and names
+   * of what is no more. A driver that knows of none sends none.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Equipment equipment = 7;
+   */
+  equipment: Equipment[];
+
+  /**
+   * @generated from field: repeated string equipment_gone = 8;
+   */
+  equipmentGone: string[];
 };
 
 /**
@@ -333,6 +346,138 @@ export type WatchResponse = Message<"yunhe.adapter.v1.WatchResponse"> & {
  */
 export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
   messageDesc(file_yunhe_adapter_v1_adapter, 8);
+
+/**
+ * A switch, a router or the like, with its ports, as it is now. What errors and
+ * loss are worth an alarm is the platform's to judge.
+ *
+ * @generated from message yunhe.adapter.v1.Equipment
+ */
+export type Equipment = Message<"yunhe.adapter.v1.Equipment"> & {
+  /**
+   * Unique in the center, at most 253 characters.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.EquipmentKind kind = 2;
+   */
+  kind: EquipmentKind;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.EquipmentState state = 3;
+   */
+  state: EquipmentState;
+
+  /**
+   * What is wrong with it.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * For example "Huawei" and "CE6865"; empty: not known.
+   *
+   * @generated from field: string vendor = 5;
+   */
+  vendor: string;
+
+  /**
+   * @generated from field: string model = 6;
+   */
+  model: string;
+
+  /**
+   * Where it is managed.
+   *
+   * @generated from field: string address = 7;
+   */
+  address: string;
+
+  /**
+   * At most 1024.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Port ports = 8;
+   */
+  ports: Port[];
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Equipment.
+ * Use `create(EquipmentSchema)` to create a new message.
+ */
+export const EquipmentSchema: GenMessage<Equipment> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 9);
+
+/**
+ * @generated from message yunhe.adapter.v1.Port
+ */
+export type Port = Message<"yunhe.adapter.v1.Port"> & {
+  /**
+   * Unique in the equipment, at most 64 characters, for example "100GE1/0/3".
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: yunhe.adapter.v1.PortState state = 2;
+   */
+  state: PortState;
+
+  /**
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * 0: not known.
+   *
+   * @generated from field: int64 speed_bits_per_second = 4;
+   */
+  speedBitsPerSecond: bigint;
+
+  /**
+   * What is at the other end, as far as it is known: other equipment of the
+   * center with its port, or a node of the center.
+   *
+   * @generated from field: string peer_equipment = 5;
+   */
+  peerEquipment: string;
+
+  /**
+   * @generated from field: string peer_port = 6;
+   */
+  peerPort: string;
+
+  /**
+   * @generated from field: string peer_node = 7;
+   */
+  peerNode: string;
+
+  /**
+   * Of what came in within about the last minute, in millionths: frames with
+   * errors, and frames that were dropped.
+   *
+   * @generated from field: int64 errors_ppm = 8;
+   */
+  errorsPpm: bigint;
+
+  /**
+   * @generated from field: int64 loss_ppm = 9;
+   */
+  lossPpm: bigint;
+};
+
+/**
+ * Describes the message yunhe.adapter.v1.Port.
+ * Use `create(PortSchema)` to create a new message.
+ */
+export const PortSchema: GenMessage<Port> = /*@__PURE__*/
+  messageDesc(file_yunhe_adapter_v1_adapter, 10);
 
 /**
  * A machine of a center.
@@ -400,7 +545,7 @@ export type Node = Message<"yunhe.adapter.v1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 9);
+  messageDesc(file_yunhe_adapter_v1_adapter, 11);
 
 /**
  * Equal accelerators of a node.
@@ -447,7 +592,7 @@ export type Accelerator = Message<"yunhe.adapter.v1.Accelerator"> & {
  * Use `create(AcceleratorSchema)` to create a new message.
  */
 export const AcceleratorSchema: GenMessage<Accelerator> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 10);
+  messageDesc(file_yunhe_adapter_v1_adapter, 12);
 
 /**
  * Live figures of a center, sent periodically.
@@ -538,7 +683,7 @@ export type Measurement = Message<"yunhe.adapter.v1.Measurement"> & {
  * Use `create(MeasurementSchema)` to create a new message.
  */
 export const MeasurementSchema: GenMessage<Measurement> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 11);
+  messageDesc(file_yunhe_adapter_v1_adapter, 13);
 
 /**
  * @generated from message yunhe.adapter.v1.NodeUse
@@ -572,7 +717,7 @@ export type NodeUse = Message<"yunhe.adapter.v1.NodeUse"> & {
  * Use `create(NodeUseSchema)` to create a new message.
  */
 export const NodeUseSchema: GenMessage<NodeUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 12);
+  messageDesc(file_yunhe_adapter_v1_adapter, 14);
 
 /**
  * @generated from message yunhe.adapter.v1.AcceleratorUse
@@ -606,7 +751,7 @@ export type AcceleratorUse = Message<"yunhe.adapter.v1.AcceleratorUse"> & {
  * Use `create(AcceleratorUseSchema)` to create a new message.
  */
 export const AcceleratorUseSchema: GenMessage<AcceleratorUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 13);
+  messageDesc(file_yunhe_adapter_v1_adapter, 15);
 
 /**
  * @generated from message yunhe.adapter.v1.StorageUse
@@ -647,7 +792,7 @@ export type StorageUse = Message<"yunhe.adapter.v1.StorageUse"> & {
  * Use `create(StorageUseSchema)` to create a new message.
  */
 export const StorageUseSchema: GenMessage<StorageUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 14);
+  messageDesc(file_yunhe_adapter_v1_adapter, 16);
 
 /**
  * @generated from message yunhe.adapter.v1.NetworkUse
@@ -671,7 +816,7 @@ export type NetworkUse = Message<"yunhe.adapter.v1.NetworkUse"> & {
  * Use `create(NetworkUseSchema)` to create a new message.
  */
 export const NetworkUseSchema: GenMessage<NetworkUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 15);
+  messageDesc(file_yunhe_adapter_v1_adapter, 17);
 
 /**
  * @generated from message yunhe.adapter.v1.Path
@@ -719,7 +864,7 @@ export type Path = Message<"yunhe.adapter.v1.Path"> & {
  * Use `create(PathSchema)` to create a new message.
  */
 export const PathSchema: GenMessage<Path> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 16);
+  messageDesc(file_yunhe_adapter_v1_adapter, 18);
 
 /**
  * What a run uses while it runs. The platform keeps it for those that run at
@@ -760,7 +905,7 @@ export type AttemptUse = Message<"yunhe.adapter.v1.AttemptUse"> & {
  * Use `create(AttemptUseSchema)` to create a new message.
  */
 export const AttemptUseSchema: GenMessage<AttemptUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 17);
+  messageDesc(file_yunhe_adapter_v1_adapter, 19);
 
 /**
  * @generated from message yunhe.adapter.v1.File
@@ -787,7 +932,7 @@ export type File = Message<"yunhe.adapter.v1.File"> & {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 18);
+  messageDesc(file_yunhe_adapter_v1_adapter, 20);
 
 /**
  * One run of a replica, as sent to a center (Table 9).
@@ -938,7 +1083,7 @@ export type Attempt = Message<"yunhe.adapter.v1.Attempt"> & {
  * Use `create(AttemptSchema)` to create a new message.
  */
 export const AttemptSchema: GenMessage<Attempt> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 19);
+  messageDesc(file_yunhe_adapter_v1_adapter, 21);
 
 /**
  * @generated from message yunhe.adapter.v1.PoolShares
@@ -972,7 +1117,7 @@ export type PoolShares = Message<"yunhe.adapter.v1.PoolShares"> & {
  * Use `create(PoolSharesSchema)` to create a new message.
  */
 export const PoolSharesSchema: GenMessage<PoolShares> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 20);
+  messageDesc(file_yunhe_adapter_v1_adapter, 22);
 
 /**
  * What a run shows the pool node that has its slice: good once, within a minute.
@@ -1016,7 +1161,7 @@ export type PoolPass = Message<"yunhe.adapter.v1.PoolPass"> & {
  * Use `create(PoolPassSchema)` to create a new message.
  */
 export const PoolPassSchema: GenMessage<PoolPass> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 21);
+  messageDesc(file_yunhe_adapter_v1_adapter, 23);
 
 /**
  * A volume as an attempt's command finds it.
@@ -1049,7 +1194,7 @@ export type VolumeMount = Message<"yunhe.adapter.v1.VolumeMount"> & {
  * Use `create(VolumeMountSchema)` to create a new message.
  */
 export const VolumeMountSchema: GenMessage<VolumeMount> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 22);
+  messageDesc(file_yunhe_adapter_v1_adapter, 24);
 
 /**
  * What is known of an attempt.
@@ -1138,7 +1283,7 @@ export type Status = Message<"yunhe.adapter.v1.Status"> & {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 23);
+  messageDesc(file_yunhe_adapter_v1_adapter, 25);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyRequest
@@ -1157,7 +1302,7 @@ export type ApplyRequest = Message<"yunhe.adapter.v1.ApplyRequest"> & {
  * Use `create(ApplyRequestSchema)` to create a new message.
  */
 export const ApplyRequestSchema: GenMessage<ApplyRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 24);
+  messageDesc(file_yunhe_adapter_v1_adapter, 26);
 
 /**
  * @generated from message yunhe.adapter.v1.ApplyResponse
@@ -1176,7 +1321,7 @@ export type ApplyResponse = Message<"yunhe.adapter.v1.ApplyResponse"> & {
  * Use `create(ApplyResponseSchema)` to create a new message.
  */
 export const ApplyResponseSchema: GenMessage<ApplyResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 25);
+  messageDesc(file_yunhe_adapter_v1_adapter, 27);
 
 /**
  * @generated from message yunhe.adapter.v1.Refusal
@@ -1207,7 +1352,7 @@ export type Refusal = Message<"yunhe.adapter.v1.Refusal"> & {
  * Use `create(RefusalSchema)` to create a new message.
  */
 export const RefusalSchema: GenMessage<Refusal> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 26);
+  messageDesc(file_yunhe_adapter_v1_adapter, 28);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveRequest
@@ -1229,7 +1374,7 @@ export type RemoveRequest = Message<"yunhe.adapter.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 27);
+  messageDesc(file_yunhe_adapter_v1_adapter, 29);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveResponse
@@ -1242,7 +1387,7 @@ export type RemoveResponse = Message<"yunhe.adapter.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 28);
+  messageDesc(file_yunhe_adapter_v1_adapter, 30);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveRequest
@@ -1255,7 +1400,7 @@ export type ObserveRequest = Message<"yunhe.adapter.v1.ObserveRequest"> & {
  * Use `create(ObserveRequestSchema)` to create a new message.
  */
 export const ObserveRequestSchema: GenMessage<ObserveRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 29);
+  messageDesc(file_yunhe_adapter_v1_adapter, 31);
 
 /**
  * @generated from message yunhe.adapter.v1.ObserveResponse
@@ -1272,7 +1417,7 @@ export type ObserveResponse = Message<"yunhe.adapter.v1.ObserveResponse"> & {
  * Use `create(ObserveResponseSchema)` to create a new message.
  */
 export const ObserveResponseSchema: GenMessage<ObserveResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 30);
+  messageDesc(file_yunhe_adapter_v1_adapter, 32);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogRequest
@@ -1306,7 +1451,7 @@ export type ReadLogRequest = Message<"yunhe.adapter.v1.ReadLogRequest"> & {
  * Use `create(ReadLogRequestSchema)` to create a new message.
  */
 export const ReadLogRequestSchema: GenMessage<ReadLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 31);
+  messageDesc(file_yunhe_adapter_v1_adapter, 33);
 
 /**
  * @generated from message yunhe.adapter.v1.ReadLogResponse
@@ -1338,7 +1483,7 @@ export type ReadLogResponse = Message<"yunhe.adapter.v1.ReadLogResponse"> & {
  * Use `create(ReadLogResponseSchema)` to create a new message.
  */
 export const ReadLogResponseSchema: GenMessage<ReadLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 32);
+  messageDesc(file_yunhe_adapter_v1_adapter, 34);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendRequest
@@ -1360,7 +1505,7 @@ export type SuspendRequest = Message<"yunhe.adapter.v1.SuspendRequest"> & {
  * Use `create(SuspendRequestSchema)` to create a new message.
  */
 export const SuspendRequestSchema: GenMessage<SuspendRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 33);
+  messageDesc(file_yunhe_adapter_v1_adapter, 35);
 
 /**
  * @generated from message yunhe.adapter.v1.SuspendResponse
@@ -1373,7 +1518,7 @@ export type SuspendResponse = Message<"yunhe.adapter.v1.SuspendResponse"> & {
  * Use `create(SuspendResponseSchema)` to create a new message.
  */
 export const SuspendResponseSchema: GenMessage<SuspendResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 34);
+  messageDesc(file_yunhe_adapter_v1_adapter, 36);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecRequest
@@ -1413,7 +1558,7 @@ export type ExecRequest = Message<"yunhe.adapter.v1.ExecRequest"> & {
  * Use `create(ExecRequestSchema)` to create a new message.
  */
 export const ExecRequestSchema: GenMessage<ExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 35);
+  messageDesc(file_yunhe_adapter_v1_adapter, 37);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecStart
@@ -1449,7 +1594,7 @@ export type ExecStart = Message<"yunhe.adapter.v1.ExecStart"> & {
  * Use `create(ExecStartSchema)` to create a new message.
  */
 export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 36);
+  messageDesc(file_yunhe_adapter_v1_adapter, 38);
 
 /**
  * @generated from message yunhe.adapter.v1.TerminalSize
@@ -1471,7 +1616,7 @@ export type TerminalSize = Message<"yunhe.adapter.v1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 37);
+  messageDesc(file_yunhe_adapter_v1_adapter, 39);
 
 /**
  * @generated from message yunhe.adapter.v1.ExecResponse
@@ -1507,7 +1652,7 @@ export type ExecResponse = Message<"yunhe.adapter.v1.ExecResponse"> & {
  * Use `create(ExecResponseSchema)` to create a new message.
  */
 export const ExecResponseSchema: GenMessage<ExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 38);
+  messageDesc(file_yunhe_adapter_v1_adapter, 40);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeRequest
@@ -1545,7 +1690,7 @@ export type SetNodeRequest = Message<"yunhe.adapter.v1.SetNodeRequest"> & {
  * Use `create(SetNodeRequestSchema)` to create a new message.
  */
 export const SetNodeRequestSchema: GenMessage<SetNodeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 39);
+  messageDesc(file_yunhe_adapter_v1_adapter, 41);
 
 /**
  * @generated from message yunhe.adapter.v1.SetNodeResponse
@@ -1558,7 +1703,7 @@ export type SetNodeResponse = Message<"yunhe.adapter.v1.SetNodeResponse"> & {
  * Use `create(SetNodeResponseSchema)` to create a new message.
  */
 export const SetNodeResponseSchema: GenMessage<SetNodeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 40);
+  messageDesc(file_yunhe_adapter_v1_adapter, 42);
 
 /**
  * An account of a center.
@@ -1594,7 +1739,7 @@ export type Account = Message<"yunhe.adapter.v1.Account"> & {
  * Use `create(AccountSchema)` to create a new message.
  */
 export const AccountSchema: GenMessage<Account> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 41);
+  messageDesc(file_yunhe_adapter_v1_adapter, 43);
 
 /**
  * @generated from message yunhe.adapter.v1.AccountUse
@@ -1625,7 +1770,7 @@ export type AccountUse = Message<"yunhe.adapter.v1.AccountUse"> & {
  * Use `create(AccountUseSchema)` to create a new message.
  */
 export const AccountUseSchema: GenMessage<AccountUse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 42);
+  messageDesc(file_yunhe_adapter_v1_adapter, 44);
 
 /**
  * @generated from message yunhe.adapter.v1.ListAccountsRequest
@@ -1638,7 +1783,7 @@ export type ListAccountsRequest = Message<"yunhe.adapter.v1.ListAccountsRequest"
  * Use `create(ListAccountsRequestSchema)` to create a new message.
  */
 export const ListAccountsRequestSchema: GenMessage<ListAccountsRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 43);
+  messageDesc(file_yunhe_adapter_v1_adapter, 45);
 
 /**
  * @generated from message yunhe.adapter.v1.ListAccountsResponse
@@ -1655,7 +1800,7 @@ export type ListAccountsResponse = Message<"yunhe.adapter.v1.ListAccountsRespons
  * Use `create(ListAccountsResponseSchema)` to create a new message.
  */
 export const ListAccountsResponseSchema: GenMessage<ListAccountsResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 44);
+  messageDesc(file_yunhe_adapter_v1_adapter, 46);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureAccountRequest
@@ -1680,7 +1825,7 @@ export type EnsureAccountRequest = Message<"yunhe.adapter.v1.EnsureAccountReques
  * Use `create(EnsureAccountRequestSchema)` to create a new message.
  */
 export const EnsureAccountRequestSchema: GenMessage<EnsureAccountRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 45);
+  messageDesc(file_yunhe_adapter_v1_adapter, 47);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureAccountResponse
@@ -1699,7 +1844,7 @@ export type EnsureAccountResponse = Message<"yunhe.adapter.v1.EnsureAccountRespo
  * Use `create(EnsureAccountResponseSchema)` to create a new message.
  */
 export const EnsureAccountResponseSchema: GenMessage<EnsureAccountResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 46);
+  messageDesc(file_yunhe_adapter_v1_adapter, 48);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveAccountRequest
@@ -1721,7 +1866,7 @@ export type RemoveAccountRequest = Message<"yunhe.adapter.v1.RemoveAccountReques
  * Use `create(RemoveAccountRequestSchema)` to create a new message.
  */
 export const RemoveAccountRequestSchema: GenMessage<RemoveAccountRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 47);
+  messageDesc(file_yunhe_adapter_v1_adapter, 49);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveAccountResponse
@@ -1734,7 +1879,7 @@ export type RemoveAccountResponse = Message<"yunhe.adapter.v1.RemoveAccountRespo
  * Use `create(RemoveAccountResponseSchema)` to create a new message.
  */
 export const RemoveAccountResponseSchema: GenMessage<RemoveAccountResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 48);
+  messageDesc(file_yunhe_adapter_v1_adapter, 50);
 
 /**
  * A volume at a center: files that outlive the attempts that have it.
@@ -1783,7 +1928,7 @@ export type Volume = Message<"yunhe.adapter.v1.Volume"> & {
  * Use `create(VolumeSchema)` to create a new message.
  */
 export const VolumeSchema: GenMessage<Volume> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 49);
+  messageDesc(file_yunhe_adapter_v1_adapter, 51);
 
 /**
  * @generated from message yunhe.adapter.v1.ListVolumesRequest
@@ -1796,7 +1941,7 @@ export type ListVolumesRequest = Message<"yunhe.adapter.v1.ListVolumesRequest"> 
  * Use `create(ListVolumesRequestSchema)` to create a new message.
  */
 export const ListVolumesRequestSchema: GenMessage<ListVolumesRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 50);
+  messageDesc(file_yunhe_adapter_v1_adapter, 52);
 
 /**
  * @generated from message yunhe.adapter.v1.ListVolumesResponse
@@ -1813,7 +1958,7 @@ export type ListVolumesResponse = Message<"yunhe.adapter.v1.ListVolumesResponse"
  * Use `create(ListVolumesResponseSchema)` to create a new message.
  */
 export const ListVolumesResponseSchema: GenMessage<ListVolumesResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 51);
+  messageDesc(file_yunhe_adapter_v1_adapter, 53);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureVolumeRequest
@@ -1844,7 +1989,7 @@ export type EnsureVolumeRequest = Message<"yunhe.adapter.v1.EnsureVolumeRequest"
  * Use `create(EnsureVolumeRequestSchema)` to create a new message.
  */
 export const EnsureVolumeRequestSchema: GenMessage<EnsureVolumeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 52);
+  messageDesc(file_yunhe_adapter_v1_adapter, 54);
 
 /**
  * @generated from message yunhe.adapter.v1.EnsureVolumeResponse
@@ -1861,7 +2006,7 @@ export type EnsureVolumeResponse = Message<"yunhe.adapter.v1.EnsureVolumeRespons
  * Use `create(EnsureVolumeResponseSchema)` to create a new message.
  */
 export const EnsureVolumeResponseSchema: GenMessage<EnsureVolumeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 53);
+  messageDesc(file_yunhe_adapter_v1_adapter, 55);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveVolumeRequest
@@ -1878,7 +2023,7 @@ export type RemoveVolumeRequest = Message<"yunhe.adapter.v1.RemoveVolumeRequest"
  * Use `create(RemoveVolumeRequestSchema)` to create a new message.
  */
 export const RemoveVolumeRequestSchema: GenMessage<RemoveVolumeRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 54);
+  messageDesc(file_yunhe_adapter_v1_adapter, 56);
 
 /**
  * @generated from message yunhe.adapter.v1.RemoveVolumeResponse
@@ -1891,7 +2036,7 @@ export type RemoveVolumeResponse = Message<"yunhe.adapter.v1.RemoveVolumeRespons
  * Use `create(RemoveVolumeResponseSchema)` to create a new message.
  */
 export const RemoveVolumeResponseSchema: GenMessage<RemoveVolumeResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 55);
+  messageDesc(file_yunhe_adapter_v1_adapter, 57);
 
 /**
  * Agent to platform over the bus, each answered once it is durably stored.
@@ -1910,7 +2055,7 @@ export type ReportRequest = Message<"yunhe.adapter.v1.ReportRequest"> & {
  * Use `create(ReportRequestSchema)` to create a new message.
  */
 export const ReportRequestSchema: GenMessage<ReportRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 56);
+  messageDesc(file_yunhe_adapter_v1_adapter, 58);
 
 /**
  * @generated from message yunhe.adapter.v1.ReportResponse
@@ -1936,7 +2081,7 @@ export type ReportResponse = Message<"yunhe.adapter.v1.ReportResponse"> & {
  * Use `create(ReportResponseSchema)` to create a new message.
  */
 export const ReportResponseSchema: GenMessage<ReportResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 57);
+  messageDesc(file_yunhe_adapter_v1_adapter, 59);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatRequest
@@ -1979,6 +2124,18 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
    * @generated from field: repeated yunhe.adapter.v1.Part parts = 6;
    */
   parts: Part[];
+
+  /**
+   * Network equipment that changed and that is no more; with resync: all there is.
+   *
+   * @generated from field: repeated yunhe.adapter.v1.Equipment equipment = 7;
+   */
+  equipment: Equipment[];
+
+  /**
+   * @generated from field: repeated string equipment_gone = 8;
+   */
+  equipmentGone: string[];
 };
 
 /**
@@ -1986,7 +2143,7 @@ export type HeartbeatRequest = Message<"yunhe.adapter.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 58);
+  messageDesc(file_yunhe_adapter_v1_adapter, 60);
 
 /**
  * @generated from message yunhe.adapter.v1.HeartbeatResponse
@@ -1999,7 +2156,7 @@ export type HeartbeatResponse = Message<"yunhe.adapter.v1.HeartbeatResponse"> & 
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 59);
+  messageDesc(file_yunhe_adapter_v1_adapter, 61);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogRequest
@@ -2033,7 +2190,7 @@ export type PutLogRequest = Message<"yunhe.adapter.v1.PutLogRequest"> & {
  * Use `create(PutLogRequestSchema)` to create a new message.
  */
 export const PutLogRequestSchema: GenMessage<PutLogRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 60);
+  messageDesc(file_yunhe_adapter_v1_adapter, 62);
 
 /**
  * @generated from message yunhe.adapter.v1.PutLogResponse
@@ -2052,7 +2209,7 @@ export type PutLogResponse = Message<"yunhe.adapter.v1.PutLogResponse"> & {
  * Use `create(PutLogResponseSchema)` to create a new message.
  */
 export const PutLogResponseSchema: GenMessage<PutLogResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 61);
+  messageDesc(file_yunhe_adapter_v1_adapter, 63);
 
 /**
  * Exec over the bus. The platform asks the agent to start a command in a
@@ -2084,7 +2241,7 @@ export type OpenExecRequest = Message<"yunhe.adapter.v1.OpenExecRequest"> & {
  * Use `create(OpenExecRequestSchema)` to create a new message.
  */
 export const OpenExecRequestSchema: GenMessage<OpenExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 62);
+  messageDesc(file_yunhe_adapter_v1_adapter, 64);
 
 /**
  * The command runs.
@@ -2099,7 +2256,7 @@ export type OpenExecResponse = Message<"yunhe.adapter.v1.OpenExecResponse"> & {
  * Use `create(OpenExecResponseSchema)` to create a new message.
  */
 export const OpenExecResponseSchema: GenMessage<OpenExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 63);
+  messageDesc(file_yunhe_adapter_v1_adapter, 65);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecRequest
@@ -2123,7 +2280,7 @@ export type PutExecRequest = Message<"yunhe.adapter.v1.PutExecRequest"> & {
  * Use `create(PutExecRequestSchema)` to create a new message.
  */
 export const PutExecRequestSchema: GenMessage<PutExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 64);
+  messageDesc(file_yunhe_adapter_v1_adapter, 66);
 
 /**
  * @generated from message yunhe.adapter.v1.PutExecResponse
@@ -2142,7 +2299,7 @@ export type PutExecResponse = Message<"yunhe.adapter.v1.PutExecResponse"> & {
  * Use `create(PutExecResponseSchema)` to create a new message.
  */
 export const PutExecResponseSchema: GenMessage<PutExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 65);
+  messageDesc(file_yunhe_adapter_v1_adapter, 67);
 
 /**
  * @generated from message yunhe.adapter.v1.TakeExecRequest
@@ -2161,7 +2318,7 @@ export type TakeExecRequest = Message<"yunhe.adapter.v1.TakeExecRequest"> & {
  * Use `create(TakeExecRequestSchema)` to create a new message.
  */
 export const TakeExecRequestSchema: GenMessage<TakeExecRequest> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 66);
+  messageDesc(file_yunhe_adapter_v1_adapter, 68);
 
 /**
  * Answered when there is something, and after five seconds in any case.
@@ -2187,7 +2344,7 @@ export type TakeExecResponse = Message<"yunhe.adapter.v1.TakeExecResponse"> & {
  * Use `create(TakeExecResponseSchema)` to create a new message.
  */
 export const TakeExecResponseSchema: GenMessage<TakeExecResponse> = /*@__PURE__*/
-  messageDesc(file_yunhe_adapter_v1_adapter, 67);
+  messageDesc(file_yunhe_adapter_v1_adapter, 69);
 
 /**
  * A part of the contract a driver offers.
@@ -2287,6 +2444,131 @@ export const FeatureSchema: GenEnum<Feature> = /*@__PURE__*/
   enumDesc(file_yunhe_adapter_v1_adapter, 1);
 
 /**
+ * @generated from enum yunhe.adapter.v1.EquipmentKind
+ */
+export enum EquipmentKind {
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_SWITCH = 1;
+   */
+  SWITCH = 1,
+
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_ROUTER = 2;
+   */
+  ROUTER = 2,
+
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_FIREWALL = 3;
+   */
+  FIREWALL = 3,
+
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_LOAD_BALANCER = 4;
+   */
+  LOAD_BALANCER = 4,
+
+  /**
+   * @generated from enum value: EQUIPMENT_KIND_OTHER = 5;
+   */
+  OTHER = 5,
+}
+
+/**
+ * Describes the enum yunhe.adapter.v1.EquipmentKind.
+ */
+export const EquipmentKindSchema: GenEnum<EquipmentKind> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapter_v1_adapter, 2);
+
+/**
+ * @generated from enum yunhe.adapter.v1.EquipmentState
+ */
+export enum EquipmentState {
+  /**
+   * @generated from enum value: EQUIPMENT_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: EQUIPMENT_STATE_UP = 1;
+   */
+  UP = 1,
+
+  /**
+   * It works, and a part of it does not: a fan, a power supply.
+   *
+   * @generated from enum value: EQUIPMENT_STATE_DEGRADED = 2;
+   */
+  DEGRADED = 2,
+
+  /**
+   * It has failed.
+   *
+   * @generated from enum value: EQUIPMENT_STATE_DOWN = 3;
+   */
+  DOWN = 3,
+
+  /**
+   * It does not answer, which may be the fault of what is before it.
+   *
+   * @generated from enum value: EQUIPMENT_STATE_UNREACHABLE = 4;
+   */
+  UNREACHABLE = 4,
+
+  /**
+   * Out of use on purpose.
+   *
+   * @generated from enum value: EQUIPMENT_STATE_DISABLED = 5;
+   */
+  DISABLED = 5,
+}
+
+/**
+ * Describes the enum yunhe.adapter.v1.EquipmentState.
+ */
+export const EquipmentStateSchema: GenEnum<EquipmentState> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapter_v1_adapter, 3);
+
+/**
+ * @generated from enum yunhe.adapter.v1.PortState
+ */
+export enum PortState {
+  /**
+   * @generated from enum value: PORT_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: PORT_STATE_UP = 1;
+   */
+  UP = 1,
+
+  /**
+   * It should be up and is not.
+   *
+   * @generated from enum value: PORT_STATE_DOWN = 2;
+   */
+  DOWN = 2,
+
+  /**
+   * Out of use on purpose, or nothing was ever plugged in.
+   *
+   * @generated from enum value: PORT_STATE_DISABLED = 3;
+   */
+  DISABLED = 3,
+}
+
+/**
+ * Describes the enum yunhe.adapter.v1.PortState.
+ */
+export const PortStateSchema: GenEnum<PortState> = /*@__PURE__*/
+  enumDesc(file_yunhe_adapter_v1_adapter, 4);
+
+/**
  * @generated from enum yunhe.adapter.v1.NodeState
  */
 export enum NodeState {
@@ -2317,7 +2599,7 @@ export enum NodeState {
  * Describes the enum yunhe.adapter.v1.NodeState.
  */
 export const NodeStateSchema: GenEnum<NodeState> = /*@__PURE__*/
-  enumDesc(file_yunhe_adapter_v1_adapter, 2);
+  enumDesc(file_yunhe_adapter_v1_adapter, 5);
 
 /**
  * @generated from enum yunhe.adapter.v1.Phase
@@ -2357,7 +2639,7 @@ export enum Phase {
  * Describes the enum yunhe.adapter.v1.Phase.
  */
 export const PhaseSchema: GenEnum<Phase> = /*@__PURE__*/
-  enumDesc(file_yunhe_adapter_v1_adapter, 3);
+  enumDesc(file_yunhe_adapter_v1_adapter, 6);
 
 /**
  * Implemented by drivers. Every call MUST be idempotent and safe to repeat.

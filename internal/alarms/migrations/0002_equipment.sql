@@ -1,0 +1,2 @@
+-- +goose Up
+ALTER TABLE alarms ADD COLUMN equipment TEXT NOT NULL DEFAULT '';
