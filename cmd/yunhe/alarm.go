@@ -141,6 +141,7 @@ func alarmShowCommand(c *cli) *cobra.Command {
 				f.Add("Follows from", x.GetParentId())
 				f.Add("Center", x.GetAiCenterId())
 				f.Add("Node", x.GetNode())
+				f.Add("Equipment", x.GetEquipment())
 				f.Add("Job", x.GetJobId())
 				f.Add("Allocation", x.GetAllocationId())
 				f.Add("Instance", x.GetInstanceId())

@@ -56,6 +56,7 @@ type api struct {
 
 	simulations simulationsv1connect.SimulationServiceClient
 	network     networkv1connect.NetworkServiceClient
+	equipment   networkv1connect.EquipmentServiceClient
 	topology    topologyv1connect.TopologyServiceClient
 	volumes     volumesv1connect.VolumeServiceClient
 
@@ -112,6 +113,7 @@ func (c *cli) api() (*api, error) {
 		routing:   routingv1connect.NewRoutingServiceClient(hc, t.server, opts),
 
 		simulations: simulationsv1connect.NewSimulationServiceClient(hc, t.server, opts),
+		equipment:   networkv1connect.NewEquipmentServiceClient(hc, t.server, opts),
 		network:     networkv1connect.NewNetworkServiceClient(hc, t.server, opts),
 		topology:    topologyv1connect.NewTopologyServiceClient(hc, t.server, opts),
 		volumes:     volumesv1connect.NewVolumeServiceClient(hc, t.server, opts),

@@ -131,6 +131,7 @@ func (s *fakeServer) start() {
 	mux.Handle(calendarv1connect.NewCalendarServiceHandler(&fakeCalendar{}, auth))
 	mux.Handle(standingv1connect.NewStandingServiceHandler(&fakeStanding{}, auth))
 	mux.Handle(networkv1connect.NewNetworkServiceHandler(newFakeNetwork(), auth))
+	mux.Handle(networkv1connect.NewEquipmentServiceHandler(&fakeEquipment{}, auth))
 	mux.Handle(volumesv1connect.NewVolumeServiceHandler(&fakeVolumes{}, auth))
 	mux.Handle(simulationsv1connect.NewSimulationServiceHandler(&fakeSimulations{}, auth))
 	mux.Handle(measurementv1connect.NewMeasurementServiceHandler(newFakeMeasurement(), auth))

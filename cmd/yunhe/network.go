@@ -17,7 +17,9 @@ regions counts for all centers and origins in them that have no path of their
 own. The second end may be "*": the part of the first in all its paths.`
 
 func networkCommand(c *cli) *cobra.Command {
-	return group("network", groupNetwork, "Paths to and between centers, and where users are, for placement",
+	return group("network", groupNetwork, "Switches and links, paths to and between centers, and where users are",
+		group("equipment", "", "Switches, routers and the like, their ports and links", equipmentListCommand(c), equipmentShowCommand(c), equipmentReportCommand(c)),
+		group("rule", "", "When what is wrong with the network is an alarm", equipmentRuleListCommand(c), equipmentRuleSetCommand(c)),
 		group("path", "", "Quality and fees of paths", pathListCommand(c), pathShowCommand(c), pathSetCommand(c), pathDeleteCommand(c)),
 		group("origin", "", "Places users are at", originListCommand(c), originSetCommand(c), removal{
 			use: "delete ORIGIN...", short: "Delete origins", long: "Deletes origins, with what was declared of their paths. Jobs that name one are placed as if they named none.",

@@ -19,7 +19,7 @@ describe("network", { skip, timeout: 900_000 }, () => {
 
   test("an origin is made, and found again", async () => {
     await page.goto(`${p.url}/network?tab=origins`);
-    await p.heading("Paths and users");
+    await p.heading("Network and users");
     await page.getByText("There is no origin yet").waitFor();
     await page.getByTestId("new-origin").click();
     await p.named();

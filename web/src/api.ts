@@ -13,6 +13,7 @@ import { JobService } from "./gen/yunhe/jobs/v1/jobs_pb";
 import { MeasurementService } from "./gen/yunhe/measurement/v1/measurement_pb";
 import { MeteringService } from "./gen/yunhe/metering/v1/metering_pb";
 import { MonitorService } from "./gen/yunhe/monitor/v1/monitor_pb";
+import { EquipmentService } from "./gen/yunhe/network/v1/equipment_pb";
 import { NetworkService } from "./gen/yunhe/network/v1/network_pb";
 import { NoticeService } from "./gen/yunhe/notices/v1/notices_pb";
 import { PolicyService } from "./gen/yunhe/policies/v1/policies_pb";
@@ -74,6 +75,7 @@ export interface Clients {
   metering: Client<typeof MeteringService>;
   monitor: Client<typeof MonitorService>;
   network: Client<typeof NetworkService>;
+  equipment: Client<typeof EquipmentService>;
   adapters: Client<typeof AdapterService>;
   alarms: Client<typeof AlarmService>;
   control: Client<typeof ControlService>;
@@ -106,6 +108,7 @@ export function createClients(transport: Transport): Clients {
     metering: createClient(MeteringService, transport),
     monitor: createClient(MonitorService, transport),
     network: createClient(NetworkService, transport),
+    equipment: createClient(EquipmentService, transport),
     adapters: createClient(AdapterService, transport),
     alarms: createClient(AlarmService, transport),
     control: createClient(ControlService, transport),

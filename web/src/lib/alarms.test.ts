@@ -24,6 +24,13 @@ test("what follows from another stands below it, the worst first", () => {
 test("an alarm leads to what it is about", () => {
   expect(alarmPath(alarm("a", "", Severity.MAJOR, { aiCenterId: "c 1" }))).toBe("/centers/c%201");
   expect(alarmPath(alarm("a", "", Severity.MAJOR, { aiCenterId: "c1", jobId: "job_1" }))).toBe("/jobs/job_1");
+  expect(alarmPath(alarm("a", "", Severity.MAJOR, { aiCenterId: "c1", equipment: "leaf-1" }))).toBe(
+    "/network?tab=equipment",
+  );
+  expect(alarmPath(alarm("a", "", Severity.MAJOR, { kind: AlarmKind.POOL_QUEUE_LONG }))).toBe("/pool?tab=alarms");
+  expect(alarmPath(alarm("a", "", Severity.MAJOR, { kind: AlarmKind.PATH_LOSS, aiCenterId: "c1" }))).toBe(
+    "/centers/c1",
+  );
   expect(alarmPath(alarm("a", "", Severity.MAJOR))).toBe("");
 });
 

@@ -72,6 +72,14 @@ const KINDS = {
   [AlarmKind.POOL_NOT_CONFIGURED]: "poolNotConfigured",
   [AlarmKind.POOL_DEVICE_HOT]: "poolDeviceHot",
   [AlarmKind.POOL_POWER_HIGH]: "poolPowerHigh",
+  [AlarmKind.EQUIPMENT_DOWN]: "equipmentDown",
+  [AlarmKind.EQUIPMENT_DEGRADED]: "equipmentDegraded",
+  [AlarmKind.LINK_DOWN]: "linkDown",
+  [AlarmKind.LINK_ERRORS]: "linkErrors",
+  [AlarmKind.LINK_LOSS]: "linkLoss",
+  [AlarmKind.EQUIPMENT_SILENT]: "equipmentSilent",
+  [AlarmKind.NETWORK_UNAVAILABLE]: "networkUnavailable",
+  [AlarmKind.PATH_LOSS]: "pathLoss",
   [AlarmKind.UNSPECIFIED]: "other",
 } as const;
 
@@ -79,10 +87,11 @@ export function alarmKindName(kind: AlarmKind): (typeof KINDS)[keyof typeof KIND
   return KINDS[kind] ?? "other";
 }
 
-/** Where to look: the job, or the center. "" if nowhere. */
+/** Where to look: the job, the equipment, or the center. "" if nowhere. */
 export function alarmPath(a: Alarm): string {
   if (a.jobId) return `/jobs/${encodeURIComponent(a.jobId)}`;
-  if (a.kind >= AlarmKind.POOL_NODE_OFFLINE) return "/pool?tab=alarms";
+  if (a.equipment) return "/network?tab=equipment";
+  if (a.kind >= AlarmKind.POOL_NODE_OFFLINE && a.kind <= AlarmKind.POOL_POWER_HIGH) return "/pool?tab=alarms";
   if (a.aiCenterId) return `/centers/${encodeURIComponent(a.aiCenterId)}`;
   return "";
 }

@@ -1,29 +1,14 @@
 // The alarms of the pool: records, the rules that raise them, and how people are told.
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import {
-  App,
-  Button,
-  DatePicker,
-  Descriptions,
-  Form,
-  InputNumber,
-  Modal,
-  Segmented,
-  Select,
-  Switch,
-  Table,
-  type TableColumnsType,
-} from "antd";
+import { Button, DatePicker, Descriptions, Modal, Segmented, Select, type TableColumnsType } from "antd";
 import { type ComponentProps, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call } from "../../api";
-import { Loaded, Moment } from "../../components/bits";
+import { AlarmRules, SeverityMark } from "../../components/AlarmRules";
+import { Moment } from "../../components/bits";
 import { PagedTable, usePaged } from "../../components/Pager";
-import { useServerErrors } from "../../components/useServerErrors";
 import { type Alarm, AlarmState, type Severity } from "../../gen/yunhe/alarms/v1/alarms_pb";
-import { type PoolAlarmRule, PoolAlarmRule_Kind } from "../../gen/yunhe/pool/v1/operation_pb";
+import { PoolAlarmRule_Kind } from "../../gen/yunhe/pool/v1/operation_pb";
 import { alarmStateName } from "../../lib/alarms";
-import { messageOf } from "../../lib/errors";
 import { formatCount, NONE } from "../../lib/format";
 import { POOL_KINDS, ruleOf, severityOf, stampOf } from "../../lib/poolops";
 import { useClients, useSession } from "../../session";
@@ -53,12 +38,6 @@ export function PoolAlarms() {
       {view === "notify" && <Notify />}
     </>
   );
-}
-
-export function SeverityMark({ severity }: { severity: number }) {
-  const { t } = useTranslation();
-  const name = severityOf(severity);
-  return <span className={`yh-severity yh-severity-${name}`}>{t(`alarm.severities.${name}`)}</span>;
 }
 
 function Records() {
@@ -200,151 +179,17 @@ function Records() {
 
 function Rules() {
   const { t } = useTranslation();
-  const { message } = App.useApp();
   const { poolOps } = useClients();
   const { can } = useSession();
-  const client = useQueryClient();
-  const [edited, setEdited] = useState<PoolAlarmRule>();
-  const list = useQuery({
-    queryKey: ["pool", "rules"],
-    queryFn: async ({ signal }) => (await poolOps.listPoolAlarmRules({}, call(signal))).rules,
-  });
-  const enable = useMutation({
-    mutationFn: ({ rule: r, enabled }: { rule: PoolAlarmRule; enabled: boolean }) =>
-      poolOps.setPoolAlarmRule(
-        { kind: r.kind, rule: { kind: r.kind, enabled, threshold: r.threshold, severity: r.severity } },
-        call(),
-      ),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["pool"] }),
-    onError: (e) => void message.error(messageOf(e)),
-  });
-  const write = can("adapters.write");
-  const columns: TableColumnsType<PoolAlarmRule> = [
-    { title: t("poolops.rule"), key: "rule", render: (_, r) => <b>{t(`poolops.kinds.${ruleOf(r.kind).name}`)}</b> },
-    {
-      title: t("poolops.enabled"),
-      key: "enabled",
-      width: 110,
-      render: (_, r) => (
-        <Switch
-          size="small"
-          checked={r.enabled}
-          disabled={!write || enable.isPending}
-          aria-label={`${t("poolops.enabled")} ${t(`poolops.kinds.${ruleOf(r.kind).name}`)}`}
-          onChange={(enabled) => enable.mutate({ rule: r, enabled })}
-        />
-      ),
-    },
-    {
-      title: t("poolops.threshold"),
-      key: "threshold",
-      width: 200,
-      align: "right",
-      render: (_, r) => (
-        <span className="yh-num">
-          {ruleOf(r.kind).unit === "none" ? NONE : `${r.threshold} ${t(`poolops.units.${ruleOf(r.kind).unit}`)}`}
-        </span>
-      ),
-    },
-    {
-      title: t("poolops.severity"),
-      key: "severity",
-      width: 140,
-      render: (_, r) => <SeverityMark severity={r.severity} />,
-    },
-  ];
-  if (write)
-    columns.push({
-      key: "actions",
-      width: 100,
-      align: "right",
-      render: (_, r) => (
-        <Button size="small" onClick={() => setEdited(r)}>
-          {t("poolops.edit")}
-        </Button>
-      ),
-    });
   return (
-    <Loaded query={list} rows={5}>
-      {(rules) => (
-        <>
-          <Table
-            size="small"
-            rowKey={(r) => ruleOf(r.kind).name}
-            columns={columns}
-            dataSource={rules}
-            pagination={false}
-            data-testid="pool-rules"
-          />
-          <Modal
-            open={!!edited}
-            onCancel={() => setEdited(undefined)}
-            footer={null}
-            title={edited && t(`poolops.kinds.${ruleOf(edited.kind).name}`)}
-            destroyOnHidden
-          >
-            {edited && <EditRule rule={edited} done={() => setEdited(undefined)} />}
-          </Modal>
-        </>
-      )}
-    </Loaded>
-  );
-}
-
-interface RuleValues {
-  threshold?: number;
-  severity: number;
-}
-
-function EditRule({ rule, done }: { rule: PoolAlarmRule; done: () => void }) {
-  const { t } = useTranslation();
-  const { poolOps } = useClients();
-  const client = useQueryClient();
-  const [form] = Form.useForm<RuleValues>();
-  const errors = useServerErrors(form, "rule");
-  const save = useMutation({
-    mutationFn: (v: RuleValues) =>
-      poolOps.setPoolAlarmRule(
-        {
-          kind: rule.kind,
-          rule: {
-            kind: rule.kind,
-            enabled: rule.enabled,
-            threshold: BigInt(v.threshold ?? 0),
-            severity: v.severity,
-          },
-        },
-        call(),
-      ),
-    onSuccess: async () => {
-      done();
-      await client.invalidateQueries({ queryKey: ["pool"] });
-    },
-    onError: errors.show,
-  });
-  const { unit } = ruleOf(rule.kind);
-  return (
-    <Form
-      form={form}
-      layout="vertical"
-      initialValues={{ threshold: Number(rule.threshold), severity: rule.severity }}
-      onFinish={(v) => {
-        errors.show(undefined);
-        save.mutate(v);
-      }}
-    >
-      {errors.alert}
-      {unit !== "none" && (
-        <Form.Item name="threshold" label={`${t("poolops.threshold")} (${t(`poolops.units.${unit}`)})`}>
-          <InputNumber min={0} precision={0} className="yh-w-200" />
-        </Form.Item>
-      )}
-      <Form.Item name="severity" label={t("poolops.severity")}>
-        <Select options={[1, 2, 3].map((value) => ({ value, label: t(`alarm.severities.${severityOf(value)}`) }))} />
-      </Form.Item>
-      <Button type="primary" htmlType="submit" loading={save.isPending} data-testid="save">
-        {t("common.save")}
-      </Button>
-    </Form>
+    <AlarmRules
+      queryKey={["pool"]}
+      list={async (signal) => (await poolOps.listPoolAlarmRules({}, call(signal))).rules}
+      set={(r) => poolOps.setPoolAlarmRule({ kind: r.kind, rule: r }, call())}
+      nameOf={(r) => t(`poolops.kinds.${ruleOf(r.kind).name}`)}
+      unitOf={(r) => (ruleOf(r.kind).unit === "none" ? "" : t(`poolops.units.${ruleOf(r.kind).unit}`))}
+      write={can("adapters.write")}
+      testId="pool-rules"
+    />
   );
 }
