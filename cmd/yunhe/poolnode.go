@@ -161,7 +161,7 @@ func poolNodeState(n *poolv1.PoolNode) string {
 }
 
 func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
-	head := []string{"NODE", "STATE", "DEVICE", "API", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "KIND", "VERSION"}
+	head := []string{"NODE", "STATE", "DEVICE", "BUS", "API", "MODEL", ">UNITS", ">MEMORY", ">SLICES", ">COMPUTE LENT", ">MEMORY LENT", "KIND", "VERSION"}
 	figures := slices.ContainsFunc(nodes, func(n *poolv1.PoolNode) bool { // where anything tells
 		return slices.ContainsFunc(n.Figures, func(f *poolv1.PoolFigures) bool { return f.Driver != "" || f.EnergySource != "" })
 	})
@@ -173,7 +173,7 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 	for _, n := range nodes {
 		names = append(names, n.NodeId)
 		if len(n.Devices) == 0 {
-			t.Row(append([]any{n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", "", "", n.Version}, make([]any, len(head)-12)...)...)
+			t.Row(append([]any{n.NodeId, poolNodeState(n), "", "", "", "", "", "", "", "", "", "", n.Version}, make([]any, len(head)-13)...)...)
 		}
 		for _, d := range n.Devices {
 			state := poolNodeState(n)
@@ -187,7 +187,7 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 			if d.Physical {
 				kind = "physical"
 			}
-			row := []any{n.NodeId, state, d.DeviceId, d.Api, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib << 20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10) + "% of " + strconv.FormatInt(d.ComputeLimitPercent, 10) + "%",
+			row := []any{n.NodeId, state, d.DeviceId, d.Bus, d.Api, d.Model, d.ComputeUnits, text.Bytes(d.MemoryMib << 20), d.Slices, strconv.FormatInt(d.ComputeLentPercent, 10) + "% of " + strconv.FormatInt(d.ComputeLimitPercent, 10) + "%",
 				text.Bytes(d.MemoryLentMib<<20) + " of " + text.Bytes(d.MemoryLimitMib<<20), kind, n.Version}
 			if figures {
 				row = append(row, poolFigures(n, d.DeviceId)...)
@@ -199,7 +199,7 @@ func (c *cli) printPoolNodes(msg any, nodes ...*poolv1.PoolNode) error {
 				c.note("%s/%s: the limit of power was not set: %s", n.NodeId, f.DeviceId, f.PowerLimitError)
 			}
 			if f.NotLent != "" {
-				t.Row(append([]any{n.NodeId, "not lent", f.DeviceId, "", f.Model, "", "", "", "", "", "", n.Version}, poolFigures(n, f.DeviceId)...)...)
+				t.Row(append([]any{n.NodeId, "not lent", f.DeviceId, f.Bus, "", f.Model, "", "", "", "", "", "", n.Version}, poolFigures(n, f.DeviceId)...)...)
 				c.note("%s/%s: %s", n.NodeId, f.DeviceId, f.NotLent)
 			}
 		}

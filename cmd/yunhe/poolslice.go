@@ -190,6 +190,7 @@ func (c *cli) printSlices(msg any, list ...*poolv1.Slice) error {
 
 func poolSliceListCommand(c *cli) *cobra.Command {
 	var all bool
+	var on string
 	req := &poolv1.ListSlicesRequest{}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List slices: what waits, is held and runs",
@@ -202,6 +203,7 @@ func poolSliceListCommand(c *cli) *cobra.Command {
 			if all {
 				req.States = []poolv1.Slice_State{poolv1.Slice_STATE_WAITING, poolv1.Slice_STATE_ASSIGNED, poolv1.Slice_STATE_RUNNING, poolv1.Slice_STATE_ENDED}
 			}
+			req.NodeId, req.DeviceId, _ = strings.Cut(on, "/")
 			res, err := a.pool.ListSlices(cmd.Context(), req)
 			if err != nil {
 				return err
@@ -212,7 +214,7 @@ func poolSliceListCommand(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "those that have ended, too")
 	f.StringVar(&req.GroupId, "group", "", "only of this group")
-	f.StringVar(&req.NodeId, "node", "", "only on this node")
+	f.StringVar(&on, "node", "", "only on this node, or NODE/DEVICE: only on this device of it")
 	f.Int32Var(&req.PageSize, "limit", 100, "how many at most, 1 to 1000")
 	return cmd
 }

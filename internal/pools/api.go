@@ -146,7 +146,7 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 			if same := n.same(d); len(same) > 0 {
 				other = same[0].ID
 			}
-			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Present: d.Present, Disabled: d.Disabled,
+			return &poolv1.PoolDevice{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory, Bus: d.Bus, Present: d.Present, Disabled: d.Disabled,
 				ComputeLimitPercent: d.ComputeLimit, MemoryLimitMib: d.MemoryLimit, MemoryLimitPercent: d.MemoryRatio, ComputeLentPercent: d.ComputeLent, MemoryLentMib: d.MemoryLent, Slices: d.Used, Physical: d.Physical, PowerLimitWatts: d.PowerLimit, Api: d.API, SameCardDeviceId: other}
 		}),
 		Figures: each(n.Figures, func(f pool.Figure) *poolv1.PoolFigures {
@@ -269,7 +269,7 @@ func (h handler) AwaitSlice(ctx context.Context, r *poolv1.AwaitSliceRequest) (*
 }
 
 func (h handler) ListSlices(ctx context.Context, r *poolv1.ListSlicesRequest) (*poolv1.ListSlicesResponse, error) {
-	f := Filter{Group: r.GroupId, Node: r.NodeId, States: each(r.States, func(s poolv1.Slice_State) State { return State(s) })}
+	f := Filter{Group: r.GroupId, Node: r.NodeId, Device: r.DeviceId, States: each(r.States, func(s poolv1.Slice_State) State { return State(s) })}
 	list, next, err := h.s.List(ctx, f, r.PageSize, r.PageToken)
 	if err != nil {
 		return nil, err

@@ -234,6 +234,15 @@ func TestLife(t *testing.T) {
 		}
 		w.clock.add(30 * time.Minute)
 		n.report()
+		for device, want := range map[string]int{"d0": 1, "d9": 0, "": 1} { // what there is of a device, and of which device it is
+			list, _, err := w.List(w.ann, pools.Filter{Node: "n1", Device: device}, 0, "")
+			if must(t, err); len(list) != want || want == 1 && (list[0].ID != x.ID || list[0].Device != "d0") {
+				t.Errorf("%d slices are of device %q, want %d", len(list), device, want)
+			}
+		}
+		if _, _, err := w.List(w.ann, pools.Filter{Device: "d0"}, 0, ""); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("slices of a device of no node: %v", err)
+		}
 		if got := w.slice(x.ID); got.State != pools.Running || got.Used != 5 || got.Programs != 1 || got.Busy != time.Second {
 			t.Errorf("runs as %+v", got)
 		}

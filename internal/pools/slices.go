@@ -345,8 +345,8 @@ func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, err
 
 // Filter selects slices; what is empty selects all.
 type Filter struct {
-	States      []State
-	Group, Node string
+	States              []State
+	Group, Node, Device string // Device is of Node
 }
 
 // List returns a page of the slices the caller may see, newest first.
@@ -363,10 +363,13 @@ func (s *Service) List(ctx context.Context, f Filter, size int32, token string) 
 		before = []string{"~"} // after all IDs
 	}
 	var c core.Check
-	for _, x := range [][2]string{{"group_id", f.Group}, {"node_id", f.Node}} {
+	for _, x := range [][2]string{{"group_id", f.Group}, {"node_id", f.Node}, {"device_id", f.Device}} {
 		if x[1] != "" {
 			c.ID(x[0], x[1])
 		}
+	}
+	if f.Device != "" && f.Node == "" {
+		c.Add("node_id", "is required with device_id")
 	}
 	if len(f.States) == 0 {
 		f.States = []State{Waiting, Assigned, Running}
@@ -384,8 +387,8 @@ func (s *Service) List(ctx context.Context, f Filter, size int32, token string) 
 	scope := caller.Tenant("")
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		list, err = readSlices(ctx, tx, `WHERE slice_id < $1 AND ($2 = '' OR tenant_id = $2) AND ($3 = '' OR group_id = $3) AND ($4 = '' OR node_id = $4)
-			AND (state = 1 AND $5 OR state = 2 AND $6 OR state = 3 AND $7 OR state = 4 AND $8) ORDER BY slice_id DESC LIMIT $9`,
-			before[0], scope, f.Group, f.Node, wanted[1], wanted[2], wanted[3], wanted[4], int64(n)+1)
+			AND (state = 1 AND $5 OR state = 2 AND $6 OR state = 3 AND $7 OR state = 4 AND $8) AND ($9 = '' OR device_id = $9) ORDER BY slice_id DESC LIMIT $10`,
+			before[0], scope, f.Group, f.Node, wanted[1], wanted[2], wanted[3], wanted[4], f.Device, int64(n)+1)
 		if err != nil {
 			return err
 		}

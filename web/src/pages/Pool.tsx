@@ -16,7 +16,7 @@ import {
 } from "antd";
 import { type ReactNode, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { call } from "../api";
+import { allPages, call } from "../api";
 import { CreateButton, Loaded, Moment, Nothing, Tag, UseBar } from "../components/bits";
 import { PagedTable, usePaged } from "../components/Pager";
 import { TabbedPage } from "../components/TabbedPage";
@@ -142,7 +142,7 @@ function Nodes() {
         d ? (
           <span className="yh-job-link" title={d.model}>
             <b>{d.deviceId}</b>
-            <small>{d.model}</small>
+            <small>{[d.model, d.bus].filter(Boolean).join(" · ")}</small>
           </span>
         ) : (
           NONE
@@ -289,12 +289,46 @@ function Nodes() {
               ? [{ node, first: true }]
               : node.devices.map((device, i) => ({ node, device, first: i === 0 })),
           )}
+          expandable={{
+            rowExpandable: ({ device }) => (device?.slices ?? 0n) > 0n,
+            expandedRowRender: ({ node, device }) =>
+              device && <SlicesOf nodeId={node.nodeId} deviceId={device.deviceId} />,
+          }}
           tableLayout="fixed"
           scroll={{ x: 1520 }}
           pagination={false}
           data-testid="pool-nodes"
           locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}
         />
+      )}
+    </Loaded>
+  );
+}
+
+/** What of a device is lent, and to whom. */
+function SlicesOf({ nodeId, deviceId }: { nodeId: string; deviceId: string }) {
+  const { t } = useTranslation();
+  const { pool } = useClients();
+  const list = useQuery({
+    queryKey: ["pool", "slices", "of", nodeId, deviceId],
+    queryFn: ({ signal }) =>
+      allPages(
+        (pageToken) => pool.listSlices({ nodeId, deviceId, pageSize: 1000, pageToken }, call(signal)),
+        (p) => p.slices,
+      ),
+    refetchInterval: EVERY_MS,
+  });
+  return (
+    <Loaded query={list} rows={1}>
+      {(slices) => (
+        <ul className="yh-flush" data-testid="slices-of-device">
+          {slices.map((s) => (
+            <li key={s.sliceId}>
+              <b>{s.name || NONE}</b> {s.sliceId} · {t(`pool.states.${STATES[s.state].word}`)} ·{" "}
+              {String(s.computePercent)}% · {formatBytes(s.memoryMib * MIB)} · {s.userId}
+            </li>
+          ))}
+        </ul>
       )}
     </Loaded>
   );

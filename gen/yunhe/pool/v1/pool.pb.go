@@ -1051,8 +1051,10 @@ type PoolDevice struct {
 	// The device of the other api that is the same card; empty: none. Of the two one
 	// is lent at a time.
 	SameCardDeviceId string `protobuf:"bytes,19,opt,name=same_card_device_id,json=sameCardDeviceId,proto3" json:"same_card_device_id,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Where in its machine it is, domain:bus:device.function; empty: unknown.
+	Bus           string `protobuf:"bytes,20,opt,name=bus,proto3" json:"bus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoolDevice) Reset() {
@@ -1214,6 +1216,13 @@ func (x *PoolDevice) GetApi() string {
 func (x *PoolDevice) GetSameCardDeviceId() string {
 	if x != nil {
 		return x.SameCardDeviceId
+	}
+	return ""
+}
+
+func (x *PoolDevice) GetBus() string {
+	if x != nil {
+		return x.Bus
 	}
 	return ""
 }
@@ -3091,8 +3100,10 @@ type ListSlicesRequest struct {
 	GroupId string        `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	NodeId  string        `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// 1 to 1000; 0 means 100.
-	PageSize      int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only those on this device of the node.
+	DeviceId      string `protobuf:"bytes,6,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3158,6 +3169,13 @@ func (x *ListSlicesRequest) GetPageSize() int32 {
 func (x *ListSlicesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListSlicesRequest) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
 	}
 	return ""
 }
@@ -4022,7 +4040,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\x1a:\n" +
 	"\x05Power\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
-	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\x88\x05\n" +
+	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\x9a\x05\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -4045,7 +4063,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x14memory_limit_percent\x18\x10 \x01(\x03R\x12memoryLimitPercent\x12*\n" +
 	"\x11power_limit_watts\x18\x11 \x01(\x03R\x0fpowerLimitWatts\x12\x10\n" +
 	"\x03api\x18\x12 \x01(\tR\x03api\x12-\n" +
-	"\x13same_card_device_id\x18\x13 \x01(\tR\x10sameCardDeviceId\"\xf1\x03\n" +
+	"\x13same_card_device_id\x18\x13 \x01(\tR\x10sameCardDeviceId\x12\x10\n" +
+	"\x03bus\x18\x14 \x01(\tR\x03bus\"\xf1\x03\n" +
 	"\bPoolNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x120\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1c.yunhe.pool.v1.PoolNode.ModeR\x04mode\x12\x16\n" +
@@ -4230,14 +4249,15 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x16\n" +
 	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x12\x1d\n" +
 	"\n" +
-	"ticket_key\x18\x05 \x01(\tR\tticketKey\"\xb7\x01\n" +
+	"ticket_key\x18\x05 \x01(\tR\tticketKey\"\xd4\x01\n" +
 	"\x11ListSlicesRequest\x122\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x1a.yunhe.pool.v1.Slice.StateR\x06states\x12\x19\n" +
 	"\bgroup_id\x18\x02 \x01(\tR\agroupId\x12\x17\n" +
 	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"j\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x1b\n" +
+	"\tdevice_id\x18\x06 \x01(\tR\bdeviceId\"j\n" +
 	"\x12ListSlicesResponse\x12,\n" +
 	"\x06slices\x18\x01 \x03(\v2\x14.yunhe.pool.v1.SliceR\x06slices\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"w\n" +
