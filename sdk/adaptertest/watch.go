@@ -22,6 +22,7 @@ const beat, late = 3 * time.Second, 1500 * time.Millisecond
 var watchChecks = []check{
 	{"watch/whole", needsNothing, watchWhole},
 	{"watch/nodes", needsNothing, watchNodes},
+	{"watch/equipment", needsNothing, watchEquipment},
 	{"watch/beat", needsNothing, watchBeat},
 	{"watch/deadline", needsNothing, watchDeadline},
 	{"watch/changes", needsChange, watchChanges},
@@ -31,6 +32,7 @@ var watchChecks = []check{
 type view struct {
 	inv     *adapterv1.Inventory
 	nodes   map[string]*adapterv1.Node
+	network map[string]*adapterv1.Equipment
 	trouble string
 	whole   bool // the first of it is complete
 	count   int  // of messages
@@ -51,7 +53,7 @@ type watcher struct {
 func (e *env) watch() *watcher {
 	e.Helper()
 	ctx, cancel := context.WithCancel(e.Context())
-	w := &watcher{e: e, wake: make(chan struct{}), view: view{nodes: map[string]*adapterv1.Node{}}}
+	w := &watcher{e: e, wake: make(chan struct{}), view: view{nodes: map[string]*adapterv1.Node{}, network: map[string]*adapterv1.Equipment{}}}
 	done := make(chan struct{})
 	client := e.client
 	go func() {
@@ -94,7 +96,7 @@ func (w *watcher) add(m *adapterv1.WatchResponse, silence time.Duration) {
 	v := &w.view
 	v.count++
 	if v.trouble = m.Trouble; m.Trouble != "" {
-		if m.Inventory != nil || len(m.Nodes)+len(m.Gone) > 0 || m.Measurement != nil || m.More {
+		if m.Inventory != nil || len(m.Nodes)+len(m.Gone)+len(m.Equipment)+len(m.EquipmentGone) > 0 || m.Measurement != nil || m.More {
 			w.e.Errorf("Watch: a message with trouble carries more: {%v}. In trouble nothing is known, so nothing else may be said", m)
 		}
 		return
@@ -107,6 +109,15 @@ func (w *watcher) add(m *adapterv1.WatchResponse, silence time.Duration) {
 			w.e.Errorf("Watch: node %q is gone but never was", name)
 		}
 		delete(v.nodes, name)
+	}
+	for _, x := range m.Equipment {
+		v.network[x.Name] = x
+	}
+	for _, name := range m.EquipmentGone {
+		if v.network[name] == nil {
+			w.e.Errorf("Watch: equipment %q is gone but never was", name)
+		}
+		delete(v.network, name)
 	}
 	if m.Inventory != nil {
 		v.inv = m.Inventory
@@ -125,7 +136,7 @@ func (w *watcher) until(want string, ok func(view) bool) view {
 	for late := false; ; {
 		w.mu.Lock()
 		wake, over, v := w.wake, w.over, w.view
-		v.nodes = maps.Clone(v.nodes)
+		v.nodes, v.network = maps.Clone(v.nodes), maps.Clone(v.network)
 		w.mu.Unlock()
 		if ok(v) {
 			return v
@@ -176,6 +187,42 @@ func (v view) nodes2() map[string]int64 {
 }
 
 var accelerators = []string{"gpu", "npu", "mlu", "dcu"}
+
+func watchEquipment(e *env) {
+	v := e.watch().whole()
+	if len(v.network) == 0 {
+		e.Log("this driver tells of no network equipment")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.network)) {
+		x := v.network[name]
+		if name == "" || len(name) > 253 {
+			e.Errorf("Watch: the name of equipment is %q; want 1 to 253 bytes", name)
+		}
+		if adapterv1.EquipmentState_name[int32(x.State)] == "" || x.State == 0 || adapterv1.EquipmentKind_name[int32(x.Kind)] == "" {
+			e.Errorf("Watch: equipment %s has the state %v and the kind %v; want those of the contract", name, x.State, x.Kind)
+		}
+		if x.State != adapterv1.EquipmentState_EQUIPMENT_STATE_UP && x.State != adapterv1.EquipmentState_EQUIPMENT_STATE_DISABLED && x.Reason == "" {
+			e.Errorf("Watch: equipment %s is not well and gives no reason; an operator needs one", name)
+		}
+		ports := map[string]bool{}
+		for _, p := range x.Ports {
+			if p.Name == "" || len(p.Name) > 64 || ports[p.Name] || len(x.Ports) > 1024 {
+				e.Errorf("Watch: equipment %s has a port %q among %d; want names of 1 to 64 bytes, each once, and at most 1024", name, p.Name, len(x.Ports))
+			}
+			ports[p.Name] = true
+			if adapterv1.PortState_name[int32(p.State)] == "" || p.State == 0 {
+				e.Errorf("Watch: port %s of %s has the state %v; want one of the contract", p.Name, name, p.State)
+			}
+			if min(p.ErrorsPpm, p.LossPpm) < 0 || max(p.ErrorsPpm, p.LossPpm) > 1_000_000 {
+				e.Errorf("Watch: of what came in at port %s of %s %d and %d millionths are bad; want 0 to a million", p.Name, name, p.ErrorsPpm, p.LossPpm)
+			}
+			if p.PeerNode != "" && (p.PeerEquipment != "" || v.nodes[p.PeerNode] == nil) {
+				e.Errorf("Watch: port %s of %s leads to node %q, which is not there, or to equipment as well", p.Name, name, p.PeerNode)
+			}
+		}
+	}
+}
 
 func watchNodes(e *env) {
 	v := e.watch().whole()

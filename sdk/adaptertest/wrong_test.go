@@ -86,6 +86,15 @@ func reads(change func(r *adapterv1.ReadLogRequest, res *adapterv1.ReadLogRespon
 	}
 }
 
+// equips tells of network equipment in the first message.
+func equips(x *adapterv1.Equipment) func() lie {
+	return watches(func(n int, m *adapterv1.WatchResponse) {
+		if n == 1 {
+			m.Equipment = []*adapterv1.Equipment{x}
+		}
+	})
+}
+
 // watches makes a lie of a change to messages of Watch; n counts them.
 func watches(change func(n int, m *adapterv1.WatchResponse)) func() lie {
 	return func() lie {
@@ -254,6 +263,14 @@ var wrongs = []wrong{
 			n.State, n.Reason = adapterv1.NodeState_NODE_STATE_NOT_READY, ""
 		}
 	})},
+	{"watch/equipment", "has equipment in no state", "want those of the contract", equips(&adapterv1.Equipment{Name: "leaf-1", State: 9})},
+	{"watch/equipment", "has equipment that is down for no reason", "gives no reason", equips(&adapterv1.Equipment{Name: "leaf-1", State: adapterv1.EquipmentState_EQUIPMENT_STATE_DOWN})},
+	{"watch/equipment", "has a port twice", "each once", equips(&adapterv1.Equipment{Name: "leaf-1", State: adapterv1.EquipmentState_EQUIPMENT_STATE_UP, Ports: []*adapterv1.Port{
+		{Name: "1", State: adapterv1.PortState_PORT_STATE_UP}, {Name: "1", State: adapterv1.PortState_PORT_STATE_UP}}})},
+	{"watch/equipment", "has a port to a node that is not there", "which is not there", equips(&adapterv1.Equipment{Name: "leaf-1", State: adapterv1.EquipmentState_EQUIPMENT_STATE_UP, Ports: []*adapterv1.Port{
+		{Name: "1", State: adapterv1.PortState_PORT_STATE_UP, PeerNode: "no such node"}}})},
+	{"watch/equipment", "loses more than there is", "want 0 to a million", equips(&adapterv1.Equipment{Name: "leaf-1", State: adapterv1.EquipmentState_EQUIPMENT_STATE_UP, Ports: []*adapterv1.Port{
+		{Name: "1", State: adapterv1.PortState_PORT_STATE_UP, LossPpm: 1_000_001}}})},
 	{"watch/beat", "falls silent", "Watch sent", func() lie {
 		return lie{watch: func(ctx context.Context, n int, _ *adapterv1.WatchResponse) error {
 			if n > 1 {
