@@ -43,7 +43,7 @@ func readYAML(path string, into any) error {
 }
 
 func gatewayCommand(c *cli) *cobra.Command {
-	var data, token, center, measured, logLevel, logFormat string
+	var data, token, center, switches, measured, logLevel, logFormat string
 	var shares []string
 	cmd := &cobra.Command{
 		Use: "gateway", GroupID: groupServe, Short: "Make this machine a computing center of a platform",
@@ -81,6 +81,14 @@ loaded with "yunhe gateway image load".`,
 					return err
 				}
 			}
+			if switches != "" {
+				if err := readYAML(switches, &cfg.Switches); err != nil {
+					return err
+				}
+				if err := cfg.Switches.Check(); err != nil {
+					return err
+				}
+			}
 			t, err := c.target()
 			if err != nil {
 				return err
@@ -100,6 +108,7 @@ loaded with "yunhe gateway image load".`,
 	f.StringVar(&data, "data", "gateway-data", "folder for the gateway's key and its runs")
 	f.StringVar(&token, "token", "", "token to join with; only needed the first time")
 	f.StringVar(&center, "center", "", "file (YAML) that describes the center; see docs/howto/join-a-center.md")
+	f.StringVar(&switches, "switches", "", "file (YAML) of the center's switches, to be asked by SNMP; see docs/howto/network.md")
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
 	f.StringVar(&measured, "measure", agent.MeasureOnce, "measure the machine's speed: once, again, or no")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")

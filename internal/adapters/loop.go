@@ -286,7 +286,7 @@ func (s *Service) heartbeat(ctx context.Context, id string, r *adapterv1.Heartbe
 // hear stores a heartbeat: at once if it says more than that the center lives
 // and how busy it is.
 func (s *Service) hear(ctx context.Context, id string, r *adapterv1.HeartbeatRequest) error {
-	if r.Inventory == nil && !r.Resync && r.Measurement != nil && len(r.Equipment)+len(r.EquipmentGone) == 0 {
+	if r.Inventory == nil && !r.Resync && r.Measurement != nil && len(r.Equipment)+len(r.EquipmentGone) == 0 && !r.EquipmentWhole {
 		m, err := registry.ReadMeasurement(r.Measurement, s.db.Now())
 		if err == nil {
 			s.beats.put(id, m)
@@ -322,7 +322,7 @@ func (s *Service) recordHeartbeat(ctx context.Context, id string, r *adapterv1.H
 				}
 			}
 		}
-		if err := s.equipmentTx(ctx, tx, id, GatewayPlugin, r.Equipment, r.EquipmentGone, r.Resync); err != nil {
+		if err := s.equipmentTx(ctx, tx, id, GatewayPlugin, r.Equipment, r.EquipmentGone, r.EquipmentWhole); err != nil {
 			return err
 		}
 		return s.reg.HeartbeatTx(ctx, tx, id, r.Measurement)

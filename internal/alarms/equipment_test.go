@@ -7,7 +7,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"yunhe.dev/yunhe/adapters/gateway/switches"
+	"yunhe.dev/yunhe/adapters/gateway/switches/switchestest"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	alarmsv1 "yunhe.dev/yunhe/gen/yunhe/alarms/v1"
 	networkv1 "yunhe.dev/yunhe/gen/yunhe/network/v1"
 	noticesv1 "yunhe.dev/yunhe/gen/yunhe/notices/v1"
@@ -164,4 +167,40 @@ func line(t *testing.T) *structpb.Struct {
 	x, err := structpb.NewStruct(map[string]any{"network_type": "leased_line", "specification": "10G"})
 	must(t, err)
 	return x
+}
+
+// A gateway asks the switches of its center: a link that goes down there is an
+// alarm, and none when it is back.
+func TestSwitches(t *testing.T) {
+	t.Parallel()
+	a := apptest.Start(t, apptest.Options{Config: soon})
+	at(t, a, networkv1.EquipmentRule_KIND_LINK_DOWN, true, 0)
+	played := switchestest.New(t)
+	played.Port(1, "25GE1/0/1", 1, 1)
+	g := a.Gateway(t)
+	g.Stop()
+	g.Switches = switches.Config{Switches: []switches.Switch{{Name: "leaf-1", Address: played.Address(), Community: switchestest.Community, Ports: map[string]switches.Far{"25GE1/0/1": {Node: "n7"}}}}}
+	g.Start()
+	apptest.Until(t, "the switch is known", func() bool {
+		x, err := a.Admin.Equipment.GetEquipment(t.Context(), &networkv1.GetEquipmentRequest{AiCenterId: g.ID, Name: "leaf-1"})
+		return err == nil && x.Source == "plugin:gateway" && len(x.Equipment.Ports) == 1 && x.Equipment.State == eqUp
+	})
+	played.Port(1, "25GE1/0/1", 1, 2)
+	if x := await(t, a, alarmsv1.AlarmKind_ALARM_KIND_LINK_DOWN, active); x.Equipment != "leaf-1" || !strings.Contains(x.Message, "leaf-1:25GE1/0/1 to node n7") {
+		t.Errorf("alarm %v", x)
+	}
+	first := await(t, a, alarmsv1.AlarmKind_ALARM_KIND_LINK_DOWN, active)
+	g.Stop() // what it does not know yet when it starts again stays as it was
+	g.Start()
+	apptest.Until(t, "the gateway is back", func() bool {
+		x, err := a.Admin.Adapters.ListGateways(t.Context(), &adaptersv1.ListGatewaysRequest{})
+		return err == nil && len(x.Gateways) == 1 && x.Gateways[0].Connected
+	})
+	if x := await(t, a, alarmsv1.AlarmKind_ALARM_KIND_LINK_DOWN, active); x.Count != first.Count {
+		t.Errorf("after the gateway's start %v, before %v", x, first)
+	}
+	played.Port(1, "25GE1/0/1", 1, 1)
+	if x := await(t, a, alarmsv1.AlarmKind_ALARM_KIND_LINK_DOWN, cleared); x.Count != first.Count {
+		t.Errorf("it came again: %v", x)
+	}
 }

@@ -51,6 +51,7 @@ import (
 
 	"yunhe.dev/yunhe/adapters/gateway/images"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
+	"yunhe.dev/yunhe/adapters/gateway/switches"
 	"yunhe.dev/yunhe/adapters/gateway/volumes"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
@@ -85,6 +86,8 @@ type Config struct {
 	// Program is the yunhe whose "pool exec" runs commands on shares of the
 	// accelerator pool; "": none can have any.
 	Program string
+	// Switches of the center, which are asked how they are.
+	Switches switches.Config
 	// Join reaches the platform.
 	Join Joiner
 }
@@ -141,6 +144,8 @@ type Agent struct {
 	node    *adapterv1.Node   // the machine; nil: it has no name
 	disk    map[string]string // its figures, as labels of the machine
 	lends   bool              // runs may have shares of the accelerator pool
+
+	switches *switches.Watch
 
 	// locks are held, one for each attempt, while it is looked up and started
 	// or forgotten: between the ledger's no and the sandbox's no it must not
@@ -200,6 +205,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		}
 	}
 	a.node = a.describe(ctx)
+	a.switches = switches.New(cfg.Switches, a.node.GetName(), filepath.Join(cfg.Dir, "switches.json"), log)
 	a.readSetting()
 	a.openPool()
 	m, err := member(ctx, cfg, a.inventory(), log)
@@ -241,6 +247,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}, a.bus.Segments)
 	wg.Go(func() { a.prober.run(ctx) })
 	wg.Go(func() { a.heartbeats(ctx) })
+	wg.Go(func() { a.switches.Run(ctx) })
 	wg.Go(func() { a.reports(ctx) })
 	wg.Go(func() { a.watchImages(ctx) })
 	defer a.sessions.Wait()

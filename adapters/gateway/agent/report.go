@@ -325,6 +325,11 @@ func (a *Agent) heartbeats(ctx context.Context) {
 			req.Inventory, req.Node = a.settled(a.inventory())
 			req.Features, req.Parts = a.features(), a.parts()
 		}
+		if sync {
+			a.switches.Forget()
+		}
+		var said func()
+		req.Equipment, req.EquipmentWhole, said = a.switches.Tell()
 		if err := a.ask(ctx, "heartbeat", req, &adapterv1.HeartbeatResponse{}); err != nil {
 			a.log.Debug("heartbeat not delivered", "error", err)
 			if sync || declare { // the bus is up before the platform listens on it
@@ -332,6 +337,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 			}
 			continue
 		}
+		said()
 		declare = false
 		if sync {
 			a.log.Info("connected to the platform", "bus_name", a.bus.Name())

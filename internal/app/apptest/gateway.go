@@ -19,6 +19,7 @@ import (
 
 	"yunhe.dev/yunhe/adapters/gateway/agent"
 	"yunhe.dev/yunhe/adapters/gateway/sandbox/runner"
+	"yunhe.dev/yunhe/adapters/gateway/switches"
 	adaptersv1 "yunhe.dev/yunhe/gen/yunhe/adapters/v1"
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -60,6 +61,8 @@ type Gateway struct {
 	ID   string
 	Dir  string
 	Root string // looked at in place of this machine's, from the next Start on
+	// Switches that it asks, from the next Start on.
+	Switches switches.Config
 
 	tb  testing.TB
 	cfg agent.Config
@@ -144,7 +147,7 @@ func (g *Gateway) Start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(g.tb.Context()))
 	done := make(chan error, 1)
 	log, cfg := Log(g.tb), g.cfg
-	cfg.Root = g.Root
+	cfg.Root, cfg.Switches = g.Root, g.Switches
 	go func() { done <- agent.Run(ctx, cfg, log) }()
 	g.mu.Lock()
 	defer g.mu.Unlock()

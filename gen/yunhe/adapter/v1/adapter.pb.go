@@ -4464,11 +4464,13 @@ type HeartbeatRequest struct {
 	Features []Feature `protobuf:"varint,5,rep,packed,name=features,proto3,enum=yunhe.adapter.v1.Feature" json:"features,omitempty"`
 	// With inventory: the parts the gateway offers.
 	Parts []Part `protobuf:"varint,6,rep,packed,name=parts,proto3,enum=yunhe.adapter.v1.Part" json:"parts,omitempty"`
-	// Network equipment that changed and that is no more; with resync: all there is.
+	// Network equipment that changed, and that is no more.
 	Equipment     []*Equipment `protobuf:"bytes,7,rep,name=equipment,proto3" json:"equipment,omitempty"`
 	EquipmentGone []string     `protobuf:"bytes,8,rep,name=equipment_gone,json=equipmentGone,proto3" json:"equipment_gone,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// equipment is all there is. Sent once after each connection, when all is known.
+	EquipmentWhole bool `protobuf:"varint,9,opt,name=equipment_whole,json=equipmentWhole,proto3" json:"equipment_whole,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
@@ -4555,6 +4557,13 @@ func (x *HeartbeatRequest) GetEquipmentGone() []string {
 		return x.EquipmentGone
 	}
 	return nil
+}
+
+func (x *HeartbeatRequest) GetEquipmentWhole() bool {
+	if x != nil {
+		return x.EquipmentWhole
+	}
+	return false
 }
 
 type HeartbeatResponse struct {
@@ -5330,7 +5339,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\x99\x03\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xc2\x03\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
@@ -5339,7 +5348,8 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bfeatures\x18\x05 \x03(\x0e2\x19.yunhe.adapter.v1.FeatureR\bfeatures\x12,\n" +
 	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\x129\n" +
 	"\tequipment\x18\a \x03(\v2\x1b.yunhe.adapter.v1.EquipmentR\tequipment\x12%\n" +
-	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\"\x13\n" +
+	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\x12'\n" +
+	"\x0fequipment_whole\x18\t \x01(\bR\x0eequipmentWhole\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
