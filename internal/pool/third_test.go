@@ -32,6 +32,7 @@ var third = []struct {
 	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`},
 	{"PyOpenCL, shared virtual memory", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/svm.py"}, `.+`},
 	{"OpenCV", "python3-opencv", []string{"/usr/bin/python3", "testdata/images.py"}, `(?m)^[a-z]+( [0-9a-f]{16})+$`},
+	{"OpenCV, networks", "python3-opencv", []string{"/usr/bin/python3", "testdata/network.py"}, `(?m)^(?:residual|darknet) .+$`},
 	{"ffmpeg", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=1", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
 		"-vf", "hwupload,boxblur_opencl=5,hwdownload,format=yuv420p", "-f", "md5", "-"}, `.+`},
 	{"ffmpeg, filters", "ffmpeg", []string{"ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:duration=0.4", "-f", "lavfi", "-i", "testsrc=size=100x80:duration=0.4", "-init_hw_device", "opencl=it:0.0", "-filter_hw_device", "it",
@@ -119,6 +120,14 @@ func TestThirdParty(t *testing.T) {
 				})
 				pooled(t, pool.Environment(0, a.tcp, task.ID, token))
 				t.Logf("resized %d times", stop())
+				tasks, err := client.Tasks()
+				i := slices.IndexFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID })
+				if err != nil || i < 0 {
+					t.Fatalf("of %s: %+v, %v", task.ID, tasks, err)
+				}
+				if tasks[i].Busy == 0 && x.name != "clinfo" { // frameworks compute on the processor what they cannot elsewhere
+					t.Error("it computed nothing on the device")
+				}
 			})
 			t.Run("moved", func(t *testing.T) {
 				task, token := ask(t, a.tcp, spec)
