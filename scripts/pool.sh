@@ -12,28 +12,46 @@ if [ "$(uname -s)" != Linux ] || ! command -v "$cc" >/dev/null 2>&1 || ! echo '#
 fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-older= apart= # systems have some functions in libraries apart, see shim/src/glibc.h
-if getconf GNU_LIBC_VERSION >/dev/null 2>&1; then
-	older="-include shim/src/glibc.h" apart="-Wl,--no-as-needed -l:libpthread.so.0 -l:librt.so.1 -l:libdl.so.2"
-fi
-library() {
-	so=$1
+older= # functions as older systems have them: shim/src/glibc.h
+if getconf GNU_LIBC_VERSION >/dev/null 2>&1; then older="-include shim/src/glibc.h"; fi
+
+# link NAME OPTION...: what was compiled to NAME.o. Older systems have some functions in libraries apart, and look for each
+# where it was when the program was linked (glibc before 2.30): in libraries of these names, here, as today's are empty.
+link() {
+	name=$1 apart=
 	shift
-	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -pthread $older -Wl,-z,defs -o "$tmp/$so" "$@" $apart
+	for so in libpthread.so.0:pthread_ librt.so.1:clock_ libdl.so.2:dl; do
+		[ -n "$older" ] || continue
+		nm -u "$tmp/$name.o" | sed -n "s/.* \(${so#*:}[a-z_]*\)@\(GLIBC_.*\)/\1 \2/p" >"$tmp/names"
+		[ -s "$tmp/names" ] || continue
+		so=${so%:*}
+		awk '{ print "void " $1 "(void) {}" }' "$tmp/names" >"$tmp/apart.c"
+		awk '{ in_[$2] = in_[$2] $1 ";" } END { for (v in in_) print v " {" in_[v] "};" }' "$tmp/names" >"$tmp/apart.map"
+		"$cc" -w -fno-builtin -fPIC -shared -nostdlib "-Wl,-soname,$so,--version-script=$tmp/apart.map" -o "$tmp/$so" "$tmp/apart.c"
+		apart="$apart $tmp/$so"
+	done
+	"$cc" -pthread -Wl,-z,defs -o "$tmp/$name" "$tmp/$name.o" "$@" -Wl,--no-as-needed $apart
 }
-library libyunhe-pool.so shim/src/*.c
-library libyunhe-cuda.so shim/cuda/*.c shim/src/sha256.c
-library libyunhe-cuda-remote.so -Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/sha256.c
+
+# library NAME "OPTION..." FILE...
+library() {
+	name=$1 options=$2
+	shift 2
+	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden $older $options -r -o "$tmp/$name.o" "$@"
+	link "$name" -shared $options
+}
+library libyunhe-pool.so "" shim/src/*.c
+library libyunhe-cuda.so "" shim/cuda/*.c shim/src/sha256.c
+library libyunhe-cuda-remote.so "-Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN" shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
-programs="libyunhe-pool.so libyunhe-cuda.so libyunhe-cuda-remote.so yunhe-pool-worker"
-# What "yunhe pool conformance" runs; it links the loader of OpenCL as any program does.
-if echo 'int main(void) { return 0; }' | "$cc" -x c -o "$tmp/yunhe-pool-program" - -l:libOpenCL.so.1 2>/dev/null; then
-	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/yunhe-pool-program" shim/test/pool.c -l:libOpenCL.so.1 -pthread
-	programs="$programs yunhe-pool-program"
-else
-	echo "pool: no loader of OpenCL (ocl-icd-libopencl1): the binary is built without the program of yunhe pool conformance"
-fi
-for program in $programs; do
+# What "yunhe pool conformance" runs: linked with the names that it uses of the loader of OpenCL, whichever version a system has.
+"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror $older -c -o "$tmp/yunhe-pool-program.o" shim/test/pool.c
+nm -u "$tmp/yunhe-pool-program.o" | sed -n 's/.* \(cl[A-Z].*\)/void \1(void) {}/p' >"$tmp/opencl.c"
+"$cc" -shared -nostdlib -Wl,-soname,libOpenCL.so.1 -o "$tmp/libOpenCL.so" "$tmp/opencl.c"
+start=
+case $older$("$cc" -dumpmachine) in -include*x86_64*) start="-nostartfiles shim/test/start.c" ;; esac
+link yunhe-pool-program -Wl,-z,lazy $start "$tmp/libOpenCL.so"
+for program in libyunhe-pool.so libyunhe-cuda.so libyunhe-cuda-remote.so yunhe-pool-worker yunhe-pool-program; do
 	gzip -9nc "$tmp/$program" >"$tmp/packed"
 	cmp -s "$tmp/packed" "$to/$program.gz" || mv "$tmp/packed" "$to/$program.gz"
 done
