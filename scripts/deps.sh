@@ -11,7 +11,8 @@
 #          PyOpenCL, OpenCV, clFFT's client, CLBlast's tests, silx, UFO, GEGL,
 #          StarPU's examples and hcxkeys; a third implementation of OpenCL:
 #          Mesa's rusticl on the CPU; and qemu with a kernel for virtual
-#          machines, which is not installed.
+#          machines, and other systems (Debian and Ubuntu), which are not
+#          installed: 1.3 GB in .cache/engines/systems.
 #   bench  adds the control plane of Kubernetes and etcd, built from source
 #          into .cache/engines: several CPU minutes, at the lowest priority,
 #          and 6 GB of Go caches.
@@ -135,6 +136,8 @@ if [ "$mode" = pool ]; then
 	needs_file starpu-examples '/usr/lib/*/starpu/examples/block'
 	needs_file mesa-opencl-icd '/usr/lib/*/libRusticlOpenCL.so.1'
 	needs qemu-system-x86_64 qemu-system-x86
+	needs mmdebstrap mmdebstrap
+	needs zstd zstd
 	mode=test virtual=1
 fi
 if [ "$mode" = engines ]; then
@@ -184,6 +187,40 @@ if [ -n "$virtual" ] && [ ! -e "$engines/vm/vmlinuz" ] && have apt-get; then
 	mkdir -p "$engines/vm"
 	mv "$work/tree/lib/modules" "$engines/vm/modules"
 	mv "$work"/tree/boot/vmlinuz-* "$engines/vm/vmlinuz"
+	rm -rf "$work"
+	work=
+fi
+
+# Other systems, each a folder, packed: a shell, the loader of OpenCL, clinfo and PoCL (Ubuntu 16.04 has none), not
+# configured. mmdebstrap knows where each comes from; the keys of Ubuntu are in Debian 13. One may be out of date.
+unpacked_system() { # unpacked_system SUITE COMPONENTS PACKAGES KEYS
+	to=$engines/systems/$1.tar.zst
+	if [ -e "$to" ]; then return; fi
+	say "unpacking a system: $1"
+	keys=
+	if [ -n "$4" ]; then keys="--keyring=$4"; fi
+	if mmdebstrap --quiet --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' --components="$2" $keys \
+		--include="base-files,base-passwd,dash,coreutils,libc-bin,ocl-icd-libopencl1,clinfo$3" "$1" "$to.part.tar.zst" >"$work/log" 2>&1; then
+		mv "$to.part.tar.zst" "$to"
+	else
+		tail -n 3 "$work/log" >&2
+		rm -f "$to.part.tar.zst"
+		say "WITHOUT THE SYSTEM $1: its mirror does not serve it"
+	fi
+}
+if [ -n "$virtual" ] && have apt-get && [ "$(id -u)" -eq 0 ]; then
+	mkdir -p "$engines/systems"
+	work=$(mktemp -d)
+	for suite in trixie bookworm bullseye forky; do unpacked_system $suite main ,pocl-opencl-icd ""; done
+	ubuntu=$engines/systems/ubuntu.gpg
+	if [ ! -e "$ubuntu" ]; then
+		mmdebstrap --quiet --variant=extract --include=ubuntu-archive-keyring trixie "$work/keys" >"$work/log" 2>&1 &&
+			cp "$work/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" "$ubuntu" || say "WITHOUT THE KEYS OF UBUNTU: Debian 13 does not serve them"
+	fi
+	if [ -e "$ubuntu" ]; then
+		for suite in noble jammy focal bionic; do unpacked_system $suite main,universe ,pocl-opencl-icd "$ubuntu"; done
+		unpacked_system xenial main,universe "" "$ubuntu"
+	fi
 	rm -rf "$work"
 	work=
 fi

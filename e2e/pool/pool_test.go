@@ -248,17 +248,7 @@ func open(t *testing.T, spaces bool) *world {
 	data := filepath.Join(w.dir, "data")
 	w.platform = host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
 	said, _ := w.serve(w.platform, regexp.MustCompile(`^Console and API: (\S+)$`))
-	w.url = said[1]
-	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
-	must(t, err)
-	w.key = strings.TrimSpace(string(key))
-	w.auth = connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
-			r.Header().Set("Authorization", "Bearer "+w.key)
-			return next(ctx, r)
-		}
-	}))
-	w.bench.API = poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, w.auth)
+	w.connect(said[1], data)
 	w.bench.Program = filepath.Join(w.dir, "program")
 	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", w.bench.Program, "../../shim/test/pool.c", "-l:libOpenCL.so.1", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -273,6 +263,22 @@ func open(t *testing.T, spaces bool) *world {
 		return cmd
 	}
 	return w
+}
+
+// connect has the API called of a platform that keeps what it has in a folder.
+func (w *world) connect(url, data string) {
+	w.t.Helper()
+	w.url = url
+	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
+	must(w.t, err)
+	w.key = strings.TrimSpace(string(key))
+	w.auth = connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			r.Header().Set("Authorization", "Bearer "+w.key)
+			return next(ctx, r)
+		}
+	}))
+	w.bench.API = poolv1connect.NewPoolServiceClient(http.DefaultClient, w.url, w.auth)
 }
 
 // start brings all up.

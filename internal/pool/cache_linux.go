@@ -42,8 +42,22 @@ func makeCaches(dir string) error {
 			return fault.Wrap(fault.Invalid, err, "%s cannot be made", folder)
 		}
 	}
+	for _, name := range []string{"proc", "sys"} {
+		link := filepath.Join(machine(dir), name)
+		err := os.MkdirAll(machine(dir), 0o700)
+		if err == nil {
+			err = os.Symlink("/"+name, link)
+		}
+		if err != nil && !os.IsExist(err) {
+			return fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
+		}
+	}
 	return nil
 }
+
+// machine is a folder in which hwloc, by which PoCL knows processors and memory, finds
+// what it looks for in the root, which workers may not open.
+func machine(dir string) string { return filepath.Join(dir, "machine") }
 
 // workerEnv is the environment of workers of a node with this folder. Folders that
 // the node's own names for the cache of one driver are used. Whoever starts a node
@@ -59,6 +73,9 @@ func workerEnv(dir string) []string {
 		if os.Getenv(name) == "" || name == "TMPDIR" || name == "XDG_CACHE_HOME" { // of the same names the last counts
 			env = append(env, name+"="+folder)
 		}
+	}
+	if os.Getenv("HWLOC_FSROOT") == "" {
+		env = append(env, "HWLOC_FSROOT="+machine(dir), "HWLOC_THISSYSTEM=1")
 	}
 	return env
 }

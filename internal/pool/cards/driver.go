@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Driver asks a maker's library, which runs in a process of its own from the
@@ -129,13 +130,13 @@ func (d *Driver) ask(ctx context.Context, q request) (a answer, err error) {
 	}
 }
 
-// start starts the process. One that was killed and has not ended, as happens
+// start starts the process. One that was killed and does not end, as happens
 // when a driver of the kernel hangs, is left alone until it has.
 func (d *Driver) start() error {
 	if d.ended != nil {
 		select {
 		case <-d.ended.done:
-		default:
+		case <-time.After(time.Second):
 			return errors.New("the library does not answer, and its process has not ended")
 		}
 	}

@@ -37,7 +37,7 @@ var (
 	}
 	// named are variables of the environment that name more of it, of which drivers are
 	// found, and writable those that name folders for what drivers keep.
-	named    = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"}
+	named    = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "HWLOC_FSROOT"}
 	writable = []string{"TMPDIR", "XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH", "MESA_SHADER_CACHE_DIR"}
 )
 
