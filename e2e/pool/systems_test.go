@@ -181,17 +181,17 @@ func (s *system) lends(t *testing.T, outside string) {
 		said, _ := (&world{t: t}).serve(s.command("/yunhe", "pool", "node", "--data", "/var/"+name, "--groups", s.file("groups.yaml"), "--listen", "tcp:127.0.0.1:0", "--listen", "unix:"+s.file(s.name+"-"+name)), listening)
 		nodes = append(nodes, said[1])
 	}
-	a, driver := s.dial(t, nodes[0])
+	_, driver := s.dial(t, nodes[0])
 	t.Logf("glibc %s, %s", s.glibc(), driver)
 	for _, args := range [][]string{{"add", "3"}, {"print"}, {"fill", "40"}} {
 		want, ok := s.natively(args...)
-		out, err := s.on(t, a, nodes[0], args...).CombinedOutput()
+		out, err := s.on(t, nodes[0], args...).CombinedOutput()
 		if !ok || err != nil || string(out) != want {
 			t.Errorf("%v: outside it says %q, %v; natively %q", args, out, err, want)
 		}
 	}
 	_, another := s.dial(t, outside)
-	cmd := s.on(t, a, nodes[0], "walk", "8")
+	cmd := s.on(t, nodes[0], "walk", "8")
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
@@ -200,7 +200,8 @@ func (s *system) lends(t *testing.T, outside string) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // or it has ended
 	var task pool.Task
 	(&world{t: t}).until("the program computes", func() bool {
-		all, err := a.Tasks()
+		c, _ := s.dial(t, nodes[0])
+		all, err := c.Tasks()
 		must(t, err)
 		for _, x := range all {
 			if x.Programs > 0 && x.Used > 0 && x.Busy > 0 {
@@ -209,9 +210,10 @@ func (s *system) lends(t *testing.T, outside string) {
 		}
 		return task.ID != ""
 	})
-	at := a
+	here := nodes[0]
 	for _, to := range []string{outside, nodes[1], nodes[0], outside} {
-		switch _, took, err := at.Migrate(task.ID, to, ""); {
+		c, _ := s.dial(t, here)
+		switch _, took, err := c.Migrate(task.ID, to, ""); {
 		case to == outside && driver != another:
 			if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), driver) {
 				t.Fatalf("to a node whose driver is %s: %v", another, err)
@@ -220,7 +222,7 @@ func (s *system) lends(t *testing.T, outside string) {
 			t.Fatalf("to %s: %v", to, err)
 		default:
 			t.Logf("moved in %s", took.Round(time.Millisecond))
-			at, _ = s.dial(t, to)
+			here = to
 		}
 	}
 	_, err = io.WriteString(in, "\n")
@@ -231,7 +233,8 @@ func (s *system) lends(t *testing.T, outside string) {
 	}
 }
 
-// dial connects to a node, and says what its device's driver is.
+// dial connects to a node, which ends what holds nothing for long, and says what its
+// device's driver is.
 func (s *system) dial(t *testing.T, at string) (*pool.Client, string) {
 	t.Helper()
 	c, err := pool.Dial(t.Context(), at, "g", poolKey)
@@ -243,8 +246,9 @@ func (s *system) dial(t *testing.T, at string) (*pool.Client, string) {
 }
 
 // on is a program outside with a slice of a node.
-func (s *system) on(t *testing.T, c *pool.Client, at string, args ...string) *exec.Cmd {
+func (s *system) on(t *testing.T, at string, args ...string) *exec.Cmd {
 	t.Helper()
+	c, _ := s.dial(t, at)
 	vendors, err := pool.Library(s.folder)
 	must(t, err)
 	task, token, err := c.Run(pool.Spec{Compute: 20, Memory: 300 << 20})

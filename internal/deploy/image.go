@@ -24,7 +24,8 @@ import (
 
 // WriteImage writes an archive of an image that holds the program at /yunhe, the
 // libraries of this machine that it is linked with, and folders for what the
-// manifests mount, and nothing else. Both the layout of OCI and that of `docker
+// manifests mount, and nothing else. /lib and /lib64 are links into /usr, so that the
+// machine's /usr, mounted there, brings drivers and all that they are linked with. Both the layout of OCI and that of `docker
 // save` are in it. The same program, libraries and name give the same bytes. It
 // returns fault.Invalid for what is no program and for one whose libraries are
 // not here.
@@ -43,7 +44,18 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 				return err
 			}
 		}
-		for _, path := range slices.Sorted(maps.Keys(libraries)) {
+		links := map[string]bool{}
+		for _, name := range slices.Sorted(maps.Keys(libraries)) {
+			path := name
+			if dir := strings.SplitN(name, "/", 3)[1]; dir != "usr" { // as systems have it, and drivers expect that look beside their library
+				path = "/usr" + name
+				if !links[dir] {
+					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}); err != nil {
+						return err
+					}
+				}
+				links[dir] = true
+			}
 			for i, c := range path[1:] { // whoever unpacks it makes missing folders as they like
 				if c == '/' {
 					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path[1 : i+2], Mode: 0o755}); err != nil {
@@ -51,10 +63,10 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 					}
 				}
 			}
-			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(libraries[path]))}); err != nil {
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(libraries[name]))}); err != nil {
 				return err
 			}
-			if _, err := t.Write(libraries[path]); err != nil {
+			if _, err := t.Write(libraries[name]); err != nil {
 				return err
 			}
 		}
