@@ -77,10 +77,10 @@ test-faults: ## 10 minutes of load while everything fails in turn: processes, bu
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_FAULTS_FOR=$${YUNHE_TEST_FAULTS_FOR:-10m} $(GO) test -count=1 -timeout 90m -v -run 'TestFaults$$' ./e2e/kill
 
-test-pool: ## the 27 tests of clause 12 on a platform and pool nodes in network namespaces, in a virtual machine, and programs of others, with real compute and a browser
+test-pool: ## the 27 tests of clause 12 on a platform and pool nodes in network namespaces, in a virtual machine, in other systems, and programs of others, with real compute and a browser
 	@scripts/deps.sh pool
 	@$(MAKE) --no-print-directory build
-	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'Test(Clause12|VirtualMachine)$$' ./e2e/pool
+	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'Test(Clause12|VirtualMachine|Systems)$$' ./e2e/pool
 	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'TestThirdParty$$|TestVendors$$' ./internal/pool
 
 test-pool-starts: ## 10,000 short programs on slices, some of which crash or are killed, leave nothing
