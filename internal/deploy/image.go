@@ -25,10 +25,10 @@ import (
 // WriteImage writes an archive of an image that holds the program at /yunhe, the
 // libraries of this machine that it is linked with, and folders for what the
 // manifests mount, and nothing else. /lib and /lib64 are links into /usr, so that the
-// machine's /usr, mounted there, brings drivers and all that they are linked with. Both the layout of OCI and that of `docker
-// save` are in it. The same program, libraries and name give the same bytes. It
-// returns fault.Invalid for what is no program and for one whose libraries are
-// not here.
+// machine's /usr, mounted there, brings drivers and all that they are linked with.
+// Both the layout of OCI and that of `docker save` are in it. The same program,
+// libraries and name give the same bytes. It returns fault.Invalid for what is no
+// program and for one whose libraries are not here.
 func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error {
 	arch, libraries, err := needs(program)
 	if err != nil {
@@ -47,7 +47,7 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 		links := map[string]bool{}
 		for _, name := range slices.Sorted(maps.Keys(libraries)) {
 			path := name
-			if dir := strings.SplitN(name, "/", 3)[1]; dir != "usr" { // as systems have it, and drivers expect that look beside their library
+			if dir := strings.SplitN(name, "/", 3)[1]; dir != "usr" { // drivers look for their files from there
 				path = "/usr" + name
 				if !links[dir] {
 					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}); err != nil {
