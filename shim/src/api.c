@@ -849,7 +849,7 @@ static cl_int CL_API_CALL yp_clCreateKernelsInProgram(cl_program p, cl_uint n, c
   if (bad) return bad == CL_INVALID_PROGRAM_EXECUTABLE ? bad : CL_INVALID_PROGRAM_EXECUTABLE;
   if (kernels && n < there) return CL_INVALID_VALUE;
   if (count) *count = (cl_uint)there;
-  if (!kernels) return CL_SUCCESS;
+  if (!kernels || !there) return CL_SUCCESS;
   for (size_t i = 0; i < there; i++) kernels[i] = (cl_kernel)yp_new(KERNEL, obj(p), obj(p)->context);
   answer a = {.land = NULL};
   yp_begin(obj(p)->node, OP_create_kernels);

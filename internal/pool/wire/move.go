@@ -6,8 +6,10 @@ import (
 )
 
 // MoveVersion is of the form in which a program moves between workers. Both
-// have the same, or it does not move.
-const MoveVersion = 1
+// nodes have the same, or it does not move. A worker that began before its node
+// became another program sends the form of then: a form has all frames of those
+// before, so that who receives it understands.
+const MoveVersion = 2
 
 // Frames are what a worker sends of a program that moves: a header of 16 bytes
 // (size and kind) and words. From FrameGo on the connection carries messages.
@@ -20,12 +22,13 @@ const (
 	FrameFinal   = 6 // messages taken, messages sent: an answer is waited for
 	FrameGo      = 7
 	FrameAnswer  = 8 // to the worker that sends: a word that is 0 if all went well; text
+	FrameTold    = 9 // number of a program; for each answer of the driver: of what, device or argument, what, status; kernel, data
 )
 
 // ParseFrame reads a frame's header.
 func ParseFrame(b []byte, limit uint64) (size int, kind uint64, err error) {
 	n, kind := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-	if n > limit || kind < FrameCall || kind > FrameAnswer {
+	if n > limit || kind < FrameCall || kind > FrameTold {
 		return 0, 0, fmt.Errorf("a frame of kind %d with %d bytes", kind, n)
 	}
 	return int(n), kind, nil

@@ -388,9 +388,17 @@ var infos = map[uint64]struct {
 	more byte
 }{
 	1: {"clGetDeviceInfo", 0, 0}, 2: {"clGetCommandQueueInfo", queue, 0}, 3: {"clGetMemObjectInfo", mem, 0}, 4: {"clGetImageInfo", mem, 0}, 5: {"clGetSamplerInfo", sampler, 0},
-	6: {"clGetProgramInfo", program, 0}, 7: {"clGetProgramBuildInfo", program, 'd'}, 8: {"clGetKernelInfo", kernel, 0}, 9: {"clGetKernelArgInfo", kernel, 'n'},
-	10: {"clGetKernelWorkGroupInfo", kernel, 'd'}, 11: {"clGetEventInfo", event, 0}, 12: {"clGetEventProfilingInfo", event, 0},
+	ofProgram: {"clGetProgramInfo", program, 0}, ofBuild: {"clGetProgramBuildInfo", program, 'd'}, ofKernel: {"clGetKernelInfo", kernel, 0}, ofArg: {"clGetKernelArgInfo", kernel, 'n'},
+	ofGroup: {"clGetKernelWorkGroupInfo", kernel, 'd'}, 11: {"clGetEventInfo", event, 0}, 12: {"clGetEventProfilingInfo", event, 0},
 }
+
+const (
+	ofProgram = iota + 6
+	ofBuild
+	ofKernel
+	ofArg
+	ofGroup
+)
 
 // oldEvent tells of an event that the device does not know.
 func (s *Session) oldEvent(m *message, name string, what uint64, o *object) error {
@@ -448,9 +456,18 @@ func (s *Session) info(m *message, b *wire.Body) error {
 			s.mu.Unlock()
 			return s.answer(m, clSuccess, 0, 0, append(bytes.Clone(o.code.text), 0))
 		}
+		if of.name == "clGetProgramInfo" && what == clProgramBinarySizes && o.code.came != nil && len(o.parent.devices) == 0 {
+			size := words(uint64(len(o.code.came)))
+			s.mu.Unlock()
+			return s.answer(m, clSuccess, 0, 0, size)
+		}
 		if of.name == "clGetKernelArgInfo" && o.hidden && !(o.bare && s.argsTold()) {
 			s.mu.Unlock()
 			return s.answer(m, clNoArgInfo, 0, 0, nil)
+		}
+		if a, ok := s.before(w[0], o, w[2], uint64(what)); ok {
+			s.mu.Unlock()
+			return s.answer(m, a.status, 0, 0, a.data)
 		}
 		args = []uintptr{o.ptr, what}
 		switch of.more {

@@ -110,6 +110,9 @@ func (s *Session) programs(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
+	if p.code.came != nil && len(p.parent.devices) == 0 {
+		return s.answerLocked(m, clSuccess, 0, 0, p.code.came)
+	}
 	built, bad := s.lib.built(p.ptr)
 	return s.answerLocked(m, bad, 0, 0, built)
 }
@@ -230,7 +233,7 @@ func (s *Session) build(m *message, b *wire.Body) error {
 	if p.code.replaced {
 		bad = s.restore(p)
 	}
-	p.options, p.code.how, p.code.headers = cString(string(options)), m.Op, more
+	p.options, p.code.how, p.code.headers, p.code.told, p.code.came = cString(string(options)), m.Op, more, nil, nil
 	p.code.builds++
 	s.mu.Unlock()
 	if bad != clSuccess {

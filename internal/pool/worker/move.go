@@ -345,20 +345,33 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 	switch o.kind {
 	case program:
 		c := o.code
-		var binary []byte
-		kind := uint64(0)
-		if o.builds > 0 || c.from == fromBinary || c.from == fromBinaries {
+		m.mu.Lock()
+		binary, kind, told := c.came, c.kind, c.told
+		m.mu.Unlock()
+		came := binary != nil
+		if !came && (o.builds > 0 || c.from == fromBinary || c.from == fromBinaries) {
 			kind = m.binaryType(o.object)
 		}
-		if kind != 0 && c.from != builtIn {
-			var bad int32
-			if err := m.still(func() { binary, bad = m.lib.built(o.ptr) }); err != nil {
+		if !came && (o.builds > 0 || kind != 0) {
+			bad := int32(clSuccess)
+			err := m.still(func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if c.told == nil {
+					c.told = m.allTold(o.object)
+				}
+				told = c.told
+				if kind != 0 && c.from != builtIn {
+					binary, bad = m.lib.built(o.ptr)
+				}
+			})
+			if err != nil {
 				return false, err
 			}
 			if bad != clSuccess {
 				return false, fmt.Errorf("the binary of program %d: error %d", o.id, bad)
 			}
-			if len(o.parent.devices) > 0 {
+			if len(o.parent.devices) > 0 && len(binary) > 0 {
 				binary = append(m.binariesHead(o.ptr), binary...)
 			}
 		}
@@ -372,6 +385,9 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 		}
 		b = append(b, c.headers...)
 		m.frame(wire.FrameProgram, b)
+		if told != nil {
+			m.sendTold(o.id, told)
+		}
 	case kernel:
 		// It is not retained: a program with kernels could not be built anew.
 		m.mu.Lock()

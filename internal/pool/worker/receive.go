@@ -108,6 +108,8 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 		return r.call(op, b[8:])
 	case wire.FrameProgram:
 		err = r.program(&body)
+	case wire.FrameTold:
+		err = r.hearTold(&body)
 	case wire.FrameData:
 		err = r.data(&body)
 	case wire.FrameEvent:
@@ -165,7 +167,11 @@ func (r *receiver) program(b *wire.Body) error {
 	}
 	build := func() error { return r.call(wire.OpBuild, append(wire.AppendBytes(words(id), options), headers...)) }
 	if len(built) == 0 {
-		return create(from, text)
+		err := create(from, text)
+		if o := r.objects[id]; o != nil && w[4] != 0 {
+			o.options = cString(string(options))
+		}
+		return err
 	}
 	as := uint64(fromBinary)
 	if c := r.objects[of]; c != nil && len(c.devices) > 0 {
@@ -191,6 +197,9 @@ func (r *receiver) program(b *wire.Body) error {
 		return cmp.Or(err, errEnd)
 	}
 	o.code.from, o.code.text, o.code.how, o.code.headers, o.code.replaced = from, text, how, bytes.Clone(headers), from != fromBinary && from != fromBinaries
+	if w[3] != clExecutable { // drivers do not tell what they were given until they have built something of it
+		o.code.came, o.code.kind = built, w[3]
+	}
 	o.code.builds = max(o.code.builds, 1)
 	if o.options = nil; w[4] != 0 {
 		o.options = cString(string(options))

@@ -96,6 +96,9 @@ type code struct {
 	headers  []byte  // that came with that, as they came
 	builds   uint64
 	replaced bool // it is made of its binary, where the program knows it by its text
+	told     map[question]told
+	came     []byte // what it was built to, of one that can only be linked and has moved
+	kind     uint64 // of that
 }
 
 // read is one that the client does not wait for, until it waits for something else.

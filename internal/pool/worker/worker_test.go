@@ -273,6 +273,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(frame(wire.FrameData, wire.AppendBytes(words(20, 1<<63), make([]byte, 9))))
 	f.Add(frame(wire.FrameProgram, append(words(50, 1, 0, 4, 1, 10), wire.AppendBytes(wire.AppendBytes(wire.AppendBytes(nil, []byte("kernel")), []byte("-w")), []byte("b"))...)))
 	f.Add(append(frame(wire.FrameEvent, append(words(60, 0), wire.AppendBytes(nil, make([]byte, 40))...)), frame(wire.FrameStatus, words(2, 1<<63))...))
+	f.Add(frame(wire.FrameTold, append(wire.AppendBytes(words(5, 8, 0, 0x1195, 0), []byte("k")), wire.AppendBytes(nil, []byte("what"))...)))
 	f.Add(append(frame(wire.FrameFinal, words(5, 6)), frame(wire.FrameGo, nil)...))
 	f.Add(frame(wire.FrameCall, words(uint64(wire.OpFinish), 2)))
 	f.Add(append(frame(wire.FrameCall, words(uint64(wire.OpCreateSvm), 1, 42, 1, 100, 4096, 1<<44, 2, 0)), frame(wire.FrameCall, words(uint64(wire.OpExecInfo), 6, 1, 1<<44))...))
