@@ -4,9 +4,11 @@ package pool_test
 
 import (
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -51,5 +53,70 @@ func TestMigrateTells(t *testing.T) {
 				t.Errorf("after move %d: %q, before %q", i+1, got[min(k, len(got)-1)], want[min(k, len(want)-1)])
 			}
 		}
+	}
+}
+
+// TestMigrateHeld: commands that wait for events that the program has not set,
+// and calls that wait for those, go with it, in their order: nothing runs twice,
+// nothing is lost, and where the move fails all goes on where it was.
+func TestMigrateHeld(t *testing.T) {
+	t.Parallel()
+	program := movesProgram(t)
+	natively := exec.CommandContext(t.Context(), program, "gates")
+	natively.Stdin = strings.NewReader("\n\n\n\n\n")
+	if out, err := natively.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "gates 2\n") {
+		t.Fatalf("natively: %v: %s", err, out)
+	}
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	for _, c := range []struct{ name, from, to string }{{"over TCP", a.tcp, b.tcp}, {"on this machine", a.unix, b.unix}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			task, run := share(t, c.from, pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib})
+			cmd := run(program, "gates")
+			errs := &lines{}
+			cmd.Stderr = errs
+			in, out := converse(t, cmd)
+			at, to := c.from, c.to
+			move := func() {
+				t.Helper()
+				if _, _, err := dial(t, at).Migrate(task.ID, to, ""); err != nil {
+					t.Fatalf("it does not move: %v\n%s\n%s%s", err, a.log, b.log, errs)
+				}
+				at, to = to, at
+			}
+			fails := func(x cut) {
+				t.Helper()
+				if strings.HasPrefix(to, "unix:") {
+					return
+				}
+				if _, _, err := dial(t, at).Migrate(task.ID, x.listen(t, to), ""); fault.KindOf(err) != fault.Unavailable {
+					t.Errorf("cut off at %+v: %v", x, err)
+				}
+			}
+			heard := func(want string) {
+				t.Helper()
+				if line, err := out.ReadString('\n'); line != want {
+					t.Fatalf("it said %q, not %q: %v\n%s\n%s%s", line, want, err, a.log, b.log, errs)
+				}
+			}
+			steps := [][2]func(){{move, func() {}}, {func() {}, move}, {move, move}, {func() { move(); move() }, func() { move(); move(); move() }},
+				{func() { fails(cut{after: 500}); fails(cut{word: `"arrived"`}) }, func() { fails(cut{after: 300 << 10}); move() }}}
+			for i, s := range steps {
+				for _, do := range s {
+					heard("held\n")
+					do()
+					_, _ = io.WriteString(in, "\n")
+				}
+				heard("set\n")
+				if i < len(steps)-1 {
+					_, _ = io.WriteString(in, "\n")
+				}
+			}
+			_, _ = io.WriteString(in, "x")
+			heard("gates 5\n")
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -75,6 +76,29 @@ func TestSwap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSwapHeld: a program whose commands wait for events that it has not set gives
+// all memory to others but what those name.
+func TestSwapHeld(t *testing.T) {
+	t.Parallel()
+	n := small(t)
+	spec := pool.Spec{Device: "opencl-0", Compute: 50, Weighted: true, Memory: 32 * mib}
+	task, run := share(t, n.tcp, spec)
+	_, other := share(t, n.tcp, spec)
+	in, out := converse(t, run(movesProgram(t), "gates", "20"))
+	w := walk(t, other("walk", "20"))
+	for range 2 {
+		for _, want := range []string{"held\n", "held\n", "set\n"} {
+			if line, err := out.ReadString('\n'); line != want {
+				t.Fatalf("it said %q, not %q: %v\n%s", line, want, err, n.log)
+			}
+			swapped(t, n.tcp, task.ID, 2)
+			_, _ = io.WriteString(in, "\n")
+		}
+	}
+	_, _ = io.WriteString(in, "xxx")
+	w.end()
 }
 
 // TestSwapRefused: a task has at most what the card has, and all together what

@@ -2,14 +2,21 @@
  *
  *   tells     prints all that OpenCL tells of programs and kernels that were made in many ways; once
  *             more for each line that is typed, of kernels that it makes anew, too
+ *   gates [MiB]  over and over: has commands and threads wait for events that it does not set until a
+ *             line is typed, while it computes beside them, and checks all that comes of it; so much
+ *             other memory it has, too
  */
 #define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static cl_context context;
 static cl_device_id device;
@@ -136,12 +143,219 @@ static void tells(void) {
   } while (getchar() == '\n');
 }
 
+static void right(bool ok, const char *what, int round) {
+  if (ok) return;
+  printf("wrong %s in round %d\n", what, round);
+  exit(1);
+}
+
+static const char *steps = "kernel void advance(global uint *x, uint by, global const uint *add) { size_t i = get_global_id(0); x[i] = x[i] * 1664525u + 1013904223u + by + add[i & 15]; }\n";
+enum { N = 16384, BYTES = N * sizeof(cl_uint) }; /* enough to be shared where that can be */
+static cl_program program;
+static cl_uint adds[16];
+
+static void advance(cl_uint *x, cl_uint by) {
+  for (size_t i = 0; i < N; i++) x[i] = x[i] * 1664525u + 1013904223u + by + adds[i & 15];
+}
+
+static cl_mem buffer(size_t n, void *host) {
+  cl_int e;
+  cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE | (host ? CL_MEM_COPY_HOST_PTR : 0), n, host, &e);
+  must(e, "buffer");
+  return m;
+}
+
+static cl_kernel kernel(cl_mem x, cl_mem add, cl_uint by) {
+  cl_int e;
+  cl_kernel k = clCreateKernel(program, "advance", &e);
+  must(e, "kernel");
+  must(clSetKernelArg(k, 0, sizeof x, &x), "argument"), must(clSetKernelArg(k, 1, sizeof by, &by), "argument"), must(clSetKernelArg(k, 2, sizeof add, &add), "argument");
+  return k;
+}
+
+static cl_event ran(cl_command_queue q, cl_kernel k, cl_uint n, const cl_event *waits) {
+  cl_event e;
+  size_t all = N;
+  must(clEnqueueNDRangeKernel(q, k, 1, NULL, &all, NULL, n, waits, &e), "run");
+  return e;
+}
+
+static cl_event user(void) {
+  cl_int e;
+  cl_event u = clCreateUserEvent(context, &e);
+  must(e, "user event");
+  return u;
+}
+
+static cl_int status(cl_event e) {
+  cl_int s = 99;
+  must(clGetEventInfo(e, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof s, &s, NULL), "status");
+  return s;
+}
+
+/* beside computes all the time in a queue of its own. */
+static volatile bool over;
+static void *beside(void *p) {
+  static cl_uint x[N], got[N];
+  cl_int e;
+  cl_command_queue q = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  cl_mem m = buffer(BYTES, x), add = buffer(sizeof adds, adds);
+  int round = 0;
+  for (; !over; round++) {
+    cl_kernel k = kernel(m, add, (cl_uint)round);
+    cl_event done = ran(q, k, 0, NULL);
+    must(clReleaseKernel(k), "release");
+    if (round % 3) must(clFinish(q), "finish beside");
+    must(clEnqueueReadBuffer(q, m, CL_TRUE, 0, BYTES, got, 1, &done, NULL), "read beside");
+    clReleaseEvent(done);
+    advance(x, (cl_uint)round);
+    right(!memcmp(x, got, BYTES), "beside", round);
+  }
+  clReleaseMemObject(m), clReleaseMemObject(add), clReleaseCommandQueue(q);
+  return p;
+}
+
+/* A thread that waits for what does not end yet. */
+typedef struct {
+  pthread_t thread;
+  enum { FINISHES, WAITS, READS } how;
+  cl_command_queue queue;
+  cl_event event;
+  cl_mem mem;
+  cl_uint *to;
+  cl_int status;
+  volatile bool done;
+} waiter;
+
+static void *waiting(void *p) {
+  waiter *w = p;
+  if (w->how == FINISHES) w->status = clFinish(w->queue);
+  else if (w->how == WAITS) w->status = clWaitForEvents(1, &w->event);
+  else w->status = clEnqueueReadBuffer(w->queue, w->mem, CL_TRUE, 0, BYTES, w->to, 0, NULL, NULL);
+  w->done = true;
+  return NULL;
+}
+
+static int called;
+static void CL_CALLBACK calls(cl_event e, cl_int s, void *p) {
+  (void)e;
+  __atomic_fetch_add(&called, s == CL_COMPLETE ? 1 : 1000, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add((int *)p, 1, __ATOMIC_SEQ_CST);
+}
+
+static void one_round(int round, cl_command_queue loose) {
+  static cl_uint x[N], y[N], z[N], got[N], got2[N], got3[N], in[N];
+  int told = 0;
+  called = 0;
+  for (cl_uint i = 0; i < N; i++) x[i] = i * 7 + (cl_uint)round, y[i] = i, z[i] = ~i, in[i] = i ^ (cl_uint)round;
+  cl_mem mx = buffer(BYTES, x), my = buffer(BYTES, y), mz = buffer(BYTES, z), add = buffer(sizeof adds, adds), passing = buffer(BYTES, NULL);
+  cl_event first = user(), second = user(), third = user();
+  /* in order: a kernel whose arguments change and which is released, a write, copies by memory that is released, a read */
+  cl_kernel k = kernel(mx, add, 5);
+  cl_event step = ran(queue, k, 1, &first), wrote, copied, read, marked;
+  cl_uint by = 6;
+  must(clSetKernelArg(k, 1, sizeof by, &by), "argument");
+  clReleaseEvent(ran(queue, k, 0, NULL));
+  must(clReleaseKernel(k), "release");
+  must(clEnqueueWriteBuffer(queue, my, CL_FALSE, 0, BYTES / 2, in, 0, NULL, &wrote), "write");
+  must(clEnqueueCopyBuffer(queue, mx, passing, 0, 0, BYTES, 0, NULL, NULL), "copy");
+  must(clEnqueueCopyBuffer(queue, passing, mz, 0, BYTES / 2, BYTES / 2, 0, NULL, &copied), "copy");
+  must(clReleaseMemObject(passing), "release");
+  must(clEnqueueReadBuffer(queue, mz, CL_FALSE, 0, BYTES, got, 0, NULL, &read), "read");
+  must(clEnqueueBarrierWithWaitList(queue, 0, NULL, NULL), "barrier");
+  must(clEnqueueMarkerWithWaitList(queue, 0, NULL, &marked), "marker");
+  must(clSetEventCallback(read, CL_COMPLETE, calls, &told), "callback"), must(clSetEventCallback(step, CL_COMPLETE, calls, &told), "callback");
+  /* out of order: what waits for nothing runs, what waits for the others does not, nor what comes behind a barrier */
+  cl_uint pattern = (cl_uint)round + 1;
+  cl_mem now = buffer(BYTES, NULL), then = buffer(BYTES, NULL), last = buffer(BYTES, NULL);
+  cl_event now_done, then_done, last_done, both[2] = {second, read};
+  must(clEnqueueFillBuffer(loose, then, &pattern, sizeof pattern, 0, BYTES, 2, both, &then_done), "fill");
+  must(clEnqueueFillBuffer(loose, now, &pattern, sizeof pattern, 0, BYTES, 0, NULL, &now_done), "fill");
+  must(clWaitForEvents(1, &now_done), "wait for what waits for nothing");
+  must(clEnqueueBarrier(loose), "barrier");
+  must(clEnqueueCopyBuffer(loose, then, last, 0, 0, BYTES, 0, NULL, &last_done), "copy behind a barrier");
+  cl_event never_done, failing;
+  cl_mem kept = buffer(BYTES, x);
+  must(clEnqueueFillBuffer(loose, kept, &pattern, sizeof pattern, 0, BYTES, 1, &third, &never_done), "fill");
+  must(clEnqueueReadBuffer(loose, last, CL_FALSE, 0, BYTES, got3, 1, &last_done, &failing), "read");
+  clReleaseEvent(last_done);
+  waiter w[] = {{.how = FINISHES, .queue = queue}, {.how = WAITS, .event = read}, {.how = READS, .queue = queue, .mem = mx, .to = got2}, {.how = FINISHES, .queue = loose}, {.how = WAITS, .event = never_done}, {.how = WAITS, .event = first}};
+  enum { WAITERS = sizeof w / sizeof *w };
+  for (int i = 0; i < WAITERS; i++) pthread_create(&w[i].thread, NULL, waiting, &w[i]);
+  usleep(20000);
+  puts("held");
+  if (getchar() != '\n') exit(0);
+  for (int i = 0; i < WAITERS; i++) right(!w[i].done, "a call that waits has ended", round);
+  right(status(step) > CL_RUNNING && status(read) > CL_RUNNING && status(then_done) > CL_RUNNING && status(now_done) == CL_COMPLETE, "status before", round);
+  right(status(first) == CL_SUBMITTED && !called, "nothing is set", round);
+  must(clSetUserEventStatus(second, CL_COMPLETE), "set"), clReleaseEvent(second);
+  right(status(then_done) > CL_RUNNING, "one of two", round);
+  puts("held");
+  if (getchar() != '\n') exit(0);
+  must(clSetUserEventStatus(third, -7), "set to an error"), clReleaseEvent(third);
+  must(clSetUserEventStatus(first, CL_COMPLETE), "set");
+  for (int i = 0; i < WAITERS; i++) pthread_join(w[i].thread, NULL);
+  for (int i = 0; i < WAITERS; i++) right(i == 4 ? w[i].status < 0 : w[i].status == CL_SUCCESS, "what a call says", round * 10 + i);
+  clReleaseEvent(first);
+  must(clWaitForEvents(1, &failing), "wait for what came behind a barrier");
+  right(status(never_done) < 0 && status(read) == CL_COMPLETE && status(marked) == CL_COMPLETE && status(wrote) == CL_COMPLETE, "status after", round);
+  advance(x, 5), advance(x, 6);
+  memcpy(y, in, BYTES / 2), memcpy(z + N / 2, x, BYTES / 2);
+  right(!memcmp(got, z, BYTES), "what was read", round);
+  right(!memcmp(got2, x, BYTES), "what was waited for", round);
+  for (int i = 0; i < N; i++) right(got3[i] == pattern, "what came behind a barrier", round);
+  must(clEnqueueReadBuffer(queue, my, CL_TRUE, 0, BYTES, got, 0, NULL, NULL), "read");
+  right(!memcmp(got, y, BYTES), "what was written", round);
+  must(clEnqueueReadBuffer(loose, kept, CL_TRUE, 0, BYTES, got, 0, NULL, NULL), "read");
+  for (cl_uint i = 0; i < N; i++) right(got[i] == i * 7 + (cl_uint)round, "what waited for an error", round);
+  cl_ulong t[4] = {0};
+  for (cl_uint i = 0; i < 4; i++) must(clGetEventProfilingInfo(step, CL_PROFILING_COMMAND_QUEUED + i, sizeof *t, &t[i], NULL), "times");
+  right(t[0] && t[0] <= t[1] && t[1] <= t[2] && t[2] <= t[3], "times", round);
+  for (int i = 0; i < 1000 && __atomic_load_n(&told, __ATOMIC_SEQ_CST) < 2; i++) usleep(1000);
+  right(called == 2, "callbacks", round);
+  clReleaseEvent(step), clReleaseEvent(wrote), clReleaseEvent(copied), clReleaseEvent(read), clReleaseEvent(marked), clReleaseEvent(now_done), clReleaseEvent(then_done), clReleaseEvent(never_done), clReleaseEvent(failing);
+  clReleaseMemObject(mx), clReleaseMemObject(my), clReleaseMemObject(mz), clReleaseMemObject(add), clReleaseMemObject(now), clReleaseMemObject(then), clReleaseMemObject(last), clReleaseMemObject(kept);
+}
+
+static void gates(size_t mib) {
+  cl_int e;
+  cl_mem more[mib + 1];
+  cl_uint *seen = malloc(1 << 20);
+  pthread_t t;
+  for (cl_uint i = 0; i < 16; i++) adds[i] = i * 77;
+  program = of_source(steps);
+  must(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
+  cl_command_queue loose = clCreateCommandQueue(context, device, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue without order");
+  for (size_t i = 0; i < mib; i++) {
+    memset(seen, (int)i + 1, 1 << 20);
+    more[i] = buffer(1 << 20, seen);
+  }
+  pthread_create(&t, NULL, beside, NULL);
+  int round = 0;
+  for (; !over; round++) {
+    one_round(round, loose);
+    puts("set");
+    over = getchar() != '\n';
+  }
+  pthread_join(t, NULL);
+  for (size_t i = 0; i < mib; i++) {
+    must(clEnqueueReadBuffer(queue, more[i], CL_TRUE, 0, 1 << 20, seen, 0, NULL, NULL), "read");
+    for (int k = 0; k < 1 << 18; k++) right(seen[k] == (i + 1) * 0x01010101, "other memory", (int)i);
+  }
+  printf("gates %d\n", round);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!strcmp(what, "tells")) {
     start(0);
     tells();
+  } else if (!strcmp(what, "gates")) {
+    start(CL_QUEUE_PROFILING_ENABLE);
+    gates(argc > 2 ? (size_t)atoi(argv[2]) : 0);
   } else {
     fprintf(stderr, "there is no %s\n", what);
     return 2;

@@ -21,14 +21,15 @@ const (
 	FrameStatus  = 5 // number of a queue, what a call that nobody waited for failed with
 	FrameFinal   = 6 // messages taken, messages sent: an answer is waited for
 	FrameGo      = 7
-	FrameAnswer  = 8 // to the worker that sends: a word that is 0 if all went well; text
-	FrameTold    = 9 // number of a program; for each answer of the driver: of what, device or argument, what, status; kernel, data
+	FrameAnswer  = 8  // to the worker that sends: a word that is 0 if all went well; text
+	FrameTold    = 9  // number of a program; for each answer of the driver: of what, device or argument, what, status; kernel, data
+	FrameHeld    = 10 // call, flags and number of a message whose command waits for events that the program has not set; its parameters
 )
 
 // ParseFrame reads a frame's header.
 func ParseFrame(b []byte, limit uint64) (size int, kind uint64, err error) {
 	n, kind := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-	if n > limit || kind < FrameCall || kind > FrameTold {
+	if n > limit || kind < FrameCall || kind > FrameHeld {
 		return 0, 0, fmt.Errorf("a frame of kind %d with %d bytes", kind, n)
 	}
 	return int(n), kind, nil

@@ -59,13 +59,14 @@ func (s *Session) do(m *message) error {
 // byParams makes a call that the table describes. If nobody waits for it, its
 // failure is told by the next finish of its queue, and by its event.
 func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
-	if c.Work {
+	turn := c.Work && s.coming == nil // what comes with a program does not run yet
+	if turn {
 		s.turn.Take()
 		defer s.turn.Done()
 	}
 	bad := int32(clSuccess)
 	if c.Work || m.Op == wire.OpEnqueueMigrateMemObjects {
-		if bad = s.resident(0, c.Work); bad == clSuccess {
+		if bad = s.resident(0, turn); bad == clSuccess {
 			defer s.hold.RUnlock()
 		}
 	}
@@ -87,6 +88,9 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 		}
 		if o.kind == event && o.ptr == 0 {
 			bad = clInvalidOperation
+		}
+		if s.users > 0 {
+			m.names = append(m.names, o)
 		}
 		args = append(args, o.ptr)
 	}
@@ -159,16 +163,33 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 	if c.Name == "clEnqueueNDRangeKernel" && uint32(args[2]) > 3 {
 		bad = -53 // CL_INVALID_WORK_DIMENSION
 	}
+	name := c.Name
+	var h *held
+	wanted := false
+	if bad == clSuccess && q != nil && m.Op != wire.OpFlush {
+		h, wanted = s.watch(m, q)
+	}
+	if wanted && out == 0 { // the program does not want its event
+		slot = make([]uint64, 1)
+		if fences[m.Op] && m.Op != wire.OpEnqueueBarrierWithWaitList {
+			if name = "clEnqueueBarrierWithWaitList"; m.Op == wire.OpEnqueueBarrier {
+				args = append(args, 0, 0)
+			}
+			args = append(args, 0)
+		}
+		args[len(args)-1] = atWords(slot)
+	}
 	if bad == clSuccess {
-		bad = s.lib.status(c.Name, args...)
+		bad = s.lib.status(name, args...)
 	}
 	if c.Work && q != nil {
 		q.given++
 	}
 	var err error
 	waited := m.Flags&wire.FlagAnswer != 0
+	var o *object
 	if out != 0 && (bad == clSuccess || !waited) {
-		o := &object{kind: event, status: bad}
+		o = &object{kind: event, status: bad}
 		if bad == clSuccess {
 			o.ptr = uintptr(slot[0])
 			if q != nil {
@@ -176,6 +197,12 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 			}
 		}
 		err = s.keep(out, o)
+	}
+	if bad == clSuccess && wanted {
+		if o != nil {
+			s.lib.call("clRetainEvent", o.ptr)
+		}
+		s.keepHeld(h, m, uintptr(slot[0]), o)
 	}
 	if bad != clSuccess && !waited && q != nil {
 		q.status = bad
@@ -194,22 +221,29 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 	id := b.Word()
 	s.mu.Lock()
 	o, bad := s.get(id, queue)
-	over := func(int32) {}
-	if bad == clSuccess {
-		over = s.waits(work{o, o.given})
+	if bad != clSuccess {
+		s.mu.Unlock()
+		return s.answer(m, bad, 0, 0, nil)
 	}
-	s.mu.Unlock()
-	if bad == clSuccess {
-		bad = s.lib.status("clFinish", o.ptr)
-		over(bad)
+	done := func(bad int32) error {
 		s.mu.Lock()
 		if bad == clSuccess {
 			bad, o.status = o.status, clSuccess
 		}
 		s.bury()
 		s.mu.Unlock()
+		return s.answer(m, bad, 0, 0, nil)
 	}
-	return s.answer(m, bad, 0, 0, nil)
+	if s.users > 0 { // it waits for what was given before, and no more
+		if events := s.given(o); len(events) > 0 {
+			return s.waitFor(s.heldCall(m, o), events, func(int32) error { return done(clSuccess) }) // what has failed has come to its end, too
+		}
+	}
+	over := s.waits(work{o, o.given})
+	s.mu.Unlock()
+	bad = s.lib.status("clFinish", o.ptr)
+	over(bad)
+	return done(bad)
 }
 
 // list reads a list of objects of a kind. Events that are complete and not this
@@ -222,6 +256,11 @@ func (s *Session) list(m *message, b *wire.Body, k kind) (list []uint64, bad int
 		switch {
 		case e != clSuccess:
 			bad = e
+			continue
+		case s.users > 0:
+			m.names = append(m.names, o)
+		}
+		switch {
 		case o.ptr == 0 && o.status != clSuccess:
 			bad = clFailedWait
 		case o.ptr != 0:
@@ -241,6 +280,9 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	}
 	over := func(int32) {}
 	if bad == clSuccess && len(list) > 0 && !b.Err() {
+		if s.users > 0 {
+			return s.waitFor(s.heldCall(m, nil), list, func(bad int32) error { return s.answer(m, bad, 0, 0, nil) })
+		}
 		over = s.waits(s.awaited(events)...)
 	}
 	told := uint64(0) // what the next finish has to tell
@@ -280,20 +322,10 @@ func (s *Session) release(b *wire.Body) error {
 		s.bury()
 		return nil
 	}
-	if o.ptr != 0 {
+	if o.late = o.ptr != 0 && o.named > 0; o.ptr != 0 && !o.late {
 		s.lib.call(releases[o.kind], o.ptr) // what is made of it keeps it
 	}
 	return nil
-}
-
-// settle says that a user event has been set. The caller has the lock.
-func (s *Session) settle(id uint64) {
-	if o := s.objects[id]; o != nil && o.user {
-		o.user = false
-		if s.users--; s.users == 0 {
-			s.settled.Broadcast()
-		}
-	}
 }
 
 // bury frees memory that nothing uses any more. The caller has the lock.
@@ -301,7 +333,7 @@ func (s *Session) bury() {
 	left := s.dying[:0]
 	for _, o := range s.dying {
 		switch {
-		case o.copied > 0, o.children > 0 && (o.off != nil || o.svm != nil), o.off == nil && s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1:
+		case o.copied > 0, o.named > 0, o.children > 0 && (o.off != nil || o.svm != nil), o.off == nil && s.lib.number("clGetMemObjectInfo", o.ptr, clMemReferences)&0xFFFFFFFF > 1:
 			left = append(left, o)
 			continue
 		case o.off != nil:
@@ -367,7 +399,11 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 			bad = s.lib.status("clSetKernelArg", k.ptr, uintptr(uint32(w[1])), uintptr(w[2]), value)
 		}
 		if bad == clSuccess {
-			k.args[w[1]] = append(k.args[w[1]][:0], m.body...)
+			was := k.args[w[1]][:0]
+			if len(s.held) > 0 {
+				was = nil // some may have it
+			}
+			k.args[w[1]] = append(was, m.body...)
 		}
 	}
 	s.mu.Unlock()

@@ -76,7 +76,9 @@ func (s *Session) create(m *message, b *wire.Body) error {
 			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
 		}
 		s.users++
-		if err := s.keep(id, &object{kind: event, ptr: ptr, user: true}); err != nil {
+		o := &object{kind: event, ptr: ptr, parent: c, user: true}
+		o.behind = []*object{o}
+		if err := s.keep(id, o); err != nil {
 			return err
 		}
 		return s.answerLocked(m, clSuccess, 0, 0, nil)

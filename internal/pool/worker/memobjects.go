@@ -348,6 +348,11 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	for _, x := range list {
 		s.lib.call("clRetainEvent", uintptr(x))
 	}
+	if s.users > 0 {
+		m.names = append(m.names, o)
+	}
+	h, wanted := s.watch(m, q)
+	ordered := s.users > 0 // nothing is given to the queue meanwhile, and who waits does so for its event
 	own := m.args.take(1)
 	own[0] = 0
 	waitsN, waitsAt := uintptr(len(list)), atWords(list)
@@ -356,7 +361,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	}
 	name := map[bool]string{true: "clEnqueueRead", false: "clEnqueueWrite"}[reads]
 	block := uintptr(0)
-	if blocking {
+	if blocking && !ordered {
 		block = 1
 	}
 	origin, region := m.args.take(3), m.args.take(3)
@@ -366,7 +371,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	if blocking {
 		over = s.waits(before)
 	}
-	s.mu.Unlock()
+	if !ordered {
+		s.mu.Unlock()
+	}
 	switch w[2] {
 	case shapeBuffer:
 		bad = s.lib.status(name+"Buffer", q.ptr, o.ptr, block, uintptr(w[4]), uintptr(total), atData(data), waitsN, waitsAt, atWords(own))
@@ -379,7 +386,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	}
 	over(bad)
 	leave() // who waits for an answer does not keep memory
-	s.mu.Lock()
+	if !ordered {
+		s.mu.Lock()
+	}
 	for _, x := range list {
 		s.lib.call("clReleaseEvent", uintptr(x))
 	}
@@ -388,11 +397,24 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	}
 	ptr := uintptr(own[0])
 	var err error
+	var made *object
 	if out != 0 {
 		s.lib.call("clRetainEvent", ptr)
-		err = s.keep(out, &object{kind: event, ptr: ptr, work: before})
+		made = &object{kind: event, ptr: ptr, work: before}
+		err = s.keep(out, made)
+	}
+	if wanted {
+		s.lib.call("clRetainEvent", ptr)
+		s.keepHeld(h, m, ptr, made)
 	}
 	switch {
+	case blocking && ordered && err == nil:
+		return s.waitFor(h, own, func(bad int32) error {
+			if !reads || bad != clSuccess {
+				data = nil
+			}
+			return s.answer(m, bad, 0, 0, data)
+		})
 	case blocking:
 		s.lib.call("clReleaseEvent", ptr)
 	case reads:

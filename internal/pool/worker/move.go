@@ -35,9 +35,9 @@ import (
 // are when it connects there itself.
 //
 // What is sent are the calls that made what there is, memory in pieces whose
-// hash has changed since they were sent, programs as built, and what became of
-// events. A program with events that it sets itself does not move until it has
-// set them: what waits for those cannot be brought to an end.
+// hash has changed since they were sent, programs as built, what became of
+// events, and commands that wait for events that the program has not set, with
+// the calls that wait for those (held.go).
 
 const (
 	piece     = 1 << 20 // of memory, that is sent again if it has changed
@@ -90,9 +90,6 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 		}
 		last = m.bytes
 	}
-	if s.userEvents() {
-		return stopped, errors.New("the program has events that it has not set")
-	}
 	for {
 		stopped = time.Now()
 		if !s.flow.stop(patience, s.wake) {
@@ -125,9 +122,6 @@ func (s *Session) goOn() {
 
 // rest sends what is left when the session is stopped, and waits until the other is ready.
 func (m *mover) rest(to net.Conn) error {
-	if m.userEvents() { // made between the look and the stop
-		return errors.New("the program has events that it has not set")
-	}
 	m.drain()
 	m.printed.Show()
 	if err := m.sendReads(); err != nil {
@@ -332,9 +326,6 @@ func (m *mover) still(do func()) error {
 		return fmt.Errorf("what the program computes did not end in %s", patience)
 	}
 	defer m.flow.goOn()
-	if m.userEvents() {
-		return errors.New("the program has events that it has not set")
-	}
 	m.drain()
 	do()
 	return nil
@@ -484,6 +475,8 @@ func contextOf(o *object) *object {
 func (m *mover) states(all []*sentObject) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	gone := m.events()
+	m.sendHeld()
 	for _, o := range all {
 		switch {
 		case o.kind == kernel:
@@ -503,19 +496,43 @@ func (m *mover) states(all []*sentObject) {
 	}
 	for _, o := range all {
 		if o.released {
-			m.call(wire.OpRelease, words(o.id))
+			gone = append(gone, o.id)
 		}
 	}
-	for id, o := range m.objects {
-		if o.kind != event {
-			continue
-		}
-		status, times := o.status, o.times
-		if o.ptr != 0 {
-			status, times = m.eventStatus(o.ptr), m.eventTimes(o.ptr)
-		}
-		m.frame(wire.FrameEvent, words(id, uint64(int64(status))), wire.AppendBytes(nil, times))
+	for _, id := range gone {
+		m.call(wire.OpRelease, words(id))
 	}
+}
+
+// events sends events, but for those of what is held, and returns which of all were
+// released by the program while what is held waits for them. The caller has the lock.
+func (m *mover) events() (gone []uint64) {
+	for _, from := range []map[uint64]*object{m.objects, m.ghosts} {
+		for id, o := range from {
+			if o.kind != event {
+				continue
+			}
+			if o.released {
+				gone = append(gone, id)
+			}
+			switch {
+			case o.user:
+				m.call(wire.OpUserEvent, words(o.parent.id, id))
+			case len(o.behind) == 0:
+				status, times := o.status, o.times
+				if o.ptr != 0 {
+					status, times = m.eventStatus(o.ptr), m.eventTimes(o.ptr)
+				}
+				m.frame(wire.FrameEvent, words(id, uint64(int64(status))), wire.AppendBytes(nil, times))
+			}
+		}
+	}
+	for _, h := range m.held {
+		if h.made != nil && h.made.released && m.ghosts[h.made.id] != h.made {
+			gone = append(gone, h.made.id)
+		}
+	}
+	return gone
 }
 
 // eventTimes are what profiling knows of an event: none, without it.

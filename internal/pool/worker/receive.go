@@ -42,7 +42,7 @@ func (s *Session) receive() error {
 		}
 	}()
 	from := s.conn
-	s.conn, s.relayed = r.said, true
+	s.conn, s.relayed, s.coming = r.said, true, []func() error{}
 	for {
 		var h [16]byte
 		if _, err := io.ReadFull(s.in, h[:]); err != nil {
@@ -54,6 +54,7 @@ func (s *Session) receive() error {
 				return errors.New("the program did not come whole")
 			}
 			s.conn = from
+			s.goOnWaiting()
 			return nil
 		}
 		if err == nil {
@@ -73,6 +74,21 @@ func (s *Session) receive() error {
 				return err
 			}
 		}
+	}
+}
+
+// goOnWaiting has the calls that the program waits for wait here.
+func (s *Session) goOnWaiting() {
+	all := s.coming
+	s.coming = nil
+	for _, run := range all {
+		s.flow.enter()
+		go func() {
+			if run() != nil {
+				_ = s.conn.Close() // who reads finds it closed, and ends
+			}
+			s.flow.leave()
+		}()
 	}
 }
 
@@ -115,6 +131,13 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 	case wire.FrameEvent:
 		id, status, times := body.Word(), int32(body.Word()), body.Bytes()
 		err = r.keep(id, &object{kind: event, status: status, times: times})
+	case wire.FrameHeld:
+		var w [3]uint64 // call, flags, number
+		body.Words(w[:])
+		if body.Err() {
+			return errEnd
+		}
+		return r.again(wire.Op(w[0]), uint16(w[1]), uint32(w[2]), body.Rest())
 	case wire.FrameStatus:
 		o, bad := r.get(body.Word(), queue)
 		if bad != clSuccess {
@@ -137,7 +160,7 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 // makes are the calls that make what there is.
 var makes = map[wire.Op]bool{
 	wire.OpCreateContext: true, wire.OpCreateQueue: true, wire.OpCreateBuffer: true, wire.OpCreateSubBuffer: true, wire.OpCreateImage: true, wire.OpCreateSampler: true,
-	wire.OpCreateSvm: true, wire.OpCreateSvmBuffer: true, wire.OpExecInfo: true, wire.OpCreateKernel: true, wire.OpCreateSubDevices: true, wire.OpSetArg: true, wire.OpRelease: true,
+	wire.OpCreateSvm: true, wire.OpCreateSvmBuffer: true, wire.OpExecInfo: true, wire.OpCreateKernel: true, wire.OpCreateSubDevices: true, wire.OpSetArg: true, wire.OpRelease: true, wire.OpUserEvent: true,
 }
 
 func (r *receiver) call(op wire.Op, body []byte) error {

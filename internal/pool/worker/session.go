@@ -65,6 +65,11 @@ type object struct {
 	user   bool
 	work   work // of an event, what is done when it is
 
+	behind []*object // of an event or a queue, the program's own that are not set and that it, or what comes next in it, waits for
+	named  int       // by what is held
+	late   bool      // its handle is released when it is not named any more
+	stays  bool      // on the device, when other memory was last taken off
+
 	given, known int64 // of a queue, how much work it was given, and how much of that is known to be done
 	loose        bool  // a queue that does not keep order
 
@@ -151,9 +156,11 @@ type Session struct {
 	dying                 []*object
 	marks                 []mark
 	queues                []*object
-	regions               []*object // of shared virtual memory, by address
-	users                 int       // events that the program sets, and has not
-	settled               *sync.Cond
+	regions               []*object      // of shared virtual memory, by address
+	users                 int            // events that the program sets, and has not
+	held                  []*held        // in their order
+	freed                 []uintptr      // events of commands that run though their queues have some that are held
+	coming                []func() error // what is left of calls that wait, while the session comes; nil: it does not
 }
 
 // message is one that was read.
@@ -161,8 +168,9 @@ type message struct {
 	wire.Header
 
 	body  []byte
-	taken bool   // the body is kept by another
-	stage []byte // for what is read and sent at once
+	taken bool      // the body is kept by another
+	stage []byte    // for what is read and sent at once
+	names []*object // while the program has events that it has not set, what it names
 	args  arena
 }
 
@@ -267,6 +275,7 @@ func (s *Session) read(m *message, h []byte) error {
 	}
 	m.body = m.body[:n]
 	m.args.reset()
+	m.names = nil
 	for at := 0; at < n; {
 		k, err := s.in.Read(m.body[at:])
 		if at += k; errors.Is(err, os.ErrDeadlineExceeded) { // a move begins: with the message after this one
@@ -328,7 +337,7 @@ func (s *Session) sendReads() error {
 		}
 	}
 	clear(s.reads[len(left):])
-	s.reads, s.heldReads = left, held(left)
+	s.reads, s.heldReads = left, lengths(left)
 	return nil
 }
 
@@ -344,10 +353,10 @@ func (s *Session) forgetWrites() {
 	}
 	clear(s.writes[len(left):])
 	s.writes = left
-	s.heldWrites = held(left)
+	s.heldWrites = lengths(left)
 }
 
-func held(list []read) (n uint64) {
+func lengths(list []read) (n uint64) {
 	for _, r := range list {
 		n += uint64(cap(r.data))
 	}
@@ -389,22 +398,38 @@ func (s *Session) eventStatus(ptr uintptr) int32 {
 	return int32(uint32(*status))
 }
 
-// drain waits until the device has done what it was given. If the program has
-// events that it sets itself, that may be never, and drain does not wait.
+// drain waits until the device has done what it was given, but for what is held:
+// that may be never.
 func (s *Session) drain() {
 	s.mu.Lock()
-	var queues []uintptr
-	if s.users == 0 {
-		for _, q := range s.queues {
-			s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
-			queues = append(queues, q.ptr)
+	s.forgetFreed()
+	var whole, rest []uintptr // queues
+	for _, q := range s.queues {
+		s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
+		if s.holdsAny(q) {
+			rest = append(rest, q.ptr)
+		} else {
+			whole = append(whole, q.ptr)
 		}
 	}
+	freed := slices.Clone(s.freed)
+	for _, e := range freed {
+		s.lib.call("clRetainEvent", e)
+	}
 	s.mu.Unlock()
-	for _, what := range []string{"clFlush", "clFinish", "clReleaseCommandQueue"} { // one may wait for another
-		for _, q := range queues {
-			s.lib.call(what, q)
+	all := append(rest, whole...)
+	for _, step := range []struct {
+		what string
+		list []uintptr
+	}{{"clFlush", all}, {"clFinish", whole}, {"clReleaseCommandQueue", all}} { // one may wait for another
+		for _, q := range step.list {
+			s.lib.call(step.what, q)
 		}
+	}
+	for _, e := range freed {
+		one := []uint64{uint64(e)}
+		s.lib.call("clWaitForEvents", 1, atWords(one))
+		s.lib.call("clReleaseEvent", e)
 	}
 }
 
@@ -443,7 +468,7 @@ func (s *Session) forget(o *object) {
 	if o.svm != nil {
 		s.regions = slices.DeleteFunc(s.regions, func(r *object) bool { return r == o })
 	}
-	if o.released = true; o.children > 0 {
+	if o.released = true; o.children > 0 || o.named > 0 {
 		s.ghosts[o.id] = o
 		return
 	}
@@ -477,7 +502,6 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
 			limit: uint64(h.Memory) + 1<<20,
 		}
-		s.settled = sync.NewCond(&s.mu)
 		s.argsTold, s.places = sync.OnceValue(s.tellsArgs), sync.OnceValue(s.placesSVM)
 		turn.drain, turn.look = s.drain, s.rests
 		turn.owner.Store(s)

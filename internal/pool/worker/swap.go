@@ -21,8 +21,8 @@ import (
 //	              ◀── in a turn, when there is room: made again of the copies ─────
 //
 // Handles of OpenCL change by that, so whoever uses one holds Session.hold for
-// reading from when it looks it up. A program whose events wait to be set by
-// itself keeps its memory until it has set them. Memory that the program maps,
+// reading from when it looks it up. What commands name that wait for events which the
+// program has not set (held.go) stays on the device meanwhile. Memory that the program maps,
 // too, is taken off like any other; what the program says of it then goes over
 // the connection, as after a move.
 
@@ -118,18 +118,7 @@ func (s *Session) memories() []*object {
 
 // evict takes the session's memory off the device.
 func (s *Session) evict() {
-	for {
-		s.mu.Lock()
-		for s.users > 0 { // what waits for those does not end
-			s.settled.Wait()
-		}
-		s.mu.Unlock()
-		s.hold.Lock()
-		if !s.userEvents() {
-			break
-		}
-		s.hold.Unlock()
-	}
+	s.hold.Lock()
 	defer s.hold.Unlock()
 	if s.out {
 		return
@@ -139,9 +128,14 @@ func (s *Session) evict() {
 		for !s.gate.shut(patience) { // the node ends who does not give memory back
 		}
 	}
-	s.drain()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for done := false; !done; done = len(s.freed) == 0 { // else the program has set an event just now
+		s.mu.Unlock()
+		s.drain()
+		s.mu.Lock()
+		s.forgetFreed()
+	}
 	s.shares = false
 	s.takeOff()
 }
@@ -157,7 +151,17 @@ func (s *Session) takeOff() {
 		}
 	})
 	all := s.memories()
+	for _, o := range all {
+		if o.stays = o.stays && len(s.freed) > 0; o.named > 0 { // or was, by what runs now
+			for p := o; p.kind == mem; p = p.parent {
+				p.stays = true
+			}
+		}
+	}
 	for _, o := range slices.Backward(all) { // parts before what they are of
+		if o.stays {
+			continue
+		}
 		if o.bytes == 0 && o.ptr != 0 && !o.released {
 			s.lib.call("clReleaseMemObject", o.ptr)
 		}
@@ -167,7 +171,7 @@ func (s *Session) takeOff() {
 	}
 	queues := map[uint64]uintptr{}
 	for _, o := range all {
-		if o.bytes == 0 || o.off != nil || o.svm != nil && o.svm.driver != 0 {
+		if o.bytes == 0 || o.stays || o.off != nil || o.svm != nil && o.svm.driver != 0 {
 			continue
 		}
 		host, err := unix.Mmap(-1, 0, int(o.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -220,7 +224,7 @@ func (s *Session) putBack() int32 {
 		}
 	}()
 	for _, o := range s.memories() {
-		if o.bytes > 0 && o.off == nil {
+		if o.bytes > 0 && o.off == nil || o.stays {
 			continue // it had stayed
 		}
 		bad, full := int32(clSuccess), !s.card.Take(o.bytes)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func TestMemoryTogether(t *testing.T) {
 func session(conn path) *Session {
 	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
-	s.card, s.settled = NewMemory(byteView(make([]uint64, pageWords)), 0), sync.NewCond(&s.mu)
+	s.card = NewMemory(byteView(make([]uint64, pageWords)), 0)
 	s.card.SetLimit(1 << 20)
 	s.turn = &Turn{drain: func() {}, start: time.Now()}
 	s.turn.until.Store(1 << 62)
@@ -274,6 +275,14 @@ func FuzzReceive(f *testing.F) {
 	f.Add(frame(wire.FrameProgram, append(words(50, 1, 0, 4, 1, 10), wire.AppendBytes(wire.AppendBytes(wire.AppendBytes(nil, []byte("kernel")), []byte("-w")), []byte("b"))...)))
 	f.Add(append(frame(wire.FrameEvent, append(words(60, 0), wire.AppendBytes(nil, make([]byte, 40))...)), frame(wire.FrameStatus, words(2, 1<<63))...))
 	f.Add(frame(wire.FrameTold, append(wire.AppendBytes(words(5, 8, 0, 0x1195, 0), []byte("k")), wire.AppendBytes(nil, []byte("what"))...)))
+	user := frame(wire.FrameCall, words(uint64(wire.OpUserEvent), 1, 61))
+	for op, body := range map[wire.Op][]byte{
+		wire.OpEnqueueMarkerWithWaitList: words(2, 1, 61, 62), wire.OpFinish: words(2), wire.OpWait: words(1, 61), wire.OpEnqueueBarrier: words(2), wire.OpSetUserEventStatus: words(61, 0),
+		wire.OpRead: words(2, 3, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 9, 1, 61, 63), wire.OpWrite: append(words(2, 3, 0, 0, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0, 1, 61, 63), wire.AppendBytes(nil, make([]byte, 16))...),
+	} {
+		held := frame(wire.FrameHeld, append(words(uint64(op), wire.FlagAnswer, 7), body...))
+		f.Add(slices.Concat(user, held, held, frame(wire.FrameCall, words(uint64(wire.OpRelease), 61)), frame(wire.FrameFinal, words(5, 6)), frame(wire.FrameGo, nil)))
+	}
 	f.Add(append(frame(wire.FrameFinal, words(5, 6)), frame(wire.FrameGo, nil)...))
 	f.Add(frame(wire.FrameCall, words(uint64(wire.OpFinish), 2)))
 	f.Add(append(frame(wire.FrameCall, words(uint64(wire.OpCreateSvm), 1, 42, 1, 100, 4096, 1<<44, 2, 0)), frame(wire.FrameCall, words(uint64(wire.OpExecInfo), 6, 1, 1<<44))...))

@@ -1,0 +1,339 @@
+//go:build linux
+
+package worker
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// Commands that wait, themselves or through others, for events that the program
+// sets itself and has not set are the driver's, as all are: it tells what is wrong
+// with them, and runs them when their time comes. But they may never end, so what
+// brings a device to rest does not wait for them, and a program that moves has them
+// made again where it goes, in their order. For that is kept, of each:
+//
+//   - its message, and its kernel's arguments as they were then;
+//   - what it names: an object that the program has released stays until then;
+//   - its event at the driver: once it waits for nothing of the program's any more,
+//     it runs, and the device rests when that has happened.
+//
+// Calls that wait for such commands are kept, too. The session may be stopped
+// while they wait, and who has the program next answers them.
+//
+//	command ──▶ held ── the last event that it waits for is set ──▶ freed ── done ──▶ forgotten
+//	                └── the program moves: made again there, held
+type held struct {
+	wire.Header
+
+	body    []byte
+	queue   *object
+	on      []*object // events that the program has not set
+	names   []*object
+	kernel  *object
+	args    [][]byte // of that: messages that set them
+	reaches []uint64
+	ptr     uintptr // the driver's event
+	made    *object // the program's, or nil
+	parked  bool    // a call waits for it, while the session may be stopped
+}
+
+// behind says which events that the program has not set a message waits for. The caller has the lock.
+func (s *Session) behind(m *message, q *object) (on []*object) {
+	add := func(more []*object) {
+		for _, e := range more {
+			if !slices.Contains(on, e) {
+				on = append(on, e)
+			}
+		}
+	}
+	listed := false
+	if q != nil {
+		add(q.behind)
+	}
+	for _, o := range m.names {
+		if o.kind == event {
+			listed = true
+			add(o.behind)
+		}
+	}
+	all := m.Op == wire.OpFinish || !listed && (fences[m.Op] || m.Op == wire.OpEnqueueMarker || m.Op == wire.OpEnqueueMarkerWithWaitList)
+	for _, h := range s.held {
+		if all && h.queue == q && h.ptr != 0 {
+			add(h.on)
+		}
+	}
+	return on
+}
+
+// fences are what all later commands of their queue wait for.
+var fences = map[wire.Op]bool{wire.OpEnqueueBarrier: true, wire.OpEnqueueBarrierWithWaitList: true, wire.OpEnqueueWaitForEvents: true}
+
+// holdsAny says whether commands of a queue are held. The caller has the lock.
+func (s *Session) holdsAny(q *object) bool {
+	return slices.ContainsFunc(s.held, func(h *held) bool { return h.queue == q && h.ptr != 0 })
+}
+
+// watch is said before a command is given to a queue. It returns what is to be kept
+// of it, nil if it waits for nothing of the program's, and whether its event is
+// wanted: to know when the device rests. The caller has the lock.
+func (s *Session) watch(m *message, q *object) (h *held, wanted bool) {
+	if s.users == 0 {
+		return nil, false
+	}
+	any := s.holdsAny(q)
+	on := s.behind(m, q)
+	if len(on) == 0 {
+		return nil, any
+	}
+	if e := make([]uint64, 1); !any && s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, atWords(e)) == clSuccess {
+		s.freed = append(s.freed, uintptr(e[0])) // all that came before it
+	}
+	return s.newHeld(m, q, on), true
+}
+
+func (s *Session) newHeld(m *message, q *object, on []*object) *held {
+	h := &held{Header: m.Header, queue: q, on: on, names: m.names}
+	m.names = nil
+	if q != nil && !slices.Contains(h.names, q) {
+		h.names = append(h.names, q)
+	}
+	for _, k := range h.names {
+		if k.kind != kernel || m.Op != wire.OpEnqueueNDRangeKernel && m.Op != wire.OpEnqueueTask {
+			continue
+		}
+		h.kernel, h.args, h.reaches = k, slices.Collect(maps.Values(k.args)), k.reaches
+		for _, a := range h.args {
+			b := wire.NewBody(a[24:])
+			if how, of := b.Word(), s.objects[b.Word()]; how == argHandle && of != nil {
+				h.names = append(h.names, of)
+			}
+		}
+		break
+	}
+	return h
+}
+
+// keepHeld keeps a command that was given to the driver, whose event it is given;
+// or only that, if it is not held. The caller has the lock.
+func (s *Session) keepHeld(h *held, m *message, ptr uintptr, made *object) {
+	if h == nil {
+		s.freed = append(s.freed, ptr)
+		return
+	}
+	h.ptr, h.made = ptr, made
+	if made != nil {
+		made.behind = h.on
+	}
+	if h.body = m.body; m.Op != wire.OpWrite {
+		h.body = bytes.Clone(m.body)
+	}
+	if !h.queue.loose || fences[h.Op] {
+		for _, e := range h.on {
+			if !slices.Contains(h.queue.behind, e) {
+				h.queue.behind = append(h.queue.behind, e)
+			}
+		}
+	}
+	s.keepNamed(h)
+}
+
+// heldCall is a call that gives the device nothing, and waits; nil if it does not for what is held. The caller has the lock.
+func (s *Session) heldCall(m *message, q *object) *held {
+	on := s.behind(m, q)
+	if len(on) == 0 {
+		return nil
+	}
+	h := s.newHeld(m, q, on)
+	h.body = m.body
+	s.keepNamed(h)
+	return h
+}
+
+// given are events of all that a queue was given; none, if that is not known. They
+// are retained. A marker would do, but PoCL ends the process if one waits for several
+// commands that fail. The caller has the lock.
+func (s *Session) given(q *object) (events []uint64) {
+	if !s.holdsAny(q) {
+		e := make([]uint64, 1)
+		if s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, atWords(e)) != clSuccess {
+			return nil
+		}
+		return e
+	}
+	for _, h := range s.held {
+		if h.queue == q && h.ptr != 0 {
+			events = append(events, uint64(h.ptr))
+		}
+	}
+	for _, e := range s.freed {
+		events = append(events, uint64(e))
+	}
+	for _, e := range events {
+		s.lib.call("clRetainEvent", uintptr(e))
+	}
+	return events
+}
+
+func (s *Session) keepNamed(h *held) {
+	s.held = append(s.held, h)
+	for _, o := range h.names {
+		o.named++
+	}
+}
+
+// drop ends that something is held. The caller has the lock.
+func (s *Session) drop(h *held) {
+	if h.ptr != 0 {
+		s.freed = append(s.freed, h.ptr)
+	}
+	s.held = slices.DeleteFunc(s.held, func(x *held) bool { return x == h })
+	for _, o := range h.names {
+		if o.named--; o.named > 0 || !o.released {
+			continue
+		}
+		if o.late {
+			s.lib.call(releases[o.kind], o.ptr)
+			o.late = false
+		}
+		if o.children == 0 {
+			s.forget(o)
+		}
+	}
+}
+
+// settle says that the program has set an event of its own. The caller has the lock.
+func (s *Session) settle(id uint64) {
+	u := s.objects[id]
+	if u == nil || !u.user {
+		return
+	}
+	without := func(list []*object) []*object {
+		return slices.DeleteFunc(slices.Clone(list), func(o *object) bool { return o == u })
+	}
+	u.user, u.behind = false, nil
+	s.users--
+	for _, h := range slices.Clone(s.held) {
+		h.on = without(h.on)
+		if h.queue != nil {
+			h.queue.behind = without(h.queue.behind)
+		}
+		if h.made != nil {
+			h.made.behind = h.on
+		}
+		if len(h.on) > 0 {
+			continue
+		}
+		if h.parked {
+			h.parked = false
+			s.flow.join()
+		}
+		s.drop(h)
+	}
+}
+
+// forgetFreed forgets events of what is done. The caller has the lock.
+func (s *Session) forgetFreed() {
+	s.freed = slices.DeleteFunc(s.freed, func(e uintptr) bool {
+		if s.eventStatus(e) > clSuccess {
+			return false
+		}
+		s.lib.call("clReleaseEvent", e)
+		return true
+	})
+}
+
+// waitFor waits for events of the driver's, which it releases, and then does what is
+// left of a message; if that waits for what is held, the session may be stopped
+// meanwhile. The caller has the lock, which waitFor gives back.
+func (s *Session) waitFor(h *held, events []uint64, then func(bad int32) error) error {
+	run := func() error {
+		if h != nil {
+			s.flow.leave() // or the event has been set just now, which has joined
+		}
+		bad := int32(clSuccess)
+		for i := range events {
+			if e := s.lib.status("clWaitForEvents", 1, atWords(events[i:])); e != clSuccess {
+				bad = e
+			}
+		}
+		s.mu.Lock() // who sets an event may be about to: PoCL still uses events that have failed then
+		for _, e := range events {
+			s.lib.call("clReleaseEvent", uintptr(e))
+		}
+		s.mu.Unlock()
+		s.unpark(h)
+		return then(bad)
+	}
+	if h != nil {
+		h.parked = true
+	}
+	coming := h != nil && s.coming != nil
+	if coming {
+		s.coming = append(s.coming, run)
+	}
+	s.mu.Unlock()
+	if coming {
+		return nil
+	}
+	return run()
+}
+
+// unpark returns when a call that has waited may go on. If an error ended that
+// before the events were set, the session must go on first.
+func (s *Session) unpark(h *held) {
+	waits := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return h != nil && h.parked
+	}
+	if !waits() {
+		return
+	}
+	s.flow.enter()
+	s.mu.Lock()
+	set := !h.parked // meanwhile, which has joined
+	if !set {
+		h.parked = false
+		s.drop(h)
+	}
+	s.mu.Unlock()
+	if set {
+		s.flow.leave()
+	}
+}
+
+// sendHeld sends what is held. The caller has the lock.
+func (m *mover) sendHeld() {
+	for _, h := range m.held {
+		for _, a := range h.args {
+			m.call(wire.OpSetArg, a)
+		}
+		if len(h.reaches) > 0 {
+			m.call(wire.OpExecInfo, append(words(h.kernel.id, uint64(len(h.reaches))), words(h.reaches...)...))
+		}
+		m.frame(wire.FrameHeld, words(uint64(h.Op), uint64(h.Flags), uint64(h.Call)), h.body)
+	}
+}
+
+// again makes what was held where the program was before.
+func (r *receiver) again(op wire.Op, flags uint16, call uint32, body []byte) error {
+	c, ok := wire.Calls[op]
+	waits := op == wire.OpFinish || op == wire.OpWait
+	if !waits && op != wire.OpRead && op != wire.OpWrite && (!ok || c.Params[0] != wire.KindQueue) {
+		return errEnd
+	}
+	m := &message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: flags | wire.FlagAnswer, Call: call}, body: body}
+	n := len(r.coming)
+	r.said.heard, r.said.status = false, clSuccess
+	if err := r.do(m); err != nil {
+		return err
+	}
+	if waits = waits || m.blocks(); waits != (len(r.coming) > n) || r.said.status != clSuccess {
+		return errEnd
+	}
+	return nil
+}
