@@ -3,10 +3,14 @@
 package pool_test
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -118,5 +122,96 @@ func TestMigrateHeld(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// copier is a program that says how many bytes go over its connection when it writes, reads and maps memory.
+type copier struct {
+	t  *testing.T
+	n  node
+	in io.WriteCloser
+	r  *bufio.Reader
+}
+
+func copies(t *testing.T, n node, run func(args ...string) *exec.Cmd) *copier {
+	t.Helper()
+	cmd := run(movesProgram(t), "copies")
+	cmd.Env = append(cmd.Env, "LD_PRELOAD="+compiled(t, "passed.so", "-shared", "-fPIC", "testdata/passed.c", "-ldl"), pool.TransportVariable+"=socket")
+	in, r := converse(t, cmd)
+	return &copier{t, n, in, r}
+}
+
+// least and most are how many bytes go over the connection where memory is not
+// shared, and where it is: what is said first may find that the program has not followed yet.
+const least, most = 40 * mib, 5 * mib
+
+func (c *copier) passes(shared bool) {
+	c.t.Helper()
+	var n int
+	line, err := c.r.ReadString('\n')
+	if k, _ := fmt.Sscanf(line, "copied %d\n", &n); k != 1 {
+		c.t.Fatalf("it said %q: %v\n%s", line, err, c.n.log)
+	}
+	if shared && n > most || !shared && n < least {
+		c.t.Errorf("%d bytes went over the connection; shared: %v", n, shared)
+	}
+}
+
+func (c *copier) say(line string) { _, _ = io.WriteString(c.in, line+"\n") }
+
+// TestMigrateShared: memory that program and worker both map is that again where
+// the program has moved to, if they are on one machine.
+func TestMigrateShared(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	task, run := share(t, a.unix, pool.Spec{Device: "opencl-0", Compute: 80, Memory: 64 * mib})
+	c := copies(t, a, run)
+	c.passes(true)
+	at := a.unix
+	for _, to := range []struct {
+		at     string
+		shared bool
+	}{{b.unix, true}, {a.unix, true}, {b.tcp, false}, {a.unix, true}, {b.unix, true}} {
+		if _, _, err := dial(t, at).Migrate(task.ID, to.at, ""); err != nil {
+			t.Fatal(err)
+		}
+		at = to.at
+		c.say("")
+		c.passes(to.shared)
+		c.say("keep") // what it has mapped when it moves
+		c.passes(to.shared)
+	}
+	_ = c.in.Close()
+	if line, _ := c.r.ReadString('\n'); line != "done\n" {
+		t.Errorf("it ended with %q", line)
+	}
+}
+
+// TestSwapShared: memory that program and worker both map stays that while it is
+// taken off the device and put back.
+func TestSwapShared(t *testing.T) {
+	t.Parallel()
+	n := small(t)
+	spec := pool.Spec{Device: "opencl-0", Compute: 50, Weighted: true, Memory: 32 * mib}
+	task, run := share(t, n.unix, spec)
+	_, other := share(t, n.unix, spec)
+	c := copies(t, n, run)
+	c.passes(true)
+	w := walk(t, other("walk", "20"))
+	for i := range 4 {
+		for off := false; !off; <-time.After(5 * time.Millisecond) { // since it was last used
+			tasks, err := dial(t, n.unix).Tasks()
+			if err != nil {
+				t.Fatal(err)
+			}
+			off = slices.ContainsFunc(tasks, func(k pool.Task) bool { return k.ID == task.ID && k.Swaps > int64(i) })
+		}
+		c.say("keep")
+		c.passes(true)
+	}
+	w.end()
+	_ = c.in.Close()
+	if line, _ := c.r.ReadString('\n'); line != "done\n" {
+		t.Errorf("it ended with %q", line)
 	}
 }

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
 enum { PATH_STAY, PATH_USE, PATH_RING, PATH_RDMA };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
@@ -175,7 +175,7 @@ static bool first(yp_node *c, uint8_t h[ANSWER]) {
   uint16_t flags;
   if (!read_all(c, h, ANSWER)) return false;
   memcpy(&flags, h + 10, 2);
-  __atomic_store_n(&c->offered, chosen(c, flags), __ATOMIC_RELEASE);
+  __atomic_store_n(&c->offered, chosen(c, flags) | (flags & FLAG_MAPS), __ATOMIC_RELEASE);
   return true;
 }
 
@@ -415,6 +415,13 @@ static void look(yp_node *c) {
   pthread_mutex_unlock(&c->waiting);
 }
 
+/* set_gate maps a gate. That of where the program was before stays: other threads may be about to look at it. */
+static void set_gate(yp_node *c, int fd) {
+  void *p = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(yp_gate), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd >= 0) close(fd);
+  if (p != MAP_FAILED) __atomic_store_n(&c->gate, p, __ATOMIC_RELEASE);
+}
+
 static int connect_now(yp_node *c) {
   const char *address = of(c, "YUNHE_POOL_ADDRESS"), *why;
   uint8_t h[ANSWER];
@@ -435,12 +442,7 @@ static int connect_now(yp_node *c) {
   uint64_t shares;
   uint16_t flags;
   memcpy(&shares, h + 24, 8), memcpy(&flags, h + 10, 2);
-  int fd = flags & FLAG_FD ? yp_descriptor(c->to) : -1;
-  if (fd >= 0) {
-    void *p = mmap(NULL, sizeof(yp_gate), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (p != MAP_FAILED) c->gate = p;
-  }
+  set_gate(c, flags & FLAG_FD ? yp_descriptor(c->to) : -1);
   c->offered = chosen(c, flags);
   const char *wanted = setting("YUNHE_POOL_TRANSPORT");
   if (wanted && !c->offered && (!strcmp(wanted, "ring") || !strcmp(wanted, "rdma"))) {
@@ -451,15 +453,17 @@ static int connect_now(yp_node *c) {
   return 0;
 }
 
-bool yp_shared_enter(yp_node *c) {
-  if (!c->gate) return false;
-  __atomic_add_fetch(&c->gate->inside, 1, __ATOMIC_SEQ_CST);
-  if (!__atomic_load_n(&c->gate->closed, __ATOMIC_SEQ_CST)) return true;
-  yp_shared_leave(c);
+yp_gate *yp_gate_now(yp_node *c) { return __atomic_load_n(&c->gate, __ATOMIC_ACQUIRE); }
+
+bool yp_gate_enter(yp_gate *g) {
+  if (!g) return false;
+  __atomic_add_fetch(&g->inside, 1, __ATOMIC_SEQ_CST);
+  if (!__atomic_load_n(&g->closed, __ATOMIC_SEQ_CST)) return true;
+  yp_gate_leave(g);
   return false;
 }
 
-void yp_shared_leave(yp_node *c) { __atomic_sub_fetch(&c->gate->inside, 1, __ATOMIC_SEQ_CST); }
+void yp_gate_leave(yp_gate *g) { __atomic_sub_fetch(&g->inside, 1, __ATOMIC_SEQ_CST); }
 
 int yp_connect(yp_node *c) {
   pthread_mutex_lock(&c->sending);
@@ -679,9 +683,16 @@ cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b) {
   return yp_sync(NULL);
 }
 
-/* better goes on by the path that was chosen, or as before. */
+/* better shares memory again that was shared where the program was before, and goes on by the path that was chosen, or as before. */
 static void better(yp_node *c, uint16_t offered) {
   answer a = {.land = NULL};
+  if (offered & FLAG_MAPS) {
+    yp_begin(c, OP_share);
+    yp_word(0);
+    if (yp_sync(&a) == CL_SUCCESS) set_gate(c, a.fd), c->unified = c->gate;
+    free(a.data), a = (answer){.land = NULL};
+  }
+  if (!(offered &= (uint16_t)~FLAG_MAPS)) return;
   const yp_manner *how = offered == FLAG_RING ? &yp_ring : &yp_rdma;
   yp_begin(c, OP_path);
   yp_word(offered == FLAG_RING ? PATH_RING : PATH_RDMA);

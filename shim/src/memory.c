@@ -18,6 +18,7 @@ typedef struct map {
   bool owned, write;
   size_t origin[3], region[3], row, slice, bytes; /* row and slice: as they lie in the program's memory; 0: one after the other */
   uint64_t landing; /* of what was read for it without waiting */
+  yp_gate *gate;    /* of memory that both map */
   struct map *next;
 } map;
 
@@ -38,6 +39,60 @@ static cl_int check_flags(cl_mem_flags f, const void *host) {
 /* device_flags: memory that the program lends is copied to the device. */
 static uint64_t device_flags(cl_mem_flags f) { return f & CL_MEM_USE_HOST_PTR ? (f & ~(cl_mem_flags)CL_MEM_USE_HOST_PTR) | CL_MEM_COPY_HOST_PTR : f; }
 
+static object *whole(object *m) {
+  while (m->parent->kind == MEM || m->parent->kind == SVM) m = m->parent;
+  return m;
+}
+
+/* shared_at returns where memory is that both map; NULL: they do not. */
+static uint8_t *shared_at(object *m) {
+  const object *w = whole(m);
+  return !w->u.mem.shared || m == w ? w->u.mem.shared : w->kind == SVM ? m->u.mem.host : w->u.mem.shared + m->u.mem.origin;
+}
+
+/* may_share says whether a buffer is shared behind a gate, or the worker was not asked for it yet. */
+static bool may_share(object *m, yp_gate *g) {
+  const object *w = whole(m);
+  return g && !m->u.mem.pixel && w->u.mem.size >= YP_SHARED && !w->u.mem.placed &&
+         (__atomic_load_n(&w->u.mem.gate, __ATOMIC_ACQUIRE) == g || __atomic_load_n(&w->u.mem.refused, __ATOMIC_RELAXED) != g);
+}
+
+/* share_again maps what the worker has of a buffer where the program was moved to. What the program has mapped stays as it is. */
+static bool share_again(object *m, yp_gate *g) {
+  if (__atomic_load_n(&m->u.mem.mapped, __ATOMIC_RELAXED)) return false;
+  answer a = {.land = NULL};
+  yp_begin(m->node, OP_share);
+  yp_word(m->id);
+  cl_int bad = yp_sync(&a);
+  free(a.data);
+  pthread_mutex_lock(&maps);
+  if (!bad && a.fd >= 0 && !m->u.mem.mapped) {
+    uint8_t *at = m->kind == SVM ? m->u.mem.host : m->u.mem.shared;
+    void *p = mmap(at, m->u.mem.size, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), a.fd, 0);
+    if (p != MAP_FAILED) m->u.mem.shared = p, __atomic_store_n(&m->u.mem.gate, g, __ATOMIC_RELEASE);
+  }
+  bool ok = m->u.mem.gate == g; /* or another thread was quicker */
+  if (!ok) __atomic_store_n(&m->u.mem.refused, g, __ATOMIC_RELAXED);
+  pthread_mutex_unlock(&maps);
+  if (a.fd >= 0) close(a.fd);
+  return ok;
+}
+
+/* enter returns the gate of a buffer that is shared, which this thread has entered: it must leave it. NULL: it is not. */
+static yp_gate *enter(object *mem) {
+  object *m = whole(mem);
+  yp_gate *g = yp_gate_now(m->node);
+  if (!may_share(mem, g) || (__atomic_load_n(&m->u.mem.gate, __ATOMIC_ACQUIRE) != g && !share_again(m, g))) return NULL;
+  return yp_gate_enter(g) ? g : NULL;
+}
+
+/* count_maps says that the program has a region of a buffer mapped, or has not any more. */
+static void count_maps(object *m, int more) {
+  pthread_mutex_lock(&maps);
+  whole(m)->u.mem.mapped += more;
+  pthread_mutex_unlock(&maps);
+}
+
 static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   cl_int bad = check_flags(flags, host);
@@ -49,8 +104,9 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
-  bool share = yp_unified(o->node) && size >= YP_SHARED && yp_shared_enter(o->node);
-  if (share) yp_shared_leave(o->node);
+  yp_gate *gate = yp_gate_now(o->node); /* of who makes it, or of before */
+  bool share = yp_unified(o->node) && size >= YP_SHARED && yp_gate_enter(gate);
+  if (share) yp_gate_leave(gate);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_buffer);
   yp_word(obj(c)->id);
@@ -64,8 +120,8 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   if (!bad && share && (a.fd >= 0 || host)) {
     void *p = a.fd < 0 ? NULL : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
     if (a.fd >= 0) close(a.fd);
-    if (p != MAP_FAILED) o->u.mem.shared = p;
-    if (p == MAP_FAILED || (host && (!p || !yp_shared_enter(o->node)))) { /* or nothing is shared any more: its data is to be sent */
+    if (p != MAP_FAILED) o->u.mem.shared = p, o->u.mem.gate = gate;
+    if (p == MAP_FAILED || (host && (!p || !yp_gate_enter(gate)))) { /* or nothing is shared any more: its data is to be sent */
       yp_begin(o->node, OP_release);
       yp_word(o->id);
       yp_post(false);
@@ -75,7 +131,7 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
     }
     if (host) {
       memcpy(p, host, size);
-      yp_shared_leave(o->node);
+      yp_gate_leave(gate);
     }
   }
   if (bad) yp_destroy(o), o = NULL;
@@ -120,7 +176,6 @@ static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_
   o->u.mem.flags = flags | (of->u.mem.flags & (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR));
   o->u.mem.size = r->size, o->u.mem.origin = r->origin, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   if (of->u.mem.host) o->u.mem.host = of->u.mem.host + r->origin;
-  if (of->u.mem.shared) o->u.mem.shared = of->u.mem.shared + r->origin;
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
   return (cl_mem)o;
@@ -346,15 +401,15 @@ static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *
 /* shared_now brings a queue to rest, if that is the cheaper way to transfer n
  * bytes, and enters the gate if that went well. It says no where the message
  * must go behind what the queue has. */
-static bool shared_now(object *queue, const object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status) {
+static bool shared_now(object *queue, object *mem, bool blocking, size_t n, cl_uint waits, const cl_event *list, cl_int *status, yp_gate **gate) {
   *status = CL_SUCCESS;
-  if (!mem->u.mem.shared || yp_user_events(queue->node)) return false;
+  if (!may_share(mem, yp_gate_now(queue->node)) || yp_user_events(queue->node)) return false;
   if (yp_pending(queue) || waits) {
     if (!blocking && n < LATER) return false;
     if (waits) *status = marker(queue, waits, list, NULL, 0);
     if (!*status) *status = yp_finish(queue);
   }
-  return *status || yp_shared_enter(queue->node);
+  return *status || (*gate = enter(mem));
 }
 
 static cl_int run_transfer(transfer *t) {
@@ -383,12 +438,13 @@ static cl_int run_transfer(transfer *t) {
     size_t end = at + (slices - 1) * t->slice_pitch + (rows - 1) * t->row_pitch + row;
     if (t->origin[0] > size || at > size || end > size || end < at || bytes > size) return CL_INVALID_VALUE;
     bool profiled = t->event && t->queue->u.queue.flags & CL_QUEUE_PROFILING_ENABLE;
-    if (!profiled && shared_now(t->queue, t->mem, t->blocking, bytes, t->n, t->waits, &status)) {
-      uint8_t *device = t->mem->u.mem.shared + at;
+    yp_gate *gate = NULL;
+    if (!profiled && shared_now(t->queue, t->mem, t->blocking, bytes, t->n, t->waits, &status, &gate)) {
+      uint8_t *device = shared_at(t->mem) + at;
       if (status) return status == CL_OUT_OF_RESOURCES ? status : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
       if (reads) copy_rows(t->host, t->host_row, t->host_slice, device, t->row_pitch, t->slice_pitch, row, rows, slices);
       else copy_rows(device, t->row_pitch, t->slice_pitch, t->host, t->host_row, t->host_slice, row, rows, slices);
-      yp_shared_leave(t->queue->node);
+      yp_gate_leave(gate);
       return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
     }
   }
@@ -499,18 +555,20 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   p->write = flags & writes, p->bytes = bytes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
-  bool direct = m->u.mem.shared && (!m->u.mem.host || yp_of_svm(m)) && (t->blocking || !yp_user_events(m->node));
+  bool direct = may_share(m, yp_gate_now(m->node)) && (!m->u.mem.host || yp_of_svm(m)) && (t->blocking || !yp_user_events(m->node));
   if (direct) {
-    p->at = m->u.mem.shared + t->origin[0];
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
     if (!bad && (yp_pending(t->queue) || t->n)) bad = yp_finish(t->queue);
-    direct = bad || yp_shared_enter(m->node); /* else what was finished may have been finished elsewhere */
+    direct = bad || (p->gate = enter(m)); /* else what was finished may have been finished elsewhere */
+    if (direct) count_maps(m, 1);
     if (direct && !bad) {
-      yp_shared_leave(m->node);
+      p->at = shared_at(m) + t->origin[0];
+      yp_gate_leave(p->gate);
       if (t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
     }
   }
   if (!direct) {
+    count_maps(m, 1);
     p->shadow = true;
     bool lent = m->u.mem.host;
     if (lent && t->shape == IMAGE) t->host_row = m->u.mem.host_row, t->host_slice = m->u.mem.host_slice;
@@ -524,6 +582,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     else if (!bad) t->mapped = true, bad = run_transfer(t);
   }
   if (bad) {
+    count_maps(m, -1);
     if (p->owned) free(p->at);
     free(p);
     FAIL(bad);
@@ -568,8 +627,8 @@ cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
   pthread_mutex_unlock(&maps);
   if (!p) return CL_INVALID_VALUE;
   cl_int bad = CL_SUCCESS;
-  bool here = !p->shadow && yp_shared_enter(m->node);
-  if (here) yp_shared_leave(m->node);
+  bool here = !p->shadow && yp_gate_enter(p->gate);
+  if (here) yp_gate_leave(p->gate);
   bool early = p->landing && yp_never_land(m->node, p->landing); /* the program did not wait for what it mapped: it wrote nothing */
   if (!here && p->write && !early) { /* a copy, or memory that was shared before the program moved */
     transfer t = {m->u.mem.pixel ? IMAGE : BUFFER, OP_write, queue, m, false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
@@ -580,6 +639,7 @@ cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
   }
   if (p->owned) free(p->at);
   free(p);
+  count_maps(m, -1);
   if (m->kind == MEM) yp_dispatch.clReleaseMemObject((cl_mem)m);
   return bad;
 }

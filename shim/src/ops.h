@@ -28,6 +28,7 @@ enum {
   OP_create_svm = 27,
   OP_create_svm_buffer = 28,
   OP_exec_info = 29,
+  OP_share = 30,
   OP_EnqueueNDRangeKernel = 32,
   OP_EnqueueTask = 33,
   OP_EnqueueCopyBuffer = 34,

@@ -77,6 +77,8 @@ struct object {
       uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR; of shared virtual memory, where it is */
       size_t host_row, host_slice; /* of an image there */
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
+      struct yp_gate *gate, *refused; /* of a whole buffer or region: what it is shared behind, and what it cannot be */
+      int mapped; /* and how often it or a part of it is */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
       struct map *maps;
       bool placed; /* shared virtual memory that is where that of another node is */
@@ -162,12 +164,14 @@ void yp_user_event_made(yp_node *c);
 
 /* A page that both sides map: shared buffers are copied to and from between
  * enter and leave only, and not at all while the gate is closed, because the
- * program is moved. It does not open again if it was. */
-typedef struct {
+ * program is moved. It does not open again if it was: the worker there has
+ * another, and what was shared is mapped anew behind that. */
+typedef struct yp_gate {
   uint32_t inside, closed;
 } yp_gate;
-bool yp_shared_enter(yp_node *c);
-void yp_shared_leave(yp_node *c);
+yp_gate *yp_gate_now(yp_node *c); /* NULL: nothing can be shared */
+bool yp_gate_enter(yp_gate *g);
+void yp_gate_leave(yp_gate *g);
 cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b);
 
 cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);

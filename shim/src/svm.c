@@ -114,8 +114,9 @@ static void *reserve(size_t n) {
 static cl_int make(object *o, cl_svm_mem_flags flags, int how, uintptr_t *taken, size_t k) {
   const size_t n = length(o);
   void *kept = o->u.mem.placed ? o->u.mem.host : reserve(n), *p = kept;
-  bool share = how == TOGETHER && yp_unified(o->node) && o->u.mem.size >= YP_SHARED && yp_shared_enter(o->node);
-  if (share) yp_shared_leave(o->node);
+  yp_gate *gate = yp_gate_now(o->node);
+  bool share = how == TOGETHER && yp_unified(o->node) && o->u.mem.size >= YP_SHARED && yp_gate_enter(gate);
+  if (share) yp_gate_leave(gate);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_svm);
   yp_word(o->context->id);
@@ -140,7 +141,7 @@ static cl_int make(object *o, cl_svm_mem_flags flags, int how, uintptr_t *taken,
   if (p != MAP_FAILED && (uintptr_t)p != a.a) munmap(p, n), p = MAP_FAILED; /* Linux before 4.17 */
   taken[k] = a.a;
   if (p == MAP_FAILED) return CL_INVALID_HOST_PTR;
-  o->u.mem.host = p, o->u.mem.shared = a.fd >= 0 ? p : NULL;
+  o->u.mem.host = p, o->u.mem.shared = a.fd >= 0 ? p : NULL, o->u.mem.gate = a.fd >= 0 ? gate : NULL;
   return CL_SUCCESS;
 }
 
@@ -190,7 +191,6 @@ object *yp_svm_buffer(object *region, cl_mem_flags flags, size_t size, uint8_t *
   object *o = yp_new(MEM, region, region->context);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER, o->u.mem.host = host;
-  if (region->u.mem.shared) o->u.mem.shared = host;
   yp_begin(o->node, OP_create_svm_buffer);
   yp_word(region->id);
   yp_word(o->id);

@@ -5,11 +5,16 @@
  *   gates [MiB]  over and over: has commands and threads wait for events that it does not set until a
  *             line is typed, while it computes beside them, and checks all that comes of it; so much
  *             other memory it has, too
+ *   copies    for each line that is typed writes, computes on, reads and maps 4 MiB in many ways, checks
+ *             them, and prints how many bytes went over sockets; the line keeps: it has a buffer mapped from
+ *             then on until the next
  */
+#define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -347,6 +352,85 @@ static void gates(size_t mib) {
   printf("gates %d\n", round);
 }
 
+/* copies: memory that is there all the time, and a part of it, memory that is made each time, and shared virtual memory. */
+enum { MANY = 1 << 20, MUCH = MANY * sizeof(cl_uint) };
+static cl_uint state[MANY], seen[MANY];
+
+static void changes(cl_mem m, cl_mem add, cl_uint by, const char *what) {
+  cl_int e;
+  size_t all = MANY;
+  for (cl_uint i = 0; i < MANY; i++) state[i] = i * by;
+  must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, MUCH, state, 0, NULL, NULL), "write");
+  cl_kernel k = kernel(m, add, by);
+  must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &all, NULL, 0, NULL, NULL), "run");
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, MUCH, seen, 0, NULL, NULL), "read");
+  for (size_t i = 0; i < MANY; i++) state[i] = state[i] * 1664525u + 1013904223u + by + adds[i & 15];
+  right(!memcmp(state, seen, MUCH), what, (int)by);
+  cl_uint *p = clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, MUCH, 0, NULL, NULL, &e);
+  must(e, "map");
+  right(!memcmp(state, p, MUCH), "what is mapped", (int)by);
+  p[MANY / 2] = by;
+  must(clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL), "unmap");
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, MUCH / 2, sizeof *p, seen, 0, NULL, NULL), "read");
+  right(seen[0] == by, "what was written where it was mapped", (int)by);
+  must(clReleaseKernel(k), "release");
+}
+
+static void copies(void) {
+  cl_int e;
+  long (*bytes)(void);
+  *(void **)&bytes = dlsym(RTLD_DEFAULT, "bytes_passed");
+  program = of_source(steps);
+  must(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
+  for (cl_uint i = 0; i < 16; i++) adds[i] = i * 3;
+  cl_mem large = buffer(2 * MUCH, NULL), add = buffer(sizeof adds, adds), kept = buffer(MUCH, NULL);
+  cl_buffer_region half = {MUCH, MUCH};
+  cl_mem part = clCreateSubBuffer(large, 0, CL_BUFFER_CREATE_TYPE_REGION, &half, &e);
+  must(e, "part");
+  cl_uint *own = clSVMAlloc(context, CL_MEM_READ_WRITE, MUCH, 0), *lent = NULL;
+  cl_device_svm_capabilities svm = 0;
+  must(clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL), "capabilities");
+  right(own || !svm, "shared virtual memory", 0);
+  char line[16] = "";
+  for (cl_uint by = 3; by == 3 || fgets(line, sizeof line, stdin); by += 2) {
+    if (lent) { /* since the line before */
+      for (cl_uint i = 0; i < MANY; i++) lent[i] += i;
+      must(clEnqueueUnmapMemObject(queue, kept, lent, 0, NULL, NULL), "unmap");
+      must(clEnqueueReadBuffer(queue, kept, CL_TRUE, 0, MUCH, seen, 0, NULL, NULL), "read");
+      for (cl_uint i = 0; i < MANY; i++) right(seen[i] == 0x05050505 + i, "what was mapped meanwhile", (int)by);
+      lent = NULL;
+    }
+    cl_mem anew = buffer(MUCH, NULL);
+    if (bytes) bytes();
+    changes(large, add, by, "what was there");
+    changes(part, add, by + 1, "a part");
+    changes(anew, add, by, "what is new");
+    if (own) {
+      must(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_WRITE, own, MUCH, 0, NULL, NULL), "map");
+      for (cl_uint i = 0; i < MANY; i++) own[i] = state[i] = i ^ by;
+      must(clEnqueueSVMUnmap(queue, own, 0, NULL, NULL), "unmap");
+      cl_kernel k = kernel(part, add, by);
+      size_t all = MANY;
+      must(clSetKernelArgSVMPointer(k, 0, own), "argument");
+      must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &all, NULL, 0, NULL, NULL), "run");
+      must(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, own, MUCH, 0, NULL, NULL), "map");
+      for (size_t i = 0; i < MANY; i++) right(own[i] == state[i] * 1664525u + 1013904223u + by + adds[i & 15], "shared virtual memory", (int)by);
+      must(clEnqueueSVMUnmap(queue, own, 0, NULL, NULL), "unmap");
+      must(clFinish(queue), "finish");
+      must(clReleaseKernel(k), "release");
+    }
+    must(clReleaseMemObject(anew), "release");
+    printf("copied %ld\n", bytes ? bytes() : -1);
+    if (!strcmp(line, "keep\n")) {
+      cl_uint five = 0x05050505;
+      must(clEnqueueFillBuffer(queue, kept, &five, sizeof five, 0, MUCH, 0, NULL, NULL), "fill");
+      lent = clEnqueueMapBuffer(queue, kept, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, MUCH, 0, NULL, NULL, &e);
+      must(e, "map");
+    }
+  }
+  puts("done");
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -356,6 +440,9 @@ int main(int argc, char **argv) {
   } else if (!strcmp(what, "gates")) {
     start(CL_QUEUE_PROFILING_ENABLE);
     gates(argc > 2 ? (size_t)atoi(argv[2]) : 0);
+  } else if (!strcmp(what, "copies")) {
+    start(0);
+    copies();
   } else {
     fprintf(stderr, "there is no %s\n", what);
     return 2;

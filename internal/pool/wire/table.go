@@ -32,6 +32,7 @@ const (
 	OpCreateSvm                  Op = 27
 	OpCreateSvmBuffer            Op = 28
 	OpExecInfo                   Op = 29
+	OpShare                      Op = 30
 	OpEnqueueNDRangeKernel       Op = 32
 	OpEnqueueTask                Op = 33
 	OpEnqueueCopyBuffer          Op = 34
@@ -102,6 +103,7 @@ var ops = map[Op]string{
 	OpCreateSvm:                  "create_svm",
 	OpCreateSvmBuffer:            "create_svm_buffer",
 	OpExecInfo:                   "exec_info",
+	OpShare:                      "share",
 	OpEnqueueNDRangeKernel:       "clEnqueueNDRangeKernel",
 	OpEnqueueTask:                "clEnqueueTask",
 	OpEnqueueCopyBuffer:          "clEnqueueCopyBuffer",

@@ -45,6 +45,7 @@ const (
 	FlagFD   = 1 // a descriptor came along
 	FlagRing = 2 // in a worker's first: the program may ask for a ring,
 	FlagRDMA = 4 // or to go on over RDMA
+	FlagMaps = 8 // or, as it was moved here, for memory that both map (OpShare)
 )
 
 // What a program says of paths: the first word of the call path.

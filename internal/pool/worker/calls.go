@@ -50,6 +50,8 @@ func (s *Session) do(m *message) error {
 		return s.kernels(m, &b)
 	case wire.OpCreateSubDevices:
 		return s.subDevices(m, &b)
+	case wire.OpShare:
+		return s.share(m, &b)
 	case wire.OpPath:
 		return s.path(m, &b)
 	}
@@ -338,6 +340,7 @@ func (s *Session) bury() {
 			continue
 		case o.off != nil:
 			o.unmapOff()
+			o.unmap()
 			s.freeRegion(o.svm)
 			s.memory.Give(o.bytes)
 			continue

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -147,12 +149,25 @@ func (s *Session) attach(from net.Conn, after uint64) {
 		_ = conn.Close()
 		return
 	}
+	s.mu.Lock()
+	s.shares = s.shares && conn.local
+	offers := s.offers(conn)
+	if s.shares {
+		offers |= wire.FlagMaps
+	}
+	for _, o := range s.objects {
+		if o.file != nil && !s.shares { // nobody asks for it
+			_ = o.file.Close()
+			o.file = nil
+		}
+	}
+	s.mu.Unlock()
 	end := make([]byte, wire.AnswerSize)
 	wire.PutAnswer(end, wire.OpEnd, 0, 0, 0, 0, 0, 0)
 	s.sending.Lock()
 	_, _ = s.conn.Write(end) // if that way is broken, the program counts
 	s.conn = conn
-	wire.PutAnswer(end, wire.OpAnswer, s.offers(conn), 0, clSuccess, 0, s.sent, 0)
+	wire.PutAnswer(end, wire.OpAnswer, offers, 0, clSuccess, 0, s.sent, 0)
 	_, _ = conn.Write(end) // if it is gone, reading ends
 	s.sending.Unlock()
 	s.back.Store(&attached{conn, after})
@@ -217,7 +232,39 @@ func (s *Session) waitBack() bool {
 type gate struct {
 	page           []byte
 	inside, closed *atomic.Uint32
-	final          atomic.Bool // it does not open again
+}
+
+// sendGate makes the gate, and answers with it.
+func (s *Session) sendGate(flags uint16, call uint32) error {
+	g, fd, err := newGate()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	s.gate.Store(g)
+	return s.sendFD(flags, call, 1, fd)
+}
+
+// share gives a program that was moved here the gate, or memory that it had mapped before.
+func (s *Session) share(m *message, b *wire.Body) error {
+	id := b.Word()
+	if b.Err() {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[id]
+	switch {
+	case !s.shares || s.relayed || m.Flags&wire.FlagAnswer == 0:
+	case id == 0 && s.gate.Load() == nil:
+		return s.sendGate(0, m.Call)
+	case o != nil && o.file != nil:
+		file := o.file
+		o.file = nil
+		defer file.Close()
+		return s.sendFD(0, m.Call, 0, int(file.Fd()))
+	}
+	return s.answerLocked(m, clInvalidOperation, 0, 0, nil)
 }
 
 func newGate() (*gate, int, error) {
@@ -250,7 +297,7 @@ func (g *gate) shut(patience time.Duration) bool {
 }
 
 func (g *gate) open() {
-	if g != nil && !g.final.Load() {
+	if g != nil {
 		g.closed.Store(0)
 	}
 }

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,12 @@ func (o *object) unmap() {
 		_ = unix.Munmap(o.shared) // it was mapped so
 		o.shared = nil
 	}
+	_ = o.file.Close() // or there is none
 }
+
+// sharedFrom is how large a buffer is that a program may map, too, once it has
+// followed to where it was moved, and has the gate. It has a twin in shim/src/pool.h.
+const sharedFrom = 32 << 10
 
 // createBuffer makes a buffer, if the task may hold as much. A shared one is a
 // file in memory that the client maps too, and the device uses as its own.
@@ -46,15 +52,17 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, made: words(w[0], w[1], w[2], w[3], 0, 0)}
-	flags, fd := w[2], -1
-	if w[4] != 0 && s.shares {
-		var err error
-		if fd, o.shared, err = sharedMemory(w[3]); err != nil {
+	flags := w[2]
+	if s.shares && (w[4] != 0 || s.gate.Load() == nil && w[3] >= sharedFrom) {
+		fd, shared, err := sharedMemory(w[3])
+		if err == nil {
+			copy(shared, host)
+			o.shared, o.file = shared, os.NewFile(uintptr(fd), "buffer")
+			flags, host = flags&^clAllocHostPtr|clUseHostPtr, shared
+		} else if w[4] != 0 {
 			s.give(o.bytes)
 			return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
 		}
-		defer unix.Close(fd)
-		flags, host = flags&^clAllocHostPtr|clUseHostPtr, o.shared
 	}
 	if o.ptr, bad = s.newBuffer(c.ptr, flags, w[3], host); o.ptr == 0 {
 		o.unmap()
@@ -64,10 +72,19 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
-	if fd < 0 {
-		return s.answerLocked(m, clSuccess, 0, 0, nil)
+	return s.answerMapped(m, o, 0)
+}
+
+// answerMapped answers with what both map of an object, if there is something and the
+// program is there: else it asks for that when it is. The caller has the lock.
+func (s *Session) answerMapped(m *message, o *object, at uint64) error {
+	if o.file == nil || s.gate.Load() == nil {
+		return s.answerLocked(m, clSuccess, at, 0, nil)
 	}
-	return s.sendFD(0, m.Call, 0, fd)
+	file := o.file
+	o.file = nil
+	defer file.Close()
+	return s.sendFD(0, m.Call, at, int(file.Fd()))
 }
 
 // newBuffer makes a buffer of the device: of memory that it uses as its own, or copies, or of none.

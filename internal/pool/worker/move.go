@@ -103,7 +103,7 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 			return stopped, err
 		}
 	}
-	if !s.gate.shut(patience) {
+	if !s.gate.Load().shut(patience) {
 		s.flow.goOn()
 		return stopped, errors.New("the program did not end copying to a shared buffer")
 	}
@@ -116,7 +116,7 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 
 // goOn ends a stop: the session is here.
 func (s *Session) goOn() {
-	s.gate.open()
+	s.gate.Load().open()
 	s.flow.goOn()
 }
 

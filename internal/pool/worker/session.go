@@ -54,11 +54,12 @@ var releases = [...]string{context: "clReleaseContext", queue: "clReleaseCommand
 type object struct {
 	kind   kind
 	ptr    uintptr
-	bytes  uint64 // counted as the task's
-	size   uint64 // of memory
-	pixel  uint64 // bytes of an image's
-	shared []byte // what both sides map
-	off    []byte // of memory that is off the device, what is in it
+	bytes  uint64   // counted as the task's
+	size   uint64   // of memory
+	pixel  uint64   // bytes of an image's
+	shared []byte   // what both sides map, or may
+	file   *os.File // of that, for a program that was moved here and may ask for it
+	off    []byte   // of memory that is off the device, what is in it
 	svm    *region
 	copied int   // by movers, who need it to stay
 	status int32 // of a queue, what a call that nobody waited for failed with; of an event, why there is none
@@ -124,7 +125,7 @@ type Session struct {
 	limit  uint64        // bytes of a message
 	shares bool          // buffers may be memory that the client maps
 	flow   flow
-	gate   *gate                    // of shared buffers; nil without
+	gate   atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
 	taken  atomic.Uint64            // messages
 	back   atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
 
@@ -506,6 +507,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		turn.drain, turn.look = s.drain, s.rests
 		turn.owner.Store(s)
 		if moved {
+			s.shares = conn.local && lib.sharesHostMemory(h) // the program comes the same way
 			if err := s.receive(); err != nil {
 				return err
 			}
@@ -518,12 +520,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		go Leave(conn, turn.end)
 		if conn.local && lib.sharesHostMemory(h) {
 			s.shares = true
-			var fd int
-			if s.gate, fd, err = newGate(); err != nil {
-				return err
-			}
-			err = s.sendFD(s.offers(conn), 0, 1, fd)
-			_ = unix.Close(fd)
+			err = s.sendGate(s.offers(conn), 0)
 		} else {
 			err = s.send(wire.OpAnswer, s.offers(conn), 0, clSuccess, 0, 0, nil)
 		}

@@ -112,27 +112,29 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	if how == svmShared && !s.shares {
 		how = svmAlone
 	}
-	r, fd, bad := s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), uintptr(w[5]), how)
+	file := how == svmShared || how == svmThere && s.shares && s.gate.Load() == nil // it may have been mapped by both before
+	r, fd, bad := s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), uintptr(w[5]), how, file)
 	var no []*region
 	for bad == clSuccess && how != svmThere && len(no) < mostTaken && slices.Contains(taken, uint64(r.at)) {
 		no = append(no, r)
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-		r, fd, bad = s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), 0, how)
+		r, fd, bad = s.newRegion(c.ptr, w[2], uintptr(bytes), uintptr(unit), 0, how, file)
 	}
 	for _, x := range no {
 		s.freeRegion(x)
 	}
-	if fd >= 0 {
-		defer unix.Close(fd)
-	}
 	o := &object{kind: mem, bytes: bytes, size: w[3], parent: c, op: m.Op, svm: r}
+	if fd >= 0 {
+		o.file = os.NewFile(uintptr(fd), "memory")
+	}
 	if bad == clSuccess {
 		o.ptr, bad = s.bufferAt(c.ptr, w[2], w[3], r.at)
 	}
 	if o.ptr == 0 {
 		s.freeRegion(r)
+		o.unmap()
 		s.give(bytes)
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
@@ -142,10 +144,7 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	}
 	at, _ := s.regionAt(uint64(r.at))
 	s.regions = slices.Insert(s.regions, at, o)
-	if fd < 0 {
-		return s.answerLocked(m, clSuccess, uint64(r.at), 0, nil)
-	}
-	return s.sendFD(0, m.Call, uint64(r.at), fd)
+	return s.answerMapped(m, o, uint64(r.at))
 }
 
 // bufferAt makes a buffer of memory that is the device's own.
@@ -157,11 +156,11 @@ func (s *Session) bufferAt(c uintptr, flags, size uint64, memory uintptr) (ptr u
 
 // newRegion finds memory of whole pages, each so many bytes long. It may be
 // elsewhere than was asked for, but not if it must be there.
-func (s *Session) newRegion(c uintptr, flags uint64, length, unit, wanted uintptr, how uint64) (r *region, fd int, bad int32) {
+func (s *Session) newRegion(c uintptr, flags uint64, length, unit, wanted uintptr, how uint64, file bool) (r *region, fd int, bad int32) {
 	r, fd = &region{length: length}, -1
 	if s.places() {
 		var err error
-		if how == svmShared {
+		if file {
 			if fd, err = memoryFile(uint64(r.length)); err != nil {
 				return nil, -1, clAllocationFailure
 			}
@@ -229,19 +228,8 @@ func (r *region) mapAt(where uintptr, fd int) error {
 // address is memory that is not Go's.
 func address(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// leave gives up what is in the region, and keeps its place; enter is for what comes back.
-func (r *region) leave() error {
-	_, err := unix.MmapPtr(-1, 0, r.here, r.length, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
-	return err
-}
-
-func (r *region) enter(was []byte) error {
-	_, err := unix.MmapPtr(-1, 0, r.here, r.length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
-	if err == nil {
-		copy(unsafe.Slice((*byte)(r.here), r.length), was)
-	}
-	return err
-}
+// bytes are what is in a region of this process's.
+func (r *region) bytes() []byte { return unsafe.Slice((*byte)(r.here), r.length) }
 
 func (s *Session) freeRegion(r *region) {
 	switch {

@@ -22,9 +22,9 @@ import (
 //
 // Handles of OpenCL change by that, so whoever uses one holds Session.hold for
 // reading from when it looks it up. What commands name that wait for events which the
-// program has not set (held.go) stays on the device meanwhile. Memory that the program maps,
-// too, is taken off like any other; what the program says of it then goes over
-// the connection, as after a move.
+// program has not set (held.go) stays on the device meanwhile. Memory of this
+// process that the device uses as its own (what the program maps, too, and shared virtual
+// memory) is not copied: it is off when the device has no handle of it.
 
 // take counts n bytes that are to be made as the task's and as on the device:
 // all or none. With them the caller has hold for reading.
@@ -123,11 +123,6 @@ func (s *Session) evict() {
 	if s.out {
 		return
 	}
-	if s.gate != nil {
-		s.gate.final.Store(true)
-		for !s.gate.shut(patience) { // the node ends who does not give memory back
-		}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for done := false; !done; done = len(s.freed) == 0 { // else the program has set an event just now
@@ -136,7 +131,6 @@ func (s *Session) evict() {
 		s.mu.Lock()
 		s.forgetFreed()
 	}
-	s.shares = false
 	s.takeOff()
 }
 
@@ -174,13 +168,12 @@ func (s *Session) takeOff() {
 		if o.bytes == 0 || o.stays || o.off != nil || o.svm != nil && o.svm.driver != 0 {
 			continue
 		}
-		host, err := unix.Mmap(-1, 0, int(o.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			continue // it stays
-		}
-		if o.shared != nil {
-			copy(host, o.shared)
-		} else {
+		host := o.inPlace()
+		if host == nil {
+			var err error
+			if host, err = unix.Mmap(-1, 0, int(o.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+				continue // it stays
+			}
 			c := contextOf(o)
 			if queues[c.id] == 0 {
 				queues[c.id] = s.lib.call("clCreateCommandQueue", c.ptr, s.devicesOf(c)[0], 0, at(cell()))
@@ -190,12 +183,7 @@ func (s *Session) takeOff() {
 				continue
 			}
 		}
-		if o.svm != nil && o.svm.leave() != nil {
-			_ = unix.Munmap(host) // it stays
-			continue
-		}
 		s.lib.call("clReleaseMemObject", o.ptr)
-		o.unmap()
 		o.ptr, o.off = 0, host
 		s.card.Give(o.bytes)
 	}
@@ -264,16 +252,24 @@ func (s *Session) remake(o *object) (ptr uintptr, bad int32) {
 	case o.op == wire.OpCreateSvmBuffer:
 		return s.bufferAt(c, w[2], w[4], o.parent.svm.at+uintptr(w[3]))
 	case o.op == wire.OpCreateSvm:
-		if o.svm.enter(o.off) != nil {
-			return 0, clAllocationFailure
-		}
 		return s.bufferAt(c, w[2], w[3], o.svm.at)
 	case o.op == wire.OpCreateImage && o.parent.kind == mem:
 		return s.newImage(c, &w, o.parent.ptr, nil)
 	case o.op == wire.OpCreateImage:
 		return s.newImage(c, &w, 0, o.off)
 	}
+	if o.shared != nil {
+		w[2] = w[2]&^clAllocHostPtr | clUseHostPtr
+	}
 	return s.newBuffer(c, w[2], w[3], o.off)
+}
+
+// inPlace is memory of this process that the device uses as its own.
+func (o *object) inPlace() []byte {
+	if o.svm != nil {
+		return o.svm.bytes()
+	}
+	return o.shared
 }
 
 // eachMemArg calls do for each argument of kernels that is memory. The caller has the lock.
@@ -294,6 +290,8 @@ func (s *Session) eachMemArg(do func(k *object, i, bytes uint64, o *object)) {
 }
 
 func (o *object) unmapOff() {
-	_ = unix.Munmap(o.off) // it was mapped so
+	if o.inPlace() == nil {
+		_ = unix.Munmap(o.off) // it was mapped so
+	}
 	o.off = nil
 }
