@@ -96,3 +96,18 @@ func TestCardsCut(t *testing.T) {
 		t.Errorf("the other node: %q", got)
 	}
 }
+
+// TestSpanAhead: a call that waits for an event of another node returns at once;
+// order, contents, errors and callbacks are as on one device.
+func TestSpanAhead(t *testing.T) {
+	t.Parallel()
+	a, b, c := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	moves := movesProgram(t)
+	for _, at := range [][]string{{a.tcp}, {a.unix, b.tcp}, {a.tcp, b.unix, c.tcp}} {
+		cmd := program(t, "", "", "", moves, "ahead")
+		cmd.Env = append(cmd.Env, shares(t, pool.Spec{Device: "opencl-0", Compute: 30, Weighted: true, Memory: 64 * mib}, at...)...)
+		if got, want := output(t, cmd), fmt.Sprintf("ahead of %d\n", len(at)); got != want {
+			t.Errorf("%v: %q, not %q", at, got, want)
+		}
+	}
+}
