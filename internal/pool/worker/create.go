@@ -5,7 +5,6 @@ package worker
 import (
 	"bytes"
 	"encoding/binary"
-	"maps"
 	"runtime"
 	"strings"
 
@@ -401,7 +400,11 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
 		ptr := s.lib.call("clCloneKernel", k.ptr, at(e))
-		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: maps.Clone(k.args), reaches: k.reaches}, int32(uint32(*e)), nil)
+		args := map[uint64][]byte{}
+		for i, body := range k.args {
+			args[i] = bytes.Clone(body) // which setting it again changes
+		}
+		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, reaches: k.reaches}, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
 		p, bad := s.get(from, program)

@@ -306,9 +306,15 @@ func (s *Session) unpark(h *held) {
 	}
 }
 
+// ended says that a command has failed for another reason than what it waits for. The caller has the lock.
+func (s *Session) ended(h *held) bool { return h.ptr != 0 && s.eventStatus(h.ptr) <= clSuccess }
+
 // sendHeld sends what is held. The caller has the lock.
 func (m *mover) sendHeld() {
 	for _, h := range m.held {
+		if m.ended(h) {
+			continue
+		}
 		for _, a := range h.args {
 			m.call(wire.OpSetArg, a)
 		}

@@ -507,6 +507,12 @@ func (m *mover) states(all []*sentObject) {
 // events sends events, but for those of what is held, and returns which of all were
 // released by the program while what is held waits for them. The caller has the lock.
 func (m *mover) events() (gone []uint64) {
+	comes := map[*object]bool{} // with what is held
+	for _, h := range m.held {
+		if h.made != nil && !m.ended(h) {
+			comes[h.made] = true
+		}
+	}
 	for _, from := range []map[uint64]*object{m.objects, m.ghosts} {
 		for id, o := range from {
 			if o.kind != event {
@@ -518,7 +524,7 @@ func (m *mover) events() (gone []uint64) {
 			switch {
 			case o.user:
 				m.call(wire.OpUserEvent, words(o.parent.id, id))
-			case len(o.behind) == 0:
+			case !comes[o]:
 				status, times := o.status, o.times
 				if o.ptr != 0 {
 					status, times = m.eventStatus(o.ptr), m.eventTimes(o.ptr)

@@ -54,7 +54,6 @@ func (s *Session) receive() error {
 				return errors.New("the program did not come whole")
 			}
 			s.conn = from
-			s.goOnWaiting()
 			return nil
 		}
 		if err == nil {

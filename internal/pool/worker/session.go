@@ -514,6 +514,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			if err := s.capture(); err != nil {
 				return err
 			}
+			s.goOnWaiting()
 			turn.serve(s)
 			return s.Serve()
 		}
