@@ -341,7 +341,8 @@ static cl_int CL_API_CALL sp_clSetContextDestructorCallback(cl_context h, void(C
   return yp_when_destroyed(&sp(h)->destroyed, (void (*)(void))call, data);
 }
 
-static cl_command_queue CL_API_CALL sp_clCreateCommandQueueWithProperties(cl_context c, cl_device_id d, const cl_queue_properties *properties, cl_int *err) {
+/* create_queue makes a queue in the older way, by its flags, or by a list, which the program can ask for. */
+static void *create_queue(cl_context c, cl_device_id d, const cl_command_queue_properties *flags, const cl_queue_properties *list, cl_int *err) {
   if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   int node = node_of(sp(c), d);
   if (node < 0) FAIL(CL_INVALID_DEVICE);
@@ -349,14 +350,17 @@ static cl_command_queue CL_API_CALL sp_clCreateCommandQueueWithProperties(cl_con
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   cl_int bad;
   o->node = node;
-  o->in[node] = D.clCreateCommandQueueWithProperties(sp(c)->in[node], d, properties, &bad);
+  o->in[node] = flags ? D.clCreateCommandQueue(sp(c)->in[node], d, *flags, &bad) : D.clCreateCommandQueueWithProperties(sp(c)->in[node], d, list, &bad);
   if (!bad) bad = D.clGetCommandQueueInfo(o->in[node], CL_QUEUE_PROPERTIES, sizeof o->u.queue.flags, &o->u.queue.flags, NULL);
   return done(o, bad, err);
 }
 
+static cl_command_queue CL_API_CALL sp_clCreateCommandQueueWithProperties(cl_context c, cl_device_id d, const cl_queue_properties *list, cl_int *err) {
+  return create_queue(c, d, NULL, list, err);
+}
+
 static cl_command_queue CL_API_CALL sp_clCreateCommandQueue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {
-  cl_queue_properties properties[] = {CL_QUEUE_PROPERTIES, flags, 0};
-  return sp_clCreateCommandQueueWithProperties(c, d, properties, err);
+  return create_queue(c, d, &flags, NULL, err);
 }
 
 static cl_int CL_API_CALL sp_clGetCommandQueueInfo(cl_command_queue h, cl_command_queue_info what, size_t size, void *value, size_t *got) {
@@ -593,6 +597,7 @@ static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
 
 static cl_int CL_API_CALL sp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
   if (!sis(m, MEM) || !sp(m)->u.mem.image) return CL_INVALID_MEM_OBJECT;
+  if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, (cl_mem)sp(m)->parent);
   return D.clGetImageInfo(any(sp(m)), what, size, value, got);
 }
 
@@ -1265,8 +1270,12 @@ static cl_sampler CL_API_CALL sp_clCreateSamplerWithProperties(cl_context c, con
 }
 
 static cl_sampler CL_API_CALL sp_clCreateSampler(cl_context c, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *err) {
-  cl_sampler_properties p[] = {CL_SAMPLER_NORMALIZED_COORDS, normalized, CL_SAMPLER_ADDRESSING_MODE, addressing, CL_SAMPLER_FILTER_MODE, filter, 0};
-  return sp_clCreateSamplerWithProperties(c, p, err);
+  if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
+  span *o = make(SAMPLER, sp(c), NULL);
+  if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
+  cl_int bad = CL_SUCCESS;
+  EACH(i, sp(c)) if (!bad) o->in[i] = D.clCreateSampler(sp(c)->in[i], normalized, addressing, filter, &bad);
+  return done(o, bad, err);
 }
 
 static cl_int CL_API_CALL sp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {

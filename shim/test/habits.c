@@ -323,6 +323,30 @@ static void rows(void) {
   must(clFinish(queue), "finish"), must(clReleaseMemObject(m), "release");
 }
 
+/* What objects were made of is told as it was said. */
+static void origins(void) {
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  const cl_queue_properties list[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
+  const cl_sampler_properties how[] = {CL_SAMPLER_NORMALIZED_COORDS, CL_FALSE, 0};
+  cl_int e[5];
+  cl_mem m = buffer(4096, NULL), of = NULL, whole = NULL;
+  cl_mem image = clCreateImage(context, CL_MEM_READ_WRITE, &format, &(cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 64, .buffer = m}, NULL, &e[0]);
+  cl_command_queue queues[] = {clCreateCommandQueue(context, device, 0, &e[1]), clCreateCommandQueueWithProperties(context, device, list, &e[2])};
+  cl_sampler samplers[] = {clCreateSampler(context, CL_TRUE, CL_ADDRESS_REPEAT, CL_FILTER_LINEAR, &e[3]), clCreateSamplerWithProperties(context, how, &e[4])};
+  for (int i = 0; i < 5; i++) must(e[i], "origins");
+  must(clGetImageInfo(image, CL_IMAGE_BUFFER, sizeof of, &of, NULL), "an image's buffer");
+  must(clGetMemObjectInfo(image, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof whole, &whole, NULL), "what it is part of");
+  printf("image of its buffer: %d %d\n", of == m, whole == m);
+  for (int i = 0; i < 2; i++) {
+    size_t q = 99, s = 99;
+    must(clGetCommandQueueInfo(queues[i], CL_QUEUE_PROPERTIES_ARRAY, 0, NULL, &q), "a queue's properties");
+    must(clGetSamplerInfo(samplers[i], CL_SAMPLER_PROPERTIES, 0, NULL, &s), "a sampler's properties");
+    printf("properties: %zu %zu\n", q, s);
+    clReleaseCommandQueue(queues[i]), clReleaseSampler(samplers[i]);
+  }
+  clReleaseMemObject(image), clReleaseMemObject(m);
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
@@ -331,6 +355,7 @@ int main(int n, char **args) {
     return 0;
   }
   parts();
+  origins();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
   if (n > 1) return 0;
   known(false), behind();
