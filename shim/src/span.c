@@ -1149,6 +1149,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   cl_int bad = CL_SUCCESS;
   pthread_mutex_lock(&lock);
   if (m->context != q->context) bad = CL_INVALID_CONTEXT;
+  else if ((n == 0) != (waits == NULL)) bad = CL_INVALID_EVENT_WAIT_LIST;
   before.waits = n, before.wait = (span **)(uintptr_t)waits;
   for (cl_uint i = 0; i < n && !bad; i++)
     if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
@@ -1182,6 +1183,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   }
   if (late) { /* the contents come when they are there */
     c->host = p->at;
+    if (image) c->p[0] = *row, c->p[1] = slice ? *slice : 0;
     if (flags & CL_MAP_WRITE_INVALIDATE_REGION) c->from = NULL, c->type = CL_COMMAND_MARKER;
     bad = enqueue(c, n, waits, event);
   } else if (event) {

@@ -347,6 +347,35 @@ static void origins(void) {
   clReleaseMemObject(image), clReleaseMemObject(m);
 }
 
+/* An image of the program's memory is mapped before there is what is in it. */
+static void ahead(void) {
+  enum { SIDE = 5, PITCH = 48, PIXEL = 4 };
+  static uint8_t lent[SIDE * PITCH];
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  const cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = SIDE, .image_height = SIDE, .image_row_pitch = PITCH};
+  const size_t zero[3] = {0}, all[3] = {SIDE, SIDE, 1};
+  const cl_uint color[4] = {1, 2, 3, 4};
+  cl_int e;
+  size_t row = 0, wrong = 0;
+  cl_mem m = clCreateImage(context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, &format, &d, lent, &e);
+  must(e, "image");
+  cl_event gate = clCreateUserEvent(context, &e);
+  must(e, "user event");
+  clEnqueueMapImage(queue, m, CL_FALSE, CL_MAP_READ, zero, all, &row, NULL, 0, &gate, NULL, &e);
+  printf("a list of none: %d\n", e);
+  must(clEnqueueFillImage(queue, m, color, zero, all, 1, &gate, NULL), "fill");
+  uint8_t *p = clEnqueueMapImage(queue, m, CL_FALSE, CL_MAP_READ, zero, all, &row, NULL, 1, &gate, NULL, &e);
+  must(e, "map");
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set");
+  must(clFinish(queue), "finish");
+  for (size_t y = 0; y < SIDE; y++)
+    for (size_t x = 0; x < row; x++) wrong += p[y * row + x] != (x < SIDE * PIXEL ? x % PIXEL + 1 : 0);
+  printf("rows of %zu, wrong %zu\n", row, wrong);
+  must(clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL), "unmap");
+  must(clFinish(queue), "finish");
+  clReleaseEvent(gate), clReleaseMemObject(m);
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
@@ -356,6 +385,7 @@ int main(int n, char **args) {
   }
   parts();
   origins();
+  ahead();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
   if (n > 1) return 0;
   known(false), behind();
