@@ -214,13 +214,16 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   case CL_MEM_OBJECT_IMAGE1D: case CL_MEM_OBJECT_IMAGE1D_BUFFER: break;
   default: FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
   }
-  size_t row = d->image_row_pitch ? d->image_row_pitch : w * pixel, slice = d->image_slice_pitch ? d->image_slice_pitch : row * (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : h);
-  if (d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY) row = slice; /* each row is a slice there */
-  if ((!host && !d->buffer && (d->image_row_pitch || d->image_slice_pitch)) || (host && row < w * pixel)) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  const bool lines = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY, slices = d->image_type == CL_MEM_OBJECT_IMAGE3D || d->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
+  size_t row = d->image_row_pitch ? d->image_row_pitch : w * pixel, least = lines ? row : row * h, slice = (lines || slices) && d->image_slice_pitch ? d->image_slice_pitch : least;
+  /* Pitches of memory that there is not are not the standard's, but its conformance tests give them, and drivers take them. */
+  if (!d->buffer && (row < w * pixel || row % pixel || (row && (slice < least || slice % row)))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
   object *o = yp_new(MEM, d->buffer ? obj(d->buffer) : obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
-  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL, o->u.mem.host_row = row, o->u.mem.host_slice = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? slice * h : slice;
+  if (!d->buffer && (host || d->image_row_pitch || slice != least)) o->u.mem.told[0] = row, o->u.mem.told[1] = lines || slices ? slice : 0;
+  if (lines) row = slice, slice *= h; /* each row is a slice there */
+  o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL, o->u.mem.host_row = row, o->u.mem.host_slice = slice;
   yp_begin(o->node, OP_create_image);
   yp_word(obj(c)->id);
   yp_word(o->id);
@@ -337,12 +340,8 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
   if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, obj(m)->parent->kind == MEM && !obj(m)->parent->u.mem.pixel ? (cl_mem)obj(m)->parent : NULL);
-  const cl_mem_object_type type = obj(m)->u.mem.type;
-  if (obj(m)->u.mem.host && obj(m)->u.mem.pixel) { /* as its rows lie in the program's memory */
-    const bool lines = type == CL_MEM_OBJECT_IMAGE1D_ARRAY, slices = type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY;
-    if (what == CL_IMAGE_ROW_PITCH && !lines) GIVE(size_t, obj(m)->u.mem.host_row);
-    if (what == CL_IMAGE_SLICE_PITCH && (lines || slices)) GIVE(size_t, lines ? obj(m)->u.mem.host_row : obj(m)->u.mem.host_slice);
-  }
+  const size_t *told = obj(m)->u.mem.told;
+  if (told[0] && (what == CL_IMAGE_ROW_PITCH || what == CL_IMAGE_SLICE_PITCH)) GIVE(size_t, told[what == CL_IMAGE_SLICE_PITCH]);
   return yp_info(obj(m)->node, YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
 }
 

@@ -76,6 +76,7 @@ struct object {
       size_t size, origin;
       uint8_t *host;   /* the program's, of CL_MEM_USE_HOST_PTR; of shared virtual memory, where it is */
       size_t host_row, host_slice; /* of an image there */
+      size_t told[2];              /* the pitches that the program gave an image, or 0 */
       uint8_t *shared; /* the device's own memory, mapped here too, or NULL */
       struct yp_gate *gate, *refused; /* of a whole buffer or region: what it is shared behind, and what it cannot be */
       int mapped; /* and how often it or a part of it is */

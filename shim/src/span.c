@@ -415,7 +415,6 @@ static cl_mem view(span *m, int node, void *contents, cl_int *err) {
     if (m->u.mem.image) {
       cl_image_desc d = m->u.mem.desc;
       d.buffer = of;
-      if (!host && !of) d.image_row_pitch = d.image_slice_pitch = 0;
       m->in[node] = D.clCreateImage(c, flags, &m->u.mem.format, &d, host, err);
     } else if (of && !m->parent->u.mem.svm) {
       cl_buffer_region r = {m->u.mem.origin, m->u.mem.size};

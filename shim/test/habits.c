@@ -347,6 +347,28 @@ static void origins(void) {
   clReleaseMemObject(image), clReleaseMemObject(m);
 }
 
+/* Images have the pitches that they were given, with memory of the program's or without. */
+static void pitches(void) {
+  static uint8_t host[1 << 15];
+  const cl_mem_object_type types[] = {CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE1D_ARRAY, CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE3D};
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  const size_t rows[] = {0, 3, 32, 48, 50}, slices[] = {0, 5, 48 * 8, 48 * 10};
+  for (int lent = 0; lent < 3; lent++)
+    for (int t = 0; t < 5; t++)
+      for (int k = 0; k < (t < 2 ? 5 : 20); k++) {
+        cl_int e;
+        size_t row = 0, slice = 0;
+        cl_image_desc d = {.image_type = types[t], .image_width = 8, .image_height = 8, .image_depth = t == 4 ? 4 : 1, .image_array_size = 4, .image_row_pitch = rows[k % 5], .image_slice_pitch = slices[k / 5]};
+        cl_mem m = clCreateImage(context, lent == 2 ? CL_MEM_USE_HOST_PTR : lent ? CL_MEM_COPY_HOST_PTR : 0, &format, &d, lent ? host : NULL, &e);
+        if (m) {
+          must(clGetImageInfo(m, CL_IMAGE_ROW_PITCH, sizeof row, &row, NULL), "row");
+          must(clGetImageInfo(m, CL_IMAGE_SLICE_PITCH, sizeof slice, &slice, NULL), "slice");
+          clReleaseMemObject(m);
+        }
+        printf("pitches %d %d %d: %s %zu %zu\n", lent, t, k, e ? "no" : "yes", row, slice);
+      }
+}
+
 /* An image of the program's memory is mapped before there is what is in it. */
 static void ahead(void) {
   enum { SIDE = 5, PITCH = 48, PIXEL = 4 };
@@ -385,6 +407,7 @@ int main(int n, char **args) {
   }
   parts();
   origins();
+  pitches();
   ahead();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
   if (n > 1) return 0;
