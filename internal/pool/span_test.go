@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -110,4 +111,35 @@ func TestSpanAhead(t *testing.T) {
 			t.Errorf("%v: %q, not %q", at, got, want)
 		}
 	}
+}
+
+// TestWalk: after the same random steps on memory of all kinds programs read the
+// same natively and in the pool, of one node and of two.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	walk := compiled(t, "walk", "../../shim/test/walk.c", "-l:libOpenCL.so.1")
+	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
+		run := over(t, at...)
+		for seed := range 4 {
+			args := []string{strconv.Itoa(seed), "400", strconv.Itoa(seed % 2)}
+			want, err := exec.CommandContext(t.Context(), walk, args...).Output()
+			if err != nil {
+				t.Fatalf("natively: %v", err)
+			}
+			if got := output(t, run(append([]string{walk}, args...)...)); got != string(want) {
+				t.Errorf("%v, seed %d: %s", at, seed, firstDifference(got, string(want)))
+			}
+		}
+	}
+}
+
+func firstDifference(got, want string) string {
+	w := strings.Split(want, "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(w) || line != w[i] {
+			return fmt.Sprintf("line %d is %q, natively %q, after\n%s", i, line, w[min(i, len(w)-1)], strings.Join(w[max(0, i-20):min(i, len(w))], "\n"))
+		}
+	}
+	return fmt.Sprintf("it ends after line %d of %d", strings.Count(got, "\n"), len(w))
 }

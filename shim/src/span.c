@@ -796,7 +796,7 @@ static cl_int run(command *c, cl_event *out) {
   case CL_COMMAND_WRITE_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &ta, &tn); break;
   case CL_COMMAND_COPY_BUFFER: fa = c->a[0], fn = c->n, ta = c->b[0], tn = c->n, whole = true; break;
   case CL_COMMAND_COPY_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &fa, &fn), extent(c->b, c->c, c->p[2], c->p[3], &ta, &tn); break;
-  case CL_COMMAND_UNMAP_MEM_OBJECT: ta = c->map->from, tn = c->map->to - c->map->from, whole = true; break;
+  case CL_COMMAND_UNMAP_MEM_OBJECT: ta = c->map->from, tn = c->map->to - c->map->from, whole = !to->u.mem.image; break; /* of images a region was mapped */
   }
   if (!bad && from) bad = acquire(from, fa, fn, node);
   if (!bad && to && !whole) bad = acquire(to, ta, tn, node);
