@@ -27,10 +27,18 @@ static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
 enum { BUFFER, RECT, IMAGE };
 
+enum { ACCESS = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS };
+
+/* yp_flags_of are the flags of a part or an image of a buffer, with what it has of the buffer. */
+cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer) {
+  if (!(flags & ACCESS)) flags |= buffer & ACCESS;
+  if (!(flags & OF_HOST)) flags |= buffer & OF_HOST;
+  return flags | (buffer & (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR));
+}
+
 static cl_int check_flags(cl_mem_flags f, const void *host) {
-  const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, of_host = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
-  if (f & ~(access | of_host | CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_KERNEL_READ_AND_WRITE)) return CL_INVALID_VALUE;
-  if ((f & access) & ((f & access) - 1) || (f & of_host) & ((f & of_host) - 1)) return CL_INVALID_VALUE;
+  if (f & ~(cl_mem_flags)(ACCESS | OF_HOST | CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_KERNEL_READ_AND_WRITE)) return CL_INVALID_VALUE;
+  if ((f & ACCESS) & ((f & ACCESS) - 1) || (f & OF_HOST) & ((f & OF_HOST) - 1)) return CL_INVALID_VALUE;
   if (f & CL_MEM_USE_HOST_PTR && f & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) return CL_INVALID_VALUE;
   if ((host != NULL) != ((f & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) return CL_INVALID_HOST_PTR;
   return CL_SUCCESS;
@@ -150,10 +158,9 @@ static cl_mem CL_API_CALL yp_clCreateBufferWithProperties(cl_context c, const cl
 
 static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
   const cl_buffer_region *r = info;
-  const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, of_host = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
   if (!is(m, MEM) || obj(m)->u.mem.pixel || obj(m)->parent->kind == MEM) FAIL(CL_INVALID_MEM_OBJECT);
   object *of = obj(m);
-  if (flags & ~(access | of_host) || (flags && check_flags(flags, NULL))) FAIL(CL_INVALID_VALUE);
+  if (flags & ~(cl_mem_flags)(ACCESS | OF_HOST) || (flags && check_flags(flags, NULL))) FAIL(CL_INVALID_VALUE);
   if ((of->u.mem.flags & CL_MEM_WRITE_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY)) || (of->u.mem.flags & CL_MEM_READ_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY)))
     FAIL(CL_INVALID_VALUE);
   if ((of->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (of->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
@@ -164,16 +171,15 @@ static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_
   if (r->origin > of->u.mem.size || r->size > of->u.mem.size - r->origin) FAIL(CL_INVALID_VALUE);
   object *o = yp_new(MEM, of, of->context);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  if (!(flags & access)) flags |= of->u.mem.flags & access;
-  if (!(flags & of_host)) flags |= of->u.mem.flags & of_host;
+  const cl_mem_flags all = yp_flags_of(flags, of->u.mem.flags);
   yp_begin(o->node, OP_create_sub_buffer);
   yp_word(of->id);
   yp_word(o->id);
-  yp_word(flags);
+  yp_word(all & (ACCESS | OF_HOST));
   yp_word(r->origin);
   yp_word(r->size);
   cl_int bad = yp_sync(NULL);
-  o->u.mem.flags = flags | (of->u.mem.flags & (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR));
+  o->u.mem.flags = all;
   o->u.mem.size = r->size, o->u.mem.origin = r->origin, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   if (of->u.mem.host) o->u.mem.host = of->u.mem.host + r->origin;
   if (bad) yp_destroy(o), o = NULL;
@@ -220,7 +226,7 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   if (!d->buffer && (row < w * pixel || row % pixel || (row && (slice < least || slice % row)))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
   object *o = yp_new(MEM, d->buffer ? obj(d->buffer) : obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  o->u.mem.flags = flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
+  o->u.mem.flags = d->buffer ? yp_flags_of(flags, obj(d->buffer)->u.mem.flags) : flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
   if (!d->buffer && (host || d->image_row_pitch || slice != least)) o->u.mem.told[0] = row, o->u.mem.told[1] = lines || slices ? slice : 0;
   if (lines) row = slice, slice *= h; /* each row is a slice there */
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL, o->u.mem.host_row = row, o->u.mem.host_slice = slice;

@@ -184,6 +184,8 @@ void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t unt
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
+cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);
+
 static inline cl_int yp_no_properties(bool listed, size_t size, void *value, size_t *got) {
   cl_mem_properties none = 0;
   return yp_give(&none, listed ? sizeof none : 0, size, value, got);

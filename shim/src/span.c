@@ -24,6 +24,7 @@
 enum { SPAN = 64 };            /* added to the kinds of objects of one node */
 enum { PIECE = 16 << 20 };     /* bytes copied between nodes at once */
 enum { MOST_PATTERN = 128 };
+enum { OF_BUFFER = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR }; /* a part or an image of a buffer has them of that */
 enum { OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS }; /* looked at here only: copies between nodes read and write all memory */
 
 typedef struct span span;
@@ -415,10 +416,10 @@ static cl_mem view(span *m, int node, void *contents, cl_int *err) {
     if (m->u.mem.image) {
       cl_image_desc d = m->u.mem.desc;
       d.buffer = of;
-      m->in[node] = D.clCreateImage(c, flags, &m->u.mem.format, &d, host, err);
+      m->in[node] = D.clCreateImage(c, of && !host ? flags & ~(cl_mem_flags)OF_BUFFER : flags, &m->u.mem.format, &d, host, err);
     } else if (of && !m->parent->u.mem.svm) {
       cl_buffer_region r = {m->u.mem.origin, m->u.mem.size};
-      m->in[node] = D.clCreateSubBuffer(of, flags & ~(cl_mem_flags)(CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR), CL_BUFFER_CREATE_TYPE_REGION, &r, err);
+      m->in[node] = D.clCreateSubBuffer(of, flags & ~(cl_mem_flags)OF_BUFFER, CL_BUFFER_CREATE_TYPE_REGION, &r, err);
     } else {
       m->in[node] = D.clCreateBuffer(c, flags, m->u.mem.size, host, err);
     }
@@ -497,8 +498,7 @@ static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_
   if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
   m->u.mem.flags = flags, m->u.mem.size = r->size, m->u.mem.origin = r->origin;
   if (!created(m, NULL, err)) return NULL;
-  D.clGetMemObjectInfo(any(m), CL_MEM_FLAGS, sizeof m->u.mem.flags, &m->u.mem.flags, NULL); /* with what it has of the buffer */
-  m->u.mem.flags |= flags & OF_HOST ? flags & OF_HOST : had & OF_HOST;
+  m->u.mem.flags = yp_flags_of(flags, had);
   if (of->u.mem.host) m->u.mem.host = (uint8_t *)of->u.mem.host + r->origin;
   return (cl_mem)m;
 }
@@ -512,7 +512,9 @@ static cl_mem CL_API_CALL sp_clCreateImage(cl_context c, cl_mem_flags flags, con
   if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
   m->u.mem.flags = flags, m->u.mem.image = true, m->u.mem.format = *f, m->u.mem.desc = *d, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
   m->u.mem.size = d->buffer ? sp(d->buffer)->u.mem.size : 1;
-  return created(m, host, err);
+  if (!created(m, host, err)) return NULL;
+  if (d->buffer) m->u.mem.flags = yp_flags_of(flags, sp(d->buffer)->u.mem.flags);
+  return (cl_mem)m;
 }
 
 static cl_mem CL_API_CALL sp_clCreateImageWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host,

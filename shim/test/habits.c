@@ -347,6 +347,30 @@ static void origins(void) {
   clReleaseMemObject(image), clReleaseMemObject(m);
 }
 
+/* What the program may do with an image of a buffer is what it may do with that, unless it says so. */
+static void allowed(void) {
+  static uint8_t host[256];
+  const cl_mem_flags may[] = {CL_MEM_READ_WRITE, CL_MEM_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_ALLOC_HOST_PTR, CL_MEM_WRITE_ONLY | CL_MEM_HOST_READ_ONLY, CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS};
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  const size_t zero[3] = {0}, some[3] = {4, 1, 1};
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 3; k++) {
+      cl_int e;
+      size_t row;
+      cl_mem_flags flags = 0;
+      cl_mem m = clCreateBuffer(context, may[i], sizeof host, NULL, &e);
+      must(e, "buffer");
+      cl_mem image = clCreateImage(context, k == 1 ? may[i] & 7 : k == 2 ? may[i] & CL_MEM_HOST_NO_ACCESS : 0, &format, &(cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 64, .buffer = m}, NULL, &e);
+      must(e, "image");
+      must(clGetMemObjectInfo(image, CL_MEM_FLAGS, sizeof flags, &flags, NULL), "flags");
+      const cl_int w = clEnqueueWriteImage(queue, image, CL_TRUE, zero, some, 0, 0, host, 0, NULL, NULL), r = clEnqueueReadImage(queue, image, CL_TRUE, zero, some, 0, 0, host, 0, NULL, NULL);
+      void *p = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ, zero, some, &row, NULL, 0, NULL, NULL, &e);
+      if (p) must(clEnqueueUnmapMemObject(queue, image, p, 0, NULL, NULL), "unmap");
+      printf("allowed %d %d: %x, %d %d %d\n", i, k, (unsigned)flags, w, r, e);
+      clReleaseMemObject(image), clReleaseMemObject(m);
+    }
+}
+
 /* Images have the pitches that they were given, with memory of the program's or without. */
 static void pitches(void) {
   static uint8_t host[1 << 15];
@@ -407,6 +431,7 @@ int main(int n, char **args) {
   }
   parts();
   origins();
+  allowed();
   pitches();
   ahead();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
