@@ -1,6 +1,6 @@
 /* Random steps on memory of all kinds: buffers, their parts, images of all formats and of buffers, by all commands
- * that copy, fill, read, write or map, from several queues that wait for one another. What is read is the
- * same natively and in the pool. Arguments: a number that says which steps, how many, and whether each command is waited for. */
+ * that copy, fill, read, write or map, from several queues that wait for one another and for the program. What is read is
+ * the same natively and in the pool. Arguments: a number that says which steps, how many, and whether each command is waited for. */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OBJECTS = 10, QUEUES = 4, ROOM = 1 << 17, FORMATS = 512, WRITTEN = 1 << 12 };
+enum { OBJECTS = 10, QUEUES = 4, ROOM = 1 << 17, FORMATS = 512, WRITTEN = 1 << 12, AHEAD = 8 };
 
 typedef struct {
   cl_mem m;
@@ -29,6 +29,11 @@ static cl_event last; /* what the next command waits for */
 static uint8_t room[ROOM], fresh[WRITTEN];
 static uint64_t seed;
 static bool slow;
+
+/* While a gate is shut, commands wait for the program to open it, and nothing waits for them. What they read and write is ahead. */
+static cl_event gate;
+static uint8_t ahead[AHEAD][ROOM];
+static int given;
 
 static size_t some(size_t n) { /* less than n */
   seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -127,7 +132,7 @@ static void told(const char *what, cl_int e, cl_event next) {
   if (!next) return;
   if (last) clReleaseEvent(last);
   last = next;
-  if (slow) must(clWaitForEvents(1, &last), "wait");
+  if (slow && !gate) must(clWaitForEvents(1, &last), "wait");
 }
 
 #define DO(WHAT, CALL)       \
@@ -228,6 +233,48 @@ static void image_of(cl_command_queue q, object *o) {
   scatter(room, extent[0] * 4);
   must(clEnqueueWriteImage(queues[some(QUEUES)], m, CL_TRUE, origin, extent, 0, 0, room, 0, NULL, NULL), "write an image of a buffer");
   clReleaseMemObject(m);
+}
+
+/* early gives a command that waits for the gate. */
+static void early(cl_command_queue q, object *o, object *other) {
+  size_t origin[3], extent[3], at = some(o->bytes), n = at_least(1, o->bytes - at);
+  uint8_t *p = ahead[given++];
+  region(o, origin, extent);
+  memset(p, 0, ROOM);
+  switch (some(4)) {
+  case 0:
+    if (o->kind < 0) DO("read early", clEnqueueReadBuffer(q, o->m, CL_FALSE, at, n, p, AFTER));
+    else DO("read an image early", clEnqueueReadImage(q, o->m, CL_FALSE, origin, extent, 0, 0, p, AFTER));
+    break;
+  case 1:
+    scatter(p, WRITTEN);
+    if (o->kind < 0) DO("write early", clEnqueueWriteBuffer(q, o->m, CL_FALSE, at, n, p, AFTER));
+    else DO("write an image early", clEnqueueWriteImage(q, o->m, CL_FALSE, origin, extent, 0, 0, p, AFTER));
+    break;
+  case 2:
+    scatter(p, 16);
+    if (o->kind < 0) DO("fill early", clEnqueueFillBuffer(q, o->m, p, 4, at / 4 * 4, (o->bytes - at / 4 * 4) / 4 * 4, AFTER));
+    else DO("fill an image early", clEnqueueFillImage(q, o->m, (const cl_float[4]){(cl_float)p[0] / 255, (cl_float)p[1] / 255, (cl_float)p[2] / 255, 1}, origin, extent, AFTER));
+    break;
+  default:
+    if (o->kind < 0 && other->kind < 0 && o != other) DO("copy early", clEnqueueCopyBuffer(q, o->m, other->m, at, 0, n < other->bytes ? n : other->bytes, AFTER));
+  }
+}
+
+static void gated(void) {
+  cl_int e;
+  settled();
+  if (last) clReleaseEvent(last);
+  last = gate = clCreateUserEvent(context, &e);
+  must(e, "gate");
+  must(clRetainEvent(gate), "keep the gate");
+  for (given = 0; given < AHEAD;) early(queues[some(QUEUES)], &objects[some(OBJECTS)], &objects[some(OBJECTS)]);
+  for (int i = 0; i < QUEUES && perhaps(); i++) must(clFlush(queues[i]), "flush");
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "open the gate");
+  clReleaseEvent(gate);
+  gate = NULL;
+  settled();
+  for (int i = 0; i < AHEAD; i++) printf("ahead %08x\n", sum(1, ahead[i], ROOM));
 }
 
 static void step(void) {
@@ -336,7 +383,9 @@ int main(int n, char **args) {
   }
   must(clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, CL_MEM_OBJECT_IMAGE2D, FORMATS, formats, &format_count), "formats");
   for (int i = 0; i < OBJECTS; i++) make(&objects[i], (int)some(6) - 1);
-  for (int steps = atoi(args[2]); steps > 0; steps--) step();
+  for (int steps = atoi(args[2]); steps > 0; steps--)
+    if (some(20)) step();
+    else gated();
   settled();
   for (int i = 0; i < OBJECTS; i++) {
     object *o = &objects[i];
