@@ -59,10 +59,12 @@ func (f *flow) join() { f.inside.Add(1) }
 
 func (f *flow) leave() {
 	if f.inside.Add(-1) < 0 {
-		f.lock()
-		f.unlock()
+		f.tell()
 	}
 }
+
+// tell has look who waits for something of the session.
+func (f *flow) tell() { f.lock(); f.unlock() }
 
 // stop returns when nothing is read or done any more; wake makes who reads look. It
 // gives up, and the session goes on, if that takes longer than patience.
@@ -172,8 +174,7 @@ func (s *Session) attach(from net.Conn, after uint64) {
 	s.sending.Unlock()
 	s.back.Store(&attached{conn, after})
 	s.wake()
-	s.flow.lock() // for who waits that the program follows
-	s.flow.unlock()
+	s.flow.tell()
 }
 
 // changeOver reads from the program's own connection when all has come that it
@@ -190,10 +191,11 @@ func (s *Session) changeOver() error {
 		return fmt.Errorf("the program says that it sent %d messages elsewhere, of which %d came", b.after, taken)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	_ = s.inConn.Close()
 	s.inConn, s.in, s.relayed, s.following = b.conn, bufio.NewReaderSize(b.conn, 64<<10), false, false
 	s.back.Store(nil)
+	s.mu.Unlock()
+	s.flow.tell()
 	go Leave(b.conn, s.turn.end)
 	return nil
 }

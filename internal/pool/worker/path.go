@@ -189,6 +189,7 @@ func (s *Session) path(m *message, b *wire.Body) error {
 		s.inConn, s.better = better, nil
 		s.in.Reset(better) // nothing followed
 		s.mu.Unlock()
+		s.flow.tell()
 		s.sending.Lock()
 		defer s.sending.Unlock()
 		s.sent++
@@ -208,8 +209,9 @@ func (s *Session) path(m *message, b *wire.Body) error {
 
 func (s *Session) setBetter(p path) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.better = p
+	s.mu.Unlock()
+	s.flow.tell()
 }
 
 // changing reports whether the program has asked for a better path, and has not
