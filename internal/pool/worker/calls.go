@@ -283,7 +283,7 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	over := func(int32) {}
 	if bad == clSuccess && len(list) > 0 && !b.Err() {
 		if s.users > 0 {
-			return s.waitFor(s.heldCall(m, nil), list, func(bad int32) error { return s.answer(m, bad, 0, 0, nil) })
+			return s.waitFor(s.heldCall(m, nil), list, func(bad int32) error { return s.answer(m, bad, 1, 0, nil) }) // the next finish may have something to tell
 		}
 		over = s.waits(s.awaited(events)...)
 	}
