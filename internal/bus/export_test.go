@@ -35,3 +35,8 @@ func (b *Bus) WithoutBatches() *Bus {
 	c.batches = false
 	return &c
 }
+
+// There looks for an event in the stream, as the relay does.
+func (b *Bus) There(ctx context.Context, id string) (bool, error) {
+	return (&relay{bus: b}).there(ctx, id)
+}

@@ -148,10 +148,40 @@ func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
 	ack, err := r.bus.js.PublishMsg(ctx, e.message())
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess {
+		// It is on its way; or it is there, and a server that noted that before it
+		// noted that it would be says so for as long as it remembers IDs.
+		if there, terr := r.there(ctx, e.id); there || terr != nil {
+			return false, terr
+		}
+	}
 	if err != nil {
 		return false, fmt.Errorf("publish %s: %w", e.subject, err)
 	}
 	return !ack.Duplicate, nil
+}
+
+// idInProcess is the server's code for an ID that it has begun to take.
+const idInProcess = 10158
+
+// there looks for an event among the last of the stream: what is published again
+// was in one of the last batches.
+func (r *relay) there(ctx context.Context, id string) (bool, error) {
+	s, err := r.bus.js.Stream(ctx, r.bus.stream)
+	if err != nil {
+		return false, fmt.Errorf("look for event %s: %w", id, err)
+	}
+	state := s.CachedInfo().State
+	for seq, n := state.LastSeq, 0; seq >= max(state.FirstSeq, 1) && n < 2*relayBatch; seq, n = seq-1, n+1 {
+		m, err := s.GetMsg(ctx, seq)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return false, fmt.Errorf("look for event %s: %w", id, err)
+		}
+		if err == nil && m.Header.Get(jetstream.MsgIDHeader) == id {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // batch publishes events so that all are in the stream, or none.

@@ -113,11 +113,23 @@ func TestEachForItself(t *testing.T) {
 	}
 	relay(b.WithoutBatches())
 	same(t, b, want[:3])
+	var ids []string
 	if err := d.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(t.Context(), `INSERT INTO outbox SELECT * FROM kept`)
-		return err
+		ids = nil
+		if _, err := tx.Exec(t.Context(), `INSERT INTO outbox SELECT * FROM kept`); err != nil {
+			return err
+		}
+		return tx.Query(t.Context(), `SELECT event_id FROM kept ORDER BY event_id`, nil, func(row db.Row) error {
+			ids = append(ids, "")
+			return row.Scan(&ids[len(ids)-1])
+		})
 	}); err != nil {
 		t.Fatal(err)
+	}
+	for i, id := range ids { // what a server says it is still taking is looked for
+		if there, err := b.There(t.Context(), id); err != nil || there != (i < 3) {
+			t.Errorf("event %d is there: %v, %v", i, there, err)
+		}
 	}
 	relay(b)
 	same(t, b, want)
