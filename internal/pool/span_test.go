@@ -98,21 +98,6 @@ func TestCardsCut(t *testing.T) {
 	}
 }
 
-// TestSpanAhead: a call that waits for an event of another node returns at once;
-// order, contents, errors and callbacks are as on one device.
-func TestSpanAhead(t *testing.T) {
-	t.Parallel()
-	a, b, c := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
-	moves := movesProgram(t)
-	for _, at := range [][]string{{a.tcp}, {a.unix, b.tcp}, {a.tcp, b.unix, c.tcp}} {
-		cmd := program(t, "", "", "", moves, "ahead")
-		cmd.Env = append(cmd.Env, shares(t, pool.Spec{Device: "opencl-0", Compute: 30, Weighted: true, Memory: 64 * mib}, at...)...)
-		if got, want := output(t, cmd), fmt.Sprintf("ahead of %d\n", len(at)); got != want {
-			t.Errorf("%v: %q, not %q", at, got, want)
-		}
-	}
-}
-
 // TestWalk: after the same random steps on memory of all kinds programs read the
 // same natively and in the pool, of one node and of two.
 func TestWalk(t *testing.T) {

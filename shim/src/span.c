@@ -12,10 +12,10 @@
  * virtual memory is memory that is made at each node at once, at one address; a kernel needs
  * what it is given pointers to, and what it is said to reach beside that.
  *
- * A command that waits for one at another node is put aside until that has ended, for
- * which a thread for each node waits. So is one that waits for an event that the program
- * sets itself. What comes behind them, by order or by their events, is put aside, too. A
- * call that blocks waits itself. */
+ * A command that waits for one at another node is sent when that has ended: the
+ * call waits. A command that waits for an event that the program sets itself,
+ * directly or not, is put aside until then, so that no call waits for the
+ * program. */
 #include "pool.h"
 #include <stddef.h>
 
@@ -126,7 +126,6 @@ static pthread_mutex_t lock;
 static pthread_cond_t settled;
 static span *spans;
 static command *aside; /* in their order */
-static bool watched[YP_NODES];
 static span *told, **last_told = &told; /* they are gone, and their callbacks are yet to be called */
 static cl_icd_dispatch table;
 
@@ -278,8 +277,6 @@ static int node_of(const span *context, const void *device) {
 
 /* Contexts and queues. */
 
-static bool start_watching(int node);
-
 static cl_context CL_API_CALL sp_clCreateContext(const cl_context_properties *properties, cl_uint n, const cl_device_id *devices,
                                                  void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *data, cl_int *err) {
   bool same = true;
@@ -302,7 +299,6 @@ static cl_context CL_API_CALL sp_clCreateContext(const cl_context_properties *pr
     }
     o->u.ctx.nodes[o->u.ctx.n++] = node, o->u.ctx.devices[node] = devices[i];
     o->in[node] = D.clCreateContext(properties, 1, &devices[i], notify, data, &bad);
-    if (!bad && !start_watching(node)) bad = CL_OUT_OF_RESOURCES;
   }
   for (const cl_context_properties *p = properties; p && *p; p += 2) o->u.ctx.size += 2 * sizeof *p;
   if (properties && !bad) {
@@ -709,16 +705,10 @@ static void wrote(span *m, size_t at, size_t n, int node, cl_command_queue q) {
 
 static bool orders(const command *c) { return c->type == CL_COMMAND_BARRIER || (c->type == CL_COMMAND_MARKER && !c->waits); }
 
-static int at_node(const command *c) { return c->map ? c->map->node : c->queue->node; }
-
-/* abroad reports whether an event is one of another node, and not known to be over. */
-static bool abroad(const span *e, int node) { return e->node != node && e->in[e->node] && !e->u.event.over; }
-
-/* early reports whether a command depends on an event that the program is yet to set, or that is another node's. A call
- * that blocks waits for those of nodes itself. Of what was put aside, what comes before the command counts. */
+/* early reports whether a command depends on an event that the program is yet to set. Of what was put aside, what comes before it counts. */
 static bool early(const command *c, const command *before) {
   for (cl_uint i = 0; i < c->waits; i++)
-    if (pending(c->wait[i]) || (!c->blocking && abroad(c->wait[i], at_node(c)))) return true;
+    if (pending(c->wait[i])) return true;
   bool in_order = !(c->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
   for (const command *k = aside; k && k != before; k = k->next)
     if (k->queue == c->queue && (in_order || orders(k) || orders(c))) return true;
@@ -776,7 +766,9 @@ static cl_int wait_over(span *e) {
   return CL_SUCCESS;
 }
 
-/* run sends a command that is not early. The caller has the lock, and not while a blocking transfer goes on. */
+static int at_node(const command *c) { return c->map ? c->map->node : c->queue->node; }
+
+/* run sends a command that waits for nothing that the program is yet to do. The caller has the lock, and not while a blocking transfer goes on. */
 static cl_int run(command *c, cl_event *out) {
   int node = at_node(c);
   span *ctx = c->queue->context, *from = c->from, *to = c->to;
@@ -882,7 +874,6 @@ static cl_int put_aside(const command *c) {
   command **end = &aside;
   while (*end) end = &(*end)->next;
   k->next = NULL, *end = k;
-  pthread_cond_broadcast(&settled); /* who watches looks */
   return CL_SUCCESS;
 }
 
@@ -910,53 +901,6 @@ static void settle(void) {
   pthread_cond_broadcast(&settled);
 }
 
-/* awaited returns an event of a node that what was put aside for others waits for. The caller has the lock. */
-static span *awaited(int node) {
-  for (const command *c = aside; c; c = c->next)
-    for (cl_uint i = 0; i < c->waits; i++)
-      if (c->wait[i]->node == node && !pending(c->wait[i]) && abroad(c->wait[i], at_node(c))) return c->wait[i];
-  return NULL;
-}
-
-/* watch waits for events of a node, and sends what waited for them. */
-static void *watch(void *node) {
-  pthread_mutex_lock(&lock);
-  for (;;) {
-    span *e = awaited((int)(intptr_t)node);
-    if (!e) {
-      pthread_cond_wait(&settled, &lock);
-      continue;
-    }
-    e->holds++;
-    leave();
-    cl_int bad = wait_over(e);
-    pthread_mutex_lock(&lock);
-    if (bad) e->u.event.status = bad, e->u.event.over = true;
-    settle();
-    e->holds--, gone(e);
-  }
-  return NULL;
-}
-
-static bool start_watching(int node) {
-  pthread_t thread;
-  pthread_mutex_lock(&lock);
-  if (!watched[node] && !pthread_create(&thread, NULL, watch, (void *)(intptr_t)node)) watched[node] = true, pthread_detach(thread);
-  bool ok = watched[node];
-  leave();
-  return ok;
-}
-
-/* look asks whether an event of another node is over, so that a command that waits for it need not be put aside. */
-static void look(span *e, int node) {
-  pthread_mutex_lock(&lock);
-  bool ask = !pending(e) && abroad(e, node);
-  leave();
-  cl_int status = CL_QUEUED;
-  if (ask && !D.clGetEventInfo(e->in[e->node], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) && status == CL_COMPLETE)
-    __atomic_store_n(&e->u.event.over, true, __ATOMIC_RELAXED);
-}
-
 static cl_command_type told_as(const command *c) { return c->as ? c->as : c->type; }
 
 /* enqueue sends a command, or puts it aside. */
@@ -978,7 +922,6 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
   c->event = e;
   cl_int bad = CL_SUCCESS;
   cl_event in = NULL;
-  for (cl_uint i = 0; i < n && !c->blocking; i++) look(sp(waits[i]), e->node);
   pthread_mutex_lock(&lock);
   while (c->blocking && early(c, NULL)) pthread_cond_wait(&settled, &lock);
   bool later = early(c, NULL);
@@ -1145,7 +1088,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
   *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL};
   /* What the command waits for, and its event, are a marker's before it. The region is read behind that. */
-  command before = {.type = c->type, .as = c->as, .queue = q, .blocking = c->blocking};
+  command before = {.type = c->type, .as = c->as, .queue = q};
   bool late = false;
   cl_int bad = CL_SUCCESS;
   pthread_mutex_lock(&lock);
@@ -1828,8 +1771,7 @@ static cl_int CL_API_CALL sp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_inf
 }
 
 static void in_child(void) {
-  spans = NULL, aside = NULL; /* the parent's, as all that was made there, and its threads */
-  memset(watched, 0, sizeof watched);
+  spans = NULL, aside = NULL; /* the parent's, as all that was made there */
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 

@@ -5,8 +5,6 @@
  *   gates [MiB]  over and over: has commands and threads wait for events that it does not set until a
  *             line is typed, while it computes beside them, and checks all that comes of it; so much
  *             other memory it has, too
- *   ahead     in one context over all devices gives each commands that wait for the others', sees that no
- *             call waits, and checks all that comes of it
  *   copies    for each line that is typed writes, computes on, reads and maps 4 MiB in many ways, checks
  *             them, and prints how many bytes went over sockets; the line keeps: it has a buffer mapped from
  *             then on until the next
@@ -354,98 +352,6 @@ static void gates(size_t mib) {
   printf("gates %d\n", round);
 }
 
-/* ahead: what is given to devices that wait for each other. */
-enum { CARDS = 16 };
-static cl_command_queue on[CARDS];
-static cl_uint cards;
-
-static cl_event step(cl_uint card, cl_mem x, cl_mem add, cl_uint by, cl_uint n, const cl_event *waits) {
-  cl_kernel k = kernel(x, add, by);
-  cl_event e = ran(on[card % cards], k, n, waits);
-  must(clReleaseKernel(k), "release");
-  return e;
-}
-
-/* busy is the event of a command that takes a while. */
-static cl_event busy(cl_uint card) {
-  cl_int e;
-  cl_event done;
-  size_t one = 1;
-  cl_uint rounds = 100000000;
-  cl_kernel k = clCreateKernel(program, "spin", &e);
-  must(e, "kernel");
-  cl_mem m = buffer(64, NULL);
-  must(clSetKernelArg(k, 0, sizeof m, &m), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
-  must(clEnqueueNDRangeKernel(on[card % cards], k, 1, NULL, &one, NULL, 0, NULL, &done), "run");
-  must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
-  must(clFlush(on[card % cards]), "flush");
-  return done;
-}
-
-static void ahead(void) {
-  static cl_uint x[N], y[N], got[N], got2[N];
-  cl_platform_id platform;
-  cl_device_id all[CARDS];
-  cl_int e;
-  int told = 0;
-  must(clGetPlatformIDs(1, &platform, NULL), "platform");
-  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, CARDS, all, &cards), "devices");
-  context = clCreateContext(NULL, cards, all, NULL, NULL, &e);
-  must(e, "context");
-  for (cl_uint i = 0; i < cards; i++) on[i] = clCreateCommandQueue(context, all[i], 0, &e), must(e, "queue");
-  program = of_source("kernel void advance(global uint *x, uint by, global const uint *add) { size_t i = get_global_id(0); x[i] = x[i] * 1664525u + 1013904223u + by + add[i & 15]; }\n"
-                      "kernel void spin(global uint *o, uint n) { uint x = 1; for (uint i = 0; i < n; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; } o[0] = x; }\n");
-  must(clBuildProgram(program, 0, NULL, "", NULL, NULL), "build");
-  for (cl_uint i = 0; i < 16; i++) adds[i] = i * 5;
-  for (cl_uint i = 0; i < N; i++) x[i] = i, y[i] = i * 3;
-  cl_mem none = buffer(BYTES, NULL), none_too = buffer(sizeof adds, adds);
-  for (cl_uint i = 0; i < cards; i++) clReleaseEvent(step(i, none, none_too, 0, 0, NULL)), must(clFinish(on[i]), "finish"); /* drivers compile what runs first */
-  for (int round = 0; round < 3; round++) {
-    cl_mem mx = buffer(BYTES, x), my = buffer(BYTES, y), add = buffer(sizeof adds, adds);
-    cl_event began = busy(0), before = step(1, mx, add, 1, 1, &began), done, read; /* the second device has nothing else to do */
-    must(clEnqueueCopyBuffer(on[1 % cards], mx, my, 0, 0, BYTES / 2, 1, &before, &done), "copy");
-    must(clEnqueueReadBuffer(on[1 % cards], my, CL_FALSE, 0, BYTES, got, 1, &done, &read), "read");
-    must(clSetEventCallback(read, CL_COMPLETE, calls, &told), "callback");
-    cl_uint *map = clEnqueueMapBuffer(on[1 % cards], mx, CL_FALSE, CL_MAP_READ, 0, BYTES, 1, &done, NULL, &e);
-    must(e, "map");
-    right(cards == 1 || status(began) > CL_COMPLETE, "no call has waited", round);
-    right(cards == 1 || (status(before) > CL_RUNNING && status(read) > CL_RUNNING), "status before", round);
-    must(clReleaseMemObject(my), "release");
-    if (round == 0) must(clWaitForEvents(1, &read), "wait");
-    else if (round == 1) must(clFinish(on[1 % cards]), "finish");
-    else must(clEnqueueReadBuffer(on[0], mx, CL_TRUE, 0, BYTES, got2, 1, &read, NULL), "blocking read");
-    right(status(read) == CL_COMPLETE && status(before) == CL_COMPLETE, "status after", round);
-    must(clFinish(on[1 % cards]), "finish");
-    advance(x, 1);
-    right(!memcmp(map, x, BYTES), "what was mapped", round);
-    if (round == 2) right(!memcmp(got2, x, BYTES), "what was waited for", round);
-    memcpy(y, x, BYTES / 2);
-    right(!memcmp(got, y, BYTES), "what was read", round);
-    must(clEnqueueUnmapMemObject(on[1 % cards], mx, map, 0, NULL, NULL), "unmap");
-    for (int i = 0; i < 1000 && __atomic_load_n(&told, __ATOMIC_SEQ_CST) <= round; i++) usleep(1000);
-    right(told == round + 1, "callbacks", round);
-
-    for (cl_uint i = 0; i < 12; i++) { /* each waits for the one before, elsewhere */
-      cl_event next = step(i, mx, add, i, 1, &before);
-      clReleaseEvent(before);
-      before = next;
-    }
-    must(clWaitForEvents(1, &before), "wait");
-    must(clEnqueueReadBuffer(on[2 % cards], mx, CL_TRUE, 0, BYTES, got, 0, NULL, NULL), "read");
-    for (cl_uint i = 0; i < 12; i++) advance(x, i);
-    right(!memcmp(got, x, BYTES), "a chain", round);
-
-    cl_event never = user(), failed = step(0, mx, add, 1, 1, &never), behind = step(1, mx, add, 1, 1, &failed); /* an error goes as far as what waits for it */
-    must(clSetUserEventStatus(never, -7), "set to an error");
-    right(clWaitForEvents(1, &behind) < 0 && status(behind) < 0, "what waits for an error", round);
-    must(clEnqueueReadBuffer(on[1 % cards], mx, CL_TRUE, 0, BYTES, got, 0, NULL, NULL), "read");
-    right(!memcmp(got, x, BYTES), "what an error leaves", round);
-    clReleaseEvent(began), clReleaseEvent(before), clReleaseEvent(done), clReleaseEvent(read), clReleaseEvent(never), clReleaseEvent(failed), clReleaseEvent(behind);
-    must(clReleaseMemObject(mx), "release"), must(clReleaseMemObject(add), "release");
-  }
-  printf("ahead of %u\n", cards);
-}
-
 /* copies: memory that is there all the time, and a part of it, memory that is made each time, and shared virtual memory. */
 enum { MANY = 1 << 20, MUCH = MANY * sizeof(cl_uint) };
 static cl_uint state[MANY], seen[MANY];
@@ -534,8 +440,6 @@ int main(int argc, char **argv) {
   } else if (!strcmp(what, "gates")) {
     start(CL_QUEUE_PROFILING_ENABLE);
     gates(argc > 2 ? (size_t)atoi(argv[2]) : 0);
-  } else if (!strcmp(what, "ahead")) {
-    ahead();
   } else if (!strcmp(what, "copies")) {
     start(0);
     copies();
