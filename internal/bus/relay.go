@@ -33,6 +33,9 @@ type relay struct {
 	db  *db.DB
 	// sure: what is in the outbox is not in the stream.
 	sure bool
+	// stuck is an event that the stream says it is taking, since then, and has not.
+	stuck string
+	since time.Time
 }
 
 const (
@@ -147,12 +150,19 @@ func (r *relay) publish(ctx context.Context, events []event) (n int, err error) 
 func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	ack, err := r.bus.js.PublishMsg(ctx, e.message())
+	m := e.message()
+	if r.stuck == e.id && time.Since(r.since) > confirmWithin { // it was lost on the way, and its ID with it
+		m.Header.Set(jetstream.MsgIDHeader, e.id+"~")
+	}
+	ack, err := r.bus.js.PublishMsg(ctx, m)
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess {
 		// It is on its way; or it is there, and a server that noted that before it
 		// noted that it would be says so for as long as it remembers IDs.
 		if there, terr := r.there(ctx, e.id); there || terr != nil {
 			return false, terr
+		}
+		if r.stuck != e.id {
+			r.stuck, r.since = e.id, time.Now()
 		}
 	}
 	if err != nil {
