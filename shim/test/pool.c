@@ -151,18 +151,44 @@ static void *opens(void *p) {
   return p;
 }
 
+static void *works(void *p) {
+  cl_int e;
+  cl_uint in = 5, out = 0;
+  cl_command_queue aside = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  cl_mem m = buffer(64, NULL);
+  usleep(50000);
+  must(clEnqueueWriteBuffer(aside, m, CL_TRUE, 0, sizeof in, &in, 0, NULL, NULL), "write");
+  must(clEnqueueReadBuffer(aside, m, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL), "read");
+  must(out == in ? CL_SUCCESS : -1, "read what was written");
+  clReleaseMemObject(m), clReleaseCommandQueue(aside);
+  return opens(p);
+}
+
+/* threads waits in one thread, in three ways, for an event that another sets, which uses the device before. */
 static void threads(void) {
   cl_int e;
-  pthread_t t;
-  cl_uint out = 0, pattern = 7;
+  cl_uint out = 0;
   cl_mem m = buffer(64, NULL);
-  gate = clCreateUserEvent(context, &e);
-  must(e, "user event");
-  must(clEnqueueFillBuffer(queue, m, &pattern, sizeof pattern, 0, 64, 1, &gate, NULL), "fill");
-  pthread_create(&t, NULL, opens, NULL);
-  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL), "read");
-  pthread_join(t, NULL);
-  printf("threads %u\n", out);
+  for (int way = 0; way < 3; way++) {
+    pthread_t t;
+    cl_event filled, marked;
+    cl_uint pattern = 7 + (cl_uint)way;
+    gate = clCreateUserEvent(context, &e);
+    must(e, "user event");
+    must(clEnqueueFillBuffer(queue, m, &pattern, sizeof pattern, 0, 64, 1, &gate, &filled), "fill");
+    must(clEnqueueMarkerWithWaitList(queue, 1, &filled, &marked), "marker");
+    pthread_create(&t, NULL, works, NULL);
+    if (way == 0) must(clFlush(queue), "flush");
+    if (way == 1) must(clWaitForEvents(1, &marked), "wait");
+    if (way == 2) must(clFinish(queue), "finish");
+    must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL), "read");
+    must(out == pattern ? CL_SUCCESS : -1, "fill in time");
+    pthread_join(t, NULL);
+    clReleaseEvent(gate), clReleaseEvent(filled), clReleaseEvent(marked);
+  }
+  clReleaseMemObject(m);
+  printf("threads %u\n", out - 2);
 }
 
 static void print(void) {

@@ -181,7 +181,7 @@ func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
 		}
 		args[len(args)-1] = atWords(slot)
 	}
-	if bad == clSuccess {
+	if bad == clSuccess && !(m.Op == wire.OpFlush && s.lib.one != nil && s.holdsAny(q)) { // which would wait
 		bad = s.lib.status(name, args...)
 	}
 	if c.Work && q != nil {

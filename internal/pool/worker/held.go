@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"time"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -254,6 +255,9 @@ func (s *Session) waitFor(h *held, events []uint64, then func(bad int32) error) 
 		if h != nil {
 			s.flow.leave() // or the event has been set just now, which has joined
 		}
+		for s.lib.one != nil && s.isParked(h) { // who sets it could not call the driver while that is asked to wait
+			<-time.After(time.Millisecond)
+		}
 		bad := int32(clSuccess)
 		for i := range events {
 			if e := s.lib.status("clWaitForEvents", 1, atWords(events[i:])); e != clSuccess {
@@ -282,15 +286,16 @@ func (s *Session) waitFor(h *held, events []uint64, then func(bad int32) error) 
 	return run()
 }
 
+func (s *Session) isParked(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return h != nil && h.parked
+}
+
 // unpark returns when a call that has waited may go on. If an error ended that
 // before the events were set, the session must go on first.
 func (s *Session) unpark(h *held) {
-	waits := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return h != nil && h.parked
-	}
-	if !waits() {
+	if !s.isParked(h) {
 		return
 	}
 	s.flow.enter()

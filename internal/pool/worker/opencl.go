@@ -92,8 +92,7 @@ type library struct {
 }
 
 // serial are vendors whose drivers end the process when two threads call them,
-// though OpenCL lets them. A program that waits in one thread for an event that
-// it sets in another waits there until its time is up.
+// though OpenCL lets them.
 var serial = []string{"Oclgrind"}
 
 // newer are functions of OpenCL 2.0 and 2.1, which the system's may not have.

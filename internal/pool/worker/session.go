@@ -419,10 +419,14 @@ func (s *Session) drain() {
 	}
 	s.mu.Unlock()
 	all := append(rest, whole...)
+	flushed := all
+	if s.lib.one != nil {
+		flushed = whole // such a driver would wait
+	}
 	for _, step := range []struct {
 		what string
 		list []uintptr
-	}{{"clFlush", all}, {"clFinish", whole}, {"clReleaseCommandQueue", all}} { // one may wait for another
+	}{{"clFlush", flushed}, {"clFinish", whole}, {"clReleaseCommandQueue", all}} { // one may wait for another
 		for _, q := range step.list {
 			s.lib.call(step.what, q)
 		}
