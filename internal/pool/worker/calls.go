@@ -243,7 +243,7 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 	}
 	over := s.waits(work{o, o.given})
 	s.mu.Unlock()
-	bad = s.lib.status("clFinish", o.ptr)
+	bad = s.lib.finish(o.ptr)
 	over(bad)
 	return done(bad)
 }

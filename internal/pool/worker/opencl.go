@@ -89,11 +89,33 @@ const (
 type library struct {
 	functions map[string]uintptr
 	one       *sync.Mutex // held by who calls; nil: many may
+	forgets   bool        // clFinish does not wait for what was flushed
 }
 
 // serial are vendors whose drivers end the process when two threads call them,
 // though OpenCL lets them.
 var serial = []string{"Oclgrind"}
+
+// forgetful begins the names of drivers whose clFinish waits only for what was not flushed
+// before (Mesa 22.3): the worker flushes when the program does not.
+const forgetful = "rusticl "
+
+// finish is clFinish.
+func (l *library) finish(queue uintptr) int32 {
+	if !l.forgets {
+		return l.status("clFinish", queue)
+	}
+	e := make([]uint64, 1)
+	if bad := l.status("clEnqueueMarkerWithWaitList", queue, 0, 0, atWords(e)); bad != clSuccess {
+		return bad
+	}
+	bad := l.status("clWaitForEvents", 1, atWords(e))
+	l.call("clReleaseEvent", uintptr(e[0]))
+	if bad == clFailedWait { // what has failed has come to its end, too
+		bad = clSuccess
+	}
+	return bad
+}
 
 // newer are functions of OpenCL 2.0 and 2.1, which the system's may not have.
 var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo"}

@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -423,13 +424,14 @@ func (s *Session) drain() {
 	if s.lib.one != nil {
 		flushed = whole // such a driver would wait
 	}
-	for _, step := range []struct {
-		what string
-		list []uintptr
-	}{{"clFlush", flushed}, {"clFinish", whole}, {"clReleaseCommandQueue", all}} { // one may wait for another
-		for _, q := range step.list {
-			s.lib.call(step.what, q)
-		}
+	for _, q := range flushed { // one may wait for another
+		s.lib.call("clFlush", q)
+	}
+	for _, q := range whole {
+		s.lib.finish(q)
+	}
+	for _, q := range all {
+		s.lib.call("clReleaseCommandQueue", q)
 	}
 	for _, e := range freed {
 		one := []uint64{uint64(e)}
@@ -496,6 +498,7 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		if h.Platform != platform || h.Index != index {
 			continue
 		}
+		lib.forgets = strings.HasPrefix(h.Driver, forgetful)
 		if slices.Contains(serial, h.Vendor) {
 			lib.one = &sync.Mutex{}
 		}

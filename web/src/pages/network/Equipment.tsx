@@ -51,7 +51,7 @@ export function Equipment() {
       ),
     },
     {
-      title: t("network.kinds.center"),
+      title: t("plugin.center"),
       key: "center",
       render: (_, e) => <Link to={`/centers/${encodeURIComponent(e.aiCenterId)}`}>{centerName(e.aiCenterId)}</Link>,
     },
