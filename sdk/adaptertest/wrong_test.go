@@ -477,7 +477,7 @@ var wrongs = []wrong{
 			return ctx.Err()
 		}}
 	}},
-	{"observe/slow", "loses ends", "is not ended within", func() lie {
+	{"observe/slow", "loses ends", "ended", func() lie {
 		return lie{status: func(n int, st *adapterv1.Status) bool { return st.Phase != adapterv1.Phase_PHASE_ENDED || n%10 != 0 }}
 	}},
 	{"observe/repeats", "tells changes only", "is not ", func() lie {
