@@ -20,6 +20,7 @@ interface Props<R extends AlarmRule> {
   queryKey: string[];
   list: (signal: AbortSignal) => Promise<R[]>;
   set: (rule: Pick<R, keyof AlarmRule>) => Promise<unknown>;
+  keyOf: (rule: R) => string;
   nameOf: (rule: R) => string;
   /** Of its threshold; "": it has none. */
   unitOf: (rule: R) => string;
@@ -92,7 +93,7 @@ export function AlarmRules<R extends AlarmRule>(props: Props<R>) {
         <>
           <Table
             size="small"
-            rowKey={(r) => r.kind}
+            rowKey={props.keyOf}
             columns={columns}
             dataSource={rules}
             pagination={false}

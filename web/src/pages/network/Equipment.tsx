@@ -198,6 +198,7 @@ export function EquipmentRules() {
       queryKey={["equipment"]}
       list={async (signal) => (await equipment.listEquipmentRules({}, call(signal))).rules}
       set={(rule) => equipment.setEquipmentRule({ rule }, call())}
+      keyOf={(r) => equipmentRule(r.kind).name}
       nameOf={(r) => t(`alarm.kinds.${equipmentRule(r.kind).name}`)}
       unitOf={(r) =>
         equipmentRule(r.kind).unit === "none" ? "" : t(`network.equipment.units.${equipmentRule(r.kind).unit}`)

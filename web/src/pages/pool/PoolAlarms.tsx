@@ -186,6 +186,7 @@ function Rules() {
       queryKey={["pool"]}
       list={async (signal) => (await poolOps.listPoolAlarmRules({}, call(signal))).rules}
       set={(r) => poolOps.setPoolAlarmRule({ kind: r.kind, rule: r }, call())}
+      keyOf={(r) => ruleOf(r.kind).name}
       nameOf={(r) => t(`poolops.kinds.${ruleOf(r.kind).name}`)}
       unitOf={(r) => (ruleOf(r.kind).unit === "none" ? "" : t(`poolops.units.${ruleOf(r.kind).unit}`))}
       write={can("adapters.write")}
