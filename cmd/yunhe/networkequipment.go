@@ -231,57 +231,21 @@ func equipmentRuleListCommand(c *cli) *cobra.Command {
 }
 
 func equipmentRuleSetCommand(c *cli) *cobra.Command {
-	var enable, disable bool
-	var threshold int64
-	var severity string
-	cmd := &cobra.Command{
-		Use: "set RULE", Short: "Enable, disable or change a rule",
-		Example: `  yunhe network rule set link-errors --threshold 500 --severity major
-  yunhe network rule set path-loss --disable`,
-		Args: takes(1, 1, "a rule, as yunhe network rule list names it"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if enable && disable {
-				return usagef("--enable and --disable do not go together")
-			}
-			a, err := c.api()
+	return c.ruleSetCommand("yunhe network rule list", `  yunhe network rule set link-errors --threshold 500 --severity major
+  yunhe network rule set path-loss --disable`, "from here on it is an alarm: seconds, or millionths of what is sent",
+		func(ctx context.Context, a *api) ([]alarmRule, error) {
+			res, err := a.equipment.ListEquipmentRules(ctx, &networkv1.ListEquipmentRulesRequest{})
 			if err != nil {
-				return err
+				return nil, err
 			}
-			res, err := a.equipment.ListEquipmentRules(cmd.Context(), &networkv1.ListEquipmentRulesRequest{})
-			if err != nil {
-				return err
-			}
-			var rule *networkv1.EquipmentRule
-			for _, r := range res.Rules {
-				if equipmentRuleName(r.Kind) == args[0] {
-					rule = r
-				}
-			}
-			if rule == nil {
-				return usagef("there is no rule %q; see yunhe network rule list", args[0])
-			}
-			rule.Enabled = (rule.Enabled || enable) && !disable
-			if cmd.Flags().Changed("threshold") {
-				rule.Threshold = threshold
-			}
-			if severity != "" {
-				n := map[string]int32{"warning": 1, "major": 2, "critical": 3}[severity]
-				if n == 0 {
-					return usagef("--severity: want warning, major or critical, got %q", severity)
-				}
-				rule.Severity = n
-			}
-			got, err := a.equipment.SetEquipmentRule(cmd.Context(), &networkv1.SetEquipmentRuleRequest{Rule: rule})
-			if err != nil {
-				return err
-			}
-			return c.printEquipmentRules(got, got)
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&enable, "enable", false, "let it raise alarms")
-	f.BoolVar(&disable, "disable", false, "let it raise none; those it raised are cleared")
-	f.Int64Var(&threshold, "threshold", 0, "from here on it is an alarm: seconds, or millionths of what is sent")
-	f.StringVar(&severity, "severity", "", "warning, major or critical")
-	return cmd
+			return mapped(res.Rules, func(r *networkv1.EquipmentRule) alarmRule {
+				return alarmRule{equipmentRuleName(r.Kind), &r.Enabled, &r.Threshold, &r.Severity, func() error {
+					got, err := a.equipment.SetEquipmentRule(ctx, &networkv1.SetEquipmentRuleRequest{Rule: r})
+					if err != nil {
+						return err
+					}
+					return c.printEquipmentRules(got, got)
+				}}
+			}), nil
+		})
 }

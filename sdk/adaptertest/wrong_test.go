@@ -477,8 +477,11 @@ var wrongs = []wrong{
 			return ctx.Err()
 		}}
 	}},
-	{"observe/slow", "loses ends", "ended", func() lie {
-		return lie{status: func(n int, st *adapterv1.Status) bool { return st.Phase != adapterv1.Phase_PHASE_ENDED || n%10 != 0 }}
+	{"observe/slow", "loses an end", "is not ended within", func() lie {
+		var lost atomic.Value // the attempt; for every reader, of whom the first says so
+		return lie{status: func(_ int, st *adapterv1.Status) bool {
+			return st.Phase != adapterv1.Phase_PHASE_ENDED || !lost.CompareAndSwap(nil, st.AttemptId) && lost.Load() != st.AttemptId
+		}}
 	}},
 	{"observe/repeats", "tells changes only", "is not ", func() lie {
 		return lie{status: func(n int, _ *adapterv1.Status) bool { return n > 2 }}
