@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -207,7 +208,7 @@ func (c *cli) printEquipmentRules(msg proto.Message, rules ...*networkv1.Equipme
 		case networkv1.EquipmentRule_KIND_NETWORK_UNAVAILABLE:
 			threshold = ""
 		}
-		t.Row(names[i], onOff(r.Enabled), threshold, []string{"", "warning", "major", "critical"}[r.Severity&3])
+		t.Row(names[i], onOff(r.Enabled), threshold, severities[r.Severity&3])
 	}
 	return c.print(result{msg: msg, names: names, print: t.Write})
 }
@@ -231,21 +232,20 @@ func equipmentRuleListCommand(c *cli) *cobra.Command {
 }
 
 func equipmentRuleSetCommand(c *cli) *cobra.Command {
-	return c.ruleSetCommand("yunhe network rule list", `  yunhe network rule set link-errors --threshold 500 --severity major
-  yunhe network rule set path-loss --disable`, "from here on it is an alarm: seconds, or millionths of what is sent",
-		func(ctx context.Context, a *api) ([]alarmRule, error) {
-			res, err := a.equipment.ListEquipmentRules(ctx, &networkv1.ListEquipmentRulesRequest{})
-			if err != nil {
-				return nil, err
-			}
-			return mapped(res.Rules, func(r *networkv1.EquipmentRule) alarmRule {
-				return alarmRule{equipmentRuleName(r.Kind), &r.Enabled, &r.Threshold, &r.Severity, func() error {
-					got, err := a.equipment.SetEquipmentRule(ctx, &networkv1.SetEquipmentRuleRequest{Rule: r})
-					if err != nil {
-						return err
-					}
-					return c.printEquipmentRules(got, got)
-				}}
-			}), nil
-		})
+	const example = `  yunhe network rule set link-errors --threshold 500 --severity major
+  yunhe network rule set path-loss --disable`
+	const threshold = "from here on it is an alarm: seconds, or millionths of what is sent"
+	return c.ruleSetCommand("yunhe network rule", example, threshold, func(ctx context.Context, a *api) (rules []alarmRule, err error) {
+		res, err := a.equipment.ListEquipmentRules(ctx, &networkv1.ListEquipmentRulesRequest{})
+		for _, r := range res.GetRules() {
+			rules = append(rules, alarmRule{equipmentRuleName(r.Kind), &r.Enabled, &r.Threshold, &r.Severity, func() error {
+				got, err := a.equipment.SetEquipmentRule(ctx, &networkv1.SetEquipmentRuleRequest{Rule: r})
+				if err != nil {
+					return err
+				}
+				return c.printEquipmentRules(got, got)
+			}})
+		}
+		return rules, err
+	})
 }

@@ -42,7 +42,7 @@ func noticeListCommand(c *cli) *cobra.Command {
 			var names []string
 			for _, x := range res.Notices {
 				names = append(names, x.NoticeId)
-				t.Row(c.ago(x.At), []string{"", "warning", "major", "critical"}[x.Severity&3], map[bool]string{true: "cleared", false: "raised"}[x.Cleared], map[bool]string{true: "yes", false: "no"}[x.Read], x.Message)
+				t.Row(c.ago(x.At), severities[x.Severity&3], map[bool]string{true: "cleared", false: "raised"}[x.Cleared], map[bool]string{true: "yes", false: "no"}[x.Read], x.Message)
 			}
 			return c.print(result{msg: res, names: names, print: func(w io.Writer, color bool) error {
 				if t.Len() == 0 {
@@ -117,7 +117,7 @@ encrypted and never shown.`,
 				var f text.Facts
 				f.Add("Console", onOff(got.InSite))
 				f.Add("Mail", onOff(got.Mail))
-				f.Add("Severity", "from "+[]string{"", "warning", "major", "critical"}[got.Severity&3])
+				f.Add("Severity", "from "+severities[got.Severity&3])
 				f.Add("When cleared, too", onOff(got.Cleared))
 				f.Add("To", strings.Join(got.Recipients, " "))
 				f.Add("From", got.Sender)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -299,7 +300,7 @@ func (c *cli) printPoolRules(msg any, list ...*poolv1.PoolAlarmRule) error {
 		if r.Threshold > 0 {
 			threshold = strconv.FormatInt(r.Threshold, 10) + poolRuleUnit(r.Kind)
 		}
-		t.Row(name, onOff(r.Enabled), threshold, []string{"", "warning", "major", "critical"}[r.Severity&3])
+		t.Row(name, onOff(r.Enabled), threshold, severities[r.Severity&3])
 	}
 	return c.print(result{msg: msg, names: names, print: t.Write})
 }
@@ -341,59 +342,21 @@ func poolRuleListCommand(c *cli) *cobra.Command {
 }
 
 func poolRuleSetCommand(c *cli) *cobra.Command {
-	var enable, disable bool
-	var threshold int64
-	var severity string
-	cmd := &cobra.Command{
-		Use: "set RULE", Short: "Enable, disable or change a rule",
-		Example: `  yunhe pool rule set queue-long --threshold 50 --severity major
-  yunhe pool rule set compute-full --enable`,
-		Args: takes(1, 1, "a rule, as yunhe pool rule list names it"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if enable && disable {
-				return usagef("--enable and --disable do not go together")
-			}
-			a, err := c.api()
-			if err != nil {
-				return err
-			}
-			res, err := a.poolOps.ListPoolAlarmRules(cmd.Context(), &poolv1.ListPoolAlarmRulesRequest{})
-			if err != nil {
-				return err
-			}
-			var rule *poolv1.PoolAlarmRule
-			for _, r := range res.Rules {
-				if poolRuleName(r.Kind) == args[0] {
-					rule = r
+	const example = `  yunhe pool rule set queue-long --threshold 50 --severity major
+  yunhe pool rule set compute-full --enable`
+	return c.ruleSetCommand("yunhe pool rule", example, "from here on it is an alarm", func(ctx context.Context, a *api) (rules []alarmRule, err error) {
+		res, err := a.poolOps.ListPoolAlarmRules(ctx, &poolv1.ListPoolAlarmRulesRequest{})
+		for _, r := range res.GetRules() {
+			rules = append(rules, alarmRule{poolRuleName(r.Kind), &r.Enabled, &r.Threshold, &r.Severity, func() error {
+				got, err := a.poolOps.SetPoolAlarmRule(ctx, &poolv1.SetPoolAlarmRuleRequest{Kind: r.Kind, Rule: r})
+				if err != nil {
+					return err
 				}
-			}
-			if rule == nil {
-				return usagef("there is no rule %q; see yunhe pool rule list", args[0])
-			}
-			rule.Enabled = (rule.Enabled || enable) && !disable
-			if cmd.Flags().Changed("threshold") {
-				rule.Threshold = threshold
-			}
-			if severity != "" {
-				n := map[string]int32{"warning": 1, "major": 2, "critical": 3}[severity]
-				if n == 0 {
-					return usagef("--severity: want warning, major or critical, got %q", severity)
-				}
-				rule.Severity = n
-			}
-			got, err := a.poolOps.SetPoolAlarmRule(cmd.Context(), &poolv1.SetPoolAlarmRuleRequest{Kind: rule.Kind, Rule: rule})
-			if err != nil {
-				return err
-			}
-			return c.printPoolRules(got, got)
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&enable, "enable", false, "let it raise alarms")
-	f.BoolVar(&disable, "disable", false, "let it raise none; those it raised are cleared")
-	f.Int64Var(&threshold, "threshold", 0, "from here on it is an alarm")
-	f.StringVar(&severity, "severity", "", "warning, major or critical")
-	return cmd
+				return c.printPoolRules(got, got)
+			}})
+		}
+		return rules, err
+	})
 }
 
 func poolReportCommand(c *cli) *cobra.Command {
