@@ -459,3 +459,33 @@ func TestKnownDone(t *testing.T) {
 		}
 	}
 }
+
+type answers struct {
+	path
+	last []byte
+}
+
+func (a *answers) write(head, _ []byte, _ int) error {
+	a.last = slices.Clone(head)
+	return nil
+}
+
+// TestWaitTells: who waited for an event is told whether a finish has yet to say
+// that something failed before, and asks for that only then.
+func TestWaitTells(t *testing.T) {
+	t.Parallel()
+	for _, failed := range []int32{clSuccess, clAllocationFailure} {
+		to := &answers{}
+		s := session(to)
+		s.objects[30] = &object{kind: event} // it is over
+		s.queues = []*object{s.objects[uint64(queue)]}
+		s.queues[0].status = failed
+		m := &message{Header: wire.Header{Op: wire.OpWait, Flags: wire.FlagAnswer}, body: words(1, 30)}
+		if err := s.do(m); err != nil {
+			t.Fatal(err)
+		}
+		if status, tells := int64(binary.LittleEndian.Uint64(to.last[16:])), binary.LittleEndian.Uint64(to.last[24:]) != 0; status != clSuccess || tells != (failed != clSuccess) {
+			t.Errorf("with %d on the queue it is told %d, and that there is more: %v", failed, status, tells)
+		}
+	}
+}
