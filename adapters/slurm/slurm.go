@@ -142,9 +142,9 @@ func New(ctx context.Context, center string, cfg Config, log *slog.Logger) (*Dri
 		d.folder = &folder{base: cfg.OutputDir, center: center}
 	}
 	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
-	d.stop = stop
+	d.stop, d.way = stop, newWay(d.cfg.URL)
 	d.loops.Go(func() { d.poll(loop) })
-	if d.way = newWay(d.cfg.URL); d.way != nil {
+	if d.way != nil {
 		d.loops.Go(func() { d.way.run(loop) })
 	}
 	return d, nil
