@@ -283,7 +283,7 @@ func cudaTable(rows []cudaRow) string {
 		}
 		fmt.Fprintf(&b, "\t%s: {Name: %q, Work: %v, Blocks: %v, Params: []CUDAParam{%s}},\n", cudaGoName(r), r.name, r.work, r.blocks, strings.Join(params, ", "))
 	}
-	b.WriteString("}\n\n// cudaOps are the numbers there are.\nvar cudaOps = map[Op]string{\n")
+	b.WriteString("}\n\n// cudaOps are the numbers there are.\nvar cudaOps = []string{\n")
 	for _, r := range rows {
 		if r.number > 0 {
 			fmt.Fprintf(&b, "\t%s: %q,\n", cudaGoName(r), r.name)

@@ -228,7 +228,7 @@ func table(rows []row) string {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "\t%s Op = %d\n", goName(r), r.number)
 	}
-	b.WriteString(")\n\n// Calls are those that the worker calls by their parameters.\nvar Calls = map[Op]Call{\n")
+	b.WriteString(")\n\n// Calls are those that the worker calls by their parameters, by their numbers; see [CallOf].\nvar Calls = []Call{\n")
 	for _, r := range rows {
 		if r.how == "op" {
 			continue
@@ -244,7 +244,7 @@ func table(rows []row) string {
 		}
 		fmt.Fprintf(&b, "\t%s: {Name: %q, Work: %s, Params: []Kind{%s}},\n", goName(r), r.name, work, strings.Join(kinds, ", "))
 	}
-	b.WriteString("}\n\n// ops are the numbers there are.\nvar ops = map[Op]string{\n")
+	b.WriteString("}\n\n// ops are the numbers there are.\nvar ops = []string{\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "\t%s: %q,\n", goName(r), r.name)
 	}

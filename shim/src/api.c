@@ -66,6 +66,21 @@ void yp_tell(callback *c, void *handle) {
 
 static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id h);
 
+/* fact is what the worker has told of an object and stays so: it is asked once. */
+typedef struct fact {
+  struct fact *next;
+  int of;
+  uint64_t more;
+  cl_uint what;
+  answer a;
+} fact;
+
+static pthread_mutex_t facts_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void forget_facts(object *o) {
+  for (fact *f; (f = o->facts);) o->facts = f->next, free(f->a.data), free(f);
+}
+
 /* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
 void yp_destroy(object *o) {
   object *context = NULL, *device = NULL; /* a queue's */
@@ -79,6 +94,7 @@ void yp_destroy(object *o) {
       pthread_mutex_lock(&objects);
     }
     free(o->properties);
+    forget_facts(o);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
     if (o->kind == QUEUE) device = o->u.queue.device;
     if (o->kind == PROGRAM) free(o->u.program.text);
@@ -172,6 +188,28 @@ cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, siz
   return status;
 }
 
+static void only_offered(cl_uint what, answer *a);
+
+static cl_int fact_of(object *o, int of, uint64_t more, cl_uint what, size_t size, void *value, size_t *got) {
+  pthread_mutex_lock(&facts_lock);
+  fact *f = o->facts;
+  while (f && (f->what != what || f->of != of || f->more != more)) f = f->next;
+  pthread_mutex_unlock(&facts_lock);
+  if (!f) {
+    answer a = {.land = NULL};
+    if (!ask(o->node, of, o->id, more, what, &a) && of == OF_DEVICE) only_offered(what, &a);
+    bool stays = !a.status || a.status == CL_INVALID_VALUE || a.status == CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
+    if (!stays || !(f = malloc(sizeof *f))) {
+      free(a.data);
+      return stays ? CL_OUT_OF_HOST_MEMORY : a.status;
+    }
+    pthread_mutex_lock(&facts_lock);
+    *f = (fact){o->facts, of, more, what, a}, o->facts = f;
+    pthread_mutex_unlock(&facts_lock);
+  }
+  return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
+}
+
 static cl_int CL_API_CALL yp_clGetPlatformIDs(cl_uint n, cl_platform_id *ids_, cl_uint *count) {
   if ((!ids_ && !count) || (ids_ && !n)) return CL_INVALID_VALUE;
   if (ids_) *ids_ = (cl_platform_id)&yp_platform;
@@ -219,8 +257,6 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
   return CL_SUCCESS;
 }
 
-static pthread_mutex_t facts_lock = PTHREAD_MUTEX_INITIALIZER;
-
 /* Extensions that are functions or objects of the host's, by how their names begin: the driver has them, this library does not. */
 static const char *const host_only[] = {"cl_khr_command_buffer", "cl_khr_semaphore", "cl_khr_external_", "cl_khr_gl_", "cl_khr_egl_", "cl_khr_d3d", "cl_khr_dx9_", "cl_khr_terminate_context",
                                         "cl_khr_create_command_queue", "cl_khr_suggested_local_work_size", "cl_khr_priority_hints", "cl_khr_throttle_hints", "cl_khr_unified_svm",
@@ -236,7 +272,7 @@ static bool offered(const char *name, size_t n) {
 }
 
 /* only_offered takes away what is not offered of a device's extensions. */
-static void only_offered(cl_device_info what, answer *a) {
+static void only_offered(cl_uint what, answer *a) {
   size_t n = 0;
   if (what == CL_DEVICE_EXTENSIONS_WITH_VERSION) {
     cl_name_version v;
@@ -276,14 +312,6 @@ static cl_int svm_capabilities(const object *d, size_t size, void *value, size_t
 
 /* Facts of the device do not change, except how much memory it has: that is the task's, and can be resized. */
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
-  typedef struct fact {
-    struct fact *next;
-    yp_node *node;
-    uint64_t id;
-    cl_device_info what;
-    answer a;
-  } fact;
-  static fact *facts;
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
   switch (what) {
   case CL_DEVICE_SVM_CAPABILITIES:
@@ -298,17 +326,7 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   case CL_DEVICE_GLOBAL_MEM_SIZE:
   case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, obj(d)->id, 0, what, size, value, got);
   }
-  pthread_mutex_lock(&facts_lock);
-  fact *f = facts;
-  while (f && (f->what != what || f->node != obj(d)->node || f->id != obj(d)->id)) f = f->next;
-  if (!f && (f = calloc(1, sizeof *f))) {
-    f->what = what, f->node = obj(d)->node, f->id = obj(d)->id;
-    if (!ask(f->node, OF_DEVICE, f->id, 0, what, &f->a)) only_offered(what, &f->a);
-    if (!f->a.status || f->a.status == CL_INVALID_VALUE) f->next = facts, facts = f;
-  }
-  pthread_mutex_unlock(&facts_lock);
-  if (!f) return CL_OUT_OF_HOST_MEMORY;
-  return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
+  return fact_of(obj(d), OF_DEVICE, 0, what, size, value, got);
 }
 
 enum { MOST_PARTS = 4096 };
@@ -929,20 +947,22 @@ static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, s
   case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)o->parent);
   }
-  return yp_info(o->node, OF_KERNEL, o->id, 0, what, size, value, got);
+  return fact_of(o, OF_KERNEL, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetKernelArgInfo(cl_kernel h, cl_uint index, cl_kernel_arg_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   if (index >= obj(h)->u.kernel.args) return CL_INVALID_ARG_INDEX;
-  return yp_info(obj(h)->node, OF_ARG, obj(h)->id, index, what, size, value, got);
+  return fact_of(obj(h), OF_ARG, index, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_work_group_info what, size_t size, void *value, size_t *got) {
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   const object *context = obj(h)->context;
   if (d ? !is(d, DEVICE) || obj(d)->node != context->node : context->u.context.n > 1) return CL_INVALID_DEVICE;
-  return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, d ? obj(d)->id : context->u.context.devices[0]->id, what, size, value, got);
+  uint64_t on = d ? obj(d)->id : context->u.context.devices[0]->id;
+  if (what == CL_KERNEL_LOCAL_MEM_SIZE) return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, on, what, size, value, got); /* arguments have some */
+  return fact_of(obj(h), OF_GROUP, on, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, cl_uint n,

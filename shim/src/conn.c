@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
-enum { PATH_STAY, PATH_USE, PATH_RING, PATH_RDMA };
+enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
 typedef struct waiter {

@@ -28,7 +28,7 @@ struct yp_path {
   struct { /* see ring.c */
     uint8_t *page;
     size_t size;
-    uint32_t read, written;
+    uint32_t read, written, taken; /* taken: as far as the worker is known to have read */
     int back, skip, asleep;
     bool met; /* the worker did not wait when it was written to */
   } ring;

@@ -58,6 +58,7 @@ struct object {
   void *properties; /* the list it was made with, for the info that asks for it; NULL: none */
   size_t properties_size;
   callback *destroyed; /* called when it goes */
+  struct fact *facts;    /* what was told of it and stays so */
   struct notice *notices, *last; /* of a queue or an event, callbacks in the order in which they are called */
   union {
     struct {

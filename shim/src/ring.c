@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, TO_WORKER = 0, TO_PROGRAM = 256, WRITTEN = 0, ROOM = 4, PROCESSOR = 8, READ = 128, WAITS = 132 };
+enum { PAGE = 4096, TO_WORKER = 0, TO_PROGRAM = 256, WRITTEN = 0, ROOM = 4, PROCESSOR = 8, READ = 128, WAITS = 192 };
 enum { AWAKE, ASLEEP, LISTENS };
 enum { SPIN = 20000, KEEP = 1000000, MOST_SKIP = 1024, TRY = 64, MOST_SIZE = 64 << 20 }; /* nanoseconds, waits, bytes */
 #ifndef F_GET_SEALS
@@ -49,7 +49,8 @@ static void relax(void) {
 
 static bool spin(yp_path *c, const uint32_t *w, uint32_t seen) {
   int here = sched_getcpu();
-  store(word(c, TO_WORKER, PROCESSOR), (uint32_t)here + 1);
+  uint32_t *processor = word(c, TO_WORKER, PROCESSOR);
+  if (load(processor) != (uint32_t)here + 1) store(processor, (uint32_t)here + 1);
   if (c->ring.skip > 0) {
     c->ring.skip--;
     return false;
@@ -136,11 +137,14 @@ static bool await_room(yp_path *c) {
 static bool ring_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
   for (int i = 0; i < 2; i++, p = q, n = m)
     while (n > 0) {
-      uint32_t there = c->ring.written - load(word(c, TO_WORKER, READ));
-      if (there > c->ring.size) return false;
-      if (there == c->ring.size) {
-        if (!await_room(c)) return false;
-        continue;
+      uint32_t there = c->ring.written - c->ring.taken;
+      if (n > c->ring.size - there) { /* the worker's word is not looked at while there is room in any case */
+        c->ring.taken = load(word(c, TO_WORKER, READ));
+        if ((there = c->ring.written - c->ring.taken) > c->ring.size) return false;
+        if (there == c->ring.size) {
+          if (!await_room(c)) return false;
+          continue;
+        }
       }
       size_t at = c->ring.written & (c->ring.size - 1);
       uint32_t k = least(least(n, c->ring.size - there), least(c->ring.size - at, c->ring.size / 4)); /* the worker reads a part meanwhile */

@@ -162,7 +162,19 @@ static cl_int state(cl_event e, bool wait) {
   return status;
 }
 
-/* What is known to be over is not asked for. With quiet, a program says when it does not ask, and waits for a line before and after. */
+/* facts are some that stay as they are. */
+static void facts(cl_kernel k) {
+  size_t width = 0;
+  char name[64];
+  cl_uint units, args;
+  must(clGetKernelWorkGroupInfo(k, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof width, &width, NULL), "group");
+  must(clGetKernelInfo(k, CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL), "name");
+  must(clGetKernelInfo(k, CL_KERNEL_NUM_ARGS, sizeof args, &args, NULL), "arguments");
+  must(clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL), "units");
+  if (!width || strcmp(name, "add")) puts("another kernel");
+}
+
+/* What is known to be over, and what stays as it is, is not asked for again. With quiet, a program says when it does not ask, and waits for a line before and after. */
 static void known(bool quiet) {
   enum { SIZE = 1 << 16 };
   cl_int x = 3;
@@ -171,13 +183,16 @@ static void known(bool quiet) {
   must(clEnqueueFillBuffer(queue, m, &x, sizeof x, 0, SIZE, 0, NULL, &fill), "fill");
   printf("filled: %d", state(fill, true));
   printf(" %d\n", state(fill, true));
+  cl_kernel k = add(m, 1);
+  facts(k);
   if (quiet) puts("quiet"), getchar();
   for (int i = 0; i < 1000; i++)
     if (state(fill, i % 2)) puts("it is not over any more");
+  for (int i = 0; i < 1000; i++) facts(k);
   if (quiet) puts("was quiet"), getchar();
   must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 4, sizeof x, &x, 0, NULL, &write), "write");
   printf("written: %d\n", state(write, false));
-  must(clReleaseEvent(fill), "release"), must(clReleaseEvent(write), "release"), must(clReleaseMemObject(m), "release");
+  must(clReleaseEvent(fill), "release"), must(clReleaseEvent(write), "release"), must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
 }
 
 /* A queue keeps order: what follows what waits for another queue waits for that. */

@@ -342,7 +342,7 @@ var CUDACalls = map[Op]CUDACall{
 }
 
 // cudaOps are the numbers there are.
-var cudaOps = map[Op]string{
+var cudaOps = []string{
 	CUDABegin:                            "begin",
 	CUDAEnds:                             "ends",
 	CUDALoad:                             "load",

@@ -52,8 +52,8 @@ const (
 	OpFlush                      Op = 48
 )
 
-// Calls are those that the worker calls by their parameters.
-var Calls = map[Op]Call{
+// Calls are those that the worker calls by their parameters, by their numbers; see [CallOf].
+var Calls = []Call{
 	OpEnqueueNDRangeKernel:       {Name: "clEnqueueNDRangeKernel", Work: true, Params: []Kind{KindQueue, KindKernel, KindU32, KindOsize3, KindOsize3, KindOsize3, KindWaits, KindOut}},
 	OpEnqueueTask:                {Name: "clEnqueueTask", Work: true, Params: []Kind{KindQueue, KindKernel, KindWaits, KindOut}},
 	OpEnqueueCopyBuffer:          {Name: "clEnqueueCopyBuffer", Work: true, Params: []Kind{KindQueue, KindMem, KindMem, KindSize, KindSize, KindSize, KindWaits, KindOut}},
@@ -74,7 +74,7 @@ var Calls = map[Op]Call{
 }
 
 // ops are the numbers there are.
-var ops = map[Op]string{
+var ops = []string{
 	OpInfo:                       "info",
 	OpRelease:                    "release",
 	OpCreateContext:              "create_context",

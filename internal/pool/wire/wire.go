@@ -52,8 +52,8 @@ const (
 const (
 	PathStay = 0 // it does not use what it asked for
 	PathUse  = 1 // what follows comes over what it asked for; the answer is the last that does not
-	PathRing = 2 // it asks for a ring: its memory comes along, and the first word is its size
 	PathRDMA = 3 // it asks for RDMA: the first word is the port, the data what it is to say there
+	PathRing = 4 // it asks for a ring: its memory comes along, and the first word is its size (2 was one of another form)
 )
 
 // Kinds of messages to clients.
@@ -74,13 +74,28 @@ const OpBye Op = 0xFFFF
 type Op uint16
 
 func (o Op) String() string {
-	if s, ok := ops[o]; ok {
-		return s
-	}
-	if s, ok := cudaOps[o]; ok {
-		return s
+	for _, list := range [][]string{ops, cudaOps} {
+		if s := o.of(list); s != "" {
+			return s
+		}
 	}
 	return fmt.Sprintf("op %d", uint16(o))
+}
+
+// of is the op's name in a list; "": it is not there.
+func (o Op) of(list []string) string {
+	if int(o) < len(list) {
+		return list[o]
+	}
+	return ""
+}
+
+// CallOf is the call that a worker makes by its parameters; nil: it is not one.
+func CallOf(o Op) *Call {
+	if int(o) < len(Calls) && Calls[o].Name != "" {
+		return &Calls[o]
+	}
+	return nil
 }
 
 // Kind is how a parameter is on the wire; see shim/opencl.table.
@@ -160,9 +175,9 @@ func ParseHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b,
 // ParseCUDAHeader is [ParseHeader] for programs of CUDA.
 func ParseCUDAHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b, limit, cudaOps) }
 
-func parseHeader(b []byte, limit uint64, ops map[Op]string) (Header, error) {
+func parseHeader(b []byte, limit uint64, ops []string) (Header, error) {
 	h := Header{binary.LittleEndian.Uint64(b), Op(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:]), binary.LittleEndian.Uint32(b[12:])}
-	if _, ok := ops[h.Op]; !ok {
+	if h.Op.of(ops) == "" {
 		return h, fmt.Errorf("there is no call with the number %d", uint16(h.Op))
 	}
 	if h.Size < HeaderSize || h.Size > limit {

@@ -16,7 +16,7 @@ import (
 func (s *Session) do(m *message) error {
 	defer runtime.KeepAlive(m) // arguments point into it
 	b := wire.NewBody(m.body)
-	if c, ok := wire.Calls[m.Op]; ok {
+	if c := wire.CallOf(m.Op); c != nil {
 		return s.byParams(m, c, &b)
 	}
 	switch m.Op {
@@ -60,7 +60,7 @@ func (s *Session) do(m *message) error {
 
 // byParams makes a call that the table describes. If nobody waits for it, its
 // failure is told by the next finish of its queue, and by its event.
-func (s *Session) byParams(m *message, c wire.Call, b *wire.Body) error {
+func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 	turn := c.Work && s.coming == nil // what comes with a program does not run yet
 	if turn {
 		s.turn.Take()
@@ -421,7 +421,7 @@ const (
 
 // infos are what can be asked of: the function, the object's kind (0: the
 // device), and what comes between it and what is asked.
-var infos = map[uint64]struct {
+var infos = [...]struct {
 	name string
 	kind kind
 	more byte
@@ -453,8 +453,11 @@ func (s *Session) oldEvent(m *message, name string, what uint64, o *object) erro
 func (s *Session) info(m *message, b *wire.Body) error {
 	var w [4]uint64
 	b.Words(w[:])
-	of, ok := infos[w[0]]
-	if !ok || b.Err() || of.name == "clGetProgramInfo" && w[3] == clProgramBinaries {
+	if w[0] >= uint64(len(infos)) {
+		return errEnd
+	}
+	of := &infos[w[0]]
+	if of.name == "" || b.Err() || of.name == "clGetProgramInfo" && w[3] == clProgramBinaries {
 		return errEnd
 	}
 	what := uintptr(uint32(w[3]))
@@ -465,14 +468,15 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		defer s.hold.RUnlock()
 	}
 	s.mu.Lock()
-	var args []uintptr
+	var args [3]uintptr
+	n := 2
 	if of.kind == 0 {
 		d, bad := s.deviceWith(w[1])
 		if bad != clSuccess {
 			s.mu.Unlock()
 			return s.answer(m, bad, 0, 0, nil)
 		}
-		args = []uintptr{d, what}
+		args = [3]uintptr{d, what}
 	} else {
 		o, bad := s.get(w[1], of.kind)
 		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it, or that was done before the program moved here
@@ -508,7 +512,7 @@ func (s *Session) info(m *message, b *wire.Body) error {
 			s.mu.Unlock()
 			return s.answer(m, a.status, 0, 0, a.data)
 		}
-		args = []uintptr{o.ptr, what}
+		args = [3]uintptr{o.ptr, what}
 		switch of.more {
 		case 'd':
 			d, bad := s.deviceWith(w[2])
@@ -516,12 +520,12 @@ func (s *Session) info(m *message, b *wire.Body) error {
 				s.mu.Unlock()
 				return s.answer(m, bad, 0, 0, nil)
 			}
-			args = []uintptr{o.ptr, d, what}
+			args, n = [3]uintptr{o.ptr, d, what}, 3
 		case 'n':
-			args = []uintptr{o.ptr, uintptr(uint32(w[2])), what}
+			args, n = [3]uintptr{o.ptr, uintptr(uint32(w[2])), what}, 3
 		}
 	}
-	data, bad := s.lib.info(of.name, args...)
+	data, bad := s.lib.infoIn(m.args.take(infoRoom), of.name, args[:n]...)
 	if of.kind == program && what == clProgramDevices {
 		data = s.deviceNumbers(data)
 	}

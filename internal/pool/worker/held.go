@@ -332,9 +332,9 @@ func (m *mover) sendHeld() {
 
 // again makes what was held where the program was before.
 func (r *receiver) again(op wire.Op, flags uint16, call uint32, body []byte) error {
-	c, ok := wire.Calls[op]
+	c := wire.CallOf(op)
 	waits := op == wire.OpFinish || op == wire.OpWait
-	if !waits && op != wire.OpRead && op != wire.OpWrite && (!ok || c.Params[0] != wire.KindQueue) {
+	if !waits && op != wire.OpRead && op != wire.OpWrite && (c == nil || c.Params[0] != wire.KindQueue) {
 		return errEnd
 	}
 	m := &message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: flags | wire.FlagAnswer, Call: call}, body: body}

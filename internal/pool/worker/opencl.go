@@ -5,6 +5,7 @@ package worker
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -130,7 +131,9 @@ clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCre
 clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext`)
 	all = append(all, newer...)
 	for _, c := range wire.Calls {
-		all = append(all, c.Name)
+		if c.Name != "" {
+			all = append(all, c.Name)
+		}
 	}
 	return all
 }
@@ -153,10 +156,13 @@ func open() (*library, error) {
 
 // call calls a function; 0 if there is none. Memory that arguments point to is the caller's to keep.
 func (l *library) call(name string, args ...uintptr) uintptr {
-	at := l.functions[name]
-	if at == 0 {
-		return 0
+	if at := l.functions[name]; at != 0 {
+		return l.callAt(at, args)
 	}
+	return 0
+}
+
+func (l *library) callAt(at uintptr, args []uintptr) uintptr {
 	if l.one != nil {
 		l.one.Lock()
 		defer l.one.Unlock()
@@ -167,10 +173,10 @@ func (l *library) call(name string, args ...uintptr) uintptr {
 
 // status calls a function that returns an error code.
 func (l *library) status(name string, args ...uintptr) int32 {
-	if l.functions[name] == 0 {
-		return clInvalidOperation
+	if at := l.functions[name]; at != 0 {
+		return int32(l.callAt(at, args))
 	}
-	return int32(l.call(name, args...))
+	return clInvalidOperation
 }
 
 // pins keep what calls are given pointers to: an address in an argument does not
@@ -199,19 +205,36 @@ func cString(s string) []byte      { return append([]byte(s), 0) }
 
 // info asks an info function for all of a value; more are arguments between the object and what is asked.
 func (l *library) info(name string, args ...uintptr) ([]byte, int32) {
-	n := cell()
-	few := make([]byte, 128) // for most
-	if l.status(name, append(args[:len(args):len(args)], uintptr(len(few)), atBytes(few), at(n))...) == clSuccess && *n <= uint64(len(few)) {
-		return few[:*n], clSuccess
+	room := make([]uint64, infoRoom)
+	atWords(room) // a stack may move
+	return l.infoIn(room, name, args...)
+}
+
+// infoRoom is how many words info takes for a size and for most values.
+const infoRoom = 1 + 16
+
+// infoIn is info, in memory of the caller's where it is enough, which is not on a stack.
+func (l *library) infoIn(room []uint64, name string, args ...uintptr) ([]byte, int32) {
+	defer runtime.KeepAlive(room)
+	var all [6]uintptr
+	k := copy(all[:3], args)
+	ask := func(b []byte) int32 {
+		all[k], all[k+1], all[k+2] = uintptr(len(b)), atData(b), uintptr(unsafe.Pointer(&room[0]))
+		return l.status(name, all[:k+3]...)
 	}
-	if s := l.status(name, append(args[:len(args):len(args)], 0, 0, at(n))...); s != clSuccess {
+	few := unsafe.Slice((*byte)(unsafe.Pointer(&room[1])), 8*(len(room)-1))
+	if ask(few) == clSuccess && room[0] <= uint64(len(few)) {
+		return few[:room[0]], clSuccess
+	}
+	if s := ask(nil); s != clSuccess {
 		return nil, s
 	}
-	b := make([]byte, *n)
-	if *n == 0 {
+	b := make([]byte, room[0])
+	if len(b) == 0 {
 		return b, clSuccess
 	}
-	s := l.status(name, append(args[:len(args):len(args)], uintptr(*n), atBytes(b), 0)...)
+	s := ask(b)
+	runtime.KeepAlive(b)
 	return b, s
 }
 

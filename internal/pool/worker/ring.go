@@ -20,8 +20,9 @@ import (
 // bytes, one each way. Who writes counts what it has written, who reads what it
 // has read, both modulo 2^32, in words that the other looks at.
 //
-//	0     to the worker: words of who writes it (written, waits, its processor),
-//	      and 128 bytes on, of who reads it (read, waits)
+//	0     to the worker: words of who writes it (written, waits, its processor);
+//	128   of who reads it (read); and 192, whether that waits: another processor has
+//	      such a line again only where it has changed
 //	256   to the program: the same
 //	4096  bytes to the worker, then bytes to the program, ringSize each
 //
@@ -41,6 +42,7 @@ type ring struct {
 	page          []byte
 	in, out       way
 	read, written uint32 // of in, and of out
+	taken         uint32 // of out: as far as the program is known to have read
 	processors    [2]*atomic.Uint32
 	met           atomic.Bool // the program did not wait when it was written to
 	back, skip    int         // of spinning: after how many waits it is tried again, and how many of those are left
@@ -100,10 +102,10 @@ func openRing(l *Line, fd int, read, written uint32) (*ring, error) {
 	}
 	word := func(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&page[at])) }
 	one := func(at int, data []byte) way {
-		return way{word(at), word(at + 4), word(at + 128), word(at + 132), data}
+		return way{word(at), word(at + 4), word(at + 128), word(at + 192), data}
 	}
 	return &ring{
-		Line: l, file: fd, page: page, read: read, written: written, back: 1, processors: [2]*atomic.Uint32{word(8), word(256 + 8)},
+		Line: l, file: fd, page: page, read: read, written: written, taken: written - ringSize, back: 1, processors: [2]*atomic.Uint32{word(8), word(256 + 8)},
 		in: one(0, page[ringPage:ringPage+ringSize:ringPage+ringSize]), out: one(256, page[ringPage+ringSize:]),
 	}, nil
 }
@@ -237,15 +239,18 @@ func (r *ring) write(head, data []byte, fd int) error {
 	const part = ringSize / 4 // of what is much, which the other reads meanwhile
 	for _, p := range [...][]byte{head, data} {
 		for len(p) > 0 {
-			there := r.written - r.out.read.Load()
-			if there > ringSize {
-				return errRing
-			}
-			if there == ringSize {
-				if err := r.awaitRoom(); err != nil {
-					return err
+			there := r.written - r.taken
+			if len(p) > int(ringSize-there) { // the program's word is not looked at while there is room in any case
+				r.taken = r.out.read.Load()
+				if there = r.written - r.taken; there > ringSize {
+					return errRing
 				}
-				continue
+				if there == ringSize {
+					if err := r.awaitRoom(); err != nil {
+						return err
+					}
+					continue
+				}
 			}
 			at := r.written % ringSize
 			k := copy(r.out.data[at:], p[:min(len(p), int(ringSize-there), part)])

@@ -317,6 +317,9 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 func (s *Session) sendReads() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.writes)+len(s.reads) == 0 {
+		return nil
+	}
 	s.forgetWrites()
 	left := s.reads[:0]
 	for _, r := range s.reads {
