@@ -46,6 +46,8 @@ const (
 	clDeviceVendor        = 0x102C
 	clDriverVersion       = 0x102D
 	clDeviceVersion       = 0x102F
+	clDeviceExtensions    = 0x1030
+	clDevicePlatform      = 0x1031
 	clDeviceUnified       = 0x1035
 	clDeviceSVM           = 0x1053
 	clCoarseGrain         = 1 << 0
@@ -117,8 +119,8 @@ func (l *library) finish(queue uintptr) int32 {
 	return bad
 }
 
-// newer are functions of OpenCL 2.0 and 2.1, which the system's may not have.
-var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo"}
+// newer are functions of OpenCL 2.0 to 2.2, which the system's may not have.
+var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo", "clGetKernelSubGroupInfo", "clSetProgramSpecializationConstant"}
 
 // names are all functions that are called.
 func names() []string {
@@ -127,7 +129,7 @@ clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMe
 clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo
 clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCreateUserEvent clReleaseEvent clRetainEvent clGetEventProfilingInfo clFinish
-clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext`)
+clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext clGetExtensionFunctionAddressForPlatform`)
 	all = append(all, newer...)
 	for _, c := range wire.Calls {
 		all = append(all, c.Name)
@@ -157,6 +159,10 @@ func (l *library) call(name string, args ...uintptr) uintptr {
 	if at == 0 {
 		return 0
 	}
+	return l.callAt(at, args...)
+}
+
+func (l *library) callAt(at uintptr, args ...uintptr) uintptr {
 	if l.one != nil {
 		l.one.Lock()
 		defer l.one.Unlock()
