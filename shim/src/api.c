@@ -584,6 +584,7 @@ static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what
 /* Programs. */
 
 enum { FROM_SOURCE, FROM_BINARY, FROM_IL, BUILT_IN, FROM_BINARIES };
+enum { MOST_CONSTANT = 128 };
 
 static object *create_program(cl_context c, int from, const void *text, size_t n, answer *a, cl_int *err) {
   object *o = yp_new(PROGRAM, obj(c), obj(c));
@@ -686,6 +687,17 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c,
   if (!n || !devices || !names) FAIL(CL_INVALID_VALUE);
   if (!devices_right(obj(c), n, devices, &bad)) FAIL(bad);
   return (cl_program)create_program(c, BUILT_IN, names, strlen(names), NULL, err);
+}
+
+/* Constants are of programs in intermediate language, for when they are built. */
+static cl_int CL_API_CALL yp_clSetProgramSpecializationConstant(cl_program p, cl_uint constant, size_t size, const void *value) {
+  if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  if (!size || !value || size > MOST_CONSTANT) return CL_INVALID_VALUE;
+  yp_begin(obj(p)->node, OP_specialize);
+  yp_word(obj(p)->id);
+  yp_word(constant);
+  yp_bytes(value, size);
+  return yp_sync(NULL);
 }
 
 typedef void(CL_CALLBACK *built)(cl_program, void *);
@@ -963,6 +975,25 @@ static cl_int CL_API_CALL yp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id 
   uint64_t on = d ? obj(d)->id : context->u.context.devices[0]->id;
   if (what == CL_KERNEL_LOCAL_MEM_SIZE) return yp_info(obj(h)->node, OF_GROUP, obj(h)->id, on, what, size, value, got); /* arguments have some */
   return fact_of(obj(h), OF_GROUP, on, what, size, value, got);
+}
+
+/* What is asked of sub-groups depends on sizes that the program gives, and how many of them it wants. */
+static cl_int CL_API_CALL yp_clGetKernelSubGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_sub_group_info what, size_t given, const void *sizes, size_t size, void *value, size_t *got) {
+  if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
+  const object *context = obj(h)->context;
+  if (d ? !is(d, DEVICE) || obj(d)->node != context->node : context->u.context.n > 1) return CL_INVALID_DEVICE;
+  if (given > 3 * sizeof(size_t)) return CL_INVALID_VALUE;
+  answer a = {.land = NULL};
+  yp_begin(obj(h)->node, OP_sub_group_info);
+  yp_word(obj(h)->id);
+  yp_word(d ? obj(d)->id : context->u.context.devices[0]->id);
+  yp_word(what);
+  yp_word(value ? size : 0);
+  yp_bytes(sizes, sizes ? given : 0);
+  cl_int status = yp_sync(&a);
+  if (!status) status = yp_give(a.data, value ? a.size : a.a, size, value, got);
+  free(a.data);
+  return status;
 }
 
 static cl_int CL_API_CALL yp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, cl_uint n,
@@ -1244,6 +1275,15 @@ static cl_int CL_API_CALL yp_clGetPipeInfo(cl_mem m, cl_pipe_info what, size_t s
 static cl_int CL_API_CALL nothing(void) { return CL_INVALID_OPERATION; }
 static void *CL_API_CALL no_object(void) { return NULL; }
 
+/* Functions that extensions name, which are the standard's own by now. Programs call these by their addresses: the loader is not asked. */
+static cl_int CL_API_CALL khr_clGetKernelSubGroupInfo(cl_kernel k, cl_device_id d, cl_kernel_sub_group_info what, size_t given, const void *sizes, size_t size, void *value, size_t *got) {
+  return k ? obj(k)->dispatch->clGetKernelSubGroupInfo(k, d, what, given, sizes, size, value, got) : CL_INVALID_KERNEL;
+}
+static cl_program CL_API_CALL khr_clCreateProgramWithIL(cl_context c, const void *il, size_t n, cl_int *err) {
+  if (!c) FAIL(CL_INVALID_CONTEXT);
+  return obj(c)->dispatch->clCreateProgramWithIL(c, il, n, err);
+}
+
 #define EXPORT __attribute__((visibility("default")))
 EXPORT void *CL_API_CALL clGetExtensionFunctionAddress(const char *name);
 EXPORT cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *ids_, cl_uint *count);
@@ -1267,10 +1307,11 @@ static void fill(void) {
   SET(clCreateProgramWithSource) SET(clCreateProgramWithBinary) SET(clCreateProgramWithIL) SET(clCreateProgramWithBuiltInKernels) SET(clRetainProgram) SET(clReleaseProgram)
   SET(clBuildProgram) SET(clCompileProgram) SET(clLinkProgram) SET(clUnloadCompiler) SET(clUnloadPlatformCompiler) SET(clGetProgramInfo) SET(clGetProgramBuildInfo)
   SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg) SET(clGetKernelInfo)
-  SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clEnqueueNDRangeKernel) SET(clEnqueueNativeKernel)
+  SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clGetKernelSubGroupInfo) SET(clSetProgramSpecializationConstant) SET(clEnqueueNDRangeKernel) SET(clEnqueueNativeKernel)
   SET(clWaitForEvents) SET(clCreateUserEvent) SET(clRetainEvent) SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
   SET(clCreatePipe) SET(clGetPipeInfo) SET(clGetExtensionFunctionAddressForPlatform)
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
+  yp_dispatch.clGetKernelSubGroupInfoKHR = khr_clGetKernelSubGroupInfo;
   yp_fill_memory();
   yp_fill_svm();
   yp_device_count = yp_nodes();
@@ -1294,5 +1335,7 @@ cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, si
 void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
   if (name && !strcmp(name, "clIcdGetPlatformIDsKHR")) return (void *)(uintptr_t)clIcdGetPlatformIDsKHR;
   if (name && !strcmp(name, "clGetPlatformInfo")) return (void *)(uintptr_t)clGetPlatformInfo;
+  if (name && !strcmp(name, "clGetKernelSubGroupInfoKHR")) return (void *)(uintptr_t)khr_clGetKernelSubGroupInfo;
+  if (name && !strcmp(name, "clCreateProgramWithILKHR")) return (void *)(uintptr_t)khr_clCreateProgramWithIL;
   return NULL;
 }

@@ -29,6 +29,7 @@ enum {
   OP_create_svm_buffer = 28,
   OP_exec_info = 29,
   OP_share = 30,
+  OP_sub_group_info = 31,
   OP_EnqueueNDRangeKernel = 32,
   OP_EnqueueTask = 33,
   OP_EnqueueCopyBuffer = 34,
@@ -46,4 +47,5 @@ enum {
   OP_EnqueueWaitForEvents = 46,
   OP_SetUserEventStatus = 47,
   OP_Flush = 48,
+  OP_specialize = 49,
 };

@@ -1282,6 +1282,14 @@ static cl_program CL_API_CALL sp_clCreateProgramWithBuiltInKernels(cl_context c,
 
 typedef void(CL_CALLBACK *built)(cl_program, void *);
 
+static cl_int CL_API_CALL sp_clSetProgramSpecializationConstant(cl_program p, cl_uint constant, size_t size, const void *value) {
+  cl_int bad = CL_SUCCESS;
+  if (!sis(p, PROGRAM)) return CL_INVALID_PROGRAM;
+  for (int i = 0; i < YP_NODES && !bad; i++)
+    if (sp(p)->in[i]) bad = D.clSetProgramSpecializationConstant(sp(p)->in[i], constant, size, value);
+  return bad;
+}
+
 /* wanted says which nodes the devices of a call name, all of a program's if it names none. */
 static cl_int wanted(const span *context, const span *program, cl_uint n, const cl_device_id *devices, bool *nodes) {
   if ((n == 0) != (devices == NULL)) return CL_INVALID_VALUE;
@@ -1529,6 +1537,13 @@ static cl_int CL_API_CALL sp_clGetKernelWorkGroupInfo(cl_kernel h, cl_device_id 
   int node = node_of(sp(h)->context, d);
   if (node < 0 || !sp(h)->in[node]) return CL_INVALID_DEVICE; /* also if it is NULL: there are several */
   return D.clGetKernelWorkGroupInfo(sp(h)->in[node], d, what, size, value, got);
+}
+
+static cl_int CL_API_CALL sp_clGetKernelSubGroupInfo(cl_kernel h, cl_device_id d, cl_kernel_sub_group_info what, size_t given, const void *sizes, size_t size, void *value, size_t *got) {
+  if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
+  int node = node_of(sp(h)->context, d);
+  if (node < 0 || !sp(h)->in[node]) return CL_INVALID_DEVICE;
+  return D.clGetKernelSubGroupInfo(sp(h)->in[node], d, what, given, sizes, size, value, got);
 }
 
 static cl_int CL_API_CALL sp_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const size_t *offset, const size_t *global, const size_t *local, ENDS) {
@@ -1792,7 +1807,7 @@ const cl_icd_dispatch *yp_span(void) {
   SET(clRetainSampler) SET(clReleaseSampler) SET(clGetSamplerInfo) SET(clCreateProgramWithSource) SET(clCreateProgramWithBinary) SET(clCreateProgramWithIL)
   SET(clCreateProgramWithBuiltInKernels) SET(clRetainProgram) SET(clReleaseProgram) SET(clBuildProgram) SET(clCompileProgram) SET(clLinkProgram) SET(clGetProgramInfo)
   SET(clGetProgramBuildInfo) SET(clCreateKernel) SET(clCreateKernelsInProgram) SET(clCloneKernel) SET(clRetainKernel) SET(clReleaseKernel) SET(clSetKernelArg)
-  SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
+  SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clGetKernelSubGroupInfo) SET(clSetProgramSpecializationConstant) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
   SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
   SET(clSVMAlloc) SET(clSVMFree) SET(clEnqueueSVMFree) SET(clEnqueueSVMMemcpy) SET(clEnqueueSVMMemFill) SET(clEnqueueSVMMap) SET(clEnqueueSVMUnmap) SET(clEnqueueSVMMigrateMem)
   SET(clSetKernelArgSVMPointer) SET(clSetKernelExecInfo)

@@ -33,6 +33,7 @@ const (
 	OpCreateSvmBuffer            Op = 28
 	OpExecInfo                   Op = 29
 	OpShare                      Op = 30
+	OpSubGroupInfo               Op = 31
 	OpEnqueueNDRangeKernel       Op = 32
 	OpEnqueueTask                Op = 33
 	OpEnqueueCopyBuffer          Op = 34
@@ -50,6 +51,7 @@ const (
 	OpEnqueueWaitForEvents       Op = 46
 	OpSetUserEventStatus         Op = 47
 	OpFlush                      Op = 48
+	OpSpecialize                 Op = 49
 )
 
 // Calls are those that the worker calls by their parameters, by their numbers; see [CallOf].
@@ -104,6 +106,7 @@ var ops = []string{
 	OpCreateSvmBuffer:            "create_svm_buffer",
 	OpExecInfo:                   "exec_info",
 	OpShare:                      "share",
+	OpSubGroupInfo:               "sub_group_info",
 	OpEnqueueNDRangeKernel:       "clEnqueueNDRangeKernel",
 	OpEnqueueTask:                "clEnqueueTask",
 	OpEnqueueCopyBuffer:          "clEnqueueCopyBuffer",
@@ -121,4 +124,5 @@ var ops = []string{
 	OpEnqueueWaitForEvents:       "clEnqueueWaitForEvents",
 	OpSetUserEventStatus:         "clSetUserEventStatus",
 	OpFlush:                      "clFlush",
+	OpSpecialize:                 "specialize",
 }

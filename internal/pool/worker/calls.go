@@ -52,6 +52,10 @@ func (s *Session) do(m *message) error {
 		return s.subDevices(m, &b)
 	case wire.OpShare:
 		return s.share(m, &b)
+	case wire.OpSubGroupInfo:
+		return s.subGroupInfo(m, &b)
+	case wire.OpSpecialize:
+		return s.specialize(m, &b)
 	case wire.OpPath:
 		return s.path(m, &b)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -337,7 +338,7 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 	case program:
 		c := o.code
 		m.mu.Lock()
-		binary, kind, told := c.came, c.kind, c.told
+		binary, kind, told, constants := c.came, c.kind, c.told, maps.Clone(c.constants)
 		m.mu.Unlock()
 		came := binary != nil
 		if !came && (o.builds > 0 || c.from == fromBinary || c.from == fromBinaries) {
@@ -375,6 +376,7 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 			b = wire.AppendBytes(b, s)
 		}
 		b = append(b, c.headers...)
+		m.sendConstants(o.id, constants) // before: where the driver does not take the binary it is built anew
 		m.frame(wire.FrameProgram, b)
 		if told != nil {
 			m.sendTold(o.id, told)
@@ -479,6 +481,8 @@ func (m *mover) states(all []*sentObject) {
 	m.sendHeld()
 	for _, o := range all {
 		switch {
+		case o.kind == program:
+			m.sendConstants(o.id, o.code.constants)
 		case o.kind == kernel:
 			for _, body := range o.args {
 				b := wire.NewBody(body[24:])

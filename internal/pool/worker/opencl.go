@@ -47,6 +47,8 @@ const (
 	clDeviceVendor        = 0x102C
 	clDriverVersion       = 0x102D
 	clDeviceVersion       = 0x102F
+	clDeviceExtensions    = 0x1030
+	clDevicePlatform      = 0x1031
 	clDeviceUnified       = 0x1035
 	clDeviceSVM           = 0x1053
 	clCoarseGrain         = 1 << 0
@@ -118,8 +120,8 @@ func (l *library) finish(queue uintptr) int32 {
 	return bad
 }
 
-// newer are functions of OpenCL 2.0 and 2.1, which the system's may not have.
-var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo"}
+// newer are functions of OpenCL 2.0 to 2.2, which the system's may not have.
+var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo", "clGetKernelSubGroupInfo", "clSetProgramSpecializationConstant"}
 
 // names are all functions that are called.
 func names() []string {
@@ -128,7 +130,7 @@ clGetCommandQueueInfo clCreateBuffer clCreateSubBuffer clCreateImage clReleaseMe
 clReleaseSampler clGetSamplerInfo clCreateProgramWithSource clCreateProgramWithBinary clCreateProgramWithBuiltInKernels clReleaseProgram clRetainProgram clRetainMemObject clBuildProgram
 clCompileProgram clLinkProgram clGetProgramInfo clGetProgramBuildInfo clCreateKernel clCreateKernelsInProgram clReleaseKernel clSetKernelArg clGetKernelInfo
 clGetKernelArgInfo clGetKernelWorkGroupInfo clWaitForEvents clGetEventInfo clCreateUserEvent clReleaseEvent clRetainEvent clGetEventProfilingInfo clFinish
-clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext`)
+clEnqueueReadBuffer clEnqueueReadBufferRect clEnqueueReadImage clEnqueueWriteBuffer clEnqueueWriteBufferRect clEnqueueWriteImage clRetainContext clGetExtensionFunctionAddressForPlatform`)
 	all = append(all, newer...)
 	for _, c := range wire.Calls {
 		if c.Name != "" {
@@ -157,12 +159,12 @@ func open() (*library, error) {
 // call calls a function; 0 if there is none. Memory that arguments point to is the caller's to keep.
 func (l *library) call(name string, args ...uintptr) uintptr {
 	if at := l.functions[name]; at != 0 {
-		return l.callAt(at, args)
+		return l.callAt(at, args...)
 	}
 	return 0
 }
 
-func (l *library) callAt(at uintptr, args []uintptr) uintptr {
+func (l *library) callAt(at uintptr, args ...uintptr) uintptr {
 	if l.one != nil {
 		l.one.Lock()
 		defer l.one.Unlock()
@@ -174,7 +176,7 @@ func (l *library) callAt(at uintptr, args []uintptr) uintptr {
 // status calls a function that returns an error code.
 func (l *library) status(name string, args ...uintptr) int32 {
 	if at := l.functions[name]; at != 0 {
-		return int32(l.callAt(at, args))
+		return int32(l.callAt(at, args...))
 	}
 	return clInvalidOperation
 }

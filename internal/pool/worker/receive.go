@@ -105,6 +105,8 @@ type receiver struct {
 	said     *said
 	queues   map[uint64]uintptr // for writing, by context
 	complete bool
+
+	constants map[uint64]map[uint64][]byte // of programs that are yet to come
 }
 
 // frame does what a frame says.
@@ -125,6 +127,8 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 		err = r.program(&body)
 	case wire.FrameTold:
 		err = r.hearTold(&body)
+	case wire.FrameConstants:
+		err = r.hearConstants(&body)
 	case wire.FrameData:
 		err = r.data(&body)
 	case wire.FrameEvent:
@@ -184,8 +188,17 @@ func (r *receiver) program(b *wire.Body) error {
 		return errEnd
 	}
 	id, of, from, how := w[0], w[1], w[2], wire.Op(w[5])
-	create := func(from uint64, text []byte) error {
-		return r.call(wire.OpCreateProgram, wire.AppendBytes(words(of, id, from), text))
+	constants := r.constants[id]
+	create := func(as uint64, text []byte) error {
+		err := r.call(wire.OpCreateProgram, wire.AppendBytes(words(of, id, as), text))
+		if o := r.objects[id]; err == nil && o != nil {
+			if o.code.constants = constants; as == from {
+				if bad := r.setConstants(o); bad != clSuccess {
+					err = fmt.Errorf("constants of program %d cannot be set: error %d", id, bad)
+				}
+			}
+		}
+		return err
 	}
 	build := func() error { return r.call(wire.OpBuild, append(wire.AppendBytes(words(id), options), headers...)) }
 	if len(built) == 0 {
@@ -243,6 +256,7 @@ func (s *Session) restore(p *object) int32 {
 	if bad == clSuccess {
 		s.lib.call("clReleaseProgram", p.ptr)
 		p.ptr, p.code.replaced = ptr, false
+		bad = s.setConstants(p)
 	}
 	return bad
 }

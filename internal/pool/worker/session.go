@@ -106,6 +106,8 @@ type code struct {
 	told     map[question]told
 	came     []byte // what it was built to, of one that can only be linked and has moved
 	kind     uint64 // of that
+
+	constants map[uint64][]byte // by their numbers, see specialize
 }
 
 // read is one that the client does not wait for, until it waits for something else.

@@ -143,6 +143,9 @@ func FuzzMessage(f *testing.F) {
 	add(wire.OpCreateQueue, 1, 73, 0, 8)
 	add(wire.OpCreateProgram, 1, 74, 4, 32, 1, 8, 8, 0x11)
 	add(wire.OpBuild, 5, 0, 0, 0, 1, 8)
+	add(wire.OpSubGroupInfo, 6, 0, 0x11B8, 24, 8, 3)
+	add(wire.OpSubGroupInfo, 6, 8, 0x2033, 1<<63, 1<<63)
+	add(wire.OpSpecialize, 5, 7, 4, 5)
 	f.Fuzz(func(t *testing.T, op uint16, body []byte) {
 		if len(body) > 1<<16 {
 			t.Skip()
@@ -275,6 +278,9 @@ func FuzzReceive(f *testing.F) {
 	f.Add(frame(wire.FrameProgram, append(words(50, 1, 0, 4, 1, 10), wire.AppendBytes(wire.AppendBytes(wire.AppendBytes(nil, []byte("kernel")), []byte("-w")), []byte("b"))...)))
 	f.Add(append(frame(wire.FrameEvent, append(words(60, 0), wire.AppendBytes(nil, make([]byte, 40))...)), frame(wire.FrameStatus, words(2, 1<<63))...))
 	f.Add(frame(wire.FrameTold, append(wire.AppendBytes(words(5, 8, 0, 0x1195, 0), []byte("k")), wire.AppendBytes(nil, []byte("what"))...)))
+	constants := frame(wire.FrameConstants, append(wire.AppendBytes(words(50, 7), make([]byte, 4)), wire.AppendBytes(words(8), make([]byte, 8))...))
+	f.Add(append(constants, append(frame(wire.FrameProgram, append(words(50, 1, 2, 0, 0, 0), make([]byte, 24)...)), constants...)...))
+	f.Add(frame(wire.FrameConstants, words(5, 7, 1<<63)))
 	user := frame(wire.FrameCall, words(uint64(wire.OpUserEvent), 1, 61))
 	for op, body := range map[wire.Op][]byte{
 		wire.OpEnqueueMarkerWithWaitList: words(2, 1, 61, 62), wire.OpFinish: words(2), wire.OpWait: words(1, 61), wire.OpEnqueueBarrier: words(2), wire.OpSetUserEventStatus: words(61, 0),

@@ -1,0 +1,75 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// TestLater: what OpenCL 2.1 and 2.2 tell of sub-groups, and constants of programs
+// in intermediate language, are a program's in the pool, too, if the driver has
+// them: on this machine, over TCP, with cards of two nodes, and when it moves
+// before a program is built, when it is, and before it is built again. It is not
+// parallel: which driver there is is said by the environment.
+func TestLater(t *testing.T) {
+	program := compiled(t, "later", "../../shim/test/later.c", "-l:libOpenCL.so.1")
+	spec := pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib}
+	for name, args := range map[string][]string{"2.1": nil, "2.0": {"-DOLD"}} {
+		t.Run(name, func(t *testing.T) {
+			of(t, "later", compiled(t, "liblater.so", append(args, "-shared", "-fPIC", "testdata/later.c", "-ldl")...))
+			natively, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+			if err != nil || !strings.Contains(string(natively), "2034 of 16: 0, 8 bytes: 10 77") {
+				t.Fatalf("natively %v: %s", err, natively)
+			}
+			a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+			for _, at := range []string{a.unix, a.tcp} {
+				_, run := share(t, at, spec)
+				if got := output(t, run(program)); got != string(natively) {
+					t.Errorf("%s: got\n%s\nnatively\n%s", at, got, natively)
+				}
+			}
+			libraries, _ := built() // start saw that it is
+			cmd := exec.CommandContext(t.Context(), program)
+			cmd.Env = append(append(cmd.Environ(), "OCL_ICD_VENDORS="+libraries.vendors), shares(t, spec, a.unix, b.tcp)...)
+			said := func(text string) []string { // by any device
+				lines := strings.Split(text, "\n")
+				slices.Sort(lines)
+				return slices.Compact(lines)
+			}
+			if got := output(t, cmd); !slices.Equal(said(got), said(string(natively))) {
+				t.Errorf("with cards of two nodes: got\n%s\nnatively\n%s", got, natively)
+			}
+			task, run := share(t, a.tcp, spec)
+			in, out := converse(t, run(program))
+			at, to := a.tcp, b.tcp
+			var got strings.Builder
+			for {
+				line, err := out.ReadString('\n')
+				got.WriteString(line)
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if line != "step\n" {
+					continue
+				}
+				if _, _, err := dial(t, at).Migrate(task.ID, to, ""); err != nil {
+					t.Fatalf("it does not move: %v\n%s\n%s", err, a.log, b.log)
+				}
+				at, to = to, at
+				_, _ = io.WriteString(in, "\n")
+			}
+			if got.String() != string(natively) {
+				t.Errorf("moved: got\n%s\nnatively\n%s", got.String(), natively)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+/* later is PoCL with functions that came with OpenCL 2.1 and 2.2: sub-groups, of 8
+ * each, and intermediate language, which is text here, and knows its constants as
+ * macros. With OLD it says that it is of version 2.0, and has no place for them
+ * in its table, but sub-groups as an extension. */
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <CL/cl_icd.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EACH = 8, MOST = 64 };
+static cl_icd_dispatch was;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	cl_program program;
+	bool set[10];
+	cl_int value[10];
+} made[MOST];
+static int count;
+
+static int which(cl_program p) {
+	int i = count;
+	while (--i >= 0 && made[i].program != p) {}
+	return i;
+}
+
+static cl_int CL_API_CALL sub_groups(cl_kernel k, cl_device_id d, cl_kernel_sub_group_info what, size_t given, const void *in, size_t size, void *out, size_t *got) {
+	size_t v[3] = {1, 1, 1}, n = 1;
+	(void)d;
+	if (!k) return CL_INVALID_KERNEL;
+	for (size_t i = 0; in && i < given / sizeof(size_t); i++) n *= ((const size_t *)in)[i];
+	switch (what) {
+	case CL_KERNEL_MAX_SUB_GROUP_SIZE_FOR_NDRANGE: v[0] = EACH; break;
+	case CL_KERNEL_SUB_GROUP_COUNT_FOR_NDRANGE: v[0] = (n + EACH - 1) / EACH; break;
+	case CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT: v[0] = n * EACH; break;
+	case CL_KERNEL_MAX_NUM_SUB_GROUPS: v[0] = 512; break;
+	case CL_KERNEL_COMPILE_NUM_SUB_GROUPS: v[0] = 0; break;
+	default: return CL_INVALID_VALUE;
+	}
+	if (what <= CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT && what != CL_KERNEL_MAX_NUM_SUB_GROUPS && (!in || !given)) return CL_INVALID_VALUE;
+	size_t all = what == CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT && out && size < sizeof v ? size / sizeof *v * sizeof *v : what == CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT ? sizeof v : sizeof *v;
+	if (out && size < all) return CL_INVALID_VALUE;
+	if (out) memcpy(out, v, all);
+	if (got) *got = all;
+	return CL_SUCCESS;
+}
+
+__attribute__((unused)) static cl_program CL_API_CALL with_il(cl_context c, const void *il, size_t n, cl_int *err) {
+	const char *text = (const char *)il + 3;
+	if (n < 4 || memcmp(il, "IL ", 3)) {
+		if (err) *err = CL_INVALID_VALUE;
+		return NULL;
+	}
+	n -= 3;
+	cl_program p = was.clCreateProgramWithSource(c, 1, &text, &n, err);
+	pthread_mutex_lock(&lock);
+	if (p && count < MOST) made[count++].program = p;
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+__attribute__((unused)) static cl_int CL_API_CALL specialize(cl_program p, cl_uint id, size_t size, const void *value) {
+	pthread_mutex_lock(&lock);
+	int i = which(p);
+	cl_int bad = i < 0 ? CL_INVALID_OPERATION : size != sizeof(cl_int) || !value ? CL_INVALID_VALUE : id > 9 ? CL_INVALID_SPEC_ID : CL_SUCCESS;
+	if (!bad) made[i].set[id] = true, made[i].value[id] = *(const cl_int *)value;
+	pthread_mutex_unlock(&lock);
+	return bad;
+}
+
+static cl_int CL_API_CALL build(cl_program p, cl_uint n, const cl_device_id *list, const char *options, void(CL_CALLBACK *call)(cl_program, void *), void *data) {
+	char all[4096];
+	pthread_mutex_lock(&lock);
+	int i = which(p);
+	int end = i < 0 ? 0 : snprintf(all, sizeof all, "%s", options ? options : "");
+	for (int k = 0; i >= 0 && k < 10; k++)
+		if (made[i].set[k]) end += snprintf(all + end, sizeof all - (size_t)end, " -DC%d=%d", k, made[i].value[k]);
+	if (i >= 0) options = all;
+	pthread_mutex_unlock(&lock);
+	return was.clBuildProgram(p, n, list, options, call, data);
+}
+
+static cl_int CL_API_CALL device(cl_device_id d, cl_device_info what, size_t size, void *out, size_t *got) {
+	static const cl_uint groups = 512;
+	const void *v = what == CL_DEVICE_MAX_NUM_SUB_GROUPS ? (const void *)&groups : what == CL_DEVICE_IL_VERSION ? "TEXT_1.0" : NULL;
+	size_t n = what == CL_DEVICE_MAX_NUM_SUB_GROUPS ? sizeof groups : sizeof "TEXT_1.0";
+#ifdef OLD
+	if (what == CL_DEVICE_VERSION) v = "OpenCL 2.0", n = sizeof "OpenCL 2.0";
+	if (what == CL_DEVICE_EXTENSIONS) v = "cl_khr_fp64 cl_khr_subgroups", n = sizeof "cl_khr_fp64 cl_khr_subgroups";
+#endif
+	if (!v) return was.clGetDeviceInfo(d, what, size, out, got);
+	if (out && size < n) return CL_INVALID_VALUE;
+	if (out) memcpy(out, v, n);
+	if (got) *got = n;
+	return CL_SUCCESS;
+}
+
+static void *pocl(void) {
+	static void *h;
+	if (!h) h = dlopen("libpocl.so.2", RTLD_NOW | RTLD_LOCAL);
+	return h;
+}
+
+static void *(*found(void))(const char *) { return pocl() ? (void *(*)(const char *))dlsym(pocl(), "clGetExtensionFunctionAddress") : NULL; }
+
+cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *list, cl_uint *there) {
+	static cl_icd_dispatch *table;
+	cl_platform_id p;
+	cl_int(CL_API_CALL * get)(cl_uint, cl_platform_id *, cl_uint *) = found() ? (cl_int(CL_API_CALL *)(cl_uint, cl_platform_id *, cl_uint *))found()("clIcdGetPlatformIDsKHR") : NULL;
+	if (!get || get(1, &p, NULL)) return CL_PLATFORM_NOT_FOUND_KHR;
+	if (!table) { /* all that PoCL makes points to its table */
+		table = *(cl_icd_dispatch **)p, was = *table;
+		table->clGetDeviceInfo = device, table->clBuildProgram = build;
+#ifdef OLD
+		table->clGetKernelSubGroupInfo = NULL, table->clCreateProgramWithIL = NULL, table->clSetProgramSpecializationConstant = NULL;
+		table->clGetKernelSubGroupInfoKHR = sub_groups;
+#else
+		table->clGetKernelSubGroupInfo = sub_groups, table->clCreateProgramWithIL = with_il, table->clSetProgramSpecializationConstant = specialize;
+#endif
+	}
+	return get(n, list, there);
+}
+
+void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
+	if (!strcmp(name, "clIcdGetPlatformIDsKHR")) return (void *)clIcdGetPlatformIDsKHR;
+	return found() ? found()(name) : NULL;
+}
+
+cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *out, size_t *got) { return was.clGetPlatformInfo(p, what, size, out, got); }
