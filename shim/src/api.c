@@ -217,6 +217,52 @@ static cl_int CL_API_CALL yp_clGetPlatformIDs(cl_uint n, cl_platform_id *ids_, c
   return CL_SUCCESS;
 }
 
+static uint64_t clock_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static cl_int ask_timer(const object *d, cl_ulong *device) {
+  cl_int bad = yp_connect(d->node);
+  if (bad) return bad;
+  if (!yp_later(d->node)) return CL_INVALID_OPERATION;
+  answer a = {.land = NULL};
+  yp_begin(d->node, OP_timer);
+  yp_word(d->id);
+  if (!(bad = yp_sync(&a))) *device = a.a;
+  free(a.data);
+  return bad;
+}
+
+/* timers: all devices tell of their clocks. */
+static bool timers(void) {
+  static int told;
+  cl_ulong device;
+  for (int i = __atomic_load_n(&told, __ATOMIC_RELAXED); i < yp_device_count; i++)
+    if (ask_timer(&yp_devices[i], &device)) return false;
+  __atomic_store_n(&told, yp_device_count, __ATOMIC_RELAXED);
+  return true;
+}
+
+/* The device says what its clock shows between two times of the host's. */
+static cl_int CL_API_CALL yp_clGetDeviceAndHostTimer(cl_device_id d, cl_ulong *device, cl_ulong *host) {
+  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  if (!device || !host) return CL_INVALID_VALUE;
+  uint64_t before = clock_now();
+  cl_int bad = ask_timer(obj(d), device);
+  if (!bad) *host = before + (clock_now() - before) / 2;
+  return bad;
+}
+
+static cl_int CL_API_CALL yp_clGetHostTimer(cl_device_id d, cl_ulong *host) {
+  if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  if (!host) return CL_INVALID_VALUE;
+  if (!timers()) return CL_INVALID_OPERATION;
+  *host = clock_now();
+  return CL_SUCCESS;
+}
+
 static cl_int CL_API_CALL yp_clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *value, size_t *got) {
   if (p && !is(p, PLATFORM)) return CL_INVALID_PLATFORM;
   switch (what) {
@@ -226,7 +272,7 @@ static cl_int CL_API_CALL yp_clGetPlatformInfo(cl_platform_id p, cl_platform_inf
   case CL_PLATFORM_VENDOR: GIVE_TEXT("Yunhe");
   case CL_PLATFORM_EXTENSIONS: GIVE_TEXT(EXTENSIONS);
   case CL_PLATFORM_ICD_SUFFIX_KHR: GIVE_TEXT("YUNHE");
-  case CL_PLATFORM_HOST_TIMER_RESOLUTION: GIVE(cl_ulong, 0);
+  case CL_PLATFORM_HOST_TIMER_RESOLUTION: GIVE(cl_ulong, timers() ? 1 : 0);
   case CL_PLATFORM_NUMERIC_VERSION: GIVE(cl_version, CL_MAKE_VERSION(3, 0, 0));
   case CL_PLATFORM_EXTENSIONS_WITH_VERSION: {
     cl_name_version v = {CL_MAKE_VERSION(1, 0, 0), EXTENSIONS};
@@ -693,6 +739,7 @@ static cl_program CL_API_CALL yp_clCreateProgramWithBuiltInKernels(cl_context c,
 static cl_int CL_API_CALL yp_clSetProgramSpecializationConstant(cl_program p, cl_uint constant, size_t size, const void *value) {
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
   if (!size || !value || size > MOST_CONSTANT) return CL_INVALID_VALUE;
+  if (!yp_later(obj(p)->node)) return CL_INVALID_OPERATION;
   yp_begin(obj(p)->node, OP_specialize);
   yp_word(obj(p)->id);
   yp_word(constant);
@@ -983,6 +1030,7 @@ static cl_int CL_API_CALL yp_clGetKernelSubGroupInfo(cl_kernel h, cl_device_id d
   const object *context = obj(h)->context;
   if (d ? !is(d, DEVICE) || obj(d)->node != context->node : context->u.context.n > 1) return CL_INVALID_DEVICE;
   if (given > 3 * sizeof(size_t)) return CL_INVALID_VALUE;
+  if (!yp_later(obj(h)->node)) return CL_INVALID_OPERATION;
   answer a = {.land = NULL};
   yp_begin(obj(h)->node, OP_sub_group_info);
   yp_word(obj(h)->id);
@@ -1124,11 +1172,7 @@ static _Thread_local bool telling;
 
 static int64_t since(const notice *n) { return __atomic_load_n(&n->began, __ATOMIC_RELAXED); }
 
-static int64_t milliseconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000 + t.tv_nsec / 1000000 + 1;
-}
+static int64_t milliseconds(void) { return (int64_t)(clock_now() / 1000000) + 1; }
 
 /* pause_noticing gives `noticing` back for so many microseconds, or until a notice was told or is waited for. */
 static void pause_noticing(long us) {
@@ -1299,7 +1343,7 @@ static void fill(void) {
 #define NONE(NAME) all[offsetof(cl_icd_dispatch, NAME) / sizeof *all] = (void (*)(void))no_object;
   NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)
   NONE(clCreateFromGLRenderbuffer) NONE(clCreateEventFromGLsyncKHR)
-  SET(clGetPlatformIDs) SET(clGetPlatformInfo) SET(clGetDeviceIDs) SET(clGetDeviceInfo) SET(clCreateSubDevices) SET(clRetainDevice) SET(clReleaseDevice)
+  SET(clGetPlatformIDs) SET(clGetPlatformInfo) SET(clGetDeviceIDs) SET(clGetDeviceInfo) SET(clGetDeviceAndHostTimer) SET(clGetHostTimer) SET(clCreateSubDevices) SET(clRetainDevice) SET(clReleaseDevice)
   SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
   SET(clCreateCommandQueue) SET(clCreateCommandQueueWithProperties) SET(clRetainCommandQueue) SET(clReleaseCommandQueue) SET(clGetCommandQueueInfo)
   SET(clSetCommandQueueProperty) SET(clFinish) SET(clFlush) SET(clRetainMemObject) SET(clReleaseMemObject)

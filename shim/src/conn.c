@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
@@ -51,6 +51,7 @@ struct yp_node {
   yp_gate *gate;
   pthread_t first;
   bool user_events, unified;
+  bool later; /* the worker knows calls that came later */
 
   uint8_t *out;
   size_t used, room, start, proof, messages;
@@ -175,6 +176,7 @@ static bool first(yp_node *c, uint8_t h[ANSWER]) {
   uint16_t flags;
   if (!read_all(c, h, ANSWER)) return false;
   memcpy(&flags, h + 10, 2);
+  __atomic_store_n(&c->later, (flags & FLAG_LATER) != 0, __ATOMIC_RELAXED);
   __atomic_store_n(&c->offered, chosen(c, flags) | (flags & FLAG_MAPS), __ATOMIC_RELEASE);
   return true;
 }
@@ -443,7 +445,7 @@ static int connect_now(yp_node *c) {
   uint16_t flags;
   memcpy(&shares, h + 24, 8), memcpy(&flags, h + 10, 2);
   set_gate(c, flags & FLAG_FD ? yp_descriptor(c->to) : -1);
-  c->offered = chosen(c, flags);
+  c->offered = chosen(c, flags), c->later = flags & FLAG_LATER;
   const char *wanted = setting("YUNHE_POOL_TRANSPORT");
   if (wanted && !c->offered && (!strcmp(wanted, "ring") || !strcmp(wanted, "rdma"))) {
     say(!strcmp(wanted, "ring") ? "there is no ring to the pool node at" : "there is no RDMA to the pool node at", c->at);
@@ -464,6 +466,8 @@ bool yp_gate_enter(yp_gate *g) {
 }
 
 void yp_gate_leave(yp_gate *g) { __atomic_sub_fetch(&g->inside, 1, __ATOMIC_SEQ_CST); }
+
+bool yp_later(yp_node *c) { return __atomic_load_n(&c->later, __ATOMIC_RELAXED); }
 
 int yp_connect(yp_node *c) {
   pthread_mutex_lock(&c->sending);

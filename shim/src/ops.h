@@ -48,4 +48,5 @@ enum {
   OP_SetUserEventStatus = 47,
   OP_Flush = 48,
   OP_specialize = 49,
+  OP_timer = 50,
 };

@@ -144,6 +144,7 @@ typedef struct {
  * yp_sync, yp_post and yp_end, which give it back. */
 int yp_nodes(void);
 yp_node *yp_node_at(int i);
+bool yp_later(yp_node *c);  /* whether its worker knows sub-groups, constants and timers: one of before ends a program that asks */
 int yp_connect(yp_node *c); /* 0, or an error of OpenCL; connects when first called */
 bool yp_begin(yp_node *c, int op);
 void yp_word(uint64_t w);

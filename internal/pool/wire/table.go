@@ -52,6 +52,7 @@ const (
 	OpSetUserEventStatus         Op = 47
 	OpFlush                      Op = 48
 	OpSpecialize                 Op = 49
+	OpTimer                      Op = 50
 )
 
 // Calls are those that the worker calls by their parameters, by their numbers; see [CallOf].
@@ -125,4 +126,5 @@ var ops = []string{
 	OpSetUserEventStatus:         "clSetUserEventStatus",
 	OpFlush:                      "clFlush",
 	OpSpecialize:                 "specialize",
+	OpTimer:                      "timer",
 }

@@ -46,6 +46,8 @@ const (
 	FlagRing = 2 // in a worker's first: the program may ask for a ring,
 	FlagRDMA = 4 // or to go on over RDMA
 	FlagMaps = 8 // or, as it was moved here, for memory that both map (OpShare)
+
+	FlagLater = 16 // the worker knows OpSubGroupInfo, OpSpecialize and OpTimer
 )
 
 // What a program says of paths: the first word of the call path.

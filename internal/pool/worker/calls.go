@@ -56,6 +56,8 @@ func (s *Session) do(m *message) error {
 		return s.subGroupInfo(m, &b)
 	case wire.OpSpecialize:
 		return s.specialize(m, &b)
+	case wire.OpTimer:
+		return s.timer(m, &b)
 	case wire.OpPath:
 		return s.path(m, &b)
 	}

@@ -73,6 +73,25 @@ func (s *Session) subGroupInfo(m *message, b *wire.Body) error {
 	return s.answerLocked(m, bad, *n, 0, room[:min(*n, uint64(len(room)))])
 }
 
+// timer tells of a device's clock, by which it says when commands began and ended.
+func (s *Session) timer(m *message, b *wire.Body) error {
+	id := b.Word()
+	if b.Err() {
+		return errEnd
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, bad := s.deviceWith(id)
+	if bad == clSuccess && !s.since(2, 1) {
+		bad = clInvalidOperation
+	}
+	device, host := cell(), cell()
+	if bad == clSuccess {
+		bad = s.lib.status("clGetDeviceAndHostTimer", d, at(device), at(host))
+	}
+	return s.answerLocked(m, bad, *device, 0, nil)
+}
+
 // specialize gives a constant of a program in intermediate language, for when it
 // is built. One that has moved is made of what it was built to: it has its
 // constants again when it is to be built anew.

@@ -121,7 +121,7 @@ func (l *library) finish(queue uintptr) int32 {
 }
 
 // newer are functions of OpenCL 2.0 to 2.2, which the system's may not have.
-var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo", "clGetKernelSubGroupInfo", "clSetProgramSpecializationConstant"}
+var newer = []string{"clCreateProgramWithIL", "clCloneKernel", "clSVMAlloc", "clSVMFree", "clSetKernelArgSVMPointer", "clSetKernelExecInfo", "clGetKernelSubGroupInfo", "clSetProgramSpecializationConstant", "clGetDeviceAndHostTimer"}
 
 // names are all functions that are called.
 func names() []string {
