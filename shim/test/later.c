@@ -1,4 +1,4 @@
-/* later says what functions of OpenCL 2.1 and 2.2 tell: of sub-groups, and of
+/* later says what functions of OpenCL 2.1 and 2.2 tell: of clocks, of sub-groups, and of
  * programs in intermediate language and their constants. After "step" it waits for a line. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -42,6 +42,25 @@ static void groups(sub_groups ask, cl_kernel k) {
   if (count == 1) tell(ask, k, NULL, CL_KERNEL_MAX_NUM_SUB_GROUPS, 0, NULL, w);
 }
 
+/* clocks says whether a device's shows when a command ran, and goes as the host's does. */
+static void clocks(cl_device_id d) {
+  cl_ulong resolution, device[2], host[3], began, ended;
+  cl_int bad, first = clGetDeviceAndHostTimer(d, &device[0], &host[0]);
+  cl_command_queue q = clCreateCommandQueueWithProperties(context, d, (cl_queue_properties[]){CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0}, &bad);
+  cl_mem m = bad ? NULL : clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 16, NULL, &bad);
+  cl_event e;
+  bad = bad || clEnqueueFillBuffer(q, m, "word", 4, 0, 1 << 16, 0, NULL, &e) || clFinish(q);
+  bad = bad || clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_START, sizeof began, &began, NULL) || clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_END, sizeof ended, &ended, NULL);
+  cl_int second = clGetDeviceAndHostTimer(d, &device[1], &host[1]), third = clGetHostTimer(d, &host[2]);
+  if (bad || clGetPlatformInfo(platform, CL_PLATFORM_HOST_TIMER_RESOLUTION, sizeof resolution, &resolution, NULL)) exit(6);
+  printf("timers of %d ns: %d %d %d, without a place %d %d\n", (int)resolution, first, second, third, clGetDeviceAndHostTimer(d, NULL, &host[2]), clGetHostTimer(d, NULL));
+  if (!first && !second && !third) {
+    double apart = (double)(device[1] - device[0]) - (double)(host[1] - host[0]);
+    printf("in order: %d %d %d, of the host %d %d, together: %d\n", device[0] <= began, began <= ended, ended <= device[1], host[0] < host[1], host[1] <= host[2], apart < 1e9 && apart > -1e9);
+  }
+  clReleaseEvent(e), clReleaseMemObject(m), clReleaseCommandQueue(q);
+}
+
 /* run says what a program's kernel writes on each device. */
 static void run(cl_program p) {
   cl_int bad, v;
@@ -83,6 +102,7 @@ int main(void) {
     groups(ask, k);
     return 0;
   }
+  for (cl_uint i = 0; i < count; i++) clocks(devices[i]);
   groups(clGetKernelSubGroupInfo, k);
   set(p, 7, 5, 4);
   cl_program q = clCreateProgramWithIL(context, il, sizeof il - 1, &bad);

@@ -1,4 +1,4 @@
-/* later is PoCL with functions that came with OpenCL 2.1 and 2.2: sub-groups, of 8
+/* later is PoCL with functions that came with OpenCL 2.1 and 2.2: timers, sub-groups, of 8
  * each, and intermediate language, which is text here, and knows its constants as
  * macros. With OLD it says that it is of version 2.0, and has no place for them
  * in its table, but sub-groups as an extension. */
@@ -100,6 +100,31 @@ static cl_int CL_API_CALL device(cl_device_id d, cl_device_info what, size_t siz
 	return CL_SUCCESS;
 }
 
+static cl_int CL_API_CALL platform(cl_platform_id p, cl_platform_info what, size_t size, void *out, size_t *got) {
+#ifndef OLD
+	if (what == CL_PLATFORM_HOST_TIMER_RESOLUTION && size == sizeof(cl_ulong) && out) {
+		*(cl_ulong *)out = 1;
+		return CL_SUCCESS;
+	}
+#endif
+	return was.clGetPlatformInfo(p, what, size, out, got);
+}
+
+__attribute__((unused)) static cl_int CL_API_CALL host_timer(cl_device_id d, cl_ulong *host) {
+	struct timespec t;
+	if (!d) return CL_INVALID_DEVICE;
+	if (!host) return CL_INVALID_VALUE;
+	clock_gettime(CLOCK_MONOTONIC, &t); /* by which PoCL says when commands ran */
+	*host = (cl_ulong)t.tv_sec * 1000000000 + (cl_ulong)t.tv_nsec;
+	return CL_SUCCESS;
+}
+
+__attribute__((unused)) static cl_int CL_API_CALL timers(cl_device_id d, cl_ulong *now, cl_ulong *host) {
+	cl_int bad = !d ? CL_INVALID_DEVICE : !host ? CL_INVALID_VALUE : host_timer(d, now);
+	if (!bad) *host = *now;
+	return bad;
+}
+
 static void *pocl(void) {
 	static void *h;
 	if (!h) h = dlopen("libpocl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -115,11 +140,13 @@ cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *list, cl_ui
 	if (!get || get(1, &p, NULL)) return CL_PLATFORM_NOT_FOUND_KHR;
 	if (!table) { /* all that PoCL makes points to its table */
 		table = *(cl_icd_dispatch **)p, was = *table;
-		table->clGetDeviceInfo = device, table->clBuildProgram = build;
+		table->clGetDeviceInfo = device, table->clBuildProgram = build, table->clGetPlatformInfo = platform;
 #ifdef OLD
+		table->clGetDeviceAndHostTimer = NULL, table->clGetHostTimer = NULL;
 		table->clGetKernelSubGroupInfo = NULL, table->clCreateProgramWithIL = NULL, table->clSetProgramSpecializationConstant = NULL;
 		table->clGetKernelSubGroupInfoKHR = sub_groups;
 #else
+		table->clGetDeviceAndHostTimer = timers, table->clGetHostTimer = host_timer;
 		table->clGetKernelSubGroupInfo = sub_groups, table->clCreateProgramWithIL = with_il, table->clSetProgramSpecializationConstant = specialize;
 #endif
 	}
@@ -131,4 +158,4 @@ void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
 	return found() ? found()(name) : NULL;
 }
 
-cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *out, size_t *got) { return was.clGetPlatformInfo(p, what, size, out, got); }
+cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *out, size_t *got) { return platform(p, what, size, out, got); }
