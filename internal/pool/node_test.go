@@ -291,7 +291,7 @@ func TestIncludes(t *testing.T) {
 		}
 		return output(t, cmd)
 	}
-	const want = "included 5321, options as given\nincluded 5421, options as given\ncompiled 401\nwithout folders -11\n"
+	const want = "included 5321, options as given\nincluded 5421, options as given\ncompiled 401\nwithout folders -11\nof no option 87000, source as given\n"
 	for _, at := range []string{n.unix, n.tcp} {
 		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
 		if got := in(run("includes")); got != want {

@@ -662,7 +662,11 @@ static cl_program CL_API_CALL yp_clCreateProgramWithSource(cl_context c, cl_uint
     memcpy(text + at, texts[i], k);
     at += k;
   }
-  object *o = create_program(c, FROM_SOURCE, text, all, NULL, err);
+  text[all] = 0;
+  size_t said = all;
+  char *own = yp_later(obj(c)->node) ? yp_own_paths(text, &said) : NULL;
+  object *o = create_program(c, FROM_SOURCE, own ? own : text, said, NULL, err);
+  free(own);
   if (o) o->u.program.text = text, o->u.program.size = all;
   else free(text);
   return (cl_program)o;
@@ -846,6 +850,9 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
   switch (what) {
   case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
   case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
+  case CL_PROGRAM_SOURCE:
+    if (o->u.program.text) return yp_give(o->u.program.text, o->u.program.size + 1, size, value, got);
+    break;
   case CL_PROGRAM_DEVICES: { /* the worker knows them by their numbers */
     answer a = {.land = NULL};
     cl_int status = ask(o->node, OF_PROGRAM, o->id, 0, what, &a);

@@ -1,6 +1,8 @@
-/* The header files of a program that is built. Build options name folders on
- * the program's machine, where the node's compiler cannot look: what a source
- * includes from them goes along with the call.
+/* The header files of a program that is built. They are on the program's
+ * machine, where the node's compiler cannot look: what a source includes from the
+ * folders that build options name, and then from the working folder, or by a
+ * path of its own, goes along with the call. Paths from / on are told to
+ * the compiler as beginning with ./, of a folder that comes last.
  *
  * Files are found by their #include lines, whatever conditions these stand
  * under: a file too many does no harm. One that is named by a macro is not
@@ -18,8 +20,10 @@ typedef struct {
 } file;
 
 struct yp_headers {
-  char *dirs[MOST_DIRS]; /* absolute, in the order of the options */
+  char *dirs[MOST_DIRS + 2]; /* absolute, in the order of the options; then the working folder, and / */
   size_t dir_count;
+  size_t given;         /* by options */
+  bool later, own, root; /* the worker knows more folders than those; something is included from the working folder, or by a path from / on */
   file files[MOST_FILES];
   size_t count, bytes;
   bool failed;
@@ -75,9 +79,9 @@ static const char *blank(const char *p, const char *end) {
   return p;
 }
 
-/* scan takes in what a text includes; the text is that of a file in a folder, or of no file. */
-static void scan(yp_headers *h, const char *text, size_t n, const char *folder) {
-  for (const char *line = text, *end = text + n, *stop; line < end; line = stop + 1) {
+/* included is the first name of *n bytes that a text includes, behind its quote or bracket; *rest is where the next line begins. NULL: it includes no more. */
+static const char *included(const char *text, const char *end, size_t *n, const char **rest) {
+  for (const char *line = text, *stop; line < end; line = stop + 1) {
     if (!(stop = memchr(line, '\n', (size_t)(end - line)))) stop = end;
     const char *p = blank(line, stop);
     if (p == stop || *p != '#') continue;
@@ -86,12 +90,44 @@ static void scan(yp_headers *h, const char *text, size_t n, const char *folder) 
     p = blank(p + 7, stop);
     if (p == stop || (*p != '"' && *p != '<')) continue;
     const char *to = memchr(p + 1, *p == '"' ? '"' : '>', (size_t)(stop - p - 1));
-    char *name = to ? strndup(p + 1, (size_t)(to - p - 1)) : NULL;
+    if (!to) continue;
+    *n = (size_t)(to - p - 1), *rest = stop < end ? stop + 1 : end;
+    return p + 1;
+  }
+  return NULL;
+}
+
+/* scan takes in what a text includes; the text is that of a file in a folder, or of no file. */
+static void scan(yp_headers *h, const char *text, size_t n, const char *folder) {
+  const char *end = text + n, *at;
+  for (size_t k; (at = included(text, end, &k, &text));) {
+    char *name = strndup(at, k);
     if (!name) continue;
-    bool there = *p == '"' && folder && add(h, folder, name);
-    for (size_t i = 0; i < h->dir_count && !there; i++) there = add(h, h->dirs[i], name);
+    if (*name == '/') {
+      h->root |= h->later && add(h, "/", name);
+    } else if (at[-1] != '"' || !folder || !add(h, folder, name)) {
+      size_t i = 0;
+      while (i < h->given && !add(h, h->dirs[i], name)) i++;
+      h->own |= i == h->given && h->later && add(h, h->dirs[i], name);
+    }
     free(name);
   }
+}
+
+/* yp_own_paths is a text in which paths that are included from / on begin with ./, of *n bytes, or NULL: there are none. */
+char *yp_own_paths(const char *text, size_t *n) {
+  const char *end = text + *n, *from = text, *rest = text, *at;
+  char *out = NULL;
+  size_t size = 0;
+  for (size_t k; (at = included(rest, end, &k, &rest));)
+    if (k && *at == '/') {
+      char *more = realloc(out, size + (size_t)(at - from) + 1 + (size_t)(end - at));
+      if (!more) break; /* and the compiler says that it is not there */
+      memcpy((out = more) + size, from, (size_t)(at - from));
+      size += (size_t)(at - from), out[size++] = '.', from = at;
+    }
+  if (out) memcpy(out + size, from, (size_t)(end - from)), *n = size + (size_t)(end - from);
+  return out;
 }
 
 /* next_option returns where the next option begins, and its length; NULL: there is none. */
@@ -129,7 +165,13 @@ yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *text
       add_dir(h, p + 2, k - 2);
     }
   }
-  for (cl_uint i = 0; h->dir_count && i < n; i++)
+  h->given = h->dir_count, h->later = n && yp_later(obj(*texts)->node);
+  if (h->later && !h->failed) {
+    h->dirs[h->dir_count++] = tidy("", "");
+    h->dirs[h->dir_count++] = strdup("/");
+    h->failed = !h->dirs[h->given] || !h->dirs[h->given + 1];
+  }
+  for (cl_uint i = 0; !h->failed && i < n; i++)
     if (obj(texts[i])->u.program.text) scan(h, obj(texts[i])->u.program.text, obj(texts[i])->u.program.size, NULL);
   for (size_t i = 0; i < h->count && !h->failed; i++) { /* it grows meanwhile */
     char *folder = strndup(h->files[i].path, (size_t)(strrchr(h->files[i].path, '/') - h->files[i].path + 1));
@@ -142,13 +184,17 @@ yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *text
 }
 
 void yp_headers_put(const yp_headers *h, bool more) {
-  if (!h->dir_count && !more) return;
-  yp_word(h->dir_count);
-  for (size_t i = 0; i < h->dir_count; i++) yp_bytes(h->dirs[i], strlen(h->dirs[i]));
+  if (!h->given && !h->own && !h->root && !more) return;
+  yp_word(h->given + h->own + h->root);
+  for (size_t i = 0; i < h->dir_count; i++)
+    if (i < h->given || (i == h->given ? h->own : h->root)) yp_bytes(h->dirs[i], strlen(h->dirs[i]));
   yp_word(h->count);
   for (size_t i = 0; i < h->count; i++) {
+    size_t n = h->files[i].size;
+    char *own = h->later ? yp_own_paths(h->files[i].text, &n) : NULL;
     yp_bytes(h->files[i].path, strlen(h->files[i].path));
-    yp_bytes(h->files[i].text, h->files[i].size);
+    yp_bytes(own ? own : h->files[i].text, n);
+    free(own);
   }
 }
 

@@ -144,7 +144,7 @@ typedef struct {
  * yp_sync, yp_post and yp_end, which give it back. */
 int yp_nodes(void);
 yp_node *yp_node_at(int i);
-bool yp_later(yp_node *c);  /* whether its worker knows sub-groups, constants and timers: one of before ends a program that asks */
+bool yp_later(yp_node *c);  /* whether its worker knows what came later (FlagLater): one of before ends a program that asks for it */
 int yp_connect(yp_node *c); /* 0, or an error of OpenCL; connects when first called */
 bool yp_begin(yp_node *c, int op);
 void yp_word(uint64_t w);
@@ -225,6 +225,7 @@ const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */
 
 /* See headers.c. Their files are found by build options and the texts that are built; NULL: that failed. */
 typedef struct yp_headers yp_headers;
+char *yp_own_paths(const char *text, size_t *n);
 yp_headers *yp_headers_of(const char *options, cl_uint n, const cl_program *texts);
 void yp_headers_put(const yp_headers *h, bool more); /* before what comes at the end of a message: more */
 void yp_headers_free(yp_headers *h);

@@ -253,6 +253,16 @@ static void includes(void) {
   printf("compiled %u\n", first_of(q, "linked"));
   p = clCreateProgramWithSource(context, 1, &text, NULL, &e);
   printf("without folders %d\n", clBuildProgram(p, 1, &device, "-DX=1", NULL, NULL));
+  char paths[9000], far[4200], was[9000] = "";
+  const char *lines = paths;
+  snprintf(paths, sizeof paths, "#include \"own.h\"\n#include <%s/inc/far.h>\n#include \"%s/inc/far.h\"\nkernel void k(global uint *o) { o[0] = D + E; }", folder, folder);
+  put("own.h", "#define D 7000\n"), put("inc/farther.h", "#define E 80000\n");
+  snprintf(far, sizeof far, "#include \"%s/inc/farther.h\"\n", folder);
+  put("inc/far.h", far);
+  p = clCreateProgramWithSource(context, 1, &lines, NULL, &e);
+  must(clBuildProgram(p, 1, &device, NULL, NULL, NULL), "build");
+  must(clGetProgramInfo(p, CL_PROGRAM_SOURCE, sizeof was, was, NULL), "source");
+  printf("of no option %u, source %s\n", first_of(p, "by paths"), strcmp(was, paths) ? was : "as given");
 }
 
 static void CL_CALLBACK destroyed(cl_context c, void *of) {
@@ -274,7 +284,7 @@ static void peek(const char *file) {
   char text[4200], log[1 << 16] = "";
   const char *lines = text;
   cl_int e;
-  snprintf(text, sizeof text, "#include \"%s\"\nkernel void k(void) {}\n", file);
+  snprintf(text, sizeof text, "#define FILE \"%s\"\n#include FILE\nkernel void k(void) {}\n", file); /* a name that the library does not see: it would bring the file */
   cl_program p = clCreateProgramWithSource(context, 1, &lines, NULL, &e);
   must(e, "program");
   e = clBuildProgram(p, 1, &device, "", NULL, NULL);

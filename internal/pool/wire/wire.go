@@ -47,7 +47,7 @@ const (
 	FlagRDMA = 4 // or to go on over RDMA
 	FlagMaps = 8 // or, as it was moved here, for memory that both map (OpShare)
 
-	FlagLater = 16 // the worker knows OpSubGroupInfo, OpSpecialize and OpTimer
+	FlagLater = 16 // the worker knows OpSubGroupInfo, OpSpecialize and OpTimer, and folders of header files that no option names
 )
 
 // What a program says of paths: the first word of the call path.

@@ -10,9 +10,9 @@ import (
 )
 
 // headers are the files that a source includes from folders of the program's
-// machine, which its build options name.
+// machine, which its build options name, and others.
 type headers struct {
-	dirs  []string // in the order of the options
+	dirs  []string // in the order of the options, and then those that these do not name
 	files []header
 }
 
@@ -51,6 +51,15 @@ func (h headers) options(text string) (string, bool) {
 	}
 	dirs := h.dirs
 	var out []string
+	include := func(dir string) {
+		if dir = "." + dir; len(h.files) == 0 {
+			return
+		}
+		if strings.ContainsAny(dir, " \t\n\v\f\r") { // not every driver knows quotes
+			dir = `"` + dir + `"`
+		}
+		out = append(out, "-I", dir)
+	}
 	for words := split(text); len(words) > 0; words = words[1:] {
 		word := words[0]
 		bare := strings.ReplaceAll(word, `"`, "") // as the compiler sees it
@@ -62,13 +71,7 @@ func (h headers) options(text string) (string, bool) {
 			if len(dirs) == 0 {
 				return "", false
 			}
-			if len(h.files) > 0 {
-				dir := "." + dirs[0]
-				if strings.ContainsAny(dir, " \t\n\v\f\r") { // not every driver knows quotes
-					dir = `"` + dir + `"`
-				}
-				out = append(out, "-I", dir)
-			}
+			include(dirs[0])
 			dirs = dirs[1:]
 		case strings.HasPrefix(bare, "@"), strings.HasPrefix(bare, "-include"), strings.HasPrefix(bare, "-imacros"):
 			return "", false
@@ -76,7 +79,10 @@ func (h headers) options(text string) (string, bool) {
 			out = append(out, word)
 		}
 	}
-	return strings.Join(out, " "), len(dirs) == 0
+	for _, dir := range dirs {
+		include(dir)
+	}
+	return strings.Join(out, " "), true
 }
 
 // split returns the options, in which quotes may hold spaces.

@@ -224,9 +224,9 @@ func TestOptions(t *testing.T) {
 		{options: "-w\x00", bad: true},
 		{options: "-I here -w -I/there", with: some, want: `-I ./a -w -I "./b c"`},
 		{options: "-I here -w -I /there", with: headers{dirs: some.dirs}, want: "-w"}, // nothing is included
-		{options: "-I here", with: some, bad: true},
+		{options: "-I here -w", with: some, want: `-I ./a -w -I "./b c"`}, // the last is of no option
 		{options: "-Ia -Ib -Ic", with: some, bad: true},
-		{options: "-w", with: some, bad: true},
+		{options: "-w", with: headers{dirs: []string{"/"}, files: some.files}, want: "-w -I ./"},
 	} {
 		if got, ok := x.with.options(x.options); ok == x.bad || !x.bad && got != x.want {
 			t.Errorf("options %q: %q, %v, want %q", x.options, got, ok, x.want)
