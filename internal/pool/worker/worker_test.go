@@ -224,7 +224,7 @@ func TestOptions(t *testing.T) {
 		{options: "-w\x00", bad: true},
 		{options: "-I here -w -I/there", with: some, want: `-I ./a -w -I "./b c"`},
 		{options: "-I here -w -I /there", with: headers{dirs: some.dirs}, want: "-w"}, // nothing is included
-		{options: "-I here -w", with: some, want: `-I ./a -w -I "./b c"`}, // the last is of no option
+		{options: "-I here -w", with: some, want: `-I ./a -w -I "./b c"`},             // the last is of no option
 		{options: "-Ia -Ib -Ic", with: some, bad: true},
 		{options: "-w", with: headers{dirs: []string{"/"}, files: some.files}, want: "-w -I ./"},
 	} {
