@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os/exec"
@@ -115,4 +116,25 @@ func ofBefore(t *testing.T, tcp string) string {
 		_ = from.Close()
 	}()
 	return "tcp:" + door.Addr().String()
+}
+
+// TestMoveKeeps: a program with variables of its own on the device does not move,
+// as nobody can read them, and they stay as they are. It is not parallel, as above.
+func TestMoveKeeps(t *testing.T) {
+	program := compiled(t, "later", "../../shim/test/later.c", "-l:libOpenCL.so.1")
+	of(t, "later", compiled(t, "liblater.so", "-shared", "-fPIC", "testdata/later.c", "-ldl"))
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	in, out := converse(t, run(program, "keeps"))
+	for i := range 3 {
+		line, err := out.ReadString('\n')
+		if want := fmt.Sprintf("of 4 bytes: %d\n", 5+i); line != want {
+			t.Fatalf("it says %q, not %q: %v", line, want, err)
+		}
+		if _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); err == nil || !strings.Contains(err.Error(), "has variables of its own") {
+			t.Errorf("it moves: %v", err)
+		}
+		_, _ = out.ReadString('\n') // step
+		_, _ = io.WriteString(in, "\n")
+	}
 }

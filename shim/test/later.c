@@ -1,5 +1,5 @@
 /* later says what functions of OpenCL 2.1 and 2.2 tell: of clocks, of sub-groups, and of
- * programs in intermediate language and their constants. After "step" it waits for a line. */
+ * programs in intermediate language and their constants; and with "keeps" what a program keeps on its device. After "step" it waits for a line. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
@@ -82,12 +82,35 @@ static void run(cl_program p) {
 
 static void set(cl_program p, cl_uint id, cl_int value, size_t size) { printf("constant %u: %d\n", id, clSetProgramSpecializationConstant(p, id, size, &value)); }
 
-int main(void) {
+/* keeps says what a program's own variable is, which each run changes. */
+static int keeps(void) {
+  static const char *text = "global int kept = 5; kernel void keeps(global int *a) { a[0] = kept++; }";
+  size_t size = 0;
+  cl_int bad, v = 0;
+  cl_program p = clCreateProgramWithSource(context, 1, &text, NULL, &bad);
+  if (!bad) bad = clBuildProgram(p, 0, NULL, "-cl-std=CL2.0", NULL, NULL);
+  if (!bad) bad = clGetProgramBuildInfo(p, devices[0], CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE, sizeof size, &size, NULL);
+  cl_kernel k = bad ? NULL : clCreateKernel(p, "keeps", &bad);
+  cl_mem m = bad ? NULL : clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof v, NULL, &bad);
+  cl_command_queue q = bad ? NULL : clCreateCommandQueueWithProperties(context, devices[0], NULL, &bad);
+  if (!bad) bad = clSetKernelArg(k, 0, sizeof m, &m);
+  for (int i = 0; i < 3 && !bad; i++) {
+    const size_t one = 1;
+    bad = clEnqueueNDRangeKernel(q, k, 1, NULL, &one, NULL, 0, NULL, NULL);
+    if (!bad) bad = clEnqueueReadBuffer(q, m, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL);
+    printf("of %zu bytes: %d\n", size, v);
+    step();
+  }
+  return bad;
+}
+
+int main(int n, char **args) {
   static const char *text = "kernel void groups(global int *a) { a[0] = 1; }";
   static const char il[] = "IL #ifndef C7\n#define C7 1\n#endif\n#ifndef C9\n#define C9 1\n#endif\nkernel void constants(global int *a) { a[0] = 100 * C7 + C9; }";
   cl_int bad;
   if (clGetPlatformIDs(1, &platform, NULL) || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 16, devices, &count)) return 1;
   context = clCreateContext(NULL, count, devices, NULL, NULL, &bad);
+  if (n > 1 && !strcmp(args[1], "keeps")) return bad ? 1 : keeps();
   cl_program p = bad ? NULL : clCreateProgramWithSource(context, 1, &text, NULL, &bad);
   if (!bad) bad = clBuildProgram(p, 0, NULL, NULL, NULL, NULL);
   cl_kernel k = bad ? NULL : clCreateKernel(p, "groups", &bad);

@@ -1,6 +1,6 @@
 /* later is PoCL with functions that came with OpenCL 2.1 and 2.2: timers, sub-groups, of 8
  * each, and intermediate language, which is text here, and knows its constants as
- * macros. With OLD it says that it is of version 2.0, and has no place for them
+ * macros; and it tells of variables that programs keep. With OLD it says that it is of version 2.0, and has no place for them
  * in its table, but sub-groups as an extension. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -85,6 +85,16 @@ static cl_int CL_API_CALL build(cl_program p, cl_uint n, const cl_device_id *lis
 	return was.clBuildProgram(p, n, list, options, call, data);
 }
 
+/* built tells of variables that a program keeps, which PoCL has and does not tell of. */
+static cl_int CL_API_CALL built(cl_program p, cl_device_id d, cl_program_build_info what, size_t size, void *out, size_t *got) {
+	char text[4096] = "";
+	if (what != CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE || was.clGetProgramInfo(p, CL_PROGRAM_SOURCE, sizeof text, text, NULL)) return was.clGetProgramBuildInfo(p, d, what, size, out, got);
+	if (out && size < sizeof(size_t)) return CL_INVALID_VALUE;
+	if (out) *(size_t *)out = strstr(text, "global int kept") ? sizeof(cl_int) : 0;
+	if (got) *got = sizeof(size_t);
+	return CL_SUCCESS;
+}
+
 static cl_int CL_API_CALL device(cl_device_id d, cl_device_info what, size_t size, void *out, size_t *got) {
 	static const cl_uint groups = 512;
 	const void *v = what == CL_DEVICE_MAX_NUM_SUB_GROUPS ? (const void *)&groups : what == CL_DEVICE_IL_VERSION ? "TEXT_1.0" : NULL;
@@ -140,7 +150,7 @@ cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *list, cl_ui
 	if (!get || get(1, &p, NULL)) return CL_PLATFORM_NOT_FOUND_KHR;
 	if (!table) { /* all that PoCL makes points to its table */
 		table = *(cl_icd_dispatch **)p, was = *table;
-		table->clGetDeviceInfo = device, table->clBuildProgram = build, table->clGetPlatformInfo = platform;
+		table->clGetDeviceInfo = device, table->clBuildProgram = build, table->clGetPlatformInfo = platform, table->clGetProgramBuildInfo = built;
 #ifdef OLD
 		table->clGetDeviceAndHostTimer = NULL, table->clGetHostTimer = NULL;
 		table->clGetKernelSubGroupInfo = NULL, table->clCreateProgramWithIL = NULL, table->clSetProgramSpecializationConstant = NULL;

@@ -148,6 +148,17 @@ func (s *Session) binaryType(p *object) uint64 {
 	return 0
 }
 
+// keeps says whether a program has variables on a device that outlive its kernels:
+// OpenCL has no call that reads them. The caller has the lock.
+func (s *Session) keeps(p *object) bool {
+	for _, d := range s.devicesOf(p.parent) {
+		if s.lib.number("clGetProgramBuildInfo", p.ptr, d, clBuildVariables) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // binariesHead says whose the binaries of a program are, see fromBinaries.
 func (s *Session) binariesHead(program uintptr) []byte {
 	sizes, _ := s.lib.info("clGetProgramInfo", program, clProgramBinarySizes)

@@ -345,10 +345,11 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 			kind = m.binaryType(o.object)
 		}
 		if !came && (o.builds > 0 || kind != 0) {
-			bad := int32(clSuccess)
+			bad, keeps := int32(clSuccess), false
 			err := m.still(func() {
 				m.mu.Lock()
 				defer m.mu.Unlock()
+				keeps = m.keeps(o.object)
 				if c.told == nil {
 					c.told = m.allTold(o.object)
 				}
@@ -359,6 +360,9 @@ func (m *mover) make(o *sentObject) (sent bool, err error) {
 			})
 			if err != nil {
 				return false, err
+			}
+			if keeps {
+				return false, errors.New("a program has variables of its own on the device, which nobody else can read")
 			}
 			if bad != clSuccess {
 				return false, fmt.Errorf("the binary of program %d: error %d", o.id, bad)

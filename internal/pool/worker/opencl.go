@@ -74,6 +74,7 @@ const (
 	clProgramBinarySizes  = 0x1165
 	clBuildStatus         = 0x1181
 	clBinaryType          = 0x1184
+	clBuildVariables      = 0x1185
 	clExecutable          = 4
 	clKernelName          = 0x1190
 	clProgramBinaries     = 0x1166
