@@ -138,3 +138,19 @@ func TestMoveKeeps(t *testing.T) {
 		_, _ = io.WriteString(in, "\n")
 	}
 }
+
+// TestLacks: of what the pool does not have, pipes and queues on devices, it tells
+// nothing, whatever the driver has. It is not parallel, as above.
+func TestLacks(t *testing.T) {
+	program := compiled(t, "later", "../../shim/test/later.c", "-l:libOpenCL.so.1")
+	of(t, "later", compiled(t, "liblater.so", "-shared", "-fPIC", "testdata/later.c", "-ldl"))
+	natively, err := exec.CommandContext(t.Context(), program, "lacks").CombinedOutput()
+	if err != nil || !strings.Contains(string(natively), " __opencl_c_pipes __opencl_c_fp64 __opencl_c_device_enqueue -30") {
+		t.Fatalf("natively %v: %s", err, natively)
+	}
+	n := start(t, pool.NodeConfig{})
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	if got, want := output(t, run(program, "lacks")), "4:0 4:0 4:0 4:0 8:0 8:0 4:0 4:0 4:0 4:0 __opencl_c_fp64 -30\n"; got != want {
+		t.Errorf("it tells %q, not %q", got, want)
+	}
+}

@@ -309,7 +309,8 @@ static const char *const host_only[] = {"cl_khr_command_buffer", "cl_khr_semapho
                                         "cl_ext_buffer_device_address", "cl_ext_device_fission", "cl_ext_migrate_memobject", "cl_ext_image_requirements_info", "cl_ext_immutable_memory_objects",
                                         "cl_pocl_", "cl_intel_unified_shared_memory", "cl_intel_accelerator", "cl_intel_va_api_", "cl_intel_create_buffer_with_properties",
                                         "cl_intel_command_queue_families", "cl_intel_sharing_format_query", "cl_intel_mem_", "cl_arm_import_memory", "cl_arm_shared_virtual_memory", "cl_arm_printf",
-                                        "cl_arm_scheduling_controls", "cl_amd_bus_addressable_memory", "cl_nv_create_buffer", "cl_nv_d3d", "cl_img_", "cl_qcom_", "cl_APPLE_"};
+                                        "cl_arm_scheduling_controls", "cl_amd_bus_addressable_memory", "cl_nv_create_buffer", "cl_nv_d3d", "cl_img_", "cl_qcom_", "cl_APPLE_",
+                                        "__opencl_c_pipes", "__opencl_c_device_enqueue"}; /* features of OpenCL C */
 
 static bool offered(const char *name, size_t n) {
   for (size_t i = 0; i < sizeof host_only / sizeof *host_only; i++)
@@ -320,7 +321,7 @@ static bool offered(const char *name, size_t n) {
 /* only_offered takes away what is not offered of a device's extensions. */
 static void only_offered(cl_uint what, answer *a) {
   size_t n = 0;
-  if (what == CL_DEVICE_EXTENSIONS_WITH_VERSION) {
+  if (what == CL_DEVICE_EXTENSIONS_WITH_VERSION || what == CL_DEVICE_OPENCL_C_FEATURES) {
     cl_name_version v;
     for (size_t i = 0; i + sizeof v <= a->size; i += sizeof v) {
       memcpy(&v, a->data + i, sizeof v);
@@ -366,9 +367,11 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
   case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
   case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)obj(d)->refs);
   case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
-  case CL_DEVICE_PIPE_SUPPORT:
-  case CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000: GIVE(cl_bool, CL_FALSE);
+  case CL_DEVICE_PIPE_SUPPORT: GIVE(cl_bool, CL_FALSE);
   case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
+  case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES: GIVE(cl_command_queue_properties, 0);
+  case CL_DEVICE_MAX_PIPE_ARGS: case CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS: case CL_DEVICE_PIPE_MAX_PACKET_SIZE: case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
+  case CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE: case CL_DEVICE_MAX_ON_DEVICE_QUEUES: case CL_DEVICE_MAX_ON_DEVICE_EVENTS: GIVE(cl_uint, 0);
   case CL_DEVICE_GLOBAL_MEM_SIZE:
   case CL_DEVICE_MAX_MEM_ALLOC_SIZE: return yp_info(obj(d)->node, OF_DEVICE, obj(d)->id, 0, what, size, value, got);
   }

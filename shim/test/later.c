@@ -1,5 +1,5 @@
 /* later says what functions of OpenCL 2.1 and 2.2 tell: of clocks, of sub-groups, and of
- * programs in intermediate language and their constants; and with "keeps" what a program keeps on its device. After "step" it waits for a line. */
+ * programs in intermediate language and their constants; with "keeps" what a program keeps on its device, and with "lacks" what comes with pipes and queues there. After "step" it waits for a line. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
@@ -104,13 +104,31 @@ static int keeps(void) {
   return bad;
 }
 
+/* lacks says what there is of what comes with pipes and queues on devices. */
+static int lacks(void) {
+  const cl_device_info list[] = {CL_DEVICE_PIPE_SUPPORT, CL_DEVICE_MAX_PIPE_ARGS, CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS, CL_DEVICE_PIPE_MAX_PACKET_SIZE,
+                                 CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES, CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES, CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE,
+                                 CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE, CL_DEVICE_MAX_ON_DEVICE_QUEUES, CL_DEVICE_MAX_ON_DEVICE_EVENTS};
+  cl_name_version features[64];
+  size_t n;
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    cl_ulong v = 0;
+    if (clGetDeviceInfo(devices[0], list[i], sizeof v, &v, &n)) return 1;
+    printf("%zu:%llu ", n, (unsigned long long)v);
+  }
+  if (clGetDeviceInfo(devices[0], CL_DEVICE_OPENCL_C_FEATURES, sizeof features, features, &n)) return 2;
+  for (size_t i = 0; i < n / sizeof *features; i++) printf("%s ", features[i].name);
+  printf("%d\n", clGetDeviceInfo(devices[0], CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT + 0x10000, sizeof n, &n, NULL));
+  return 0;
+}
+
 int main(int n, char **args) {
   static const char *text = "kernel void groups(global int *a) { a[0] = 1; }";
   static const char il[] = "IL #ifndef C7\n#define C7 1\n#endif\n#ifndef C9\n#define C9 1\n#endif\nkernel void constants(global int *a) { a[0] = 100 * C7 + C9; }";
   cl_int bad;
   if (clGetPlatformIDs(1, &platform, NULL) || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 16, devices, &count)) return 1;
   context = clCreateContext(NULL, count, devices, NULL, NULL, &bad);
-  if (n > 1 && !strcmp(args[1], "keeps")) return bad ? 1 : keeps();
+  if (n > 1) return bad ? 1 : !strcmp(args[1], "keeps") ? keeps() : lacks();
   cl_program p = bad ? NULL : clCreateProgramWithSource(context, 1, &text, NULL, &bad);
   if (!bad) bad = clBuildProgram(p, 0, NULL, NULL, NULL, NULL);
   cl_kernel k = bad ? NULL : clCreateKernel(p, "groups", &bad);

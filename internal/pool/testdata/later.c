@@ -1,6 +1,6 @@
 /* later is PoCL with functions that came with OpenCL 2.1 and 2.2: timers, sub-groups, of 8
  * each, and intermediate language, which is text here, and knows its constants as
- * macros; and it tells of variables that programs keep. With OLD it says that it is of version 2.0, and has no place for them
+ * macros; and it tells of variables that programs keep, of pipes, and of queues on devices. With OLD it says that it is of version 2.0, and has no place for them
  * in its table, but sub-groups as an extension. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -99,6 +99,15 @@ static cl_int CL_API_CALL device(cl_device_id d, cl_device_info what, size_t siz
 	static const cl_uint groups = 512;
 	const void *v = what == CL_DEVICE_MAX_NUM_SUB_GROUPS ? (const void *)&groups : what == CL_DEVICE_IL_VERSION ? "TEXT_1.0" : NULL;
 	size_t n = what == CL_DEVICE_MAX_NUM_SUB_GROUPS ? sizeof groups : sizeof "TEXT_1.0";
+	static const cl_uint some = 7;
+	static const cl_command_queue_properties on_device = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+	static const cl_name_version features[] = {{CL_MAKE_VERSION(3, 0, 0), "__opencl_c_pipes"}, {CL_MAKE_VERSION(3, 0, 0), "__opencl_c_fp64"}, {CL_MAKE_VERSION(3, 0, 0), "__opencl_c_device_enqueue"}};
+	switch (what) {
+	case CL_DEVICE_MAX_PIPE_ARGS: case CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS: case CL_DEVICE_PIPE_MAX_PACKET_SIZE: case CL_DEVICE_PIPE_SUPPORT: case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
+	case CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE: case CL_DEVICE_MAX_ON_DEVICE_QUEUES: case CL_DEVICE_MAX_ON_DEVICE_EVENTS: v = &some, n = sizeof some; break;
+	case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES: case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: v = &on_device, n = sizeof on_device; break;
+	case CL_DEVICE_OPENCL_C_FEATURES: v = features, n = sizeof features; break;
+	}
 #ifdef OLD
 	if (what == CL_DEVICE_VERSION) v = "OpenCL 2.0", n = sizeof "OpenCL 2.0";
 	if (what == CL_DEVICE_EXTENSIONS) v = "cl_khr_fp64 cl_khr_subgroups", n = sizeof "cl_khr_fp64 cl_khr_subgroups";
