@@ -406,6 +406,7 @@ func resident(pid int) (most int64) {
 // OpenCL, natively and through the pool. It is not parallel: which one there is
 // is said by the environment.
 func TestVendors(t *testing.T) {
+	habits := compiled(t, "habits", "../../shim/test/habits.c", "-l:libOpenCL.so.1")
 	for name, library := range vendors {
 		if name == "pocl" { // every other test's
 			continue
@@ -427,6 +428,9 @@ func TestVendors(t *testing.T) {
 			}
 			if got := output(t, run("threads")); got != "threads 7\n" {
 				t.Errorf("an event that another thread sets: %q", got)
+			}
+			if got := output(t, run(habits, "late")); got != "0 reads are late\n" {
+				t.Errorf("what is read that nobody waits for: %q", got)
 			}
 		})
 	}

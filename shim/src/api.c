@@ -286,6 +286,7 @@ static cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type typ
   static cl_device_type own[YP_NODES];
   if (p && !is(p, PLATFORM)) return CL_INVALID_PLATFORM;
   if ((!devices && !count) || (devices && !n)) return CL_INVALID_VALUE;
+  if (type == ~(cl_device_type)0) type = CL_DEVICE_TYPE_ALL; /* as bindings have it whose numbers have a sign */
   const cl_device_type real = CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM | CL_DEVICE_TYPE_DEFAULT;
   if (type != CL_DEVICE_TYPE_ALL && (!type || type & ~real)) return CL_INVALID_DEVICE_TYPE;
   cl_uint there = 0;

@@ -437,6 +437,30 @@ static void ahead(void) {
   clReleaseEvent(gate), clReleaseMemObject(m);
 }
 
+/* All types, in a language whose numbers have a sign. */
+static void types(void) {
+  cl_uint all = 0, n = 0;
+  must(clGetDeviceIDs(NULL, CL_DEVICE_TYPE_ALL, 0, NULL, &all), "devices");
+  must(clGetDeviceIDs(NULL, (cl_device_type)-1, 0, NULL, &n), "devices of all types");
+  printf("%s devices of all types\n", n == all ? "the same" : "other");
+}
+
+/* What is read while nobody waits for it is there when the queue has come to its end. */
+static void late(void) {
+  static cl_int got[1024];
+  int missing = 0;
+  for (int i = 0; i < 300; i++) {
+    cl_mem m = buffer(sizeof got, memset(got, 0, sizeof got));
+    cl_kernel k = add(m, 1);
+    run(k, 1024, 0, NULL, NULL), run(k, 1024, 0, NULL, NULL);
+    must(clEnqueueReadBuffer(queue, m, CL_FALSE, 0, sizeof got, got, 0, NULL, NULL), "read");
+    must(clFinish(queue), "finish");
+    missing += got[1023] != 2;
+    must(clReleaseKernel(k), "release"), must(clReleaseMemObject(m), "release");
+  }
+  printf("%d reads are late\n", missing);
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
@@ -444,6 +468,9 @@ int main(int n, char **args) {
     known(true);
     return 0;
   }
+  late();
+  if (n > 1 && !strcmp(args[1], "late")) return 0;
+  types();
   parts();
   origins();
   allowed();

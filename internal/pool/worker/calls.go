@@ -247,7 +247,7 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 			return s.waitFor(s.heldCall(m, o), events, func(int32) error { return done(clSuccess) }) // what has failed has come to its end, too
 		}
 	}
-	over := s.waits(work{o, o.given})
+	over := s.waits(upToNow(o))
 	s.mu.Unlock()
 	bad = s.lib.finish(o.ptr)
 	over(bad)

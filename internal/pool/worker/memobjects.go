@@ -435,11 +435,12 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	case blocking:
 		s.lib.call("clReleaseEvent", ptr)
 	case reads:
-		s.reads = append(s.reads, read{w[13], ptr, data})
+		q.reads++
+		s.reads = append(s.reads, read{w[13], ptr, data, upToNow(q)})
 		s.heldReads += uint64(len(data))
 	default:
 		m.taken = true
-		s.writes = append(s.writes, read{0, ptr, data})
+		s.writes = append(s.writes, read{event: ptr, data: data})
 		s.heldWrites += uint64(cap(data))
 	}
 	s.mu.Unlock()

@@ -73,6 +73,7 @@ type object struct {
 	stays  bool      // on the device, when other memory was last taken off
 
 	given, known int64 // of a queue, how much work it was given, and how much of that is known to be done
+	reads, read  int64 // and how many reads that nobody waits for
 	loose        bool  // a queue that does not keep order
 
 	options []byte // of a program, as it was built, with the 0 at the end
@@ -115,6 +116,7 @@ type read struct {
 	landing uint64
 	event   uintptr
 	data    []byte
+	work    // up to it
 }
 
 // Session is one program's connection.
@@ -327,7 +329,11 @@ func (s *Session) sendReads() error {
 	for _, r := range s.reads {
 		status := int32(clOutOfResources)
 		if r.event != 0 {
-			status = s.eventStatus(r.event)
+			if status = s.eventStatus(r.event); status > clSuccess && r.on != nil && r.reads <= r.on.read {
+				one := []uint64{uint64(r.event)} // it is done, which some drivers say late (Mesa 22.3)
+				s.lib.call("clWaitForEvents", 1, atWords(one))
+				status = s.eventStatus(r.event)
+			}
 		}
 		if status > clSuccess {
 			left = append(left, r)

@@ -11,8 +11,9 @@ import (
 // work is what a queue was given, up to a piece of it. What is known to be done
 // is known from calls that waited for it: they tell when a device came to rest.
 type work struct {
-	on   *object // the queue
-	upTo int64
+	on    *object // the queue
+	upTo  int64
+	reads int64 // that nobody waits for
 }
 
 // workOf is what is done when an event is: in a queue that keeps order, all that
@@ -21,8 +22,11 @@ func workOf(q *object) work {
 	if q.loose {
 		return work{}
 	}
-	return work{q, q.given}
+	return upToNow(q)
 }
+
+// upToNow is all that a queue was given. The caller has the lock.
+func upToNow(q *object) work { return work{q, q.given, q.reads} }
 
 // awaited reads a list of events, and what is done when they are. The caller has
 // the lock.
@@ -51,7 +55,7 @@ func (s *Session) waits(these ...work) (over func(bad int32)) {
 		}
 		s.mu.Lock()
 		for _, w := range these {
-			w.on.known = max(w.on.known, w.upTo)
+			w.on.known, w.on.read = max(w.on.known, w.upTo), max(w.on.read, w.reads)
 		}
 		open := slices.ContainsFunc(s.queues, func(q *object) bool { return q.known < q.given })
 		s.mu.Unlock()
@@ -90,7 +94,7 @@ func (s *Session) rests() (done, can bool) {
 				s.unmark()
 				return false, false
 			}
-			s.marks = append(s.marks, mark{work{q, q.given}, uintptr(*e), given})
+			s.marks = append(s.marks, mark{upToNow(q), uintptr(*e), given})
 			s.lib.call("clFlush", q.ptr)
 		}
 	}
@@ -101,7 +105,7 @@ func (s *Session) rests() (done, can bool) {
 	}
 	done = len(s.marks) > 0
 	for _, m := range s.marks {
-		m.on.known = max(m.on.known, m.upTo)
+		m.on.known, m.on.read = max(m.on.known, m.upTo), max(m.on.read, m.reads)
 	}
 	s.unmark()
 	return done, done
