@@ -113,8 +113,8 @@ func (l *Line) Write(b []byte) (int, error) {
 
 // WriteAll writes two pieces, of which the second may be empty, at once where it can.
 func WriteAll(w io.Writer, head, data []byte) error {
-	if l, ok := w.(*Line); ok {
-		return l.write(head, data, -1)
+	if p, ok := w.(path); ok {
+		return p.write(head, data, -1)
 	}
 	_, err := (&net.Buffers{head, data}).WriteTo(w)
 	return err
