@@ -156,7 +156,7 @@ func (s *slowly) Write(b []byte) (int, error) {
 		if _, err := s.Conn.Write(b[at:min(at+s.pieces, len(b))]); err != nil {
 			return at, err
 		}
-		time.Sleep(3 * time.Millisecond)
+		<-time.After(3 * time.Millisecond)
 	}
 	if s.pieces > 0 {
 		return len(b), nil
