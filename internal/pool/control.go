@@ -203,7 +203,7 @@ func dial(ctx context.Context, at, key string, secret []byte, hello func(challen
 	if err == nil {
 		first, err = c.ask(hello(c.challenge))
 	}
-	if err == nil && c.tls != nil && first.MAC != hex.EncodeToString(tunnel.Proof(secret, c.challenge)) {
+	if err == nil && c.tls != nil && !hmac.Equal([]byte(first.MAC), []byte(hex.EncodeToString(tunnel.Proof(secret, c.challenge)))) {
 		err = fault.New(fault.Unauthenticated, "what answers at %s is not the pool node, or somebody is in between", at)
 	}
 	if err != nil {

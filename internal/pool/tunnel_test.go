@@ -4,6 +4,7 @@ package pool_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/tls"
@@ -632,4 +633,90 @@ func TestNoOpenSSL(t *testing.T) {
 	if got, want := output(t, cmd), native(t, "add"); got != want {
 		t.Errorf("over the Unix socket: %q, natively %q", got, want)
 	}
+}
+
+// member is a node of a platform that the test plays.
+type member struct {
+	at     string // tls:…
+	boot   string
+	epoch  int64
+	secret []byte
+	log    *lines
+	wants  chan pool.Wanted
+	moved  chan pool.Moved
+}
+
+func startMember(t *testing.T, id string) *member {
+	t.Helper()
+	m := &member{secret: []byte("a secret of " + id + " and its platform"), log: &lines{}, wants: make(chan pool.Wanted, 1), moved: make(chan pool.Moved, 8)}
+	n, err := pool.NewNode(pool.NodeConfig{Dir: t.TempDir(), Listen: []string{"tcp:127.0.0.1:0"}, Encryption: true, Member: &pool.Member{ID: id, Secret: m.secret}}, slog.New(slog.NewTextHandler(m.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended, told := make(chan error, 2), make(chan pool.Report, 1)
+	go func() { ended <- n.Run(ctx) }()
+	go func() {
+		ended <- n.Attend(ctx, func(ctx context.Context, r pool.Report, wait time.Duration) (w pool.Wanted, err error) {
+			select {
+			case told <- r:
+			default:
+			}
+			for _, x := range r.Moved {
+				m.moved <- x
+			}
+			select {
+			case <-ctx.Done():
+			case w = <-m.wants:
+			case <-time.After(wait):
+			}
+			return w, nil
+		})
+	}()
+	t.Cleanup(func() { stop(); <-ended; <-ended })
+	r := <-told
+	m.at, m.boot, m.epoch = r.Addresses[0], r.Boot, r.Epoch
+	return m
+}
+
+// ticket is a pass to a node, for a slice that comes from another if it moves.
+func (m *member) ticket(t *testing.T, id, slice string, move bool) pool.Pass {
+	t.Helper()
+	text, key, err := pool.Ticket{Node: id, Boot: m.boot, Epoch: m.epoch, Serial: id + slice, Slice: slice, Move: move, Spec: pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib}}.Sign(m.secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pool.Pass{Slice: slice, Addresses: []string{m.at}, Host: pool.Host(), Ticket: text, Key: key}
+}
+
+// TestEncryptedTickets: nodes of a platform report that they encrypt by their addresses,
+// and a slice is had by a ticket, and moved by one, over TLS; by who is in between it is not.
+func TestEncryptedTickets(t *testing.T) {
+	t.Parallel()
+	start(t, pool.NodeConfig{}) // or it is skipped
+	a, b := startMember(t, "n1"), startMember(t, "n2")
+	if !pool.Encrypts(a.at) || !pool.Encrypts(b.at) {
+		t.Fatalf("they report %s and %s", a.at, b.at)
+	}
+	stolen := a.ticket(t, "n1", "s0", false)
+	stolen.Addresses = []string{between(t, a.at, io.Discard)}
+	if _, _, _, _, err := stolen.Redeem(t.Context()); fault.KindOf(err) != fault.Unauthenticated {
+		t.Errorf("by who is in between: %v", err)
+	}
+	client, task, token, at, err := a.ticket(t, "n1", "s1", false).Redeem(t.Context())
+	if err != nil || at != a.at {
+		t.Fatalf("%v, at %s\n%s", err, at, a.log)
+	}
+	defer client.Close()
+	go func() { _, _ = client.Ended() }()
+	w := walk(t, program(t, at, task.ID, token, "walk", "4"))
+	there := b.ticket(t, "n2", "s1", true)
+	slice := pool.WantedSlice{Slice: "s1", Compute: 40, Memory: 64 * mib}
+	a.wants <- pool.Wanted{Slices: []pool.WantedSlice{slice}, Moves: []pool.Move{{Slice: "s1", ID: "m1", Addresses: there.Addresses, Ticket: there.Ticket, Key: there.Key}}}
+	if m := <-a.moved; m.Error != "" || m.ID != "m1" {
+		t.Fatalf("it moved: %+v\n%s\n%s", m, a.log, b.log)
+	}
+	b.log.await(t, "client followed")
+	a.log.await(t, "program ended")
+	w.end()
 }
