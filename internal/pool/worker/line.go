@@ -155,6 +155,13 @@ func (l *Line) SetReadDeadline(t time.Time) error {
 // they may be about to use it, until the process ends.
 func (l *Line) Close() error { return unix.Shutdown(l.fd, unix.SHUT_RDWR) }
 
+// free ends a line that nobody uses.
+func (l *Line) free() {
+	_ = l.Close()
+	_ = unix.Close(l.fd)
+	_ = unix.Close(l.alarm)
+}
+
 // ended returns when the other has.
 func (l *Line) ended() {
 	for {

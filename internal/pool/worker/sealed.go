@@ -49,7 +49,7 @@ func (s Secret) Open(conn net.Conn) (*Line, Path, error) {
 	}
 	p, err := seal(l, s)
 	if err != nil {
-		_ = l.Close()
+		l.free()
 		return nil, nil, err
 	}
 	return l, p, nil
@@ -88,13 +88,15 @@ type sealed struct {
 const record = 16 << 10
 
 func seal(l *Line, s Secret) (*sealed, error) {
-	late := time.AfterFunc(sealTime, func() { _ = l.Close() })
+	ended := make(chan struct{})
+	late := time.AfterFunc(sealTime, func() { defer close(ended); _ = l.Close() })
 	p := &pipe{Line: l}
 	c, word, err := tunnel.Server(p)
 	if err == nil {
 		err = tunnel.ProveWorker(c, word, s.Token, s.Hello)
 	}
 	if !late.Stop() {
+		<-ended
 		err = fmt.Errorf("the program did not say what encrypts its connection in %s", sealTime)
 	}
 	if err != nil {
