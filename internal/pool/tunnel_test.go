@@ -238,7 +238,7 @@ func between(t *testing.T, at string, seen io.Writer) string {
 				var both sync.WaitGroup
 				for _, x := range [][2]*tls.Conn{{near, far}, {far, near}} {
 					both.Go(func() {
-						_, _ = io.Copy(io.MultiWriter(x[0], seen), x[1])
+						_, _ = io.Copy(io.MultiWriter(seen, x[0]), x[1])
 						_ = x[0].Close()
 					})
 				}
