@@ -1,6 +1,6 @@
 #!/bin/sh
 # benchpool.sh - the same program natively, on this machine's pool over a ring and
-# over the Unix socket, and over TCP: what a call, a launch, a transfer and a
+# over the Unix socket, over TCP and over TLS: what a call, a launch, a transfer and a
 # computation cost, and their ratio, and a call that waits beside what the bare ring
 # and the bare socket take; how exact shares of a card are
 # over ten seconds, what is lost where programs take turns, and where memory ends;
@@ -37,7 +37,9 @@ node() {
 }
 node a
 node b
+node e --encryption
 tcp=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/a.log")
+tls=$(grep -o 'tls:127.0.0.1:[0-9]*' "$work/e.log")
 other=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/b.log")
 # measure NAME NODE PEER... - the program's times at a node, and those of peers beside it
 measure() {
@@ -51,9 +53,10 @@ measure() {
 measure ring "unix:$work/a.sock" ring asleep
 measure socket "unix:$work/a.sock" unix
 measure remote "$tcp" tcp
-printf '%-18s %10s %10s %10s %10s %12s %12s %12s\n' WHAT NATIVE RING SOCKET TCP RING/NATIVE SOCKET/NAT. TCP/NATIVE
-paste -d ' ' "$work/native" "$work/ring" "$work/socket" "$work/remote" |
-	awk '{ printf "%-18s %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f\n", $1, $2, $4, $6, $8, $4 / $2, $6 / $2, $8 / $2 }'
+measure tls "$tls"
+printf '%-18s %10s %10s %10s %10s %10s %12s %12s %12s %12s\n' WHAT NATIVE RING SOCKET TCP TLS RING/NATIVE SOCKET/NAT. TCP/NATIVE TLS/TCP
+paste -d ' ' "$work/native" "$work/ring" "$work/socket" "$work/remote" "$work/tls" |
+	awk '{ printf "%-18s %10.3f %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f %12.2f\n", $1, $2, $4, $6, $8, $10, $4 / $2, $6 / $2, $8 / $2, $10 / $8 }'
 
 # judge NAME VALUE GOAL - a line of what has a goal: VALUE is at most GOAL, or at
 # least where it begins with a minus

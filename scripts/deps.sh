@@ -191,7 +191,7 @@ if [ -n "$virtual" ] && [ ! -e "$engines/vm/vmlinuz" ] && have apt-get; then
 	work=
 fi
 
-# Other systems, each a folder, packed: a shell, the loader of OpenCL, clinfo and PoCL (Ubuntu 16.04 has none), not
+# Other systems, each a folder, packed: a shell, the loader of OpenCL, clinfo, OpenSSL and PoCL (Ubuntu 16.04 has none), not
 # configured. mmdebstrap knows where each comes from; the keys of Ubuntu are in Debian 13. One may be out of date.
 unpacked_system() { # unpacked_system SUITE COMPONENTS PACKAGES KEYS
 	to=$engines/systems/$1.tar.zst
@@ -211,15 +211,19 @@ unpacked_system() { # unpacked_system SUITE COMPONENTS PACKAGES KEYS
 if [ -n "$virtual" ] && have apt-get && [ "$(id -u)" -eq 0 ]; then
 	mkdir -p "$engines/systems"
 	work=$(mktemp -d)
-	for suite in trixie bookworm bullseye forky; do unpacked_system $suite main ,pocl-opencl-icd ""; done
+	for suite in trixie forky; do unpacked_system $suite main ,pocl-opencl-icd,libssl3t64 ""; done
+	unpacked_system bookworm main ,pocl-opencl-icd,libssl3 ""
+	unpacked_system bullseye main ,pocl-opencl-icd,libssl1.1 ""
 	ubuntu=$engines/systems/ubuntu.gpg
 	if [ ! -e "$ubuntu" ]; then
 		mmdebstrap --quiet --variant=extract --include=ubuntu-archive-keyring trixie "$work/keys" >"$work/log" 2>&1 &&
 			cp "$work/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" "$ubuntu" || say "WITHOUT THE KEYS OF UBUNTU: Debian 13 does not serve them"
 	fi
 	if [ -e "$ubuntu" ]; then
-		for suite in noble jammy focal bionic; do unpacked_system $suite main,universe ,pocl-opencl-icd "$ubuntu"; done
-		unpacked_system xenial main,universe "" "$ubuntu"
+		unpacked_system noble main,universe ,pocl-opencl-icd,libssl3t64 "$ubuntu"
+		unpacked_system jammy main,universe ,pocl-opencl-icd,libssl3 "$ubuntu"
+		for suite in focal bionic; do unpacked_system $suite main,universe ,pocl-opencl-icd,libssl1.1 "$ubuntu"; done
+		unpacked_system xenial main,universe ,libssl1.0.0 "$ubuntu"
 	fi
 	rm -rf "$work"
 	work=

@@ -42,7 +42,7 @@ library() {
 }
 library libyunhe-pool.so "" shim/src/*.c
 library libyunhe-cuda.so "" shim/cuda/*.c shim/src/sha256.c
-library libyunhe-cuda-remote.so "-Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN" shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/sha256.c
+library libyunhe-cuda-remote.so "-Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN" shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
 # What "yunhe pool conformance" runs: linked with the names that it uses of the loader of OpenCL, whichever version a system has.
 "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror $older -c -o "$tmp/yunhe-pool-program.o" shim/test/pool.c

@@ -92,10 +92,14 @@ func run(args []string) error {
 		}
 		_ = unix.Close(fd) // it is mapped
 	}
+	secret, err := worker.ReadSecret(node)
+	if err != nil {
+		return err
+	}
 	gone := func() { os.Exit(0) }
 	turn, memory, card := worker.NewTurn(node, gone), worker.NewMemory(pages[0], n[2]), worker.NewMemory(pages[1], n[3])
 	if args[0] == "serve-cuda" {
-		return cuda.Run(conn, args[1], args[2], memory, card, turn, gone)
+		return cuda.Run(conn, secret, args[1], args[2], memory, card, turn, gone)
 	}
-	return worker.Run(conn, n[0], n[1], memory, card, turn, args[0] == "receive")
+	return worker.Run(conn, secret, n[0], n[1], memory, card, turn, args[0] == "receive")
 }

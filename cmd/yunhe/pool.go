@@ -46,7 +46,7 @@ type poolAt struct{ node, group, key string }
 
 func (p *poolAt) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
+	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or rdma:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
 	f.StringVar(&p.group, "group", "", "group to act for, where the node has groups (default $YUNHE_POOL_GROUP)")
 	f.StringVar(&p.key, "key-file", "", "file with the group's key (default: the key in $YUNHE_POOL_KEY)")
 }
@@ -92,6 +92,7 @@ func poolNodeCommand(c *cli) *cobra.Command {
 	var listen, concurrent, watts []string
 	var overcommit, memoryOver int64
 	var memory, cache string
+	var encryption bool
 	cmd := &cobra.Command{
 		Use: "node", Short: "Lend this machine's accelerators",
 		Long: `Lends the devices that OpenCL shows on this machine, in shares: percent of a
@@ -100,7 +101,8 @@ or on other machines, without being changed.
 
 Without --groups only who may open the Unix socket uses the node: the user who
 started it. Listening on TCP needs groups: a file (YAML) of names, keys and
-limits. What programs send over TCP is not encrypted: use a network of your own.
+limits. What programs send over TCP is not encrypted, unless the node is started with
+--encryption: turn that on where others see the network, as between machine rooms.
 
 Tasks may have more memory than a device has, all together (--memory-overcommit):
 what does not fit goes to this machine's memory, and comes back for who computes.
@@ -127,7 +129,7 @@ what, and the node takes its tickets only.`,
 			if err != nil {
 				return err
 			}
-			cfg := pool.NodeConfig{Cache: kept, Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
+			cfg := pool.NodeConfig{Encryption: encryption, Cache: kept, Dir: data, Listen: listen, Overcommit: overcommit, Memory: size, MemoryOver: memoryOver, Concurrent: concurrent, Libraries: libraries}
 			cfg.Power = map[string]pool.Watts{}
 			for _, s := range watts {
 				device, w, err := pool.ParseWatts(s)
@@ -176,6 +178,9 @@ what, and the node takes its tickets only.`,
 				return err
 			}
 			log.Info("pool node listens", "addresses", strings.Join(n.Addresses(), " "))
+			for i, at := range join.advertise {
+				join.advertise[i] = n.Shown(at)
+			}
 			if m != nil {
 				return join.attend(ctx, n, m, spool, programs)
 			}
@@ -186,6 +191,7 @@ what, and the node takes its tickets only.`,
 	f.StringVar(&data, "data", poolDir, "folder for the node's socket and the worker's program")
 	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
 	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/pool.md")
+	f.BoolVar(&encryption, "encryption", false, "encrypt what is said over TCP, by TLS 1.3; the node's addresses are tls:HOST:PORT then, and programs need OpenSSL 1.1.1 or later")
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")
 	f.StringVar(&memory, "memory", "", "memory of each device to use at most, such as 8GiB (default: all that it has)")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/tunnel"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -59,6 +61,7 @@ type reply struct {
 	Task    *Task    `json:"task,omitempty"`
 	Token   string   `json:"token,omitempty"`
 	Hidden  bool     `json:"hidden,omitempty"` // the token is, by the key of the group or the ticket
+	MAC     string   `json:"mac,omitempty"`    // hello, where the connection is encrypted: the node's proof ([tunnel.Proof])
 	Ended   string   `json:"ended,omitempty"`  // why a task ended
 	Moved   string   `json:"moved,omitempty"`  // where a task went
 
@@ -133,31 +136,29 @@ type Client struct {
 
 	mu     sync.Mutex // guards what follows, which changes when the task moves
 	conn   net.Conn
+	tls    *tls.Conn // nil: it is not encrypted, or not any more
 	in     *bufio.Reader
 	out    *json.Encoder
 	closed bool
 	ended  chan struct{} // closed with the client
 }
 
-// Address splits "unix:PATH", "tcp:HOST:PORT" and "rdma:HOST:PORT" into what net.Dial
-// takes: who comes over RDMA connects by TCP first.
+// Address splits "unix:PATH", "tcp:HOST:PORT", "tls:HOST:PORT" and "rdma:HOST:PORT" into
+// what net.Dial takes: who comes over RDMA connects by TCP first, and TLS goes over that.
 func Address(s string) (network, address string, err error) {
 	network, address, ok := strings.Cut(s, ":")
-	if !ok || address == "" || network != "unix" && network != "tcp" && network != rdma {
-		return "", "", fault.New(fault.Invalid, "%q is not the address of a pool node: unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT", s)
+	if !ok || address == "" || network != "unix" && network != "tcp" && network != encrypted && network != rdma {
+		return "", "", fault.New(fault.Invalid, "%q is not the address of a pool node: unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or rdma:HOST:PORT", s)
 	}
-	if network == rdma {
+	if network == rdma || network == encrypted {
 		network = "tcp"
 	}
 	return network, address, nil
 }
 
-// rdma begins the addresses at which programs may go on over RDMA.
-const rdma = "rdma"
-
 // Dial connects to a node for a group; both are empty for a node without groups.
 func Dial(ctx context.Context, at, group, key string) (*Client, error) {
-	return dial(ctx, at, key, func(challenge []byte) request {
+	return dial(ctx, at, key, []byte(key), func(challenge []byte) request {
 		return request{Op: "hello", Group: group, MAC: hex.EncodeToString(groupMAC(key, challenge, group))}
 	})
 }
@@ -168,12 +169,14 @@ func DialTicket(ctx context.Context, at, ticket, key string) (*Client, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the ticket's key is not hexadecimal")
 	}
-	return dial(ctx, at, key, func(challenge []byte) request {
+	return dial(ctx, at, key, []byte(key), func(challenge []byte) request {
 		return request{Op: "hello", Ticket: ticket, MAC: hex.EncodeToString(ticketMAC(k, challenge, ticket))}
 	})
 }
 
-func dial(ctx context.Context, at, key string, hello func(challenge []byte) request) (*Client, error) {
+// dial connects to a node. The key is what tokens are hidden by, and the secret what
+// the node proves to know where the connection is encrypted.
+func dial(ctx context.Context, at, key string, secret []byte, hello func(challenge []byte) request) (*Client, error) {
 	network, address, err := Address(at)
 	if err != nil {
 		return nil, err
@@ -191,8 +194,17 @@ func dial(ctx context.Context, at, key string, hello func(challenge []byte) requ
 		return nil, fault.New(fault.Unavailable, "what answers at %s is not a pool node of this version", at)
 	}
 	c.challenge = greeting[len(wire.Greeting):]
-	if _, err = io.WriteString(conn, wire.ControlHello); err == nil {
-		_, err = c.ask(hello(c.challenge))
+	if Encrypts(at) {
+		err = c.encrypt()
+	} else {
+		_, err = io.WriteString(conn, wire.ControlHello)
+	}
+	var first reply
+	if err == nil {
+		first, err = c.ask(hello(c.challenge))
+	}
+	if err == nil && c.tls != nil && !hmac.Equal([]byte(first.MAC), []byte(hex.EncodeToString(tunnel.Proof(secret, c.challenge)))) {
+		err = fault.New(fault.Unauthenticated, "what answers at %s is not the pool node, or somebody is in between", at)
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -241,15 +253,21 @@ func (c *Client) follow(to string) {
 	if to == sameNode {
 		to = c.at
 	}
+	if Encrypts(c.at) && !secret(to) {
+		return // what is said in the clear is not believed so far
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), followTime)
 	defer cancel()
-	next, err := dial(ctx, to, "", func(challenge []byte) request {
+	next, err := dial(ctx, to, "", c.token, func(challenge []byte) request {
 		return request{Op: "hello", Task: c.task, MAC: hex.EncodeToString(ticketMAC(c.token, challenge, c.task))}
 	})
 	if err != nil {
 		return
 	}
-	if _, err := next.ask(request{Op: "hold", Task: c.task}); err != nil {
+	if _, err = next.ask(request{Op: "hold", Task: c.task}); err == nil {
+		err = next.holds()
+	}
+	if err != nil {
 		next.Close()
 		return
 	}
@@ -320,6 +338,9 @@ func (c *Client) Run(s Spec) (Task, string, error) {
 	}
 	if r.Hidden {
 		c.token = hide(c.key, c.challenge, c.task, c.token)
+	}
+	if err := c.holds(); err != nil {
+		return Task{}, "", err
 	}
 	go c.beat()
 	return *r.Task, hex.EncodeToString(c.token), nil

@@ -37,11 +37,17 @@ func startCUDA(t *testing.T, more ...string) cudaNode {
 // startCUDAWith is that with options for what plays the driver.
 func startCUDAWith(t *testing.T, cuda string, more ...string) cudaNode {
 	t.Helper()
+	return startCUDAOf(t, pool.NodeConfig{}, cuda, more...)
+}
+
+func startCUDAOf(t *testing.T, cfg pool.NodeConfig, cuda string, more ...string) cudaNode {
+	t.Helper()
 	driver := cardstest.Build(t, append(more, cuda)...)
 	if len(more) > 0 {
 		vendor(t, driver)
 	}
-	n := cudaNode{node: start(t, pool.NodeConfig{Libraries: driver}), driver: driver, program: filepath.Join(t.TempDir(), "cuda")}
+	cfg.Libraries = driver
+	n := cudaNode{node: start(t, cfg), driver: driver, program: filepath.Join(t.TempDir(), "cuda")}
 	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", n.program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
 		t.Fatalf("the test's program: %v: %s", err, out)
 	}

@@ -36,7 +36,12 @@ type remoteNode struct {
 
 func startRemote(t *testing.T, options ...string) remoteNode {
 	t.Helper()
-	n := remoteNode{cudaNode: startCUDAWith(t, "cuda "+strings.Join(options, " ")), far: filepath.Join(t.TempDir(), "cudaremote"), elf: filepath.Join(t.TempDir(), "code")}
+	return startRemoteOf(t, pool.NodeConfig{}, options...)
+}
+
+func startRemoteOf(t *testing.T, cfg pool.NodeConfig, options ...string) remoteNode {
+	t.Helper()
+	n := remoteNode{cudaNode: startCUDAOf(t, cfg, "cuda "+strings.Join(options, " ")), far: filepath.Join(t.TempDir(), "cudaremote"), elf: filepath.Join(t.TempDir(), "code")}
 	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", n.far, "../../shim/test/cudaremote.c", "-L"+n.driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("the test's program: %v: %s", err, out)
 	}
@@ -461,7 +466,7 @@ func TestCUDARemoteSanitized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/path.c", "../../shim/src/ring.c", "../../shim/src/rdma.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/path.c", "../../shim/src/ring.c", "../../shim/src/rdma.c", "../../shim/src/tls.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "san") {
 			t.Skipf("SKIPPED: no AddressSanitizer: %s", out)

@@ -80,6 +80,7 @@ type handAccount struct {
 type handWorker struct {
 	Slot, Pid, Turns, Errors int
 	Session                  []byte
+	Secret                   bool // it was told its task's token
 
 	// As the arbiter knows it; none: it only passes on what is said, or ends.
 	Uses                      bool
@@ -343,7 +344,7 @@ func (n *Node) write(keep *copies) (*handover, error) {
 			if l == nil {
 				continue
 			}
-			w := handWorker{Slot: slot, Pid: t.workers[slot].process.Pid, Session: l.session, CardSlot: -1}
+			w := handWorker{Slot: slot, Pid: t.workers[slot].process.Pid, Session: l.session, Secret: l.secret, CardSlot: -1}
 			if w.Turns, err = keep.of(l.turns); err != nil {
 				continue // it has ended, and is about to be forgotten
 			}
@@ -627,7 +628,7 @@ func (n *Node) takeWorker(t *task, w handWorker) error {
 		return err
 	}
 	l := newLink()
-	l.turns, l.session = own, w.Session
+	l.turns, l.session, l.secret = own, w.Session, w.Secret
 	close(l.started)
 	p := &proc{}
 	p.follow(process, errs)

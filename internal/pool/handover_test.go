@@ -27,6 +27,8 @@ const (
 	next    = "YUNHE_POOL_TEST_NEXT" // the other program
 	refuses = "YUNHE_POOL_TEST_REFUSES"
 	plays   = "YUNHE_POOL_TEST_LIBRARIES" // where what plays drivers is
+	// what it says over TCP is encrypted
+	encrypts = "YUNHE_POOL_TEST_ENCRYPTS"
 )
 
 func serveNode(dir string) error {
@@ -35,7 +37,7 @@ func serveNode(dir string) error {
 		return pool.GiveBack(errors.New("it does not want it"))
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Libraries: os.Getenv(plays), Listen: []string{"unix:" + dir + "/s", "tcp:127.0.0.1:0"}, Groups: []pool.Group{{Name: "a", Key: key}}}, log)
+	n, err := pool.NewNode(pool.NodeConfig{Dir: dir, Libraries: os.Getenv(plays), Encryption: os.Getenv(encrypts) != "", Listen: []string{"unix:" + dir + "/s", "tcp:127.0.0.1:0"}, Groups: []pool.Group{{Name: "a", Key: key}}}, log)
 	if err != nil {
 		return err
 	}
@@ -130,9 +132,18 @@ func (s *served) tell(sig os.Signal) {
 // back is gone.
 func TestReplace(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	_, tcp, _ := strings.Cut(s.said("msg=serves"), "at=tcp:")
-	tcp, _, _ = strings.Cut("tcp:"+tcp, " ")
+	replace(t, serve(t))
+}
+
+// TestReplaceEncrypted: so does one whose programs and clients encrypt.
+func TestReplaceEncrypted(t *testing.T) {
+	t.Parallel()
+	replace(t, serve(t, encrypts+"=1"))
+}
+
+func replace(t *testing.T, s *served) {
+	_, tcp, _ := strings.Cut(s.said("msg=serves"), "at=")
+	tcp, _, _ = strings.Cut(tcp, " ")
 	var walkers []*walker
 	var tasks []pool.Task
 	ended := make(chan string, 2)

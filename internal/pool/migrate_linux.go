@@ -39,6 +39,7 @@ type link struct {
 	started chan struct{} // closed when turns is set, or there will be none
 	turns   *net.UnixConn
 	session []byte            // of a program that was moved here
+	secret  bool              // it was told its task's token, so that it can encrypt
 	said    chan worker.Frame // about moving; closed when the worker is gone
 
 	user   *user
@@ -155,6 +156,10 @@ func (n *Node) move(t *task, w way) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if n.cfg.Encryption && !secret(client.at) {
+		client.Close()
+		return reply{}, fault.New(fault.Invalid, "task %s is at a pool node that encrypts, and the one at %s does not", t.ID, client.at)
+	}
 	a.Token = hex.EncodeToString(hide(w.key, client.challenge, t.ID, t.token))
 	if _, err := client.ask(request{Op: "adopt", Adopt: &a}); err != nil {
 		client.Close()
@@ -191,10 +196,18 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 		}
 		session := make([]byte, wire.SessionSize)
 		_, _ = rand.Read(session) // it does not fail
-		conn, err := dialMove(ctx, at, t, session)
+		conn, hello, err := dialMove(ctx, at, t, session)
+		if err == nil && hello != nil && !l.secret {
+			_ = conn.Close()
+			err = errors.New("a program's worker is of before the pool node was upgraded, and cannot encrypt")
+		}
 		if err == nil {
+			what, text := byte(worker.TurnMove), append(session, to...)
+			if hello != nil {
+				what, text = worker.TurnMoveSealed, append(hello, text...)
+			}
 			moving = append(moving, l)
-			err = l.hand(worker.TurnMove, append(session, to...), conn)
+			err = l.hand(what, text, conn)
 			_ = conn.Close() // the worker has it
 		}
 		if err != nil {
@@ -209,6 +222,9 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	r, err := client.ask(request{Op: "arrived", Task: t.ID})
 	if err != nil {
 		return abort(err)
+	}
+	if err := client.holds(); err != nil { // it is there now: it ends there, if it is not held
+		n.log.Warn("task is not held where it has moved", "task_id", t.ID, "to", at, "error", err)
 	}
 	n.mu.Lock()
 	if n.tasks[t.ID] == t {
@@ -258,34 +274,39 @@ func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
 	}
 }
 
-// dialMove connects to a node for a worker there that takes a program.
-func dialMove(ctx context.Context, at string, t *task, session []byte) (net.Conn, error) {
+// dialMove connects to a node for a worker there that takes a program. The hello
+// is of a connection that is to be encrypted; nil: it is not.
+func dialMove(ctx context.Context, at string, t *task, session []byte) (conn net.Conn, hello []byte, err error) {
 	network, address, err := Address(at)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+	if conn, err = (&net.Dialer{}).DialContext(ctx, network, address); err != nil {
+		return nil, nil, err
 	}
+	encrypted := Encrypts(at)
 	_ = conn.SetDeadline(time.Now().Add(helloTime))
-	hello := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
+	greeting := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
 	answer := make([]byte, wire.AnswerSize)
-	if _, err = io.ReadFull(conn, hello); err == nil {
-		b := append([]byte(t.ID), session...)
-		b = append(append([]byte(wire.MoveGreeting), b...), proof(t.token, hello[len(wire.Greeting):], b)...)
+	if _, err = io.ReadFull(conn, greeting); err == nil {
+		said := append([]byte(t.ID), session...)
+		mac := helloMAC(t.token, greeting[len(wire.Greeting):], said, encrypted)
+		b := append(append([]byte(wire.MoveGreeting), said...), mac...)
+		if encrypted {
+			b, hello = append([]byte(wire.TLSGreeting), b...), mac
+		}
 		if _, err = conn.Write(b); err == nil {
 			_, err = io.ReadFull(conn, answer)
 		}
 	}
-	if err == nil && binary.LittleEndian.Uint16(answer[8:]) != wire.OpAnswer {
+	if err == nil && binary.LittleEndian.Uint16(answer[8:]) != goesOn(encrypted) {
 		err = fault.New(fault.Unavailable, "the pool node at %s does not take the program", at)
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return conn, conn.SetDeadline(time.Time{})
+	return conn, hello, conn.SetDeadline(time.Time{})
 }
 
 func proof(token, challenge, text []byte) []byte {
@@ -481,19 +502,22 @@ func (t *task) linkOf(said []byte) *link {
 
 // attach gives the connection of a program that has followed to its worker.
 // Said are the program's session and how many messages it sent elsewhere.
-func (n *Node) attach(conn net.Conn, t *task, said []byte) {
+// A hello is of a connection that is to be encrypted; nil: it is not.
+func (n *Node) attach(conn net.Conn, t *task, said, hello []byte) {
 	n.mu.Lock()
 	l := t.linkOf(said)
 	n.mu.Unlock()
-	if l == nil {
+	if l == nil || hello != nil && !l.secret {
 		refuse(conn, "the pool node has no such program")
 		return
 	}
-	accept := make([]byte, wire.AnswerSize)
-	wire.PutAnswer(accept, wire.OpAnswer, 0, 0, 0, 0, 0, 0)
+	what, text := byte(worker.TurnAttach), said[wire.SessionSize:]
+	if hello != nil {
+		what, text = worker.TurnAttachSealed, append(hello, text...)
+	}
 	_ = conn.SetDeadline(time.Time{})
-	if _, err := conn.Write(accept); err == nil {
-		_ = l.hand(worker.TurnAttach, said[wire.SessionSize:], conn) // or the worker is gone, and the connection ends
+	if accept(conn, hello != nil) == nil {
+		_ = l.hand(what, text, conn) // or the worker is gone, and the connection ends
 	}
 }
 
@@ -501,13 +525,6 @@ func refuse(conn net.Conn, text string) {
 	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(text))
 	wire.PutAnswer(head, wire.OpRefused, 0, 0, 0, 0, 0, len(text))
 	_, _ = conn.Write(append(head, text...)) // it goes away anyhow
-}
-
-// redirect tells a program where its task is.
-func redirect(conn net.Conn, to string) {
-	head := make([]byte, wire.AnswerSize, wire.AnswerSize+len(to))
-	wire.PutAnswer(head, wire.OpMoved, 0, 0, 0, 0, 0, len(to))
-	_, _ = conn.Write(append(head, to...)) // it goes away anyhow
 }
 
 // lasts tells who holds a task where it goes and when it ends, until either.
@@ -548,7 +565,8 @@ type guest struct {
 	group  *Group
 	ticket *Ticket
 	task   string
-	local  bool // it came by the Unix socket
+	local  bool   // it came by the Unix socket
+	secret []byte // by which it proved that
 }
 
 // key is what its connection's tokens are hidden by.

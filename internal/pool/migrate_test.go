@@ -167,13 +167,14 @@ func (c cut) listen(t *testing.T, to string) string {
 			}
 		}
 	}
+	scheme, address, _ := strings.Cut(to, ":")
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			other, err := net.Dial("tcp", strings.TrimPrefix(to, "tcp:"))
+			other, err := net.Dial("tcp", address)
 			if err != nil {
 				_ = conn.Close()
 				continue
@@ -191,12 +192,18 @@ func (c cut) listen(t *testing.T, to string) string {
 				continue
 			}
 			_, _ = other.Write(kind)
+			if scheme == "tls" {
+				if _, err := io.ReadFull(conn, kind); err != nil {
+					continue
+				}
+				_, _ = other.Write(kind)
+			}
 			brings := string(kind) == "YHMOVE1\n"
 			go pass(other, conn, brings == (c.word == ""))
 			go pass(conn, other, false)
 		}
 	}()
-	return "tcp:" + l.Addr().String()
+	return scheme + ":" + l.Addr().String()
 }
 
 // TestMigrateFails: what cannot be moved, or is cut off at any point of its

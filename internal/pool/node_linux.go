@@ -1,13 +1,11 @@
 package pool
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +43,7 @@ type NodeConfig struct {
 	Libraries  string           // the folder in which makers' libraries are looked for first; "": where the system looks
 	Cache      int64            // bytes of compiled programs that are kept; 0: all
 	Member     *Member          // nil: it belongs to no platform
+	Encryption bool             // what is said over TCP is encrypted
 }
 
 // Node lends this machine's devices.
@@ -173,6 +172,12 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
+		switch {
+		case Encrypts(at):
+			return nil, fault.New(fault.Invalid, "%s: a pool node listens at tcp:HOST:PORT; whether that is encrypted is said for all it says over TCP", at)
+		case strings.HasPrefix(at, rdma+":") && cfg.Encryption:
+			return nil, fault.New(fault.Invalid, "%s: a pool node that encrypts offers no RDMA: cards of networks write to memory by themselves, and do not encrypt", at)
+		}
 		if network == "tcp" && len(cfg.Groups) == 0 && cfg.Member == nil {
 			return nil, fault.New(fault.Invalid, "%s: a pool node that others reach needs groups, whose keys they show", at)
 		}
@@ -255,7 +260,7 @@ func (n *Node) Addresses() []string {
 		if slices.Contains(n.rdma, at) {
 			network = rdma
 		}
-		out = append(out, network+":"+at)
+		out = append(out, n.Shown(network+":"+at))
 	}
 	return out
 }
@@ -382,17 +387,31 @@ func (n *Node) serve(conn net.Conn) {
 	if _, err := io.ReadFull(conn, kind); err != nil {
 		return
 	}
+	sealed := string(kind) == wire.TLSGreeting
+	if sealed {
+		if _, err := io.ReadFull(conn, kind); err != nil {
+			return
+		}
+	}
+	if sealed != (n.cfg.Encryption && conn.LocalAddr().Network() == "tcp") {
+		n.other(conn, string(kind), sealed)
+		return
+	}
 	switch string(kind) {
 	case wire.DataGreeting:
-		n.data(conn, challenge, 0, known)
+		n.data(conn, challenge, 0, sealed, known)
 	case wire.MoveGreeting:
-		n.data(conn, challenge, wire.SessionSize, known)
+		n.data(conn, challenge, wire.SessionSize, sealed, known)
 	case wire.BackGreeting:
-		n.data(conn, challenge, wire.SessionSize+8, known)
-	case wire.CUDAGreeting:
-		n.cuda(conn, challenge, known)
+		n.data(conn, challenge, wire.SessionSize+8, sealed, known)
 	case wire.ControlHello:
-		n.control(conn, challenge, known)
+		n.control(conn, challenge, sealed, known)
+	case wire.CUDAGreeting:
+		if !sealed {
+			n.cuda(conn, challenge, known)
+			return
+		}
+		fallthrough
 	default:
 		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "reason", "it is not a pool's client")
 	}
@@ -401,13 +420,18 @@ func (n *Node) serve(conn net.Conn) {
 // data gives a program's connection to a worker and waits until that ends. More
 // is what comes beside the task's ID: of a program that is moved here its
 // session, of one that follows also how many messages it sent elsewhere.
-func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
+func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, known func()) {
 	b := make([]byte, wire.TaskIDSize+more+wire.MACSize)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return
 	}
 	said, mac := b[:len(b)-wire.MACSize], b[len(b)-wire.MACSize:]
 	id := string(b[:wire.TaskIDSize])
+	proves := func(token []byte) bool { return hmac.Equal(mac, helloMAC(token, challenge, said, sealed)) }
+	var hello []byte // of a connection that is to be encrypted
+	if sealed {
+		hello = slices.Clone(mac)
+	}
 	n.mu.Lock()
 	for t := n.tasks[id]; more == 0 && t != nil && t.moving != nil; t = n.tasks[id] { // a program that starts now starts where the task is then
 		settled := t.moving
@@ -422,15 +446,15 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	gone, isGone := n.moved[id]
 	n.mu.Unlock()
 	switch {
-	case t != nil && hmac.Equal(mac, proof(t.token, challenge, said)):
-	case t == nil && isGone && more == 0 && hmac.Equal(mac, proof(gone.token, challenge, said)):
-		redirect(conn, gone.to)
+	case t != nil && proves(t.token):
+	case t == nil && isGone && more == 0 && proves(gone.token):
+		n.redirect(conn, gone, hello)
 		return
 	default:
 		t = nil
 	}
 	if t != nil && more > wire.SessionSize {
-		n.attach(conn, t, said[wire.TaskIDSize:])
+		n.attach(conn, t, said[wire.TaskIDSize:], hello)
 		return
 	}
 	slot, l := -1, newLink()
@@ -465,132 +489,16 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, known func()) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	var err error
-	if more > 0 {
-		accept := make([]byte, wire.AnswerSize)
-		wire.PutAnswer(accept, wire.OpAnswer, 0, 0, 0, 0, 0, 0)
-		_, err = conn.Write(accept)
+	if more > 0 || sealed {
+		err = accept(conn, sealed)
 	}
 	if err == nil {
-		if err = n.startWorker(conn, t, cmd, p, l); err == nil {
+		if err = n.startWorker(conn, hello, t, cmd, p, l); err == nil {
 			known()
 			err = n.listen(t, p, l, h)
 		}
 	}
 	n.ended(t, slot, l, h, err)
-}
-
-// control answers requests. A task that was asked for ends with the connection.
-func (n *Node) control(conn net.Conn, challenge []byte, known func()) {
-	in := bufio.NewReader(io.LimitReader(conn, 1<<30))
-	out := json.NewEncoder(conn)
-	who, err := n.hello(in, challenge, conn.RemoteAddr().Network())
-	if err != nil {
-		n.log.Warn("client refused", "from", conn.RemoteAddr().String(), "reason", err)
-		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
-		return
-	}
-	who.local = conn.RemoteAddr().Network() == "unix"
-	_ = conn.SetDeadline(time.Time{})
-	if out.Encode(reply{}) != nil {
-		return
-	}
-	var own *task
-	defer func() {
-		if own != nil {
-			n.unhold(own, conn)
-		}
-	}()
-	for {
-		listening := context.AfterFunc(n.stopping, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-		q, err := readRequest(in)
-		listening()
-		if err != nil {
-			return
-		}
-		r, mine, err := n.answer(who, challenge, q, own)
-		if err != nil {
-			r = reply{Error: err.Error(), Kind: kindName(err)}
-		}
-		if mine != nil {
-			own = mine
-		}
-		if out.Encode(r) != nil {
-			return
-		}
-		if err == nil && own != nil && q.Op != "adopt" { // from here on the node speaks, until the task ends
-			n.mu.Lock()
-			n.holders[conn] = own
-			n.mu.Unlock()
-			known()
-			n.keep(own, conn, in, out)
-			return
-		}
-	}
-}
-
-// keep speaks to who holds a task, until either ends.
-func (n *Node) keep(t *task, conn net.Conn, in io.ByteReader, out *json.Encoder) {
-	gone := make(chan struct{})
-	n.work.Go(func() {
-		defer close(gone)
-		for b := byte('\n'); b == '\n'; { // a client with a task asks nothing more: it only goes
-			b, _ = in.ReadByte()
-		}
-	})
-	n.lasts(t, conn, out, gone)
-	_ = conn.Close()
-	<-gone
-}
-
-const maxRequest = 64 << 10
-
-func readRequest(in *bufio.Reader) (request, error) {
-	var q request
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		if line = append(line, part...); len(line) > maxRequest {
-			return q, fault.New(fault.Invalid, "a request of more than %d bytes", maxRequest)
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return q, err
-		}
-	}
-	return q, json.Unmarshal(line, &q)
-}
-
-// hello finds who a client proves to be.
-func (n *Node) hello(in *bufio.Reader, challenge []byte, network string) (guest, error) {
-	q, err := readRequest(in)
-	if err != nil || q.Op != "hello" {
-		return guest{}, fault.New(fault.Invalid, "the first line is not a hello")
-	}
-	mac, _ := hex.DecodeString(q.MAC) // what is not hexadecimal is not the MAC
-	switch {
-	case q.Task != "":
-		n.mu.Lock()
-		t := n.tasks[q.Task]
-		n.mu.Unlock()
-		if t == nil || !hmac.Equal(mac, ticketMAC(t.token, challenge, q.Task)) {
-			return guest{}, fault.New(fault.Unauthenticated, "the pool node has no such task with this token")
-		}
-		return guest{task: q.Task}, nil
-	case n.cfg.Member != nil && (q.Ticket != "" || network != "unix"):
-		t, err := n.cfg.Member.redeem(q.Ticket, q.MAC, challenge)
-		return guest{ticket: t}, err
-	case len(n.cfg.Groups) == 0:
-		return guest{}, nil
-	}
-	for i := range n.cfg.Groups {
-		g := &n.cfg.Groups[i]
-		if g.Name == q.Group && hmac.Equal(mac, groupMAC(g.Key, challenge, g.Name)) {
-			return guest{group: g}, nil
-		}
-	}
-	return guest{}, fault.New(fault.Unauthenticated, "group %q with this key may not use the pool node", q.Group)
 }
 
 // handle answers what makes no task. The caller has the lock.

@@ -24,6 +24,7 @@ type NodeConfig struct {
 	Libraries  string
 	Cache      int64
 	Member     *Member
+	Encryption bool
 }
 
 // Node lends this machine's devices, where it is Linux.
@@ -39,6 +40,9 @@ func impatient(net.Conn) {}
 
 // Addresses are none.
 func (n *Node) Addresses() []string { return nil }
+
+// Shown is the address.
+func (n *Node) Shown(at string) string { return at }
 
 // Run does nothing.
 func (n *Node) Run(context.Context) error { return nil }

@@ -280,13 +280,14 @@ func through(t *testing.T, tcp string, to, by io.Writer) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = door.Close() })
+	scheme, address, _ := strings.Cut(tcp, ":")
 	go func() {
 		for {
 			from, err := door.Accept()
 			if err != nil {
 				return
 			}
-			node, err := net.Dial("tcp", strings.TrimPrefix(tcp, "tcp:"))
+			node, err := net.Dial("tcp", address)
 			if err != nil {
 				t.Error(err)
 				return
@@ -295,7 +296,7 @@ func through(t *testing.T, tcp string, to, by io.Writer) string {
 			go func() { _, _ = io.Copy(io.MultiWriter(node, to), from); _ = node.Close() }()
 		}
 	}()
-	return "tcp:" + door.Addr().String()
+	return scheme + ":" + door.Addr().String()
 }
 
 type counter struct{ n atomic.Int64 }

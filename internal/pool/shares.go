@@ -62,7 +62,7 @@ func (p Pass) order() []string {
 		_, err := os.Stat(path)
 		return p.Host != Host() || err != nil
 	})
-	ways := []string{"unix", rdma, "tcp"}
+	ways := []string{"unix", rdma, encrypted, "tcp"}
 	slices.SortStableFunc(addresses, func(a, b string) int {
 		of := func(s string) int { network, _, _ := strings.Cut(s, ":"); return slices.Index(ways, network) }
 		return of(a) - of(b)

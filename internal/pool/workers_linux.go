@@ -88,7 +88,8 @@ func (n *Node) userOf(t *task, l *link) *user {
 }
 
 // startWorker starts a worker, which gets the program's connection.
-func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *link) error {
+// hello is of a connection that is to be encrypted; none: it is not.
+func (n *Node) startWorker(conn net.Conn, hello []byte, t *task, cmd *exec.Cmd, p *proc, l *link) error {
 	file, err := conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return err
@@ -108,6 +109,9 @@ func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *li
 		return err
 	}
 	errs, tells, err := os.Pipe()
+	if err == nil {
+		_, err = ours.Write(worker.PutSecret(worker.Secret{Token: t.token, Hello: hello}))
+	}
 	if err != nil {
 		_ = ours.Close()
 		return err
@@ -131,7 +135,7 @@ func (n *Node) startWorker(conn net.Conn, t *task, cmd *exec.Cmd, p *proc, l *li
 		return fmt.Errorf("the worker was not started: %w", err)
 	}
 	p.follow(cmd.Process, errs)
-	l.turns = ours.(*net.UnixConn)
+	l.turns, l.secret = ours.(*net.UnixConn), true
 	t.device.turns.add(l.user)
 	t.device.card.may(l.holder, l.user.say, p.kill)
 	close(l.started)
@@ -167,6 +171,8 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 				turns.loaded(u, worker.SwapTurn*took)
 			case f.What == worker.TurnOut:
 				card.out(h)
+			case f.What == worker.TurnRefused:
+				n.log.Warn("connection refused", "task_id", t.ID, "reason", string(f.Text))
 			default:
 				select {
 				case l.said <- f:

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
 
@@ -288,6 +288,8 @@ static void init(yp_node *c) {
 /* A child has its parent's socket and must not speak on it. What the parent made is not the child's. */
 static void in_child(void) {
   for (yp_node *c = nodes; c < nodes + YP_NODES; c++) {
+    if (c->from) c->from->tls = NULL; /* which another thread may have had just then; it stays as it was */
+    if (c->to) c->to->tls = NULL;
     if (c->from != c->to) yp_hang_up(c->from);
     yp_hang_up(c->to);
     c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL, c->offered = 0;
@@ -345,15 +347,26 @@ bool yp_user_events(const yp_node *c) { return c->user_events; }
 void yp_user_event_made(yp_node *c) { c->user_events = true; }
 
 enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, MORE = 24 };
+static const char tls_greeting[] = "YHTLS_1\n";
+
+/* encrypts: what is said at an address is encrypted, or not said. */
+static bool encrypts(const char *address) { return !strncmp(address, "tls:", 4); }
+
+/* worse: what is said at the second address is seen on the network, and at the first it is not. */
+static bool worse(const char *from, const char *to) { return encrypts(from) && !encrypts(to) && strncmp(to, "unix:", 5); }
+
+static const char seen[] = "the program was moved to where what is said is not encrypted";
 
 /* greet connects to a node, proves to be of the task, and returns the path or
  * NULL. more bytes beside the task's ID say which program of it this is. The
  * node's answer is in h; what it says in text, which has room for n. */
 static yp_path *greet(yp_node *c, const char *address, const char *greeting, const uint8_t *more, size_t more_size, uint8_t h[ANSWER], char *text, size_t n, const char **why) {
   const char *task = of(c, "YUNHE_POOL_TASK"), *token = of(c, "YUNHE_POOL_TOKEN");
-  uint8_t key[32], hello[GREETING + CHALLENGE], proof_[CHALLENGE + TASK + MORE], out_[GREETING + TASK + MORE + MAC];
+  const bool tls = encrypts(address);
+  uint8_t key[32], hello[GREETING + CHALLENGE], proof_[CHALLENGE + TASK + MORE + GREETING], out_[2 * GREETING + TASK + MORE + MAC], *out = out_, *mac;
   *why = "YUNHE_POOL_TASK or YUNHE_POOL_TOKEN is not of the pool's form";
   if (!task || !token || strlen(task) != TASK || !unhex(token, key, sizeof key)) return NULL;
+  if (tls && (*why = yp_tls_missing())) return NULL;
   *why = "the pool node cannot be reached";
   yp_path *p = yp_dial(address);
   if (!p) return NULL;
@@ -364,11 +377,23 @@ static yp_path *greet(yp_node *c, const char *address, const char *greeting, con
   if (!receive_all(s, hello, sizeof hello) || memcmp(hello, "YHPOOL1\n", GREETING)) goto bad;
   memcpy(proof_, hello + GREETING, CHALLENGE), memcpy(proof_ + CHALLENGE, task, TASK);
   if (more_size) memcpy(proof_ + CHALLENGE + TASK, more, more_size);
-  memcpy(out_, greeting, GREETING), memcpy(out_ + GREETING, proof_ + CHALLENGE, TASK + more_size);
-  yp_hmac(key, proof_, CHALLENGE + TASK + more_size, out_ + GREETING + TASK + more_size);
-  size_t all = GREETING + TASK + more_size + MAC;
+  if (tls) memcpy(out, tls_greeting, GREETING), out += GREETING;
+  memcpy(out, greeting, GREETING), memcpy(out + GREETING, proof_ + CHALLENGE, TASK + more_size);
+  mac = out + GREETING + TASK + more_size;
+  if (tls) memcpy(proof_ + CHALLENGE + TASK + more_size, tls_greeting, GREETING);
+  yp_hmac(key, proof_, CHALLENGE + TASK + more_size + (tls ? GREETING : 0), mac);
+  size_t all = (size_t)(mac + MAC - out_);
   *why = "the pool node ended the connection";
   if (send(s, out_, all, MSG_NOSIGNAL) != (ssize_t)all) goto bad;
+  if (tls) {
+    if (!receive_all(s, h, ANSWER)) goto bad;
+    memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
+    if (op == OP_REFUSED) goto refused;
+    *why = "what answers does not encrypt what is said, as it should";
+    if (op != OP_ENCRYPT || size != ANSWER || !yp_tls_open(p, key, mac, why)) goto bad;
+    if (more_size) return p; /* what it says first comes when all has that was sent over the old one */
+    *why = "the pool node ended the connection";
+  }
   for (size_t got = 0; got < ANSWER;) { /* a descriptor may come along */
     ssize_t k = p->in->receive(p, h + got, ANSWER - got);
     if (k <= 0) goto bad;
@@ -376,9 +401,16 @@ static yp_path *greet(yp_node *c, const char *address, const char *greeting, con
   }
   memcpy(&size, h, 8), memcpy(&op, h + 8, 2);
   if (op == OP_ANSWER) return p;
+refused:
   size = size > ANSWER && size - ANSWER < n ? size - ANSWER : 0;
-  if (!receive_all(s, text, size)) goto bad;
+  for (size_t got = 0; got < size;) {
+    ssize_t k = p->in->receive(p, (uint8_t *)text + got, size - got);
+    if (k <= 0) goto bad;
+    got += (size_t)k;
+  }
   text[size] = 0;
+  for (char *c = text; *c; c++)
+    if (*c > 0 && *c < ' ') *c = ' '; /* it may be anybody's */
   *why = op == OP_MOVED ? "moved" : "refused";
 bad:
   yp_hang_up(p);
@@ -389,10 +421,11 @@ bad:
 static void follow(yp_node *c) {
   uint8_t more[MORE], h[ANSWER];
   char text[256];
-  const char *why;
+  const char *why = seen;
   flush_out(c);
   memcpy(more, c->move.session, 16), memcpy(more + 16, &c->sent, 8);
-  yp_path *p = greet(c, c->move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
+  yp_path *p = worse(c->at, c->move.to) ? NULL : greet(c, c->move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
+  if (!p && (encrypts(c->move.to) || encrypts(c->at))) say(why, !strcmp(why, "refused") ? text : c->move.to);
   if (p) {
     c->to = p;
     memcpy(c->at, c->move.to, sizeof c->at);
@@ -434,6 +467,10 @@ static int connect_now(yp_node *c) {
   for (int times = 0; times < 8; times++) {
     c->to = c->from = greet(c, c->at, "YHDATA1\n", NULL, 0, h, text, sizeof text, &why);
     if (c->to || strcmp(why, "moved")) break;
+    if (*text && worse(c->at, text)) {
+      why = seen;
+      break;
+    }
     if (*text) strcpy(c->at, text);
   }
   if (!c->to) {

@@ -84,7 +84,7 @@ static int dial(const char *address) {
     return s;
   }
   char host[256];
-  const char *a = !strncmp(address, "tcp:", 4) ? address + 4 : !strncmp(address, "rdma:", 5) ? address + 5 : address, *port = strrchr(a, ':');
+  const char *a = !strncmp(address, "tcp:", 4) || !strncmp(address, "tls:", 4) ? address + 4 : !strncmp(address, "rdma:", 5) ? address + 5 : address, *port = strrchr(a, ':');
   if (!port || (size_t)(port - a) >= sizeof host) return -1;
   size_t n = (size_t)(port - a);
   if (n > 2 && a[0] == '[') a++, n -= 2;
@@ -121,6 +121,7 @@ void yp_hang_up(yp_path *c) {
   while (c->fds_out != c->fds_in) close(c->fds[c->fds_out++ % YP_FDS]);
   yp_ring_close(c);
   yp_rdma_close(c);
+  yp_tls_close(c);
   close(c->sock);
   free(c);
 }

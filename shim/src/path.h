@@ -34,6 +34,7 @@ struct yp_path {
   } ring;
   int rdma; /* see rdma.c */
   bool has_rdma;
+  struct yp_tls *tls; /* see tls.c */
 };
 
 yp_path *yp_dial(const char *address); /* NULL: it cannot be reached */
@@ -43,6 +44,9 @@ bool yp_ring_open(yp_path *p, int fd, uint64_t size);
 void yp_ring_close(yp_path *p);
 bool yp_rdma_open(yp_path *p, uint16_t port, const uint8_t *token, size_t size);
 void yp_rdma_close(yp_path *p);
-extern const yp_manner yp_socket, yp_ring, yp_rdma;
+const char *yp_tls_missing(void); /* why nothing can be encrypted, or NULL */
+bool yp_tls_open(yp_path *p, const uint8_t token[32], const uint8_t hello[32], const char **why);
+void yp_tls_close(yp_path *p);
+extern const yp_manner yp_socket, yp_ring, yp_rdma, yp_tls;
 
 #endif

@@ -28,6 +28,7 @@ const (
 	BackGreeting  = "YHBACK1\n" // a program that was moved here; its session and how many messages it sent elsewhere follow the ID
 	CUDAGreeting  = "YHCUDA1\n" // a program of CUDA on the node's machine
 	ControlHello  = "YHCTRL1\n"
+	TLSGreeting   = "YHTLS_1\n" // one of these follows, and then TLS once the node has said so (OpEncrypt)
 	ChallengeSize = 32
 	TaskIDSize    = 26
 	MACSize       = 32
@@ -66,6 +67,7 @@ const (
 	OpMoved   = 3 // the program is elsewhere: the words are its session, the text is the address
 	OpEnd     = 4 // what follows comes over the connection to where the program was moved
 	OpPrinted = 5 // kernels have printed the text
+	OpEncrypt = 6 // what follows is TLS
 )
 
 // OpBye is what a worker that passes messages on says when the program has

@@ -132,15 +132,17 @@ func (s *Session) await() ([]byte, error) {
 
 // attached is the connection of a program that followed its session here.
 type attached struct {
-	conn  *Line
+	line  *Line
+	conn  path
 	after uint64 // how many messages it sent elsewhere
 }
 
 // attach takes the program's own connection. What was said so far goes its old
 // way; the end of that says that what follows comes here.
-func (s *Session) attach(from net.Conn, after uint64) {
-	conn, err := NewLine(from)
+func (s *Session) attach(from net.Conn, hello []byte, after uint64) {
+	line, conn, err := Secret{s.token, hello}.Open(from)
 	if err != nil {
+		s.turn.tell(TurnRefused, err.Error())
 		return // and the program goes on as before
 	}
 	s.mu.Lock()
@@ -152,7 +154,7 @@ func (s *Session) attach(from net.Conn, after uint64) {
 		return
 	}
 	s.mu.Lock()
-	s.shares = s.shares && conn.local
+	s.shares = s.shares && line.local
 	offers := s.offers(conn)
 	if s.shares {
 		offers |= wire.FlagMaps
@@ -172,7 +174,7 @@ func (s *Session) attach(from net.Conn, after uint64) {
 	wire.PutAnswer(end, wire.OpAnswer, offers, 0, clSuccess, 0, s.sent, 0)
 	_, _ = conn.Write(end) // if it is gone, reading ends
 	s.sending.Unlock()
-	s.back.Store(&attached{conn, after})
+	s.back.Store(&attached{line, conn, after})
 	s.wake()
 	s.flow.tell()
 }
@@ -196,7 +198,7 @@ func (s *Session) changeOver() error {
 	s.back.Store(nil)
 	s.mu.Unlock()
 	s.flow.tell()
-	go Leave(b.conn, s.turn.end)
+	go Leave(b.line, s.turn.end)
 	return nil
 }
 

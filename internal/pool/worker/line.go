@@ -113,8 +113,8 @@ func (l *Line) Write(b []byte) (int, error) {
 
 // WriteAll writes two pieces, of which the second may be empty, at once where it can.
 func WriteAll(w io.Writer, head, data []byte) error {
-	if l, ok := w.(*Line); ok {
-		return l.write(head, data, -1)
+	if p, ok := w.(path); ok {
+		return p.write(head, data, -1)
 	}
 	_, err := (&net.Buffers{head, data}).WriteTo(w)
 	return err
@@ -154,6 +154,13 @@ func (l *Line) SetReadDeadline(t time.Time) error {
 // Close ends the connection for who reads and writes; the descriptor stays, for
 // they may be about to use it, until the process ends.
 func (l *Line) Close() error { return unix.Shutdown(l.fd, unix.SHUT_RDWR) }
+
+// free ends a line that nobody uses.
+func (l *Line) free() {
+	_ = l.Close()
+	_ = unix.Close(l.fd)
+	_ = unix.Close(l.alarm)
+}
 
 // ended returns when the other has.
 func (l *Line) ended() {

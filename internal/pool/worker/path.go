@@ -33,6 +33,12 @@ type path interface {
 	handOver() ([]string, error)
 }
 
+// Path is a path to who only reads and writes ([WriteAll]).
+type Path interface {
+	io.ReadWriteCloser
+	path
+}
+
 // Relay passes on what a program that was moved and its new worker say to each
 // other, until the program has followed or ended. It is told which descriptors
 // those are: the new worker's connection, the program's, and if that has a ring, its
@@ -100,7 +106,11 @@ func relay(program path, to net.Conn) {
 // the program ends with what this process was. Where it cannot, it returns io.EOF
 // when all was passed on.
 func (s *Session) relayFrom(program path, to net.Conn) error {
-	args, err := program.handOver()
+	file, plain := to.(interface{ File() (*os.File, error) })
+	args, err := []string(nil), errors.ErrUnsupported // of one that is encrypted
+	if plain {
+		args, err = program.handOver()
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		s.relayHere(to)
 		return io.EOF
@@ -108,7 +118,7 @@ func (s *Session) relayFrom(program path, to net.Conn) error {
 	if err != nil {
 		return err
 	}
-	f, err := to.(interface{ File() (*os.File, error) }).File()
+	f, err := file.File()
 	if err != nil {
 		return err
 	}

@@ -295,6 +295,7 @@ func (r *receiver) data(b *wire.Body) error {
 // moves does what a node says of moving. It ends in another process if the
 // session has moved.
 func (s *Session) moves(t *Turn, f Frame) {
+	to, err := s.sealTo(f.Conn, f.hello(TurnMoveSealed))
 	session, address := [2]uint64{}, ""
 	if len(f.Text) >= wire.SessionSize {
 		session = [2]uint64{binary.LittleEndian.Uint64(f.Text), binary.LittleEndian.Uint64(f.Text[8:])}
@@ -304,7 +305,10 @@ func (s *Session) moves(t *Turn, f Frame) {
 	case <-t.goes: // said of a move that had failed already
 	default:
 	}
-	stopped, err := s.move(f.Conn)
+	var stopped time.Time
+	if err == nil {
+		stopped, err = s.move(to)
+	}
 	if err != nil {
 		_ = f.Conn.Close()
 		t.tell(TurnFailed, err.Error())
@@ -316,7 +320,7 @@ func (s *Session) moves(t *Turn, f Frame) {
 		s.goOn()
 		return
 	}
-	err = s.depart(f.Conn, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
+	err = s.depart(to, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
 	if err != io.EOF {
 		t.tell(TurnFailed, err.Error())
 	}

@@ -126,6 +126,7 @@ type Session struct {
 	memory *Memory // the task's
 	card   *Memory // what is on the device, of all tasks
 	turn   *Turn
+	token  []byte        // of the task
 	in     *bufio.Reader // the reader's, of whom there is one at a time
 	limit  uint64        // bytes of a message
 	shares bool          // buffers may be memory that the client maps
@@ -500,7 +501,11 @@ func (s *Session) forget(o *object) {
 
 // Run serves a program's connection for a device; or, if it is moved here, the
 // connection of the worker that has it.
-func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
+func Run(from net.Conn, secret Secret, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
+	line, conn, err := secret.Open(from) // before anything of the device is used
+	if err != nil {
+		return err
+	}
 	lib, err := open()
 	if err != nil {
 		return err
@@ -513,19 +518,15 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 		if slices.Contains(serial, h.Vendor) {
 			lib.one = &sync.Mutex{}
 		}
-		conn, err := NewLine(from)
-		if err != nil {
-			return err
-		}
 		s := &Session{
-			lib: lib, device: h.device, memory: memory, card: card, turn: turn, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
+			lib: lib, device: h.device, memory: memory, card: card, turn: turn, token: secret.Token, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
 			limit: uint64(h.Memory) + 1<<20,
 		}
 		s.argsTold, s.places = sync.OnceValue(s.tellsArgs), sync.OnceValue(s.placesSVM)
 		turn.drain, turn.look = s.drain, s.rests
 		turn.owner.Store(s)
 		if moved {
-			s.shares = conn.local && lib.sharesHostMemory(h) // the program comes the same way
+			s.shares = line.local && lib.sharesHostMemory(h) // the program comes the same way
 			if err := s.receive(); err != nil {
 				return err
 			}
@@ -536,8 +537,8 @@ func Run(from net.Conn, platform, index int, memory, card *Memory, turn *Turn, m
 			turn.serve(s)
 			return s.Serve()
 		}
-		go Leave(conn, turn.end)
-		if conn.local && lib.sharesHostMemory(h) {
+		go Leave(line, turn.end)
+		if line.local && lib.sharesHostMemory(h) {
 			s.shares = true
 			err = s.sendGate(s.offers(conn), 0)
 		} else {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
 // What a worker and its node say to each other: a byte, and a word. That is a
@@ -32,6 +34,11 @@ const (
 	TurnAbort  = 'X' // node: it is not
 	TurnMoved  = 'D' // worker: it has moved, and was stopped so long
 	TurnAttach = 'A' // node: the program has followed, its connection comes along; text: how many messages it sent elsewhere
+
+	TurnSecret       = 'S' // node, first: the task's token; text: that, and the hello of a connection that is to be encrypted
+	TurnMoveSealed   = 'v' // node: TurnMove, over a connection that is to be encrypted; its hello comes first
+	TurnAttachSealed = 'a' // node: TurnAttach, so
+	TurnRefused      = 'B' // worker: the connection of a program that followed is not used; text: why
 
 	TurnRoom  = 'N' // worker: so many bytes are needed on the device, which has not as many left
 	TurnSpace = 'K' // node: they are there now; or, if the word is 0, nobody can give them
@@ -58,6 +65,18 @@ func PutText(what byte, text []byte) []byte {
 	return append(PutTurn(what, time.Duration(len(text))), text...)
 }
 
+// hello takes what comes first in the text of a frame whose connection is to be
+// encrypted; none: it is not.
+func (f *Frame) hello(sealed byte) []byte {
+	if f.What != sealed {
+		return nil
+	}
+	n := min(wire.MACSize, len(f.Text))
+	hello := f.Text[:n:n]
+	f.Text = f.Text[n:]
+	return hello
+}
+
 const maxText = 8 << 10
 
 // ReadFrame reads what was said.
@@ -70,7 +89,7 @@ func ReadFrame(r net.Conn) (Frame, error) {
 	f.What = b[0]
 	n := binary.LittleEndian.Uint64(b[1:])
 	switch f.What {
-	case TurnMove, TurnFailed, TurnAttach:
+	case TurnMove, TurnFailed, TurnAttach, TurnSecret, TurnMoveSealed, TurnAttachSealed, TurnRefused:
 		if n > maxText {
 			return f, fmt.Errorf("a text of %d bytes", n)
 		}
@@ -186,10 +205,15 @@ func (t *Turn) listen() {
 			case t.goes <- f.What == TurnCommit:
 			default: // nobody moves
 			}
-		case f.What == TurnMove && f.Conn != nil:
+		case (f.What == TurnMove || f.What == TurnMoveSealed) && f.Conn != nil:
 			go t.with(func(s *Session) { s.moves(t, f) })
-		case f.What == TurnAttach && f.Conn != nil && len(f.Text) == 8:
-			go t.with(func(s *Session) { s.attach(f.Conn, binary.LittleEndian.Uint64(f.Text)) })
+		case (f.What == TurnAttach || f.What == TurnAttachSealed) && f.Conn != nil:
+			hello := f.hello(TurnAttachSealed)
+			if len(f.Text) != 8 {
+				_ = f.Conn.Close()
+				continue
+			}
+			go t.with(func(s *Session) { s.attach(f.Conn, hello, binary.LittleEndian.Uint64(f.Text)) })
 		}
 	}
 }

@@ -695,7 +695,7 @@ type ReportNodeRequest struct {
 	// The running kernel of the node's machine.
 	Host    string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
 	Version string `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	// Where the node listens, unix:PATH or tcp:HOST:PORT.
+	// Where the node listens, unix:PATH, tcp:HOST:PORT, rdma:HOST:PORT, or tls:HOST:PORT, where all that is said is encrypted.
 	Addresses []string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Those of OpenCL.
 	Devices []*ReportNodeRequest_Device `protobuf:"bytes,9,rep,name=devices,proto3" json:"devices,omitempty"`

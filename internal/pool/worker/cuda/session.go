@@ -296,7 +296,11 @@ func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *
 }
 
 // Run serves a program's connection for the device with a UUID.
-func Run(conn net.Conn, uuid, folder string, memory, card *worker.Memory, turn *worker.Turn, gone func()) error {
+func Run(conn net.Conn, secret worker.Secret, uuid, folder string, memory, card *worker.Memory, turn *worker.Turn, gone func()) error {
+	line, path, err := secret.Open(conn) // before anything of the device is used
+	if err != nil {
+		return err
+	}
 	d, err := open(folder)
 	if err != nil {
 		return err
@@ -305,11 +309,7 @@ func Run(conn net.Conn, uuid, folder string, memory, card *worker.Memory, turn *
 	if err != nil {
 		return err
 	}
-	line, err := worker.NewLine(conn)
-	if err != nil {
-		return err
-	}
-	s := newSession(d, device, line, memory, card, turn)
+	s := newSession(d, device, path, memory, card, turn)
 	turn.Drains(s.drain)
 	go worker.Leave(line, gone)
 	if err := s.send(wire.OpAnswer, 0, success, 0, 0, nil); err != nil {

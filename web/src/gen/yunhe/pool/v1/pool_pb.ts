@@ -280,7 +280,7 @@ export type ReportNodeRequest = Message<"yunhe.pool.v1.ReportNodeRequest"> & {
   version: string;
 
   /**
-   * Where the node listens, unix:PATH or tcp:HOST:PORT.
+   * Where the node listens, unix:PATH, tcp:HOST:PORT, rdma:HOST:PORT, or tls:HOST:PORT, where all that is said is encrypted.
    *
    * @generated from field: repeated string addresses = 8;
    */
