@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -161,12 +162,12 @@ func RemoteCUDAEnvironment(dir, path, preload string) []string {
 	return []string{"LD_LIBRARY_PATH=" + before(dir, path), "LD_PRELOAD=" + before(filepath.Join(dir, "libcuda.so.1"), preload)}
 }
 
-// PassesVariable is how what takes a run's shares finds its passes. The run's
-// command does not see it.
 // TransportVariable names the path that a program's calls take, for tests and
 // measuring: "ring", "rdma" or "socket"; else the best that there is.
 const TransportVariable = "YUNHE_POOL_TRANSPORT"
 
+// PassesVariable is how what takes a run's shares finds its passes. The run's
+// command does not see it.
 const PassesVariable = "YUNHE_POOL_PASSES"
 
 // Where programs find their shares by a file, since what it says is known only
@@ -175,6 +176,12 @@ const (
 	FileVariable = "YUNHE_POOL_FILE"
 	SliceFile    = "slice.env"
 )
+
+// Leads reports whether a variable of an environment says where slices or drivers of
+// OpenCL are: programs on other slices do not get it.
+func Leads(variable string) bool {
+	return strings.HasPrefix(variable, "YUNHE_POOL_") && variable != TransportVariable || strings.HasPrefix(variable, "OCL_ICD_")
+}
 
 // Environment is what a program finds its shares by: the i-th, from 0, with the
 // node's address, its task and the task's token.
