@@ -77,6 +77,7 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 		group = c.env("YUNHE_POOL_GROUP")
 	}
 	if p.key != "" {
+		c.warnOpen(p.key, "a key")
 		b, err := os.ReadFile(p.key)
 		if err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--key-file: %s cannot be read", p.key)
@@ -137,6 +138,7 @@ what, and the node takes its tickets only.`,
 				cfg.Power[device] = w
 			}
 			if groups != "" {
+				c.warnOpen(groups, "the groups' keys")
 				var file struct {
 					Groups []pool.Group `yaml:"groups"`
 				}
