@@ -390,6 +390,12 @@ func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bo
 	if err != nil {
 		return err
 	}
+	if tasks[0].API != pool.CUDA {
+		was := c.env("LD_LIBRARY_PATH")
+		if path := pool.SearchPath("/", was, filepath.Join(filepath.Dir(vendors), pool.LoaderFolder)); path != was {
+			env = append(env, "LD_LIBRARY_PATH="+path)
+		}
+	}
 	return c.runOn(ctx, tasks, finds{vendors: vendors, env: env}, args)
 }
 

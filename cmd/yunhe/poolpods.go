@@ -71,7 +71,7 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), 
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda} { // programs may be other users'
+	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda, filepath.Join(dir, pool.LoaderFolder)} { // programs may be other users'
 		if err := os.Chmod(p, 0o755); err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
@@ -81,7 +81,7 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), 
 		if err != nil {
 			return nil, err
 		}
-		finds := "OCL_ICD_VENDORS=" + vendors
+		finds := "OCL_ICD_VENDORS=" + vendors + " (and LD_LIBRARY_PATH=" + filepath.Join(dir, pool.LoaderFolder) + ", if they find no loader of OpenCL)"
 		if tasks[0].API == pool.CUDA {
 			finds = "LD_PRELOAD=" + filepath.Join(cuda, "libcuda.so.1")
 		}

@@ -23,6 +23,7 @@ var built embed.FS
 const (
 	workerProgram = "yunhe-pool-worker"
 	clientLibrary = "libyunhe-pool.so"
+	loaderLibrary = "libOpenCL.so.1"
 	cudaLibrary   = "libyunhe-cuda.so"
 	remoteLibrary = "libyunhe-cuda-remote.so"
 	testProgram   = "yunhe-pool-program"
@@ -91,9 +92,13 @@ func put(path string, want []byte, mode os.FileMode) error {
 func TestProgram(dir string) (string, error) { return unpack(dir, testProgram) }
 
 // Library puts the client library into a folder, with the file by which the
-// loader of OpenCL finds it, and returns the folder of that.
+// loader of OpenCL finds it, and returns the folder of that. Beside that is the
+// loader for programs that find none ([LoaderFolder]).
 func Library(dir string) (vendors string, err error) {
 	lib, err := unpack(dir, clientLibrary)
+	if err == nil {
+		err = unpackLoader(dir)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -125,21 +130,25 @@ func RemoteCUDA(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := unpack(dir, remoteLibrary)
-	if err != nil {
+	if _, err := unpack(dir, remoteLibrary); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"libcuda.so.1", "libcuda.so"} {
+	return dir, links(dir, remoteLibrary, "libcuda.so.1", "libcuda.so")
+}
+
+// links gives a file of a folder more names.
+func links(dir, file string, names ...string) error {
+	for _, name := range names {
 		link := filepath.Join(dir, name)
-		if to, err := os.Readlink(link); err == nil && to == filepath.Base(path) {
+		if to, err := os.Readlink(link); err == nil && to == file {
 			continue
 		}
 		_ = os.Remove(link) // or there is none
-		if err := os.Symlink(filepath.Base(path), link); err != nil && !os.IsExist(err) {
-			return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
+		if err := os.Symlink(file, link); err != nil && !os.IsExist(err) {
+			return fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 // CUDAFolder is the folder of that beside the client library, and CUDALoaded what

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -59,6 +60,11 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	b, err := json.Marshal(passes)
 	if err != nil {
 		return fmt.Errorf("encode passes: %w", err)
+	}
+	if root := cmp.Or(spec.RootFS, "/"); p.Api != pool.CUDA {
+		if path := pool.SearchPath(root, spec.Env["LD_LIBRARY_PATH"], filepath.Join(poolLibrary, pool.LoaderFolder)); path != "" {
+			spec.Env["LD_LIBRARY_PATH"] = path
+		}
 	}
 	spec.BesideEnv = map[string]string{"OCL_ICD_VENDORS": filepath.Join(poolLibrary, pool.Vendors), pool.FileVariable: poolSlices}
 	for name, value := range spec.Env {
