@@ -2,7 +2,9 @@ package pool
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -115,6 +117,7 @@ func isLibrary(root *os.Root, path string, m elf.Machine) bool {
 		return false
 	}
 	defer f.Close()
-	library, err := elf.NewFile(f)
-	return err == nil && library.Machine == m
+	var head [20]byte // of which no more is taken from an image
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:4]) == elf.ELFMAG && elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS64 && elf.Machine(binary.LittleEndian.Uint16(head[18:])) == m
 }
