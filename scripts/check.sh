@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 mkdir -p .cache/tools
 (cd tools && go build -o ../.cache/tools/ honnef.co/go/tools/cmd/staticcheck)
 .cache/tools/staticcheck ./...
-before=$(find gen web/src/gen shim/src shim/remote internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum)
+before=$(find gen web/src/gen shim/src shim/remote shim/loader internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum)
 scripts/gen.sh
 after=$(find gen web/src/gen shim/src shim/remote internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum)
 if [ "$before" != "$after" ]; then

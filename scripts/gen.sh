@@ -1,6 +1,6 @@
 #!/bin/sh
 # gen.sh - generate gen/ and web/src/gen from api/, and the accelerator pool's
-# calls from shim/opencl.table and shim/cuda.table.
+# calls from shim/opencl.table, shim/cuda.table and shim/loader.table.
 set -eu
 cd "$(dirname "$0")/.."
 if [ ! -x web/node_modules/.bin/buf ]; then

@@ -33,16 +33,17 @@ link() {
 	"$cc" -pthread -Wl,-z,defs -o "$tmp/$name" "$tmp/$name.o" "$@" -Wl,--no-as-needed $apart
 }
 
-# library NAME "OPTION..." FILE...
+# library NAME COMPILE LINK FILE...: with an option each, or none.
 library() {
-	name=$1 options=$2
-	shift 2
-	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden $older $options -r -o "$tmp/$name.o" "$@"
-	link "$name" -shared $options
+	name=$1 option=$2 linked=$3
+	shift 3
+	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden $older $option -r -o "$tmp/$name.o" "$@"
+	link "$name" -shared $linked
 }
-library libyunhe-pool.so "" shim/src/*.c
-library libyunhe-cuda.so "" shim/cuda/*.c shim/src/sha256.c
-library libyunhe-cuda-remote.so "-Wl,-soname,libcuda.so.1 -DDEFINES_DLOPEN" shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c
+library libyunhe-pool.so "" "" shim/src/*.c
+library libOpenCL.so.1 "-DLOADER" -Wl,-soname,libOpenCL.so.1,-Bsymbolic,--version-script=shim/loader/exports.map shim/src/*.c shim/loader/*.c
+library libyunhe-cuda.so "" "" shim/cuda/*.c shim/src/sha256.c
+library libyunhe-cuda-remote.so -DDEFINES_DLOPEN -Wl,-soname,libcuda.so.1 shim/remote/*.c shim/src/conn.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
 # What "yunhe pool conformance" runs: linked with the names that it uses of the loader of OpenCL, whichever version a system has.
 "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror $older -c -o "$tmp/yunhe-pool-program.o" shim/test/pool.c
@@ -51,7 +52,7 @@ nm -u "$tmp/yunhe-pool-program.o" | sed -n 's/.* \(cl[A-Z].*\)/void \1(void) {}/
 start=
 case $older$("$cc" -dumpmachine) in -include*x86_64*) start="-nostartfiles shim/test/start.c" ;; esac
 link yunhe-pool-program -Wl,-z,lazy $start "$tmp/libOpenCL.so"
-for program in libyunhe-pool.so libyunhe-cuda.so libyunhe-cuda-remote.so yunhe-pool-worker yunhe-pool-program; do
+for program in libyunhe-pool.so libOpenCL.so.1 libyunhe-cuda.so libyunhe-cuda-remote.so yunhe-pool-worker yunhe-pool-program; do
 	gzip -9nc "$tmp/$program" >"$tmp/packed"
 	cmp -s "$tmp/packed" "$to/$program.gz" || mv "$tmp/packed" "$to/$program.gz"
 done

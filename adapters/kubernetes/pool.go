@@ -58,6 +58,13 @@ func (m *maker) shares(pod *corev1.PodSpec, secret, api string) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: poolName, MountPath: poolDir, ReadOnly: true})
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCL_ICD_VENDORS", Value: poolDir + "/" + pool.Vendors}, corev1.EnvVar{Name: pool.FileVariable, Value: poolDir + "/" + pool.SliceFile})
 	if api != pool.CUDA {
+		var mounted []string
+		for _, v := range c.VolumeMounts {
+			mounted = append(mounted, v.MountPath)
+		}
+		for _, place := range pool.LoaderPlaces(mounted) {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: poolName, MountPath: place, SubPath: pool.LoaderFile, ReadOnly: true})
+		}
 		return
 	}
 	// Loaded before others, it is found by whatever name. The image's own search path,

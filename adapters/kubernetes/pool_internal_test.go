@@ -41,6 +41,36 @@ func TestSharesCUDA(t *testing.T) {
 	}
 }
 
+// A command of OpenCL finds a loader where the system's search ends, but not where a
+// volume is.
+func TestSharesLoader(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ api, volume, want string }{
+		{"", "", "/yunhe-pool, /usr/lib/libOpenCL.so.1=loader/libOpenCL.so.1, /usr/lib64/libOpenCL.so.1=loader/libOpenCL.so.1"},
+		{pool.OpenCL, "/usr/lib64", "/yunhe-pool, /usr/lib/libOpenCL.so.1=loader/libOpenCL.so.1"},
+		{pool.CUDA, "", "/yunhe-pool"},
+	} {
+		pod := corev1.PodSpec{Containers: []corev1.Container{{}}}
+		if x.volume != "" {
+			pod.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: x.volume}}
+		}
+		(&maker{}).shares(&pod, "secret", x.api)
+		var got []string
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if m.Name != poolName {
+				continue
+			}
+			if !m.ReadOnly {
+				t.Errorf("%s can be written", m.MountPath)
+			}
+			got = append(got, strings.TrimSuffix(m.MountPath+"="+m.SubPath, "="))
+		}
+		if strings.Join(got, ", ") != x.want {
+			t.Errorf("%+v: %q", x, got)
+		}
+	}
+}
+
 // What the command's container waits for is told: the one beside has trouble.
 func TestWaitsForShares(t *testing.T) {
 	t.Parallel()

@@ -201,15 +201,20 @@ func (c *cli) loadConfig() (*config, error) {
 		return nil, fmt.Errorf("read the contexts: %w", err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
-		fmt.Fprintf(c.err, "warning: %s holds keys and others may read it; run `chmod 600 %[1]s`\n", c.configPath())
-	}
+	c.warnOpen(c.configPath(), "keys")
 	dec := yaml.NewDecoder(f)
 	dec.KnownFields(true)
 	if err := dec.Decode(conf); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", c.configPath(), err)
 	}
 	return conf, nil
+}
+
+// warnOpen warns of a file with secrets that others may read.
+func (c *cli) warnOpen(path, secrets string) {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		fmt.Fprintf(c.err, "warning: %s holds %s and others may read it; run `chmod 600 %[1]s`\n", path, secrets)
+	}
 }
 
 // saveConfig replaces the file in one step, readable by its owner only.

@@ -82,6 +82,7 @@ loaded with "yunhe gateway image load".`,
 				}
 			}
 			if switches != "" {
+				c.warnOpen(switches, "the switches' communities")
 				if err := readYAML(switches, &cfg.Switches); err != nil {
 					return err
 				}
@@ -108,7 +109,7 @@ loaded with "yunhe gateway image load".`,
 	f.StringVar(&data, "data", "gateway-data", "folder for the gateway's key and its runs")
 	f.StringVar(&token, "token", "", "token to join with; only needed the first time")
 	f.StringVar(&center, "center", "", "file (YAML) that describes the center; see docs/howto/join-a-center.md")
-	f.StringVar(&switches, "switches", "", "file (YAML) of the center's switches, to be asked by SNMP; see docs/howto/network.md")
+	f.StringVar(&switches, "switches", "", "file (YAML) of the center's switches, to be asked by SNMP, mode 0600; see docs/howto/network.md")
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
 	f.StringVar(&measured, "measure", agent.MeasureOnce, "measure the machine's speed: once, again, or no")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")

@@ -28,8 +28,9 @@ func jobExecCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "exec JOB -- COMMAND [ARG...]", Short: "Run a command beside a running replica",
 		Long: `Runs a command in the sandbox of a running replica: with its files, its user, its
-limits and its network. What it writes is passed on, and its exit status is that
-of this program. The command ends when this program does, or with the replica.
+limits, its network and its shares of the accelerator pool. What it writes is passed
+on, and its exit status is that of this program. The command ends when this program
+does, or with the replica.
 
 Without -i the command has no input. With -t it gets a terminal, which follows
 the size of yours; what it writes to standard error comes with the rest then.

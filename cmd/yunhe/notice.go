@@ -102,6 +102,7 @@ encrypted and never shown.`,
 				got.Security = noticesv1.NoticeSettings_Security(n)
 			}
 			if passwordFile != "" {
+				c.warnOpen(passwordFile, "a password")
 				b, err := os.ReadFile(passwordFile)
 				if err != nil {
 					return fault.Wrap(fault.Invalid, err, "--password-file: %s cannot be read", passwordFile)

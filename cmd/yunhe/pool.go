@@ -77,6 +77,7 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 		group = c.env("YUNHE_POOL_GROUP")
 	}
 	if p.key != "" {
+		c.warnOpen(p.key, "a key")
 		b, err := os.ReadFile(p.key)
 		if err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--key-file: %s cannot be read", p.key)
@@ -139,6 +140,7 @@ what, and the node takes its tickets only.`,
 				cfg.Power[device] = w
 			}
 			if groups != "" {
+				c.warnOpen(groups, "the groups' keys")
 				var file struct {
 					Groups []pool.Group `yaml:"groups"`
 				}
@@ -394,13 +396,24 @@ func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bo
 	if err != nil {
 		return err
 	}
-	return c.runOn(ctx, tasks, vendors, env, args)
+	if tasks[0].API != pool.CUDA {
+		was := c.env("LD_LIBRARY_PATH")
+		if path := pool.SearchPath("/", was, filepath.Join(filepath.Dir(vendors), pool.LoaderFolder)); path != was {
+			env = append(env, "LD_LIBRARY_PATH="+path)
+		}
+	}
+	return c.runOn(ctx, tasks, finds{vendors: vendors, env: env}, args)
+}
+
+// finds is how a program finds the tasks that it runs on.
+type finds struct {
+	vendors string     // folder by which the loader of OpenCL finds the client library
+	env     []string   // what its environment has beside that
+	file    *sliceFile // for programs that others start; nil: none
 }
 
 // runOn runs a program on tasks, each a device of it, and closes their clients.
-// The client library is found by what is in the folder vendors; env is what the
-// program's environment has beside that.
-func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, env, args []string) error {
+func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []string) error {
 	var said sync.WaitGroup
 	cmd := exec.Command(args[0], args[1:]...)
 	over := make(chan struct{})
@@ -408,6 +421,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, en
 	for _, task := range tasks {
 		said.Go(func() {
 			why, err := task.Client.Ended()
+			by.file.remove()
 			if err != nil || why == "" {
 				return
 			}
@@ -419,11 +433,11 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, vendors string, en
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
 	for _, e := range os.Environ() {
-		if (!strings.HasPrefix(e, "YUNHE_POOL_") || strings.HasPrefix(e, pool.TransportVariable+"=")) && !strings.HasPrefix(e, "OCL_ICD_") {
+		if name, _, _ := strings.Cut(e, "="); !pool.Leads(name) {
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+vendors), env...)
+	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+by.vendors), by.env...)
 	for i, t := range tasks {
 		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
 	}

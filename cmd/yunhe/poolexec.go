@@ -78,7 +78,7 @@ func poolExecCommand(c *cli) *cobra.Command {
 			if err := json.Unmarshal([]byte(c.env(pool.PassesVariable)), &passes); err != nil || len(passes) == 0 {
 				return fault.New(fault.Invalid, "$%s must have passes to shares of the accelerator pool: centers start runs with it", pool.PassesVariable)
 			}
-			put := func([]*agent.Task) error { return nil }
+			var put func([]*agent.Task) (*sliceFile, error)
 			if into != "" {
 				var err error
 				if put, err = c.prepare(into); err != nil {
@@ -95,16 +95,24 @@ func poolExecCommand(c *cli) *cobra.Command {
 				tasks = append(tasks, t)
 			}
 			if into != "" {
-				if err := put(tasks); err != nil {
+				file, err := put(tasks)
+				if err != nil {
 					return err
 				}
-				return hold(cmd.Context(), tasks, into)
+				return hold(cmd.Context(), tasks, file)
 			}
 			library, env := c.env(gateway.LibraryVariable), []string(nil)
 			if tasks[0].API == pool.CUDA { // also on the node's machine: the sandbox has no driver
 				env = pool.RemoteCUDAEnvironment(filepath.Join(library, pool.CUDAFolder), c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD"))
 			}
-			return c.runOn(cmd.Context(), tasks, filepath.Join(library, pool.Vendors), env, args)
+			by := finds{vendors: filepath.Join(library, pool.Vendors), env: env}
+			if path := c.env(pool.FileVariable); path != "" {
+				var err error
+				if by.file, err = writeSlices(path, tasks); err != nil {
+					return err
+				}
+			}
+			return c.runOn(cmd.Context(), tasks, by, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"text/template"
 	"time"
 
@@ -48,15 +49,16 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	if err := put(tasks); err != nil {
+	file, err := put(tasks)
+	if err != nil {
 		return err
 	}
-	return hold(ctx, tasks, dir)
+	return hold(ctx, tasks, file)
 }
 
 // prepare puts the client library into a folder, and removes what there is of
 // slices that have ended. What it returns says there where slices are.
-func (c *cli) prepare(dir string) (put func([]*agent.Task) error, err error) {
+func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), err error) {
 	file := filepath.Join(dir, pool.SliceFile)
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
@@ -69,37 +71,90 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda} { // programs may be other users'
+	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda, filepath.Join(dir, pool.LoaderFolder)} { // programs may be other users'
 		if err := os.Chmod(p, 0o755); err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
 	}
-	return func(tasks []*agent.Task) error {
-		var text strings.Builder
-		for i, t := range tasks {
-			for _, line := range pool.Environment(i, t.At, t.ID, t.Token) {
-				text.WriteString(line + "\n")
-			}
-		}
-		err := os.WriteFile(file+".new", []byte(text.String()), 0o644)
-		if err == nil {
-			err = os.Rename(file+".new", file)
-		}
+	return func(tasks []*agent.Task) (*sliceFile, error) {
+		f, err := writeSlices(file, tasks)
 		if err != nil {
-			return fault.Wrap(fault.Invalid, err, "--into %s", dir)
+			return nil, err
 		}
-		finds := "OCL_ICD_VENDORS=" + vendors
+		finds := "OCL_ICD_VENDORS=" + vendors + " (and LD_LIBRARY_PATH=" + filepath.Join(dir, pool.LoaderFolder) + ", if they find no loader of OpenCL)"
 		if tasks[0].API == pool.CUDA {
 			finds = "LD_PRELOAD=" + filepath.Join(cuda, "libcuda.so.1")
 		}
 		c.note("yunhe pool: task %s is ready, for programs with %s=%s and %s", tasks[0].ID, pool.FileVariable, file, finds)
-		return nil
+		return f, nil
 	}, nil
 }
 
+// sliceFile is the file by which programs find slices that others start
+// (pool.FileVariable). It says where the slices are now, and is gone when one of
+// them has ended. nil is none.
+type sliceFile struct {
+	path string
+
+	mu    sync.Mutex // guards what follows
+	tasks []*agent.Task
+	at    []string // where each is
+	gone  bool
+}
+
+// writeSlices writes the file of tasks whose ends nobody waits for yet. It is for all
+// who may look into its folder.
+func writeSlices(path string, tasks []*agent.Task) (*sliceFile, error) {
+	f := &sliceFile{path: path, tasks: tasks}
+	for i, t := range tasks {
+		f.at = append(f.at, t.At)
+		t.Client.Follows = func(at string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.at[i] = at
+			if !f.gone {
+				_ = f.write() // what was there leads there, too, as long as the node does that it left
+			}
+		}
+	}
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = f.write()
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "%s cannot be written", path)
+	}
+	return f, nil
+}
+
+// write replaces the file. The caller has the lock, or is the only one.
+func (f *sliceFile) write() error {
+	var text strings.Builder
+	for i, t := range f.tasks {
+		for _, line := range pool.Environment(i, f.at[i], t.ID, t.Token) {
+			text.WriteString(line + "\n")
+		}
+	}
+	if err := os.WriteFile(f.path+".new", []byte(text.String()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(f.path+".new", f.path)
+}
+
+// remove has nobody find the slices any more.
+func (f *sliceFile) remove() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone = true
+	_ = os.Remove(f.path) // once
+}
+
 // hold has slices until one of them ends, or ctx does; nobody finds them then.
-func hold(ctx context.Context, tasks []*agent.Task, dir string) error {
-	defer os.Remove(filepath.Join(dir, pool.SliceFile))
+func hold(ctx context.Context, tasks []*agent.Task, file *sliceFile) error {
+	defer file.remove()
 	ended := make(chan string, len(tasks))
 	for _, t := range tasks {
 		go func() {

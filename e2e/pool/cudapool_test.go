@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -357,8 +358,25 @@ func TestCUDAJobs(t *testing.T) {
 	if out, err := yunhe("job", "logs", id); err != nil || !strings.Contains(out, "filled 37, error 2") || !strings.Contains(out, "then 700 700 700 700") {
 		t.Errorf("it says %v: %s", err, out)
 	}
+	beside := submit("api=cuda,compute=40,memory=37MiB,group=g", "echo here; while [ ! -e go ]; do sleep 0.2; done")
+	w.until("the next one runs", func() bool {
+		out, err := yunhe("job", "logs", beside)
+		return err == nil && strings.Contains(out, "here")
+	})
+	for range 2 { // what one had is the next one's
+		if out, err := yunhe("job", "exec", beside, "--", "./program", "fill"); err != nil || out != "filled 37, error 2\nagain 0\n" {
+			t.Errorf("beside the run: %v: %s", err, out)
+		}
+	}
+	if out, err := yunhe("job", "exec", beside, "--", "touch", "go"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := yunhe("job", "wait", beside); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 	res, err := w.bench.API.ListSlices(t.Context(), &poolv1.ListSlicesRequest{States: []poolv1.Slice_State{poolv1.Slice_STATE_ENDED}})
 	must(t, err)
+	res.Slices = slices.DeleteFunc(res.Slices, func(x *poolv1.Slice) bool { return x.JobId == beside })
 	if len(res.Slices) != 1 || res.Slices[0].JobId != id || res.Slices[0].Api != "cuda" || !strings.HasPrefix(res.Slices[0].DeviceId, "cuda-") {
 		t.Errorf("its slices: %v", res.Slices)
 	}

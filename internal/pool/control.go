@@ -134,6 +134,10 @@ type Client struct {
 	task      string // that the connection holds
 	token     []byte // of the task
 
+	// Follows, if it is set, is told by Ended where the task has gone, when the client has
+	// followed it there.
+	Follows func(at string)
+
 	mu     sync.Mutex // guards what follows, which changes when the task moves
 	conn   net.Conn
 	tls    *tls.Conn // nil: it is not encrypted, or not any more
@@ -272,11 +276,14 @@ func (c *Client) follow(to string) {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	_ = c.conn.Close()
 	c.at, c.conn, c.in, c.out = to, next.conn, next.in, next.out
 	if c.closed {
 		_ = c.conn.Close()
+	}
+	c.mu.Unlock()
+	if c.Follows != nil {
+		c.Follows(to)
 	}
 }
 

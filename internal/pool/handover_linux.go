@@ -373,7 +373,11 @@ func (n *Node) write(keep *copies) (*handover, error) {
 		h.Moved = append(h.Moved, handMoved{id, m.to, m.group, m.token})
 	}
 	if m := n.member; m != nil {
-		h.Member = &handMember{m.boot, m.since, m.sequence, m.ended, m.used, m.moved, m.begun}
+		ended := slices.Clone(m.ended)
+		for _, b := range m.brief {
+			ended = append(ended, b.ended)
+		}
+		h.Member = &handMember{m.boot, m.since, m.sequence, ended, m.used, m.moved, m.begun}
 	}
 	return h, nil
 }

@@ -26,12 +26,20 @@ type membership struct {
 	since    time.Time
 	sequence int64
 	ended    []EndedTask
+	brief    []brief          // tasks that came and ended before the platform heard that they came
 	used     map[string]int64 // serials of tickets, with their epochs
 	moved    []Moved
 	begun    map[string]string // the last move of a task, by slice
 	changed  chan struct{}
 	stopping bool
 	limited  map[string]limited // limits of power that the platform wants, by device
+}
+
+// brief is a task that is reported as running once, so that the platform ends the
+// slice here, and not as one that never came.
+type brief struct {
+	task  Task
+	ended EndedTask
 }
 
 // limited is the last one that was tried.
@@ -152,6 +160,9 @@ func (n *Node) report() Report {
 			r.Tasks = append(r.Tasks, t.show())
 		}
 	}
+	for _, b := range m.brief {
+		r.Tasks = append(r.Tasks, b.task)
+	}
 	return r
 }
 
@@ -162,6 +173,17 @@ func (n *Node) obey(told Report, w Wanted) {
 	m := n.member
 	m.ended = slices.DeleteFunc(m.ended, func(e EndedTask) bool { return slices.Contains(told.Ended, e) })
 	m.moved = slices.DeleteFunc(m.moved, func(e Moved) bool { return slices.Contains(told.Moved, e) })
+	heard := func(id string) bool {
+		return slices.ContainsFunc(told.Tasks, func(t Task) bool { return t.ID == id })
+	}
+	m.brief = slices.DeleteFunc(m.brief, func(b brief) bool {
+		if !heard(b.task.ID) {
+			return false
+		}
+		m.ended = append(m.ended, b.ended)
+		n.changed()
+		return true
+	})
 	maps.DeleteFunc(m.begun, func(slice, _ string) bool {
 		return !slices.ContainsFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == slice })
 	})
@@ -175,6 +197,7 @@ func (n *Node) obey(told Report, w Wanted) {
 		if t.Slice == "" {
 			continue
 		}
+		t.came = t.came && !heard(t.ID)
 		if slices.Contains(w.End, t.Slice) {
 			n.endLocked(t, Released+"the platform ended the slice")
 			continue

@@ -27,8 +27,9 @@ import (
 // A task moves with all its programs, or stays. The node it is at asks the
 // other for the share (adopt), has each worker copy its program to one there,
 // and when all are ready says that the task is the other's (arrived) and then
-// tells the workers to go. Whatever fails before that leaves all as it was: the
-// share at the other node ends with the connection it was asked for on.
+// tells the workers to go. A program that ends meanwhile is left out. Whatever
+// fails before that leaves all as it was: the share at the other node ends with
+// the connection it was asked for on.
 //
 // Who holds the task (the connection it was asked for on) is told, and holds it
 // at the other node from then on. Who cannot reach that is held here, on behalf.
@@ -174,6 +175,9 @@ func (n *Node) move(t *task, w way) (reply, error) {
 	if err != nil {
 		client.Close()
 		n.log.Warn("task did not move", "task_id", t.ID, "to", client.at, "error", err)
+		if errors.Is(err, errOver) {
+			return reply{}, fault.New(fault.NotFound, "task %s has ended", t.ID)
+		}
 		return reply{}, fault.New(fault.Unavailable, "task %s was not moved and computes on where it is: %s", t.ID, err)
 	}
 	n.log.Info("task moved", "task_id", t.ID, "to", client.at, "pause", pause)
@@ -201,23 +205,36 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 			_ = conn.Close()
 			err = errors.New("a program's worker is of before the pool node was upgraded, and cannot encrypt")
 		}
-		if err == nil {
-			what, text := byte(worker.TurnMove), append(session, to...)
-			if hello != nil {
-				what, text = worker.TurnMoveSealed, append(hello, text...)
-			}
-			moving = append(moving, l)
-			err = l.hand(what, text, conn)
-			_ = conn.Close() // the worker has it
-		}
 		if err != nil {
 			return abort(err)
 		}
-	}
-	for _, l := range moving {
-		if _, err := l.hear(ctx, worker.TurnReady); err != nil {
+		what, text := byte(worker.TurnMove), append(session, to...)
+		if hello != nil {
+			what, text = worker.TurnMoveSealed, append(hello, text...)
+		}
+		err = l.hand(what, text, conn)
+		_ = conn.Close() // the worker has it
+		if err == nil {
+			moving = append(moving, l)
+		} else if !errors.Is(err, errGone) {
 			return abort(err)
 		}
+	}
+	ready := moving[:0:0]
+	for _, l := range moving {
+		_, err := l.hear(ctx, worker.TurnReady)
+		if err == nil {
+			ready = append(ready, l)
+		} else if !errors.Is(err, errGone) { // else there is nothing of it to move any more
+			return abort(err)
+		}
+	}
+	moving = ready
+	n.mu.Lock()
+	over := n.tasks[t.ID] != t
+	n.mu.Unlock()
+	if over {
+		return abort(errOver)
 	}
 	r, err := client.ask(request{Op: "arrived", Task: t.ID})
 	if err != nil {
@@ -253,7 +270,10 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	return r.Task, pause, nil
 }
 
-var errGone = errors.New("the program or its worker ended")
+var (
+	errGone = errors.New("the program or its worker ended")
+	errOver = errors.New("the task ended")
+)
 
 // hear waits for what a worker says of its move.
 func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
@@ -483,6 +503,7 @@ func (n *Node) arrive(t *task) (reply, error) {
 	delete(n.moved, t.ID)
 	n.tasks[t.ID] = t
 	if t.Slice != "" {
+		t.came = true
 		n.changed()
 	}
 	n.log.Info("task came", "task_id", t.ID, "group", t.Group, "device", t.device.ID, "compute", t.Compute)

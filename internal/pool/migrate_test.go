@@ -8,10 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -277,6 +283,71 @@ func TestMigrateStopped(t *testing.T) {
 	}
 	_, _ = io.WriteString(w.in, "\n")
 	_ = w.cmd.Wait() // its calls fail
+}
+
+// TestMigrateEnds: a program that ends while it is copied, and the driver does what
+// takes long, is left out; the move is over at once, also if what the driver has
+// started goes on. Of a task that ends meanwhile it says so. It is not parallel: the
+// environment says which driver there is.
+func TestMigrateEnds(t *testing.T) {
+	start(t, pool.NodeConfig{}) // or there is nothing to lend
+	if _, err := os.Stat("/usr/lib/x86_64-linux-gnu/libpocl.so.2"); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	of(t, "compiling", compiled(t, "libcompiling.so", "-shared", "-fPIC", "testdata/compiling.c", "-ldl"))
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	compiles := func() (list []int) { // processes
+		names, _ := filepath.Glob("/proc/[0-9]*/comm")
+		for _, name := range names {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			env, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "environ")) // or it has ended
+			if text, err := os.ReadFile(name); err == nil && string(text) == "yhcompiling\n" && bytes.Contains(env, []byte(os.Getenv("OCL_ICD_VENDORS"))) {
+				list = append(list, pid)
+			}
+		}
+		return list
+	}
+	for _, whole := range []bool{false, true} {
+		client := dial(t, a.tcp)
+		task, token, err := client.Run(pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := walk(t, program(t, a.tcp, task.ID, token, "walk", "8"))
+		moved := make(chan error, 1)
+		go func() { _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); moved <- err }()
+		var pids []int
+		for len(pids) == 0 {
+			pids = compiles()
+		}
+		if whole {
+			client.Close()
+		}
+		_ = w.cmd.Process.Kill()
+		began := time.Now()
+		err = <-moved
+		if took := time.Since(began); took > time.Minute || slices.Compare(compiles(), pids) != 0 {
+			t.Errorf("it took %s to end a move; what compiles are %v, they were %v", took, compiles(), pids)
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		switch {
+		case whole && (fault.KindOf(err) != fault.NotFound || !strings.HasSuffix(err.Error(), "has ended")):
+			t.Errorf("of a task that ended: %v", err)
+		case !whole && err != nil:
+			t.Errorf("of a program that ended: %v", err)
+		case !whole:
+			for there, programs := dial(t, b.tcp), int64(1); programs != 0; { // what waited for the program has ended
+				tasks, err := there.Tasks()
+				if err != nil || len(tasks) != 1 || tasks[0].ID != task.ID {
+					t.Fatalf("where the task went there are %+v, %v", tasks, err)
+				}
+				programs = int64(tasks[0].Programs)
+			}
+		}
+		client.Close()
+	}
 }
 
 // TestMigrateAndStop: the node that a task has left stops, and the program

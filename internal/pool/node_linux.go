@@ -117,6 +117,7 @@ type task struct {
 	left    bool          // it has not ended, but moved
 	movedTo string
 	moving  chan struct{} // nil: it does not; closed when that has ended, well or not
+	came    bool          // it moved here, and the platform has not heard so
 
 	chain     *Client // holds it at the node it moved to
 	chainDone chan struct{}
@@ -767,7 +768,12 @@ func (n *Node) endLocked(t *task, why string) {
 	busy, _ := t.device.turns.usage(&t.account)
 	t.settle(busy)
 	if t.Slice != "" {
-		n.member.ended = append(n.member.ended, EndedTask{t.Slice, why, busy, t.Energy})
+		ended := EndedTask{t.Slice, why, busy, t.Energy}
+		if t.came {
+			n.member.brief = append(n.member.brief, brief{t.show(), ended})
+		} else {
+			n.member.ended = append(n.member.ended, ended)
+		}
 		n.changed()
 	}
 	n.finish(t, why)

@@ -802,9 +802,13 @@ func TestWrongArguments(t *testing.T) {
 			lines[i] = standard[call] + " " + call
 		}
 	}
-	for _, at := range []string{n.unix, n.tcp} {
-		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
-		got, err := run(wrong).Output()
+	for i, at := range []string{n.unix, n.tcp, n.unix} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 30, Memory: 100 * mib})
+		cmd := run(wrong)
+		if i == 2 {
+			at, cmd = "our loader", withLoader(cmd)
+		}
+		got, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -830,9 +834,13 @@ func TestHabits(t *testing.T) {
 	if err != nil {
 		t.Fatalf("natively: %v", err)
 	}
-	for _, at := range []string{n.unix, n.tcp} {
-		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
-		if got := output(t, run(habits)); got != string(want) {
+	for i, at := range []string{n.unix, n.tcp, n.unix} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 30, Memory: 100 * mib})
+		cmd := run(habits)
+		if i == 2 {
+			at, cmd = "our loader", withLoader(cmd)
+		}
+		if got := output(t, cmd); got != string(want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", at, got, want)
 		}
 	}

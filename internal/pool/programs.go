@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -22,6 +23,7 @@ var built embed.FS
 const (
 	workerProgram = "yunhe-pool-worker"
 	clientLibrary = "libyunhe-pool.so"
+	loaderLibrary = "libOpenCL.so.1"
 	cudaLibrary   = "libyunhe-cuda.so"
 	remoteLibrary = "libyunhe-cuda-remote.so"
 	testProgram   = "yunhe-pool-program"
@@ -90,9 +92,13 @@ func put(path string, want []byte, mode os.FileMode) error {
 func TestProgram(dir string) (string, error) { return unpack(dir, testProgram) }
 
 // Library puts the client library into a folder, with the file by which the
-// loader of OpenCL finds it, and returns the folder of that.
+// loader of OpenCL finds it, and returns the folder of that. Beside that is the
+// loader for programs that find none ([LoaderFolder]).
 func Library(dir string) (vendors string, err error) {
 	lib, err := unpack(dir, clientLibrary)
+	if err == nil {
+		err = unpackLoader(dir)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -124,21 +130,25 @@ func RemoteCUDA(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := unpack(dir, remoteLibrary)
-	if err != nil {
+	if _, err := unpack(dir, remoteLibrary); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"libcuda.so.1", "libcuda.so"} {
+	return dir, links(dir, remoteLibrary, "libcuda.so.1", "libcuda.so")
+}
+
+// links gives a file of a folder more names.
+func links(dir, file string, names ...string) error {
+	for _, name := range names {
 		link := filepath.Join(dir, name)
-		if to, err := os.Readlink(link); err == nil && to == filepath.Base(path) {
+		if to, err := os.Readlink(link); err == nil && to == file {
 			continue
 		}
 		_ = os.Remove(link) // or there is none
-		if err := os.Symlink(filepath.Base(path), link); err != nil && !os.IsExist(err) {
-			return "", fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
+		if err := os.Symlink(file, link); err != nil && !os.IsExist(err) {
+			return fault.Wrap(fault.Invalid, err, "%s cannot be made", link)
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 // CUDAFolder is the folder of that beside the client library, and CUDALoaded what
@@ -161,12 +171,12 @@ func RemoteCUDAEnvironment(dir, path, preload string) []string {
 	return []string{"LD_LIBRARY_PATH=" + before(dir, path), "LD_PRELOAD=" + before(filepath.Join(dir, "libcuda.so.1"), preload)}
 }
 
-// PassesVariable is how what takes a run's shares finds its passes. The run's
-// command does not see it.
 // TransportVariable names the path that a program's calls take, for tests and
 // measuring: "ring", "rdma" or "socket"; else the best that there is.
 const TransportVariable = "YUNHE_POOL_TRANSPORT"
 
+// PassesVariable is how what takes a run's shares finds its passes. The run's
+// command does not see it.
 const PassesVariable = "YUNHE_POOL_PASSES"
 
 // Where programs find their shares by a file, since what it says is known only
@@ -175,6 +185,12 @@ const (
 	FileVariable = "YUNHE_POOL_FILE"
 	SliceFile    = "slice.env"
 )
+
+// Leads reports whether a variable of an environment says where slices or drivers of
+// OpenCL are: programs on other slices do not get it.
+func Leads(variable string) bool {
+	return strings.HasPrefix(variable, "YUNHE_POOL_") && variable != TransportVariable || strings.HasPrefix(variable, "OCL_ICD_")
+}
 
 // Environment is what a program finds its shares by: the i-th, from 0, with the
 // node's address, its task and the task's token.

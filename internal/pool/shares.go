@@ -76,6 +76,9 @@ func LibraryFor(dir, path string) error {
 	if _, err := unpack(dir, clientLibrary); err != nil {
 		return err
 	}
+	if err := unpackLoader(dir); err != nil {
+		return err
+	}
 	cuda, err := RemoteCUDA(dir)
 	if err != nil {
 		return err
@@ -84,7 +87,7 @@ func LibraryFor(dir, path string) error {
 	if err := os.MkdirAll(vendors, 0o755); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "%s cannot be made", vendors)
 	}
-	for _, folder := range []string{dir, vendors, cuda} {
+	for _, folder := range []string{dir, vendors, cuda, filepath.Join(dir, LoaderFolder)} {
 		if err := os.Chmod(folder, 0o755); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestOldSystems(t *testing.T) {
 	if !pool.Built() {
 		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
 	}
-	newest, files := 17, []string{"libyunhe-pool.so", "libyunhe-cuda.so", "libyunhe-cuda-remote.so"}
+	newest, files := 17, []string{"libyunhe-pool.so", "libOpenCL.so.1", "libyunhe-cuda.so", "libyunhe-cuda-remote.so"}
 	if runtime.GOARCH == "amd64" {
 		newest, files = 12, append(files, "yunhe-pool-program")
 	}

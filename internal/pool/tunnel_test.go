@@ -635,8 +635,8 @@ func TestNoOpenSSL(t *testing.T) {
 	}
 }
 
-// member is a node of a platform that the test plays.
-type member struct {
+// sealed is a node of a platform that the test plays, which encrypts.
+type sealed struct {
 	at     string // tls:…
 	boot   string
 	epoch  int64
@@ -646,9 +646,9 @@ type member struct {
 	moved  chan pool.Moved
 }
 
-func startMember(t *testing.T, id string) *member {
+func startSealed(t *testing.T, id string) *sealed {
 	t.Helper()
-	m := &member{secret: []byte("a secret of " + id + " and its platform"), log: &lines{}, wants: make(chan pool.Wanted, 1), moved: make(chan pool.Moved, 8)}
+	m := &sealed{secret: []byte("a secret of " + id + " and its platform"), log: &lines{}, wants: make(chan pool.Wanted, 1), moved: make(chan pool.Moved, 8)}
 	n, err := pool.NewNode(pool.NodeConfig{Dir: t.TempDir(), Listen: []string{"tcp:127.0.0.1:0"}, Encryption: true, Member: &pool.Member{ID: id, Secret: m.secret}}, slog.New(slog.NewTextHandler(m.log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -680,7 +680,7 @@ func startMember(t *testing.T, id string) *member {
 }
 
 // ticket is a pass to a node, for a slice that comes from another if it moves.
-func (m *member) ticket(t *testing.T, id, slice string, move bool) pool.Pass {
+func (m *sealed) ticket(t *testing.T, id, slice string, move bool) pool.Pass {
 	t.Helper()
 	text, key, err := pool.Ticket{Node: id, Boot: m.boot, Epoch: m.epoch, Serial: id + slice, Slice: slice, Move: move, Spec: pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib}}.Sign(m.secret)
 	if err != nil {
@@ -694,7 +694,7 @@ func (m *member) ticket(t *testing.T, id, slice string, move bool) pool.Pass {
 func TestEncryptedTickets(t *testing.T) {
 	t.Parallel()
 	start(t, pool.NodeConfig{}) // or it is skipped
-	a, b := startMember(t, "n1"), startMember(t, "n2")
+	a, b := startSealed(t, "n1"), startSealed(t, "n2")
 	if !pool.Encrypts(a.at) || !pool.Encrypts(b.at) {
 		t.Fatalf("they report %s and %s", a.at, b.at)
 	}

@@ -68,9 +68,16 @@ func (p *proc) kill() {
 	}
 }
 
+// wait waits until the process has ended. What it had started (drivers have others
+// compile and link) may live on, with the same place to write to: that keeps nobody waiting.
 func (p *proc) wait() error {
 	state, err := p.process.Wait()
-	<-p.read
+	late := time.NewTimer(lastWords)
+	defer late.Stop()
+	select {
+	case <-p.read:
+	case <-late.C:
+	}
 	_ = p.errors.Close()
 	if err == nil && !state.Success() {
 		err = errors.New(state.String())
@@ -187,14 +194,26 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 	return err
 }
 
+// lastWords is how long what a worker said before it ended may take to be read.
+const lastWords = 200 * time.Millisecond
+
 // head keeps the beginning of what is written: of a crash, what and where.
-type head struct{ b []byte }
+type head struct {
+	mu sync.Mutex // guards b
+	b  []byte
+}
 
 func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.b = append(h.b, p[:min(len(p), maxErrors-len(h.b))]...)
 	return len(p), nil
 }
 
-func (h *head) String() string { return string(h.b) }
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return string(h.b)
+}
 
 const maxErrors = 2000

@@ -214,7 +214,8 @@ func (s *Service) stayTx(ctx context.Context, tx *db.Tx, x *Slice, why string) e
 	return s.emit(ctx, tx, x.ID, to)
 }
 
-// movedTx follows what a node says of its moves.
+// movedTx follows what a node says of its moves. Where no program stood still, the
+// pause is the least that there is: who waits for the move waits until it is known.
 func (s *Service) movedTx(ctx context.Context, tx *db.Tx, node string, m pool.Moved) error {
 	list, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND move_id = $2 AND state = 3`, m.Slice, m.ID)
 	if err != nil || len(list) == 0 {
@@ -222,7 +223,7 @@ func (s *Service) movedTx(ctx context.Context, tx *db.Tx, node string, m pool.Mo
 	}
 	switch x := list[0]; {
 	case m.Error == "":
-		if x.Pause = m.Pause; x.moves() && x.leftAt.IsZero() {
+		if x.Pause = max(m.Pause, time.Microsecond); x.moves() && x.leftAt.IsZero() {
 			x.leftAt = tx.Now
 		}
 		if err := putSlice(ctx, tx, x); err != nil {

@@ -91,13 +91,21 @@ func TestMove(t *testing.T) {
 		if got, err := w.Move(w.ann, y.ID, "n3", "", 0); err != nil || at(got) != "n3/d0 > n3/d1" {
 			t.Errorf("on one node: %v, %v", got, err)
 		}
-		if got := three.runs(y.ID); len(got.Moves) != 1 || len(got.Moves[0].Addresses) != 0 {
-			t.Errorf("its node is told %+v", got)
+		moves := three.runs(y.ID)
+		if len(moves.Moves) != 1 || len(moves.Moves[0].Addresses) != 0 {
+			t.Fatalf("its node is told %+v", moves)
 		}
 		three.Tasks = []pool.Task{{Slice: y.ID, Device: "d1"}}
 		three.report()
 		if got := w.slice(y.ID); at(got) != "n3/d1" {
 			t.Errorf("it is %s", at(got))
+		}
+		// No program was there any more: who waits hears at once that it has moved.
+		three.Moved = []pool.Moved{{Slice: y.ID, ID: moves.Moves[0].ID}}
+		three.report()
+		began := time.Now()
+		if got, err := w.Move(w.ann, y.ID, "n3", "d1", 5*time.Second); err != nil || at(got) != "n3/d1" || time.Since(began) > 4*time.Second {
+			t.Errorf("after %s: %v, %v", time.Since(began), got, err)
 		}
 	})
 }

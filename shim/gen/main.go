@@ -1,6 +1,6 @@
 // Command gen makes both sides of the calls that shim/opencl.table and
 // shim/cuda.table list: the stubs of the client libraries in C, and the tables
-// that workers call by.
+// that workers call by; and of shim/loader.table what our loader of OpenCL has.
 package main
 
 import (
@@ -61,6 +61,7 @@ func main() {
 	}
 	write("internal/pool/wire/table.go", src)
 	cuda()
+	loader()
 }
 
 // write replaces a file only if it changed.

@@ -69,7 +69,15 @@ struct yp_node {
 static yp_node nodes[YP_NODES];
 static _Thread_local yp_node *now; /* whose message this thread builds */
 
-static void lost(yp_node *c) { c->dead = true; }
+static bool by_file; /* the program finds its slices by a file of others */
+
+static void say(const char *what, const char *more) { fprintf(stderr, "yunhe pool: %s%s%s\n", what, *more ? ": " : "", more); }
+
+/* lost says so only who was not started by what holds the slice, and says why. */
+static void lost(yp_node *c) {
+  if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
+  c->dead = true;
+}
 
 static void flush_out(yp_node *c) {
   if (!c->dead && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) lost(c);
@@ -259,8 +267,6 @@ static bool read_one(yp_node *c, bool locked) {
   return ok;
 }
 
-static void say(const char *what, const char *more) { fprintf(stderr, "yunhe pool: %s%s%s\n", what, *more ? ": " : "", more); }
-
 static bool unhex(const char *s, uint8_t *p, size_t n) {
   for (size_t i = 0; i < n; i++) {
     unsigned v;
@@ -306,6 +312,7 @@ static char given[16 << 10]; /* lines of the file that YUNHE_POOL_FILE names, ea
 static void read_given(void) {
   const char *path = getenv("YUNHE_POOL_ADDRESS") ? NULL : getenv("YUNHE_POOL_FILE");
   FILE *f = path ? fopen(path, "re") : NULL;
+  by_file = path;
   if (!f) return;
   size_t n = fread(given, 1, sizeof given - 1, f);
   fclose(f);
@@ -461,6 +468,7 @@ static int connect_now(yp_node *c) {
   const char *address = of(c, "YUNHE_POOL_ADDRESS"), *why;
   uint8_t h[ANSWER];
   char text[sizeof c->at];
+  if (!address && by_file) say("there is no slice: it has ended, or has no place yet", "");
   if (!address || strlen(address) >= sizeof c->at || !of(c, "YUNHE_POOL_TASK") || !of(c, "YUNHE_POOL_TOKEN")) return CL_DEVICE_NOT_FOUND; /* the program was not started by the pool */
   strcpy(c->at, address);
   c->first = pthread_self();

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -16,6 +18,7 @@ import (
 const (
 	poolProgram = "/run/yunhe-pool/yunhe"
 	poolLibrary = "/run/yunhe-pool/lib"
+	poolSlices  = "/tmp/.yunhe-pool/" + pool.SliceFile // written by what redeems the passes, for commands beside the run
 )
 
 // LibraryVariable says where the client library is shown.
@@ -44,7 +47,8 @@ func (a *Agent) openPool() {
 }
 
 // share has a spec's command run by what redeems its passes: the shares last as long
-// as that, and end when the run does, whoever ends it.
+// as that, and end when the run does, whoever ends it. Commands beside the run find
+// them by the file that it writes.
 func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	if !a.lends {
 		return fault.New(fault.Unimplemented, "this gateway gives runs no shares of the accelerator pool")
@@ -57,8 +61,25 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	if err != nil {
 		return fmt.Errorf("encode passes: %w", err)
 	}
+	if root := cmp.Or(spec.RootFS, "/"); p.Api != pool.CUDA {
+		if path := pool.SearchPath(root, spec.Env["LD_LIBRARY_PATH"], filepath.Join(poolLibrary, pool.LoaderFolder)); path != "" {
+			spec.Env["LD_LIBRARY_PATH"] = path
+		}
+	}
+	spec.BesideEnv = map[string]string{"OCL_ICD_VENDORS": filepath.Join(poolLibrary, pool.Vendors), pool.FileVariable: poolSlices}
+	for name, value := range spec.Env {
+		if !pool.Leads(name) {
+			spec.BesideEnv[name] = value
+		}
+	}
+	if p.Api == pool.CUDA {
+		for _, e := range pool.RemoteCUDAEnvironment(filepath.Join(poolLibrary, pool.CUDAFolder), spec.Env["LD_LIBRARY_PATH"], spec.Env["LD_PRELOAD"]) {
+			name, value, _ := strings.Cut(e, "=")
+			spec.BesideEnv[name] = value
+		}
+	}
 	spec.Args, spec.Command = []string{poolProgram, "pool", "exec", "--", "/bin/sh", "-c", spec.Command}, ""
-	spec.Env[pool.PassesVariable], spec.Env[LibraryVariable] = string(b), poolLibrary
+	spec.Env[pool.PassesVariable], spec.Env[LibraryVariable], spec.Env[pool.FileVariable] = string(b), poolLibrary, poolSlices
 	spec.Tools = append(spec.Tools, sandbox.Tool{Path: poolProgram, Source: a.cfg.Program}, sandbox.Tool{Path: poolLibrary, Source: a.poolDir()})
 	return nil
 }

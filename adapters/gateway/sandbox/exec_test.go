@@ -140,6 +140,44 @@ func TestExecIsConfined(t *testing.T) {
 	}
 }
 
+// Commands beside a run have the environment that is theirs, also by the next
+// gateway; the run's own does not.
+func TestExecEnvironment(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	s := open(t, cfg)
+	spec := small("r", "")
+	spec.Env, spec.BesideEnv = map[string]string{"FLAVOR": "plum", "SECRET": "x"}, map[string]string{"FLAVOR": "fig"}
+	_, main := started(t, s, spec)
+	check := func() {
+		t.Helper()
+		const want = "fig::/workspace\n"
+		if out, _, _ := sh(t, s, "r", "echo $FLAVOR:$SECRET:$HOME", ""); out != want {
+			t.Errorf("beside the run: %q, want %q", out, want)
+		}
+		if out, _, _ := sh(t, s, "r", "tr '\\0' '\\n' </proc/"+main+"/environ | grep -E '^(FLAVOR|SECRET)='", ""); out != "FLAVOR=plum\nSECRET=x\n" {
+			t.Errorf("the run's own command has %q", out)
+		}
+	}
+	check()
+	s.Close()
+	s = open(t, cfg)
+	if _, err := s.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	for name, spec := range map[string]sandbox.Spec{
+		"a name that is none": {Command: "true", BesideEnv: map[string]string{"a b": "c"}},
+		"a zero byte":         {Command: "true", BesideEnv: map[string]string{"A": "b\x00"}},
+		"too much":            {Command: "true", BesideEnv: map[string]string{"A": strings.Repeat("b", 128<<10)}},
+	} {
+		spec.ID, spec.CPUMilli, spec.MemoryBytes = "x", 100, 16<<20
+		if err := spec.Validate(); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "beside_env") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestExecIsLimited(t *testing.T) {
 	t.Parallel()
 	s := open(t, config(t))

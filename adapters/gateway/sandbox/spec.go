@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,6 +21,7 @@ type Spec struct {
 	Command   string            // for /bin/sh -c; or
 	Args      []string          // a program and its arguments; a name without slash is looked up in PATH
 	Env       map[string]string // besides PATH, HOME, TMPDIR and LANG, which it may replace
+	BesideEnv map[string]string // in place of Env for commands beside it ([Sandbox.Exec]); nil: Env
 	Files     []File            // inputs below the working folder, [runner.Dir]; they use up DiskBytes
 	RootFS    string            // folder of an unpacked image, shown read-only; "": the host's own programs
 	ImageUser string            // what the image calls its user: the command's user is called so there, or "yunhe"
@@ -149,14 +151,21 @@ func (s Spec) validateCommand(v *violations) {
 	for i, a := range s.Args {
 		text(fmt.Sprintf("args[%d]", i), a)
 	}
-	for k, e := range s.Env {
-		if !validEnvName(k) {
-			v.add(fmt.Sprintf("env[%q]", k), "must be a name of letters, digits and '_', not starting with a digit")
+	env := func(field string, env map[string]string) {
+		for k, e := range env {
+			if !validEnvName(k) {
+				v.add(fmt.Sprintf("%s[%q]", field, k), "must be a name of letters, digits and '_', not starting with a digit")
+			}
+			text(fmt.Sprintf("%s[%q]", field, k), k+"="+e)
 		}
-		text(fmt.Sprintf("env[%q]", k), k+"="+e)
 	}
+	env("env", s.Env)
 	if total > maxTexts {
 		v.add("command", "command, arguments and environment must be at most %d bytes together, got %d", maxTexts, total)
+	}
+	total = 0
+	if env("beside_env", s.BesideEnv); total > maxTexts {
+		v.add("beside_env", "must be at most %d bytes together, got %d", maxTexts, total)
 	}
 }
 
@@ -241,12 +250,15 @@ func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, volu
 	// domain's.
 	host := strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(s.ID))
 	p := &runner.Spec{
-		Version: runner.Version, ID: s.ID, Argv: argv, Env: s.environment(), Hostname: host, UID: uid,
+		Version: runner.Version, ID: s.ID, Argv: argv, Env: environment(s.Env), Hostname: host, UID: uid,
 		Root:      append(root[:len(root):len(root)], accounts(uid, host, s.RootFS == "")...),
 		DiskBytes: s.DiskBytes + skeletonBytes, DiskInodes: s.DiskBytes/4096 + 1024 + int64(len(s.Files)),
 		Devices: devices, Volumes: volumes, HostNetwork: s.Network, Groups: groups, OpenFiles: 65536,
 		WallTimeUsec: s.WallTime.Microseconds(), GraceUsec: s.StopGrace.Microseconds(),
 		LogFileBytes: s.LogFileBytes, LogFiles: s.LogFiles,
+	}
+	if s.BesideEnv != nil {
+		p.BesideEnv = environment(s.BesideEnv)
 	}
 	for _, t := range s.Tools {
 		p.Root = append(p.Root, runner.Node{Path: t.Path, Bind: t.Source})
@@ -261,13 +273,11 @@ func (s Spec) plan(uid uint32, root []runner.Node, devices []runner.Device, volu
 	return p
 }
 
-func (s Spec) environment() []string {
+func environment(given map[string]string) []string {
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME": runner.Dir, "PWD": runner.Dir, "TMPDIR": "/tmp", "LANG": "C.UTF-8",
 	}
-	for k, v := range s.Env {
-		env[k] = v
-	}
+	maps.Copy(env, given)
 	return sortedPairs(env)
 }

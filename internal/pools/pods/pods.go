@@ -71,8 +71,13 @@ type container struct {
 		Limits   map[string]any `json:"limits"`
 		Requests map[string]any `json:"requests"`
 	} `json:"resources"`
-	Env          []variable        `json:"env"`
-	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+	Env          []variable `json:"env"`
+	VolumeMounts []mount    `json:"volumeMounts"`
+}
+
+// mount is where a container is shown a volume.
+type mount struct {
+	Path string `json:"mountPath"`
 }
 
 // variable is one of a container's environment.
@@ -261,7 +266,18 @@ func (c *container) ops(i int, asked map[string]any, api string) (out []Op) {
 	for _, e := range env {
 		out = append(out, Op{"add", at + "/env/-", map[string]any{"name": e[0], "value": e[1]}})
 	}
-	return append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": dir, "readOnly": true}})
+	out = append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": dir, "readOnly": true}})
+	if api == pool.CUDA {
+		return out
+	}
+	var mounted []string
+	for _, m := range c.VolumeMounts {
+		mounted = append(mounted, m.Path)
+	}
+	for _, place := range pool.LoaderPlaces(mounted) {
+		out = append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": place, "subPath": pool.LoaderFile, "readOnly": true}})
+	}
+	return out
 }
 
 // beside is the container that has a container's slice.

@@ -53,6 +53,37 @@ func TestPatch(t *testing.T) {
 	}
 }
 
+// A container finds a loader of OpenCL where the system's search ends, but not where
+// it has something of its own, and one of CUDA none.
+func TestPatchLoader(t *testing.T) {
+	t.Parallel()
+	at := func(place string) string {
+		return `{"op":"add","path":"/spec/containers/0/volumeMounts/-","value":{"mountPath":"` + place + `","name":"yunhe-pool-main","readOnly":true,"subPath":"loader/libOpenCL.so.1"}}`
+	}
+	for _, x := range []struct {
+		api, mounts string
+		has         string
+	}{
+		{"opencl", ``, "/usr/lib/libOpenCL.so.1 /usr/lib64/libOpenCL.so.1"},
+		{"opencl", `{"name":"a","mountPath":"/usr/libexec"},{"name":"b","mountPath":"/usr/lib/x"}`, "/usr/lib/libOpenCL.so.1 /usr/lib64/libOpenCL.so.1"},
+		{"opencl", `{"name":"a","mountPath":"/usr/lib/"}`, "/usr/lib64/libOpenCL.so.1"},
+		{"opencl", `{"name":"a","mountPath":"/usr/lib64/libOpenCL.so.1"}`, "/usr/lib/libOpenCL.so.1"},
+		{"opencl", `{"name":"a","mountPath":"/usr"}`, ""},
+		{"cuda", ``, ""},
+	} {
+		ops, err := pods.Patch([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/api":"`+x.api+`"}},"spec":{"containers":[{"name":"main",`+asks+`,"volumeMounts":[`+x.mounts+`]}]}}`), options)
+		text, _ := json.Marshal(ops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, place := range []string{"/usr/lib/libOpenCL.so.1", "/usr/lib64/libOpenCL.so.1"} {
+			if got := strings.Contains(string(text), at(place)); got != strings.Contains(x.has+" ", place+" ") {
+				t.Errorf("%s, %s: at %s %v: %s", x.api, x.mounts, place, got, text)
+			}
+		}
+	}
+}
+
 // A container of CUDA is given the library that is its driver.
 func TestPatchCUDA(t *testing.T) {
 	t.Parallel()

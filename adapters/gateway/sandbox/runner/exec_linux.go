@@ -122,6 +122,9 @@ func (x *execution) launch(spaces *spaces) (int, error) {
 // run gives up every privilege on this thread and runs the command from it.
 func (x *execution) run() (int, error) {
 	env := x.spec.Env
+	if x.spec.BesideEnv != nil {
+		env = x.spec.BesideEnv
+	}
 	if x.req.Terminal {
 		env = append(env[:len(env):len(env)], "TERM=xterm-256color")
 	}

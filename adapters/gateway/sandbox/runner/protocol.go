@@ -84,6 +84,7 @@ type Spec struct {
 	ID           string   `json:"id"`
 	Argv         []string `json:"argv"` // Argv[0] is looked up in PATH if it has no slash
 	Env          []string `json:"env"`
+	BesideEnv    []string `json:"beside_env,omitempty"` // of commands beside it; none: Env
 	Hostname     string   `json:"hostname"`
 	UID          uint32   `json:"uid"` // also the group; unlike any other running attempt's
 	Root         []Node   `json:"root"`
