@@ -9,7 +9,7 @@
 #          busybox, of which they make an image.
 #   pool   adds programs of others that use OpenCL: clpeak, hashcat, ffmpeg,
 #          PyOpenCL, OpenCV, clFFT's client, CLBlast's tests, silx, UFO, GEGL,
-#          StarPU's examples and hcxkeys; a third implementation of OpenCL:
+#          StarPU's examples, hcxkeys and Mandelbulber; a third implementation of OpenCL:
 #          Mesa's rusticl on the CPU; and qemu with a kernel for virtual
 #          machines, and other systems (Debian and Ubuntu), which are not
 #          installed: 1.3 GB in .cache/engines/systems.
@@ -124,6 +124,7 @@ if [ "$mode" = pool ]; then
 	needs hashcat hashcat
 	needs ffmpeg ffmpeg
 	needs clFFT-client clfft-client
+	needs mandelbulber2 mandelbulber2
 	needs clblast_test_xdot clblast-tests
 	needs_file python3-pyopencl /usr/lib/python3/dist-packages/pyopencl
 	needs_file python3-opencv "/usr/lib/python3/dist-packages/cv2*"
