@@ -6,9 +6,10 @@ cd "$(dirname "$0")/.."
 mkdir -p .cache/tools
 (cd tools && go build -o ../.cache/tools/ honnef.co/go/tools/cmd/staticcheck)
 .cache/tools/staticcheck ./...
-before=$(find gen web/src/gen shim/src shim/remote shim/loader internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum)
+made() { find gen web/src/gen shim/src shim/remote shim/loader internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum; }
+before=$(made)
 scripts/gen.sh
-after=$(find gen web/src/gen shim/src shim/remote internal/pool/wire -type f | LC_ALL=C sort | xargs sha256sum)
+after=$(made)
 if [ "$before" != "$after" ]; then
 	echo "check: generated files were not in step with api/; commit what make gen wrote" >&2
 	exit 1
