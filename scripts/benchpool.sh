@@ -7,6 +7,7 @@
 # then how long a program with 64 MiB stands still when it is moved between two
 # nodes, and what two programs do that have 200 MiB each of a card with 256 MiB.
 set -eu
+umask 077 # keys
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 nodes=
