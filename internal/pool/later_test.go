@@ -84,23 +84,9 @@ func TestLater(t *testing.T) {
 
 // ofBefore is an address at which a node is reached whose workers do not say that
 // they know what came later.
-func ofBefore(t *testing.T, tcp string) string {
+func ofBefore(t *testing.T, at string) string {
 	const flags = 8 + 32 + 10 // behind greeting and challenge, in the worker's first
-	door, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = door.Close() })
-	go func() {
-		from, err := door.Accept()
-		if err != nil {
-			return
-		}
-		node, err := net.Dial("tcp", strings.TrimPrefix(tcp, "tcp:"))
-		if err != nil {
-			t.Error(err)
-			return
-		}
+	return door(t, at, func(from, node net.Conn) {
 		go func() { _, _ = io.Copy(node, from); _ = node.Close() }()
 		first := make([]byte, flags+1)
 		for i := range first { // the program answers the challenge first
@@ -114,8 +100,7 @@ func ofBefore(t *testing.T, tcp string) string {
 		}
 		_, _ = io.Copy(from, node)
 		_ = from.Close()
-	}()
-	return "tcp:" + door.Addr().String()
+	})
 }
 
 // TestMoveKeeps: a program with variables of its own on the device does not move,

@@ -273,17 +273,19 @@ func TestNothingToAsk(t *testing.T) {
 	}
 }
 
-// through is an address at which a node is reached, which has what is said to it and by it written down.
-func through(t *testing.T, tcp string, to, by io.Writer) string {
-	door, err := net.Listen("tcp", "127.0.0.1:0")
+// door is an address at which a node is reached by way of the test, which has each
+// connection there and the one to the node.
+func door(t *testing.T, at string, pass func(from, node net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = door.Close() })
-	scheme, address, _ := strings.Cut(tcp, ":")
+	t.Cleanup(func() { _ = l.Close() })
+	scheme, address, _ := strings.Cut(at, ":")
 	go func() {
 		for {
-			from, err := door.Accept()
+			from, err := l.Accept()
 			if err != nil {
 				return
 			}
@@ -292,11 +294,19 @@ func through(t *testing.T, tcp string, to, by io.Writer) string {
 				t.Error(err)
 				return
 			}
-			go func() { _, _ = io.Copy(io.MultiWriter(from, by), node); _ = from.Close() }()
-			go func() { _, _ = io.Copy(io.MultiWriter(node, to), from); _ = node.Close() }()
+			go pass(from, node)
 		}
 	}()
-	return scheme + ":" + door.Addr().String()
+	return scheme + ":" + l.Addr().String()
+}
+
+// through is an address at which a node is reached, which has what is said to it and by it written down.
+func through(t *testing.T, at string, to, by io.Writer) string {
+	return door(t, at, func(from, node net.Conn) {
+		go func() { _, _ = io.Copy(io.MultiWriter(from, by), node); _ = from.Close() }()
+		_, _ = io.Copy(io.MultiWriter(node, to), from)
+		_ = node.Close()
+	})
 }
 
 type counter struct{ n atomic.Int64 }

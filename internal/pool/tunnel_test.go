@@ -194,59 +194,39 @@ func TestNothingSeen(t *testing.T) {
 // between is an address at which somebody in between has a key of his own: he
 // reads what comes first, and then what each side says to him.
 func between(t *testing.T, at string, seen io.Writer) string {
-	door, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = door.Close() })
-	_, address, _ := strings.Cut(at, ":")
-	go func() {
-		for {
-			client, err := door.Accept()
-			if err != nil {
-				return
-			}
-			node, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			go func() {
-				defer client.Close()
-				defer node.Close()
-				pass := func(to io.Writer, from io.Reader, n int) []byte {
-					b := make([]byte, n)
-					_, _ = io.ReadFull(from, b)
-					_, _ = to.Write(b)
-					return b
-				}
-				pass(client, node, len(wire.Greeting)+wire.ChallengeSize)
-				if kind := pass(node, client, 16); string(kind[8:]) != wire.ControlHello {
-					pass(node, client, wire.TaskIDSize+wire.MACSize)
-				}
-				pass(client, node, wire.AnswerSize)
-				near, _, err := tunnel.Server(client)
-				if err != nil {
-					t.Errorf("it does not speak to who is in between: %v", err)
-					return
-				}
-				far, _, err := tunnel.Client(node)
-				if err != nil {
-					t.Errorf("the node does not speak to who is in between: %v", err)
-					return
-				}
-				var both sync.WaitGroup
-				for _, x := range [][2]*tls.Conn{{near, far}, {far, near}} {
-					both.Go(func() {
-						_, _ = io.Copy(io.MultiWriter(seen, x[0]), x[1])
-						_ = x[0].Close()
-					})
-				}
-				both.Wait()
-			}()
+	return door(t, at, func(client, node net.Conn) {
+		defer client.Close()
+		defer node.Close()
+		pass := func(to io.Writer, from io.Reader, n int) []byte {
+			b := make([]byte, n)
+			_, _ = io.ReadFull(from, b)
+			_, _ = to.Write(b)
+			return b
 		}
-	}()
-	return "tls:" + door.Addr().String()
+		pass(client, node, len(wire.Greeting)+wire.ChallengeSize)
+		if kind := pass(node, client, 16); string(kind[8:]) != wire.ControlHello {
+			pass(node, client, wire.TaskIDSize+wire.MACSize)
+		}
+		pass(client, node, wire.AnswerSize)
+		near, _, err := tunnel.Server(client)
+		if err != nil {
+			t.Errorf("it does not speak to who is in between: %v", err)
+			return
+		}
+		far, _, err := tunnel.Client(node)
+		if err != nil {
+			t.Errorf("the node does not speak to who is in between: %v", err)
+			return
+		}
+		var both sync.WaitGroup
+		for _, x := range [][2]*tls.Conn{{near, far}, {far, near}} {
+			both.Go(func() {
+				_, _ = io.Copy(io.MultiWriter(seen, x[0]), x[1])
+				_ = x[0].Close()
+			})
+		}
+		both.Wait()
+	})
 }
 
 // TestInBetween: who is in between, with a key of his own, is found out by both
@@ -344,7 +324,9 @@ func TestNotDowngraded(t *testing.T) {
 		if err == nil || c.says != "refused" && !strings.Contains(string(out), c.says) || c.says == "refused" && !strings.Contains(string(out), "because  [2J") {
 			t.Errorf("%s: a program: %v, %q", c.name, err, out)
 		}
-		if want := 16 + wire.TaskIDSize + wire.MACSize; len(said.String()) < want || strings.Contains(said.String()[want:], "kernel") {
+		want := 16 + wire.TaskIDSize + wire.MACSize
+		eventually(t, func() bool { return len(said.String()) >= want }) // it is written down meanwhile
+		if len(said.String()) < want || strings.Contains(said.String()[want:], "kernel") {
 			t.Errorf("%s: it said %q", c.name, said.String())
 		}
 		if _, err := pool.Dial(t.Context(), at, "a", key); err == nil {
@@ -554,26 +536,11 @@ func (f *flip) pass(to net.Conn, from net.Conn) {
 }
 
 func flipped(t *testing.T, at string, byProgram, byNode flip) string {
-	door, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = door.Close() })
-	scheme, address, _ := strings.Cut(at, ":")
-	go func() {
-		from, err := door.Accept()
-		if err != nil {
-			return
-		}
-		node, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		go byProgram.pass(node, from)
-		byNode.pass(from, node)
-	}()
-	return scheme + ":" + door.Addr().String()
+	return door(t, at, func(from, node net.Conn) {
+		there, back := byProgram, byNode
+		go there.pass(node, from)
+		back.pass(from, node)
+	})
 }
 
 // TestNoOpenSSL: a program whose system cannot encrypt says so, and nothing else.
