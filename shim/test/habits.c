@@ -461,6 +461,28 @@ static void late(void) {
   printf("%d reads are late\n", missing);
 }
 
+/* While a queue computes for longer than a turn takes, it is given what the program holds back, and another queue something to do. */
+static void held_back(void) {
+  const size_t one = 1;
+  cl_int e, x = 0, y = 7, rounds = 100000000;
+  cl_mem m = buffer(sizeof x, &x), other = buffer(sizeof x, &x);
+  cl_command_queue second = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  cl_kernel k = clCreateKernel(program, "slow", &e);
+  must(e, "kernel");
+  must(clSetKernelArg(k, 0, sizeof m, &m), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
+  must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &one, NULL, 0, NULL, NULL), "run"), must(clFlush(queue), "flush");
+  usleep(50000);
+  cl_event gate = clCreateUserEvent(context, &e);
+  must(e, "event");
+  must(clEnqueueReadBuffer(queue, other, CL_FALSE, 0, sizeof x, &x, 1, &gate, NULL), "read");
+  must(clEnqueueFillBuffer(second, other, &y, sizeof y, 0, sizeof y, 0, NULL, NULL), "fill");
+  must(clFinish(second), "finish"), must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clFinish(queue), "finish");
+  printf("held back: %d\n", x);
+  must(clReleaseEvent(gate), "release"), must(clReleaseKernel(k), "release"), must(clReleaseCommandQueue(second), "release");
+  must(clReleaseMemObject(m), "release"), must(clReleaseMemObject(other), "release");
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
@@ -471,6 +493,7 @@ int main(int n, char **args) {
   late();
   if (n > 1 && !strcmp(args[1], "late")) return 0;
   types();
+  held_back();
   parts();
   origins();
   allowed();

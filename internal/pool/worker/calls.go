@@ -190,8 +190,11 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 	if bad == clSuccess && !(m.Op == wire.OpFlush && s.lib.one != nil && s.holdsAny(q)) { // which would wait
 		bad = s.lib.status(name, args...)
 	}
-	if c.Work && q != nil {
-		q.given++
+	if q != nil {
+		q.fed.Add(1)
+		if c.Work {
+			q.given++
+		}
 	}
 	var err error
 	waited := m.Flags&wire.FlagAnswer != 0

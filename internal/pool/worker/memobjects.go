@@ -401,6 +401,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	default:
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
+	q.fed.Add(1)
 	over(bad)
 	leave() // who waits for an answer does not keep memory
 	if !ordered {

@@ -72,9 +72,11 @@ type object struct {
 	late   bool      // its handle is released when it is not named any more
 	stays  bool      // on the device, when other memory was last taken off
 
-	given, known int64 // of a queue, how much work it was given, and how much of that is known to be done
-	reads, read  int64 // and how many reads that nobody waits for
-	loose        bool  // a queue that does not keep order
+	given, known int64        // of a queue, how much work it was given, and how much of that is known to be done
+	reads, read  int64        // and how many reads that nobody waits for
+	fed          atomic.Int64 // commands of all kinds that it was given
+	drained      int64        // and how many of those are known to be done
+	loose        bool         // a queue that does not keep order
 
 	options []byte // of a program, as it was built, with the 0 at the end
 	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
@@ -413,43 +415,50 @@ func (s *Session) eventStatus(ptr uintptr) int32 {
 }
 
 // drain waits until the device has done what it was given, but for what is held:
-// that may be never.
+// that may be never. It waits for markers: some drivers' clFinish (PoCL's) waits for
+// what comes meanwhile, too, which may be held.
 func (s *Session) drain() {
 	s.mu.Lock()
 	s.forgetFreed()
-	var whole, rest []uintptr // queues
+	var marks []mark
+	var flushed []uintptr // queues
 	for _, q := range s.queues {
-		s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
-		if s.holdsAny(q) {
-			rest = append(rest, q.ptr)
-		} else {
-			whole = append(whole, q.ptr)
+		holds := s.holdsAny(q)
+		if holds && s.lib.one != nil { // such a driver's clFlush would wait
+			continue
 		}
+		if !holds && q.drained < q.fed.Load() {
+			if m, bad := s.mark(q); bad == clSuccess {
+				marks = append(marks, m)
+			}
+		}
+		s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
+		flushed = append(flushed, q.ptr)
 	}
-	freed := slices.Clone(s.freed)
-	for _, e := range freed {
+	events := slices.Clone(s.freed)
+	for _, e := range events {
 		s.lib.call("clRetainEvent", e)
 	}
-	s.mu.Unlock()
-	all := append(rest, whole...)
-	flushed := all
-	if s.lib.one != nil {
-		flushed = whole // such a driver would wait
+	for _, m := range marks {
+		events = append(events, m.event)
 	}
+	s.mu.Unlock()
 	for _, q := range flushed { // one may wait for another
 		s.lib.call("clFlush", q)
 	}
-	for _, q := range whole {
-		s.lib.finish(q)
-	}
-	for _, q := range all {
-		s.lib.call("clReleaseCommandQueue", q)
-	}
-	for _, e := range freed {
+	for _, e := range events {
 		one := []uint64{uint64(e)}
-		s.lib.call("clWaitForEvents", 1, atWords(one))
+		s.lib.call("clWaitForEvents", 1, atWords(one)) // what has failed has come to its end, too
 		s.lib.call("clReleaseEvent", e)
 	}
+	for _, q := range flushed {
+		s.lib.call("clReleaseCommandQueue", q)
+	}
+	s.mu.Lock()
+	for _, m := range marks {
+		m.on.drained = max(m.on.drained, m.all)
+	}
+	s.mu.Unlock()
 }
 
 // get returns an object of a kind. The caller has the lock.

@@ -14,6 +14,7 @@ type work struct {
 	on    *object // the queue
 	upTo  int64
 	reads int64 // that nobody waits for
+	all   int64 // commands
 }
 
 // workOf is what is done when an event is: in a queue that keeps order, all that
@@ -26,7 +27,13 @@ func workOf(q *object) work {
 }
 
 // upToNow is all that a queue was given. The caller has the lock.
-func upToNow(q *object) work { return work{q, q.given, q.reads} }
+func upToNow(q *object) work { return work{q, q.given, q.reads, q.fed.Load()} }
+
+// isDone has its queue know. The caller has the lock.
+func (w work) isDone() {
+	q := w.on
+	q.known, q.read, q.drained = max(q.known, w.upTo), max(q.read, w.reads), max(q.drained, w.all)
+}
 
 // awaited reads a list of events, and what is done when they are. The caller has
 // the lock.
@@ -55,7 +62,7 @@ func (s *Session) waits(these ...work) (over func(bad int32)) {
 		}
 		s.mu.Lock()
 		for _, w := range these {
-			w.on.known, w.on.read = max(w.on.known, w.upTo), max(w.on.read, w.reads)
+			w.isDone()
 		}
 		open := slices.ContainsFunc(s.queues, func(q *object) bool { return q.known < q.given })
 		s.mu.Unlock()
@@ -69,6 +76,14 @@ type mark struct {
 
 	event uintptr
 	given int64 // to the device, by all queues
+}
+
+// mark puts a marker behind what a queue was given. The caller has the lock.
+func (s *Session) mark(q *object) (mark, int32) {
+	m, e := mark{work: upToNow(q)}, cell()
+	bad := s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, at(e))
+	m.event = uintptr(*e)
+	return m, bad
 }
 
 // rests reports whether the device is known to have done all that it was given, and
@@ -89,12 +104,13 @@ func (s *Session) rests() (done, can bool) {
 			if q.known == q.given {
 				continue
 			}
-			e := cell()
-			if s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, at(e)) != clSuccess {
+			m, bad := s.mark(q)
+			if bad != clSuccess {
 				s.unmark()
 				return false, false
 			}
-			s.marks = append(s.marks, mark{upToNow(q), uintptr(*e), given})
+			m.given = given
+			s.marks = append(s.marks, m)
 			s.lib.call("clFlush", q.ptr)
 		}
 	}
@@ -105,7 +121,7 @@ func (s *Session) rests() (done, can bool) {
 	}
 	done = len(s.marks) > 0
 	for _, m := range s.marks {
-		m.on.known, m.on.read = max(m.on.known, m.upTo), max(m.on.read, m.reads)
+		m.isDone()
 	}
 	s.unmark()
 	return done, done

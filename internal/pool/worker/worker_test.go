@@ -429,25 +429,25 @@ func TestKnownDone(t *testing.T) {
 		wait  func(s *Session, a, b *object)
 		known int64
 	}{
-		{"all", func(s *Session, a, b *object) { s.waits(work{a, 2, 0}, work{b, 1, 0})(clSuccess) }, 3},
+		{"all", func(s *Session, a, b *object) { s.waits(work{on: a, upTo: 2}, work{on: b, upTo: 1})(clSuccess) }, 3},
 		{"one queue after the other", func(s *Session, a, b *object) {
-			s.waits(work{a, 2, 0})(clSuccess)
+			s.waits(work{on: a, upTo: 2})(clSuccess)
 			s.waits(workOf(b))(clSuccess)
 		}, 3},
 		{"one of two queues", func(s *Session, a, _ *object) { s.waits(workOf(a))(clSuccess) }, 0},
-		{"a part", func(s *Session, a, b *object) { s.waits(work{a, 1, 0}, work{b, 1, 0})(clSuccess) }, 0},
-		{"refused", func(s *Session, a, b *object) { s.waits(work{a, 2, 0}, work{b, 1, 0})(clInvalidEvent) }, 0},
+		{"a part", func(s *Session, a, b *object) { s.waits(work{on: a, upTo: 1}, work{on: b, upTo: 1})(clSuccess) }, 0},
+		{"refused", func(s *Session, a, b *object) { s.waits(work{on: a, upTo: 2}, work{on: b, upTo: 1})(clInvalidEvent) }, 0},
 		{"a queue without order", func(s *Session, a, b *object) {
 			a.loose = true
-			s.waits(work{b, 1, 0})(clSuccess)
+			s.waits(work{on: b, upTo: 1})(clSuccess)
 			s.waits(workOf(a))(clSuccess)
 		}, 0},
 		{"the program itself", func(s *Session, a, b *object) {
 			s.users = 1
-			s.waits(work{a, 2, 0}, work{b, 1, 0})(clSuccess)
+			s.waits(work{on: a, upTo: 2}, work{on: b, upTo: 1})(clSuccess)
 		}, 0},
 		{"less than came meanwhile", func(s *Session, a, b *object) {
-			over := s.waits(work{a, 2, 0}, work{b, 1, 0})
+			over := s.waits(work{on: a, upTo: 2}, work{on: b, upTo: 1})
 			a.given = 3
 			s.turn.given.Store(4)
 			over(clSuccess)
