@@ -2,19 +2,13 @@
  * each, and intermediate language, which is text here, and knows its constants as
  * macros; and it tells of variables that programs keep, of pipes, and of queues on devices. With OLD it says that it is of version 2.0, and has no place for them
  * in its table, but sub-groups as an extension. */
-#define CL_TARGET_OPENCL_VERSION 300
-#include <CL/cl.h>
-#include <CL/cl_ext.h>
-#include <CL/cl_icd.h>
-#include <dlfcn.h>
+#include "pocl.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { EACH = 8, MOST = 64 };
-static cl_icd_dispatch was;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	cl_program program;
@@ -144,37 +138,14 @@ __attribute__((unused)) static cl_int CL_API_CALL timers(cl_device_id d, cl_ulon
 	return bad;
 }
 
-static void *pocl(void) {
-	static void *h;
-	if (!h) h = dlopen("libpocl.so.2", RTLD_NOW | RTLD_LOCAL);
-	return h;
-}
-
-static void *(*found(void))(const char *) { return pocl() ? (void *(*)(const char *))dlsym(pocl(), "clGetExtensionFunctionAddress") : NULL; }
-
-cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *list, cl_uint *there) {
-	static cl_icd_dispatch *table;
-	cl_platform_id p;
-	cl_int(CL_API_CALL * get)(cl_uint, cl_platform_id *, cl_uint *) = found() ? (cl_int(CL_API_CALL *)(cl_uint, cl_platform_id *, cl_uint *))found()("clIcdGetPlatformIDsKHR") : NULL;
-	if (!get || get(1, &p, NULL)) return CL_PLATFORM_NOT_FOUND_KHR;
-	if (!table) { /* all that PoCL makes points to its table */
-		table = *(cl_icd_dispatch **)p, was = *table;
-		table->clGetDeviceInfo = device, table->clBuildProgram = build, table->clGetPlatformInfo = platform, table->clGetProgramBuildInfo = built;
+static void change(cl_icd_dispatch *table) {
+	table->clGetDeviceInfo = device, table->clBuildProgram = build, table->clGetPlatformInfo = platform, table->clGetProgramBuildInfo = built;
 #ifdef OLD
-		table->clGetDeviceAndHostTimer = NULL, table->clGetHostTimer = NULL;
-		table->clGetKernelSubGroupInfo = NULL, table->clCreateProgramWithIL = NULL, table->clSetProgramSpecializationConstant = NULL;
-		table->clGetKernelSubGroupInfoKHR = sub_groups;
+	table->clGetDeviceAndHostTimer = NULL, table->clGetHostTimer = NULL;
+	table->clGetKernelSubGroupInfo = NULL, table->clCreateProgramWithIL = NULL, table->clSetProgramSpecializationConstant = NULL;
+	table->clGetKernelSubGroupInfoKHR = sub_groups;
 #else
-		table->clGetDeviceAndHostTimer = timers, table->clGetHostTimer = host_timer;
-		table->clGetKernelSubGroupInfo = sub_groups, table->clCreateProgramWithIL = with_il, table->clSetProgramSpecializationConstant = specialize;
+	table->clGetDeviceAndHostTimer = timers, table->clGetHostTimer = host_timer;
+	table->clGetKernelSubGroupInfo = sub_groups, table->clCreateProgramWithIL = with_il, table->clSetProgramSpecializationConstant = specialize;
 #endif
-	}
-	return get(n, list, there);
 }
-
-void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
-	if (!strcmp(name, "clIcdGetPlatformIDsKHR")) return (void *)clIcdGetPlatformIDsKHR;
-	return found() ? found()(name) : NULL;
-}
-
-cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *out, size_t *got) { return platform(p, what, size, out, got); }
