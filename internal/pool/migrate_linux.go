@@ -198,6 +198,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 		if l.turns == nil {
 			continue
 		}
+		l.forget()
 		session := make([]byte, wire.SessionSize)
 		_, _ = rand.Read(session) // it does not fail
 		conn, hello, err := dialMove(ctx, at, t, session)
@@ -275,6 +276,20 @@ var (
 	errOver = errors.New("the task ended")
 )
 
+// forget forgets what a worker has said of a move that was given up.
+func (l *link) forget() {
+	for {
+		select {
+		case _, ok := <-l.said:
+			if ok {
+				continue
+			}
+		default:
+		}
+		return
+	}
+}
+
 // hear waits for what a worker says of its move.
 func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
 	for {
@@ -326,6 +341,7 @@ func dialMove(ctx context.Context, at string, t *task, session []byte) (conn net
 		_ = conn.Close()
 		return nil, nil, err
 	}
+	impatient(conn)
 	return conn, hello, conn.SetDeadline(time.Time{})
 }
 

@@ -64,9 +64,18 @@ func (s *Session) do(m *message) error {
 	return s.create(m, &b)
 }
 
-// byParams makes a call that the table describes. If nobody waits for it, its
-// failure is told by the next finish of its queue, and by its event.
+// byParams makes a call that the table describes.
 func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
+	bad, err := s.giveByParams(m, c, b)
+	if err != nil {
+		return err
+	}
+	return s.answer(m, bad, 0, 0, nil) // in nobody's way: who hears it may do so late
+}
+
+// giveByParams returns what came of it. If nobody waits for that, a failure is told
+// by the next finish of its queue, and by its event.
+func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, error) {
 	turn := c.Work && s.coming == nil // what comes with a program does not run yet
 	if turn {
 		s.turn.Take()
@@ -151,7 +160,7 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 			p := b.Bytes()
 			if len(p) != 16 {
 				s.mu.Unlock()
-				return errEnd
+				return 0, errEnd
 			}
 			args = append(args, atBytes(p))
 		case wire.KindOut:
@@ -166,7 +175,7 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 	}
 	if b.Err() {
 		s.mu.Unlock()
-		return errEnd
+		return 0, errEnd
 	}
 	if c.Name == "clEnqueueNDRangeKernel" && uint32(args[2]) > 3 {
 		bad = -53 // CL_INVALID_WORK_DIMENSION
@@ -222,10 +231,7 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 		s.settle(binary.LittleEndian.Uint64(m.body))
 	}
 	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return s.answer(m, bad, 0, 0, nil)
+	return bad, err
 }
 
 func (s *Session) finish(m *message, b *wire.Body) error {
@@ -326,6 +332,12 @@ func (s *Session) release(b *wire.Body) error {
 	if o.kind == event && o.user { // it was not set: who waits for it waits in vain
 		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1))
 		s.settle(id)
+	}
+	if o.kind == queue && o.drained < o.fed.Load() && !s.holdsAny(o) { // what it was given goes on
+		if m, bad := s.mark(o); bad == clSuccess {
+			s.lib.call("clFlush", o.ptr)
+			s.freed = append(s.freed, m.event)
+		}
 	}
 	s.forget(o)
 	if o.kind == mem && o.bytes > 0 {

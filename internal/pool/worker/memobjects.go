@@ -344,7 +344,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 			total = 0
 		}
 	case total <= s.limit && bad == clSuccess && total <= rowsFit(w, o):
-		if !blocking {
+		if !blocking || total > mostStaged {
 			data = make([]byte, total)
 			break
 		}
@@ -369,7 +369,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		m.names = append(m.names, o)
 	}
 	h, wanted := s.watch(m, q)
-	ordered := s.users > 0 // nothing is given to the queue meanwhile, and who waits does so for its event
+	// Nothing is given to the queue meanwhile, and who waits does so for its event: a blocking call
+	// would be in the way of what other threads do, and some drivers' waits for what these give to the queue, too.
+	ordered := s.users > 0 || m.Flags&wire.FlagThreads != 0
 	own := m.args.take(1)
 	own[0] = 0
 	waitsN, waitsAt := uintptr(len(list)), atWords(list)
@@ -402,7 +404,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
 	q.fed.Add(1)
-	over(bad)
+	if !ordered || bad != clSuccess {
+		over(bad)
+	}
 	leave() // who waits for an answer does not keep memory
 	if !ordered {
 		s.mu.Lock()
@@ -428,6 +432,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	switch {
 	case blocking && ordered && err == nil:
 		return s.waitFor(h, own, func(bad int32) error {
+			over(bad)
 			if !reads || bad != clSuccess {
 				data = nil
 			}
@@ -453,6 +458,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	}
 	return s.answer(m, bad, 0, 0, data)
 }
+
+// mostStaged is how much memory for what is read and sent at once is kept for the next time.
+const mostStaged = 64 << 20
 
 // refuseTransfer gives the lock back.
 func (s *Session) refuseTransfer(m *message, landing, out uint64, q *object, bad int32) error {

@@ -123,7 +123,9 @@ func (s *Session) goOn() {
 
 // rest sends what is left when the session is stopped, and waits until the other is ready.
 func (m *mover) rest(to net.Conn) error {
-	m.drain()
+	if err := m.ends(); err != nil {
+		return err
+	}
 	m.printed.Show()
 	if err := m.sendReads(); err != nil {
 		return err
@@ -327,9 +329,24 @@ func (m *mover) still(do func()) error {
 		return fmt.Errorf("what the program computes did not end in %s", patience)
 	}
 	defer m.flow.goOn()
-	m.drain()
+	if err := m.ends(); err != nil {
+		return err
+	}
 	do()
 	return nil
+}
+
+// ends waits until the device has done what it was given: for as long as the program
+// can do without.
+func (s *Session) ends() error {
+	done := make(chan struct{})
+	go func() { s.drain(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("what the device computes did not end in %s", patience)
+	}
 }
 
 // make sends what makes an object, unless it is a kernel that was released meanwhile.

@@ -65,6 +65,8 @@ func unbuffered() {
 	}
 }
 
+const pipeSize = 64 << 10
+
 // Show sends what was printed, before an answer says that the kernel has ended.
 func (k *Prints) Show() {
 	if k == nil {
@@ -72,7 +74,7 @@ func (k *Prints) Show() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for {
+	for left := pipeSize; left > 0; { // what was printed since is not waited for
 		n, err := unix.Read(k.fd, k.text[:])
 		if err == unix.EINTR {
 			continue
@@ -80,6 +82,7 @@ func (k *Prints) Show() {
 		if err != nil || n == 0 {
 			return
 		}
+		left -= n
 		k.send(k.text[:n])
 	}
 }

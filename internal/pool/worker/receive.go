@@ -133,7 +133,9 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 		err = r.data(&body)
 	case wire.FrameEvent:
 		id, status, times := body.Word(), int32(body.Word()), body.Bytes()
+		r.mu.Lock()
 		err = r.keep(id, &object{kind: event, status: status, times: times})
+		r.mu.Unlock()
 	case wire.FrameHeld:
 		var w [3]uint64 // call, flags, number
 		body.Words(w[:])
@@ -295,6 +297,12 @@ func (r *receiver) data(b *wire.Body) error {
 // moves does what a node says of moving. It ends in another process if the
 // session has moved.
 func (s *Session) moves(t *Turn, f Frame) {
+	if !s.moving.TryLock() {
+		_ = f.Conn.Close()
+		t.tell(TurnFailed, "the program's last move has not come to its end")
+		return
+	}
+	defer s.moving.Unlock()
 	to, err := s.sealTo(f.Conn, f.hello(TurnMoveSealed))
 	session, address := [2]uint64{}, ""
 	if len(f.Text) >= wire.SessionSize {

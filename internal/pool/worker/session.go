@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -143,6 +144,8 @@ type Session struct {
 	hold sync.RWMutex // held for reading by who uses memory of the device, for writing by who takes it off or puts it back
 	out  bool         // the session's memory is off the device; hold guards it
 
+	moving  sync.Mutex // who has it moves the session
+	landing sync.Mutex // who has it sends what was read meanwhile
 	sending sync.Mutex // guards what follows
 	conn    path       // to the client
 	sent    uint64     // messages
@@ -168,7 +171,7 @@ type Session struct {
 	regions               []*object      // of shared virtual memory, by address
 	users                 int            // events that the program sets, and has not
 	held                  []*held        // in their order
-	freed                 []uintptr      // events of commands that run though their queues have some that are held
+	freed                 []uintptr      // events of commands that run though their queues have some that are held, or are gone
 	coming                []func() error // what is left of calls that wait, while the session comes; nil: it does not
 }
 
@@ -322,6 +325,21 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 // sendReads sends what was read meanwhile, before an answer that may tell the
 // client that it was.
 func (s *Session) sendReads() error {
+	s.landing.Lock()
+	defer s.landing.Unlock()
+	for _, r := range s.doneReads() {
+		if err := s.send(wire.OpData, 0, 0, clSuccess, r.landing, 0, r.data); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.heldReads = lengths(s.reads)
+	s.mu.Unlock()
+	return nil
+}
+
+// doneReads takes the reads that are done. The caller has landing.
+func (s *Session) doneReads() (done []read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.writes)+len(s.reads) == 0 {
@@ -348,13 +366,11 @@ func (s *Session) sendReads() error {
 		if status < clSuccess {
 			r.data = nil
 		}
-		if err := s.send(wire.OpData, 0, 0, clSuccess, r.landing, 0, r.data); err != nil {
-			return err
-		}
+		done = append(done, r)
 	}
 	clear(s.reads[len(left):])
-	s.reads, s.heldReads = left, lengths(left)
-	return nil
+	s.reads = left
+	return done
 }
 
 // forgetWrites drops the data of writes that are done. The caller has the lock.
@@ -421,7 +437,7 @@ func (s *Session) drain() {
 	s.mu.Lock()
 	s.forgetFreed()
 	var marks []mark
-	var flushed []uintptr // queues
+	var flushed, whole []uintptr // queues
 	for _, q := range s.queues {
 		holds := s.holdsAny(q)
 		if holds && s.lib.one != nil { // such a driver's clFlush would wait
@@ -430,6 +446,12 @@ func (s *Session) drain() {
 		if !holds && q.drained < q.fed.Load() {
 			if m, bad := s.mark(q); bad == clSuccess {
 				marks = append(marks, m)
+			} else {
+				whole = append(whole, q.ptr)
+			}
+			if s.lib.one != nil { // before it is given what is held
+				s.lib.call("clFlush", q.ptr)
+				continue
 			}
 		}
 		s.lib.call("clRetainCommandQueue", q.ptr) // the program may release it meanwhile
@@ -446,9 +468,13 @@ func (s *Session) drain() {
 	for _, q := range flushed { // one may wait for another
 		s.lib.call("clFlush", q)
 	}
+	for _, q := range whole {
+		s.lib.finish(q)
+	}
 	for _, e := range events {
 		one := []uint64{uint64(e)}
 		s.lib.call("clWaitForEvents", 1, atWords(one)) // what has failed has come to its end, too
+		runtime.KeepAlive(one)
 		s.lib.call("clReleaseEvent", e)
 	}
 	for _, q := range flushed {

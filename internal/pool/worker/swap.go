@@ -84,17 +84,26 @@ func (s *Session) bring(n uint64, inTurn bool) int32 {
 	}
 	there := s.turn.room(n)
 	began, bad := time.Now(), int32(clSuccess)
-	if there {
+	switch {
+	case there && s.isOut():
 		s.hold.Lock()
 		if s.out {
 			bad = s.putBack()
 		}
 		s.hold.Unlock()
-	} else {
+	case !there:
 		bad = clAllocationFailure
 	}
 	s.turn.loaded(time.Since(began))
 	return bad
+}
+
+// isOut says whether memory is off the device. If it is not, who waits for the device
+// may hold it, and who brings memory does not wait for that.
+func (s *Session) isOut() bool {
+	s.hold.RLock()
+	defer s.hold.RUnlock()
+	return s.out
 }
 
 // memories are all objects of memory, in the order in which they were made. The caller has the lock.

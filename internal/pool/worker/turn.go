@@ -188,8 +188,8 @@ func (t *Turn) listen() {
 		case f.What == TurnGranted:
 			t.granted <- f.Time
 		case f.What == TurnYield:
-			if t.until.Load() != 0 {
-				t.until.Store(1)
+			for until := t.until.Load(); until != 0 && !t.until.CompareAndSwap(until, 1); {
+				until = t.until.Load()
 			}
 		case f.What == TurnSpace:
 			t.space <- f.Time != 0
