@@ -66,6 +66,47 @@ func (w *walker) end() {
 	w.t.Logf("%s", strings.TrimSpace(line))
 }
 
+// TestMigrateExchange: a program that sends and receives all the time, and waits for
+// neither, moves over and over. (What had been read was sent to a program that could
+// not send, and did not listen.)
+func TestMigrateExchange(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	client := dial(t, a.tcp)
+	task, token, err := client.Run(pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = client.Ended() }()
+	cmd := program(t, a.tcp, task.ID, token, "exchange", "200")
+	_, out := converse(t, cmd)
+	if line, _ := out.ReadString('\n'); line != "exchanging\n" {
+		t.Fatalf("it said %q", line)
+	}
+	said := make(chan string, 1)
+	go func() { line, _ := out.ReadString('\n'); said <- line }()
+	at, to := a.tcp, b.tcp
+	for moves := 0; ; {
+		select {
+		case line := <-said:
+			if line != "rounds 200, the last is right: 1\n" || moves == 0 {
+				t.Errorf("it said %q, and has moved %d times", line, moves)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			t.Logf("moved %d times", moves)
+			return
+		default:
+		}
+		if _, _, err := dial(t, at).Migrate(task.ID, to, ""); err == nil {
+			at, to, moves = to, at, moves+1
+		} else if !strings.Contains(err.Error(), "ended") && !strings.Contains(err.Error(), "followed") {
+			t.Fatalf("after %d moves: %v", moves, err)
+		}
+	}
+}
+
 // TestMigrate: a program moves from node to node and back, over and over, and
 // from here to there over TCP, while it computes; each of its steps is right.
 func TestMigrate(t *testing.T) {

@@ -385,6 +385,20 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestTalks: a program that gives much to do while its kernel prints much hears what
+// that says.
+func TestTalks(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	want := native(t, "talks")
+	for _, at := range []string{n.unix, n.tcp} {
+		_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+		if got := output(t, run("talks")); got != want {
+			t.Errorf("%s: %d bytes, natively %d", at, len(got), len(want))
+		}
+	}
+}
+
 // resident is how much memory the largest child of a process has.
 func resident(pid int) (most int64) {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

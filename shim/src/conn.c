@@ -38,6 +38,7 @@ struct yp_node {
   pthread_cond_t turn;
   yp_path *to, *from; /* out and in: two for a moment when the program is moved */
   bool dead, reading, threads, tried;
+  bool stuck; /* who reads has to send first */
   int result;       /* of connecting */
   char at[512];     /* the node's address */
   uint64_t sent, heard; /* messages */
@@ -124,6 +125,14 @@ static bool skip(yp_node *c, size_t n) {
 }
 
 static void follow(yp_node *c);
+static bool meanwhile(void *of);
+
+/* follows has who has `sending` follow, who must ask for it when it has sent. */
+static void follows(yp_node *c) {
+  if (__atomic_load_n(&c->move.set, __ATOMIC_SEQ_CST) != FOLLOW || pthread_mutex_trylock(&c->sending)) return;
+  if (c->move.set == FOLLOW) follow(c);
+  pthread_mutex_unlock(&c->sending);
+}
 
 /* moved remembers where the program is, n bytes of text. */
 static bool moved(yp_node *c, size_t n, uint64_t a, uint64_t b) {
@@ -134,11 +143,8 @@ static bool moved(yp_node *c, size_t n, uint64_t a, uint64_t b) {
   if (__atomic_load_n(&c->move.set, __ATOMIC_ACQUIRE)) return false; /* the worker waits until the program has followed */
   memcpy(c->move.to, n ? to : c->at, n ? n + 1 : sizeof c->at);
   c->move.session[0] = a, c->move.session[1] = b;
-  __atomic_store_n(&c->move.set, FOLLOW, __ATOMIC_RELEASE);
-  if (!pthread_mutex_trylock(&c->sending)) { /* else who has it follows, or who has it next */
-    follow(c);
-    pthread_mutex_unlock(&c->sending);
-  }
+  __atomic_store_n(&c->move.set, FOLLOW, __ATOMIC_SEQ_CST);
+  follows(c);
   return true;
 }
 
@@ -216,7 +222,7 @@ static bool read_one(yp_node *c, bool locked) {
   uint32_t call;
   if (c->in_at == c->in_end) { /* between two messages */
     ssize_t k = c->from->in->receive(c->from, c->in, sizeof c->in);
-    if (k <= 0) return broken(c, locked);
+    if (k <= 0) return c->stuck || broken(c, locked); /* who sends hears of it, too */
     c->in_at = 0, c->in_end = (size_t)k;
   }
   if (!read_all(c, h, sizeof h)) return false;
@@ -299,7 +305,7 @@ static void in_child(void) {
     if (c->from != c->to) yp_hang_up(c->from);
     yp_hang_up(c->to);
     c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL, c->offered = 0;
-    c->tried = false, c->dead = false, c->reading = false;
+    c->tried = false, c->dead = false, c->reading = c->stuck = false;
     c->used = c->tail_size = c->messages = c->in_at = c->in_end = 0;
     c->waiters = NULL, c->landings = NULL;
     memset(c->known, 0, sizeof c->known);
@@ -434,7 +440,7 @@ static void follow(yp_node *c) {
   yp_path *p = worse(c->at, c->move.to) ? NULL : greet(c, c->move.to, "YHBACK1\n", more, sizeof more, h, text, sizeof text, &why);
   if (!p && (encrypts(c->move.to) || encrypts(c->at))) say(why, !strcmp(why, "refused") ? text : c->move.to);
   if (p) {
-    c->to = p;
+    c->to = p, p->stuck = meanwhile, p->of = c;
     memcpy(c->at, c->move.to, sizeof c->at);
     c->unified = false; /* what is made from here on is not shared */
   }
@@ -443,18 +449,26 @@ static void follow(yp_node *c) {
 
 /* look reads what may have come while the program called nothing, so that it
  * does not send to where nobody is any more. The caller has `sending`. */
-static void look(yp_node *c) {
+static void look(yp_node *c, bool stuck) {
   pthread_mutex_lock(&c->waiting);
-  bool mine = !c->reading && !c->dead && c->in_at == c->in_end && c->from->in->ready(c->from);
-  if (mine) c->reading = true;
+  bool mine = !c->reading && !c->dead && (c->in_at != c->in_end || c->from->in->ready(c->from));
+  if (mine) c->reading = true, c->stuck = stuck;
   pthread_mutex_unlock(&c->waiting);
   if (!mine) return;
   bool ok = read_one(c, true);
   pthread_mutex_lock(&c->waiting);
-  c->reading = false;
+  c->reading = c->stuck = false;
   if (!ok) lost(c);
   pthread_cond_broadcast(&c->turn);
   pthread_mutex_unlock(&c->waiting);
+}
+
+/* meanwhile is what who cannot send does: the worker may have to be heard before it
+ * reads on. It sends what was read before a program moves, and what kernels print. */
+static bool meanwhile(void *of) {
+  yp_node *c = of;
+  look(c, true);
+  return !c->dead;
 }
 
 /* set_gate maps a gate. That of where the program was before stays: other threads may be about to look at it. */
@@ -485,6 +499,7 @@ static int connect_now(yp_node *c) {
     say(why, !strcmp(why, "refused") ? text : c->at);
     return CL_DEVICE_NOT_FOUND;
   }
+  c->to->stuck = meanwhile, c->to->of = c;
   c->heard = 1;
   uint64_t shares;
   uint16_t flags;
@@ -548,7 +563,7 @@ bool yp_begin(yp_node *c, int op) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
   int64_t ms = t.tv_sec * 1000 + t.tv_nsec / 1000000;
-  if (ms - c->called > QUIET && c->from) look(c);
+  if (ms - c->called > QUIET && c->from) look(c, false);
   c->called = ms;
   if (__atomic_load_n(&c->move.set, __ATOMIC_ACQUIRE) == FOLLOW) follow(c);
   c->start = c->used;
@@ -625,6 +640,7 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
   flush_out(c);
   if (after && !c->dead) c->to->out = after;
   pthread_mutex_unlock(&c->sending);
+  follows(c);
 
   pthread_mutex_lock(&c->waiting);
   while (!w.done && !c->dead) {
@@ -663,12 +679,14 @@ void yp_post(bool flush) {
   close_message(c, 0, 0);
   if (flush || c->tail_size || c->messages >= FLUSH_MESSAGES || c->used >= FLUSH_BYTES) flush_out(c);
   pthread_mutex_unlock(&c->sending);
+  follows(c);
 }
 
 void yp_flush(yp_node *c) {
   pthread_mutex_lock(&c->sending);
   flush_out(c);
   pthread_mutex_unlock(&c->sending);
+  follows(c);
 }
 
 static uint64_t hash(const uint8_t *p, size_t n) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +20,10 @@ static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q
     struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
     ssize_t k = sendmsg(c->sock, &h, MSG_NOSIGNAL);
     if (k < 0 && errno == EINTR) continue;
+    if (k < 0 && errno == EAGAIN) {
+      if (c->stuck && !c->stuck(c->of)) return false;
+      continue;
+    }
     if (k <= 0) return false;
     size_t of_p = (size_t)k < n ? (size_t)k : n;
     p += of_p, n -= of_p;
@@ -110,6 +115,8 @@ static int dial(const char *address) {
 
 yp_path *yp_dial(const char *address) {
   int s = dial(address);
+  const struct timeval a_while = {0, 20000};
+  if (s >= 0) setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &a_while, sizeof a_while);
   yp_path *c = s < 0 ? NULL : calloc(1, sizeof *c);
   if (c) c->sock = s, c->out = c->in = &yp_socket;
   else if (s >= 0) close(s);

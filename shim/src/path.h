@@ -22,6 +22,8 @@ enum { YP_FDS = 64 };
 
 struct yp_path {
   const yp_manner *out, *in; /* one thread at a time uses each */
+  bool (*stuck)(void *of);   /* NULL, or called every now and then by who cannot send; false: no more is to be sent */
+  void *of;
   int sock;
   int fds[YP_FDS]; /* that came along, and were not taken yet */
   unsigned fds_in, fds_out;

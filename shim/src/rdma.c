@@ -46,12 +46,20 @@ static bool await(yp_path *c, short events, int milliseconds) {
   return k < 0 ? errno == EINTR : k > 0 && (p[0].revents || !p[1].revents);
 }
 
+/* room waits a while for room to send: false if nobody reads any more. */
+static bool room(yp_path *c) {
+  struct pollfd p[] = {{c->rdma, POLLOUT, 0}, {c->sock, POLLRDHUP, 0}};
+  int k = verbs.poll(p, 2, 20);
+  if (k == 0 && c->stuck) return c->stuck(c->of);
+  return k < 0 ? errno == EINTR : k == 0 || p[0].revents;
+}
+
 static bool rdma_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
   for (int i = 0; i < 2; i++, p = q, n = m)
     while (n > 0) {
       ssize_t k = verbs.send(c->rdma, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (k > 0) p += k, n -= (size_t)k;
-      else if (k == 0 || (errno != EAGAIN && errno != EINTR) || !await(c, POLLOUT, -1)) return false;
+      else if (k == 0 || (errno != EAGAIN && errno != EINTR) || !room(c)) return false;
     }
   return true;
 }

@@ -129,6 +129,7 @@ static bool await_room(yp_path *c) {
     if (load(w) != seen) break;
     struct pollfd p = {c->sock, POLLRDHUP, 0};
     there = poll(&p, 1, 0) <= 0;
+    if (there && c->stuck) there = c->stuck(c->of);
   }
   store(room, AWAKE);
   return there;

@@ -65,6 +65,7 @@ static double now(void) {
 static const char *source = "kernel void add(global const float *a, global const float *b, global float *c) { size_t i = get_global_id(0); c[i] = a[i] + b[i]; }\n"
                             "kernel void scale(global float *a, float by, local float *room) { size_t i = get_global_id(0); room[get_local_id(0)] = a[i]; a[i] = room[get_local_id(0)] * by; }\n"
                             "kernel void none(void) {}\n"
+                            "kernel void talk(uint n) { for (uint i = 0; i < n; i++) printf(\"kernel says line %d, which is as long as a line of text is on average\\n\", (int)i); }\n"
                             "kernel void spin(global uint *out, uint rounds) { uint x = get_global_id(0) + 1; for (uint i = 0; i < rounds; i++) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; } out[get_global_id(0)] = x; }\n"
                             "kernel void advance(global uint *x, uint round, global const uint *add) { size_t i = get_global_id(0); x[i] = x[i] * 1664525u + 1013904223u + round + add[i & 15]; }\n"
                             "kernel void crash(global uint *out, ulong at) { *(volatile global uint *)at = out[0]; }\n"
@@ -362,6 +363,35 @@ static void flood(size_t mib) {
   for (size_t i = 0; i < pieces; i++) must(clEnqueueReadBuffer(queue, m, CL_FALSE, 0, PIECE, out, 0, NULL, NULL), "read");
   must(clFinish(queue), "finish");
   printf("pieces %zu, the last is right: %d\n", pieces, !memcmp(out, in[(pieces + 1) % 2], PIECE));
+}
+
+/* exchange: as flood, in turns: all the time there is something to send and something to receive. */
+static void exchange(size_t rounds) {
+  enum { PIECE = 8 << 20 };
+  uint8_t *in[2] = {malloc(PIECE), malloc(PIECE)}, *out = malloc(PIECE);
+  memset(in[0], 1, PIECE), memset(in[1], 2, PIECE);
+  cl_mem m = buffer(PIECE, NULL);
+  puts("exchanging");
+  for (size_t i = 0; i < rounds; i++) {
+    must(clEnqueueWriteBuffer(queue, m, CL_FALSE, 0, PIECE, in[i % 2], 0, NULL, NULL), "write");
+    must(clEnqueueReadBuffer(queue, m, CL_FALSE, 0, PIECE, out, 0, NULL, NULL), "read");
+    if (i % 32 == 31) must(clFinish(queue), "finish");
+  }
+  must(clFinish(queue), "finish");
+  printf("rounds %zu, the last is right: %d\n", rounds, !memcmp(out, in[(rounds + 1) % 2], PIECE));
+}
+
+/* talks: a kernel prints much, and the program gives much to do before it waits. */
+static void talks(void) {
+  enum { MANY = 20000, SMALL = 5000 };
+  cl_kernel k = kernel("talk"), small = kernel("spin");
+  cl_uint many = MANY, one = 1;
+  cl_mem m = buffer(64, NULL);
+  arg(k, 0, sizeof many, &many), arg(small, 0, sizeof m, &m), arg(small, 1, sizeof one, &one);
+  run(k, 1, NULL), must(clFlush(queue), "flush");
+  for (int i = 0; i < SMALL; i++) run(small, 1, NULL);
+  must(clFinish(queue), "finish");
+  puts("said");
 }
 
 static void *listens(void *p) {
@@ -1116,6 +1146,10 @@ int main(int argc, char **argv) {
     includes();
   } else if (!strcmp(what, "flood")) {
     flood((size_t)n);
+  } else if (!strcmp(what, "exchange")) {
+    exchange((size_t)n);
+  } else if (!strcmp(what, "talks")) {
+    talks();
   } else if (!strcmp(what, "peek")) {
     peek(argc > 2 ? argv[2] : "");
   } else if (!strcmp(what, "unbuilt")) {
