@@ -148,21 +148,23 @@ func (r *relay) publish(ctx context.Context, events []event) (n int, err error) 
 
 // single publishes an event and reports whether it was new to the stream.
 func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	sends, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
 	m := e.message()
 	if r.stuck == e.id && time.Since(r.since) > confirmWithin { // it was lost on the way, and its ID with it
 		m.Header.Set(jetstream.MsgIDHeader, e.id+"~")
 	}
-	ack, err := r.bus.js.PublishMsg(ctx, m)
+	ack, err := r.bus.js.PublishMsg(sends, m)
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess {
 		// It is on its way; or it is there, and a server that noted that before it
 		// noted that it would be says so for as long as it remembers IDs.
-		if there, terr := r.there(ctx, e.id); there || terr != nil {
-			return false, terr
-		}
-		if r.stuck != e.id {
+		if r.stuck != e.id { // before it is looked for, which may take as long as there is
 			r.stuck, r.since = e.id, time.Now()
+		}
+		looks, cancel := context.WithTimeout(ctx, confirmWithin)
+		defer cancel()
+		if there, terr := r.there(looks, e.id); there || terr != nil {
+			return false, terr
 		}
 	}
 	if err != nil {

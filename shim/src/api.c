@@ -1181,6 +1181,12 @@ static notice *untold;
 static uint64_t notices_made;
 static _Thread_local bool telling;
 
+static void in_child(void) {
+  pthread_mutex_init(&objects, NULL), pthread_mutex_init(&facts_lock, NULL), pthread_mutex_init(&noticing, NULL), pthread_cond_init(&noticed, NULL);
+  untold = NULL; /* its threads are the parent's */
+  yp_memory_in_child(), yp_svm_in_child();
+}
+
 static int64_t since(const notice *n) { return __atomic_load_n(&n->began, __ATOMIC_RELAXED); }
 
 static int64_t milliseconds(void) { return (int64_t)(clock_now() / 1000000) + 1; }
@@ -1370,6 +1376,7 @@ static void fill(void) {
   yp_fill_memory();
   yp_fill_svm();
   yp_device_count = yp_nodes();
+  pthread_atfork(NULL, NULL, in_child);
   if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */
   for (int i = 0; i < yp_device_count; i++) yp_devices[i] = (object){.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1, .node = yp_node_at(i)};
   if (yp_device_count < 2) return;

@@ -20,7 +20,7 @@
 
 enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING };
-enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, KNOWN = 1 << 12 };
+enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, MOST_KEPT = 4 << 20, KNOWN = 1 << 12 };
 
 typedef struct waiter {
   uint32_t call;
@@ -32,6 +32,7 @@ typedef struct waiter {
 
 enum { FOLLOW = 1, FOLLOWED, STAYS }; /* of move.set; STAYS: the new place cannot be reached */
 enum { QUIET = 50 };                  /* milliseconds */
+enum { GREETS = 10 };                 /* seconds in which a pool node says who it is */
 
 struct yp_node {
   pthread_mutex_t sending, waiting;
@@ -78,11 +79,13 @@ static void say(const char *what, const char *more) { fprintf(stderr, "yunhe poo
 static void lost(yp_node *c) {
   if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
   c->dead = true;
+  if (c->from) shutdown(c->from->sock, SHUT_RDWR); /* who reads comes to an end */
 }
 
 static void flush_out(yp_node *c) {
-  if (!c->dead && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) lost(c);
+  if (!c->dead && c->to && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) lost(c);
   c->used = c->tail_size = c->messages = 0;
+  if (c->room > MOST_KEPT) free(c->out), c->out = NULL, c->room = 0;
 }
 
 static bool read_all(yp_node *c, uint8_t *p, size_t n) {
@@ -283,9 +286,10 @@ static bool unhex(const char *s, uint8_t *p, size_t n) {
 }
 
 static bool receive_all(int s, void *to, size_t n) {
+  int late = 0;
   for (size_t got = 0; got < n;) {
     ssize_t k = recv(s, (uint8_t *)to + got, n - got, 0);
-    if (k < 0 && errno == EINTR) continue;
+    if (k < 0 && (errno == EINTR || (errno == EAGAIN && ++late < GREETS))) continue;
     if (k <= 0) return false;
     got += (size_t)k;
   }
@@ -302,6 +306,8 @@ static void in_child(void) {
   for (yp_node *c = nodes; c < nodes + YP_NODES; c++) {
     if (c->from) c->from->tls = NULL; /* which another thread may have had just then; it stays as it was */
     if (c->to) c->to->tls = NULL;
+    if (c->from) c->from->has_rdma = false; /* closing it would end the parent's */
+    if (c->to) c->to->has_rdma = false;
     if (c->from != c->to) yp_hang_up(c->from);
     yp_hang_up(c->to);
     c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL, c->offered = 0;
@@ -643,7 +649,7 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
   follows(c);
 
   pthread_mutex_lock(&c->waiting);
-  while (!w.done && !c->dead) {
+  while (!w.done && c->from && (!c->dead || c->reading)) { /* who reads may be writing to where the answer is to be */
     if (c->reading) {
       pthread_cond_wait(&c->turn, &c->waiting);
       continue;

@@ -24,6 +24,8 @@ typedef struct map {
 
 static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 
+void yp_memory_in_child(void) { pthread_mutex_init(&maps, NULL); }
+
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
 enum { BUFFER, RECT, IMAGE };
 
@@ -370,6 +372,12 @@ typedef struct {
 
 static size_t row_bytes(const transfer *t) { return t->region[0] * (t->shape == IMAGE ? t->mem->u.mem.pixel : 1); }
 
+/* reach adds so many times so many bytes, if there are such numbers. */
+static bool reach(size_t *end, size_t n, size_t bytes) {
+  size_t more;
+  return !__builtin_mul_overflow(n, bytes, &more) && !__builtin_add_overflow(*end, more, end);
+}
+
 /* within says whether a region is one of the image. */
 static bool within(const transfer *t) {
   const size_t size[3] = {t->mem->u.mem.w, t->mem->u.mem.h, t->mem->u.mem.d};
@@ -428,20 +436,24 @@ static cl_int run_transfer(transfer *t) {
   if ((t->shape == IMAGE) != (t->mem->u.mem.pixel != 0)) return CL_INVALID_MEM_OBJECT;
   if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && !t->mapped)
     return CL_INVALID_OPERATION;
-  size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = row * rows * slices;
-  if (!t->region[0] || !rows || !slices || (t->shape == IMAGE && !within(t))) return CL_INVALID_VALUE;
+  if (t->shape == IMAGE && !within(t)) return CL_INVALID_VALUE;
+  size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = 0, plane = 0;
+  if (!row || !rows || !slices || !reach(&plane, row, rows) || !reach(&bytes, plane, slices)) return CL_INVALID_VALUE;
   if (!t->host_row) t->host_row = row;
-  if (!t->host_slice) t->host_slice = t->host_row * rows;
-  if (t->host_row < row || t->host_slice < t->host_row * rows || (t->shape == RECT && t->host_slice % t->host_row)) return CL_INVALID_VALUE;
+  if (plane = 0, !reach(&plane, t->host_row, rows)) return CL_INVALID_VALUE;
+  if (!t->host_slice) t->host_slice = plane;
+  if (t->host_row < row || t->host_slice < plane || (t->shape == RECT && t->host_slice % t->host_row)) return CL_INVALID_VALUE;
   size_t at = 0;
   if (t->shape != IMAGE) {
     size_t size = t->mem->u.mem.size;
     if (!t->row_pitch) t->row_pitch = row;
-    if (!t->slice_pitch) t->slice_pitch = t->row_pitch * rows;
-    if (t->row_pitch < row || (t->shape == RECT && (t->slice_pitch < t->row_pitch * rows || t->slice_pitch % t->row_pitch))) return CL_INVALID_VALUE;
-    at = t->origin[0] + t->origin[1] * t->row_pitch + t->origin[2] * t->slice_pitch;
-    size_t end = at + (slices - 1) * t->slice_pitch + (rows - 1) * t->row_pitch + row;
-    if (t->origin[0] > size || at > size || end > size || end < at || bytes > size) return CL_INVALID_VALUE;
+    if (plane = 0, !reach(&plane, t->row_pitch, rows)) return CL_INVALID_VALUE;
+    if (!t->slice_pitch) t->slice_pitch = plane;
+    if (t->row_pitch < row || (t->shape == RECT && (t->slice_pitch < plane || t->slice_pitch % t->row_pitch))) return CL_INVALID_VALUE;
+    at = t->origin[0];
+    if (!reach(&at, t->origin[1], t->row_pitch) || !reach(&at, t->origin[2], t->slice_pitch)) return CL_INVALID_VALUE;
+    size_t end = at;
+    if (!reach(&end, slices - 1, t->slice_pitch) || !reach(&end, rows - 1, t->row_pitch) || !reach(&end, row, 1) || end > size || bytes > size) return CL_INVALID_VALUE;
     bool profiled = t->event && t->queue->u.queue.flags & CL_QUEUE_PROFILING_ENABLE;
     yp_gate *gate = NULL;
     if (!profiled && shared_now(t->queue, t->mem, t->blocking, bytes, t->n, t->waits, &status, &gate)) {
@@ -483,7 +495,7 @@ static cl_int run_transfer(transfer *t) {
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
   status = t->blocking ? yp_sync(&a) : yp_send_to(t->queue, e);
-  if (t->blocking && !status && !t->n && yp_ordered(t->queue)) yp_done(t->queue, posted);
+  if (t->blocking && !status && !a.a && !t->n && yp_ordered(t->queue)) yp_done(t->queue, posted);
   if (e && status) yp_destroy(e);
   else if (e) *t->event = (cl_event)e;
   return status;

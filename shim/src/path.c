@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "path.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,13 +15,25 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { MOST_LOST = 3 };
+
+/* yp_again says whether what a call of the system that failed was asked for is to be
+ * asked for again. One that has waited looks whether the other side can be reached: of
+ * what was sent it has acknowledged nothing for some seconds, if it cannot. */
+bool yp_again(const yp_path *c) {
+  struct tcp_info i;
+  socklen_t n = sizeof i;
+  if (errno == EINTR) return true;
+  if (errno != EAGAIN) return false;
+  return getsockopt(c->sock, IPPROTO_TCP, TCP_INFO, &i, &n) || (i.tcpi_retransmits <= MOST_LOST && i.tcpi_probes <= MOST_LOST);
+}
+
 static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
   while (n + m > 0) {
     struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
     struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
     ssize_t k = sendmsg(c->sock, &h, MSG_NOSIGNAL);
-    if (k < 0 && errno == EINTR) continue;
-    if (k < 0 && errno == EAGAIN) {
+    if (k < 0 && yp_again(c)) {
       if (c->stuck && !c->stuck(c->of)) return false;
       continue;
     }
@@ -42,7 +55,8 @@ static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
   struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   ssize_t k;
   do k = recvmsg(c->sock, &h, MSG_CMSG_CLOEXEC);
-  while (k < 0 && errno == EINTR);
+  while (k < 0 && yp_again(c));
+  if (k > 0 && h.msg_flags & MSG_CTRUNC) c->fds[c->fds_in++ % YP_FDS] = -1; /* the program has as many descriptors as it may */
   for (struct cmsghdr *m = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; m; m = CMSG_NXTHDR(&h, m))
     if (m->cmsg_level == SOL_SOCKET && m->cmsg_type == SCM_RIGHTS) {
       int got[8];
@@ -96,9 +110,11 @@ static int dial(const char *address) {
   memcpy(host, a, n), host[n] = 0;
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all, *i;
   if (getaddrinfo(host, port + 1, &hints, &all)) return -1;
+  const struct timeval some = {4, 0}, a_while = {1, 0};
   int s = -1, on = 1;
   for (i = all; i && s < 0; i = i->ai_next) {
     s = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
+    if (s >= 0) setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &some, sizeof some), setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &a_while, sizeof a_while);
     if (s >= 0 && !connected(s, i->ai_addr, i->ai_addrlen)) close(s), s = -1;
   }
   freeaddrinfo(all);
@@ -115,6 +131,11 @@ static int dial(const char *address) {
 
 yp_path *yp_dial(const char *address) {
   int s = dial(address);
+  if (s >= 0 && s <= STDERR_FILENO) { /* the program has closed that, and may write to it */
+    int moved = fcntl(s, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(s);
+    s = moved;
+  }
   const struct timeval a_while = {0, 20000};
   if (s >= 0) setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &a_while, sizeof a_while);
   yp_path *c = s < 0 ? NULL : calloc(1, sizeof *c);
@@ -125,7 +146,8 @@ yp_path *yp_dial(const char *address) {
 
 void yp_hang_up(yp_path *c) {
   if (!c) return;
-  while (c->fds_out != c->fds_in) close(c->fds[c->fds_out++ % YP_FDS]);
+  for (; c->fds_out != c->fds_in; c->fds_out++)
+    if (c->fds[c->fds_out % YP_FDS] >= 0) close(c->fds[c->fds_out % YP_FDS]);
   yp_ring_close(c);
   yp_rdma_close(c);
   yp_tls_close(c);

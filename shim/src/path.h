@@ -41,6 +41,7 @@ struct yp_path {
 
 yp_path *yp_dial(const char *address); /* NULL: it cannot be reached */
 int yp_descriptor(yp_path *p);         /* the next that came along, or -1 */
+bool yp_again(const yp_path *p);
 void yp_hang_up(yp_path *p);
 bool yp_ring_open(yp_path *p, int fd, uint64_t size);
 void yp_ring_close(yp_path *p);

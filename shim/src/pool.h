@@ -36,6 +36,10 @@
 enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT, SVM };
 
 typedef struct object object;
+/* What another thread of the parent had locked nobody gives back in a child. */
+void yp_memory_in_child(void);
+void yp_svm_in_child(void);
+
 typedef struct yp_node yp_node; /* the connection to a worker at a pool node, which has one device */
 enum { YP_NODES = 16 };         /* a program has devices of as many at most */
 typedef struct callback { /* of memory or a context that goes */

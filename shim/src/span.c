@@ -194,7 +194,8 @@ static void free_args(arg *args, cl_uint n) {
 static void gone(span *o) {
   if (!o || o->refs > 0 || o->holds > 0) return;
   span **at = &spans;
-  while (*at != o) at = &(*at)->next;
+  while (*at && *at != o) at = &(*at)->next;
+  if (!*at) return; /* it is of the program whose child this is */
   *at = o->next;
   if (o->kind == SPAN + MEM)
     for (span *k = spans; k; k = k->next)
@@ -1087,7 +1088,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
   size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
   *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL};
-  /* What the command waits for, and its event, are a marker's before it. The region is read behind that. */
+  /* What the command waits for, and its event, are a marker's before it, or a barrier's where there is no order. The region is read behind that. */
   command before = {.type = c->type, .as = c->as, .queue = q};
   bool late = false;
   cl_int bad = CL_SUCCESS;
@@ -1101,7 +1102,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   if (!bad) late = early(&before, NULL);
   leave();
   if (!bad && !late) {
-    before.type = CL_COMMAND_MARKER, before.blocking = c->blocking;
+    before.type = q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, before.blocking = c->blocking;
     cl_event e = NULL;
     if (n) bad = enqueue(&before, n, waits, &e);
     if (e) release(e, EVENT, 0);

@@ -23,6 +23,8 @@ static object **regions; /* by context and address: of several nodes, each has i
 static size_t count, room;
 static uintptr_t next;
 
+void yp_svm_in_child(void) { pthread_mutex_init(&lock, NULL); }
+
 #define FAIL(CODE)          \
   do {                      \
     if (err) *err = (CODE); \

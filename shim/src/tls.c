@@ -30,7 +30,7 @@ enum { PIECE = 64 << 10, RECEIVED = 128 << 10 }; /* bytes that are encrypted at 
 #endif
 
 /* Of what OpenSSL's headers say. */
-enum { SET_MIN_PROTO = 123, TLS1_3 = 0x0304, WANT_READ = 2, KEY_UPDATE_REQUESTED = 1, BIO_FLUSH = 11, BIO_READ_RETRY = 1 | 8, BIO_RETRY = 15, BIO_SOURCE_SINK = 0x400 };
+enum { SET_MIN_PROTO = 123, TLS1_3 = 0x0304, READING = 3, KEY_UPDATE_REQUESTED = 1, BIO_FLUSH = 11, BIO_READ_RETRY = 1 | 8, BIO_RETRY = 15, BIO_SOURCE_SINK = 0x400 };
 static const uint64_t NO_ATEXIT = 0x80000; /* programs call us until the very end */
 static const unsigned long FIRST_VERSION = 0x10101000;
 
@@ -48,7 +48,7 @@ static struct {
   long (*ctx_ctrl)(SSL_CTX *, int, long, void *);
   SSL *(*new)(SSL_CTX *);
   void (*free)(SSL *), (*set_bio)(SSL *, BIO *, BIO *);
-  int (*connect)(SSL *), (*read)(SSL *, void *, int), (*peek)(SSL *, void *, int), (*write)(SSL *, const void *, int), (*error)(const SSL *, int), (*update)(SSL *, int);
+  int (*connect)(SSL *), (*read)(SSL *, void *, int), (*peek)(SSL *, void *, int), (*write)(SSL *, const void *, int), (*want)(const SSL *), (*update)(SSL *, int);
   int (*word)(SSL *, unsigned char *, size_t, const char *, size_t, const unsigned char *, size_t, int);
   SSL_CTX *ctx;
   BIO_METHOD *bio;
@@ -124,7 +124,7 @@ static void load(void) {
              {"BIO_set_init", &lib.bio_init}, {"BIO_set_data", &lib.bio_data}, {"BIO_get_data", &lib.bio_get_data}, {"BIO_set_flags", &lib.bio_set_flags},
              {"BIO_clear_flags", &lib.bio_clear_flags}, {"TLS_client_method", &lib.method}, {"SSL_CTX_new", &lib.ctx_new}, {"SSL_CTX_ctrl", &lib.ctx_ctrl},
              {"SSL_new", &lib.new}, {"SSL_free", &lib.free}, {"SSL_set_bio", &lib.set_bio}, {"SSL_connect", &lib.connect}, {"SSL_read", &lib.read},
-             {"SSL_peek", &lib.peek}, {"SSL_write", &lib.write}, {"SSL_get_error", &lib.error}, {"SSL_key_update", &lib.update}, {"SSL_export_keying_material", &lib.word}};
+             {"SSL_peek", &lib.peek}, {"SSL_write", &lib.write}, {"SSL_want", &lib.want}, {"SSL_key_update", &lib.update}, {"SSL_export_keying_material", &lib.word}};
   enum { OF_CRYPTO = 13 };
   const char *name = NULL;
   void *ssl = NULL, *crypto = NULL;
@@ -204,7 +204,7 @@ static ssize_t fill(yp_path *c, int how) {
   struct yp_tls *t = c->tls;
   ssize_t k;
   do k = recv(c->sock, t->in, sizeof t->in, how);
-  while (k < 0 && errno == EINTR);
+  while (k < 0 && (how & MSG_DONTWAIT ? errno == EINTR : yp_again(c)));
   if (k <= 0) return k;
   pthread_mutex_lock(&t->lock);
   t->at = 0, t->end = (size_t)k;
@@ -216,7 +216,7 @@ static ssize_t fill(yp_path *c, int how) {
 static int take(struct yp_tls *t, int (*how)(SSL *, void *, int), void *p, int n, bool *more) {
   pthread_mutex_lock(&t->lock);
   int k = how(t->ssl, p, n);
-  *more = k <= 0 && lib.error(t->ssl, k) == WANT_READ;
+  *more = k <= 0 && lib.want(t->ssl) == READING; /* SSL_get_error looks at what the program has left in its thread, too */
   if (k > 0) t->since += (uint64_t)k;
   pthread_mutex_unlock(&t->lock);
   return k;
@@ -271,7 +271,7 @@ static bool begin(yp_path *c, const uint8_t token[32], const uint8_t hello[MAC],
   lib.set_bio(t->ssl, b, b); /* which it frees */
   *why = "what answers does not encrypt what is said, as it should";
   for (int k; (k = lib.connect(t->ssl)) != 1;) {
-    if (lib.error(t->ssl, k) != WANT_READ || !send_out(c) || fill(c, 0) <= 0) return false;
+    if (k == 0 || lib.want(t->ssl) != READING || !send_out(c) || fill(c, 0) <= 0) return false;
   }
   if (lib.word(t->ssl, word, sizeof word, label, sizeof label - 1, NULL, 0, 0) != 1) return false;
   proof(token, word, "yunhe pool program", hello, own);

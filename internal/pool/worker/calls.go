@@ -302,10 +302,7 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 		}
 		over = s.waits(s.awaited(events)...)
 	}
-	told := uint64(0) // what the next finish has to tell
-	if slices.ContainsFunc(s.queues, func(q *object) bool { return q.status != clSuccess }) {
-		told = 1
-	}
+	told := s.untold()
 	s.mu.Unlock()
 	if b.Err() || len(m.body) < 16 {
 		return errEnd
@@ -320,14 +317,25 @@ func (s *Session) wait(m *message, b *wire.Body) error {
 	return s.answer(m, bad, told, 0, nil)
 }
 
+// untold is 1 if the next finish of a queue has something to tell, else 0. The caller has the lock.
+func (s *Session) untold() uint64 {
+	if slices.ContainsFunc(s.queues, func(q *object) bool { return q.status != clSuccess }) {
+		return 1
+	}
+	return 0
+}
+
 // release forgets an object. Memory that commands still use is forgotten when they are done.
 func (s *Session) release(b *wire.Body) error {
 	id := b.Word()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.objects[id]
-	if o == nil || b.Err() {
+	if b.Err() {
 		return errEnd
+	}
+	if o == nil { // a child of the program has what its parent made
+		return nil
 	}
 	if o.kind == event && o.user { // it was not set: who waits for it waits in vain
 		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1))

@@ -436,7 +436,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 			if !reads || bad != clSuccess {
 				data = nil
 			}
-			return s.answer(m, bad, 0, 0, data)
+			return s.answer(m, bad, 1, 0, data) // the next finish may have something to tell
 		})
 	case blocking:
 		s.lib.call("clReleaseEvent", ptr)
@@ -449,6 +449,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		s.writes = append(s.writes, read{event: ptr, data: data})
 		s.heldWrites += uint64(cap(data))
 	}
+	told := s.untold()
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -456,7 +457,7 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	if !blocking || !reads {
 		data = nil
 	}
-	return s.answer(m, bad, 0, 0, data)
+	return s.answer(m, bad, told, 0, data)
 }
 
 // mostStaged is how much memory for what is read and sent at once is kept for the next time.
