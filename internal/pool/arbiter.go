@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -250,6 +251,9 @@ func (a *arbiter) grant(best *user, wanting int) {
 	}
 	if !best.weighted() && best.share() < 100 {
 		length = min(length, max(best.account.credit, turnLeast))
+	}
+	if i := slices.Index(a.users, best); i >= 0 { // of a task's programs, those that have waited longer are next
+		a.users = append(slices.Delete(a.users, i, i+1), best)
 	}
 	best.wants, best.since, best.asked, best.least = false, a.now(), time.Time{}, 0
 	if a.concurrent.Load() {

@@ -318,6 +318,17 @@ func (c *Client) ask(q request) (reply, error) {
 	return c.read()
 }
 
+// askSoon asks a node that answers at once, or is silent.
+func (c *Client) askSoon(q request) (reply, error) {
+	_ = c.conn.SetDeadline(time.Now().Add(answerTime))
+	r, err := c.ask(q)
+	_ = c.conn.SetDeadline(time.Time{})
+	return r, err
+}
+
+// answerTime is how long a node takes at most to say something that needs no waiting.
+const answerTime = 30 * time.Second
+
 // Devices lists the node's devices.
 func (c *Client) Devices() ([]Device, error) {
 	r, err := c.ask(request{Op: "devices"})

@@ -52,15 +52,23 @@ func Look(libraries string) (int, error) {
 	return len(found) + len(cuda), errors.Join(err, e)
 }
 
-// list asks a process of its own: a vendor's library may end it.
+// listsWithin is how long vendors' libraries may take together.
+const listsWithin = time.Minute
+
+// list asks a process of its own: a vendor's library may end it, or hang.
 func list(dir, program string) (found []worker.Device, err error) {
-	cmd := exec.Command(program, "list")
-	cmd.Env = workerEnv(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "list")
+	cmd.Env, cmd.WaitDelay = workerEnv(dir), time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(out, &found)
+	}
+	if ctx.Err() != nil {
+		return nil, fault.New(fault.Unavailable, "the devices of this machine cannot be listed: a vendor's library did not answer in %s", listsWithin)
 	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the devices of this machine cannot be listed: %s", strings.TrimSpace(strings.TrimPrefix(errs.String(), "error: ")))

@@ -151,7 +151,7 @@ func (n *Node) move(t *task, w way) (reply, error) {
 		n.mu.Unlock()
 		close(settled)
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), moveTime)
+	ctx, cancel := context.WithTimeout(n.stopping, moveTime)
 	defer cancel()
 	client, err := w.dial(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (n *Node) move(t *task, w way) (reply, error) {
 		return reply{}, fault.New(fault.Invalid, "task %s is at a pool node that encrypts, and the one at %s does not", t.ID, client.at)
 	}
 	a.Token = hex.EncodeToString(hide(w.key, client.challenge, t.ID, t.token))
-	if _, err := client.ask(request{Op: "adopt", Adopt: &a}); err != nil {
+	if _, err := client.askSoon(request{Op: "adopt", Adopt: &a}); err != nil {
 		client.Close()
 		return reply{}, err
 	}
@@ -232,12 +232,15 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	}
 	moving = ready
 	n.mu.Lock()
-	over := n.tasks[t.ID] != t
+	over, now := n.tasks[t.ID] != t, Task{}
+	if !over {
+		now = t.show()
+	}
 	n.mu.Unlock()
 	if over {
 		return abort(errOver)
 	}
-	r, err := client.ask(request{Op: "arrived", Task: t.ID})
+	r, err := client.askSoon(request{Op: "arrived", Task: t.ID, Adopt: &adoption{Task: now}})
 	if err != nil {
 		return abort(err)
 	}
@@ -367,6 +370,7 @@ func (n *Node) departLocked(t *task, to string) {
 		delete(n.moved, oldest)
 	}
 	t.movedTo, t.left, t.over = to, true, true
+	t.free()
 	close(t.done)
 }
 
@@ -493,7 +497,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.ID, t.token, t.Started, t.account.used = a.Task.ID, token, a.Task.Started, a.Task.Busy
+	t.ID, t.token, t.Started, t.account.used, t.account.active = a.Task.ID, token, a.Task.Started, a.Task.Busy, time.Now()
 	if a.Left > 0 {
 		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
 	}
@@ -507,10 +511,27 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	return t, nil
 }
 
-// arrive makes a task that was adopted this node's. The caller has the lock.
-func (n *Node) arrive(t *task) (reply, error) {
+// arrive makes a task that was adopted this node's, as it is now; nil: as it was then.
+// The caller has the lock.
+func (n *Node) arrive(g *Group, t *task, now *adoption) (reply, error) {
 	if t == nil || n.arriving[t.ID] != t {
 		return reply{}, fault.New(fault.NotFound, "no task was taken on this connection")
+	}
+	if now != nil {
+		compute, memory := now.Task.Compute, now.Task.Memory
+		if err := (Spec{Compute: compute, Memory: memory}).check(); err != nil {
+			return reply{}, err
+		}
+		if compute > t.Compute || memory > int64(t.memory.Limit()) { // it was resized meanwhile
+			if err := n.room(g, t.device, compute, memory, t.Weighted, t); err != nil {
+				return reply{}, err
+			}
+		}
+		n.resizeLocked(t, compute, memory)
+		t.account.used, t.Energy = now.Task.Busy, now.Task.Energy
+		if m := &t.device.meter; m.busy != nil { // what it drew there is not drawn here
+			m.busy[t] = now.Task.Busy
+		}
 	}
 	delete(n.arriving, t.ID)
 	if old := n.tasks[t.ID]; old != nil {
@@ -577,13 +598,15 @@ func (n *Node) lasts(t *task, conn net.Conn, out *json.Encoder, gone <-chan stru
 			case <-gone:
 				return false
 			case <-beat.C:
-				_, _ = conn.Write([]byte{'\n'}) // who reads hears of an error
+				_ = conn.SetWriteDeadline(time.Now().Add(beatEvery)) // who does not read is not waited for
+				_, _ = conn.Write([]byte{'\n'})                      // who reads hears of an error
 			}
 		}
 	}
 	if !until(t.done) {
 		return
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
 	if !t.left {
 		_ = out.Encode(reply{Ended: t.why}) // if it is gone, it knows
 		return
@@ -592,6 +615,7 @@ func (n *Node) lasts(t *task, conn net.Conn, out *json.Encoder, gone <-chan stru
 		return
 	}
 	if until(t.chainDone) { // else it holds the task there
+		_ = conn.SetWriteDeadline(time.Now().Add(helloTime))
 		_ = out.Encode(reply{Ended: t.chainEnd}) // as above
 	}
 }
@@ -660,7 +684,7 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 			return r, nil, fault.New(fault.Invalid, "this connection has a task already")
 		}
 	case "arrived":
-		r, err = n.arrive(own)
+		r, err = n.arrive(g, own, q.Adopt)
 		return r, nil, err
 	}
 	switch q.Op {

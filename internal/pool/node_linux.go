@@ -229,6 +229,10 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 				n.closeListeners()
 				return nil, fault.New(fault.Exists, "another pool node listens at %s", at)
 			}
+			if i, err := os.Lstat(address); err == nil && i.Mode().Type() != os.ModeSocket {
+				n.closeListeners()
+				return nil, fault.New(fault.Exists, "cannot listen at %s: what is there is no socket", at)
+			}
 			_ = os.Remove(address) // of one that was killed
 		}
 		l, err := net.Listen(network, address)
@@ -329,11 +333,19 @@ func (n *Node) acceptAll() {
 
 func (n *Node) accept(l net.Listener) {
 	defer n.accepting.Done()
-	for {
+	const soonest, latest = 5 * time.Millisecond, time.Second
+	for again := soonest; ; {
 		conn, err := l.Accept()
-		if err != nil {
-			return // it is closed, or nobody is let in for now: nothing else makes it fail for good
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) { // nobody is let in for now
+			return
 		}
+		if err != nil { // there are too many open files, as may be over in a moment
+			n.log.Warn("no connection was accepted", "at", l.Addr().String(), "error", err)
+			<-time.After(again)
+			again = min(2*again, latest)
+			continue
+		}
+		again = soonest
 		n.greeting.Add(1)
 		n.work.Go(func() { n.serve(conn) })
 	}

@@ -297,12 +297,16 @@ func (r *receiver) data(b *wire.Body) error {
 // moves does what a node says of moving. It ends in another process if the
 // session has moved.
 func (s *Session) moves(t *Turn, f Frame) {
-	if !s.moving.TryLock() {
-		_ = f.Conn.Close()
-		t.tell(TurnFailed, "the program's last move has not come to its end")
-		return
+	for late := time.Now().Add(followTime); !s.moving.TryLock(); <-time.After(5 * time.Millisecond) { // one that was given up comes to its end
+		if time.Now().After(late) {
+			_ = f.Conn.Close()
+			t.tell(TurnFailed, "the program's last move has not come to its end")
+			return
+		}
 	}
 	defer s.moving.Unlock()
+	s.target.Store(&f.Conn)
+	defer s.target.Store(nil)
 	to, err := s.sealTo(f.Conn, f.hello(TurnMoveSealed))
 	session, address := [2]uint64{}, ""
 	if len(f.Text) >= wire.SessionSize {

@@ -144,11 +144,12 @@ type Session struct {
 	hold sync.RWMutex // held for reading by who uses memory of the device, for writing by who takes it off or puts it back
 	out  bool         // the session's memory is off the device; hold guards it
 
-	moving  sync.Mutex // who has it moves the session
-	landing sync.Mutex // who has it sends what was read meanwhile
-	sending sync.Mutex // guards what follows
-	conn    path       // to the client
-	sent    uint64     // messages
+	moving  sync.Mutex               // who has it moves the session
+	target  atomic.Pointer[net.Conn] // to where that goes
+	landing sync.Mutex               // who has it sends what was read meanwhile
+	sending sync.Mutex               // guards what follows
+	conn    path                     // to the client
+	sent    uint64                   // messages
 	head    [wire.AnswerSize]byte
 
 	prints  atomic.Bool // a program's kernels may print

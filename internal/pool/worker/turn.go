@@ -205,6 +205,11 @@ func (t *Turn) listen() {
 			case t.goes <- f.What == TurnCommit:
 			default: // nobody moves
 			}
+			if s := t.owner.Load(); s != nil && f.What == TurnAbort {
+				if to := s.target.Load(); to != nil { // nothing more is sent there
+					_ = (*to).Close()
+				}
+			}
 		case (f.What == TurnMove || f.What == TurnMoveSealed) && f.Conn != nil:
 			go t.with(func(s *Session) { s.moves(t, f) })
 		case (f.What == TurnAttach || f.What == TurnAttachSealed) && f.Conn != nil:
