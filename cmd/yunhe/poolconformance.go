@@ -39,7 +39,7 @@ that failed.
 
 What a level needs beside level 1, which needs nothing more:
 
-  3  two nodes that lend (12.4), not both on this machine by its Unix socket (12.3)
+  3  two nodes that lend (12.4), one not on this machine or without a Unix socket (12.3)
   4  two nodes of one version with cards of one model and driver (12.23), --release
      (12.20, 12.22), and devices of two drivers of OpenCL on this machine (12.25): a node
      is started here, and the last driver's card is put in and taken out of it
@@ -214,7 +214,7 @@ func (c *cli) cardSlot(ctx context.Context, self, dir string, n *conformance.Nod
 	last := len(with) - 2
 	switch {
 	case last < 0:
-		return nil, conformance.Absent("this machine has no devices of OpenCL that a pool node could lend")
+		return nil, conformance.Absent("no vendor's file of this machine shows a device of OpenCL that a pool node could lend")
 	case last == 0:
 		return []string{"OCL_ICD_VENDORS=" + slots}, put(0)
 	}
