@@ -709,10 +709,11 @@ func scale(ctx context.Context, b *bench) error {
 		return all, nil
 	}
 	has := func(what string, enough func(int) bool) (all []string, err error) {
-		return all, b.until(ctx, "node "+n.ID+" "+what, func() (bool, error) {
+		err = b.until(ctx, "node "+n.ID+" "+what, func() (is bool, err error) {
 			all, err = cards()
 			return enough(len(all)), err
 		})
+		return all, err
 	}
 	before, err := has("is there with its cards", func(count int) bool { return count > 0 })
 	if err != nil {
