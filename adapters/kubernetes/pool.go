@@ -23,7 +23,7 @@ import (
 // redeems the run's passes and has its slices as long as the pod lives; it starts
 // first, and puts what programs need to find the devices into a volume.
 //
-// Passes are good for a minute, and a pod may take longer to start. The platform
+// Passes are good for 30 to 45 s, and a pod may take longer to start. The platform
 // sends new ones every few seconds until one was redeemed; the newest are in a
 // Secret, which the container reads when it starts, and starts anew.
 const (

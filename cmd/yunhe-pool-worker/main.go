@@ -5,9 +5,9 @@
 // that lists the devices, and one for each maker's library that tells of its
 // cards or the driver of CUDA. The node (yunhe pool node) starts it.
 //
-// It is a program of its own because it needs the system's dynamic loader,
-// where yunhe itself runs anywhere, and because what a program does to a device
-// must end with its worker.
+// It is a program of its own because what a program does to a device, and what a
+// vendor's library does in its process, must end with its worker; and because yunhe,
+// which is linked with the same packages, then loads no vendor's library itself.
 package main
 
 import (

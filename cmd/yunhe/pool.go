@@ -116,7 +116,7 @@ libraries: NVML, DCMI, CNDev and ROCm SMI, where the machine has them.
 With --join the node belongs to a platform from then on: that says who may use
 what, and the node takes its tickets only.`,
 		Example: `  yunhe pool node
-  yunhe pool node --join http://10.0.0.1:7400 --token yp_... --listen tcp:10.0.0.5:7420
+  yunhe pool node --join http://10.0.0.1:8180 --token yp_... --listen tcp:10.0.0.5:7420
   yunhe pool node --listen unix:/run/yunhe/pool.sock --listen tcp:10.0.0.5:7420 --groups groups.yaml`,
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -252,7 +252,10 @@ The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's.
 
 With --into no program is run: the platform's slice is had until this ends, for
-programs that others start with what is written into a folder, as in pods.`,
+programs that others start with what is written into a folder, as in pods.
+
+With --limit, share and program end; with --idle the share only, and what the program
+calls fails from then on.`,
 		Example: `  yunhe pool run --compute 37 --memory 1234MiB -- clinfo
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
@@ -283,7 +286,12 @@ programs that others start with what is written into a folder, as in pods.`,
 			if spec.Device != "" && (into != "" || c.platformPool(&at, &slice)) {
 				return usagef("--device names a device of one pool node; one of the platform's pool is named by --on NODE/DEVICE")
 			}
-			spec.Idle, spec.Limit = int64(idle/time.Second), int64(limit/time.Second)
+			if spec.Idle, err = poolSeconds("--idle", idle); err != nil {
+				return err
+			}
+			if spec.Limit, err = poolSeconds("--limit", limit); err != nil {
+				return err
+			}
 			if into != "" {
 				if at.node != "" {
 					return usagef("--into is for slices of the platform's pool; it does not go with --node")
@@ -308,14 +316,22 @@ programs that others start with what is written into a folder, as in pods.`,
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
 	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
 	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
-	f.StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB (default: all that is left)")
-	f.DurationVar(&idle, "idle", 0, "end the share when it is not used for so long, such as 30s")
-	f.DurationVar(&limit, "limit", 0, "end the share after so long")
+	f.StringVar(&memory, "memory", "", "memory of the device, such as 1234MiB (default: all that is left at a node; of the platform's pool --memory, --spec or --physical is needed)")
+	f.DurationVar(&idle, "idle", 0, "end the share when it is not used for so long, such as 30s; at least 1s (default: never)")
+	f.DurationVar(&limit, "limit", 0, "end the share and its program after so long, at least 1s (default: never)")
 	slice.flags(cmd)
 	f.StringVar(&into, "into", "", "folder that programs of others find the slice by, instead of a program")
 	f.StringVar(&slice.slice, "slice", "", `slice to use that is held ("yunhe pool slice hold")`)
 	f.BoolVar(&slice.platform, "platform", false, "ask the platform, also where a node was started in this folder")
 	return cmd
+}
+
+// poolSeconds is a time after which a share ends, in whole seconds; 0: it does not.
+func poolSeconds(flag string, d time.Duration) (int64, error) {
+	if d < 0 || d > 0 && d < time.Second {
+		return 0, usagef("%s must be at least 1s, or 0 for no end, got %s", flag, d)
+	}
+	return int64(d / time.Second), nil
 }
 
 func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bool, args []string) error {
@@ -678,7 +694,9 @@ func poolStopCommand(c *cli) *cobra.Command {
 	var at poolAt
 	cmd := &cobra.Command{
 		Use: "stop TASK", Short: "Take a share back",
-		Long: "Takes a share back. Its programs are not ended: what they call fails from then on.",
+		Long: `Takes a share back. Its programs are not ended: what they call fails from then on.
+Programs of CUDA that compute on the node's machine themselves are killed (SIGKILL),
+as nothing else gives back their memory.`,
 		Args: takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +21,7 @@ import (
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools/agent"
 	"yunhe.dev/yunhe/internal/pools/conformance"
 )
 
@@ -30,9 +34,19 @@ func poolConformanceCommand(c *cli) *cobra.Command {
 nodes, and says which level of table A.1 it has. It needs an administrator's key and
 changes devices, nodes and their configuration, the policy, alarm rules and who is told
 of alarms while it runs: use a pool that nobody else does. What it changed is put back,
-unless it is killed. A test that cannot be tried is "not provided" and
-counts as one that failed. It starts a pool node on this machine where that has
-devices, to see a node come and go; cards are not put in or taken out.
+unless it is killed. A test that cannot be tried is "not provided" and counts as one
+that failed.
+
+What a level needs beside level 1, which needs nothing more:
+
+  3  two nodes that lend (12.4), one not on this machine or without a Unix socket (12.3)
+  4  two nodes of one version with cards of one model and driver (12.23), --release
+     (12.20, 12.22), and devices of two drivers of OpenCL on this machine (12.25): a node
+     is started here, and the last driver's card is put in and taken out of it
+  5  cards of two drivers or makers in the pool (12.26)
+
+What people see is not looked at in a browser: "make test-pool" does that, on a platform
+and nodes of its own.
 
 The exit status is 0 if all tests that were tried passed.`,
 		Example: "  yunhe pool conformance\n  yunhe pool conformance --test 12.10 --test 12.23 -o json",
@@ -130,12 +144,17 @@ func (c *cli) conformanceBench(ctx context.Context, dir string) (b conformance.B
 	}
 	b.AddNode = func(ctx context.Context) (conformance.Node, error) {
 		n := conformance.Node{ID: "conformance-" + strconv.FormatInt(time.Now().Unix(), 36)}
+		data := dir + "/" + n.ID
+		drivers, err := c.cardSlot(ctx, self, dir, &n)
+		if err != nil {
+			return n, err
+		}
 		token, err := b.API.CreateNodeToken(ctx, &poolv1.CreateNodeTokenRequest{TtlSeconds: 60})
 		if err != nil {
 			return n, err
 		}
-		data := dir + "/" + n.ID
 		cmd := exec.Command(self, "pool", "node", "--join", a.target.server, "--token", token.Token, "--name", n.ID, "--data", data, "--listen", "unix:"+data+".sock")
+		cmd.Env = append(os.Environ(), drivers...)
 		var said strings.Builder
 		cmd.Stderr = &said
 		if err := cmd.Start(); err != nil {
@@ -152,4 +171,63 @@ func (c *cli) conformanceBench(ctx context.Context, dir string) (b conformance.B
 		}
 	}
 	return b, nil
+}
+
+// cardSlot has a node find the drivers of this machine in a folder of its own, and
+// the last of them, if there are several with devices, put in and taken out as a
+// card is. It returns what the node's environment has for that.
+func (c *cli) cardSlot(ctx context.Context, self, dir string, n *conformance.Node) ([]string, error) {
+	shows := func(vendors string) int {
+		cmd := exec.CommandContext(ctx, self, "pool", "node", "probe", "-o", "json")
+		cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
+		var p agent.Probe
+		if out, err := cmd.Output(); err != nil || json.Unmarshal(out, &p) != nil {
+			return 0
+		}
+		return p.Devices
+	}
+	slots, one := filepath.Join(dir, "slots"), filepath.Join(dir, "one")
+	for _, d := range []string{slots, one} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	var with []string                                                                                          // names and contents of vendors' files that show devices
+	others := shows(one)                                                                                       // those of CUDA
+	files, _ := filepath.Glob(filepath.Join(cmp.Or(c.env("OCL_ICD_VENDORS"), "/etc/OpenCL/vendors"), "*.icd")) // the pattern is one
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		alone := filepath.Join(one, "one.icd")
+		if err := os.WriteFile(alone, b, 0o600); err != nil {
+			return nil, err
+		}
+		if shows(one) > others {
+			with = append(with, filepath.Base(f), string(b))
+		}
+	}
+	put := func(i int) error {
+		return os.WriteFile(filepath.Join(slots, with[i]), []byte(with[i+1]), 0o600)
+	}
+	last := len(with) - 2
+	switch {
+	case last < 0:
+		return nil, conformance.Absent("no vendor's file of this machine shows a device of OpenCL that a pool node could lend")
+	case last == 0:
+		return []string{"OCL_ICD_VENDORS=" + slots}, put(0)
+	}
+	for i := 0; i < last; i += 2 {
+		if err := put(i); err != nil {
+			return nil, err
+		}
+	}
+	n.Card = func(in bool) error {
+		if in {
+			return put(last)
+		}
+		return os.Remove(filepath.Join(slots, with[last]))
+	}
+	return []string{"OCL_ICD_VENDORS=" + slots}, nil
 }

@@ -34,7 +34,7 @@ type joinFlags struct {
 
 func (j *joinFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&j.platform, "join", "", "address of the platform whose pool the node joins, such as http://10.0.0.1:7400; once")
+	f.StringVar(&j.platform, "join", "", "address of the platform whose pool the node joins, such as http://10.0.0.1:8180; once")
 	f.StringVar(&j.token, "token", "", `what the platform's "yunhe pool node token" printed; with --join`)
 	f.StringVar(&j.name, "name", "", "what the node is called in the pool; with --join (default: the host's name)")
 	f.StringArrayVar(&j.advertise, "advertise", nil, "address under which programs reach the node, tcp:HOST:PORT, where it is not one of --listen; may be repeated")
@@ -60,7 +60,7 @@ func (j *joinFlags) member(ctx context.Context, dir string, listen []string) (*a
 		return agent.Load(dir)
 	}
 	if u, err := url.Parse(j.platform); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usagef("--join: want the address of a platform, such as http://10.0.0.1:7400, got %q", j.platform)
+		return nil, usagef("--join: want the address of a platform, such as http://10.0.0.1:8180, got %q", j.platform)
 	}
 	for _, at := range listen {
 		host, _, err := net.SplitHostPort(strings.TrimPrefix(at, "tcp:"))

@@ -77,7 +77,7 @@ func poolLogCommand(c *cli) *cobra.Command {
 --file the newest 20000 entries that match are written, oldest first.`,
 		Example: `  yunhe pool log --level warn --since 2h
   yunhe pool log --task slice_01J... --text ended
-  yunhe pool log --node n1 --format csv --file log.csv`,
+  yunhe pool log --on n1 --format csv --file log.csv`,
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := enumFlag("--level", level, poolv1.LogLevel_value, "LOG_LEVEL_")

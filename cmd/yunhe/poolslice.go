@@ -95,7 +95,7 @@ func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error
 	}
 	if s.spec == "" && !s.physical {
 		if spec.Memory == 0 {
-			return nil, usagef("--memory is needed: the platform's pool lends so much")
+			return nil, usagef("one of --memory SIZE, --spec and --physical is needed: the platform's pool lends so much")
 		}
 		r.ComputePercent, r.MemoryMib, r.Weighted = spec.Compute, spec.Memory>>20, spec.Weighted
 	}
@@ -258,7 +258,7 @@ the other, with "yunhe pool run --slice SLICE".`,
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
 	f.Int64Var(&spec.Compute, "compute", 100, "percent of the device's time")
 	f.BoolVar(&spec.Weighted, "weighted", false, "take --compute as a weight: use what others leave, too")
-	f.StringVar(&mem, "memory", "", "memory of the device, such as 1234MiB")
+	f.StringVar(&mem, "memory", "", "memory of the device, such as 1234MiB; needed without --spec and --physical")
 	return cmd
 }
 
@@ -339,6 +339,9 @@ go on where they were. A slice of CUDA moves only while no program runs on it.`,
 func poolSliceReleaseCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use: "release SLICE...", Short: "End slices: what their programs call fails from then on",
+		Long: `Ends slices. Their programs are not ended: what they call fails from then on.
+Programs of CUDA that compute on the node's machine themselves are killed (SIGKILL),
+as nothing else gives back their memory.`,
 		Args: takes(1, -1, "the ID of a slice"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.eachDone(args, "sliceIds", "released", func(a *api, id string) error {

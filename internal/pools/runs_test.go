@@ -288,7 +288,7 @@ func TestJobsCUDA(t *testing.T) {
 }
 
 // A run that takes long to begin at its center (its image is loaded) is sent new
-// passes meanwhile, as they are good for a minute; what its center says of it stays.
+// passes meanwhile, as they are good for 30 to 45 s; what its center says of it stays.
 func TestJobsStartLate(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {

@@ -708,29 +708,25 @@ func scale(ctx context.Context, b *bench) error {
 		}
 		return all, nil
 	}
-	has := func(count int) error {
-		return b.until(ctx, fmt.Sprintf("node %s has %d cards", n.ID, count), func() (bool, error) {
-			all, err := cards()
-			return len(all) == count, err
+	has := func(what string, enough func(int) bool) (all []string, err error) {
+		err = b.until(ctx, "node "+n.ID+" "+what, func() (is bool, err error) {
+			all, err = cards()
+			return enough(len(all)), err
 		})
+		return all, err
 	}
-	if err := has(1); err != nil {
-		return err
-	}
-	if n.Card == nil {
-		return absent{"no card can be put into a node here; nodes come and go"}
-	}
-	before, err := cards()
+	before, err := has("is there with its cards", func(count int) bool { return count > 0 })
 	if err != nil {
 		return err
+	}
+	as := func(want int) func(int) bool { return func(count int) bool { return count == want } }
+	if n.Card == nil {
+		return absent{"no card can be put into a node here; nodes come and go"}
 	}
 	if err := n.Card(true); err != nil {
 		return err
 	}
-	if err := has(2); err != nil {
-		return err
-	}
-	after, err := cards()
+	after, err := has("has one more card", func(count int) bool { return count > len(before) })
 	if err != nil {
 		return err
 	}
@@ -751,7 +747,7 @@ func scale(ctx context.Context, b *bench) error {
 	if err := onCard.end(ctx); err != nil {
 		return err
 	}
-	if err := has(1); err != nil {
+	if _, err := has("is without that card", as(len(before))); err != nil {
 		return err
 	}
 	onNode, _, err := b.walking(ctx, "--on", n.ID, "--compute", "20", "--memory", "64"+mib)
@@ -764,13 +760,13 @@ func scale(ctx context.Context, b *bench) error {
 	if err := b.look(ctx, "nodes", n.ID, "Draining"); err != nil {
 		return err
 	}
-	if all, err := cards(); err != nil || len(all) != 1 {
+	if all, err := cards(); err != nil || len(all) != len(before) {
 		return fmt.Errorf("the node left while a task ran there: %v %w", all, err)
 	}
 	if err := onNode.end(ctx); err != nil {
 		return err
 	}
-	if err := has(0); err != nil {
+	if _, err := has("has left", as(0)); err != nil {
 		return err
 	}
 	return runs.end(ctx)

@@ -37,7 +37,8 @@ type Bench struct {
 	// Tenant is the organization of Clients, the keys of two of its users; nil: none.
 	Tenant  string
 	Clients []Client
-	// AddNode starts a node that joins the pool; nil: none can be started here.
+	// AddNode starts a node that joins the pool; nil, or Absent: none can be started
+	// here.
 	AddNode func(ctx context.Context) (Node, error)
 	// Look has a person's view of the pool shown, and reports whether it says all
 	// of want; nil: the API is asked only.
@@ -95,6 +96,9 @@ type Test struct {
 type absent struct{ why string }
 
 func (a absent) Error() string { return a.why }
+
+// Absent is the error of what cannot be tried, such as a node that cannot be added.
+func Absent(why string) error { return absent{why} }
 
 // Tests are those of clause 12, with their levels.
 var Tests = []Test{
