@@ -19,6 +19,7 @@ type load struct {
 	kernel   time.Duration
 
 	account account
+	common  *account // with others
 	user    *user
 	turn    chan time.Duration
 	yield   chan struct{}
@@ -34,7 +35,10 @@ func (l *load) wants() int64 {
 
 func (l *load) run(a *arbiter, stop <-chan struct{}) {
 	l.turn, l.yield = make(chan time.Duration, 1), make(chan struct{}, 1)
-	l.user = &user{account: &l.account, share: l.wants, weighted: func() bool { return l.weighted }, say: func(what byte, d time.Duration) {
+	if l.common == nil {
+		l.common = &l.account
+	}
+	l.user = &user{account: l.common, share: l.wants, weighted: func() bool { return l.weighted }, say: func(what byte, d time.Duration) {
 		if what == 'G' {
 			l.turn <- d
 			return
@@ -267,6 +271,36 @@ func TestEndlessKernel(t *testing.T) {
 		a.timer.Stop()
 		time.Sleep(time.Hour)
 	})
+}
+
+// TestArbiterTurns: programs of one task have turns in turn. (The first had nearly all.)
+func TestArbiterTurns(t *testing.T) {
+	t.Parallel()
+	for _, concurrent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArbiter()
+			a.concurrent.Store(concurrent)
+			var common account
+			var all []*load
+			stop := make(chan struct{})
+			var done sync.WaitGroup
+			for range 3 {
+				l := &load{share: 20, kernel: time.Millisecond, common: &common}
+				all = append(all, l)
+				done.Go(func() { l.run(a, stop) })
+			}
+			time.Sleep(10 * time.Second)
+			close(stop)
+			done.Wait()
+			a.timer.Stop()
+			for _, l := range all {
+				if l.ran < all[0].ran/2 || l.ran > 2*all[0].ran {
+					t.Errorf("programs of one task had %v, %v and %v", all[0].ran, all[1].ran, all[2].ran)
+				}
+			}
+			time.Sleep(time.Hour)
+		})
+	}
 }
 
 // TestArbiterRejects: a worker that says it is done without a turn changes nothing.
