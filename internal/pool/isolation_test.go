@@ -245,7 +245,7 @@ func TestSharesComputed(t *testing.T) {
 	var ids []string
 	for _, percent := range []int64{30, 70} {
 		task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: percent, Memory: 16 * mib})
-		begin(t, run("spin", "600", "400000", "30"), "spinning")
+		begin(t, run("spin", "600", "4000", "20"), "spinning")
 		ids = append(ids, task.ID)
 	}
 	busy := func() (all [2]time.Duration) {
