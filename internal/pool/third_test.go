@@ -50,7 +50,7 @@ var third = []struct {
 	{"StarPU, vectors", "starpu-examples", []string{starpu + "vector_scal"}, `\[(?:BEFORE|AFTER)\].*`},
 	{"hcxkeys", "hcxkeys", []string{"wlangenpmkocl", "-e", "net", "-p", "password1"}, `plainmasterkey.*`},
 	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`},
-	{"hashcat, benchmark", "hashcat", []string{"hashcat", "-b", "-m", "0", "-D", "1", "-d", "1", "--force", "--session", "SESSION", "--machine-readable", "--quiet"}, `(?m)^1:0:.*:(?P<figure>.*)$|(?i).*(?:error|fail).*`},
+	{"hashcat, benchmark", "hashcat", []string{"hashcat", "-b", "-m", "0", "-D", "1", "-d", "1", "--force", "--session", "SESSION", "--machine-readable", "--quiet"}, `(?m)^1:0:\d+:\d+:(?P<figure>.*):\d*[1-9]\d*$|(?i).*(?:error|fail).*`},
 	{"Mandelbulber", "mandelbulber2", []string{"mandelbulber2", "--nogui", "--no-cli-color", "--format", "png", "--res", "96x72", "--override", "opencl_enabled=1#opencl_mode=1#opencl_device_type=1", "-o", "FILE.ppm",
 		"/usr/share/mandelbulber2/examples/IFS_001.fract"}, `file [0-9a-f]{16}`},
 	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64"}, `Internal Client Test \*+PASS\*+|(?i).*(error|fail).*`},
