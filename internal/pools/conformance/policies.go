@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/pool"
@@ -124,8 +125,8 @@ func policies(ctx context.Context, b *bench) error {
 			if local == first && err != nil {
 				return fmt.Errorf("local first, on a machine without a node: %w", err)
 			}
-			if local == only && err == nil {
-				return fmt.Errorf("local only, on a machine without a node: a task is at %v", nodes)
+			if local == only && (err == nil || !strings.Contains(err.Error(), "local only")) {
+				return fmt.Errorf("local only, on a machine without a node: a task is at %v: %w", nodes, err)
 			}
 		}
 	}
