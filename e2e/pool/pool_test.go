@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,17 +68,17 @@ func ip(args string) error {
 	return nil
 }
 
-// host is a machine: a namespace with an address.
-type host struct{ space, address string }
+// host is a machine: a namespace with an address, and a file that says which kernel runs; "": this machine's.
+type host struct{ space, address, kernel string }
 
 // host makes one more.
 func (w *world) host() host {
 	w.t.Helper()
 	if !w.spaces {
-		return host{"", "127.0.0.1"}
+		return host{address: "127.0.0.1"}
 	}
 	w.hosts++
-	h := host{fmt.Sprintf("yhpool%d", w.hosts), fmt.Sprintf("%s%d", subnet, 10+w.hosts)}
+	h := host{space: fmt.Sprintf("yhpool%d", w.hosts), address: fmt.Sprintf("%s%d", subnet, 10+w.hosts)}
 	end := fmt.Sprintf("yhp%d", w.hosts)
 	must(w.t, ip("netns add "+h.space))
 	w.t.Cleanup(func() { _ = ip("netns del " + h.space) }) // its end of the wire goes with it
@@ -90,6 +91,9 @@ func (w *world) host() host {
 
 // command runs on a host.
 func (h host) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if h.kernel != "" { // in the mounts of its own that ip makes
+		name, args = "sh", append([]string{"-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, h.kernel, name}, args...)
+	}
 	if h.space != "" {
 		name, args = "ip", append([]string{"netns", "exec", h.space, name}, args...)
 	}
@@ -160,7 +164,21 @@ func (w *world) vendors(name, pattern string) string {
 // node starts a pool node on a host of its own.
 func (w *world) node(name, vendors string) (cmd *exec.Cmd, stop func()) {
 	w.t.Helper()
-	h := w.host()
+	return w.nodeOn(w.host(), name, vendors)
+}
+
+// apart makes a host one whose kernel is another, as far as programs there see.
+func (w *world) apart(h host) host {
+	w.t.Helper()
+	if h.space != "" {
+		h.kernel = filepath.Join(w.dir, h.space+".boot_id")
+		must(w.t, os.WriteFile(h.kernel, []byte("00000000-0000-4000-8000-0000000000"+strconv.Itoa(10+w.hosts)+"\n"), 0o600))
+	}
+	return h
+}
+
+func (w *world) nodeOn(h host, name, vendors string) (cmd *exec.Cmd, stop func()) {
+	w.t.Helper()
 	token, err := w.bench.API.CreateNodeToken(w.t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(w.t, err)
 	cmd = h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
@@ -309,7 +327,7 @@ func start(t *testing.T) *world {
 			must(t, os.WriteFile(filepath.Join(two, name+".icd"), []byte(library+"\n"), 0o600))
 		}
 	}
-	w.node("n2", two)
+	w.nodeOn(w.apart(w.host()), "n2", two)
 	w.browser()
 	return w
 }
@@ -350,9 +368,16 @@ func (w *world) browser() {
 	}
 }
 
-// TestClause12 plays each test, by its name.
+// TestClause12 plays each test, by its name. What it needs is to be there: without
+// network namespaces, a browser or a test it fails.
 func TestClause12(t *testing.T) {
 	w := start(t)
+	if !w.spaces {
+		t.Error("there are no network namespaces: nodes and clients are all on one address (this needs root and ip, of iproute2)")
+	}
+	if w.bench.Look == nil {
+		t.Error("there is no browser: the console is not looked at (web/node_modules is not there: npm ci in web)")
+	}
 	var all []string
 	w.online(2)
 	r := conformance.Report{}
@@ -370,5 +395,9 @@ func TestClause12(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("level %d of table A.1; not provided: %s", conformance.Level(r.Tests), strings.Join(all, " "))
+	if level := conformance.Level(r.Tests); len(r.Tests) == len(conformance.Tests) && level != 5 { // all were asked for
+		t.Errorf("level %d of table A.1, not 5; not provided: %s", level, strings.Join(all, " "))
+	} else {
+		t.Logf("level %d of table A.1", level)
+	}
 }

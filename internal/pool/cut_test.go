@@ -23,11 +23,11 @@ func holdTask(at string) error {
 		return err
 	}
 	defer c.Close()
-	task, _, err := c.Run(pool.Spec{Compute: 40, Memory: 64 * mib})
+	task, token, err := c.Run(pool.Spec{Compute: 40, Memory: 64 * mib})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "task %s\n", task.ID)
+	fmt.Fprintf(os.Stderr, "task %s\ntoken %s\n", task.ID, token)
 	_, err = c.Ended()
 	fmt.Fprintf(os.Stderr, "ended %v\n", err)
 	return nil

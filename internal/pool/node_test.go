@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +90,7 @@ type node struct {
 	unix, tcp string
 	log       *lines
 	stop      func() // and wait until it has
+	dir       string
 }
 
 type lines struct {
@@ -173,7 +173,7 @@ func startAt(t *testing.T, cfg pool.NodeConfig, tcp string) node {
 	stop := func() { cancel(); <-done }
 	t.Cleanup(stop)
 	at := n.Addresses()
-	return node{at[0], at[1], log, stop}
+	return node{at[0], at[1], log, stop, cfg.Dir}
 }
 
 func dial(t *testing.T, at string) *pool.Client {
@@ -543,49 +543,6 @@ func begin(t *testing.T, cmd *exec.Cmd, says string) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
-// TestIsolation: beside programs that take all memory, crash, never end and are
-// killed, a neighbor on the same card computes on, and rightly; what they held
-// comes back.
-func TestIsolation(t *testing.T) {
-	t.Parallel()
-	n := start(t, pool.NodeConfig{})
-	want := native(t, "add", "6")
-	_, neighbor := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
-	_, full := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
-	_, bad := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
-	endless, loop := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
-
-	if got := output(t, full("fill", "9")); got != "buffers 5 error -4\n" {
-		t.Errorf("out of memory: %q", got)
-	}
-	if out, err := bad("crash").CombinedOutput(); err != nil || !strings.Contains(string(out), "crash -5") {
-		t.Errorf("a kernel that writes where it must not: the program is to be told by an error: %v, %q", err, out)
-	}
-	forever := loop("forever")
-	begin(t, forever, "forever")
-	if got := output(t, neighbor("add", "6")); got != want {
-		t.Errorf("beside a kernel that never ends: %q, want %q", got, want)
-	}
-	if err := forever.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = forever.Wait() // it was killed
-	c := dial(t, n.unix)
-	for held := true; held; { // the worker ends with its program, kernel or not
-		tasks, err := c.Tasks()
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = false
-		for _, k := range tasks {
-			held = held || k.ID == endless.ID && (k.Programs > 0 || k.Used > 0)
-		}
-	}
-	if got := output(t, neighbor("add", "6")); got != want {
-		t.Errorf("after it was killed: %q, want %q", got, want)
-	}
-}
-
 // TestEnds: a task ends when it is stopped, when its time is over and when it
 // is not used, and its client is told why; its programs' calls fail then.
 func TestEnds(t *testing.T) {
@@ -616,74 +573,6 @@ func TestEnds(t *testing.T) {
 		if out, err := program(t, n.unix, task.ID, token, "add").CombinedOutput(); err == nil || !strings.Contains(string(out), "no such task") {
 			t.Errorf("%s: a program of a task that has ended: %v, %s", name, err, out)
 		}
-	}
-}
-
-// TestRefused: who does not prove to be of a group or a task gets nothing, and
-// the node says so in its log and serves on.
-func TestRefused(t *testing.T) {
-	t.Parallel()
-	n := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key, Compute: 40, Memory: 50}, {Name: "b", Key: "another key of 16"}}})
-	for _, c := range [][2]string{{"", ""}, {"a", ""}, {"a", "another key of 16"}, {"c", key}} {
-		if _, err := pool.Dial(t.Context(), n.tcp, c[0], c[1]); fault.KindOf(err) != fault.Unauthenticated {
-			t.Errorf("group %q: %v", c[0], err)
-		}
-	}
-	client := dial(t, n.tcp)
-	for _, c := range []struct {
-		spec pool.Spec
-		kind fault.Kind
-		say  string
-	}{
-		{pool.Spec{Compute: 41, Memory: mib}, fault.Exhausted, "exceeds the quota of group a"},
-		{pool.Spec{Compute: 1, Memory: 51 * mib}, fault.Exhausted, "exceeds the quota of group a"},
-		{pool.Spec{Compute: 101, Memory: 5, Idle: -1}, fault.Invalid, "compute: 101 is not a percentage from 1 to 100; memory: 5 bytes"},
-		{pool.Spec{Model: "no such model"}, fault.NotFound, "no device of the model"},
-		{pool.Spec{Device: "opencl-99"}, fault.NotFound, `no device "opencl-99"`},
-	} {
-		if _, _, err := client.Run(c.spec); fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.say) {
-			t.Errorf("%+v: %v", c.spec, err)
-		}
-	}
-	task, token, err := client.Run(pool.Spec{Compute: 10, Memory: 5 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := pool.Dial(t.Context(), n.tcp, "b", "another key of 16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if tasks, err := other.Tasks(); err != nil || len(tasks) != 0 {
-		t.Errorf("another group sees %v, %v", tasks, err)
-	}
-	if err := other.Stop(task.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("another group stops it: %v", err)
-	}
-	if err := other.Enable("opencl-0", false); fault.KindOf(err) != fault.Denied {
-		t.Errorf("a group disables a device: %v", err)
-	}
-	for _, wrong := range [][2]string{{task.ID, strings.Repeat("00", 32)}, {strings.Repeat("0", 26), token}} {
-		if out, err := program(t, n.tcp, wrong[0], wrong[1], "add").CombinedOutput(); err == nil || !strings.Contains(string(out), "no such task with this token") {
-			t.Errorf("a wrong token: %v, %s", err, out)
-		}
-	}
-	// What another said, said again, does not fit the new challenge; and noise is refused.
-	for _, noise := range []string{"", "YHDATA1\n" + task.ID + strings.Repeat("x", 32), "YHCTRL1\n{\"op\":\"run\"}\n", "YHCTRL1\n\xff\xff\n", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 100)} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tcp:"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(conn, noise)
-		_ = conn.(*net.TCPConn).CloseWrite()
-		_, _ = io.Copy(io.Discard, conn) // until the node ends it
-		_ = conn.Close()
-	}
-	if got := output(t, program(t, n.tcp, task.ID, token, "add")); !strings.HasPrefix(got, "sum ") {
-		t.Errorf("after all that: %q", got)
-	}
-	if log := n.log.String(); strings.Count(log, "client refused") < 4 || strings.Count(log, "connection refused") < 3 {
-		t.Errorf("refusals are not in the log:\n%s", log)
 	}
 }
 

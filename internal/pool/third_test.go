@@ -19,16 +19,20 @@ import (
 	"yunhe.dev/yunhe/internal/pool"
 )
 
+// figure is what a program says of how fast it was.
+var figure = regexp.MustCompile(`^(?:[0-9.]*[1-9][0-9.]*(?: us)?|inf)$`) // inf: by clpeak, of what takes no microsecond
+
 const starpu = "/usr/lib/x86_64-linux-gnu/starpu/examples/"
 
 // third are programs of others, as Debian has them, that use OpenCL.
 var third = []struct {
 	name, packages string
 	args           []string
-	says           string // what of its output is the same in each run
+	says           string // what of its output is the same in each run, but for figures
 }{
 	{"clinfo", "clinfo", []string{"clinfo", "--raw"}, `CL_DEVICE_(NAME|VERSION|MAX_COMPUTE_UNITS|MAX_WORK_GROUP_SIZE|OPENCL_C_VERSION) .*`},
-	{"clpeak", "clpeak", []string{"clpeak", "--kernel-latency"}, `(?m)^ +[A-Za-z][A-Za-z0-9 ]+:|(?i).*(error|fail).*`},
+	{"clpeak", "clpeak", []string{"clpeak", "--kernel-latency", "--transfer-bandwidth", "--compute-integer", "--compute-intfast"},
+		`(?m)^(?:      +[a-z][A-Za-z0-9 ()-]*|    Kernel launch latency) *: *(?P<figure>.*)$|^    [A-Z][^:\n]*\)$|(?i).*(?:error|fail).*`},
 	{"PyOpenCL", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/arrays.py"}, `.+`},
 	{"PyOpenCL, shared virtual memory", "python3-pyopencl", []string{"/usr/bin/python3", "testdata/svm.py"}, `.+`},
 	{"OpenCV", "python3-opencv", []string{"/usr/bin/python3", "testdata/images.py"}, `(?m)^[a-z]+( [0-9a-f]{16})+$`},
@@ -46,10 +50,13 @@ var third = []struct {
 	{"StarPU, vectors", "starpu-examples", []string{starpu + "vector_scal"}, `\[(?:BEFORE|AFTER)\].*`},
 	{"hcxkeys", "hcxkeys", []string{"wlangenpmkocl", "-e", "net", "-p", "password1"}, `plainmasterkey.*`},
 	{"hashcat", "hashcat", []string{"hashcat", "-m", "0", "-a", "3", "-D", "1", "-d", "1", "--force", "--potfile-disable", "--quiet", "--session", "SESSION", "098f6bcd4621d373cade4e832627b4f6", "?l?l?l?l"}, `[0-9a-f]{32}:.*|.*(?i:error|fail).*`},
+	{"hashcat, benchmark", "hashcat", []string{"hashcat", "-b", "-m", "0", "-D", "1", "-d", "1", "--force", "--session", "SESSION", "--machine-readable", "--quiet"}, `(?m)^1:0:\d+:\d+:(?P<figure>.*):\d*[1-9]\d*$|(?i).*(?:error|fail).*`},
 	{"Mandelbulber", "mandelbulber2", []string{"mandelbulber2", "--nogui", "--no-cli-color", "--format", "png", "--res", "96x72", "--override", "opencl_enabled=1#opencl_mode=1#opencl_device_type=1", "-o", "FILE.ppm",
 		"/usr/share/mandelbulber2/examples/IFS_001.fract"}, `file [0-9a-f]{16}`},
-	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64", "-p", "2"}, `Execution [a-z]+|(?i).*(error|fail).*`},
+	{"clFFT", "clfft-client", []string{"clFFT-client", "-x", "64", "-y", "64"}, `Internal Client Test \*+PASS\*+|(?i).*(error|fail).*`},
 	{"CLBlast", "clblast-tests", []string{"clblast_test_xdot", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
+	{"CLBlast, matrices and vectors", "clblast-tests", []string{"clblast_test_xgemv", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
+	{"CLBlast, sums", "clblast-tests", []string{"clblast_test_xaxpy", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
 	{"CLBlast, matrices", "clblast-tests", []string{"clblast_test_xger", "-platform", "0", "-device", "0", "-precision", "32"}, `\d+ test\(s\) \w+`},
 }
 
@@ -97,9 +104,22 @@ func TestThirdParty(t *testing.T) {
 				if err != nil && !errors.As(err, &exit) {
 					t.Fatal(err)
 				}
-				says = regexp.MustCompile(x.says).FindAllString(string(out), -1)
+				re := regexp.MustCompile(x.says)
+				at := 2 * re.SubexpIndex("figure") // negative: it says none
+				for _, m := range re.FindAllSubmatchIndex(out, -1) {
+					line := string(out[m[0]:m[1]])
+					if at >= 0 && m[at] >= 0 {
+						if line = string(out[m[0]:m[at]]); !figure.Match(out[m[at]:m[at+1]]) {
+							t.Errorf("%q has no figure: %q", line, out[m[at]:m[at+1]])
+						}
+					}
+					says = append(says, line)
+				}
 				slices.Sort(says)
-				if says = slices.Compact(says); len(says) == 0 || err != nil {
+				if at < 0 { // of figures there are many with one label
+					says = slices.Compact(says)
+				}
+				if len(says) == 0 || err != nil {
 					t.Errorf("%v; it says\n%s", err, out)
 				}
 				return says, string(out)
@@ -121,18 +141,24 @@ func TestThirdParty(t *testing.T) {
 			t.Run("resized", func(t *testing.T) {
 				task, token := ask(t, a.tcp, spec)
 				client := dial(t, a.unix)
+				var m meanwhile
 				stop := again(t, func(i int) error {
-					_, err := client.Resize(task.ID, 20+int64(i)%3*20, spec.Memory+int64(i)%2*mib)
+					k, err := client.Resize(task.ID, 20+int64(i)%3*20, spec.Memory+int64(i)%2*mib)
+					if m.seen(k); k.Programs > 0 {
+						m.done++
+					}
 					return err
 				})
 				pooled(t, pool.Environment(0, a.tcp, task.ID, token))
-				t.Logf("resized %d times", stop())
-				tasks, err := client.Tasks()
-				i := slices.IndexFunc(tasks, func(x pool.Task) bool { return x.ID == task.ID })
-				if err != nil || i < 0 {
-					t.Fatalf("of %s: %+v, %v", task.ID, tasks, err)
-				}
-				if tasks[i].Busy == 0 && x.name != "clinfo" { // frameworks compute on the processor what they cannot elsewhere
+				stop()
+				m.check(t, "resized")
+				var k pool.Task
+				eventually(t, func() bool { // its time is counted when its worker has ended
+					var ok bool
+					k, ok = taskOf(t, client, task.ID)
+					return ok && k.Programs == 0
+				})
+				if k.Busy == 0 && x.name != "clinfo" { // frameworks compute on the processor what they cannot elsewhere
 					t.Error("it computed nothing on the device")
 				}
 			})
@@ -140,20 +166,25 @@ func TestThirdParty(t *testing.T) {
 				task, token := ask(t, a.tcp, spec)
 				from, to := a.tcp, b.tcp
 				clients := map[string]*pool.Client{from: dial(t, from), to: dial(t, to)}
-				moved := 0
+				var m meanwhile
 				stop := again(t, func(int) error {
-					_, _, err := clients[from].Migrate(task.ID, to, "")
+					if k, ok := taskOf(t, clients[from], task.ID); ok {
+						m.seen(k)
+					}
+					k, _, err := clients[from].Migrate(task.ID, to, "")
 					switch {
 					case err == nil:
-						from, to = to, from
-						moved++
+						if from, to = to, from; k.Programs > 0 {
+							m.done++
+						}
 					case fault.KindOf(err) == fault.Conflict, strings.HasSuffix(err.Error(), "the program or its worker ended"): // it has what cannot move for now; it is at its end
 						err = nil
 					}
 					return err
 				})
 				pooled(t, pool.Environment(0, a.tcp, task.ID, token))
-				t.Logf("moved %d times of %d", moved, stop())
+				stop()
+				m.check(t, "moved")
 				if t.Failed() {
 					t.Logf("the nodes say\n%s\n%s", a.log, b.log)
 				}
@@ -162,6 +193,31 @@ func TestThirdParty(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// meanwhile is what was done to a task while a program had it, between the first
+// time that it was seen to and the last.
+type meanwhile struct {
+	done        int
+	first, last time.Time
+}
+
+func (m *meanwhile) seen(k pool.Task) {
+	if k.Programs == 0 {
+		return
+	}
+	if m.last = time.Now(); m.first.IsZero() {
+		m.first = m.last
+	}
+}
+
+// check expects that it was done at least once to a program that was there for more than a second.
+func (m *meanwhile) check(t *testing.T, what string) {
+	t.Helper()
+	there := m.last.Sub(m.first)
+	if t.Logf("%s %d times in %s of a program", what, m.done, there.Round(100*time.Millisecond)); there > time.Second && m.done == 0 {
+		t.Errorf("it was never %s while it ran", what)
 	}
 }
 

@@ -3,8 +3,8 @@
  *
  *   add [ROUNDS]     adds vectors in many ways and prints a checksum
  *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
- *   spin SECONDS [ROUNDS]  keeps the device busy with kernels of so many rounds and prints
- *                    how many it did
+ *   spin SECONDS [ROUNDS [AHEAD]]  keeps the device busy with kernels of so many rounds, of which
+ *                    it gives so many before it waits for them, and prints how many it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
  *   print            has kernels print, before and after it prints itself
@@ -21,6 +21,9 @@
  *                    rounds until a line is typed
  *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
  *                    one, checks each, and prints how many there were
+ *   leave MiB        fills buffers of 1 MiB with what find knows, and ends when a line is typed
+ *   find MiB         makes buffers of 1 MiB, and prints in how many words there is what leave left
+ *   trips            says before and after each of several calls so, and goes on when a line is typed
  *   bench [PEER...]  prints times, one name and number in a line; of peers, too, which only
  *                    send a few bytes back: by a unix or tcp socket, a ring in memory, or one
  *                    on which both are asleep while they wait
@@ -423,6 +426,73 @@ static void some_queues(int rounds) {
   }
   must(clFinish(queue), "finish");
   printf("%d queues\n", rounds);
+}
+
+static const cl_uint mark = 0x5ec4e75a;
+
+/* leave fills memory with the mark. */
+static void leave(int n) {
+  for (int i = 0; i < n; i++) {
+    cl_mem m = buffer(1 << 20, NULL);
+    must(clEnqueueFillBuffer(queue, m, &mark, sizeof mark, 0, 1 << 20, 0, NULL, NULL), "fill");
+  }
+  must(clFinish(queue), "finish");
+  printf("left %d\n", n);
+  getchar();
+}
+
+/* find looks for the mark in memory that nobody has written to. */
+static void find(int n) {
+  enum { WORDS = (1 << 20) / sizeof(cl_uint) };
+  cl_uint *seen = malloc(WORDS * sizeof *seen);
+  int marks = 0;
+  for (int i = 0; i < n; i++) {
+    cl_mem m = buffer(1 << 20, NULL);
+    for (int k = 0; k < WORDS; k++) seen[k] = 1;
+    must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, 1 << 20, seen, 0, NULL, NULL), "read");
+    for (int k = 0; k < WORDS; k++) marks += seen[k] == mark;
+  }
+  printf("found %d\n", marks);
+  free(seen);
+}
+
+static void step(const char *what) { puts(what), getchar(); }
+
+/* trips makes calls, each between two lines. */
+static void trips(void) {
+  cl_int e, status = 1;
+  cl_uint word = 7;
+  cl_event event;
+  cl_kernel k = kernel("none");
+  step("create buffer");
+  cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, 4096, NULL, &e);
+  step("."), must(e, "buffer");
+  step("blocking write");
+  e = clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL);
+  step("."), must(e, "write"), word = 0;
+  step("blocking read");
+  e = clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof word, &word, 0, NULL, NULL);
+  step("."), must(e == CL_SUCCESS && word == 7 ? e : -1, "read");
+  size_t one = 1;
+  step("launch");
+  e = clEnqueueNDRangeKernel(queue, k, 1, NULL, &one, NULL, 0, NULL, NULL);
+  step("."), must(e, "launch");
+  step("finish");
+  e = clFinish(queue);
+  step("."), must(e, "finish");
+  step("launch again and finish");
+  e = clEnqueueNDRangeKernel(queue, k, 1, NULL, &one, NULL, 0, NULL, &event);
+  if (!e) e = clFinish(queue);
+  step("."), must(e, "finish");
+  step("event info");
+  e = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+  step("."), must(e == CL_SUCCESS && status == CL_COMPLETE ? e : -1, "status");
+  cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  must(e, "program");
+  step("build");
+  e = clBuildProgram(p, 1, &device, "", NULL, NULL);
+  step("."), must(e, "build");
+  puts("tripped");
 }
 
 /* silent: a short piece of work now and then, for which the program never waits; then how long they took. */
@@ -1116,10 +1186,13 @@ int main(int argc, char **argv) {
     cl_kernel k = kernel("spin");
     cl_uint rounds = argc > 3 ? (cl_uint)atoi(argv[3]) : 400000;
     cl_mem m = buffer(1 << 16, NULL);
-    int done = 0;
+    int done = 0, ahead = argc > 4 ? atoi(argv[4]) : 1;
     arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);
     puts("spinning");
-    for (double end = now() + n; now() < end; done++) run(k, 256, NULL), must(clFinish(queue), "finish");
+    for (double end = now() + n; now() < end; done += ahead) {
+      for (int i = 0; i < ahead; i++) run(k, 256, NULL);
+      must(clFinish(queue), "finish");
+    }
     printf("kernels %d\n", done);
   } else if (!strcmp(what, "crash")) {
     cl_kernel k = kernel("crash");
@@ -1158,6 +1231,12 @@ int main(int argc, char **argv) {
     some_queues(n);
   } else if (!strcmp(what, "parts")) {
     parts();
+  } else if (!strcmp(what, "leave")) {
+    leave(n);
+  } else if (!strcmp(what, "find")) {
+    find(n);
+  } else if (!strcmp(what, "trips")) {
+    trips();
   } else if (!strcmp(what, "asks")) {
     asks();
   } else if (!strcmp(what, "imageof")) {

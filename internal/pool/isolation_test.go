@@ -1,0 +1,277 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// workers are the processes that serve programs of OpenCL at a node of this process.
+func (n node) workers(t *testing.T) (all []int) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		args, err := os.ReadFile(path)
+		status, err2 := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if err != nil || err2 != nil || !bytes.HasPrefix(args, []byte(n.dir)) || !bytes.Contains(args, []byte("\x00serve\x00")) || !bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", os.Getpid())) {
+			continue // or it has ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pid)
+	}
+	return all
+}
+
+// taskOf is a task as a node shows it; ok: there is one.
+func taskOf(t *testing.T, c *pool.Client, id string) (k pool.Task, ok bool) {
+	t.Helper()
+	tasks, err := c.Tasks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(tasks, func(x pool.Task) bool { return x.ID == id })
+	if i < 0 {
+		return k, false
+	}
+	return tasks[i], true
+}
+
+// returns expects that what was lent is back within two seconds of a death, in one
+// of three times: the machine may have other things to do. What dies does so in
+// kill, and back says whether it is back.
+func returns(t *testing.T, what string, once func(t *testing.T) (kill func(), back func() bool)) {
+	t.Helper()
+	const most = 2 * time.Second
+	var took []time.Duration
+	for range 3 {
+		kill, back := once(t)
+		began := time.Now()
+		kill()
+		for !back() {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%s: what was lent does not come back", what)
+			}
+			<-time.After(5 * time.Millisecond) // the node is asked, not told
+		}
+		if took = append(took, time.Since(began)); took[len(took)-1] <= most {
+			t.Logf("%s: back after %v", what, took)
+			return
+		}
+	}
+	t.Errorf("%s: what was lent was back after %v, not %s", what, took, most)
+}
+
+// TestIsolation: beside programs that take all memory, are not built, crash, never
+// end and are killed, with their worker or with who asked for their share, a
+// neighbor on the same card computes on, all the time, and each of its steps is
+// right; what they held can be lent again within two seconds.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	c := dial(t, n.unix)
+	want := native(t, "add", "6")
+	neighbor, beside := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 100 * mib})
+	w := walk(t, beside("walk", "4"))
+	computes := func(what string) {
+		t.Helper()
+		before, _ := taskOf(t, c, neighbor.ID)
+		for now := before; now.Busy <= before.Busy; <-time.After(5 * time.Millisecond) {
+			var ok bool
+			if now, ok = taskOf(t, c, neighbor.ID); !ok || t.Context().Err() != nil {
+				t.Fatalf("%s: the neighbor computes no more\n%s\n%s", what, w.errs, n.log)
+			}
+		}
+	}
+	bad, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 5 * mib})
+
+	if got := output(t, run("fill", "9")); got != "buffers 5 error -4\n" {
+		t.Errorf("out of memory: %q", got)
+	}
+	computes("out of memory")
+	if got := output(t, run("peek", "/there is no such file")); !strings.HasPrefix(got, "built -11\n") {
+		t.Errorf("a kernel that cannot be built: %q", got)
+	}
+	computes("a kernel that cannot be built")
+	if got, err := run("crash").Output(); err != nil || string(got) != "crash -5\n" {
+		t.Errorf("a kernel that writes where it must not: the program is to be told by an error: %v, %q", err, got)
+	}
+	computes("a crash")
+
+	// empty says whether a task has nothing any more.
+	empty := func() bool {
+		k, ok := taskOf(t, c, bad.ID)
+		if !ok {
+			t.Fatal("the task has ended with its program")
+		}
+		return k.Programs == 0 && k.Used == 0 && k.Resident == 0
+	}
+	endless := func(t *testing.T) (program *exec.Cmd, said *bufio.Reader, worker int) {
+		t.Helper()
+		before := n.workers(t)
+		program = run("forever")
+		in, said := converse(t, program)
+		t.Cleanup(func() { _ = in.Close(); _ = program.Process.Kill() })
+		if line, _ := said.ReadString('\n'); line != "forever\n" {
+			t.Fatalf("it said %q", line)
+		}
+		now := slices.DeleteFunc(n.workers(t), func(pid int) bool { return slices.Contains(before, pid) })
+		if len(now) != 1 {
+			t.Fatalf("its workers are %v", now)
+		}
+		computes("a kernel that never ends")
+		return program, said, now[0]
+	}
+	again := func(what string) {
+		t.Helper()
+		if got := output(t, run("fill", "9")); got != "buffers 5 error -4\n" {
+			t.Errorf("%s: what it held is not all there: %q", what, got)
+		}
+		if got := output(t, run("add", "1")); !strings.HasPrefix(got, "sum ") {
+			t.Errorf("%s: its share does not compute: %q", what, got)
+		}
+		computes(what)
+	}
+	returns(t, "a program is killed", func(t *testing.T) (kill func(), back func() bool) {
+		program, _, _ := endless(t)
+		if got := output(t, beside("add", "6")); got != want {
+			t.Errorf("beside a kernel that never ends: %q, want %q", got, want)
+		}
+		return func() { _ = program.Process.Kill(); _ = program.Wait() }, empty
+	})
+	again("a program is killed")
+	returns(t, "a worker is killed", func(t *testing.T) (kill func(), back func() bool) {
+		program, said, worker := endless(t)
+		return func() {
+			if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if line, _ := said.ReadString('\n'); line != "finish -5\n" {
+				t.Errorf("a program whose worker is killed: %q", line)
+			}
+			_ = program.Wait()
+		}, empty
+	})
+	again("a worker is killed")
+	d, err := c.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := d[0]
+	returns(t, "who asked for a share is killed", func(t *testing.T) (kill func(), back func() bool) {
+		holder, task, token := holderOf(t, n.tcp)
+		if d, err := c.Devices(); err != nil || d[0].Compute != 100 || d[0].Allotted != before.Allotted+task.Memory {
+			t.Fatalf("shown as %+v, %v", d, err)
+		}
+		program := program(t, n.unix, task.ID, token, "forever")
+		begin(t, program, "forever")
+		computes("a kernel that never ends")
+		next := dial(t, n.unix)
+		return func() { _ = holder.Process.Kill(); _ = holder.Wait() }, func() bool {
+			if _, _, err := next.Run(pool.Spec{Device: "opencl-0", Compute: 40, Memory: task.Memory}); err != nil {
+				return false
+			}
+			next.Close() // for the next time
+			for d, err := c.Devices(); ; d, err = c.Devices() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d[0].Compute == before.Compute && d[0].Allotted == before.Allotted {
+					return true
+				}
+			}
+		}
+	})
+	computes("all that")
+	if got := output(t, beside("add", "6")); got != want {
+		t.Errorf("after all that: %q, want %q", got, want)
+	}
+	w.end()
+}
+
+// holderOf has another process ask for a share of 40 % and 64 MiB, which lasts as long as that.
+func holderOf(t *testing.T, at string) (holder *exec.Cmd, task pool.Task, token string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder = exec.CommandContext(t.Context(), self)
+	holder.Env = append(os.Environ(), holds+"="+at)
+	out, err := holder.StderrPipe()
+	if err == nil {
+		err = holder.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	var id string
+	if _, err := fmt.Fscanf(bufio.NewReader(out), "task %s\ntoken %s\n", &id, &token); err != nil {
+		t.Fatal(err)
+	}
+	task, ok := taskOf(t, dial(t, at), id)
+	if !ok || task.Compute != 40 {
+		t.Fatalf("it holds %+v", task)
+	}
+	return holder, task, token
+}
+
+// TestSharesComputed: two programs that always want the device have as much of its
+// time as their shares are, whatever else the machine does: what is compared is the
+// time that they are charged.
+func TestSharesComputed(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	c := dial(t, n.unix)
+	var ids []string
+	for _, percent := range []int64{30, 70} {
+		task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: percent, Memory: 16 * mib})
+		begin(t, run("spin", "600", "4000", "20"), "spinning")
+		ids = append(ids, task.ID)
+	}
+	busy := func() (all [2]time.Duration) {
+		for i, id := range ids {
+			k, ok := taskOf(t, c, id)
+			if !ok || k.Programs != 1 {
+				t.Fatalf("it computes no more: %+v\n%s", k, n.log)
+			}
+			all[i] = k.Busy
+		}
+		return all
+	}
+	for before := busy(); ; <-time.After(20 * time.Millisecond) {
+		now := busy()
+		less, more := now[0]-before[0], now[1]-before[1]
+		if less+more < 6*time.Second {
+			continue
+		}
+		got := 100 * less.Seconds() / (less + more).Seconds()
+		if got < 20 || got > 40 {
+			if less+more < 40*time.Second { // what else there is to do for the machine evens out
+				continue
+			}
+			t.Errorf("with shares of 30 and 70 %% one had %s and the other %s: %.1f %%", less, more, got)
+		}
+		t.Logf("%s and %s: %.1f %%", less, more, got)
+		return
+	}
+}
