@@ -267,6 +267,13 @@ func (a *arbiter) grant(best *user, wanting int) {
 	}
 }
 
+// spent adds device time that a task had elsewhere.
+func (a *arbiter) spent(c *account, d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.used += d
+}
+
 // usage is a task's device time and when it last wanted the device.
 func (a *arbiter) usage(c *account) (used time.Duration, active time.Time) {
 	a.mu.Lock()

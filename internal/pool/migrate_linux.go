@@ -162,7 +162,12 @@ func (n *Node) move(t *task, w way) (reply, error) {
 		return reply{}, fault.New(fault.Invalid, "task %s is at a pool node that encrypts, and the one at %s does not", t.ID, client.at)
 	}
 	a.Token = hex.EncodeToString(hide(w.key, client.challenge, t.ID, t.token))
-	if _, err := client.askSoon(request{Op: "adopt", Adopt: &a}); err != nil {
+	for late := time.Now().Add(forgets); ; <-time.After(20 * time.Millisecond) {
+		if _, err = client.askSoon(request{Op: "adopt", Adopt: &a}); fault.KindOf(err) != fault.Exists || time.Now().After(late) {
+			break
+		}
+	}
+	if err != nil {
 		client.Close()
 		return reply{}, err
 	}
@@ -183,6 +188,9 @@ func (n *Node) move(t *task, w way) (reply, error) {
 	n.log.Info("task moved", "task_id", t.ID, "to", client.at, "pause", pause)
 	return reply{Task: shown, Pause: pause}, nil
 }
+
+// forgets is how long a node takes at most to forget a task that was to move there and did not.
+const forgets = 2 * time.Second
 
 // moveTo has the workers move, and gives the task away.
 func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Client, at, to string) (*Task, time.Duration, error) {
@@ -497,7 +505,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.ID, t.token, t.Started, t.account.used, t.account.active = a.Task.ID, token, a.Task.Started, a.Task.Busy, time.Now()
+	t.ID, t.token, t.Started, t.Busy, t.account.used, t.account.active = a.Task.ID, token, a.Task.Started, a.Task.Busy, a.Task.Busy, time.Now()
 	if a.Left > 0 {
 		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
 	}
@@ -528,7 +536,8 @@ func (n *Node) arrive(g *Group, t *task, now *adoption) (reply, error) {
 			}
 		}
 		n.resizeLocked(t, compute, memory)
-		t.account.used, t.Energy = now.Task.Busy, now.Task.Energy
+		t.device.turns.spent(&t.account, now.Task.Busy-t.Busy)
+		t.Energy = now.Task.Energy
 		if m := &t.device.meter; m.busy != nil { // what it drew there is not drawn here
 			m.busy[t] = now.Task.Busy
 		}

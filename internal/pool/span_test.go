@@ -31,6 +31,11 @@ func over(t *testing.T, at ...string) func(args ...string) *exec.Cmd {
 func TestCards(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s\n%s", a.log, b.log)
+		}
+	})
 	for _, at := range [][]string{{a.unix, b.tcp}, {a.tcp, b.tcp}, {a.unix, b.unix, b.tcp}, {a.unix}} {
 		if got, want := output(t, over(t, at...)("cards", "4")), fmt.Sprintf("cards %d\nrounds 4\n", len(at)); got != want {
 			t.Errorf("%v: got %q, want %q", at, got, want)

@@ -571,7 +571,7 @@ func TestNoOpenSSL(t *testing.T) {
 	library(old, "libssl.so.1.0.0", "int SSL_library_init(void) { return 1; }")
 	all := "#define F(f) int f() { return 0; }\nunsigned long OpenSSL_version_num(void) { return 0x101000cf; }\n"
 	for f := range strings.FieldsSeq("OPENSSL_init_crypto BIO_get_new_index BIO_meth_new BIO_meth_set_write BIO_meth_set_read BIO_meth_set_ctrl BIO_new BIO_set_init BIO_set_data BIO_get_data BIO_set_flags BIO_clear_flags " +
-		"TLS_client_method SSL_CTX_new SSL_CTX_ctrl SSL_new SSL_free SSL_set_bio SSL_connect SSL_read SSL_peek SSL_write SSL_get_error SSL_export_keying_material") {
+		"TLS_client_method SSL_CTX_new SSL_CTX_ctrl SSL_new SSL_free SSL_set_bio SSL_connect SSL_read SSL_peek SSL_write SSL_want SSL_export_keying_material") {
 		all += "F(" + f + ")\n"
 	}
 	for dir, source := range map[string]string{first: all + "F(SSL_key_update)\n", bare: all} {
