@@ -79,11 +79,13 @@ static void say(const char *what, const char *more) { fprintf(stderr, "yunhe poo
 static void lost(yp_node *c) {
   if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
   c->dead = true;
-  if (c->from) shutdown(c->from->sock, SHUT_RDWR); /* who reads comes to an end */
 }
 
 static void flush_out(yp_node *c) {
-  if (!c->dead && c->to && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) lost(c);
+  if (!c->dead && c->to && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) {
+    lost(c);
+    shutdown(c->to->sock, SHUT_RDWR); /* who reads comes to an end, too; the path that it reads from may be gone */
+  }
   c->used = c->tail_size = c->messages = 0;
   if (c->room > MOST_KEPT) free(c->out), c->out = NULL, c->room = 0;
 }
