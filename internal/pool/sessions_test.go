@@ -26,10 +26,11 @@ type raw struct {
 	call uint32
 }
 
-// speak connects as a program of a task does; kind and more are what it says of itself.
-func speak(t *testing.T, at, task, token, kind string, more ...byte) *raw {
+// greeted connects to a node over TCP, and returns what a proof is to answer.
+func greeted(t *testing.T, at string) (conn net.Conn, challenge []byte) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp:"))
+	_, address, _ := strings.Cut(at, ":")
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +39,19 @@ func speak(t *testing.T, at, task, token, kind string, more ...byte) *raw {
 	if _, err := io.ReadFull(conn, greeting); err != nil {
 		t.Fatal(err)
 	}
+	return conn, greeting[len(wire.Greeting):]
+}
+
+// speak connects as a program of a task does; kind and more are what it says of itself.
+func speak(t *testing.T, at, task, token, kind string, more ...byte) *raw {
+	t.Helper()
+	conn, challenge := greeted(t, at)
 	secret, err := hex.DecodeString(token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := hmac.New(sha256.New, secret)
-	m.Write(greeting[len(wire.Greeting):])
+	m.Write(challenge)
 	m.Write([]byte(task + string(more)))
 	if _, err := conn.Write(m.Sum([]byte(kind + task + string(more)))); err != nil {
 		t.Fatal(err)

@@ -383,17 +383,9 @@ func TestHalfEncrypted(t *testing.T) {
 	}
 	// begin comes as far as TLS.
 	begin := func() net.Conn {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tls:"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		greeting := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
-		if _, err := io.ReadFull(conn, greeting); err != nil {
-			t.Fatal(err)
-		}
+		conn, challenge := greeted(t, n.tcp)
 		m := hmac.New(sha256.New, raw)
-		m.Write(greeting[len(wire.Greeting):])
+		m.Write(challenge)
 		m.Write([]byte(task.ID + wire.TLSGreeting))
 		_, _ = conn.Write(m.Sum([]byte(wire.TLSGreeting + wire.DataGreeting + task.ID)))
 		answer := make([]byte, wire.AnswerSize)
