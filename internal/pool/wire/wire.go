@@ -56,7 +56,7 @@ const (
 	PathStay = 0 // it does not use what it asked for
 	PathUse  = 1 // what follows comes over what it asked for; the answer is the last that does not
 	PathRDMA = 3 // it asks for RDMA: the first word is the port, the data what it is to say there
-	PathRing = 4 // it asks for a ring: its memory comes along, and the first word is its size (2 was one of another form)
+	PathRing = 5 // it asks for a ring: its memory comes along, and the first word is its size (2 and 4 were of other forms)
 )
 
 // Kinds of messages to clients.

@@ -469,14 +469,14 @@ const (
 )
 
 // oldEvent tells of an event that the device does not know.
-func (s *Session) oldEvent(m *message, name string, what uint64, o *object) error {
+func oldEvent(name string, what uint64, o *object) ([]byte, int32) {
 	if name == "clGetEventInfo" {
-		return s.answer(m, clSuccess, 0, 0, binary.LittleEndian.AppendUint32(nil, uint32(o.status)))
+		return binary.LittleEndian.AppendUint32(nil, uint32(o.status)), clSuccess
 	}
 	if at := what - clProfilingFirst; at < uint64(len(o.times)/8) {
-		return s.answer(m, clSuccess, 0, 0, o.times[8*at:8*at+8])
+		return o.times[8*at : 8*at+8], clSuccess
 	}
-	return s.answer(m, clNoProfiling, 0, 0, nil)
+	return nil, clNoProfiling
 }
 
 func (s *Session) info(m *message, b *wire.Body) error {
@@ -489,7 +489,6 @@ func (s *Session) info(m *message, b *wire.Body) error {
 	if of.name == "" || b.Err() || of.name == "clGetProgramInfo" && w[3] == clProgramBinaries {
 		return errEnd
 	}
-	what := uintptr(uint32(w[3]))
 	if of.kind == mem {
 		if bad := s.resident(0, false); bad != clSuccess {
 			return s.answer(m, bad, 0, 0, nil)
@@ -497,76 +496,71 @@ func (s *Session) info(m *message, b *wire.Body) error {
 		defer s.hold.RUnlock()
 	}
 	s.mu.Lock()
+	data, bad := s.ask(m, &w)
+	s.mu.Unlock()
+	if what := uint32(w[3]); of.kind == 0 && len(data) == 8 {
+		switch {
+		case what == clDeviceSVM:
+			clear(data)
+			if s.offersSVM() && (w[2] == 0 || s.places()) { // 1: at an address that other nodes have, too
+				data[0] = clCoarseGrain
+			}
+		case bad == clSuccess && (what == clDeviceMemory || what == clDeviceMaxAllocation):
+			data = s.capped(data)
+		}
+	}
+	return s.answer(m, bad, 0, 0, data)
+}
+
+// ask is what the driver says, or the worker knows better: of one of infos, about an
+// object, with another argument, what. The caller has the lock.
+func (s *Session) ask(m *message, w *[4]uint64) ([]byte, int32) {
+	of, what := &infos[w[0]], uintptr(uint32(w[3]))
 	var args [3]uintptr
 	n := 2
 	if of.kind == 0 {
 		d, bad := s.deviceWith(w[1])
 		if bad != clSuccess {
-			s.mu.Unlock()
-			return s.answer(m, bad, 0, 0, nil)
+			return nil, bad
 		}
 		args = [3]uintptr{d, what}
 	} else {
 		o, bad := s.get(w[1], of.kind)
-		if bad == clSuccess && o.ptr == 0 { // an event whose call failed when nobody waited for it, or that was done before the program moved here
-			s.mu.Unlock()
-			return s.oldEvent(m, of.name, w[3], o)
-		}
-		if bad != clSuccess {
-			s.mu.Unlock()
-			return s.answer(m, bad, 0, 0, nil)
-		}
-		if of.name == "clGetProgramBuildInfo" && what == clBuildOptions && o.options != nil {
-			options := o.options
-			if string(options) == " \x00" {
-				options = options[1:] // empty ones, which came so
+		switch {
+		case bad == clSuccess && o.ptr == 0: // an event whose call failed when nobody waited for it, or that was done before the program moved here
+			return oldEvent(of.name, w[3], o)
+		case bad != clSuccess:
+			return nil, bad
+		case w[0] == ofBuild && what == clBuildOptions && o.options != nil:
+			if string(o.options) == " \x00" {
+				return o.options[1:], clSuccess // empty ones, which came so
 			}
-			s.mu.Unlock()
-			return s.answer(m, clSuccess, 0, 0, options)
-		}
-		if of.name == "clGetProgramInfo" && what == clProgramSource && o.code.replaced {
-			s.mu.Unlock()
-			return s.answer(m, clSuccess, 0, 0, append(bytes.Clone(o.code.text), 0))
-		}
-		if of.name == "clGetProgramInfo" && what == clProgramBinarySizes && o.code.came != nil && len(o.parent.devices) == 0 {
-			size := words(uint64(len(o.code.came)))
-			s.mu.Unlock()
-			return s.answer(m, clSuccess, 0, 0, size)
-		}
-		if of.name == "clGetKernelArgInfo" && o.hidden && !(o.bare && s.argsTold()) {
-			s.mu.Unlock()
-			return s.answer(m, clNoArgInfo, 0, 0, nil)
+			return o.options, clSuccess
+		case w[0] == ofProgram && what == clProgramSource && o.code.replaced:
+			return append(bytes.Clone(o.code.text), 0), clSuccess
+		case w[0] == ofProgram && what == clProgramBinarySizes && o.code.came != nil && len(o.parent.devices) == 0:
+			return words(uint64(len(o.code.came))), clSuccess
+		case w[0] == ofArg && o.hidden && !(o.bare && s.argsTold()):
+			return nil, clNoArgInfo
 		}
 		if a, ok := s.before(w[0], o, w[2], uint64(what)); ok {
-			s.mu.Unlock()
-			return s.answer(m, a.status, 0, 0, a.data)
+			return a.data, a.status
 		}
 		args = [3]uintptr{o.ptr, what}
 		switch of.more {
 		case 'd':
 			d, bad := s.deviceWith(w[2])
 			if bad != clSuccess {
-				s.mu.Unlock()
-				return s.answer(m, bad, 0, 0, nil)
+				return nil, bad
 			}
 			args, n = [3]uintptr{o.ptr, d, what}, 3
 		case 'n':
 			args, n = [3]uintptr{o.ptr, uintptr(uint32(w[2])), what}, 3
 		}
 	}
-	data, bad := s.lib.infoIn(m.args.take(infoRoom), of.name, args[:n]...)
+	data, bad := s.lib.infoIn(m.args.take(infoRoom), s.lib.infos[w[0]], args[:n]...)
 	if of.kind == program && what == clProgramDevices {
 		data = s.deviceNumbers(data)
 	}
-	s.mu.Unlock()
-	if of.kind == 0 && what == clDeviceSVM && len(data) == 8 {
-		clear(data)
-		if s.offersSVM() && (w[2] == 0 || s.places()) { // 1: at an address that other nodes have, too
-			data[0] = clCoarseGrain
-		}
-	}
-	if of.kind == 0 && bad == clSuccess && len(data) == 8 && (what == clDeviceMemory || what == clDeviceMaxAllocation) {
-		data = s.capped(data)
-	}
-	return s.answer(m, bad, 0, 0, data)
+	return data, bad
 }

@@ -444,10 +444,12 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		q.reads++
 		s.reads = append(s.reads, read{w[13], ptr, data, upToNow(q)})
 		s.heldReads += uint64(len(data))
+		s.staged.Store(true)
 	default:
 		m.taken = true
 		s.writes = append(s.writes, read{event: ptr, data: data})
 		s.heldWrites += uint64(cap(data))
+		s.staged.Store(true)
 	}
 	told := s.untold()
 	s.mu.Unlock()
@@ -475,6 +477,7 @@ func (s *Session) refuseTransfer(m *message, landing, out uint64, q *object, bad
 	}
 	if m.Op == wire.OpRead && landing != 0 {
 		s.reads = append(s.reads, read{landing: landing}) // the client has a place for it, which it may forget
+		s.staged.Store(true)
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -92,8 +92,9 @@ const (
 // library is the system's OpenCL, opened when the process starts.
 type library struct {
 	functions map[string]uintptr
-	one       *sync.Mutex // held by who calls; nil: many may
-	forgets   bool        // clFinish does not wait for what was flushed
+	infos     [len(infos)]uintptr // of these, those of infos
+	one       *sync.Mutex         // held by who calls; nil: many may
+	forgets   bool                // clFinish does not wait for what was flushed
 }
 
 // serial are vendors whose drivers end the process when two threads call them,
@@ -154,6 +155,9 @@ func open() (*library, error) {
 		}
 		l.functions[n] = at
 	}
+	for i := range infos {
+		l.infos[i] = l.functions[infos[i].name]
+	}
 	return l, nil
 }
 
@@ -176,7 +180,11 @@ func (l *library) callAt(at uintptr, args ...uintptr) uintptr {
 
 // status calls a function that returns an error code.
 func (l *library) status(name string, args ...uintptr) int32 {
-	if at := l.functions[name]; at != 0 {
+	return l.statusAt(l.functions[name], args...)
+}
+
+func (l *library) statusAt(at uintptr, args ...uintptr) int32 {
+	if at != 0 {
 		return int32(l.callAt(at, args...))
 	}
 	return clInvalidOperation
@@ -210,29 +218,29 @@ func cString(s string) []byte      { return append([]byte(s), 0) }
 func (l *library) info(name string, args ...uintptr) ([]byte, int32) {
 	room := make([]uint64, infoRoom)
 	atWords(room) // a stack may move
-	return l.infoIn(room, name, args...)
+	return l.infoIn(room, l.functions[name], args...)
 }
 
-// infoRoom is how many words info takes for a size and for most values.
-const infoRoom = 1 + 16
+// infoRoom is how many words info takes for arguments, for a size and for most values.
+const infoRoom = 6 + 1 + 16
 
 // infoIn is info, in memory of the caller's where it is enough, which is not on a stack.
-func (l *library) infoIn(room []uint64, name string, args ...uintptr) ([]byte, int32) {
+func (l *library) infoIn(room []uint64, at uintptr, args ...uintptr) ([]byte, int32) {
 	defer runtime.KeepAlive(room)
-	var all [6]uintptr
+	all, size, values := unsafe.Slice((*uintptr)(unsafe.Pointer(&room[0])), 6), &room[6], room[7:] // not allocated for the call
 	k := copy(all[:3], args)
 	ask := func(b []byte) int32 {
-		all[k], all[k+1], all[k+2] = uintptr(len(b)), atData(b), uintptr(unsafe.Pointer(&room[0]))
-		return l.status(name, all[:k+3]...)
+		all[k], all[k+1], all[k+2] = uintptr(len(b)), atData(b), uintptr(unsafe.Pointer(size))
+		return l.statusAt(at, all[:k+3]...)
 	}
-	few := unsafe.Slice((*byte)(unsafe.Pointer(&room[1])), 8*(len(room)-1))
-	if ask(few) == clSuccess && room[0] <= uint64(len(few)) {
-		return few[:room[0]], clSuccess
+	few := unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), 8*len(values))
+	if ask(few) == clSuccess && *size <= uint64(len(few)) {
+		return few[:*size], clSuccess
 	}
 	if s := ask(nil); s != clSuccess {
 		return nil, s
 	}
-	b := make([]byte, room[0])
+	b := make([]byte, *size)
 	if len(b) == 0 {
 		return b, clSuccess
 	}

@@ -20,11 +20,17 @@ import (
 // bytes, one each way. Who writes counts what it has written, who reads what it
 // has read, both modulo 2^32, in words that the other looks at.
 //
-//	0     to the worker: words of who writes it (written, waits, its processor);
-//	128   of who reads it (read); and 192, whether that waits: another processor has
-//	      such a line again only where it has changed
+//	0     to the worker, of who writes: how much it has written, whether it waits for
+//	      room, where the few bytes end, how much it has seen of the other way; and
+//	16    these few bytes: the last that were written, ending at 64
+//	128   of who reads: how much it has read; and 192, whether it waits, its processor:
+//	      another processor has such a line again only where it has changed
 //	256   to the program: the same
 //	4096  bytes to the worker, then bytes to the program, ringSize each
+//
+// A message of few bytes is in the line that says that it was written, too, where
+// that cannot be overwritten while it is read: if the other has seen all before it. Who
+// asks and is answered then exchanges one line each way.
 //
 // Who finds nothing to read (or no room) looks again and again for spinFor, unless the
 // other is on the same processor, or that was in vain lately; then it says that it
@@ -51,6 +57,8 @@ type ring struct {
 
 type way struct {
 	written, room *atomic.Uint32 // room: whether who writes waits for some
+	ends, seen    *uint32        // written before written is, read after it
+	few           []byte
 	read, waits   *atomic.Uint32
 	data          []byte
 }
@@ -66,7 +74,8 @@ const (
 	spinFor  = 20 * time.Microsecond
 	mostSkip = 1024
 	try      = 64
-	few      = 16
+	seldom   = 64
+	looks    = 1000 // between two of the clock
 )
 
 // Operations of the kernel's futex, between processes.
@@ -101,11 +110,12 @@ func openRing(l *Line, fd int, read, written uint32) (*ring, error) {
 		return nil, fmt.Errorf("memory of a ring: %w", err)
 	}
 	word := func(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&page[at])) }
+	plain := func(at int) *uint32 { return (*uint32)(unsafe.Pointer(&page[at])) }
 	one := func(at int, data []byte) way {
-		return way{word(at), word(at + 4), word(at + 128), word(at + 192), data}
+		return way{word(at), word(at + 4), plain(at + 8), plain(at + 12), page[at+16 : at+64], word(at + 128), word(at + 192), data}
 	}
 	return &ring{
-		Line: l, file: fd, page: page, read: read, written: written, taken: written - ringSize, back: 1, processors: [2]*atomic.Uint32{word(8), word(256 + 8)},
+		Line: l, file: fd, page: page, read: read, written: written, taken: written - ringSize, back: 1, processors: [2]*atomic.Uint32{word(256 + 196), word(196)},
 		in: one(0, page[ringPage:ringPage+ringSize:ringPage+ringSize]), out: one(256, page[ringPage+ringSize:]),
 	}, nil
 }
@@ -119,7 +129,8 @@ func (r *ring) Read(b []byte) (int, error) {
 		if r.rung.Load() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		there := r.in.written.Load() - r.read
+		written := r.in.written.Load()
+		there := written - r.read
 		if there > ringSize {
 			return 0, errRing
 		}
@@ -130,6 +141,10 @@ func (r *ring) Read(b []byte) (int, error) {
 			continue
 		}
 		n := 0
+		if few := r.in.few; there <= uint32(len(few)) && *r.in.ends == written {
+			n = copy(b, few[uint32(len(few))-there:])
+			r.read, there = r.read+uint32(n), 0
+		}
 		for n < len(b) && there > 0 { // once more where it begins anew
 			at := r.read % ringSize
 			k := copy(b[n:], r.in.data[at:min(at+there, ringSize)])
@@ -195,7 +210,7 @@ func (r *ring) spin(word *atomic.Uint32, seen uint32) bool {
 	} else {
 		r.skip--
 	}
-	if !may || r.waits%few == 0 { // the kernel is asked, which takes as long as a message
+	if !may || r.waits%seldom == 0 { // the kernel is asked, which takes as long as a message
 		var here uint32
 		_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&here)), 0, 0)
 		r.processors[1].Store(here + 1)
@@ -204,13 +219,12 @@ func (r *ring) spin(word *atomic.Uint32, seen uint32) bool {
 		return false
 	}
 	var end time.Time
-	for looks := 1; ; looks++ {
-		if word.Load() != seen {
-			r.back = 1
-			return true
-		}
-		if looks%100 != 0 {
-			continue
+	for {
+		for range looks {
+			if word.Load() != seen {
+				r.back = 1
+				return true
+			}
 		}
 		now := time.Now()
 		if end.IsZero() {
@@ -237,6 +251,11 @@ func (r *ring) write(head, data []byte, fd int) error {
 		}
 	}
 	const part = ringSize / 4 // of what is much, which the other reads meanwhile
+	if few, n := r.out.few, len(head)+len(data); n <= len(few) && *r.in.seen == r.written {
+		copy(few[len(few)-n:], head)
+		copy(few[len(few)-len(data):], data)
+		*r.out.ends = r.written + uint32(n)
+	}
 	for _, p := range [...][]byte{head, data} {
 		for len(p) > 0 {
 			there := r.written - r.taken
@@ -266,9 +285,12 @@ func (r *ring) write(head, data []byte, fd int) error {
 
 // publish has the program see what was written, and wakes it.
 func (r *ring) publish() {
+	*r.out.seen = r.in.read.Load()
 	r.out.written.Store(r.written)
 	waits := r.out.waits.Load()
-	r.met.Store(waits == awake)
+	if met := waits == awake; met != r.met.Load() {
+		r.met.Store(met)
+	}
 	switch {
 	case waits == awake || !r.out.waits.CompareAndSwap(waits, awake):
 	case waits == asleep:

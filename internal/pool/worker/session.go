@@ -164,8 +164,9 @@ type Session struct {
 	ghosts                map[uint64]*object // released, but others are made of them
 	order                 uint64
 	reads                 []read
-	writes                []read // whose data must stay until they are done
-	heldReads, heldWrites uint64 // bytes of these
+	writes                []read      // whose data must stay until they are done
+	staged                atomic.Bool // there may be some of these, or heldReads
+	heldReads, heldWrites uint64      // bytes of these
 	dying                 []*object
 	marks                 []mark
 	queues                []*object
@@ -326,6 +327,9 @@ func (s *Session) send(op, flags uint16, call uint32, status int32, a, b uint64,
 // sendReads sends what was read meanwhile, before an answer that may tell the
 // client that it was.
 func (s *Session) sendReads() error {
+	if !s.staged.Load() {
+		return nil
+	}
 	s.landing.Lock()
 	defer s.landing.Unlock()
 	for _, r := range s.doneReads() {
@@ -335,6 +339,7 @@ func (s *Session) sendReads() error {
 	}
 	s.mu.Lock()
 	s.heldReads = lengths(s.reads)
+	s.staged.Store(len(s.reads)+len(s.writes) > 0)
 	s.mu.Unlock()
 	return nil
 }
