@@ -18,6 +18,9 @@ const (
 	// patience is how long a device waits for a task whose turn is over: a
 	// kernel that never ends must not stop the others, who then compute beside it.
 	patience = time.Second
+	// longestLoad is how long a turn waits for its memory while others want the device:
+	// those who are to give it back have half of that.
+	longestLoad = time.Minute
 )
 
 // user is a worker that uses a device, as the arbiter sees it.
@@ -130,11 +133,14 @@ func (a *arbiter) done(u *user, used time.Duration, more bool) {
 	a.next()
 }
 
-// loading is said by a user that waits for memory in its turn.
+// loading is said by a user that waits for memory in its turn, which it does not do
+// for longer than [longestLoad] while others want the device.
 func (a *arbiter) loading(u *user) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u.loads = true
+	if u.loads = a.holder == u || u.over; u.loads {
+		a.next()
+	}
 }
 
 // loaded is said by a user whose memory is there, or will not be: its turn begins
@@ -179,7 +185,9 @@ func (a *arbiter) next() {
 		}
 		now := a.now()
 		switch held := now.Sub(h.since); {
-		case !others, h.loads:
+		case !others:
+		case h.loads && held < longestLoad:
+			a.timer.Reset(longestLoad - held)
 		case held < max(turnLength, h.least):
 			a.timer.Reset(max(turnLength, h.least) - held)
 		case h.asked.IsZero():
@@ -255,7 +263,7 @@ func (a *arbiter) grant(best *user, wanting int) {
 	if i := slices.Index(a.users, best); i >= 0 { // of a task's programs, those that have waited longer are next
 		a.users = append(slices.Delete(a.users, i, i+1), best)
 	}
-	best.wants, best.since, best.asked, best.least = false, a.now(), time.Time{}, 0
+	best.wants, best.since, best.asked, best.least, best.loads = false, a.now(), time.Time{}, 0, false
 	if a.concurrent.Load() {
 		best.over = true
 	} else {

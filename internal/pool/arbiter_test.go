@@ -225,6 +225,45 @@ func TestTurnWaitsForMemory(t *testing.T) {
 	})
 }
 
+// TestLoadEnds: a turn does not wait for its memory for ever while others want the
+// device, nor does one wait that was said to load before it began.
+func TestLoadEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbiter()
+		var said []string
+		users := []*user{}
+		for i := range 2 {
+			u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }}
+			u.say = func(what byte, _ time.Duration) { said = append(said, fmt.Sprintf("%c%d", what, i)) }
+			a.add(u)
+			users = append(users, u)
+		}
+		heard := func(want string) {
+			t.Helper()
+			a.mu.Lock() // under which it is said
+			defer a.mu.Unlock()
+			if got := fmt.Sprint(said); got != want {
+				t.Errorf("said %s, want %s", got, want)
+			}
+		}
+		a.loading(users[1]) // it has no turn
+		a.want(users[0])
+		a.loading(users[0])
+		a.want(users[1])
+		time.Sleep(longestLoad - time.Millisecond)
+		heard("[G0]")
+		time.Sleep(2 * time.Millisecond)
+		heard("[G0 Y0]")
+		time.Sleep(patience)
+		heard("[G0 Y0 G1]")
+		a.want(users[0])
+		time.Sleep(turnLength + time.Millisecond)
+		heard("[G0 Y0 G1 Y1]")
+		a.timer.Stop()
+	})
+}
+
 // TestResizeShare: a new share counts from the moment it is set.
 func TestResizeShare(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,7 @@ type holder struct {
 	asked time.Time // to take its memory off; zero: it was not
 	keeps time.Time // until then it is not asked
 	loads bool      // it was given room and puts memory there
+	given time.Time // when it was given that
 	swaps int64
 }
 
@@ -170,19 +171,28 @@ func (c *card) may(h *holder, say func(byte, time.Duration), kill func()) {
 func (c *card) want(h *holder, n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wishes = append(c.wishes, &wish{h: h, n: n})
+	if !slices.ContainsFunc(c.wishes, func(w *wish) bool { return w.h == h }) { // one that wants twice is told once
+		c.wishes = append(c.wishes, &wish{h: h, n: n})
+	}
 	c.step()
 }
 
-// in is said by a worker whose memory is there, which took so long.
-func (c *card) in(h *holder, took time.Duration) {
+// in is said by a worker whose memory is there, which took so long. It returns what is
+// believed of that: no more than the time since it was given room.
+func (c *card) in(h *holder, took time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.loads, h.used = false, c.turns.now()
+	now, most := c.turns.now(), time.Duration(0)
+	if h.loads {
+		most = min(now.Sub(h.given), longestSwap)
+	}
+	took = min(max(took, 0), most)
+	h.loads, h.used = false, now
 	if c.turns.concurrent.Load() {
 		h.keeps = h.used.Add(worker.SwapTurn * took)
 	}
 	c.step()
+	return took
 }
 
 // out is said by a worker that has taken off what it was asked for.
@@ -218,7 +228,7 @@ func (c *card) step() {
 		w := c.wishes[0]
 		free := c.memory.Limit() - min(c.memory.Used(), c.memory.Limit())
 		if w.n <= free {
-			w.h.loads = true
+			w.h.loads, w.h.given = true, c.turns.now()
 			c.wishes = c.wishes[1:]
 			w.h.say(worker.TurnSpace, 1)
 			continue
@@ -267,8 +277,8 @@ func (c *card) ask(w *wish, free uint64) bool {
 		switch {
 		case free >= w.n:
 		case h == w.h, held == 0, !h.asked.IsZero(), slices.Contains(w.tried, h):
-		case h.loads:
-			wait(surrender) // or until it says that it has
+		case h.loads && now.Sub(h.given) < surrender:
+			wait(surrender - now.Sub(h.given)) // or until it says that it has
 		case now.Before(h.keeps):
 			wait(h.keeps.Sub(now))
 		default:

@@ -135,11 +135,38 @@ func TestCard(t *testing.T) {
 		"beside each other, who put it there keeps it for a while": func(t *testing.T) {
 			w := crowdOf(t, 0, 90)
 			w.card.turns.concurrent.Store(true)
-			w.card.in(w.holders[1], 100*time.Millisecond)
+			w.card.want(w.holders[1], 5)
+			w.heard(t, "K1 1")
+			time.Sleep(100 * time.Millisecond)
+			w.card.in(w.holders[1], time.Hour) // it is not believed more than it had
 			w.card.want(w.holders[0], 50)
 			w.heard(t)
-			time.Sleep(worker.SwapTurn * 100 * time.Millisecond)
+			time.Sleep(worker.SwapTurn*100*time.Millisecond - time.Millisecond)
+			w.heard(t)
+			time.Sleep(time.Millisecond)
 			w.heard(t, "E1 0")
+		},
+		"who was given room and never says that it has it gives it back": func(t *testing.T) {
+			w := crowdOf(t, 0, 0)
+			w.card.want(w.holders[0], 90)
+			w.heard(t, "K0 1")
+			worker.NewMemory(w.card.mapped, w.holders[0].slot).Take(90)
+			w.card.want(w.holders[1], 50)
+			time.Sleep(surrender - time.Second)
+			w.heard(t)
+			time.Sleep(time.Second)
+			w.heard(t, "E0 0")
+			w.off(0)
+			w.heard(t, "K1 1")
+		},
+		"who asks all the time is told once": func(t *testing.T) {
+			w := crowdOf(t, 90, 0)
+			for range 1000 {
+				w.card.want(w.holders[1], 50)
+			}
+			w.heard(t, "E0 0")
+			w.off(0)
+			w.heard(t, "K1 1")
 		},
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); synctest.Test(t, do) })

@@ -638,7 +638,7 @@ func (n *Node) takeWorker(t *task, w handWorker) error {
 	p.follow(process, errs)
 	u := n.userOf(t, l)
 	u.wants, u.over, u.loads, u.since, u.asked, u.least = w.Wants, w.Over, w.Loads, w.Since, w.Asked, w.Least
-	h := &holder{slot: w.CardSlot, task: t.ID, used: w.Used, asked: w.Evicted, keeps: w.Keeps, loads: w.CardLoads, swaps: w.Swaps, say: u.say, kill: p.kill}
+	h := &holder{slot: w.CardSlot, task: t.ID, used: w.Used, asked: w.Evicted, keeps: w.Keeps, loads: w.CardLoads, given: time.Now(), swaps: w.Swaps, say: u.say, kill: p.kill}
 	if a := t.device.turns; w.Uses {
 		a.users = append(a.users, u)
 		if w.Holds {

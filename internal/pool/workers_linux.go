@@ -173,9 +173,7 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 				turns.loading(u)
 				card.want(h, uint64(f.Time))
 			case f.What == worker.TurnIn:
-				took := min(max(f.Time, 0), longestSwap)
-				card.in(h, took)
-				turns.loaded(u, worker.SwapTurn*took)
+				turns.loaded(u, worker.SwapTurn*card.in(h, f.Time))
 			case f.What == worker.TurnOut:
 				card.out(h)
 			case f.What == worker.TurnRefused:
