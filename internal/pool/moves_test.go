@@ -125,6 +125,53 @@ func TestMigrateHeld(t *testing.T) {
 	}
 }
 
+// TestMigrateBetween: a program moves while one of its threads waits for a queue and
+// another holds back what comes into that.
+func TestMigrateBetween(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 80, Memory: 64 * mib})
+	in, out := converse(t, run(movesProgram(t), "between"))
+	if line, err := out.ReadString('\n'); line != "held\n" {
+		t.Fatalf("it said %q: %v\n%s", line, err, a.log)
+	}
+	if _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); err != nil {
+		t.Errorf("it does not move: %v", err)
+	}
+	_, _ = io.WriteString(in, "\n")
+	if line, err := out.ReadString('\n'); line != "between 9\n" {
+		t.Errorf("it said %q: %v\n%s\n%s", line, err, a.log, b.log)
+	}
+}
+
+// TestFailsBeforeSet: a call that waits for an event that the program has not set and
+// for one that it has failed is told that, here and where the program has moved to;
+// what comes after it is done. (Natively PoCL ends the program.)
+func TestFailsBeforeSet(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	for _, moves := range []bool{false, true} {
+		task, run := share(t, a.tcp, pool.Spec{Device: "opencl-0", Compute: 40, Memory: 64 * mib})
+		in, out := converse(t, run(movesProgram(t), "fails"))
+		said := func(want string) {
+			t.Helper()
+			if line, err := out.ReadString('\n'); line != want {
+				t.Fatalf("it said %q, not %q: %v\n%s\n%s", line, want, err, a.log, b.log)
+			}
+		}
+		said("read -14\n")
+		said("fill 1, told 1\n")
+		said("held\n")
+		if moves {
+			if _, _, err := dial(t, a.tcp).Migrate(task.ID, b.tcp, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = io.WriteString(in, "\n")
+		said("fails 7\n")
+	}
+}
+
 // copier is a program that says how many bytes go over its connection when it writes, reads and maps memory.
 type copier struct {
 	t  *testing.T

@@ -440,6 +440,9 @@ func TestVendors(t *testing.T) {
 					t.Errorf("an image of a buffer: got %q, want %q", got, want)
 				}
 			}
+			if got := output(t, run(habits, "divides")); got != "divided -30\n" { // natively rusticl crashes
+				t.Errorf("dividing what cannot be divided: %q", got)
+			}
 			if got := output(t, run("threads")); got != "threads 7\n" {
 				t.Errorf("an event that another thread sets: %q", got)
 			}

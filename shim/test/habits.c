@@ -483,11 +483,24 @@ static void held_back(void) {
   must(clReleaseMemObject(m), "release"), must(clReleaseMemObject(other), "release");
 }
 
+/* A device that cannot be divided says so, and computes on. */
+static void divides(void) {
+  const cl_device_partition_property ways[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+  cl_uint n = 0;
+  cl_int bad = clCreateSubDevices(device, ways, 0, NULL, &n), x = 1;
+  must(clEnqueueFillBuffer(queue, buffer(sizeof x, NULL), &x, sizeof x, 0, sizeof x, 0, NULL, NULL), "fill"), must(clFinish(queue), "finish");
+  printf("divided %d\n", bad);
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
   if (n > 1 && !strcmp(args[1], "quiet")) {
     known(true);
+    return 0;
+  }
+  if (n > 1 && !strcmp(args[1], "divides")) {
+    divides();
     return 0;
   }
   late();

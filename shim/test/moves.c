@@ -8,6 +8,10 @@
  *   copies    for each line that is typed writes, computes on, reads and maps 4 MiB in many ways, checks
  *             them, and prints how many bytes went over sockets; the line keeps: it has a buffer mapped from
  *             then on until the next
+ *   between   a thread waits for a queue that computes, and comes by another command meanwhile, which
+ *             waits for an event that is set when a line is typed
+ *   fails     a thread waits for a read that fails, as one of two events does that it waits for; the
+ *             other is set when a line is typed; prints what became of it, and of what came after it
  */
 #define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 300
@@ -431,6 +435,65 @@ static void copies(void) {
   puts("done");
 }
 
+static void *finishes(void *done) {
+  must(clFinish(queue), "finish");
+  return done;
+}
+
+static void between(void) {
+  static const char *text = "kernel void spin(global uint *x, uint n) { uint y = x[0]; for (uint i = 0; i < n; i++) { y ^= y << 13; y ^= y >> 17; y ^= y << 5; } x[0] = y; }";
+  cl_int e;
+  cl_uint first = 1, nine = 9, rounds = 300000000, seen = 0;
+  size_t one = 1;
+  cl_program p = clCreateProgramWithSource(context, 1, &text, NULL, &e);
+  must(e, "program"), must(clBuildProgram(p, 1, &device, "", NULL, NULL), "build");
+  cl_mem m = clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, sizeof first, &first, &e);
+  must(e, "buffer");
+  cl_kernel k = clCreateKernel(p, "spin", &e);
+  must(e, "kernel"), must(clSetKernelArg(k, 0, sizeof m, &m), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
+  must(clEnqueueNDRangeKernel(queue, k, 1, NULL, &one, NULL, 0, NULL, NULL), "run"), must(clFlush(queue), "flush");
+  pthread_t other;
+  pthread_create(&other, NULL, finishes, NULL);
+  usleep(200000);
+  cl_event gate = clCreateUserEvent(context, &e);
+  must(e, "event"), must(clEnqueueFillBuffer(queue, m, &nine, sizeof nine, 0, sizeof nine, 1, &gate, NULL), "fill");
+  puts("held");
+  getchar();
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), pthread_join(other, NULL);
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof seen, &seen, 0, NULL, NULL), "read");
+  printf("between %u\n", seen);
+}
+
+static cl_mem failing;
+static cl_event two[2], fill;
+static volatile int told;
+static void *reads(void *x) {
+  printf("read %d\n", clEnqueueReadBuffer(queue, failing, CL_TRUE, 0, sizeof told, x, 2, two, NULL));
+  return NULL;
+}
+static void CL_CALLBACK tells_status(cl_event e, cl_int status, void *x) { (void)e, (void)x, told = status; }
+
+static void fails(void) {
+  cl_int e, status = 1, x = 7, seen = 0;
+  failing = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof x, NULL, &e), must(e, "buffer");
+  for (int i = 0; i < 2; i++) two[i] = clCreateUserEvent(context, &e), must(e, "event");
+  must(clEnqueueFillBuffer(queue, failing, &x, sizeof x, 0, sizeof x, 2, two, &fill), "fill");
+  must(clSetEventCallback(fill, CL_COMPLETE, tells_status, NULL), "callback");
+  pthread_t other;
+  pthread_create(&other, NULL, reads, &seen);
+  usleep(200000);
+  must(clSetUserEventStatus(two[1], -5), "set"), pthread_join(other, NULL);
+  must(clGetEventInfo(fill, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL), "status");
+  for (int i = 0; i < 1000 && !told; i++) usleep(10000);
+  printf("fill %d, told %d\n", status < 0, told < 0);
+  puts("held");
+  getchar();
+  must(clEnqueueFillBuffer(queue, failing, &x, sizeof x, 0, sizeof x, 0, NULL, NULL), "fill");
+  must(clSetUserEventStatus(two[0], CL_COMPLETE), "set"), must(clFinish(queue), "finish");
+  must(clEnqueueReadBuffer(queue, failing, CL_TRUE, 0, sizeof seen, &seen, 0, NULL, NULL), "read");
+  printf("fails %d\n", seen);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -443,6 +506,12 @@ int main(int argc, char **argv) {
   } else if (!strcmp(what, "copies")) {
     start(0);
     copies();
+  } else if (!strcmp(what, "between")) {
+    start(0);
+    between();
+  } else if (!strcmp(what, "fails")) {
+    start(0);
+    fails();
   } else {
     fprintf(stderr, "there is no %s\n", what);
     return 2;

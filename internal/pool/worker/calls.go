@@ -251,9 +251,13 @@ func (s *Session) finish(m *message, b *wire.Body) error {
 		s.mu.Unlock()
 		return s.answer(m, bad, 0, 0, nil)
 	}
-	if s.users > 0 { // it waits for what was given before, and no more
+	if s.users > 0 || m.Flags&wire.FlagThreads != 0 { // it waits for what was given before, and no more: what comes meanwhile may be held
 		if events := s.given(o); len(events) > 0 {
-			return s.waitFor(s.heldCall(m, o), events, func(int32) error { return done(clSuccess) }) // what has failed has come to its end, too
+			over := s.waits(upToNow(o))
+			return s.waitFor(s.heldCall(m, o), events, func(int32) error { // what has failed has come to its end, too
+				over(clSuccess)
+				return done(clSuccess)
+			})
 		}
 	}
 	over := s.waits(upToNow(o))
@@ -344,7 +348,7 @@ func (s *Session) release(b *wire.Body) error {
 	if o.kind == queue && o.drained < o.fed.Load() && !s.holdsAny(o) { // what it was given goes on
 		if m, bad := s.mark(o); bad == clSuccess {
 			s.lib.call("clFlush", o.ptr)
-			s.freed = append(s.freed, m.event)
+			s.runs(m.event)
 		}
 	}
 	s.forget(o)
@@ -525,7 +529,7 @@ func (s *Session) ask(m *message, w *[4]uint64) ([]byte, int32) {
 		}
 		args = [3]uintptr{d, what}
 	} else {
-		o, bad := s.get(w[1], of.kind)
+		o, bad := s.getBuilt(w[1], of.kind)
 		switch {
 		case bad == clSuccess && o.ptr == 0: // an event whose call failed when nobody waited for it, or that was done before the program moved here
 			return oldEvent(of.name, w[3], o)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"runtime"
 	"strings"
+	"sync"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -107,15 +108,54 @@ func (s *Session) programs(m *message, b *wire.Body) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, bad := s.get(b.Word(), program)
+	p, bad := s.getBuilt(b.Word(), program)
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	if p.code.came != nil && len(p.parent.devices) == 0 {
 		return s.answerLocked(m, clSuccess, 0, 0, p.code.came)
 	}
-	built, bad := s.lib.built(p.ptr)
+	var built []byte
+	s.aside(func() { built, bad = s.lib.built(p.ptr) }, p)
 	return s.answerLocked(m, bad, 0, 0, built)
+}
+
+// aside makes a call that may take long while others go on, and objects that it
+// names stay. The caller has the lock, which is given back meanwhile.
+func (s *Session) aside(call func(), names ...*object) {
+	name(names...)
+	s.mu.Unlock()
+	call()
+	s.mu.Lock()
+	s.unname(names...)
+}
+
+// builds is aside for building a program: who asks for that waits until it is built,
+// as drivers have them wait.
+func (s *Session) builds(p *object, call func(), names ...*object) {
+	p.busy = true
+	s.building.Add(1)
+	s.aside(call, append(names, p)...)
+	p.busy = false
+	s.building.Add(-1)
+	if s.built != nil {
+		s.built.Broadcast()
+	}
+}
+
+// getBuilt is get for who asks the driver about a program, which it waits for while
+// it is being built. The caller has the lock, which is given back meanwhile.
+func (s *Session) getBuilt(id uint64, k kind) (*object, int32) {
+	for {
+		o, bad := s.get(id, k)
+		if bad != clSuccess || !o.busy {
+			return o, bad
+		}
+		if s.built == nil {
+			s.built = sync.NewCond(&s.mu)
+		}
+		s.built.Wait()
+	}
 }
 
 // built is what a program was built to, for one device after the other.
@@ -162,7 +202,9 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if w[2] == fromBinaries {
 		return s.ofBinaries(m, c, w[1], text)
 	}
-	ptr, bad, status := s.newProgram(c, w[2], text)
+	var ptr uintptr
+	var status uint64
+	s.aside(func() { ptr, bad, status = s.newProgram(c, w[2], text) }, c)
 	if ptr != 0 {
 		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: w[0], from: w[2], text: bytes.Clone(text)}}
 		if err := s.keep(w[1], o); err != nil {
@@ -196,77 +238,74 @@ func (s *Session) newProgram(in *object, from uint64, text []byte) (ptr uintptr,
 	return ptr, int32(uint32(*e)), uint64(uint32(*of))
 }
 
+// build builds a program, or compiles it.
 func (s *Session) build(m *message, b *wire.Body) error {
-	id := b.Word()
-	options := b.Bytes()
 	s.mu.Lock()
-	p, bad := s.get(id, program)
+	defer s.mu.Unlock()
+	p, bad := s.getBuilt(b.Word(), program)
+	options := b.Bytes()
 	var included, names []uintptr
 	var keep [][]byte
+	var uses []*object
 	if m.Op == wire.OpCompile {
 		for range b.Count(16) {
 			h, e := s.get(b.Word(), program)
-			name := cString(string(b.Bytes()))
+			called := cString(string(b.Bytes()))
 			if e != clSuccess {
 				bad = e
 				continue
 			}
-			keep = append(keep, name)
-			included, names = append(included, h.ptr), append(names, atBytes(name))
+			keep, uses = append(keep, called), append(uses, h)
+			included, names = append(included, h.ptr), append(names, atBytes(called))
 		}
 	}
-	s.mu.Unlock()
-	more := bytes.Clone(b.Rest())
+	more := b.Rest()
 	h, err := readHeaders(b)
-	s.mu.Lock()
 	named, e := s.named(b)
 	if bad == clSuccess {
 		bad = e
 	}
-	s.mu.Unlock()
 	if b.Err() || err != nil {
 		return errEnd
 	}
-	if bad != clSuccess {
-		return s.answer(m, bad, 0, 0, nil)
-	}
-	s.mu.Lock()
-	if p.code.replaced {
+	if bad == clSuccess && p.code.replaced {
 		bad = s.restore(p)
 	}
-	p.options, p.code.how, p.code.headers, p.code.told, p.code.came = cString(string(options)), m.Op, more, nil, nil
-	p.code.builds++
-	s.mu.Unlock()
 	if bad != clSuccess {
-		return s.answer(m, bad, 0, 0, nil)
+		return s.answerLocked(m, bad, 0, 0, nil)
 	}
+	p.options, p.code.how, p.code.headers, p.code.told, p.code.came = cString(string(options)), m.Op, bytes.Clone(more), nil, nil
+	p.code.builds++
 	here, ok := h.options(string(options))
 	if !ok {
 		bad = -43 // CL_INVALID_BUILD_OPTIONS
 		if m.Op == wire.OpCompile {
 			bad = -66 // CL_INVALID_COMPILER_OPTIONS
 		}
-		return s.answer(m, bad, 0, 0, nil)
+		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	done, err := h.unpack()
-	if err != nil {
-		return s.answer(m, clOutOfResources, 0, 0, nil)
-	}
-	defer done()
 	// The client must know which arguments are handles; the program's own options are what an info shows.
 	text := cString(here + withArgInfo)
 	count, devices := s.targets(p.parent, named)
-	if m.Op == wire.OpBuild {
-		bad = s.lib.status("clBuildProgram", p.ptr, count, devices, atBytes(text), 0, 0)
-	} else {
+	s.builds(p, func() {
+		done, err := h.unpack()
+		if err != nil {
+			bad = clOutOfResources
+			return
+		}
+		defer done()
+		if m.Op == wire.OpBuild {
+			bad = s.lib.status("clBuildProgram", p.ptr, count, devices, atBytes(text), 0, 0)
+			return
+		}
 		var list, called uintptr
 		if len(included) > 0 {
 			list, called = atWords(included), atWords(names)
 		}
 		bad = s.lib.status("clCompileProgram", p.ptr, count, devices, atBytes(text), uintptr(len(included)), list, called, 0, 0)
-	}
+	}, uses...)
 	runtime.KeepAlive([]any{text, named, included, names, keep})
-	return s.answer(m, bad, 0, 0, nil)
+	return s.answerLocked(m, bad, 0, 0, nil)
 }
 
 func (s *Session) link(m *message, b *wire.Body) error {
@@ -275,6 +314,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, bad := s.get(c, context)
+	uses := []*object{of}
 	inputs := make([]uintptr, b.Count(8))
 	for i := range inputs {
 		p, e := s.get(b.Word(), program)
@@ -282,7 +322,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 			bad = e
 			continue
 		}
-		inputs[i] = p.ptr
+		inputs[i], uses = p.ptr, append(uses, p)
 	}
 	named, e := s.named(b)
 	if bad == clSuccess {
@@ -299,7 +339,11 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	}
 	told, text := cell(), cString(string(options))
 	count, devices := s.targets(of, named)
-	ptr := s.lib.call("clLinkProgram", of.ptr, count, devices, atBytes(text), uintptr(len(inputs)), atWords(inputs), 0, 0, at(told))
+	var ptr uintptr
+	s.aside(func() {
+		ptr = s.lib.call("clLinkProgram", of.ptr, count, devices, atBytes(text), uintptr(len(inputs)), atWords(inputs), 0, 0, at(told))
+	}, uses...)
+	runtime.KeepAlive([]any{text, named, inputs})
 	there := uint64(0)
 	if ptr != 0 {
 		there = 1
@@ -407,14 +451,15 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, reaches: k.reaches}, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
-		p, bad := s.get(from, program)
+		p, bad := s.getBuilt(from, program)
 		if b.Err() {
 			return errEnd
 		}
 		if bad != clSuccess {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
-		ptr := s.lib.call("clCreateKernel", p.ptr, atBytes(name), at(e))
+		var ptr uintptr
+		s.aside(func() { ptr = s.lib.call("clCreateKernel", p.ptr, atBytes(name), at(e)) }, p)
 		if ptr == 0 {
 			return s.answerLocked(m, int32(uint32(*e)), 0, 0, nil)
 		}
@@ -422,13 +467,15 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 	}
 	ids := make([]uint64, b.Count(8))
 	b.Words(ids)
-	p, bad := s.get(from, program)
+	p, bad := s.getBuilt(from, program)
 	if b.Err() || len(ids) == 0 {
 		return errEnd
 	}
 	list, n := make([]uintptr, len(ids)), cell()
 	if bad == clSuccess {
-		bad = s.lib.status("clCreateKernelsInProgram", p.ptr, uintptr(len(ids)), atWords(list), at(n))
+		s.aside(func() {
+			bad = s.lib.status("clCreateKernelsInProgram", p.ptr, uintptr(len(ids)), atWords(list), at(n))
+		}, p)
 	}
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)

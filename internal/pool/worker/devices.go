@@ -4,6 +4,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
@@ -32,6 +33,9 @@ func (s *Session) subDevices(m *message, b *wire.Body) error {
 	}
 	d, bad := s.deviceWith(of)
 	list, n := append(slices.Clone(how), 0, 0), cell() // ends, whatever came
+	if bad == clSuccess && !s.lib.divides(d, how[0]) {
+		bad = clInvalidValue
+	}
 	if bad == clSuccess {
 		bad = s.lib.status("clCreateSubDevices", d, atWords(list), 0, 0, at(n))
 	}
@@ -63,6 +67,18 @@ func (s *Session) subDevices(m *message, b *wire.Body) error {
 		}
 	}
 	return s.answerLocked(m, clSuccess, uint64(there), 0, nil)
+}
+
+// divides says whether a device can be divided so. Those that cannot are not asked to:
+// some drivers end the process then (Mesa 22.3).
+func (l *library) divides(d uintptr, how uint64) bool {
+	all, _ := l.info("clGetDeviceInfo", d, clDevicePartitions)
+	for ways := wire.NewBody(all); len(ways.Rest()) >= 8; {
+		if way := ways.Word(); way == how && way != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // deviceWith returns the device with a number. The caller has the lock.
@@ -207,7 +223,11 @@ func (s *Session) ofBinaries(m *message, c *object, id uint64, text []byte) erro
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
 	e, status := cell(), make([]uint64, (len(devices)+1)/2)
-	ptr := s.lib.call("clCreateProgramWithBinary", c.ptr, uintptr(len(devices)), atWords(devices), atWords(sizes), atWords(texts), atWords(status), at(e))
+	var ptr uintptr
+	s.aside(func() {
+		ptr = s.lib.call("clCreateProgramWithBinary", c.ptr, uintptr(len(devices)), atWords(devices), atWords(sizes), atWords(texts), atWords(status), at(e))
+	}, c)
+	runtime.KeepAlive(devices)
 	if ptr != 0 {
 		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: c.id, from: fromBinaries, text: slices.Clone(text)}}
 		if err := s.keep(id, o); err != nil {

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -37,9 +38,11 @@ type held struct {
 	kernel  *object
 	args    [][]byte // of that: messages that set them
 	reaches []uint64
-	ptr     uintptr // the driver's event
-	made    *object // the program's, or nil
-	parked  bool    // a call waits for it, while the session may be stopped
+	ptr     uintptr  // the driver's event
+	made    *object  // the program's, or nil
+	parked  bool     // a call waits for it, while the session may be stopped
+	waits   []uint64 // of that, events that it waits for; none: they have come to their ends
+	over    bool     // it has failed before the program has set what it waits for
 }
 
 // behind says which events that the program has not set a message waits for. The caller has the lock.
@@ -63,7 +66,7 @@ func (s *Session) behind(m *message, q *object) (on []*object) {
 	}
 	all := m.Op == wire.OpFinish || !listed && (fences[m.Op] || m.Op == wire.OpEnqueueMarker || m.Op == wire.OpEnqueueMarkerWithWaitList)
 	for _, h := range s.held {
-		if all && h.queue == q && h.ptr != 0 {
+		if all && h.holds(q) {
 			add(h.on)
 		}
 	}
@@ -75,7 +78,48 @@ var fences = map[wire.Op]bool{wire.OpEnqueueBarrier: true, wire.OpEnqueueBarrier
 
 // holdsAny says whether commands of a queue are held. The caller has the lock.
 func (s *Session) holdsAny(q *object) bool {
-	return slices.ContainsFunc(s.held, func(h *held) bool { return h.queue == q && h.ptr != 0 })
+	return slices.ContainsFunc(s.held, func(h *held) bool { return h.holds(q) })
+}
+
+func (h *held) holds(q *object) bool { return h.queue == q && h.ptr != 0 && !h.over }
+
+// pass finds which commands of a queue have failed before what they wait for was set,
+// as another event has that they wait for: they hold back nothing any more, but are
+// kept until then, as PoCL uses their events when that is set. The caller has the lock.
+func (s *Session) pass(q *object) {
+	any := false
+	for _, h := range s.held {
+		if !h.holds(q) || q.loose && !fences[h.Op] { // such are behind nothing
+			continue
+		}
+		if !s.ended(h) {
+			break
+		}
+		if h.over, any = true, true; h.made != nil {
+			h.made.behind = nil
+		}
+	}
+	if !any {
+		return
+	}
+	q.behind = nil
+	for _, h := range s.held {
+		if h.holds(q) {
+			q.isBehind(h)
+		}
+	}
+}
+
+// isBehind says that what comes next in a queue waits for what a command of it does.
+func (q *object) isBehind(h *held) {
+	if q.loose && !fences[h.Op] {
+		return
+	}
+	for _, e := range h.on {
+		if !slices.Contains(q.behind, e) {
+			q.behind = append(q.behind, e)
+		}
+	}
 }
 
 // watch is said before a command is given to a queue. It returns what is to be kept
@@ -85,13 +129,14 @@ func (s *Session) watch(m *message, q *object) (h *held, wanted bool) {
 	if s.users == 0 {
 		return nil, false
 	}
+	s.pass(q)
 	any := s.holdsAny(q)
 	on := s.behind(m, q)
 	if len(on) == 0 {
 		return nil, any
 	}
 	if e := make([]uint64, 1); !any && s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, atWords(e)) == clSuccess {
-		s.freed = append(s.freed, uintptr(e[0])) // all that came before it
+		s.runs(uintptr(e[0])) // all that came before it
 	}
 	return s.newHeld(m, q, on), true
 }
@@ -122,7 +167,7 @@ func (s *Session) newHeld(m *message, q *object, on []*object) *held {
 // or only that, if it is not held. The caller has the lock.
 func (s *Session) keepHeld(h *held, m *message, ptr uintptr, made *object) {
 	if h == nil {
-		s.freed = append(s.freed, ptr)
+		s.runs(ptr)
 		return
 	}
 	h.ptr, h.made = ptr, made
@@ -132,13 +177,7 @@ func (s *Session) keepHeld(h *held, m *message, ptr uintptr, made *object) {
 	if h.body = m.body; m.Op != wire.OpWrite {
 		h.body = bytes.Clone(m.body)
 	}
-	if !h.queue.loose || fences[h.Op] {
-		for _, e := range h.on {
-			if !slices.Contains(h.queue.behind, e) {
-				h.queue.behind = append(h.queue.behind, e)
-			}
-		}
-	}
+	h.queue.isBehind(h)
 	s.keepNamed(h)
 }
 
@@ -181,7 +220,12 @@ func (s *Session) given(q *object) (events []uint64) {
 
 func (s *Session) keepNamed(h *held) {
 	s.held = append(s.held, h)
-	for _, o := range h.names {
+	name(h.names...)
+}
+
+// name has objects stay, whether the program releases them or not, until unname. The caller has the lock.
+func name(all ...*object) {
+	for _, o := range all {
 		o.named++
 	}
 }
@@ -189,10 +233,14 @@ func (s *Session) keepNamed(h *held) {
 // drop ends that something is held. The caller has the lock.
 func (s *Session) drop(h *held) {
 	if h.ptr != 0 {
-		s.freed = append(s.freed, h.ptr)
+		s.runs(h.ptr)
 	}
 	s.held = slices.DeleteFunc(s.held, func(x *held) bool { return x == h })
-	for _, o := range h.names {
+	s.unname(h.names...)
+}
+
+func (s *Session) unname(all ...*object) {
+	for _, o := range all {
 		if o.named--; o.named > 0 || !o.released {
 			continue
 		}
@@ -222,7 +270,7 @@ func (s *Session) settle(id uint64) {
 		if h.queue != nil {
 			h.queue.behind = without(h.queue.behind)
 		}
-		if h.made != nil {
+		if h.made != nil && !h.over {
 			h.made.behind = h.on
 		}
 		if len(h.on) > 0 {
@@ -233,6 +281,15 @@ func (s *Session) settle(id uint64) {
 			s.flow.join()
 		}
 		s.drop(h)
+	}
+}
+
+// runs keeps an event of what runs, until that is done. The caller has the lock.
+func (s *Session) runs(e uintptr) {
+	const few = 256
+	if s.freed = append(s.freed, e); len(s.freed) > s.mostFreed {
+		s.forgetFreed()
+		s.mostFreed = max(few, 2*len(s.freed))
 	}
 }
 
@@ -268,12 +325,15 @@ func (s *Session) waitFor(h *held, events []uint64, then func(bad int32) error) 
 		for _, e := range events {
 			s.lib.call("clReleaseEvent", uintptr(e))
 		}
+		if h != nil {
+			h.waits = nil
+		}
 		s.mu.Unlock()
 		s.unpark(h)
 		return then(bad)
 	}
 	if h != nil {
-		h.parked = true
+		h.parked, h.waits = true, events
 	}
 	coming := h != nil && s.coming != nil
 	if coming {
@@ -302,8 +362,7 @@ func (s *Session) unpark(h *held) {
 	s.mu.Lock()
 	set := !h.parked // meanwhile, which has joined
 	if !set {
-		h.parked = false
-		s.drop(h)
+		s.goesOn(h)
 	}
 	s.mu.Unlock()
 	if set {
@@ -311,12 +370,48 @@ func (s *Session) unpark(h *held) {
 	}
 }
 
+// goesOn says that a call does not wait any more, though the program has not set
+// what it waits for. The caller has the lock.
+func (s *Session) goesOn(h *held) {
+	if h.parked = false; h.ptr == 0 {
+		s.drop(h)
+	} else {
+		s.pass(h.queue)
+	}
+}
+
+// waitsInVain says whether a call waits though all that it waits for has come to its
+// end: that failed, and the call is about to return, unless the session is stopped. The
+// caller has the lock.
+func (s *Session) waitsInVain(h *held) bool {
+	return h.parked && !slices.ContainsFunc(h.waits, func(e uint64) bool { return s.eventStatus(uintptr(e)) > clSuccess })
+}
+
+// comeBack has calls that wait in vain return while the session is stopped, once it
+// goes on, and says whether there are some: who has the program next could not
+// tell what came of them.
+func (s *Session) comeBack() (some bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range slices.Clone(s.held) {
+		if s.waitsInVain(h) {
+			s.goesOn(h)
+			s.flow.join()
+			some = true
+		}
+	}
+	return some
+}
+
 // ended says that a command has failed for another reason than what it waits for. The caller has the lock.
 func (s *Session) ended(h *held) bool { return h.ptr != 0 && s.eventStatus(h.ptr) <= clSuccess }
 
 // sendHeld sends what is held. The caller has the lock.
-func (m *mover) sendHeld() {
+func (m *mover) sendHeld() error {
 	for _, h := range m.held {
+		if m.waitsInVain(h) {
+			return errors.New("what a call of the program waits for has failed just now: try again")
+		}
 		if m.ended(h) {
 			continue
 		}
@@ -328,6 +423,7 @@ func (m *mover) sendHeld() {
 		}
 		m.frame(wire.FrameHeld, words(uint64(h.Op), uint64(h.Flags), uint64(h.Call)), h.body)
 	}
+	return nil
 }
 
 // again makes what was held where the program was before.

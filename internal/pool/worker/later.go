@@ -103,7 +103,7 @@ func (s *Session) specialize(m *message, b *wire.Body) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, bad := s.get(id, program)
+	p, bad := s.getBuilt(id, program)
 	if bad == clSuccess {
 		bad = s.setConstant(p, number, value)
 	}

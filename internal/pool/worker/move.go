@@ -96,7 +96,11 @@ func (s *Session) move(to net.Conn) (stopped time.Time, err error) {
 		if !s.flow.stop(patience, s.wake) {
 			return stopped, fmt.Errorf("what the program computes did not end in %s", patience)
 		}
-		if !s.changing() {
+		if err = s.ends(); err != nil { // it may fail, and with it what is held
+			s.flow.goOn()
+			return stopped, err
+		}
+		if !s.changing() && !s.comeBack() {
 			break
 		}
 		s.flow.goOn()
@@ -123,9 +127,6 @@ func (s *Session) goOn() {
 
 // rest sends what is left when the session is stopped, and waits until the other is ready.
 func (m *mover) rest(to net.Conn) error {
-	if err := m.ends(); err != nil {
-		return err
-	}
 	m.printed.Show()
 	if err := m.sendReads(); err != nil {
 		return err
@@ -234,7 +235,7 @@ func (m *mover) live() (all []*sentObject, release func()) {
 	defer m.mu.Unlock()
 	for _, from := range []map[uint64]*object{m.objects, m.ghosts} {
 		for _, o := range from {
-			if o.kind == event {
+			if o.kind == event || o.busy && o.children == 0 { // that comes when it is built
 				continue
 			}
 			x := &sentObject{object: o}
@@ -302,7 +303,9 @@ func (m *mover) copy(stopped bool) error {
 		}
 	}
 	if stopped {
-		m.states(all)
+		if err := m.states(all); err != nil {
+			return err
+		}
 	}
 	return m.out.Flush()
 }
@@ -495,11 +498,13 @@ func contextOf(o *object) *object {
 }
 
 // states sends what objects are in, once nothing changes that any more.
-func (m *mover) states(all []*sentObject) {
+func (m *mover) states(all []*sentObject) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	gone := m.events()
-	m.sendHeld()
+	if err := m.sendHeld(); err != nil {
+		return err
+	}
 	for _, o := range all {
 		switch {
 		case o.kind == program:
@@ -527,6 +532,7 @@ func (m *mover) states(all []*sentObject) {
 	for _, id := range gone {
 		m.call(wire.OpRelease, words(id))
 	}
+	return nil
 }
 
 // events sends events, but for those of what is held, and returns which of all were

@@ -50,6 +50,7 @@ const (
 	clDeviceExtensions    = 0x1030
 	clDevicePlatform      = 0x1031
 	clDeviceUnified       = 0x1035
+	clDevicePartitions    = 0x1044
 	clDeviceSVM           = 0x1053
 	clCoarseGrain         = 1 << 0
 	clTypeCPU             = 1 << 1

@@ -69,7 +69,7 @@ type object struct {
 	work   work // of an event, what is done when it is
 
 	behind []*object // of an event or a queue, the program's own that are not set and that it, or what comes next in it, waits for
-	named  int       // by what is held
+	named  int       // by what is held, or by calls that others go on beside
 	late   bool      // its handle is released when it is not named any more
 	stays  bool      // on the device, when other memory was last taken off
 
@@ -80,6 +80,7 @@ type object struct {
 	loose        bool         // a queue that does not keep order
 
 	options []byte // of a program, as it was built, with the 0 at the end
+	busy    bool   // a program is being built
 	hidden  bool   // a kernel's arguments are known to the worker only: the program did not ask for that
 	bare    bool   // a kernel's program was built without options
 
@@ -152,6 +153,8 @@ type Session struct {
 	sent    uint64                   // messages
 	head    [wire.AnswerSize]byte
 
+	building atomic.Int32 // programs that are being built
+
 	prints  atomic.Bool // a program's kernels may print
 	printed *Prints     // nil: it is not shown
 
@@ -174,6 +177,8 @@ type Session struct {
 	users                 int            // events that the program sets, and has not
 	held                  []*held        // in their order
 	freed                 []uintptr      // events of commands that run though their queues have some that are held, or are gone
+	mostFreed             int            // when there are more, those of what is done are forgotten
+	built                 *sync.Cond     // a program has been built; nil: nobody waits for that
 	coming                []func() error // what is left of calls that wait, while the session comes; nil: it does not
 }
 
@@ -230,8 +235,7 @@ func (s *Session) readOn(end chan<- error) {
 			end <- err
 			return
 		}
-		waits := m.Op == wire.OpFinish || m.Op == wire.OpWait || m.Op == wire.OpBuild || m.Op == wire.OpCompile || m.Op == wire.OpLink || m.blocks()
-		if waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
+		if waits := takesLong[m.Op] || m.blocks() || m.Op == wire.OpInfo && s.building.Load() > 0; waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
 			go s.readOn(end)
 			err := s.do(m)
 			s.flow.leave()
@@ -247,6 +251,12 @@ func (s *Session) readOn(end chan<- error) {
 			return
 		}
 	}
+}
+
+// takesLong are calls that others go on beside. All are waited for: nothing that
+// comes next is about what they make.
+var takesLong = map[wire.Op]bool{
+	wire.OpFinish: true, wire.OpWait: true, wire.OpBuild: true, wire.OpCompile: true, wire.OpLink: true, wire.OpCreateProgram: true, wire.OpBinaries: true, wire.OpCreateKernel: true, wire.OpCreateKernels: true, wire.OpSpecialize: true,
 }
 
 // blocks reports whether a message is a transfer that is waited for. One that is

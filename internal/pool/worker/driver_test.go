@@ -1,0 +1,344 @@
+//go:build linux
+
+package worker
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ebitengine/purego"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// driver plays a driver of OpenCL. It makes whatever it is asked for.
+type driver struct {
+	handles atomic.Uint64
+
+	mu     sync.Mutex // guards what follows
+	status map[uintptr]int32
+	ended  *sync.Cond           // a status has changed
+	calls  map[string]int       // how often it was called
+	stands map[string]chan bool // calls that do not return before they are told to
+}
+
+// plays has a session use a driver of its own.
+func plays(s *Session) *driver {
+	d := &driver{status: map[uintptr]int32{}, calls: map[string]int{}, stands: map[string]chan bool{}}
+	d.ended = sync.NewCond(&d.mu)
+	d.handles.Store(1 << 12)
+	event := func(at int) func(a [9]uintptr) uintptr { // an event, where an argument says
+		return func(a [9]uintptr) uintptr {
+			if a[at] != 0 {
+				*(*uint64)(address(a[at])) = uint64(d.event(1))
+			}
+			return 0
+		}
+	}
+	object := func([9]uintptr) uintptr { return uintptr(d.handles.Add(64)) }
+	fine := func([9]uintptr) uintptr { return 0 }
+	for name, do := range map[string]func(a [9]uintptr) uintptr{
+		"clLinkProgram": object, "clCreateProgramWithSource": object, "clCreateProgramWithBinary": object, "clCreateKernel": object, "clCreateUserEvent": func([9]uintptr) uintptr { return d.event(2) },
+		"clBuildProgram": fine, "clCompileProgram": fine, "clReleaseProgram": fine, "clReleaseCommandQueue": fine, "clReleaseKernel": fine, "clRetainCommandQueue": fine, "clFlush": fine,
+		"clEnqueueMarkerWithWaitList": event(3), "clEnqueueReadBuffer": event(8), "clReleaseEvent": fine, "clRetainEvent": fine,
+		"clSetUserEventStatus": func(a [9]uintptr) uintptr { d.end(a[0], int32(a[1])); return 0 },
+		"clGetEventInfo": func(a [9]uintptr) uintptr {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			*(*uint64)(address(a[3])) = uint64(uint32(d.status[a[0]]))
+			return 0
+		},
+		"clWaitForEvents": func(a [9]uintptr) uintptr {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			e := *(*uintptr)(address(a[1]))
+			for d.status[e] > 0 {
+				d.ended.Wait()
+			}
+			if d.status[e] < 0 {
+				return uintptr(1<<64 + clFailedWait)
+			}
+			return 0
+		},
+	} {
+		s.lib.functions[name] = purego.NewCallback(func(a, b, c, e, f, g, h, i, j uintptr) uintptr {
+			d.mu.Lock()
+			d.calls[name]++
+			stand := d.stands[name]
+			d.mu.Unlock()
+			if stand != nil {
+				stand <- true
+				<-stand
+			}
+			return do([9]uintptr{a, b, c, e, f, g, h, i, j})
+		})
+	}
+	return d
+}
+
+// event is a new one.
+func (d *driver) event(status int32) uintptr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := uintptr(d.handles.Add(64))
+	d.status[e] = status
+	return e
+}
+
+// end says that an event has happened, or failed.
+func (d *driver) end(e uintptr, status int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status[e] = status
+	d.ended.Broadcast()
+}
+
+func (d *driver) called(name string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[name]
+}
+
+// stand has calls of a function not return before something is said; they say when they have come.
+func (d *driver) stand(name string) chan bool {
+	c := make(chan bool)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stands[name] = c
+	return c
+}
+
+// heard is what a session answers.
+type heard struct {
+	silent
+
+	mu   sync.Mutex // guards what follows
+	all  []uint64   // numbers of the calls
+	said map[uint64]int32
+}
+
+func (h *heard) write(head, _ []byte, _ int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := uint64(binary.LittleEndian.Uint32(head[12:]))
+	h.all = append(h.all, n)
+	if h.said == nil {
+		h.said = map[uint64]int32{}
+	}
+	h.said[n] = int32(binary.LittleEndian.Uint64(head[16:]))
+	return nil
+}
+
+func (h *heard) status(call uint64) (status int32, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	status, ok = h.said[call]
+	return status, ok
+}
+
+// asks is a call that a program waits for.
+func asks(op wire.Op, call uint32, body []byte) *message {
+	return &message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: wire.FlagAnswer | wire.FlagThreads, Call: call}, body: body}
+}
+
+func soonTrue(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); <-time.After(time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestAside: while programs are linked, built, compiled and made, other threads' calls
+// are done, the device comes to rest, and what they name stays though the program
+// releases it. Who asks for what is being built waits.
+func TestAside(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]*message{
+		"clLinkProgram":             asks(wire.OpLink, 1, words(1, 50, 0, 1, 5)),
+		"clBuildProgram":            asks(wire.OpBuild, 1, words(5, 0)),
+		"clCompileProgram":          asks(wire.OpCompile, 1, words(5, 0, 0)),
+		"clCreateProgramWithBinary": asks(wire.OpCreateProgram, 1, words(1, 50, fromBinary, 8, 1)),
+		"clCreateKernel":            asks(wire.OpCreateKernel, 1, words(5, 50, 1, 'k')),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !takesLong[m.Op] {
+				t.Error("who reads messages waits for it")
+			}
+			out := &heard{}
+			s := session(out)
+			d := plays(s)
+			stands := d.stand(name)
+			done := make(chan error)
+			go func() { done <- s.do(m) }()
+			<-stands
+			if err := s.do(asks(wire.OpUserEvent, 2, words(1, 60))); err != nil {
+				t.Error(err)
+			}
+			if _, ok := out.status(2); !ok {
+				t.Error("another thread's call is not done meanwhile")
+			}
+			if _, can := s.rests(); can {
+				t.Error("it rests while the program has an event to set")
+			}
+			released := m.Op != wire.OpCreateProgram
+			if released {
+				if err := s.release(&[]wire.Body{wire.NewBody(words(5))}[0]); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := d.called("clReleaseProgram"); n != 0 {
+				t.Error("what it names is gone")
+			}
+			stands <- true
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if _, ok := out.status(1); !ok {
+				t.Error("it is not answered")
+			}
+			if n := d.called("clReleaseProgram"); n != map[bool]int{true: 1}[released] {
+				t.Errorf("what it names is released %d times", n)
+			}
+		})
+	}
+}
+
+// TestBuilding: who asks about a program that is being built waits for that, and
+// others do not wait for them.
+func TestBuilding(t *testing.T) {
+	t.Parallel()
+	out := &heard{}
+	s := session(out)
+	d := plays(s)
+	stands := d.stand("clBuildProgram")
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.do(asks(wire.OpBuild, 1, words(5, 0))) })
+	<-stands
+	for i, m := range []*message{asks(wire.OpInfo, 2, words(ofBuild, 5, 0, clBuildStatus)), asks(wire.OpCreateKernel, 3, words(5, 70, 1, 'k')), asks(wire.OpBinaries, 4, words(5)), asks(wire.OpSpecialize, 5, words(5, 7, 4, 5))} {
+		if !takesLong[m.Op] && m.Op != wire.OpInfo || s.building.Load() == 0 {
+			t.Errorf("who reads messages waits for call %d", i+2)
+		}
+		all.Go(func() { _ = s.do(m) })
+	}
+	_ = s.do(asks(wire.OpUserEvent, 6, words(1, 60)))
+	if _, ok := out.status(6); !ok {
+		t.Error("another thread's call is not done meanwhile")
+	}
+	<-time.After(20 * time.Millisecond)
+	for call := range uint64(6) {
+		if _, ok := out.status(call); ok {
+			t.Errorf("call %d does not wait until the program is built", call)
+		}
+	}
+	stands <- true
+	all.Wait()
+	if len(out.all) != 6 || s.building.Load() != 0 || s.objects[5].busy || s.objects[5].named != 0 {
+		t.Errorf("answered were %v", out.all)
+	}
+}
+
+// TestFreed: events of what goes on in queues that are gone are forgotten when that is
+// done, though the device never comes to rest.
+func TestFreed(t *testing.T) {
+	t.Parallel()
+	s := session(silent{})
+	d := plays(s)
+	for i := range 20000 {
+		q := &object{kind: queue, ptr: 64}
+		q.fed.Add(1)
+		if err := s.keep(uint64(100+i), q); err != nil {
+			t.Fatal(err)
+		}
+		b := wire.NewBody(words(uint64(100 + i)))
+		if err := s.release(&b); err != nil {
+			t.Fatal(err)
+		}
+		if i >= 100 { // so many run
+			d.end(s.freed[0], 0)
+			d.end(s.freed[len(s.freed)-1], 0)
+		}
+		if len(s.freed) > 1000 {
+			t.Fatalf("%d events are kept after %d queues", len(s.freed), i+1)
+		}
+	}
+	if n := d.called("clReleaseEvent"); n < 19000 {
+		t.Errorf("%d events were released", n)
+	}
+}
+
+// TestFailsEarly: a call that waits for an event of the program's and for one that
+// fails is told so at once, and leaves nothing behind; what comes next in its queue is
+// not held back.
+func TestFailsEarly(t *testing.T) {
+	t.Parallel()
+	for _, stopped := range []bool{false, true} {
+		out := &heard{}
+		s := session(out)
+		d := plays(s)
+		done := make(chan bool)
+		_ = s.do(asks(wire.OpUserEvent, 1, words(1, 60)))
+		go func() {
+			s.flow.enter()
+			_ = s.do(asks(wire.OpRead, 2, words(2, 3, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0, 1, 60, 61)))
+			s.flow.leave()
+			close(done)
+		}()
+		parked := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.held) == 1 && s.held[0].parked
+		}
+		soonTrue(t, "it does not wait", parked)
+		if stopped && !s.flow.stop(time.Minute, func() {}) {
+			t.Fatal("a call that waits for the program keeps it from moving")
+		}
+		if s.comeBack() {
+			t.Error("it returns before anything has failed")
+		}
+		s.mu.Lock()
+		ptr := s.objects[61].ptr
+		s.mu.Unlock()
+		d.end(ptr, -14)
+		if stopped {
+			m := &mover{Session: s}
+			s.mu.Lock()
+			if err := m.sendHeld(); err == nil {
+				t.Error("a call that has failed is sent, or lost")
+			}
+			s.mu.Unlock()
+			if !s.comeBack() {
+				t.Error("it does not return while the session is stopped")
+			}
+			if _, ok := out.status(2); ok {
+				t.Error("it is answered while the session is stopped")
+			}
+			s.flow.goOn()
+		}
+		<-done
+		if !s.flow.stop(time.Minute, func() {}) {
+			t.Error("the session does not stop again")
+		}
+		if status, ok := out.status(2); !ok || status != clFailedWait {
+			t.Errorf("the call is told %d, %v", status, ok)
+		}
+		s.flow.goOn()
+		s.mu.Lock()
+		if s.pass(s.objects[2]); s.holdsAny(s.objects[2]) || len(s.objects[2].behind) > 0 || len(s.objects[61].behind) > 0 {
+			t.Error("what has failed holds back what comes next")
+		}
+		s.mu.Unlock()
+		_ = s.do(asks(wire.OpSetUserEventStatus, 3, words(60, 0)))
+		for _, e := range s.freed { // what came before it
+			d.end(e, 0)
+		}
+		if s.forgetFreed(); len(s.held)+len(s.freed)+s.users+s.objects[2].named+s.objects[3].named+s.objects[60].named != 0 {
+			t.Errorf("%d held, %d events, %d of the program's are left", len(s.held), len(s.freed), s.users)
+		}
+	}
+}
