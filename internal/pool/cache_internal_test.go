@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -17,7 +19,10 @@ func TestTidy(t *testing.T) {
 	if err := makeCaches(n.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	folders := caches(n.cfg.Dir)
+	if err := makeCachesOf(n.cfg.Dir, owner("a")); err != nil {
+		t.Fatal(err)
+	}
+	folders := caches(n.cfg.Dir, owner("a"))
 	kept := filepath.Join(folders["POCL_CACHE_DIR"], "program.bc")
 	files := []string{kept, filepath.Join(folders["POCL_CACHE_DIR"], "tempfile_1"), filepath.Join(folders["TMPDIR"], "x")}
 	for _, f := range files {
@@ -57,10 +62,13 @@ func TestBound(t *testing.T) {
 	if err := makeCaches(n.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	pocl, now := caches(n.cfg.Dir)["POCL_CACHE_DIR"], time.Now()
-	program := func(name string, ago time.Duration) {
+	now := time.Now()
+	program := func(name string, ago time.Duration) { // of many groups, and one of a node of before
 		t.Helper()
-		dir := filepath.Join(pocl, name[:1], name)
+		dir := filepath.Join(caches(n.cfg.Dir, owner(name))["POCL_CACHE_DIR"], name[:1], name)
+		if name == "b" {
+			dir = filepath.Join(n.cfg.Dir, "cache", "pocl", name[:1], name)
+		}
 		if err := os.MkdirAll(filepath.Join(dir, "kernel"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -77,15 +85,12 @@ func TestBound(t *testing.T) {
 	there := func(want string) {
 		t.Helper()
 		n.bound(now)
-		got := ""
-		all, err := filepath.Glob(filepath.Join(pocl, "*", "*"))
-		if err != nil {
-			t.Fatal(err)
+		var all []string
+		for _, path := range n.cached("pocl", "*", "*") {
+			all = append(all, filepath.Base(path))
 		}
-		for _, path := range all {
-			got += filepath.Base(path)
-		}
-		if got != want {
+		slices.Sort(all)
+		if got := strings.Join(all, ""); got != want {
 			t.Errorf("there are %q, want %q", got, want)
 		}
 	}
@@ -107,4 +112,30 @@ func TestBound(t *testing.T) {
 	n.cfg.Cache = 0
 	program("g", time.Hour)
 	there("defg")
+}
+
+// The cache of a group goes when it had no program for long, and no one's else does.
+func TestForgetCaches(t *testing.T) {
+	n := &Node{cfg: NodeConfig{Dir: t.TempDir()}, tasks: map[string]*task{"x": {Task: Task{Group: "busy"}}}, log: slog.New(slog.DiscardHandler)}
+	if err := makeCaches(n.cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"", "busy", "gone", "../../x"} {
+		if err := makeCachesOf(n.cfg.Dir, owner(group)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() int { return len(n.cached("tmp")) }
+	if n.bound(time.Now().Add(cacheKept - time.Hour)); left() != 5 {
+		t.Errorf("%d caches are left of 5", left())
+	}
+	if n.bound(time.Now().Add(cacheKept + time.Hour)); left() != 2 {
+		t.Errorf("%d caches are left of the node's and that of who has a program", left())
+	}
+	if err := makeCachesOf(n.cfg.Dir, owner("gone")); err != nil {
+		t.Fatal(err)
+	}
+	if n.bound(time.Now().Add(time.Hour)); left() != 3 {
+		t.Error("one that is used again goes")
+	}
 }

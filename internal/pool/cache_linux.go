@@ -2,6 +2,8 @@ package pool
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +17,11 @@ import (
 // Drivers keep what they compiled, and what they need for a moment, in folders of
 // the node's: they are not those of the user's other programs, and what drivers
 // leave behind there goes.
+//
+// Each group has folders of its own, which workers of others may neither read nor
+// write: what a driver finds in its cache it runs, and a program can have anything
+// put there, by a binary that says what it was made of, or a kernel that is the
+// worker's code, as on processors.
 
 const (
 	// tidyEvery is how often the node looks for what drivers left behind, and how
@@ -24,23 +31,47 @@ const (
 
 	// weighEvery is how often it looks how much they keep.
 	weighEvery = 10 * time.Minute
+
+	// cacheKept is how long a group's cache is kept that has no program here.
+	cacheKept = 30 * 24 * time.Hour
 )
 
-// caches are the folders that drivers are told to use, by the names of the
+// owner is whose a cache is: a group's, "" of who may use a node without groups. The
+// node's own programs have one, too.
+func owner(group string) string {
+	if group == "" {
+		return "all"
+	}
+	sum := sha256.Sum256([]byte(group)) // a name may be none of a folder
+	return hex.EncodeToString(sum[:12])
+}
+
+const nodes = "node"
+
+// caches are the folders of an owner that drivers are told to use, by the names of the
 // environment that tell them. Workers may write there only ([worker.Confine]).
-func caches(dir string) map[string]string {
+func caches(dir, owner string) map[string]string {
 	all := map[string]string{"TMPDIR": "tmp", "XDG_CACHE_HOME": "", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "nvidia", "MESA_SHADER_CACHE_DIR": "mesa"}
 	for name, folder := range all {
-		all[name] = filepath.Join(dir, "cache", folder)
+		all[name] = filepath.Join(dir, "cache", owner, folder)
 	}
 	return all
 }
 
-func makeCaches(dir string) error {
-	for _, folder := range caches(dir) {
+// makeCachesOf makes what caches are, and says that they are used.
+func makeCachesOf(dir, owner string) error {
+	for _, folder := range caches(dir, owner) {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fault.Wrap(fault.Invalid, err, "%s cannot be made", folder)
 		}
+	}
+	_ = os.Chtimes(filepath.Join(dir, "cache", owner), time.Time{}, time.Now()) // else it goes sooner
+	return nil
+}
+
+func makeCaches(dir string) error {
+	if err := makeCachesOf(dir, nodes); err != nil {
+		return err
 	}
 	for _, name := range []string{"proc", "sys"} {
 		link := filepath.Join(machine(dir), name)
@@ -59,20 +90,22 @@ func makeCaches(dir string) error {
 // what it looks for in the root, which workers may not open.
 func machine(dir string) string { return filepath.Join(dir, "machine") }
 
-// workerEnv is the environment of workers of a node with this folder. Folders that
-// the node's own names for the cache of one driver are used. Whoever starts a node
+// workerEnv is the environment of workers of a node with this folder, whose caches
+// are an owner's. Folders that the node's own names for the cache of one driver are
+// used, each owner's within. Whoever starts a node
 // with the pool's own vendor library set must not have workers find that.
-func workerEnv(dir string) []string {
+func workerEnv(dir, owner string) []string {
 	var env []string
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "YUNHE_POOL_") {
 			env = append(env, e)
 		}
 	}
-	for name, folder := range caches(dir) {
-		if os.Getenv(name) == "" || name == "TMPDIR" || name == "XDG_CACHE_HOME" { // of the same names the last counts
-			env = append(env, name+"="+folder)
+	for name, folder := range caches(dir, owner) {
+		if own := os.Getenv(name); own != "" && name != "TMPDIR" && name != "XDG_CACHE_HOME" {
+			folder = filepath.Join(own, owner)
 		}
+		env = append(env, name+"="+folder) // of the same names the last counts
 	}
 	if os.Getenv("HWLOC_FSROOT") == "" {
 		env = append(env, "HWLOC_FSROOT="+machine(dir), "HWLOC_THISSYSTEM=1")
@@ -84,14 +117,23 @@ func workerEnv(dir string) []string {
 // leave an empty file for each program that they built.
 func (n *Node) tidy(now time.Time) {
 	before := n.unused(now)
-	folders := caches(n.cfg.Dir)
-	left, _ := filepath.Glob(filepath.Join(folders["TMPDIR"], "*"))
-	drivers, _ := filepath.Glob(filepath.Join(folders["POCL_CACHE_DIR"], "tempfile*"))
+	left := n.cached("tmp", "*")
+	drivers := n.cached("pocl", "tempfile*")
 	for _, path := range append(left, drivers...) {
 		if f, err := os.Lstat(path); err == nil && f.ModTime().Before(before) {
 			_ = os.RemoveAll(path) // or the next time
 		}
 	}
+}
+
+// cached are files of all owners' caches that are called so; those of nodes of before, which
+// had one cache for all, are among them.
+func (n *Node) cached(folder ...string) (all []string) {
+	for _, of := range []string{"", "*"} {
+		found, _ := filepath.Glob(filepath.Join(append([]string{n.cfg.Dir, "cache", of}, folder...)...)) // the pattern is one
+		all = append(all, found...)
+	}
+	return all
 }
 
 // unused is the time since when no worker can have used what is older.
@@ -134,10 +176,11 @@ type compiled struct {
 // ago, until a tenth is free of what may be kept: other drivers bound theirs
 // themselves. What a worker may be using stays, however much there is.
 func (n *Node) bound(now time.Time) {
-	all, err := filepath.Glob(filepath.Join(caches(n.cfg.Dir)["POCL_CACHE_DIR"], "*", "*"))
-	if err != nil || n.cfg.Cache <= 0 {
+	n.forgetCaches(now)
+	if n.cfg.Cache <= 0 {
 		return
 	}
+	all := n.cached("pocl", "*", "*")
 	before, total := n.unused(now), int64(0)
 	var list []compiled
 	for _, path := range all {
@@ -173,4 +216,25 @@ func (n *Node) bound(now time.Time) {
 		removed++
 	}
 	n.log.Info("compiled programs removed", "programs", removed, "bytes_left", total)
+}
+
+// forgetCaches removes the caches of groups that have had no program here for a while.
+func (n *Node) forgetCaches(now time.Time) {
+	used := map[string]bool{nodes: true}
+	n.mu.Lock()
+	for _, all := range []map[string]*task{n.tasks, n.arriving} {
+		for _, t := range all {
+			used[owner(t.Group)] = true
+		}
+	}
+	n.mu.Unlock()
+	for _, tmp := range n.cached("tmp") {
+		dir := filepath.Dir(tmp)
+		if f, err := os.Lstat(dir); err != nil || used[filepath.Base(dir)] || dir == filepath.Join(n.cfg.Dir, "cache") || now.Sub(f.ModTime()) < cacheKept {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			n.log.Warn("a cache cannot be removed", "path", dir, "error", err)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cardsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "cuda", folder)
-	cmd.Env = workerEnv(dir)
+	cmd.Env = workerEnv(dir, nodes)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

@@ -60,7 +60,7 @@ func list(dir, program string) (found []worker.Device, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "list")
-	cmd.Env, cmd.WaitDelay = workerEnv(dir), time.Second
+	cmd.Env, cmd.WaitDelay = workerEnv(dir, nodes), time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // workers are the processes that serve programs of OpenCL at a node of this process.
@@ -274,4 +276,68 @@ func TestSharesComputed(t *testing.T) {
 		t.Logf("%s and %s: %.1f %%", less, more, got)
 		return
 	}
+}
+
+// caches are the folders that a worker is told to write in.
+func caches(t *testing.T, pid int) (dirs []string) {
+	t.Helper()
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{}
+	for e := range strings.SplitSeq(string(env), "\x00") {
+		name, value, _ := strings.Cut(e, "=")
+		last[name] = value
+	}
+	for _, name := range []string{"TMPDIR", "XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH", "MESA_SHADER_CACHE_DIR"} {
+		dirs = append(dirs, last[name])
+	}
+	return dirs
+}
+
+// TestPoison: a group's program, even one whose kernel is code of its worker, puts
+// nothing where the drivers of another group's find what was compiled. Natively it would.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	if worker.Landlock() == 0 || runtime.GOARCH != "amd64" {
+		t.Skip("SKIPPED: this kernel has no Landlock, or another processor")
+	}
+	poison := compiled(t, "poison", "../../shim/test/poison.c", "-l:libOpenCL.so.1")
+	here := filepath.Join(t.TempDir(), "x")
+	if out, err := exec.CommandContext(t.Context(), poison, here).CombinedOutput(); err != nil || string(out) != "0\n" {
+		t.Fatalf("natively its kernel makes no file: %v: %s", err, out)
+	}
+	const other = "the key of group b"
+	n := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key}, {Name: "b", Key: other}}})
+	spec := pool.Spec{Device: "opencl-0", Compute: 20, Memory: 20 * mib}
+	c, err := pool.Dial(t.Context(), n.tcp, "b", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	theirs, token, err := c.Run(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, run := share(t, n.tcp, spec)
+	victim := walk(t, program(t, n.tcp, theirs.ID, token, "walk", "1"))
+	pids := n.workers(t)
+	own := walk(t, run("walk", "1"))
+	bad := slices.DeleteFunc(n.workers(t), func(pid int) bool { return slices.Contains(pids, pid) })
+	if len(pids) != 1 || len(bad) != 1 {
+		t.Fatalf("workers are %v and %v", pids, bad)
+	}
+	paths, want := []string{poison}, ""
+	for _, dir := range caches(t, bad[0]) {
+		paths, want = append(paths, filepath.Join(dir, "poison")), want+"0\n"
+	}
+	for _, dir := range caches(t, pids[0]) {
+		paths, want = append(paths, filepath.Join(dir, "poison")), want+"-13\n"
+	}
+	if got := output(t, run(paths...)); got != want {
+		t.Errorf("in %v: got %q, want %q", paths[1:], got, want)
+	}
+	victim.end()
+	own.end()
 }

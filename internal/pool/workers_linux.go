@@ -124,7 +124,10 @@ func (n *Node) startWorker(conn net.Conn, hello []byte, t *task, cmd *exec.Cmd, 
 		return err
 	}
 	defer tells.Close()
-	cmd.Env = append(workerEnv(n.cfg.Dir), n.rdmaEnv())
+	if err := makeCachesOf(n.cfg.Dir, owner(t.Group)); err != nil {
+		return errors.Join(err, ours.Close(), errs.Close())
+	}
+	cmd.Env = append(workerEnv(n.cfg.Dir, owner(t.Group)), n.rdmaEnv())
 	if t.device.API == CUDA {
 		cmd.Env = append(cmd.Env, n.cudaEnv(t.device)...)
 	}
