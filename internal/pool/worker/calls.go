@@ -19,6 +19,9 @@ func (s *Session) do(m *message) error {
 	if c := wire.CallOf(m.Op); c != nil {
 		return s.byParams(m, c, &b)
 	}
+	if bad := s.refuses(m); bad != clSuccess {
+		return s.answer(m, bad, 0, 0, nil)
+	}
 	switch m.Op {
 	case wire.OpRead, wire.OpWrite:
 		return s.transfer(m, &b)
@@ -180,11 +183,16 @@ func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, e
 	if c.Name == "clEnqueueNDRangeKernel" && uint32(args[2]) > 3 {
 		bad = -53 // CL_INVALID_WORK_DIMENSION
 	}
+	if out != 0 && s.full(1) {
+		bad, out = clOutOfHostMemory, 0
+	}
 	name := c.Name
 	var h *held
 	wanted := false
 	if bad == clSuccess && q != nil && m.Op != wire.OpFlush {
-		h, wanted = s.watch(m, q)
+		if h, wanted = s.watch(m, q); h != nil && !s.mayKeep(h.kept) {
+			bad = clOutOfHostMemory
+		}
 	}
 	if wanted && out == 0 { // the program does not want its event
 		slot = make([]uint64, 1)
@@ -428,6 +436,17 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 		s.mu.Unlock()
 		return errEnd
 	}
+	more := 0
+	if bad == clSuccess {
+		if was := k.args[w[1]]; was == nil {
+			more = len(m.body) + perArgument
+		} else {
+			more = len(m.body) - len(was)
+		}
+		if more > 0 && !s.mayKeep(more) {
+			bad = clOutOfHostMemory
+		}
+	}
 	if bad == clSuccess {
 		if w[3] == argSVM {
 			bad = s.lib.status("clSetKernelArgSVMPointer", k.ptr, uintptr(uint32(w[1])), value)
@@ -440,6 +459,7 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 				was = nil // some may have it
 			}
 			k.args[w[1]] = append(was, m.body...)
+			s.counts(k, more)
 		}
 	}
 	s.mu.Unlock()

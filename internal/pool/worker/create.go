@@ -37,8 +37,13 @@ func (s *Session) create(m *message, b *wire.Body) error {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
 		o := &object{kind: context, op: m.Op, made: made, devices: devices}
+		if !s.mayKeep(2 * len(made)) {
+			return s.answerLocked(m, clOutOfHostMemory, 0, 0, nil)
+		}
 		list := s.devicesOf(o)
-		o.ptr = s.lib.call("clCreateContext", 0, uintptr(len(list)), atWords(list), 0, 0, at(e))
+		if o.ptr = s.lib.call("clCreateContext", 0, uintptr(len(list)), atWords(list), 0, 0, at(e)); o.ptr != 0 {
+			s.counts(o, 2*len(made))
+		}
 		return s.made(m, id, o, int32(uint32(*e)), nil)
 	}
 	c, bad := s.get(b.Word(), context)
@@ -202,14 +207,15 @@ func (s *Session) createProgram(m *message, b *wire.Body) error {
 	if w[2] == fromBinaries {
 		return s.ofBinaries(m, c, w[1], text)
 	}
-	var ptr uintptr
+	o := &object{kind: program, parent: c, op: m.Op, code: &code{context: w[0], from: w[2], text: bytes.Clone(text)}}
+	if !s.counts(o, len(text)) {
+		return s.answerLocked(m, clOutOfHostMemory, 0, 0, nil)
+	}
 	var status uint64
-	s.aside(func() { ptr, bad, status = s.newProgram(c, w[2], text) }, c)
-	if ptr != 0 {
-		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: w[0], from: w[2], text: bytes.Clone(text)}}
-		if err := s.keep(w[1], o); err != nil {
-			return err
-		}
+	if s.aside(func() { o.ptr, bad, status = s.newProgram(c, w[2], text) }, c); o.ptr == 0 {
+		s.counts(o, -o.kept)
+	} else if err := s.keep(w[1], o); err != nil {
+		return err
 	}
 	return s.answerLocked(m, bad, status, 0, nil)
 }
@@ -274,9 +280,13 @@ func (s *Session) build(m *message, b *wire.Body) error {
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
+	if now := len(options) + 1 + len(more); !s.counts(p, now-len(p.options)-len(p.code.headers)) {
+		return s.answerLocked(m, clOutOfHostMemory, 0, 0, nil)
+	}
 	p.options, p.code.how, p.code.headers, p.code.told, p.code.came = cString(string(options)), m.Op, bytes.Clone(more), nil, nil
 	p.code.builds++
 	here, ok := h.options(string(options))
+	ok = ok && len(options) <= mostOptions
 	if !ok {
 		bad = -43 // CL_INVALID_BUILD_OPTIONS
 		if m.Op == wire.OpCompile {
@@ -331,7 +341,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	if b.Err() || len(inputs) == 0 {
 		return errEnd
 	}
-	if _, ok := (headers{}).options(string(options)); bad == clSuccess && !ok {
+	if _, ok := (headers{}).options(string(options)); bad == clSuccess && (!ok || len(options) > mostOptions) {
 		bad = -67 // CL_INVALID_LINKER_OPTIONS
 	}
 	if bad != clSuccess {
@@ -440,6 +450,9 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		if bad == clSuccess && s.lib.functions["clCloneKernel"] == 0 {
 			bad = clInvalidOperation
 		}
+		if bad == clSuccess && !s.mayKeep(k.kept) {
+			bad = clOutOfHostMemory
+		}
 		if bad != clSuccess {
 			return s.answerLocked(m, bad, 0, 0, nil)
 		}
@@ -448,7 +461,11 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		for i, body := range k.args {
 			args[i] = bytes.Clone(body) // which setting it again changes
 		}
-		return s.made(m, b.Word(), &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, reaches: k.reaches}, int32(uint32(*e)), nil)
+		o := &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, reaches: k.reaches}
+		if ptr != 0 {
+			s.counts(o, k.kept)
+		}
+		return s.made(m, b.Word(), o, int32(uint32(*e)), nil)
 	case wire.OpCreateKernel:
 		id, name := b.Word(), cString(string(b.Bytes()))
 		p, bad := s.getBuilt(from, program)
@@ -472,6 +489,9 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		return errEnd
 	}
 	list, n := make([]uintptr, len(ids)), cell()
+	if bad == clSuccess && s.full(len(ids)) {
+		bad = clOutOfHostMemory
+	}
 	if bad == clSuccess {
 		s.aside(func() {
 			bad = s.lib.status("clCreateKernelsInProgram", p.ptr, uintptr(len(ids)), atWords(list), at(n))

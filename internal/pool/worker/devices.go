@@ -46,6 +46,8 @@ func (s *Session) subDevices(m *message, b *wire.Body) error {
 		bad = clOutOfResources
 	case len(ids) > 0 && len(ids) < there:
 		bad = clInvalidValue
+	case len(ids) > 0 && (s.full(there) || !s.mayKeep(there*8*(len(how)+there+3))):
+		bad = clOutOfHostMemory
 	}
 	if bad != clSuccess || len(ids) == 0 {
 		return s.answerLocked(m, bad, uint64(there), 0, nil)
@@ -62,9 +64,11 @@ func (s *Session) subDevices(m *message, b *wire.Body) error {
 		alone := make([]uint64, there)
 		alone[i] = ids[i]
 		made := append(words(append([]uint64{of, uint64(len(how))}, how...)...), words(append([]uint64{uint64(there)}, alone...)...)...)
-		if err := s.keep(ids[i], &object{kind: device, ptr: ptr, parent: s.objects[of], op: m.Op, made: made}); err != nil {
+		o := &object{kind: device, ptr: ptr, parent: s.objects[of], op: m.Op, made: made}
+		if err := s.keep(ids[i], o); err != nil {
 			return err
 		}
+		s.counts(o, len(made))
 	}
 	return s.answerLocked(m, clSuccess, uint64(there), 0, nil)
 }
@@ -222,17 +226,19 @@ func (s *Session) ofBinaries(m *message, c *object, id uint64, text []byte) erro
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
+	o := &object{kind: program, parent: c, op: m.Op, code: &code{context: c.id, from: fromBinaries, text: slices.Clone(text)}}
+	if !s.counts(o, len(text)) {
+		return s.answerLocked(m, clOutOfHostMemory, 0, 0, nil)
+	}
 	e, status := cell(), make([]uint64, (len(devices)+1)/2)
-	var ptr uintptr
 	s.aside(func() {
-		ptr = s.lib.call("clCreateProgramWithBinary", c.ptr, uintptr(len(devices)), atWords(devices), atWords(sizes), atWords(texts), atWords(status), at(e))
+		o.ptr = s.lib.call("clCreateProgramWithBinary", c.ptr, uintptr(len(devices)), atWords(devices), atWords(sizes), atWords(texts), atWords(status), at(e))
 	}, c)
 	runtime.KeepAlive(devices)
-	if ptr != 0 {
-		o := &object{kind: program, ptr: ptr, parent: c, op: m.Op, code: &code{context: c.id, from: fromBinaries, text: slices.Clone(text)}}
-		if err := s.keep(id, o); err != nil {
-			return err
-		}
+	if o.ptr == 0 {
+		s.counts(o, -o.kept)
+	} else if err := s.keep(id, o); err != nil {
+		return err
 	}
 	return s.answerLocked(m, int32(uint32(*e)), 0, 0, words(status...)[:4*len(devices)])
 }

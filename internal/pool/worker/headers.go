@@ -21,23 +21,38 @@ type header struct {
 	text []byte
 }
 
-// readHeaders reads what is left of a message.
+// readHeaders reads what is left of a message: no more than a client sends.
 func readHeaders(b *wire.Body) (h headers, err error) {
 	if len(b.Rest()) == 0 {
 		return h, nil
 	}
 	path := func() string {
 		p := string(b.Bytes())
-		if !filepath.IsAbs(p) || strings.ContainsAny(p, "\x00\"") || p != filepath.Clean(p) {
+		if len(p) > mostPath || !filepath.IsAbs(p) || strings.ContainsAny(p, "\x00\"") || p != filepath.Clean(p) {
 			err = errEnd
 		}
 		return p
 	}
-	for range b.Count(8) {
+	dirs, bytes := b.Count(8), 0
+	if dirs > mostDirs {
+		return h, errEnd
+	}
+	for range dirs {
 		h.dirs = append(h.dirs, path())
 	}
-	for range b.Count(16) {
-		h.files = append(h.files, header{path(), b.Bytes()})
+	files, made := b.Count(16), map[string]bool{}
+	if files > mostFiles {
+		return h, errEnd
+	}
+	for range files {
+		f := header{path(), b.Bytes()}
+		h.files = append(h.files, f)
+		for dir := filepath.Dir(f.path); err == nil && !made[dir]; dir = filepath.Dir(dir) {
+			made[dir] = true
+		}
+		if bytes += len(f.text); bytes > mostHeaders || len(made) > mostMade {
+			return h, errEnd
+		}
 	}
 	return h, err
 }

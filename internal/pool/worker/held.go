@@ -42,6 +42,7 @@ type held struct {
 	made    *object  // the program's, or nil
 	parked  bool     // a call waits for it, while the session may be stopped
 	waits   []uint64 // of that, events that it waits for; none: they have come to their ends
+	kept    int      // bytes
 	over    bool     // it has failed before the program has set what it waits for
 }
 
@@ -160,6 +161,13 @@ func (s *Session) newHeld(m *message, q *object, on []*object) *held {
 		}
 		break
 	}
+	h.kept = 256 + 8*(len(h.names)+len(h.reaches))
+	if m.Op != wire.OpWrite { // whose data is counted by itself
+		h.kept += len(m.body)
+	}
+	for _, a := range h.args {
+		h.kept += len(a)
+	}
 	return h
 }
 
@@ -171,6 +179,7 @@ func (s *Session) keepHeld(h *held, m *message, ptr uintptr, made *object) {
 		return
 	}
 	h.ptr, h.made = ptr, made
+	s.kept += h.kept
 	if made != nil {
 		made.behind = h.on
 	}
@@ -234,6 +243,7 @@ func name(all ...*object) {
 func (s *Session) drop(h *held) {
 	if h.ptr != 0 {
 		s.runs(h.ptr)
+		s.kept -= h.kept
 	}
 	s.held = slices.DeleteFunc(s.held, func(x *held) bool { return x == h })
 	s.unname(h.names...)
@@ -432,6 +442,9 @@ func (r *receiver) again(op wire.Op, flags uint16, call uint32, body []byte) err
 	waits := op == wire.OpFinish || op == wire.OpWait
 	if !waits && op != wire.OpRead && op != wire.OpWrite && (c == nil || c.Params[0] != wire.KindQueue) {
 		return errEnd
+	}
+	if len(r.coming) >= r.bounds.waiting {
+		return errFull
 	}
 	m := &message{Header: wire.Header{Size: uint64(len(body)) + wire.HeaderSize, Op: op, Flags: flags | wire.FlagAnswer, Call: call}, body: body}
 	n := len(r.coming)

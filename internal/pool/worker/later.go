@@ -104,6 +104,9 @@ func (s *Session) specialize(m *message, b *wire.Body) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, bad := s.getBuilt(id, program)
+	if bad == clSuccess && !s.mayKeep(len(value)+perArgument) {
+		bad = clOutOfHostMemory
+	}
 	if bad == clSuccess {
 		bad = s.setConstant(p, number, value)
 	}
@@ -122,7 +125,11 @@ func (s *Session) setConstant(p *object, number uint64, value []byte) int32 {
 	if p.code.constants == nil {
 		p.code.constants = map[uint64][]byte{}
 	}
+	if was, there := p.code.constants[number]; there {
+		s.counts(p, -len(was)-perArgument)
+	}
 	p.code.constants[number] = value
+	s.counts(p, len(value)+perArgument)
 	return clSuccess
 }
 
@@ -155,20 +162,41 @@ func (r *receiver) hearConstants(b *wire.Body) error {
 		number := b.Word()
 		all[number] = bytes.Clone(b.Bytes())
 	}
-	if r.constants == nil {
-		r.constants = map[uint64]map[uint64][]byte{}
-	}
-	r.constants[id] = all
 	o := r.objects[id]
 	if o == nil {
+		if r.constants == nil {
+			r.constants = map[uint64]map[uint64][]byte{}
+		}
+		if r.pending += sizeOf(all) - sizeOf(r.constants[id]); r.pending > r.bounds.kept {
+			return errFull
+		}
+		r.constants[id] = all
 		return nil
 	}
 	if o.kind != program {
 		return errEnd
 	}
-	o.code.constants = all
+	if !r.hasConstants(o, all) {
+		return errFull
+	}
 	if bad := r.setConstants(o); bad != clSuccess {
 		return fmt.Errorf("constants of program %d cannot be set: error %d", id, bad)
 	}
 	return nil
+}
+
+// hasConstants counts and keeps a program's constants, which are to be set.
+func (r *receiver) hasConstants(p *object, all map[uint64][]byte) bool {
+	fits := r.counts(p, sizeOf(all)-sizeOf(p.code.constants))
+	if fits {
+		p.code.constants = all
+	}
+	return fits
+}
+
+func sizeOf(constants map[uint64][]byte) (n int) {
+	for _, value := range constants {
+		n += len(value) + perArgument
+	}
+	return n
 }

@@ -181,6 +181,12 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	if b.Err() || w[2]&clUseHostPtr != 0 {
 		return errEnd
 	}
+	if w[11] > 1 || w[12] > 1 { // they would take more than is counted
+		return s.answer(m, -65, 0, 0, nil) // CL_INVALID_IMAGE_DESCRIPTOR
+	}
+	if w[13] == 0 {
+		w[10] = 0 // rows are packed
+	}
 	pixel, extent := pixelSize(uint32(w[3]), uint32(w[4])), imageDescOf(&w, 0).extent()
 	need := pixel
 	for _, n := range extent {
@@ -192,6 +198,7 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	if len(host) > 0 && uint64(len(host)) != need {
 		return errEnd
 	}
+	size := need
 	if w[13] != 0 {
 		need = 0 // it is the buffer's
 	}
@@ -219,7 +226,7 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 		s.give(need)
 		return s.answerLocked(m, bad, 0, 0, nil)
 	}
-	o := &object{kind: mem, ptr: ptr, bytes: need, size: need, pixel: pixel, parent: parent, op: m.Op, made: append(words(w[:]...), words(0)...), extent: extent}
+	o := &object{kind: mem, ptr: ptr, bytes: need, size: size, pixel: pixel, parent: parent, op: m.Op, made: append(words(w[:]...), words(0)...), extent: extent}
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
@@ -335,6 +342,12 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		bad = e
 	}
 	out, total, blocking := b.Word(), w[12], w[3] != 0
+	if bad == clSuccess && total > o.size {
+		bad = clInvalidValue
+	}
+	if out != 0 && s.full(1) {
+		bad, out = clOutOfHostMemory, 0
+	}
 	reads := m.Op == wire.OpRead
 	var data []byte
 	switch {
@@ -369,6 +382,13 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		m.names = append(m.names, o)
 	}
 	h, wanted := s.watch(m, q)
+	if h != nil && !s.mayKeep(h.kept) {
+		for _, x := range list {
+			s.lib.call("clReleaseEvent", uintptr(x))
+		}
+		leave()
+		return s.refuseTransfer(m, w[13], out, q, clOutOfHostMemory)
+	}
 	// Nothing is given to the queue meanwhile, and who waits does so for its event: a blocking call
 	// would be in the way of what other threads do, and some drivers' waits for what these give to the queue, too.
 	ordered := s.users > 0 || m.Flags&wire.FlagThreads != 0
@@ -475,7 +495,9 @@ func (s *Session) refuseTransfer(m *message, landing, out uint64, q *object, bad
 	if q != nil && !waited {
 		q.status = bad
 	}
-	if m.Op == wire.OpRead && landing != 0 {
+	if m.Op == wire.OpRead && len(s.reads) >= s.bounds.reads {
+		err = errFull
+	} else if m.Op == wire.OpRead && landing != 0 {
 		s.reads = append(s.reads, read{landing: landing}) // the client has a place for it, which it may forget
 		s.staged.Store(true)
 	}

@@ -23,6 +23,7 @@ const (
 	clSuccess             = 0
 	clAllocationFailure   = -4
 	clOutOfResources      = -5
+	clOutOfHostMemory     = -6
 	clInvalidValue        = -30
 	clInvalidDevice       = -33
 	clInvalidContext      = -34

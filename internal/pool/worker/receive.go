@@ -48,7 +48,7 @@ func (s *Session) receive() error {
 		if _, err := io.ReadFull(s.in, h[:]); err != nil {
 			return fmt.Errorf("the program did not come: %w", err)
 		}
-		n, kind, err := wire.ParseFrame(h[:], s.limit+piece)
+		n, kind, err := wire.ParseFrame(h[:], min(s.limit, max(s.memory.Limit(), s.memory.Used())+2*mostText)+piece)
 		if err == nil && kind == wire.FrameGo && n == 0 {
 			if !r.complete {
 				return errors.New("the program did not come whole")
@@ -107,6 +107,7 @@ type receiver struct {
 	complete bool
 
 	constants map[uint64]map[uint64][]byte // of programs that are yet to come
+	pending   int                          // bytes of these
 }
 
 // frame does what a frame says.
@@ -133,8 +134,11 @@ func (r *receiver) frame(kind uint64, b []byte) error {
 		err = r.data(&body)
 	case wire.FrameEvent:
 		id, status, times := body.Word(), int32(body.Word()), body.Bytes()
+		o := &object{kind: event, status: status, times: times}
 		r.mu.Lock()
-		err = r.keep(id, &object{kind: event, status: status, times: times})
+		if err = r.keep(id, o); err == nil && !r.counts(o, len(times)) {
+			err = errFull
+		}
 		r.mu.Unlock()
 	case wire.FrameHeld:
 		var w [3]uint64 // call, flags, number
@@ -194,7 +198,10 @@ func (r *receiver) program(b *wire.Body) error {
 	create := func(as uint64, text []byte) error {
 		err := r.call(wire.OpCreateProgram, wire.AppendBytes(words(of, id, as), text))
 		if o := r.objects[id]; err == nil && o != nil {
-			if o.code.constants = constants; as == from {
+			if !r.hasConstants(o, constants) {
+				return errFull
+			}
+			if as == from {
 				if bad := r.setConstants(o); bad != clSuccess {
 					err = fmt.Errorf("constants of program %d cannot be set: error %d", id, bad)
 				}
@@ -232,6 +239,12 @@ func (r *receiver) program(b *wire.Body) error {
 	o := r.objects[id]
 	if err != nil || o == nil {
 		return cmp.Or(err, errEnd)
+	}
+	r.mu.Lock()
+	fits := r.counts(o, len(text)+len(options)+1+len(headers)) // beside what it was built to
+	r.mu.Unlock()
+	if !fits {
+		return errFull
 	}
 	o.code.from, o.code.text, o.code.how, o.code.headers, o.code.replaced = from, text, how, bytes.Clone(headers), from != fromBinary && from != fromBinaries
 	if w[3] != clExecutable { // drivers do not tell what they were given until they have built something of it

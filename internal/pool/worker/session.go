@@ -60,6 +60,7 @@ type object struct {
 	size   uint64   // of memory
 	pixel  uint64   // bytes of an image's
 	shared []byte   // what both sides map, or may
+	kept   int      // bytes that are kept of it, see bounds
 	file   *os.File // of that, for a program that was moved here and may ask for it
 	off    []byte   // of memory that is off the device, what is in it
 	svm    *region
@@ -133,7 +134,8 @@ type Session struct {
 	token  []byte        // of the task
 	in     *bufio.Reader // the reader's, of whom there is one at a time
 	limit  uint64        // bytes of a message
-	shares bool          // buffers may be memory that the client maps
+	bounds bounds
+	shares bool // buffers may be memory that the client maps
 	flow   flow
 	gate   atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
 	taken  atomic.Uint64            // messages
@@ -177,6 +179,9 @@ type Session struct {
 	users                 int            // events that the program sets, and has not
 	held                  []*held        // in their order
 	freed                 []uintptr      // events of commands that run though their queues have some that are held, or are gone
+	kept                  int            // bytes, for all objects and what is held
+	waiting               int            // calls beside who reads
+	besideBytes           uint64         // of these
 	mostFreed             int            // when there are more, those of what is done are forgotten
 	built                 *sync.Cond     // a program has been built; nil: nobody waits for that
 	coming                []func() error // what is left of calls that wait, while the session comes; nil: it does not
@@ -186,11 +191,14 @@ type Session struct {
 type message struct {
 	wire.Header
 
-	body  []byte
-	taken bool      // the body is kept by another
-	stage []byte    // for what is read and sent at once
-	names []*object // while the program has events that it has not set, what it names
-	args  arena
+	body    []byte
+	taken   bool      // the body is kept by another
+	crowded bool      // too many wait to go on beside it
+	cut     bool      // it brings more than the task may hold, and was not read
+	beside  uint64    // bytes, while others go on
+	stage   []byte    // for what is read and sent at once
+	names   []*object // while the program has events that it has not set, what it names
+	args    arena
 }
 
 // arena is memory for arguments that are pointers: it stays where it is until
@@ -235,14 +243,18 @@ func (s *Session) readOn(end chan<- error) {
 			end <- err
 			return
 		}
-		if waits := takesLong[m.Op] || m.blocks() || m.Op == wire.OpInfo && s.building.Load() > 0; waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
-			go s.readOn(end)
-			err := s.do(m)
-			s.flow.leave()
-			if err != nil {
-				_ = s.conn.Close() // whoever reads on finds it closed, and ends
+		if waits := takesLong.has(m.Op) || m.blocks() || m.Op == wire.OpInfo && s.building.Load() > 0; waits && (m.Flags&wire.FlagThreads != 0 || s.userEvents()) {
+			if s.beside(m) {
+				go s.readOn(end)
+				err := s.do(m)
+				s.leaves(m)
+				s.flow.leave()
+				if err != nil {
+					_ = s.conn.Close() // whoever reads on finds it closed, and ends
+				}
+				return
 			}
-			return
+			m.crowded = s.userEvents() // it may wait for what would come next
 		}
 		err := s.do(m)
 		s.flow.leave()
@@ -255,9 +267,7 @@ func (s *Session) readOn(end chan<- error) {
 
 // takesLong are calls that others go on beside. All are waited for: nothing that
 // comes next is about what they make.
-var takesLong = map[wire.Op]bool{
-	wire.OpFinish: true, wire.OpWait: true, wire.OpBuild: true, wire.OpCompile: true, wire.OpLink: true, wire.OpCreateProgram: true, wire.OpBinaries: true, wire.OpCreateKernel: true, wire.OpCreateKernels: true, wire.OpSpecialize: true,
-}
+var takesLong = setOf(wire.OpFinish, wire.OpWait, wire.OpBuild, wire.OpCompile, wire.OpLink, wire.OpCreateProgram, wire.OpBinaries, wire.OpCreateKernel, wire.OpCreateKernels, wire.OpSpecialize)
 
 // blocks reports whether a message is a transfer that is waited for. One that is
 // not keeps its place: what comes next may name its event.
@@ -291,8 +301,17 @@ func (s *Session) read(m *message, h []byte) error {
 	if m.Header, err = wire.ParseHeader(h, s.limit); err != nil {
 		return err
 	}
+	m.cut, m.crowded = false, false
+	if m.Size > mostCall {
+		if m.cut, err = s.fits(m.Header); err != nil {
+			return err
+		}
+	}
 	_, _ = s.in.Discard(len(h)) // it is there
-	n := int(m.Size - wire.HeaderSize)
+	n, past := int(m.Size-wire.HeaderSize), 0
+	if m.cut {
+		n, past = 0, n
+	}
 	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && n <= keepBody && m.Op != wire.OpWrite {
 		m.taken = false
 		m.body = make([]byte, n, max(n, 4096))
@@ -300,13 +319,8 @@ func (s *Session) read(m *message, h []byte) error {
 	m.body = m.body[:n]
 	m.args.reset()
 	m.names = nil
-	for at := 0; at < n; {
-		k, err := s.in.Read(m.body[at:])
-		if at += k; errors.Is(err, os.ErrDeadlineExceeded) { // a move begins: with the message after this one
-			s.rewind()
-		} else if err != nil {
-			return err
-		}
+	if err := s.fill(m.body, past); err != nil {
+		return err
 	}
 	s.taken.Add(1)
 	return nil
@@ -426,7 +440,7 @@ func (s *Session) makeRoom(reads bool, n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if reads {
-		return s.heldReads == 0 || s.heldReads+n <= mostEver
+		return len(s.reads) < s.bounds.reads && (s.heldReads == 0 || s.heldReads+n <= s.bounds.held)
 	}
 	if s.heldWrites+n <= mostHeld {
 		return true
@@ -435,7 +449,7 @@ func (s *Session) makeRoom(reads bool, n uint64) bool {
 	s.drain()
 	s.mu.Lock()
 	s.forgetWrites()
-	return s.heldWrites == 0 || s.heldWrites+n <= mostEver
+	return s.heldWrites == 0 || s.heldWrites+n <= s.bounds.held
 }
 
 func (s *Session) eventStatus(ptr uintptr) int32 {
@@ -517,6 +531,9 @@ func (s *Session) keep(id uint64, o *object) error {
 	if id == 0 || s.objects[id] != nil || s.ghosts[id] != nil {
 		return fmt.Errorf("the number %d is in use or is none", id)
 	}
+	if s.full(1) {
+		return errFull
+	}
 	s.order++
 	o.id, o.order = id, s.order
 	if o.parent != nil {
@@ -543,6 +560,7 @@ func (s *Session) forget(o *object) {
 		return
 	}
 	delete(s.ghosts, o.id)
+	s.counts(o, -o.kept)
 	if p := o.parent; p != nil {
 		if p.children--; p.released && p.children == 0 {
 			s.forget(p)
@@ -571,7 +589,7 @@ func Run(from net.Conn, secret Secret, platform, index int, memory, card *Memory
 		}
 		s := &Session{
 			lib: lib, device: h.device, memory: memory, card: card, turn: turn, token: secret.Token, conn: conn, inConn: conn, in: bufio.NewReaderSize(conn, 64<<10), objects: map[uint64]*object{}, ghosts: map[uint64]*object{},
-			limit: uint64(h.Memory) + 1<<20,
+			limit: uint64(h.Memory) + mostCall, bounds: usual,
 		}
 		s.argsTold, s.places = sync.OnceValue(s.tellsArgs), sync.OnceValue(s.placesSVM)
 		turn.drain, turn.look = s.drain, s.rests

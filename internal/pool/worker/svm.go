@@ -269,6 +269,9 @@ func (s *Session) execInfo(m *message, b *wire.Body) error {
 			bad = clInvalidValue
 		}
 	}
+	if bad == clSuccess && !s.mayKeep(8*(len(list)-len(k.reaches))) {
+		bad = clOutOfHostMemory
+	}
 	if bad == clSuccess {
 		at := uintptr(0)
 		if len(list) > 0 {
@@ -277,6 +280,7 @@ func (s *Session) execInfo(m *message, b *wire.Body) error {
 		bad = s.lib.status("clSetKernelExecInfo", k.ptr, clSVMPointers, uintptr(8*len(list)), at)
 	}
 	if bad == clSuccess {
+		s.counts(k, 8*(len(list)-len(k.reaches)))
 		k.reaches = list
 	}
 	return s.answerLocked(m, bad, 0, 0, nil)

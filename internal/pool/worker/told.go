@@ -121,6 +121,9 @@ func (r *receiver) hearTold(b *wire.Body) error {
 		b.Words(w[:])
 		q := question{of: w[0], more: w[1], what: w[2], name: string(b.Bytes())}
 		p.code.told[q] = told{int32(w[3]), append([]byte{}, b.Bytes()...)}
+		if !r.counts(p, len(q.name)+len(p.code.told[q].data)+perArgument) {
+			return errFull
+		}
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestMemoryTogether(t *testing.T) {
 // session has an object of each kind and a library none of whose functions
 // works: what a message makes it do is to be refused.
 func session(conn path) *Session {
-	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
+	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, bounds: bounds{objects: 40, kept: 4096, waiting: 4, held: 1 << 16, reads: 8}, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
 	s.memory.SetLimit(1 << 20)
 	s.card = NewMemory(byteView(make([]uint64, pageWords)), 0)
 	s.card.SetLimit(1 << 20)
@@ -96,6 +96,9 @@ func session(conn path) *Session {
 	s.objects[21] = &object{kind: event, status: -5}
 	s.objects[22] = &object{kind: mem, ptr: 64, size: 4096, parent: s.objects[uint64(context)], svm: &region{at: 1 << 44, length: 4096}}
 	s.regions = []*object{s.objects[22]}
+	for id, o := range s.objects {
+		o.id = id
+	}
 	s.places = func() bool { return false }
 	return s
 }
@@ -301,6 +304,17 @@ func FuzzReceive(f *testing.F) {
 		}
 		if s.memory.Used() > 0 || s.card.Used() > 0 {
 			t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
+		}
+		if !s.mu.TryLock() || !s.hold.TryLock() {
+			t.Fatal("the session is locked for good")
+		}
+		s = session(silent{}) // where all is made
+		d := plays(t, s)
+		d.done = true
+		s.in = bufio.NewReader(bytes.NewReader(b))
+		_ = s.receive()
+		if n := len(s.objects) + len(s.ghosts); n > s.bounds.objects || s.kept > s.bounds.kept || s.kept < 0 || len(s.coming) > s.bounds.waiting {
+			t.Fatalf("%d objects, %d bytes, %d calls that wait", n, s.kept, len(s.coming))
 		}
 		if !s.mu.TryLock() || !s.hold.TryLock() {
 			t.Fatal("the session is locked for good")
