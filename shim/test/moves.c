@@ -456,7 +456,7 @@ static void between(void) {
   pthread_create(&other, NULL, finishes, NULL);
   usleep(200000);
   cl_event gate = clCreateUserEvent(context, &e);
-  must(e, "event"), must(clEnqueueFillBuffer(queue, m, &nine, sizeof nine, 0, sizeof nine, 1, &gate, NULL), "fill");
+  must(e, "event"), must(clEnqueueWriteBuffer(queue, m, CL_FALSE, 0, sizeof nine, &nine, 1, &gate, NULL), "write"); /* which takes no turn */
   puts("held");
   getchar();
   must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), pthread_join(other, NULL);
