@@ -10,6 +10,7 @@
  * next has it alone, and what a turn cost is known. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "../src/own.h"
 #include "../src/pool.h"
 #include <errno.h>
 #include <pthread.h>
@@ -51,7 +52,7 @@ static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed, due; /* for the program's threads, and for the keeper */
   pthread_mutex_t asking;
-  int sock;
+  yp_own sock;
   bool tried, connected, dead;
   char bus[64];
 
@@ -69,7 +70,7 @@ static struct {
   /* answers */
   int answered; /* letters that came: 1 T, 2 L, 4 U */
   uint64_t taken, limit, used;
-} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = -1, .slow = true};
+} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = {.number = -1}, .slow = true};
 
 static int64_t now(void) {
   struct timespec t;
@@ -89,7 +90,7 @@ void yc_keep_env(void) {
 static bool put(char letter, uint64_t word) {
   uint8_t b[FRAME] = {(uint8_t)letter};
   memcpy(b + 1, &word, 8);
-  return send(c.sock, b, sizeof b, MSG_NOSIGNAL) == sizeof b; /* so few bytes go whole */
+  return send(yp_fd(&c.sock), b, sizeof b, MSG_NOSIGNAL) == sizeof b; /* so few bytes go whole */
 }
 
 static void wait_until(pthread_cond_t *on, int64_t at) {
@@ -185,7 +186,7 @@ static void *keep(void *none) {
 static void *hear(void *none) {
   (void)none;
   uint8_t b[FRAME];
-  while (recv(c.sock, b, sizeof b, MSG_WAITALL) == sizeof b) {
+  while (recv(yp_fd(&c.sock), b, sizeof b, MSG_WAITALL) == sizeof b) {
     uint64_t word;
     memcpy(&word, b + 1, 8);
     pthread_mutex_lock(&c.lock);
@@ -222,7 +223,7 @@ static bool thread(void *(*run)(void *)) {
 }
 
 static void in_child(void) {
-  if (c.sock >= 0) close(c.sock); /* the node waits for the end of the process that has it */
+  yp_close(&c.sock); /* the node waits for the end of the process that has it */
   memset(&c, 0, sizeof c);
   pthread_mutex_init(&c.lock, NULL);
   pthread_mutex_init(&c.asking, NULL);
@@ -232,7 +233,7 @@ static void in_child(void) {
   pthread_cond_init(&c.changed, &attr);
   pthread_cond_init(&c.due, &attr);
   pthread_condattr_destroy(&attr);
-  c.sock = -1, c.slow = true;
+  c.sock.number = -1, c.slow = true;
 }
 
 /* unhex reads n bytes; the text has as many letters as that takes. */
@@ -264,13 +265,14 @@ static const char *greet(char text[512]) {
   if (strncmp(address, "unix:", 5)) return "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket";
   if (strlen(address + 5) >= sizeof to.sun_path) return "the address of the pool node is too long";
   strcpy(to.sun_path, address + 5);
-  c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (c.sock < 0 || connect(c.sock, (struct sockaddr *)&to, sizeof to)) return "the pool node cannot be reached";
-  if (recv(c.sock, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) return "there is no pool node of this version";
+  c.sock = yp_own_of(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int s = c.sock.number;
+  if (s < 0 || connect(s, (struct sockaddr *)&to, sizeof to)) return "the pool node cannot be reached";
+  if (recv(s, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) return "there is no pool node of this version";
   memcpy(proof, hello + GREETING, CHALLENGE), memcpy(proof + CHALLENGE, task, TASK);
   memcpy(out, "YHCUDA1\n", GREETING), memcpy(out + GREETING, task, TASK);
   yp_hmac(key, proof, sizeof proof, out + GREETING + TASK);
-  if (send(c.sock, out, sizeof out, MSG_NOSIGNAL) != sizeof out || !read_text(c.sock, &letter, text, 512)) return "the pool node ended the connection";
+  if (send(s, out, sizeof out, MSG_NOSIGNAL) != sizeof out || !read_text(s, &letter, text, 512)) return "the pool node ended the connection";
   if (letter != 'H') return text;
   snprintf(c.bus, sizeof c.bus, "%.63s", text);
   return NULL;

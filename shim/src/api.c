@@ -43,6 +43,14 @@ object *yp_new(int kind, object *parent, object *context) {
   return o;
 }
 
+/* yp_is_not is false, and says once why what a parent made is not a child's. */
+bool yp_is_not(const object *o, int kind) {
+  static int said;
+  if (o->kind == (kind | PARENTS) && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+    fprintf(stderr, "yunhe pool: a child process uses what its parent has made, and cannot: it has to make a context of its own\n");
+  return false;
+}
+
 /* yp_when_destroyed has a function called when something goes, before those that were asked for earlier. */
 cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data) {
   if (!call) return CL_INVALID_VALUE;
@@ -115,7 +123,11 @@ void yp_destroy(object *o) {
   free(context->u.context.devices), free(context);
 }
 
+/* of_parent: a child lets go of what its parent made, as its own ends do; nobody has to hear of it. */
+static bool of_parent(const void *handle, int kind) { return handle && obj(handle)->kind == (kind | PARENTS); }
+
 static cl_int retain(void *handle, int kind, cl_int invalid) {
+  if (of_parent(handle, kind)) return CL_SUCCESS;
   if (!is(handle, kind)) return invalid;
   __atomic_add_fetch(&obj(handle)->refs, 1, __ATOMIC_RELAXED);
   return CL_SUCCESS;
@@ -123,6 +135,8 @@ static cl_int retain(void *handle, int kind, cl_int invalid) {
 
 /* release reports in *last whether that was the last reference; the worker has been told then. */
 static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
+  *last = false;
+  if (of_parent(handle, kind)) return CL_SUCCESS;
   if (!is(handle, kind) || obj(handle)->refs < 1) return invalid;
   int refs = __atomic_load_n(&obj(handle)->refs, __ATOMIC_RELAXED);
   while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
@@ -361,6 +375,7 @@ static cl_int svm_capabilities(const object *d, size_t size, void *value, size_t
 /* Facts of the device do not change, except how much memory it has: that is the task's, and can be resized. */
 static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t size, void *value, size_t *got) {
   if (!is(d, DEVICE)) return CL_INVALID_DEVICE;
+  if (yp_connect(obj(d)->node)) return CL_OUT_OF_RESOURCES; /* a child may have the handle of its parent */
   switch (what) {
   case CL_DEVICE_SVM_CAPABILITIES:
     return svm_capabilities(obj(d), size, value, got);
@@ -1181,7 +1196,11 @@ static notice *untold;
 static uint64_t notices_made;
 static _Thread_local bool telling;
 
+static void before_fork(void) { pthread_mutex_lock(&objects); }
+static void in_parent(void) { pthread_mutex_unlock(&objects); }
 static void in_child(void) {
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (object *o = all[i]; o; o = o->next) o->kind |= PARENTS;
   pthread_mutex_init(&objects, NULL), pthread_mutex_init(&facts_lock, NULL), pthread_mutex_init(&noticing, NULL), pthread_cond_init(&noticed, NULL);
   untold = NULL; /* its threads are the parent's */
   yp_memory_in_child(), yp_svm_in_child();
@@ -1376,7 +1395,7 @@ static void fill(void) {
   yp_fill_memory();
   yp_fill_svm();
   yp_device_count = yp_nodes();
-  pthread_atfork(NULL, NULL, in_child);
+  pthread_atfork(before_fork, in_parent, in_child);
   if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */
   for (int i = 0; i < yp_device_count; i++) yp_devices[i] = (object){.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1, .node = yp_node_at(i)};
   if (yp_device_count < 2) return;

@@ -75,16 +75,19 @@ static bool by_file; /* the program finds its slices by a file of others */
 
 static void say(const char *what, const char *more) { fprintf(stderr, "yunhe pool: %s%s%s\n", what, *more ? ": " : "", more); }
 
-/* lost says so only who was not started by what holds the slice, and says why. */
-static void lost(yp_node *c) {
-  if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
+/* lost says so only who was not started by what holds the slice, and says why; and what the
+ * program itself has done to the path that was used. */
+static void lost(yp_node *c, const yp_path *used) {
+  bool closed = used && yp_sock(used) < 0;
+  if (!c->dead && closed) say("the program has closed the connection to its node, which was not its to close: the calls that follow fail", "");
+  else if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
   c->dead = true;
 }
 
 static void flush_out(yp_node *c) {
   if (!c->dead && c->to && c->used + c->tail_size > 0 && !c->to->out->send(c->to, c->out, c->used, c->tail, c->tail_size)) {
-    lost(c);
-    shutdown(c->to->sock, SHUT_RDWR); /* who reads comes to an end, too; the path that it reads from may be gone */
+    lost(c, c->to);
+    shutdown(yp_sock(c->to), SHUT_RDWR); /* who reads comes to an end, too; the path that it reads from may be gone */
   }
   c->used = c->tail_size = c->messages = 0;
   if (c->room > MOST_KEPT) free(c->out), c->out = NULL, c->room = 0;
@@ -314,7 +317,8 @@ static void in_child(void) {
     yp_hang_up(c->to);
     c->sent = c->heard = 0, c->move.set = 0, c->gate = NULL, c->offered = 0;
     c->tried = false, c->dead = false, c->reading = c->stuck = false;
-    c->used = c->tail_size = c->messages = c->in_at = c->in_end = 0;
+    c->out = NULL; /* which another thread may have been about to have grow */
+    c->used = c->room = c->tail_size = c->messages = c->in_at = c->in_end = 0;
     c->waiters = NULL, c->landings = NULL;
     memset(c->known, 0, sizeof c->known);
     init(c);
@@ -391,7 +395,7 @@ static yp_path *greet(yp_node *c, const char *address, const char *greeting, con
   *why = "the pool node cannot be reached";
   yp_path *p = yp_dial(address);
   if (!p) return NULL;
-  const int s = p->sock;
+  const int s = p->sock.number;
   *why = "there is no pool node of this version";
   uint64_t size = 0;
   uint16_t op = OP_REFUSED;
@@ -466,7 +470,7 @@ static void look(yp_node *c, bool stuck) {
   bool ok = read_one(c, true);
   pthread_mutex_lock(&c->waiting);
   c->reading = c->stuck = false;
-  if (!ok) lost(c);
+  if (!ok) lost(c, c->from);
   pthread_cond_broadcast(&c->turn);
   pthread_mutex_unlock(&c->waiting);
 }
@@ -662,8 +666,8 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
     pthread_mutex_lock(&c->waiting);
     c->reading = false;
     if (!ok) {
-      if (!c->dead) say("the worker is gone: the calls that follow fail", "");
-      lost(c);
+      if (!c->dead && yp_sock(c->from) >= 0) say("the worker is gone: the calls that follow fail", "");
+      lost(c, c->from);
     }
     pthread_cond_broadcast(&c->turn);
   }
@@ -724,7 +728,7 @@ cl_int yp_end(void) {
 void yp_land_later(yp_node *c, const landing *l) {
   landing *keep = malloc(sizeof *keep);
   if (!keep) {
-    lost(c);
+    lost(c, NULL);
     return;
   }
   *keep = *l;

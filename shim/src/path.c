@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "path.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,6 +16,14 @@
 
 enum { MOST_LOST = 3 };
 
+int yp_sock(const yp_path *c) { return yp_fd(&c->sock); }
+
+/* yp_poll is poll of the socket. One that the program has closed is ready, for who then fails to use it. */
+int yp_poll(const yp_path *c, short events, int milliseconds) {
+  struct pollfd p = {yp_sock(c), events, 0};
+  return p.fd < 0 ? 1 : poll(&p, 1, milliseconds);
+}
+
 /* yp_again says whether what a call of the system that failed was asked for is to be
  * asked for again. One that has waited looks whether the other side can be reached: of
  * what was sent it has acknowledged nothing for some seconds, if it cannot. */
@@ -25,14 +32,14 @@ bool yp_again(const yp_path *c) {
   socklen_t n = sizeof i;
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;
-  return getsockopt(c->sock, IPPROTO_TCP, TCP_INFO, &i, &n) || (i.tcpi_retransmits <= MOST_LOST && i.tcpi_probes <= MOST_LOST);
+  return getsockopt(yp_sock(c), IPPROTO_TCP, TCP_INFO, &i, &n) || (i.tcpi_retransmits <= MOST_LOST && i.tcpi_probes <= MOST_LOST);
 }
 
 static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
   while (n + m > 0) {
     struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
     struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
-    ssize_t k = sendmsg(c->sock, &h, MSG_NOSIGNAL);
+    ssize_t k = sendmsg(yp_sock(c), &h, MSG_NOSIGNAL);
     if (k < 0 && yp_again(c)) {
       if (c->stuck && !c->stuck(c->of)) return false;
       continue;
@@ -54,7 +61,7 @@ static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
   struct iovec v = {p, n};
   struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   ssize_t k;
-  do k = recvmsg(c->sock, &h, MSG_CMSG_CLOEXEC);
+  do k = recvmsg(yp_sock(c), &h, MSG_CMSG_CLOEXEC);
   while (k < 0 && yp_again(c));
   if (k > 0 && h.msg_flags & MSG_CTRUNC) c->fds[c->fds_in++ % YP_FDS] = -1; /* the program has as many descriptors as it may */
   for (struct cmsghdr *m = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; m; m = CMSG_NXTHDR(&h, m))
@@ -69,7 +76,7 @@ static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
 
 static bool socket_ready(yp_path *c) {
   uint8_t one;
-  return recv(c->sock, &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+  return recv(yp_sock(c), &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 const yp_manner yp_socket = {socket_send, socket_receive, socket_ready};
@@ -130,17 +137,12 @@ static int dial(const char *address) {
 }
 
 yp_path *yp_dial(const char *address) {
-  int s = dial(address);
-  if (s >= 0 && s <= STDERR_FILENO) { /* the program has closed that, and may write to it */
-    int moved = fcntl(s, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    close(s);
-    s = moved;
-  }
+  yp_own s = yp_own_of(dial(address));
   const struct timeval a_while = {0, 20000};
-  if (s >= 0) setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &a_while, sizeof a_while);
-  yp_path *c = s < 0 ? NULL : calloc(1, sizeof *c);
+  yp_path *c = s.number < 0 ? NULL : calloc(1, sizeof *c);
+  if (s.number >= 0) setsockopt(s.number, SOL_SOCKET, SO_SNDTIMEO, &a_while, sizeof a_while);
   if (c) c->sock = s, c->out = c->in = &yp_socket;
-  else if (s >= 0) close(s);
+  else yp_close(&s);
   return c;
 }
 
@@ -151,6 +153,6 @@ void yp_hang_up(yp_path *c) {
   yp_ring_close(c);
   yp_rdma_close(c);
   yp_tls_close(c);
-  close(c->sock);
+  yp_close(&c->sock);
   free(c);
 }

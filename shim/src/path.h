@@ -5,6 +5,7 @@
 #ifndef YUNHE_POOL_PATH_H
 #define YUNHE_POOL_PATH_H
 
+#include "own.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +25,7 @@ struct yp_path {
   const yp_manner *out, *in; /* one thread at a time uses each */
   bool (*stuck)(void *of);   /* NULL, or called every now and then by who cannot send; false: no more is to be sent */
   void *of;
-  int sock;
+  yp_own sock;
   int fds[YP_FDS]; /* that came along, and were not taken yet */
   unsigned fds_in, fds_out;
   struct { /* see ring.c */
@@ -41,6 +42,8 @@ struct yp_path {
 
 yp_path *yp_dial(const char *address); /* NULL: it cannot be reached */
 int yp_descriptor(yp_path *p);         /* the next that came along, or -1 */
+int yp_sock(const yp_path *p);         /* the socket; -1: the program has closed it */
+int yp_poll(const yp_path *p, short events, int milliseconds);
 bool yp_again(const yp_path *p);
 void yp_hang_up(yp_path *p);
 bool yp_ring_open(yp_path *p, int fd, uint64_t size);

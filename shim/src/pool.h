@@ -34,6 +34,7 @@
 #include <string.h>
 
 enum { PLATFORM = 1, DEVICE, CONTEXT, QUEUE, MEM, SAMPLER, PROGRAM, KERNEL, EVENT, SVM };
+enum { PARENTS = 1 << 8 }; /* of a kind, in a child of fork: its parent made it */
 
 typedef struct object object;
 /* What another thread of the parent had locked nobody gives back in a child. */
@@ -124,7 +125,8 @@ void yp_tell(callback *c, void *handle);
 object *yp_new(int kind, object *parent, object *context);
 void yp_destroy(object *o);
 static inline object *obj(const void *handle) { return (object *)handle; }
-static inline bool is(const void *handle, int kind) { return handle && obj(handle)->kind == kind; }
+bool yp_is_not(const object *o, int kind);
+static inline bool is(const void *handle, int kind) { return handle && (obj(handle)->kind == kind || yp_is_not(obj(handle), kind)); }
 
 /* landing is where data that is read goes: rows of equal length, in slices. */
 typedef struct landing {

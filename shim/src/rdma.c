@@ -41,14 +41,16 @@ static void load(void) {
 
 /* await is poll of the socket and of TCP: false if the worker has ended, or it takes longer than milliseconds, -1: as long as it takes. */
 static bool await(yp_path *c, short events, int milliseconds) {
-  struct pollfd p[] = {{c->rdma, events, 0}, {c->sock, POLLRDHUP, 0}};
+  struct pollfd p[] = {{c->rdma, events, 0}, {yp_sock(c), POLLRDHUP, 0}};
+  if (p[1].fd < 0) return false;
   int k = verbs.poll(p, 2, milliseconds);
   return k < 0 ? errno == EINTR : k > 0 && (p[0].revents || !p[1].revents);
 }
 
 /* room waits a while for room to send: false if nobody reads any more. */
 static bool room(yp_path *c) {
-  struct pollfd p[] = {{c->rdma, POLLOUT, 0}, {c->sock, POLLRDHUP, 0}};
+  struct pollfd p[] = {{c->rdma, POLLOUT, 0}, {yp_sock(c), POLLRDHUP, 0}};
+  if (p[1].fd < 0) return false;
   int k = verbs.poll(p, 2, 20);
   if (k == 0 && c->stuck) return c->stuck(c->of);
   return k < 0 ? errno == EINTR : k == 0 || p[0].revents;
@@ -72,8 +74,8 @@ static ssize_t rdma_receive(yp_path *c, uint8_t *p, size_t n) {
 }
 
 static bool rdma_ready(yp_path *c) {
-  struct pollfd p[] = {{c->rdma, POLLIN, 0}, {c->sock, POLLRDHUP, 0}};
-  return verbs.poll(p, 2, 0) > 0;
+  struct pollfd p[] = {{c->rdma, POLLIN, 0}, {yp_sock(c), POLLRDHUP, 0}};
+  return p[1].fd < 0 || verbs.poll(p, 2, 0) > 0;
 }
 
 const yp_manner yp_rdma = {rdma_send, rdma_receive, rdma_ready};
@@ -91,7 +93,7 @@ bool yp_rdma_open(yp_path *c, uint16_t port, const uint8_t *token, size_t size) 
   int bad = 0;
   uint8_t yes = 0;
   pthread_once(&once, load);
-  if (!there || getpeername(c->sock, &at.any, &n) < 0 || (at.any.sa_family != AF_INET && at.any.sa_family != AF_INET6)) return false;
+  if (!there || getpeername(yp_sock(c), &at.any, &n) < 0 || (at.any.sa_family != AF_INET && at.any.sa_family != AF_INET6)) return false;
   if (at.any.sa_family == AF_INET) at.four.sin_port = htons(port);
   else at.six.sin6_port = htons(port);
   c->rdma = verbs.socket(at.any.sa_family, SOCK_STREAM, 0);

@@ -82,10 +82,9 @@ static bool await(yp_path *c) {
   bool there = true;
   while (load(w) == seen) {
     uint8_t bells[64];
-    struct pollfd p = {c->sock, POLLIN, 0};
     store(waits, LISTENS);
     if (load(w) != seen) break;
-    if (poll(&p, 1, -1) < 0 || !(there = yp_socket.receive(c, bells, sizeof bells) > 0)) break;
+    if (yp_poll(c, POLLIN, -1) < 0 || !(there = yp_socket.receive(c, bells, sizeof bells) > 0)) break;
   }
   store(waits, AWAKE);
   return there || load(w) != seen;
@@ -121,7 +120,7 @@ static void publish(yp_path *c) {
   c->ring.met = how == AWAKE;
   if (how == AWAKE || !swap(waits, how)) return;
   if (how == ASLEEP) wake(word(c, TO_WORKER, WRITTEN));
-  else if (how == LISTENS) send(c->sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* one that is full, or has ended, wakes, too */
+  else if (how == LISTENS) send(yp_sock(c), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* one that is full, or has ended, wakes, too */
 }
 
 /* await_room: as the worker's. */
@@ -134,8 +133,7 @@ static bool await_room(yp_path *c) {
     if (load(w) != seen) break;
     wait_for(w, seen, most);
     if (load(w) != seen) break;
-    struct pollfd p = {c->sock, POLLRDHUP, 0};
-    there = poll(&p, 1, 0) <= 0;
+    there = yp_poll(c, POLLRDHUP, 0) <= 0;
     if (there && c->stuck) there = c->stuck(c->of);
   }
   store(room, AWAKE);
@@ -171,8 +169,7 @@ static bool ring_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, 
 }
 
 static bool ring_ready(yp_path *c) {
-  struct pollfd p = {c->sock, POLLRDHUP, 0};
-  return load(word(c, TO_PROGRAM, WRITTEN)) != c->ring.read || poll(&p, 1, 0) > 0;
+  return load(word(c, TO_PROGRAM, WRITTEN)) != c->ring.read || yp_poll(c, POLLRDHUP, 0) > 0;
 }
 
 const yp_manner yp_ring = {ring_send, ring_receive, ring_ready};

@@ -203,7 +203,7 @@ static bool tls_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, s
 static ssize_t fill(yp_path *c, int how) {
   struct yp_tls *t = c->tls;
   ssize_t k;
-  do k = recv(c->sock, t->in, sizeof t->in, how);
+  do k = recv(yp_sock(c), t->in, sizeof t->in, how);
   while (k < 0 && (how & MSG_DONTWAIT ? errno == EINTR : yp_again(c)));
   if (k <= 0) return k;
   pthread_mutex_lock(&t->lock);

@@ -49,7 +49,7 @@ func TestSealed(t *testing.T) {
 			t.Parallel()
 			program := filepath.Join(t.TempDir(), "tunnel")
 			out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DREKEY=(1<<20)", "-fsanitize="+check, "-o", program,
-				"../../../shim/test/tunnel.c", "../../../shim/src/path.c", "../../../shim/src/ring.c", "../../../shim/src/rdma.c", "../../../shim/src/sha256.c", "-ldl", "-pthread").CombinedOutput()
+				"../../../shim/test/tunnel.c", "../../../shim/src/own.c", "../../../shim/src/path.c", "../../../shim/src/ring.c", "../../../shim/src/rdma.c", "../../../shim/src/sha256.c", "-ldl", "-pthread").CombinedOutput()
 			if err != nil {
 				t.Skipf("SKIPPED: no gcc that checks %s: %v: %s", check, err, out)
 			}

@@ -1,0 +1,73 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// lives returns what runs shim/test/lives.c on a share of a node, by a transport.
+func lives(t *testing.T, program, at, transport string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	_, run := share(t, at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 64 * mib})
+	return func(args ...string) *exec.Cmd {
+		cmd := run(append([]string{program}, args...)...)
+		cmd.Env = append(cmd.Env, pool.TransportVariable+"="+transport)
+		return cmd
+	}
+}
+
+func livesProgram(t *testing.T) string {
+	t.Helper()
+	return compiled(t, "lives", "../../shim/test/lives.c", "-l:libOpenCL.so.1")
+}
+
+// TestClosesDescriptors: a program that closes descriptors which are not its own,
+// in a loop, computes on; one that has the library's number for a connection of
+// its own is told, and nothing is said or taken there.
+func TestClosesDescriptors(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	program := livesProgram(t)
+	for _, x := range []struct{ at, transport string }{{n.unix, "socket"}, {n.unix, "ring"}, {n.tcp, ""}} {
+		run := lives(t, program, x.at, x.transport)
+		for _, limit := range []string{"1024", "2000", "9000"} {
+			for _, upto := range []string{"1024", "limit"} {
+				if limit == "9000" && upto == "limit" {
+					continue
+				}
+				cmd := run()
+				cmd.Args = append([]string{"sh", "-c", `ulimit -Sn "$1" && exec "$2" closes "$3"`, "sh", limit, program}, upto)
+				cmd.Path = "/bin/sh"
+				if got, want := output(t, cmd), "limit "+limit+", before 1, after 1\n"; got != want {
+					t.Errorf("%s: up to %s: %q, want %q", x.transport, upto, got, want)
+				}
+			}
+		}
+		for _, how := range []string{"at once", "later"} {
+			got := output(t, run("foreign", how))
+			const said, want = "yunhe pool: the program has closed the connection to its node", "fails -5, again -5, a child has it 1, said -1, heard 'what is said to the program' 28, open 1\n"
+			if strings.Count(got, "yunhe pool:") != 1 || !strings.Contains(got, said) || !strings.HasSuffix(got, want) {
+				t.Errorf("%s, %s: %q, want %q", x.transport, how, got, want)
+			}
+		}
+	}
+}
+
+// TestForks: children of a program use what it has made and fail, or begin anew,
+// all at once, and it computes on.
+func TestForks(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	program := livesProgram(t)
+	for _, x := range []struct{ at, transport string }{{n.unix, "socket"}, {n.unix, "ring"}, {n.tcp, ""}} {
+		got := output(t, lives(t, program, x.at, x.transport)("forks", "6"))
+		if !strings.HasSuffix(got, "parent 1, children that failed 0\n") || strings.Count(got, "a child process uses what its parent has made") != 6 {
+			t.Errorf("%s: %s", x.transport, got)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+/* The number of a descriptor of the library's, in a program that may close it. */
+#ifndef YUNHE_POOL_OWN_H
+#define YUNHE_POOL_OWN_H
+
+#include <sys/types.h>
+
+typedef struct {
+  int number;
+  dev_t device;
+  ino_t inode;
+} yp_own;
+
+yp_own yp_own_of(int fd); /* which it takes; number -1: it cannot be had */
+int yp_fd(const yp_own *o); /* -1: the program has closed it, and may have something else at its number */
+void yp_close(yp_own *o);
+
+#endif

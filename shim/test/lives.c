@@ -1,0 +1,181 @@
+/* What programs do to their process, and to what they have not made. Each line says what came of it. */
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#define _GNU_SOURCE
+#include <CL/cl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 4096 };
+
+typedef struct {
+  cl_context context;
+  cl_command_queue queue;
+  cl_program program;
+  cl_kernel kernel;
+  cl_mem mem;
+} made;
+
+static void must(cl_int e, const char *what) {
+  if (e == CL_SUCCESS) return;
+  printf("failed %s %d\n", what, e);
+  fflush(stdout);
+  _exit(1);
+}
+
+static made make(cl_device_id device) {
+  const char *text = "kernel void add(global int *a, int by) { a[get_global_id(0)] += by; }";
+  cl_int zero = 0, e;
+  cl_platform_id platform;
+  made m;
+  if (!device) must(clGetPlatformIDs(1, &platform, NULL), "platform"), must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
+  m.context = clCreateContext(NULL, 1, &device, NULL, NULL, &e), must(e, "context");
+  m.queue = clCreateCommandQueue(m.context, device, 0, &e), must(e, "queue");
+  m.program = clCreateProgramWithSource(m.context, 1, &text, NULL, &e), must(e, "program");
+  must(clBuildProgram(m.program, 1, &device, "", NULL, NULL), "build");
+  m.kernel = clCreateKernel(m.program, "add", &e), must(e, "kernel");
+  m.mem = clCreateBuffer(m.context, CL_MEM_READ_WRITE, WORDS * sizeof zero, NULL, &e), must(e, "buffer");
+  must(clEnqueueFillBuffer(m.queue, m.mem, &zero, sizeof zero, 0, WORDS * sizeof zero, 0, NULL, NULL), "fill");
+  must(clSetKernelArg(m.kernel, 0, sizeof m.mem, &m.mem), "argument");
+  return m;
+}
+
+/* add adds to all words and returns what one has then; the first that fails says why. */
+static cl_int add(const made *m, cl_int by, cl_int *now) {
+  const size_t n = WORDS;
+  cl_int e = clSetKernelArg(m->kernel, 1, sizeof by, &by);
+  if (!e) e = clEnqueueNDRangeKernel(m->queue, m->kernel, 1, NULL, &n, NULL, 0, NULL, NULL);
+  if (!e) e = clEnqueueReadBuffer(m->queue, m->mem, CL_TRUE, (WORDS - 1) * sizeof *now, sizeof *now, now, 0, NULL, NULL);
+  return e;
+}
+
+/* computes says whether it adds rightly so many times. */
+static bool computes(const made *m, int times) {
+  cl_int before, now;
+  must(add(m, 0, &before), "add");
+  for (cl_int i = 1; i <= times; i++) {
+    must(add(m, i, &now), "add");
+    if ((before += i) != now) return false;
+  }
+  return true;
+}
+
+/* sockets lists the numbers of sockets, but for these. */
+static int sockets(int *list, int most, const int *but, int n_but) {
+  int n = 0;
+  for (int fd = 3; fd < 1 << 16 && n < most; fd++) {
+    struct stat s;
+    bool own = fstat(fd, &s) || !S_ISSOCK(s.st_mode);
+    for (int i = 0; i < n_but; i++) own |= but[i] == fd;
+    if (!own) list[n++] = fd;
+  }
+  return n;
+}
+
+/* A program closes the numbers that it might have, up to 1023 or to its limit. It computes on. */
+static void closes(const char *upto) {
+  made m = make(NULL);
+  bool before = computes(&m, 3);
+  int end = strcmp(upto, "limit") ? 1024 : (int)sysconf(_SC_OPEN_MAX);
+  struct rlimit limit;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd = 3; fd < end; fd++) close(fd);
+  printf("limit %d, before %d, after %d\n", (int)limit.rlim_cur, before, computes(&m, 3));
+}
+
+/* It closes the library's number, too, and has it for a connection of its own, of which nothing is to be taken, and to
+ * which nothing is to be said. How: what it does between the last call before and the first after. */
+static void foreign(const char *how) {
+  static const char own[] = "what is said to the program";
+  int list[4], pair[2], n;
+  char got[64] = {0};
+  cl_int now = 0, e = 0;
+  made m = make(NULL);
+  if (!computes(&m, 3) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || !(n = sockets(list, 4, pair, 2))) exit(1);
+  if (!strcmp(how, "later")) usleep(200000);
+  for (int i = 0; i < n; i++)
+    if (dup2(pair[0], list[i]) != list[i]) exit(1);
+  if (write(pair[1], own, sizeof own) != sizeof own) exit(1);
+  for (int i = 0; i < 50 && !e; i++) e = add(&m, 1, &now), usleep(i ? 2000 : 0);
+  printf("fails %d", e);
+  printf(", again %d", add(&m, 1, &now));
+  pid_t child = fork();
+  if (!child) _exit(fcntl(list[0], F_GETFD) < 0); /* nor closed, in a child */
+  int status = 1;
+  waitpid(child, &status, 0);
+  printf(", a child has it %d", !status);
+  ssize_t k = recv(pair[1], got, sizeof got, MSG_DONTWAIT);
+  printf(", said %d", (int)k), k = recv(pair[0], got, sizeof got, MSG_DONTWAIT);
+  printf(", heard '%s' %d", got, (int)k);
+  printf(", open %d\n", write(list[0], "x", 1) == 1 && read(pair[1], got, 1) == 1);
+}
+
+static cl_device_id first_device(void) {
+  cl_platform_id platform;
+  cl_device_id device;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
+  return device;
+}
+
+/* What a child does with what its parent has: each call fails, and what it lets go of it may. */
+static int heir(const made *m, cl_device_id device, bool anew) {
+  cl_int now = 0, e, zero = 0;
+  int wrong = 0;
+  cl_ulong memory = 0;
+  for (int i = 0; i <= anew; i++) { /* also when it has a connection of its own */
+    wrong += clSetKernelArg(m->kernel, 1, sizeof zero, &zero) != CL_INVALID_KERNEL;
+    wrong += clFinish(m->queue) != CL_INVALID_COMMAND_QUEUE;
+    wrong += clEnqueueReadBuffer(m->queue, m->mem, CL_TRUE, 0, sizeof now, &now, 0, NULL, NULL) != CL_INVALID_COMMAND_QUEUE;
+    wrong += clEnqueueWriteBuffer(m->queue, m->mem, CL_FALSE, 0, sizeof now, &now, 0, NULL, NULL) != CL_INVALID_COMMAND_QUEUE;
+    clCreateBuffer(m->context, CL_MEM_READ_WRITE, 64, NULL, &e), wrong += e != CL_INVALID_CONTEXT;
+    wrong += clRetainMemObject(m->mem) != CL_SUCCESS, wrong += clReleaseMemObject(m->mem) != CL_SUCCESS;
+    if (!anew) continue;
+    if (!i) wrong += clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL) != CL_SUCCESS || !memory;
+    made own = make(i ? NULL : device); /* handles of devices are a child's, too */
+    wrong += !computes(&own, 20);
+    clReleaseMemObject(own.mem), clReleaseKernel(own.kernel), clReleaseProgram(own.program), clReleaseCommandQueue(own.queue), clReleaseContext(own.context);
+  }
+  clReleaseMemObject(m->mem), clReleaseKernel(m->kernel), clReleaseProgram(m->program), clReleaseCommandQueue(m->queue), clReleaseContext(m->context);
+  return wrong;
+}
+
+/* Children of fork, at once with their parent, which computes on and has what they have let go of. */
+static void forks(int n) {
+  cl_device_id device = first_device();
+  made m = make(device);
+  bool right = computes(&m, 3);
+  for (int i = 0; i < n; i++) {
+    pid_t child = fork();
+    if (!child) _exit(heir(&m, device, i % 2));
+    if (child < 0) exit(1);
+  }
+  int status, wrong = 0;
+  for (int left = n; left > 0;) {
+    right &= computes(&m, 5);
+    pid_t child = waitpid(-1, &status, WNOHANG);
+    if (child > 0) left--, wrong += status != 0;
+  }
+  right &= computes(&m, 3);
+  clReleaseMemObject(m.mem), clReleaseKernel(m.kernel), clReleaseProgram(m.program), clReleaseCommandQueue(m.queue), clReleaseContext(m.context);
+  printf("parent %d, children that failed %d\n", right, wrong);
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
+  if (!strcmp(what, "closes")) closes(how);
+  else if (!strcmp(what, "foreign")) foreign(how);
+  else if (!strcmp(what, "forks")) forks(atoi(how));
+  else return 2;
+  return 0;
+}
