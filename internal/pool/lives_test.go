@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -69,5 +70,24 @@ func TestForks(t *testing.T) {
 		if !strings.HasSuffix(got, "parent 1, children that failed 0\n") || strings.Count(got, "a child process uses what its parent has made") != 6 {
 			t.Errorf("%s: %s", x.transport, got)
 		}
+	}
+}
+
+// TestManyCallbacks: a program that asks for many functions to be called has no
+// thread for each, and each is called.
+func TestManyCallbacks(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	cmd := lives(t, livesProgram(t), n.unix, "")("notices", "10000")
+	var more int
+	said := &strings.Builder{}
+	cmd.Stderr = said
+	got, err := cmd.Output()
+	const want = "called 10000 when all is done\ncalled 10000 from the last on\ncalled 200 in a chain, 0 with a wrong status\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%v: %s%s", err, got, said)
+	}
+	if _, err := fmt.Sscanf(said.String(), "%d threads more", &more); err != nil || more > 70 {
+		t.Errorf("for 10,000 callbacks it has %s", said)
 	}
 }

@@ -71,6 +71,16 @@ struct yp_node {
 static yp_node nodes[YP_NODES];
 static _Thread_local yp_node *now; /* whose message this thread builds */
 
+static _Thread_local struct {
+  int depth, before;
+} stays;
+void yp_stay(void) {
+  if (!stays.depth++) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &stays.before);
+}
+void yp_go(void) {
+  if (!--stays.depth) pthread_setcancelstate(stays.before, NULL);
+}
+
 static bool by_file; /* the program finds its slices by a file of others */
 
 static void say(const char *what, const char *more) { fprintf(stderr, "yunhe pool: %s%s%s\n", what, *more ? ": " : "", more); }
@@ -542,6 +552,7 @@ void yp_gate_leave(yp_gate *g) { __atomic_sub_fetch(&g->inside, 1, __ATOMIC_SEQ_
 bool yp_later(yp_node *c) { return __atomic_load_n(&c->later, __ATOMIC_RELAXED); }
 
 int yp_connect(yp_node *c) {
+  yp_stay();
   pthread_mutex_lock(&c->sending);
   if (!c->tried) {
     c->result = connect_now(c);
@@ -549,6 +560,7 @@ int yp_connect(yp_node *c) {
     c->dead = c->result != 0;
   }
   pthread_mutex_unlock(&c->sending);
+  yp_go();
   return c->result;
 }
 
@@ -566,6 +578,7 @@ static uint8_t *grow(yp_node *c, size_t n) {
 static void better(yp_node *c, uint16_t offered);
 
 bool yp_begin(yp_node *c, int op) {
+  yp_stay();
   uint16_t offered = __atomic_load_n(&c->offered, __ATOMIC_RELAXED);
   if (offered && __atomic_compare_exchange_n(&c->offered, &offered, 0, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) better(c, offered);
   now = c;
@@ -680,6 +693,7 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
     a->status = CL_OUT_OF_RESOURCES;
   }
   pthread_mutex_unlock(&c->waiting);
+  yp_go();
   if (a == &own) free(own.data);
   return a->status;
 }
@@ -692,13 +706,16 @@ void yp_post(bool flush) {
   if (flush || c->tail_size || c->messages >= FLUSH_MESSAGES || c->used >= FLUSH_BYTES) flush_out(c);
   pthread_mutex_unlock(&c->sending);
   follows(c);
+  yp_go();
 }
 
 void yp_flush(yp_node *c) {
+  yp_stay();
   pthread_mutex_lock(&c->sending);
   flush_out(c);
   pthread_mutex_unlock(&c->sending);
   follows(c);
+  yp_go();
 }
 
 static uint64_t hash(const uint8_t *p, size_t n) {
@@ -739,10 +756,12 @@ void yp_land_later(yp_node *c, const landing *l) {
 
 bool yp_never_land(yp_node *c, uint64_t id) {
   landing *l;
+  yp_stay();
   pthread_mutex_lock(&c->waiting);
   while ((l = landing_of(c, id)) && l->now && c->reading) pthread_cond_wait(&c->turn, &c->waiting);
   if (l) l->to = NULL;
   pthread_mutex_unlock(&c->waiting);
+  yp_go();
   return l;
 }
 

@@ -35,11 +35,31 @@ bool yp_again(const yp_path *c) {
   return getsockopt(yp_sock(c), IPPROTO_TCP, TCP_INFO, &i, &n) || (i.tcpi_retransmits <= MOST_LOST && i.tcpi_probes <= MOST_LOST);
 }
 
+/* Programs have pages that they get only when they touch them, by a signal (collectors of garbage do):
+ * the system, which gets no signal, says EFAULT. So what is sent from there and received there is copied here. */
+enum { PIECE = 4096 };
+
+static ssize_t send_copied(yp_path *c, const uint8_t *p, size_t n) {
+  uint8_t piece[PIECE];
+  memcpy(piece, p, n < PIECE ? n : (n = PIECE));
+  return send(yp_sock(c), piece, n, MSG_NOSIGNAL);
+}
+
+static ssize_t receive_copied(yp_path *c, struct msghdr *h) {
+  uint8_t piece[PIECE];
+  struct iovec to = *h->msg_iov, v = {piece, to.iov_len < PIECE ? to.iov_len : PIECE};
+  h->msg_iov = &v;
+  ssize_t k = recvmsg(yp_sock(c), h, MSG_CMSG_CLOEXEC);
+  if (k > 0) memcpy(to.iov_base, piece, (size_t)k);
+  return k;
+}
+
 static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q, size_t m) {
   while (n + m > 0) {
     struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
     struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
     ssize_t k = sendmsg(yp_sock(c), &h, MSG_NOSIGNAL);
+    if (k < 0 && errno == EFAULT) k = send_copied(c, n ? p : q, n ? n : m);
     if (k < 0 && yp_again(c)) {
       if (c->stuck && !c->stuck(c->of)) return false;
       continue;
@@ -61,8 +81,10 @@ static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
   struct iovec v = {p, n};
   struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   ssize_t k;
-  do k = recvmsg(yp_sock(c), &h, MSG_CMSG_CLOEXEC);
-  while (k < 0 && yp_again(c));
+  do {
+    k = recvmsg(yp_sock(c), &h, MSG_CMSG_CLOEXEC);
+    if (k < 0 && errno == EFAULT) k = receive_copied(c, &h);
+  } while (k < 0 && yp_again(c));
   if (k > 0 && h.msg_flags & MSG_CTRUNC) c->fds[c->fds_in++ % YP_FDS] = -1; /* the program has as many descriptors as it may */
   for (struct cmsghdr *m = k > 0 ? CMSG_FIRSTHDR(&h) : NULL; m; m = CMSG_NXTHDR(&h, m))
     if (m->cmsg_level == SOL_SOCKET && m->cmsg_type == SCM_RIGHTS) {

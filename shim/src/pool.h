@@ -38,6 +38,7 @@ enum { PARENTS = 1 << 8 }; /* of a kind, in a child of fork: its parent made it 
 
 typedef struct object object;
 /* What another thread of the parent had locked nobody gives back in a child. */
+void yp_notices_in_child(void);
 void yp_memory_in_child(void);
 void yp_svm_in_child(void);
 
@@ -149,6 +150,8 @@ typedef struct {
 /* A message is built between yp_begin, which takes the lock, and one of
  * yp_sync, yp_post and yp_end, which give it back. */
 int yp_nodes(void);
+void yp_stay(void); /* until yp_go as often, the thread is not canceled: it has locks, or a part in what others wait for */
+void yp_go(void);
 yp_node *yp_node_at(int i);
 bool yp_later(yp_node *c);  /* whether its worker knows what came later (FlagLater): one of before ends a program that asks for it */
 int yp_connect(yp_node *c); /* 0, or an error of OpenCL; connects when first called */
@@ -187,7 +190,7 @@ cl_int yp_check_waits(const object *context, cl_uint n, const cl_event *events);
 cl_int yp_finish(object *queue);
 cl_int yp_send_to(object *queue, object *event); /* ends the message of a command, as yp_end */
 object *yp_event(object *queue, cl_command_type type);
-uint64_t yp_notices(void);
+uint64_t yp_notices(void); /* see notice.c */
 void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until);
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 

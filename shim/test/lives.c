@@ -3,6 +3,7 @@
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #define _GNU_SOURCE
 #include <CL/cl.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -171,11 +172,79 @@ static void forks(int n) {
   printf("parent %d, children that failed %d\n", right, wrong);
 }
 
+static int threads(void) {
+  int n = 0;
+  DIR *all = opendir("/proc/self/task");
+  for (struct dirent *i; (i = readdir(all));) n += *i->d_name != '.';
+  closedir(all);
+  return n;
+}
+
+static int called, wrong_status;
+static void CL_CALLBACK counts(cl_event e, cl_int status, void *none) {
+  (void)e, (void)none;
+  __atomic_add_fetch(&called, 1, __ATOMIC_SEQ_CST);
+  if (status != CL_COMPLETE) __atomic_add_fetch(&wrong_status, 1, __ATOMIC_SEQ_CST);
+}
+
+static void CL_CALLBACK sets(cl_event e, cl_int status, void *next) {
+  counts(e, status, NULL);
+  if (next) must(clSetUserEventStatus(next, CL_COMPLETE), "set");
+}
+
+static void await_called(int n) {
+  for (int i = 0; i < 60000 && __atomic_load_n(&called, __ATOMIC_SEQ_CST) < n; i++) usleep(1000);
+}
+
+/* Functions are to be called when commands of a queue without order end, which wait; of other events, from the last to
+ * the first; and of such of which each ends by what is called for the one after it. */
+static void notices(int n) {
+  enum { CHAIN = 200 };
+  cl_int e, zero = 0;
+  cl_device_id device = first_device();
+  made m = make(device);
+  cl_command_queue loose = clCreateCommandQueue(m.context, device, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue without order");
+  cl_event start = clCreateUserEvent(m.context, &e), *all = calloc((size_t)n, sizeof *all);
+  must(e, "event");
+  int before = threads(), most = 0;
+  for (int i = 0; i < n; i++) {
+    must(clEnqueueFillBuffer(loose, m.mem, &zero, sizeof zero, 0, sizeof zero, 1, &start, &all[i]), "fill");
+    must(clSetEventCallback(all[i], CL_COMPLETE, counts, NULL), "callback");
+  }
+  most = threads() - before;
+  must(clSetUserEventStatus(start, CL_COMPLETE), "set");
+  must(clFinish(loose), "finish");
+  printf("called %d when all is done\n", called);
+  for (int i = 0; i < n; i++) must(clReleaseEvent(all[i]), "release");
+  called = 0;
+  for (int i = 0; i < n; i++) {
+    all[i] = clCreateUserEvent(m.context, &e), must(e, "event");
+    must(clSetEventCallback(all[i], CL_COMPLETE, counts, NULL), "callback");
+  }
+  most = threads() - before > most ? threads() - before : most;
+  for (int i = n; i-- > 0;) must(clSetUserEventStatus(all[i], CL_COMPLETE), "set");
+  must(clWaitForEvents(1, all), "wait");
+  await_called(n);
+  printf("called %d from the last on\n", called);
+  for (int i = 0; i < n; i++) must(clReleaseEvent(all[i]), "release");
+  called = 0;
+  for (int i = 0; i < CHAIN; i++) {
+    all[i] = clCreateUserEvent(m.context, &e), must(e, "event");
+    must(clSetEventCallback(all[i], CL_COMPLETE, sets, i ? all[i - 1] : NULL), "callback");
+  }
+  must(clSetUserEventStatus(all[CHAIN - 1], CL_COMPLETE), "set");
+  await_called(CHAIN);
+  printf("called %d in a chain, %d with a wrong status\n", called, wrong_status);
+  fprintf(stderr, "%d threads more\n", most);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
   if (!strcmp(what, "closes")) closes(how);
   else if (!strcmp(what, "foreign")) foreign(how);
   else if (!strcmp(what, "forks")) forks(atoi(how));
+  else if (!strcmp(what, "notices")) notices(atoi(how));
   else return 2;
   return 0;
 }
