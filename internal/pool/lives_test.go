@@ -3,9 +3,11 @@
 package pool_test
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/pool"
@@ -89,5 +91,33 @@ func TestManyCallbacks(t *testing.T) {
 	}
 	if _, err := fmt.Sscanf(said.String(), "%d threads more", &more); err != nil || more > 70 {
 		t.Errorf("for 10,000 callbacks it has %s", said)
+	}
+}
+
+// TestProgramsAsTheyAre: what programs do to their signals, threads, stacks, pages and
+// ends does not keep the library from computing rightly, over any path.
+func TestProgramsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	n, e := start(t, pool.NodeConfig{}), startAt(t, pool.NodeConfig{Encryption: true}, "tcp:127.0.0.1:0")
+	program := livesProgram(t)
+	for _, x := range []struct{ at, transport string }{{n.unix, "socket"}, {n.unix, "ring"}, {n.tcp, ""}, {e.tcp, ""}} {
+		run := lives(t, program, x.at, x.transport)
+		for args, want := range map[string]string{
+			"signals 0": "threads that were right 5, signals 1\n", // calls of the system are not restarted
+			"signals 1": "threads that were right 5, signals 1\n",
+			"stacks 64": "right 1, threads 4\n", // KiB
+			"many 1000": "threads that were right 1000\n",
+			"cancels":   "right 20, canceled 8, then 1\n",
+			"ends":      "at exit it computes 1\n",
+			"guards":    "wrong 0, touched 1 and 1\n",
+		} {
+			if got := output(t, run(strings.Fields(args)...)); got != want {
+				t.Errorf("%s %s: %s: %q, want %q", x.at, x.transport, args, got, want)
+			}
+		}
+		var exit *exec.ExitError
+		if out, err := run("ends", "abort").CombinedOutput(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {
+			t.Errorf("%s %s: what aborts while it ends: %v: %s", x.at, x.transport, err, out)
+		}
 	}
 }

@@ -6,18 +6,22 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS = 4096 };
+enum { WORDS = 4096, GUARDED = 1 << 20 };
 
 typedef struct {
   cl_context context;
@@ -239,12 +243,188 @@ static void notices(int n) {
   fprintf(stderr, "%d threads more\n", most);
 }
 
+typedef struct {
+  const made *of;
+  size_t bytes;
+  int rounds;
+  bool right;
+} copies;
+
+/* moves writes and reads a buffer of its own, of which each time all has another value. */
+static void *moves(void *p) {
+  copies *w = p;
+  cl_int e;
+  uint8_t *host = malloc(w->bytes);
+  cl_mem m = clCreateBuffer(w->of->context, CL_MEM_READ_WRITE, w->bytes, NULL, &e);
+  w->right = !e && host;
+  for (int i = 1; i <= w->rounds && w->right; i++) {
+    memset(host, i, w->bytes);
+    w->right = !clEnqueueWriteBuffer(w->of->queue, m, i % 2 ? CL_TRUE : CL_FALSE, 0, w->bytes, host, 0, NULL, NULL) && !clFinish(w->of->queue);
+    memset(host, 0, w->bytes);
+    w->right &= !clEnqueueReadBuffer(w->of->queue, m, CL_TRUE, 0, w->bytes, host, 0, NULL, NULL);
+    w->right &= host[0] == (uint8_t)i && !memcmp(host, host + 1, w->bytes - 1);
+  }
+  clReleaseMemObject(m), free(host);
+  return NULL;
+}
+
+/* at_once has n threads do that, each with so much of a stack (0: as ever), and says how many were right. */
+static int at_once(const made *m, int n, size_t bytes, int rounds, size_t stack) {
+  pthread_t *t = calloc((size_t)n, sizeof *t);
+  copies *w = calloc((size_t)n, sizeof *w);
+  pthread_attr_t attr;
+  int right = 0;
+  pthread_attr_init(&attr);
+  if (stack && pthread_attr_setstacksize(&attr, stack)) exit(1);
+  for (int i = 0; i < n; i++) {
+    w[i] = (copies){m, bytes, rounds, false};
+    if (pthread_create(&t[i], &attr, moves, &w[i])) exit(1);
+  }
+  for (int i = 0; i < n; i++) pthread_join(t[i], NULL), right += w[i].right;
+  free(t), free(w);
+  return right;
+}
+
+static int alarms;
+static void alarmed(int number) {
+  (void)number;
+  __atomic_add_fetch(&alarms, 1, __ATOMIC_RELAXED);
+}
+
+/* Signals of timers come all the time, to any thread, from the start on. */
+static void signals(int restarts) {
+  const struct sigaction on = {.sa_handler = alarmed, .sa_flags = restarts ? SA_RESTART : 0};
+  const struct itimerval often = {{0, 1000}, {0, 1000}};
+  sigaction(SIGALRM, &on, NULL), sigaction(SIGPROF, &on, NULL);
+  setitimer(ITIMER_REAL, &often, NULL), setitimer(ITIMER_PROF, &often, NULL);
+  made m = make(NULL);
+  int right = at_once(&m, 3, 3 << 20, 20, 0) + at_once(&m, 2, 100, 200, 0);
+  for (int before = alarms; alarms < before + 20;) right -= !computes(&m, 5);
+  printf("threads that were right %d, signals %d\n", right, alarms > 50);
+}
+
+/* All is done, from connecting on, by threads with small stacks. */
+static void *small(void *p) {
+  made m = make(NULL);
+  *(int *)p = computes(&m, 5);
+  return NULL;
+}
+static void stacks(int n) {
+  pthread_t t;
+  pthread_attr_t attr;
+  made m;
+  int right = 0;
+  pthread_attr_init(&attr);
+  if (pthread_attr_setstacksize(&attr, (size_t)n << 10) || pthread_create(&t, &attr, small, &right)) exit(1);
+  pthread_join(t, NULL);
+  m = make(NULL);
+  printf("right %d, threads %d\n", right, at_once(&m, 4, 200000, 10, (size_t)n << 10));
+}
+
+/* Many threads at once. */
+static void many(int n) {
+  made m = make(NULL);
+  printf("threads that were right %d\n", at_once(&m, n, 64, 3, 64 << 10));
+}
+
+static void *waits(void *e) {
+  clWaitForEvents(1, (cl_event *)e);
+  pthread_testcancel();
+  return NULL;
+}
+static void *finishes(void *q) {
+  clFinish(q);
+  pthread_testcancel();
+  return NULL;
+}
+
+/* Threads that wait are canceled, among them the one that reads for all. Others call on meanwhile. */
+static void cancels(void) {
+  enum { N = 8 };
+  made m = make(NULL);
+  cl_event e[N];
+  pthread_t t[N], last;
+  int right = 0, canceled = 0;
+  cl_int bad;
+  void *result;
+  for (int i = 0; i < N; i++) {
+    e[i] = clCreateUserEvent(m.context, &bad), must(bad, "event");
+    if (pthread_create(&t[i], NULL, waits, &e[i])) exit(1);
+    if (i == 0) usleep(20000); /* it reads */
+  }
+  usleep(20000);
+  for (int i = 0; i < N; i++) pthread_cancel(t[i]);
+  for (int i = 0; i < 20; i++) right += computes(&m, 2);
+  for (int i = 0; i < N; i++) must(clSetUserEventStatus(e[i], CL_COMPLETE), "set");
+  for (int i = 0; i < N; i++) pthread_join(t[i], &result), canceled += result == PTHREAD_CANCELED;
+  if (pthread_create(&last, NULL, finishes, m.queue)) exit(1);
+  pthread_cancel(last), pthread_join(last, NULL);
+  printf("right %d, canceled %d, then %d\n", right, canceled, computes(&m, 20));
+}
+
+static void *on_and_on(void *p) {
+  copies w = {p, 50000, 1, true};
+  while (w.right) moves(&w);
+  return NULL;
+}
+static made at_exit;
+static void computes_still(void) { printf("at exit it computes %d\n", computes(&at_exit, 3)); }
+
+/* exit is called while other threads compute; last is called what computes, too, and what aborts, if it says so. */
+static void ends(const char *how) {
+  pthread_t t;
+  at_exit = make(NULL);
+  if (!strcmp(how, "abort")) atexit(abort);
+  atexit(computes_still);
+  for (int i = 0; i < 4; i++)
+    if (pthread_create(&t, NULL, on_and_on, &at_exit)) _exit(1);
+  usleep(20000);
+  exit(0);
+}
+
+static uint8_t *guarded;
+static int touched;
+static void opens(int number, siginfo_t *at, void *context) {
+  uintptr_t page = (uintptr_t)at->si_addr & ~(uintptr_t)4095;
+  (void)context;
+  if (page < (uintptr_t)guarded || page >= (uintptr_t)guarded + GUARDED) signal(number, SIG_DFL);
+  else touched++, mprotect((void *)page, 4096, PROT_READ | PROT_WRITE);
+}
+
+/* Pages of the program's can be used when they were touched only, as collectors of garbage have it. */
+static void guards(void) {
+  made m = make(NULL);
+  cl_int e;
+  static uint8_t stack[64 << 10];
+  const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+  const struct sigaction on = {.sa_sigaction = opens, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  guarded = mmap(NULL, GUARDED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  cl_mem mem = clCreateBuffer(m.context, CL_MEM_READ_WRITE, GUARDED, NULL, &e);
+  must(e, "buffer");
+  sigaltstack(&other, NULL), sigaction(SIGSEGV, &on, NULL);
+  for (size_t i = 0; i < GUARDED; i++) guarded[i] = (uint8_t)(i * 2654435761u >> 24);
+  mprotect(guarded, GUARDED, PROT_NONE);
+  must(clEnqueueWriteBuffer(m.queue, mem, CL_TRUE, 0, GUARDED, guarded, 0, NULL, NULL), "write");
+  int written = touched, wrong = 0;
+  memset(guarded, 0, GUARDED);
+  mprotect(guarded, GUARDED, PROT_NONE);
+  must(clEnqueueReadBuffer(m.queue, mem, CL_TRUE, 0, GUARDED, guarded, 0, NULL, NULL), "read");
+  for (size_t i = 0; i < GUARDED; i++) wrong += guarded[i] != (uint8_t)(i * 2654435761u >> 24);
+  printf("wrong %d, touched %d and %d\n", wrong, written == GUARDED / 4096, touched - written >= GUARDED / 4096);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "", *how = argc > 2 ? argv[2] : "";
   if (!strcmp(what, "closes")) closes(how);
   else if (!strcmp(what, "foreign")) foreign(how);
   else if (!strcmp(what, "forks")) forks(atoi(how));
   else if (!strcmp(what, "notices")) notices(atoi(how));
+  else if (!strcmp(what, "signals")) signals(atoi(how));
+  else if (!strcmp(what, "stacks")) stacks(atoi(how));
+  else if (!strcmp(what, "many")) many(atoi(how));
+  else if (!strcmp(what, "cancels")) cancels();
+  else if (!strcmp(what, "ends")) ends(how);
+  else if (!strcmp(what, "guards")) guards();
   else return 2;
   return 0;
 }
