@@ -5,7 +5,9 @@ package pool_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,5 +121,76 @@ func TestProgramsAsTheyAre(t *testing.T) {
 		if out, err := run("ends", "abort").CombinedOutput(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {
 			t.Errorf("%s %s: what aborts while it ends: %v: %s", x.at, x.transport, err, out)
 		}
+	}
+}
+
+// TestReopens: a program may close the loader and open it again; the library stays,
+// with its one connection.
+func TestReopens(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	program := compiled(t, "reopens", "../../shim/test/reopens.c", "-ldl")
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	for name, cmd := range map[string]*exec.Cmd{"the system's loader": run(program, "20"), "ours": withLoader(run(program, "20"))} {
+		if got := output(t, cmd); got != "right 20, called 20, sockets 1\n" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestSanitized: the client library reads and writes nothing that is not its own, does
+// nothing that C leaves open, and its threads do not race, whatever programs do.
+func TestSanitized(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	sources, err := filepath.Glob("../../shim/src/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []string{"address,undefined", "thread"} {
+		t.Run(check, func(t *testing.T) {
+			dir := t.TempDir()
+			build := func(name string, args ...string) string {
+				t.Helper()
+				path := filepath.Join(dir, name)
+				args = append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=" + check, "-fno-sanitize-recover=all", "-pthread", "-o", path}, args...)
+				if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil && strings.Contains(string(out), "san") {
+					t.Skipf("SKIPPED: gcc has not what checks %s: %s", check, out)
+				} else if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return path
+			}
+			library := build("library.so", append([]string{"-fPIC", "-shared", "-fvisibility=hidden"}, append(sources, "-ldl")...)...)
+			file := func(name, text string) string {
+				t.Helper()
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			vendor := file("yunhe.icd", library+"\n")
+			known := file("known", "race:_dl_deallocate_tls\n") // a thread's memory of a library that was loaded later, when it has ended
+			programs := map[string]string{}
+			for _, name := range []string{"lives", "habits"} {
+				programs[name] = build(name, "../../shim/test/"+name+".c", "-l:libOpenCL.so.1")
+			}
+			for _, x := range []struct{ at, transport string }{{n.unix, "ring"}, {n.tcp, ""}} {
+				_, run := share(t, x.at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 256 * mib})
+				all := []string{"lives signals 0", "lives many 20", "lives cancels", "lives ends", "lives forks 2", "lives notices 200", "lives foreign later"}
+				if x.transport == "ring" {
+					all = append(all, "lives guards", "habits")
+				}
+				for _, args := range all {
+					words := strings.Fields(args)
+					cmd := run(append([]string{programs[words[0]]}, words[1:]...)...)
+					cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendor, pool.TransportVariable+"="+x.transport, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions="+known)
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Errorf("%s %s: %v: %s", args, x.transport, err, out)
+					}
+				}
+			}
+		})
 	}
 }

@@ -137,9 +137,10 @@ static cl_int retain(void *handle, int kind, cl_int invalid) {
 static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   *last = false;
   if (of_parent(handle, kind)) return CL_SUCCESS;
-  if (!is(handle, kind) || obj(handle)->refs < 1) return invalid;
-  int refs = __atomic_load_n(&obj(handle)->refs, __ATOMIC_RELAXED);
-  while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+  if (!is(handle, kind)) return invalid;
+  int refs = __atomic_load_n(&obj(handle)->refs, __ATOMIC_ACQUIRE);
+  if (refs < 1) return invalid;
+  while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
   if (!(*last = refs == 1)) return CL_SUCCESS;
   yp_begin(obj(handle)->node, OP_release);
   yp_word(obj(handle)->id);

@@ -56,7 +56,7 @@ static bool spin(yp_path *c, const uint32_t *w, uint32_t seen) {
     c->ring.skip--;
     return false;
   }
-  if (!c->ring.met && ++c->ring.asleep % TRY) return false;
+  if (!__atomic_load_n(&c->ring.met, __ATOMIC_RELAXED) && ++c->ring.asleep % TRY) return false;
   if (here < 0 || load(word(c, TO_WORKER, PROCESSOR)) == (uint32_t)here + 1) return false;
   int64_t end = 0;
   do
@@ -117,7 +117,7 @@ static void publish(yp_path *c) {
   note(word(c, TO_WORKER, SEEN), load(word(c, TO_PROGRAM, READ)));
   store(word(c, TO_WORKER, WRITTEN), c->ring.written);
   uint32_t how = load(waits);
-  c->ring.met = how == AWAKE;
+  __atomic_store_n(&c->ring.met, how == AWAKE, __ATOMIC_RELAXED); /* who reads may be another thread */
   if (how == AWAKE || !swap(waits, how)) return;
   if (how == ASLEEP) wake(word(c, TO_WORKER, WRITTEN));
   else if (how == LISTENS) send(yp_sock(c), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* one that is full, or has ended, wakes, too */
