@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -192,5 +194,37 @@ func TestSanitized(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestProgramsShareSlice: what a program starts computes on its slice, all at once; who
+// comes to a slice that has a program is told what to do.
+func TestProgramsShareSlice(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	program := livesProgram(t)
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	cmd := run("/bin/sh", "-c", `"$0" many 20 & "$0" stacks 64 & "$0" signals 1 & "$0" guards & wait`, program)
+	lines := strings.Split(output(t, cmd), "\n")
+	for _, want := range []string{"threads that were right 20", "right 1, threads 4", "threads that were right 5, signals 1", "wrong 0, touched 1 and 1"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("jobs of a shell: no %q in %q", want, lines)
+		}
+	}
+	m := joined(t, "a")
+	r := <-m.told
+	close(m.gate)
+	redeem := func(serial string) (*pool.Client, error) {
+		text, key := m.pass(t, r, "s", serial, false)
+		client, _, _, _, err := pool.Pass{Slice: "s", Addresses: m.at, Host: pool.Host(), Ticket: text, Key: key}.Redeem(t.Context())
+		return client, err
+	}
+	first, err := redeem("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := redeem("two"); fault.KindOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "start others from it") {
+		t.Errorf("a second run on a slice: %v", err)
 	}
 }

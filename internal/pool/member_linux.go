@@ -69,7 +69,7 @@ func (n *Node) use(t *Ticket) (*device, error) {
 	}
 	for _, k := range n.tasks {
 		if k.Slice == t.Slice && !(t.Move && k.moving != nil) {
-			return nil, fault.New(fault.Exhausted, "a program runs on slice %s already", t.Slice)
+			return nil, fault.New(fault.Exhausted, "a program runs on slice %s already: what that starts shares the slice; start others from it, or when it has ended", t.Slice)
 		}
 	}
 	i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device && !d.Gone })
