@@ -303,6 +303,10 @@ func TestCUDAShares(t *testing.T) {
 		if got := k / (k + l); math.Abs(got-float64(x.a)/100) > within {
 			t.Errorf("%d:%d %s: the first has %.1f %%", x.a, x.b, x.what, 100*got)
 		}
+		// What waits for turns and for the device sleeps meanwhile.
+		if cpu := a.cmd.ProcessState.UserTime() + a.cmd.ProcessState.SystemTime() + b.cmd.ProcessState.UserTime() + b.cmd.ProcessState.SystemTime(); cpu > time.Second {
+			t.Errorf("%d:%d %s: of 3 s two programs that compute nothing themselves used a processor for %v", x.a, x.b, x.what, cpu)
+		}
 		for _, task := range []pool.Task{one, two} {
 			if err := dial(t, n.unix).Stop(task.ID); err != nil {
 				t.Fatal(err)
