@@ -83,7 +83,8 @@ static void find(const char *way) {
   }
 #define LINKED(name, symbol, args) cu.name = symbol;
 #define SYMBOL(name, symbol, args) *(void **)&cu.name = dlsym(lib, #symbol);
-#define PROC(name, symbol, args) proc(#name, (void **)&cu.name, 12040, !strcmp(way, "proc-own") ? 2 : 0, NULL);
+/* Of a version that has the function with these parameters. */
+#define PROC(name, symbol, args) proc(#name, (void **)&cu.name, strcmp(#name, "cuCtxCreate") ? 12040 : 11030, !strcmp(way, "proc-own") ? 2 : 0, NULL);
   if (!strcmp(way, "linked")) {
     FUNCTIONS(LINKED)
   } else if (!strcmp(way, "dlsym")) {

@@ -356,6 +356,8 @@ int cuCtxCreate_v2(context **c, unsigned flags, int d) {
   x->card = d, x->flags = flags;
   return *c = x, cuCtxPushCurrent_v2(x);
 }
+int cuCtxCreate_v3(context **c, void *params, int n, unsigned flags, int d) { return params || n ? INVALID : cuCtxCreate_v2(c, flags, d); }
+int cuCtxCreate_v4(context **c, void *params, unsigned flags, int d) { return params ? INVALID : cuCtxCreate_v2(c, flags, d); }
 int cuCtxGetFlags(unsigned *flags) { return now ? (*flags = now->flags, OK) : BAD_CONTEXT; }
 int cuCtxGetLimit(size_t *n, int what) { return !n || what < 0 || what > 9 ? INVALID : (*n = 1024u * (unsigned)(what + 1), OK); }
 int cuCtxSetLimit(int what, size_t n) { return (void)n, !now ? BAD_CONTEXT : what < 0 || what > 9 ? INVALID : OK; }

@@ -104,10 +104,8 @@ static int load(module **m, const void *image) {
       for (int k = 0; k < KERNELS; k++)
         if (n == strlen(kernels[k].name) && !strncmp(e, kernels[k].name, n)) has |= 1u << k;
     }
-  } else if (*p) {
-    return BAD_IMAGE;
   } else {
-    has = 7; /* of a program that has none of its own */
+    return BAD_IMAGE;
   }
   module *x = make_object(sizeof *x, MODULE);
   x->has = has;
@@ -352,6 +350,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F2(cuStreamDestroy), F(cuStreamSynchronize), F(cuStreamQuery), F2(cuStreamBeginCapture), F(cuStreamEndCapture), F(cuStreamIsCapturing), F(cuThreadExchangeStreamCaptureMode), F(cuEventCreate), F2(cuEventDestroy),
       F(cuEventRecord), F(cuStreamWaitEvent), F(cuEventSynchronize), F(cuEventQuery), F(cuEventElapsedTime), F(cuGraphInstantiateWithFlags), F(cuGraphLaunch), F(cuGraphDestroy), F(cuGraphExecDestroy),
       F(cuGraphGetNodes), F(cuGetExportTable), F(cuNobodyKnows), F(cuGetProcAddress)};
+  if (!strcmp(name, "cuCtxCreate") && version >= 11040) return *f = version < 12050 ? (void *)cuCtxCreate_v3 : (void *)cuCtxCreate_v4, OK;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (!strcmp(all[i].name, name)) return *f = flags & 2 ? all[i].own : all[i].f, *f == (void *)cuGetProcAddress && version >= 12000 ? *f = (void *)cuGetProcAddress_v2, OK : OK;
   return *f = NULL, NOT_FOUND;
