@@ -40,6 +40,7 @@ cd "$here" || exit 1
 	./gpu.test -test.v -test.timeout 60m ${1:+-test.run "$1"} 2>&1
 	echo "exit status $?"
 } | tee -a "$results"
+dmesg 2>/dev/null | grep -i 'landlock\|nvrm\|xid' | tail -20 # what the kernel kept workers from, and what the card told
 echo
 grep -h '^--- ' "$results" | sort | uniq -c
 [ "$(tail -1 "$results")" = 'exit status 0' ]

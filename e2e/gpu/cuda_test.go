@@ -63,10 +63,10 @@ func TestMachine(t *testing.T) {
 	for _, d := range b.devices() {
 		b.say("device %s: %s, %s, %s, %d MiB, %s", d.ID, d.API, d.Model, d.Driver, d.Memory>>20, d.Bus)
 	}
-	for _, ask := range [][]string{{"uname", "-srm"}, {"ldd", "--version"}, {python, "-c", "import torch, sys; print(sys.version.split()[0], 'torch', torch.__version__, 'CUDA', torch.version.cuda)"}} {
+	for _, ask := range [][]string{{"uname", "-srm"}, {"ldd", "--version"}, {b.cuda, "proc", "info"}, {b.cuda, "linked", "add", "5"}, {python, "-c", "import torch, sys; print(sys.version.split()[0], 'torch', torch.__version__, 'CUDA', torch.version.cuda)"}} {
 		out, err := b.native(ask...).CombinedOutput()
 		line, _, _ := strings.Cut(string(out), "\n")
-		b.say("%s: %s %v", ask[0], line, map[bool]any{true: "", false: err}[err == nil])
+		b.say("%s: %s %v", filepath.Base(ask[0]), line, map[bool]any{true: "", false: err}[err == nil])
 	}
 	b.say("%d processors; the node said:\n%s", runtime.NumCPU(), b.log)
 }
@@ -271,7 +271,7 @@ func TestRemote(t *testing.T) {
 		if got := run("info"); !strings.HasPrefix(got, "devices 1, ") || !strings.Contains(got, "300 MiB, 300 of 300 free") {
 			t.Errorf("%s: %q", way, got)
 		}
-		if got, want := run("fill")+run("add", "5"), "filled 300, error 2\nagain 0 2\nsum 327680\n"; got != want {
+		if got, want := run("fill")+run("kept")+run("add", "5"), "filled 300, error 2\nagain 0 2\nkept 0\nsum 327680\n"; got != want {
 			t.Errorf("%s: got %q, want %q", way, got, want)
 		}
 	}

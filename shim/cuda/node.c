@@ -371,7 +371,11 @@ static work *of(CUcontext context, CUstream s) {
   if (c.works_n < STREAMS) {
     work made = {.context = context};
     enum { UNTIMED = 2 };
-    if (cu.eventCreate(&made.last, UNTIMED) || cu.eventCreate(&made.mark, UNTIMED)) return free;
+    int mode = 2;
+    if (cu.captureMode) cu.captureMode(&mode);
+    bool bad = cu.eventCreate(&made.last, UNTIMED) || cu.eventCreate(&made.mark, UNTIMED);
+    if (cu.captureMode) cu.captureMode(&mode);
+    if (bad) return free;
     free = c.works + c.works_n++;
     *free = made;
   }
