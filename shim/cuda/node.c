@@ -57,6 +57,7 @@ static struct {
   pthread_mutex_t asking;
   int sock;
   bool tried, connected, dead;
+  bool ends; /* the program does, and with it the driver, which is asked nothing more */
   char bus[64];
 
   /* turns */
@@ -159,7 +160,7 @@ static void passed(work *w) {
 /* rested reports whether all work is done. The caller has the lock. */
 static bool rested(void) {
   bool all = !c.calls;
-  for (work *w = c.works; w < c.works + c.works_n; w++) {
+  for (work *w = c.works; w < c.works + c.works_n && !c.ends; w++) {
     if (!w->pending) continue;
     cu.ctxSetCurrent(w->context);
     passed(w);
@@ -293,6 +294,13 @@ static const char *greet(char text[512]) {
   return NULL;
 }
 
+/* at_exit is called before what the driver does then, as it is told later. */
+static void at_exit(void) {
+  pthread_mutex_lock(&c.lock);
+  c.ends = true;
+  pthread_mutex_unlock(&c.lock);
+}
+
 #define NEED(field, name) (*(void **)&cu.field = yc_driver(name))
 
 bool yc_connect(void) {
@@ -313,6 +321,7 @@ bool yc_connect(void) {
       c.dead = true;
     } else {
       c.connected = true;
+      atexit(at_exit);
     }
   }
   bool ok = c.connected && !c.dead;
@@ -440,7 +449,7 @@ void yc_end(CUstream s) {
   if (!s) s = legacy;
   bool counts = !cu.ctxGetCurrent(&context) && context && !capturing(s);
   pthread_mutex_lock(&c.lock);
-  work *w = counts ? of(context, s) : NULL;
+  work *w = counts && !c.ends ? of(context, s) : NULL;
   if (w && !cu.eventRecord(w->last, s)) {
     w->pending = true, w->number++;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();

@@ -8,7 +8,8 @@
  * the driver does, it shows what CUDA_VISIBLE_DEVICES names, lets nobody look at events
  * while a stream is captured who has not said so, has a table of functions that are not
  * documented, and cuGetProcAddress gives other addresses than it exports, if it is
- * compiled with OTHER_ADDRESSES. Of structures only what is used is declared. */
+ * compiled with OTHER_ADDRESSES; and who looks at events while the program ends ends
+ * it with an error. Of structures only what is used is declared. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -297,8 +298,12 @@ static bool names(const char *list, int card) {
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x", card + 1, card + 1, card + 1, card + 1);
   return !list || strstr(list, uuid) || !strcmp(list, number);
 }
+/* When the program ends the driver does, too, before the program's other threads. */
+static bool over;
+static void ends(void) { over = true, usleep(5000); }
 int cuInit(unsigned flags) {
   if (flags) return INVALID;
+  if (!begun) atexit(ends);
   for (int i = 0; i < CARDS && !begun; i++)
     if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
   return begun = true, shown_n ? OK : NO_DEVICE;

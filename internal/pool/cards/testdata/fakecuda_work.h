@@ -267,6 +267,7 @@ int cuEventDestroy_v2(event *e) { return end_object(e, EVENT); }
 int cuEventRecord(event *e, void *s) { return is(e, EVENT) ? give(s, &(op){.what = MARK, .event = e}) : BAD_HANDLE; }
 int cuStreamWaitEvent(void *s, event *e, unsigned flags) { return !is(e, EVENT) || !is_stream(s) ? BAD_HANDLE : flags ? INVALID : OK; }
 int cuEventQuery(event *e) {
+  if (over) abort();
   if (!is(e, EVENT)) return BAD_HANDLE;
   if (unsafe()) return NO_CAPTURE;
   pthread_mutex_lock(&lock);
