@@ -33,5 +33,5 @@ if [ -n "$loader" ]; then
 	mkdir "$to/loader"
 	cp -L "$loader" "$to/loader/libOpenCL.so.1"
 fi
-tar -C bin -cf - gpu | xz -T0 -6 >bin/gpu.tar.xz
+tar -C bin -cf - gpu | xz -T0 -3 >bin/gpu.tar.xz
 ls -l bin/gpu.tar.xz

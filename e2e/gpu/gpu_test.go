@@ -57,12 +57,12 @@ func (b *bench) say(format string, args ...any) {
 	b.t.Logf("["+of+"] "+format, args...)
 }
 
-// seconds is how long something is measured.
+// seconds is how long, or how often, something is measured.
 func seconds(n int) int {
 	if card {
 		return n
 	}
-	return 2
+	return 1
 }
 
 func data(t *testing.T, name string) string {
@@ -384,7 +384,7 @@ func (b *bench) shares(what string, alone float64, program func(share int) *exec
 func (b *bench) speed(what string, native, shared func() float64) {
 	b.t.Helper()
 	n, s := 0.0, 0.0
-	for range 2 { // the better of two of each, in turn
+	for range seconds(2) { // the better of two of each, in turn
 		n, s = max(n, native()), max(s, shared())
 	}
 	b.say("%s: %.1f by the second natively, %.1f on a share of 100 %%: speed %.4f of native", what, n, s, s/n)
