@@ -7,7 +7,7 @@ RUNNER   = adapters/gateway/sandbox/bin/runner
 GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-cuda clean
+.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-gpu test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-cuda clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,12 @@ test-upgrade: ## every process is replaced under load, from the version before t
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_UPGRADE_FROM=$${YUNHE_TEST_UPGRADE_FROM:-auto} $(GO) test -count=1 -timeout 60m -v -run 'TestUpgrade$$' ./e2e/kill
+
+test-gpu: ## the pool on this machine's NVIDIA card: discovery, shares, memory, speed, PyTorch, OpenCL; bin/gpu.tar.xz is for one that has nothing to build with
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	@scripts/testgpu.sh
+	@bin/gpu/run
 
 test-engines: ## one platform over real Kubernetes (kubelet included), Slurm and a gateway
 	@scripts/deps.sh engines

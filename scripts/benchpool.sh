@@ -6,9 +6,12 @@
 # over ten seconds, what is lost where programs take turns, and where memory ends;
 # then how long a program with 64 MiB stands still when it is moved between two
 # nodes, and what two programs do that have 200 MiB each of a card with 256 MiB.
+# With GPU, which says what it is, it is on that card (scripts/testgpu.sh), and PROGRAMS
+# has the program that is built here else.
 set -eu
 umask 077 # keys
-cd "$(dirname "$0")/.."
+[ -n "${GPU:-}" ] || cd "$(dirname "$0")/.."
+yunhe=${YUNHE:-bin/yunhe}
 work=$(mktemp -d)
 nodes=
 cleanup() {
@@ -17,14 +20,19 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 1' HUP INT TERM
-${CC:-gcc} -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/program" shim/test/pool.c -l:libOpenCL.so.1 -pthread
+if [ -n "${GPU:-}" ]; then
+	echo "on $GPU"
+	cp "$PROGRAMS/pool" "$work/program"
+else
+	${CC:-gcc} -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/program" shim/test/pool.c -l:libOpenCL.so.1 -pthread
+fi
 printf 'groups:\n  - {name: bench, key: %s}\n' "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >"$work/groups.yaml"
 sed -n 's/.*key: \(.*\)}/\1/p' "$work/groups.yaml" >"$work/key"
 # node NAME [FLAG...] - start a node
 node() {
 	name=$1
 	shift
-	bin/yunhe pool node --data "$work/$name" --listen "unix:$work/$name.sock" --listen tcp:127.0.0.1:0 --groups "$work/groups.yaml" "$@" 2>"$work/$name.log" &
+	"$yunhe" pool node --data "$work/$name" --listen "unix:$work/$name.sock" --listen tcp:127.0.0.1:0 --groups "$work/groups.yaml" "$@" 2>"$work/$name.log" &
 	nodes="$nodes $!"
 	i=0
 	until grep -qs 'pool node listens' "$work/$name.log"; do
@@ -46,7 +54,7 @@ other=$(grep -o 'tcp:127.0.0.1:[0-9]*' "$work/b.log")
 measure() {
 	into=$1 at=$2
 	shift 2
-	YUNHE_POOL_TRANSPORT=${into%remote} bin/yunhe pool run --node "$at" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench "$@" >"$work/$into.all"
+	YUNHE_POOL_TRANSPORT=${into%remote} "$yunhe" pool run --node "$at" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" bench "$@" >"$work/$into.all"
 	grep -v ^bare_ "$work/$into.all" >"$work/$into"
 	sed -n 's/^bare_//p' "$work/$into.all" >>"$work/turns"
 }
@@ -81,13 +89,13 @@ judge 'a call that waits : TCP there and back' "$(over remote ask_us turns tcp_u
 
 # together SECONDS FLAGS... - programs that keep the card busy at once, one for each
 # argument; prints percent of the card for each, and kernels for each, into files
-tasks() { bin/yunhe pool tasks --node "unix:$work/a.sock" --group bench --key-file "$work/key" -o json |
+tasks() { "$yunhe" pool tasks --node "unix:$work/a.sock" --group bench --key-file "$work/key" -o json |
 	awk '/"compute":/ { gsub(/[^0-9]/, "", $2); c = $2 } /"device_time_ns":/ { gsub(/[^0-9]/, "", $2); print c, $2 }' | sort -n; }
 together() {
 	spinning=
 	rm -f "$work"/spin.*
 	for flags; do
-		bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 10MiB $flags -- "$work/program" spin 16 5000 >"$work/spin.$(echo "$flags" | tr -dc a-z0-9)" &
+		"$yunhe" pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory 10MiB $flags -- "$work/program" spin 16 5000 >"$work/spin.$(echo "$flags" | tr -dc a-z0-9)" &
 		spinning="$spinning $!"
 	done
 	until [ "$(cat "$work"/spin.* 2>/dev/null | grep -c spinning)" -eq $# ]; do
@@ -110,20 +118,20 @@ done
 together "--compute 50" "--compute 49"
 judge 'lost of the card at 50 and 49, percent' "$(awk '{ lost -= $2 } END { print 99 + lost }' "$work/shares")" 2
 for fit in 1 37 1234; do
-	got=$(bin/yunhe pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory ${fit}MiB -- "$work/program" fill 2000)
+	got=$("$yunhe" pool run --node "unix:$work/a.sock" --group bench --key-file "$work/key" --memory ${fit}MiB -- "$work/program" fill 2000)
 	judge "buffers of 1 MiB in $fit MiB, one too many refused" "$(echo "$got" | awk -v fit=$fit '{ print $2 == fit && $4 == -4 ? 0 : 1 }')" 0
 done
 
 mkfifo "$work/end"
-bin/yunhe pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" walk 64 <"$work/end" >"$work/walk" &
+"$yunhe" pool run --node "$tcp" --group bench --key-file "$work/key" --memory 1024MiB -- "$work/program" walk 64 <"$work/end" >"$work/walk" &
 walk=$!
 exec 3>"$work/end"
 until grep -q walking "$work/walk"; do sleep 0.1; done
 sleep 1
-task=$(bin/yunhe pool tasks --node "$tcp" --group bench --key-file "$work/key" -o name)
+task=$("$yunhe" pool tasks --node "$tcp" --group bench --key-file "$work/key" -o name)
 for i in 1 2 3 4 5; do
 	for way in "$tcp $other" "$other $tcp"; do
-		bin/yunhe pool migrate --node "${way% *}" --to "${way#* }" --group bench --key-file "$work/key" "$task" 2>&1 >/dev/null | sed -n 's/.*stood still for //p'
+		"$yunhe" pool migrate --node "${way% *}" --to "${way#* }" --group bench --key-file "$work/key" "$task" 2>&1 >/dev/null | sed -n 's/.*stood still for //p'
 		sleep 0.5
 	done
 done >"$work/pauses"
@@ -138,7 +146,7 @@ node c --memory 256MiB --memory-overcommit 200
 card="--node unix:$work/c.sock --group bench --key-file $work/key"
 # big NAME - start a program with 200 MiB that checks its steps for 20 s
 big() {
-	(sleep 20; echo) | bin/yunhe pool run $card --weighted --compute 50 --memory 210MiB -- "$work/program" walk 200 >"$work/$1" &
+	(sleep 20; echo) | "$yunhe" pool run $card --weighted --compute 50 --memory 210MiB -- "$work/program" walk 200 >"$work/$1" &
 }
 big alone
 wait $!
@@ -147,6 +155,6 @@ first=$!
 big two
 second=$!
 sleep 18
-bin/yunhe pool tasks $card -o json | sed -n 's/.*"memory_swaps": *\([0-9]*\).*/swaps of one of the two: \1/p' | head -1
+"$yunhe" pool tasks $card -o json | sed -n 's/.*"memory_swaps": *\([0-9]*\).*/swaps of one of the two: \1/p' | head -1
 wait "$first" "$second"
 printf '\n200 MiB alone:    %s\nand beside another: %s\n                    %s\n' "$(tail -1 "$work/alone")" "$(tail -1 "$work/one")" "$(tail -1 "$work/two")"

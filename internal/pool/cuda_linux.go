@@ -228,7 +228,11 @@ func (u *cudaUser) take(n uint64) int {
 }
 
 // outsider is a process that the node did not start.
-type outsider struct{ fd int }
+type outsider struct {
+	fd  int // -1: the kernel gives no descriptors of processes (before Linux 5.3, gVisor)
+	pid int
+	at  string // when it was started: a number is another's later
+}
 
 // follower finds the process at the other end of a Unix socket.
 func follower(conn net.Conn) (*outsider, error) {
@@ -250,21 +254,64 @@ func follower(conn net.Conn) (*outsider, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.PidfdOpen(int(who.Pid), 0)
+	p, err := follow(int(who.Pid), unix.PidfdOpen)
 	if err != nil {
 		return nil, fmt.Errorf("the program's process: %w", err)
 	}
-	return &outsider{fd}, nil
+	return p, nil
 }
 
-func (p *outsider) close() { _ = unix.Close(p.fd) }
+func follow(pid int, open func(pid, flags int) (int, error)) (*outsider, error) {
+	fd, err := open(pid, 0)
+	if !errors.Is(err, unix.ENOSYS) {
+		return &outsider{fd: fd, pid: pid}, err
+	}
+	p := &outsider{fd: -1, pid: pid}
+	if p.at = p.started(); p.at == "" {
+		return nil, unix.ESRCH
+	}
+	return p, nil
+}
 
-func (p *outsider) kill() { _ = unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0) } // or it has ended
+// started says when the process was, "" when it has ended.
+func (p *outsider) started() string {
+	const state, at = 0, 19 // behind its name, which may hold anything
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if err != nil || len(f) <= at || f[state] == "Z" || f[state] == "X" {
+		return ""
+	}
+	return f[at]
+}
+
+func (p *outsider) close() {
+	if p.fd >= 0 {
+		_ = unix.Close(p.fd)
+	}
+}
+
+func (p *outsider) kill() {
+	if p.fd >= 0 {
+		_ = unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0) // or it has ended
+	} else if p.started() == p.at {
+		_ = unix.Kill(p.pid, unix.SIGKILL)
+	}
+}
 
 // ended waits so long at most for the process to end.
 func (p *outsider) ended(within time.Duration) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(within/time.Millisecond))
-	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	if p.fd >= 0 {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(within/time.Millisecond))
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	}
+	const step = 10 * time.Millisecond
+	for ; p.started() == p.at; within -= step {
+		if within <= 0 {
+			return false
+		}
+		<-time.After(step)
+	}
+	return true
 }
 
 // wait waits until the process has ended, or ctx is done.

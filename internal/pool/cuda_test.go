@@ -124,6 +124,10 @@ func TestCUDA(t *testing.T) {
 		if got, want := output(t, run(way, "kinds")), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nnone 0\n"; got != want {
 			t.Errorf("%s: kinds of memory: got %q, want %q", way, got, want)
 		}
+		// A table that is not documented is the driver's own, and a pool of its keeps nothing that nobody counts.
+		if got, want := output(t, run(way, "table"))+output(t, run(way, "kept")), "table 0, 42\nkept 0\n"; got != want {
+			t.Errorf("%s: got %q, want %q", way, got, want)
+		}
 		if got := output(t, run(way, "contexts")); got != "8 then 0\n" {
 			t.Errorf("%s: memory of a context that ends: %q", way, got)
 		}
@@ -135,6 +139,41 @@ func TestCUDA(t *testing.T) {
 	for got := n.show(t, task.ID); got.Busy <= 0 || got.Used != 0 || got.Programs != 0; got = n.show(t, task.ID) {
 		if time.Since(at) > 2*time.Second {
 			t.Fatalf("afterwards: %+v", got)
+		}
+	}
+}
+
+// TestCUDAFinds: a program that names devices by itself, that opens its parts so that
+// they find their own functions first, and one whose driver gives other addresses than
+// it exports, sees its slice, too.
+func TestCUDAFinds(t *testing.T) {
+	n := startCUDAWith(t, "cuda -DOTHER_ADDRESSES")
+	_, run := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
+	const filled = "filled 37, error 2\nagain 0 2\n"
+	for _, way := range []string{"proc", "proc-own", "proc-first", "dlsym"} {
+		if got := output(t, run(way, "fill")); got != filled {
+			t.Errorf("%s, of another address: %q", way, got)
+		}
+	}
+	cmd := run("proc", "visible")
+	cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=GPU-02020202-0202-0202-0202-020202020202")
+	if got := output(t, cmd); !strings.HasPrefix(got, "devices 1, FAKE H100 at 0000:65:00.0, 37 MiB") {
+		t.Errorf("a program that names a device: %q", got)
+	}
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-Dmain=program", "-o", dir + "/part.so", "../../shim/test/cuda.c", "-L" + n.driver, "-l:libcuda.so.1"},
+		{"-o", dir + "/deep", "testdata/deep.c"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), "gcc", append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for _, way := range []string{"proc", "dlsym", "linked"} {
+		cmd := run(way, "fill")
+		cmd.Path, cmd.Args = dir+"/deep", append([]string{"deep", dir + "/part.so"}, cmd.Args[1:]...)
+		if got := output(t, cmd); got != filled {
+			t.Errorf("%s, of a part that finds its own first: %q", way, got)
 		}
 	}
 }
@@ -302,6 +341,10 @@ func TestCUDAShares(t *testing.T) {
 		t.Logf("%d:%d %s: %.0f and %.0f kernels, %.1f %%", x.a, x.b, x.what, k, l, 100*k/(k+l))
 		if got := k / (k + l); math.Abs(got-float64(x.a)/100) > within {
 			t.Errorf("%d:%d %s: the first has %.1f %%", x.a, x.b, x.what, 100*got)
+		}
+		// What waits for turns and for the device sleeps meanwhile.
+		if cpu := a.cmd.ProcessState.UserTime() + a.cmd.ProcessState.SystemTime() + b.cmd.ProcessState.UserTime() + b.cmd.ProcessState.SystemTime(); cpu > time.Second {
+			t.Errorf("%d:%d %s: of 3 s two programs that compute nothing themselves used a processor for %v", x.a, x.b, x.what, cpu)
 		}
 		for _, task := range []pool.Task{one, two} {
 			if err := dial(t, n.unix).Stop(task.ID); err != nil {

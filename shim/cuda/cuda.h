@@ -46,7 +46,7 @@ void *yc_driver(const char *name); /* a function of it, or NULL */
 CUresult yc_proc_address(CUresult r, const char *name, void **f, int version, uint64_t flags);
 
 /* node.c */
-void yc_keep_env(void);
+void yc_show(void);          /* before the driver starts */
 bool yc_connect(void);       /* to the node, once; false: there is no device for this program */
 const char *yc_bus(void);    /* where the slice's device is */
 bool yc_take(uint64_t n);    /* memory, or none */
@@ -54,6 +54,7 @@ void yc_give(uint64_t n);
 bool yc_memory(uint64_t *limit, uint64_t *used);
 bool yc_begin(CUstream s);   /* before work: waits for a turn; false: there will be none */
 void yc_end(CUstream s);     /* after it */
-void yc_context_ends(CUcontext c);
+void yc_hold(void);          /* nobody looks at events, while a context may end */
+void yc_go_on(CUcontext ended); /* or NULL */
 
 #endif

@@ -1,6 +1,7 @@
 /* How programs come to the library's functions: dlsym and cuGetProcAddress give
  * them, where the driver has the function. What the library does not know is
- * given as the driver gives it. */
+ * given as the driver gives it: tables of functions that are not documented
+ * (cuGetExportTable), too, which the library of CUDA's runtime asks for. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include <dlfcn.h>
@@ -8,14 +9,16 @@
 #include <string.h>
 
 typedef void *(*dlsym_fn)(void *, const char *);
+typedef void *(*dlopen_fn)(const char *, int);
 
 static dlsym_fn real_dlsym;
+static dlopen_fn real_dlopen;
 static void *driver;
 
-__attribute__((constructor)) static void find_dlsym(void) {
+__attribute__((constructor)) static void find_own(void) {
   static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
   for (size_t i = 0; i < 3 && !real_dlsym; i++) *(void **)&real_dlsym = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-  yc_keep_env();
+  for (size_t i = 0; i < 3 && !real_dlopen; i++) *(void **)&real_dlopen = dlvsym(RTLD_NEXT, "dlopen", versions[i]);
 }
 
 static const yc_row *row_of(const char *name) {
@@ -25,7 +28,8 @@ static const yc_row *row_of(const char *name) {
 }
 
 static void resolve(void) {
-  driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!real_dlopen) find_own();
+  driver = real_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   for (size_t i = 0; driver && i < yc_rows_n; i++) {
     void *f = real_dlsym(driver, yc_rows[i].name), *none = NULL;
     __atomic_compare_exchange_n(yc_rows[i].real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
@@ -42,7 +46,7 @@ void *yc_driver(const char *name) { return driver ? real_dlsym(driver, name) : N
 /* dlsym returns at once, by a jump, what is none of the driver's: to the dynamic
  * loader the caller is who called, which RTLD_NEXT depends on. */
 __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const char *restrict name) {
-  if (!real_dlsym) find_dlsym();
+  if (!real_dlsym) find_own();
   const yc_row *r = name[0] == 'c' && name[1] == 'u' ? row_of(name) : NULL;
   if (!r) return real_dlsym(handle, name);
   void *f = real_dlsym(handle, name);
@@ -50,6 +54,13 @@ __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const 
   void *none = NULL; /* of a driver that is not where the loader looks */
   __atomic_compare_exchange_n(r->real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   return r->wrapper;
+}
+
+/* A library that is opened to look for functions among its own first (RTLD_DEEPBIND)
+ * would find the loader's dlsym, and by it the driver. */
+__attribute__((visibility("default"))) void *dlopen(const char *name, int how) {
+  if (!real_dlopen) find_own();
+  return real_dlopen(name, how & ~RTLD_DEEPBIND);
 }
 
 /* yc_proc_address has what cuGetProcAddress found go through the library. The

@@ -7,7 +7,9 @@
  *
  * After each piece of work an event is recorded in its stream. The device is
  * given back when the last event of each stream has happened, so that who comes
- * next has it alone, and what a turn cost is known. */
+ * next has it alone, and what a turn cost is known. Events are looked at, not
+ * slept on: one that wakes who sleeps costs an interrupt each time it happens,
+ * and there is one for each launch. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include "../src/own.h"
@@ -15,6 +17,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -28,10 +31,11 @@ static const int64_t ahead = 1 * MS;      /* how long after it was given work ma
 static const int64_t slow = 10 * MS;      /* work that takes as long as a turn is given piece by piece */
 static const int64_t stuck = 1000L * MS;  /* work that does not end: it may wait for what the program does next */
 static const int64_t stuckStep = 100 * MS;
+static const int64_t soonest = MS / 50, latest = MS / 5; /* how often it is looked whether the device is done */
 
 static struct {
   CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext);
-  CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent), (*eventSynchronize)(CUevent);
+  CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent);
   CUresult (*streamIsCapturing)(CUstream, int *), (*captureMode)(int *);
 } cu;
 
@@ -46,7 +50,7 @@ typedef struct {
   int64_t marked_at;
 } work;
 
-static char address[108], task[TASK + 1], token[65];
+static char address[108], task[TASK + 1], token[65], shown[64];
 
 static struct {
   pthread_mutex_t lock;
@@ -54,6 +58,7 @@ static struct {
   pthread_mutex_t asking;
   yp_own sock;
   bool tried, connected, dead;
+  bool ends; /* the program does, and with it the driver, which is asked nothing more */
   char bus[64];
 
   /* turns */
@@ -63,14 +68,13 @@ static struct {
   int64_t drains;       /* since when */
   int calls, waiting;   /* that give work, that wait for a turn */
   bool slow;            /* what was given lately took as long as a turn */
-  CUcontext busy;       /* whose event the keeper waits for */
   work works[STREAMS];
   int works_n;
 
   /* answers */
   int answered; /* letters that came: 1 T, 2 L, 4 U */
   uint64_t taken, limit, used;
-} c = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .due = PTHREAD_COND_INITIALIZER, .asking = PTHREAD_MUTEX_INITIALIZER, .sock = {.number = -1}, .slow = true};
+} c;
 
 static int64_t now(void) {
   struct timespec t;
@@ -80,11 +84,54 @@ static int64_t now(void) {
 
 static void say(const char *what, const char *more) { dprintf(STDERR_FILENO, "yunhe pool: %s%s%s\n", what, more ? ": " : "", more ? more : ""); }
 
-/* yc_keep_env reads whose slice this is before the program can change it. */
-void yc_keep_env(void) {
-  const char *a = getenv("YUNHE_POOL_ADDRESS"), *t = getenv("YUNHE_POOL_TASK"), *k = getenv("YUNHE_POOL_TOKEN");
-  if (!a || !t || !k || *address || strlen(a) >= sizeof address || strlen(t) != TASK || strlen(k) != 64) return;
+static const char visible[] = "CUDA_VISIBLE_DEVICES";
+
+/* keep_env reads whose slice this is before the program can change it. */
+static void keep_env(void) {
+  const char *a = getenv("YUNHE_POOL_ADDRESS"), *t = getenv("YUNHE_POOL_TASK"), *k = getenv("YUNHE_POOL_TOKEN"), *devices = getenv(visible);
+  if (!a || !t || !k || strlen(a) >= sizeof address || strlen(t) != TASK || strlen(k) != 64) return;
   strcpy(address, a), strcpy(task, t), strcpy(token, k);
+  if (devices && strlen(devices) < sizeof shown) strcpy(shown, devices);
+}
+
+/* fresh is how it begins, in the first process and in children. */
+static void fresh(void) {
+  memset(&c, 0, sizeof c);
+  pthread_mutex_init(&c.lock, NULL);
+  pthread_mutex_init(&c.asking, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&c.changed, &attr);
+  pthread_cond_init(&c.due, &attr);
+  pthread_condattr_destroy(&attr);
+  c.sock.number = -1, c.slow = true;
+}
+
+static void in_child(void) {
+  yp_close(&c.sock); /* the node waits for the end of the process that has it */
+  fresh();
+}
+
+static void first(void) {
+  fresh();
+  keep_env();
+  pthread_atfork(NULL, NULL, in_child);
+}
+
+/* start is called when the library is loaded, unless a library that is loaded
+ * before has started the driver by then. */
+__attribute__((constructor)) static void start(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, first);
+}
+
+/* yc_show has the driver show the slice's device only, whatever the program has set
+ * since: others would be counted, too, and have its number. */
+void yc_show(void) {
+  start();
+  const char *devices = getenv(visible);
+  if (*shown && (!devices || strcmp(devices, shown))) setenv(visible, shown, 1);
 }
 
 static bool put(char letter, uint64_t word) {
@@ -114,7 +161,7 @@ static void passed(work *w) {
 /* rested reports whether all work is done. The caller has the lock. */
 static bool rested(void) {
   bool all = !c.calls;
-  for (work *w = c.works; w < c.works + c.works_n; w++) {
+  for (work *w = c.works; w < c.works + c.works_n && !c.ends; w++) {
     if (!w->pending) continue;
     cu.ctxSetCurrent(w->context);
     passed(w);
@@ -124,29 +171,13 @@ static bool rested(void) {
   return all;
 }
 
-static work *undone(void) {
-  for (int i = 0; i < c.works_n; i++)
-    if (c.works[i].pending) return c.works + i;
-  return NULL;
-}
-
 /* drain waits until all work is done. The caller, the keeper, has the lock. */
 static void drain(void) {
   c.draining = true;
   c.drains = now();
-  while (c.calls && !c.dead) pthread_cond_wait(&c.due, &c.lock);
-  for (work *w; !c.dead && (w = undone());) {
-    uint64_t number = w->number;
-    CUevent last = w->last;
-    c.busy = w->context;
-    pthread_mutex_unlock(&c.lock);
-    cu.ctxSetCurrent(c.busy);
-    cu.eventSynchronize(last);
-    pthread_mutex_lock(&c.lock);
-    c.busy = NULL;
-    pthread_cond_broadcast(&c.changed);
-    for (int i = 0; i < c.works_n; i++) /* contexts that ended moved the others */
-      if (c.works[i].last == last && c.works[i].number == number) c.works[i].pending = c.works[i].marked = false;
+  while (!c.dead && !rested()) {
+    int64_t t = now(), step = (t - c.drains) / 16;
+    wait_until(&c.due, t + (step < soonest ? soonest : step > latest ? latest : step));
   }
   c.draining = false;
 }
@@ -155,6 +186,7 @@ static void *keep(void *none) {
   (void)none;
   int relaxed = 2; /* what this thread waits for is none of what others capture */
   if (cu.captureMode) cu.captureMode(&relaxed);
+  prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* nanoseconds, of waits: 50,000 else */
   pthread_mutex_lock(&c.lock);
   while (!c.dead) {
     if (!c.until) {
@@ -222,20 +254,6 @@ static bool thread(void *(*run)(void *)) {
   return ok;
 }
 
-static void in_child(void) {
-  yp_close(&c.sock); /* the node waits for the end of the process that has it */
-  memset(&c, 0, sizeof c);
-  pthread_mutex_init(&c.lock, NULL);
-  pthread_mutex_init(&c.asking, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&c.changed, &attr);
-  pthread_cond_init(&c.due, &attr);
-  pthread_condattr_destroy(&attr);
-  c.sock.number = -1, c.slow = true;
-}
-
 /* unhex reads n bytes; the text has as many letters as that takes. */
 static bool unhex(const char *s, uint8_t *to, size_t n) {
   for (size_t i = 0; i < n; i++) {
@@ -278,17 +296,25 @@ static const char *greet(char text[512]) {
   return NULL;
 }
 
+/* at_exit is called before what the driver does then, as it is told later. */
+static void at_exit(void) {
+  pthread_mutex_lock(&c.lock);
+  c.ends = true;
+  pthread_mutex_unlock(&c.lock);
+}
+
 #define NEED(field, name) (*(void **)&cu.field = yc_driver(name))
 
 bool yc_connect(void) {
   char text[512];
+  start();
   yc_resolve();
   pthread_mutex_lock(&c.lock);
   if (!c.tried) {
     c.tried = true;
     const char *why = greet(text);
     bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
-               NEED(eventQuery, "cuEventQuery") && NEED(eventSynchronize, "cuEventSynchronize");
+               NEED(eventQuery, "cuEventQuery");
     NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
     if (!why && !has) why = "libcuda.so.1 is not a driver of CUDA";
     if (!why && (!thread(hear) || !thread(keep))) why = "no thread can be started";
@@ -297,14 +323,13 @@ bool yc_connect(void) {
       c.dead = true;
     } else {
       c.connected = true;
+      atexit(at_exit);
     }
   }
   bool ok = c.connected && !c.dead;
   pthread_mutex_unlock(&c.lock);
   return ok;
 }
-
-__attribute__((constructor)) static void forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
 const char *yc_bus(void) { return c.bus; }
 
@@ -355,12 +380,15 @@ static work *of(CUcontext context, CUstream s) {
     if (!free && w->context == context && !w->pending) free = w; /* its events can be used again */
   }
   if (c.works_n < STREAMS) {
-    work fresh = {.context = context};
-    enum { BLOCKING_UNTIMED = 1 | 2 };
-    if (cu.eventCreate(&fresh.last, BLOCKING_UNTIMED)) return free;
-    if (cu.eventCreate(&fresh.mark, BLOCKING_UNTIMED)) return free;
+    work made = {.context = context};
+    enum { UNTIMED = 2 };
+    int mode = 2;
+    if (cu.captureMode) cu.captureMode(&mode);
+    bool bad = cu.eventCreate(&made.last, UNTIMED) || cu.eventCreate(&made.mark, UNTIMED);
+    if (cu.captureMode) cu.captureMode(&mode);
+    if (bad) return free;
     free = c.works + c.works_n++;
-    *free = fresh;
+    *free = made;
   }
   if (free) free->stream = s, free->thread = thread, free->marked = false;
   return free;
@@ -423,7 +451,7 @@ void yc_end(CUstream s) {
   if (!s) s = legacy;
   bool counts = !cu.ctxGetCurrent(&context) && context && !capturing(s);
   pthread_mutex_lock(&c.lock);
-  work *w = counts ? of(context, s) : NULL;
+  work *w = counts && !c.ends ? of(context, s) : NULL;
   if (w && !cu.eventRecord(w->last, s)) {
     w->pending = true, w->number++;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
@@ -432,12 +460,12 @@ void yc_end(CUstream s) {
   pthread_mutex_unlock(&c.lock);
 }
 
-void yc_context_ends(CUcontext context) {
-  pthread_mutex_lock(&c.lock);
-  while (c.busy == context && context) pthread_cond_wait(&c.changed, &c.lock);
+void yc_hold(void) { pthread_mutex_lock(&c.lock); }
+
+void yc_go_on(CUcontext ended) {
   int kept = 0;
-  for (int i = 0; i < c.works_n; i++)
-    if (c.works[i].context != context) c.works[kept++] = c.works[i];
-  c.works_n = kept;
+  for (int i = 0; ended && i < c.works_n; i++)
+    if (c.works[i].context != ended) c.works[kept++] = c.works[i];
+  if (ended) c.works_n = kept;
   pthread_mutex_unlock(&c.lock);
 }

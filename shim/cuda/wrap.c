@@ -56,6 +56,7 @@ static CUresult only_ours(CUdevice d) {
 WRAP(cuInit, unsigned flags) {
   NEEDS(cuInit);
   CUresult r;
+  if (!inside) yc_show();
   CALL(r, cuInit, flags);
   if (r || inside) return r;
   return yc_connect() ? r : CUDA_ERROR_NO_DEVICE;
@@ -435,9 +436,10 @@ WRAP(cuMemUnmap, CUdeviceptr p, size_t n) {
   WRAP(f, CUcontext context) {           \
     NEEDS(f);                            \
     PASS(f, context);                    \
-    yc_context_ends(context);            \
     CUresult r;                          \
+    yc_hold();                           \
     CALL(r, f, context);                 \
+    yc_go_on(r ? NULL : context);        \
     if (!r) context_gone(context);       \
     return r;                            \
   }
@@ -467,11 +469,11 @@ static CUcontext primary_of(CUdevice d) {
     PASS(f, d);                                         \
     CUcontext context = primary_of(d);                  \
     CUresult r;                                         \
+    yc_hold();                                          \
     CALL(r, f, d);                                      \
-    if (!r && context && !active(d)) {                  \
-      yc_context_ends(context);                         \
-      context_gone(context);                            \
-    }                                                   \
+    bool gone = !r && context && !active(d);            \
+    yc_go_on(gone ? context : NULL);                    \
+    if (gone) context_gone(context);                    \
     return r;                                           \
   }
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease)
@@ -533,9 +535,36 @@ DEFAULT_WORK(cuMemcpy2DUnaligned_v2, _ptds, true, A(how), const void *how)
 DEFAULT_WORK(cuMemcpy3D_v2, _ptds, true, A(how), const void *how)
 STREAM_WORK(cuMemcpy2DAsync_v2, _ptsz, true, A(how, s), const void *how, CUstream s)
 STREAM_WORK(cuMemcpy3DAsync_v2, _ptsz, true, A(how, s), const void *how, CUstream s)
+DEFAULT_WORK(cuMemcpyPeer, _ptds, n >= BIG, A(to, a, from, b, n), CUdeviceptr to, CUcontext a, CUdeviceptr from, CUcontext b, size_t n)
+STREAM_WORK(cuMemcpyPeerAsync, _ptsz, n >= BIG, A(to, a, from, b, n, s), CUdeviceptr to, CUcontext a, CUdeviceptr from, CUcontext b, size_t n, CUstream s)
+DEFAULT_WORK(cuMemcpy3DPeer, _ptds, true, A(how), const void *how)
+STREAM_WORK(cuMemcpy3DPeerAsync, _ptsz, true, A(how, s), const void *how, CUstream s)
+DEFAULT_WORK(cuMemcpyHtoA_v2, _ptds, n >= BIG, A(to, at, from, n), CUarray to, size_t at, const void *from, size_t n)
+DEFAULT_WORK(cuMemcpyAtoH_v2, _ptds, n >= BIG, A(to, from, at, n), void *to, CUarray from, size_t at, size_t n)
+DEFAULT_WORK(cuMemcpyDtoA_v2, _ptds, n >= BIG, A(to, at, from, n), CUarray to, size_t at, CUdeviceptr from, size_t n)
+DEFAULT_WORK(cuMemcpyAtoD_v2, _ptds, n >= BIG, A(to, from, at, n), CUdeviceptr to, CUarray from, size_t at, size_t n)
+DEFAULT_WORK(cuMemcpyAtoA_v2, _ptds, n >= BIG, A(to, into, from, at, n), CUarray to, size_t into, CUarray from, size_t at, size_t n)
+STREAM_WORK(cuMemcpyHtoAAsync_v2, _ptsz, n >= BIG, A(to, at, from, n, s), CUarray to, size_t at, const void *from, size_t n, CUstream s)
+STREAM_WORK(cuMemcpyAtoHAsync_v2, _ptsz, n >= BIG, A(to, from, at, n, s), void *to, CUarray from, size_t at, size_t n, CUstream s)
+#define LISTS const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes, size_t n, const void *how, const size_t *of, size_t hows
+STREAM_WORK(cuMemcpyBatchAsync, _ptsz, true, A(to, from, sizes, n, how, of, hows, bad, s), LISTS, size_t *bad, CUstream s)
+STREAM_WORK(cuMemcpyBatchAsync_v2, _ptsz, true, A(to, from, sizes, n, how, of, hows, s), LISTS, CUstream s)
+STREAM_WORK(cuMemcpy3DBatchAsync, _ptsz, true, A(n, how, bad, flags, s), size_t n, const void *how, size_t *bad, unsigned long long flags, CUstream s)
+STREAM_WORK(cuMemcpy3DBatchAsync_v2, _ptsz, true, A(n, how, flags, s), size_t n, const void *how, unsigned long long flags, CUstream s)
+typedef struct {
+  int type, id;
+} location;
+STREAM_WORK(cuMemPrefetchAsync, _ptsz, n >= BIG, A(p, n, where, s), CUdeviceptr p, size_t n, CUdevice where, CUstream s)
+STREAM_WORK(cuMemPrefetchAsync_v2, _ptsz, n >= BIG, A(p, n, where, flags, s), CUdeviceptr p, size_t n, location where, unsigned flags, CUstream s)
 DEFAULT_WORK(cuMemsetD8_v2, _ptds, n >= BIG, A(to, v, n), CUdeviceptr to, unsigned char v, size_t n)
 DEFAULT_WORK(cuMemsetD16_v2, _ptds, n >= BIG / 2, A(to, v, n), CUdeviceptr to, unsigned short v, size_t n)
 DEFAULT_WORK(cuMemsetD32_v2, _ptds, n >= BIG / 4, A(to, v, n), CUdeviceptr to, unsigned v, size_t n)
+#define ROWS(bits, type)                                                                                                             \
+  DEFAULT_WORK(cuMemsetD2D##bits##_v2, _ptds, true, A(to, pitch, v, w, h), CUdeviceptr to, size_t pitch, type v, size_t w, size_t h) \
+  STREAM_WORK(cuMemsetD2D##bits##Async, _ptsz, true, A(to, pitch, v, w, h, s), CUdeviceptr to, size_t pitch, type v, size_t w, size_t h, CUstream s)
+ROWS(8, unsigned char)
+ROWS(16, unsigned short)
+ROWS(32, unsigned)
 STREAM_WORK(cuMemsetD8Async, _ptsz, n >= BIG, A(to, v, n, s), CUdeviceptr to, unsigned char v, size_t n, CUstream s)
 STREAM_WORK(cuMemsetD16Async, _ptsz, n >= BIG / 2, A(to, v, n, s), CUdeviceptr to, unsigned short v, size_t n, CUstream s)
 STREAM_WORK(cuMemsetD32Async, _ptsz, n >= BIG / 4, A(to, v, n, s), CUdeviceptr to, unsigned v, size_t n, CUstream s)
@@ -556,6 +585,15 @@ WRAP(cuGetProcAddress_v2, const char *name, void **f, int version, uint64_t flag
   return inside ? r : yc_proc_address(r, name, f, version, flags);
 }
 
+/* A pool keeps what programs have freed up to a threshold, and that is counted no
+ * more: so it keeps nothing beyond the next wait for the device. */
+WRAP(cuMemPoolSetAttribute, CUmemoryPool pool, int what, void *value) {
+  NEEDS(cuMemPoolSetAttribute);
+  enum { THRESHOLD = 4 };
+  uint64_t none = 0;
+  return REAL(cuMemPoolSetAttribute)(pool, what, what == THRESHOLD && value ? &none : value);
+}
+
 #define ROW(f, base, own) {#f, base, (void *)f, &real_##f, own}
 #define PLAIN(f) ROW(f, #f, false)
 #define V2(f) ROW(f##_v2, #f, false)
@@ -564,6 +602,7 @@ WRAP(cuGetProcAddress_v2, const char *name, void **f, int version, uint64_t flag
 #define DEFAULTS2(f) ROW(f##_v2, #f, false), ROW(f##_v2_ptds, #f, true)
 /* Of those whose first forms are not the last, only the address says which is meant. */
 #define EXACT(f) ROW(f, "", false)
+#define EXACTS(f) ROW(f, "", false), ROW(f##_ptsz, "", true)
 
 const yc_row yc_rows[] = {
     PLAIN(cuInit), PLAIN(cuDeviceGetCount), PLAIN(cuDeviceGet), V2(cuDeviceTotalMem), V2(cuMemGetInfo),
@@ -579,6 +618,10 @@ const yc_row yc_rows[] = {
     STREAMS(cuMemcpyAsync), STREAMS2(cuMemcpyHtoDAsync), STREAMS2(cuMemcpyDtoHAsync), STREAMS2(cuMemcpyDtoDAsync),
     DEFAULTS2(cuMemcpy2D), DEFAULTS2(cuMemcpy2DUnaligned), DEFAULTS2(cuMemcpy3D), STREAMS2(cuMemcpy2DAsync), STREAMS2(cuMemcpy3DAsync),
     DEFAULTS2(cuMemsetD8), DEFAULTS2(cuMemsetD16), DEFAULTS2(cuMemsetD32), STREAMS(cuMemsetD8Async), STREAMS(cuMemsetD16Async), STREAMS(cuMemsetD32Async),
-    EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
+    DEFAULTS2(cuMemsetD2D8), DEFAULTS2(cuMemsetD2D16), DEFAULTS2(cuMemsetD2D32), STREAMS(cuMemsetD2D8Async), STREAMS(cuMemsetD2D16Async), STREAMS(cuMemsetD2D32Async),
+    PLAIN(cuMemcpyPeer), ROW(cuMemcpyPeer_ptds, "cuMemcpyPeer", true), STREAMS(cuMemcpyPeerAsync), PLAIN(cuMemcpy3DPeer), ROW(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", true), STREAMS(cuMemcpy3DPeerAsync),
+    DEFAULTS2(cuMemcpyHtoA), DEFAULTS2(cuMemcpyAtoH), DEFAULTS2(cuMemcpyDtoA), DEFAULTS2(cuMemcpyAtoD), DEFAULTS2(cuMemcpyAtoA), STREAMS2(cuMemcpyHtoAAsync), STREAMS2(cuMemcpyAtoHAsync),
+    EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2),
+    PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
 };
 const size_t yc_rows_n = sizeof yc_rows / sizeof *yc_rows;

@@ -1,9 +1,10 @@
 /* A program of CUDA that knows nothing of the pool, for tests and figures. It
  * finds the driver's functions in one of three ways, as programs do: linked,
- * by dlsym, or by cuGetProcAddress.
+ * by dlsym, or by cuGetProcAddress. It runs on a driver and on the stand-in.
  *
  *   cuda WAY COMMAND [NUMBER...] */
 #define _GNU_SOURCE
+#include "kernels.h"
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,6 +31,13 @@
   F(cuMemAllocPitch, cuMemAllocPitch_v2, (uint64_t *, size_t *, size_t, size_t, unsigned))                                             \
   F(cuMemAllocAsync, cuMemAllocAsync, (uint64_t *, size_t, void *))                                                                    \
   F(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, (uint64_t *, size_t, void *, void *))                                            \
+  F(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, (void **, int))                                                              \
+  F(cuMemPoolSetAttribute, cuMemPoolSetAttribute, (void *, int, void *))                                                               \
+  F(cuMemPoolGetAttribute, cuMemPoolGetAttribute, (void *, int, void *))                                                               \
+  F(cuMemAllocHost, cuMemAllocHost_v2, (void **, size_t))                                                                              \
+  F(cuMemAddressReserve, cuMemAddressReserve, (uint64_t *, size_t, size_t, uint64_t, unsigned long long))                              \
+  F(cuMemAddressFree, cuMemAddressFree, (uint64_t, size_t))                                                                            \
+  F(cuMemSetAccess, cuMemSetAccess, (uint64_t, size_t, const void *, size_t))                                                          \
   F(cuMemFree, cuMemFree_v2, (uint64_t))                                                                                               \
   F(cuMemFreeAsync, cuMemFreeAsync, (uint64_t, void *))                                                                                \
   F(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const void *, unsigned long long))                                                  \
@@ -41,15 +49,22 @@
   F(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                                               \
   F(cuMemcpyHtoD, cuMemcpyHtoD_v2, (uint64_t, const void *, size_t))                                                                   \
   F(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, uint64_t, size_t))                                                                         \
-  F(cuModuleLoadData, cuModuleLoadData, (void **, const void *))                                                                       \
+  F(cuModuleLoadDataEx, cuModuleLoadDataEx, (void **, const void *, unsigned, int *, void **))                                                                       \
   F(cuModuleGetFunction, cuModuleGetFunction, (void **, void *, const char *))                                                         \
   F(cuLaunchKernel, cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
+  F(cuStreamCreate, cuStreamCreate, (void **, unsigned))                                                                               \
+  F(cuStreamBeginCapture, cuStreamBeginCapture_v2, (void *, int))                                                                      \
+  F(cuStreamEndCapture, cuStreamEndCapture, (void *, void **))                                                                         \
+  F(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                   \
+  F(cuGetExportTable, cuGetExportTable, (const void **, const void *))                                                                 \
+  F(cuMemsetD2D32, cuMemsetD2D32_v2, (uint64_t, size_t, unsigned, size_t, size_t))                                                     \
   F(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                                                    \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
 #define POINTER(name, symbol, args) int(*name) args;
 FUNCTIONS(DECLARE)
+#pragma weak cuNobodyKnows /* only the stand-in has it */
 static struct {
   FUNCTIONS(POINTER)
 } cu;
@@ -68,7 +83,8 @@ static void find(const char *way) {
   }
 #define LINKED(name, symbol, args) cu.name = symbol;
 #define SYMBOL(name, symbol, args) *(void **)&cu.name = dlsym(lib, #symbol);
-#define PROC(name, symbol, args) proc(#name, (void **)&cu.name, 12040, !strcmp(way, "proc-own") ? 2 : 0, NULL);
+/* Of a version that has the function with these parameters. */
+#define PROC(name, symbol, args) proc(#name, (void **)&cu.name, strcmp(#name, "cuCtxCreate") ? 12040 : 11030, !strcmp(way, "proc-own") ? 2 : 0, NULL);
   if (!strcmp(way, "linked")) {
     FUNCTIONS(LINKED)
   } else if (!strcmp(way, "dlsym")) {
@@ -99,8 +115,12 @@ static double seconds(void) {
 }
 
 static void *function(const char *name) {
+  enum { ERRORS = 5, ERRORS_SIZE };
+  static char said[4096];
   void *module, *f;
-  must(cu.cuModuleLoadData(&module, ""), "cuModuleLoadData");
+  int r = cu.cuModuleLoadDataEx(&module, kernels, 2, (int[]){ERRORS, ERRORS_SIZE}, (void *[]){said, (void *)sizeof said});
+  if (r) printf("%s\n", said);
+  must(r, "cuModuleLoadDataEx");
   must(cu.cuModuleGetFunction(&f, module, name), "cuModuleGetFunction");
   return f;
 }
@@ -109,7 +129,7 @@ static int launch(void *f, unsigned n, void *argument) { return cu.cuLaunchKerne
 
 /* fill takes MiB after MiB until there are none. */
 static void fill(void) {
-  enum { MOST = 1 << 14 };
+  enum { MOST = 1 << 17 };
   static uint64_t all[MOST];
   int n = 0, r = 0;
   while (n < MOST && !(r = cu.cuMemAlloc(all + n, MIB))) n++;
@@ -123,7 +143,8 @@ static void fill(void) {
 static void kinds(void) {
   uint64_t p, handle;
   size_t pitch;
-  void *a;
+  void *a, *pool;
+  int device;
   must(cu.cuMemAllocManaged(&p, 3 * MIB, 1), "managed");
   printf("managed %ld\n", used());
   cu.cuMemFree(p);
@@ -133,7 +154,9 @@ static void kinds(void) {
   must(cu.cuMemAllocAsync(&p, 5 * MIB, NULL), "async");
   printf("async %ld\n", used());
   cu.cuMemFreeAsync(p, NULL);
-  must(cu.cuMemAllocFromPoolAsync(&p, 6 * MIB, NULL, NULL), "pool");
+  must(cu.cuDeviceGet(&device, 0), "cuDeviceGet");
+  must(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+  must(cu.cuMemAllocFromPoolAsync(&p, 6 * MIB, pool, NULL), "pool");
   printf("pool %ld\n", used());
   cu.cuMemFree(p);
   struct {
@@ -150,11 +173,71 @@ static void kinds(void) {
   } where = {1, 0, 1, 1, {0}};
   cu.cuDeviceGet(&where.id, 0);
   must(cu.cuMemCreate(&handle, 4 * MIB, &where, 0), "create");
-  must(cu.cuMemMap(1 << 30, 4 * MIB, 0, handle, 0), "map");
+  must(cu.cuMemAddressReserve(&p, 4 * MIB, 0, 0, 0), "reserve");
+  must(cu.cuMemMap(p, 4 * MIB, 0, handle, 0), "map");
   must(cu.cuMemRelease(handle), "release");
+  must(cu.cuMemSetAccess(p, 4 * MIB, (int[]){1, where.id, 3}, 1), "access");
   printf("mapped %ld\n", used());
-  must(cu.cuMemUnmap(1 << 30, 4 * MIB), "unmap");
+  must(cu.cuMemUnmap(p, 4 * MIB), "unmap");
+  must(cu.cuMemAddressFree(p, 4 * MIB), "reserved");
   printf("none %ld\n", used());
+}
+
+/* table calls a function of a table that is not documented; the number of the
+ * stand-in's table begins with its first byte, and no driver has it. */
+static void table(void) {
+  const struct { size_t size; int (*f)(int); } *all;
+  unsigned char id[16] = {0x6e};
+  int r = cu.cuGetExportTable((const void **)&all, id);
+  printf("table %d", r);
+  printf(r ? "\n" : ", %d\n", r ? 0 : all->f(21));
+}
+
+/* kept is how much a pool keeps that it was told to. */
+static void kept(int device) {
+  void *pool;
+  uint64_t all = 1ULL << 40, got = 1;
+  must(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+  must(cu.cuMemPoolSetAttribute(pool, 4, &all), "cuMemPoolSetAttribute");
+  must(cu.cuMemPoolGetAttribute(pool, 4, &got), "cuMemPoolGetAttribute");
+  printf("kept %llu\n", (unsigned long long)got);
+}
+
+static void *stream;
+
+/* captured is a graph of one kernel. While it is captured nothing may look at events
+ * that has not said that it means no harm, whatever the device has to do. */
+static void *captured(void *f, uint64_t micros) {
+  void *graph, *exec;
+  uint64_t busy = 20000;
+  must(launch(f, 256, &busy), "cuLaunchKernel");
+  must(cu.cuStreamCreate(&stream, 1), "cuStreamCreate");
+  must(cu.cuStreamBeginCapture(stream, 0), "cuStreamBeginCapture");
+  must(cu.cuLaunchKernel(f, 1, 1, 1, 256, 1, 1, 0, stream, (void *[]){&micros}, NULL), "cuLaunchKernel");
+  usleep(50000);
+  must(cu.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  must(cu.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+  return exec;
+}
+
+/* rate waits for a line, and then computes for so many seconds; it prints how many
+ * kernels of so many rounds that were, with blocks for each of a large device's processors. */
+static void rate(uint64_t rounds, double last) {
+  enum { BLOCKS = 528, AHEAD = 8 };
+  void *work = function("work");
+  uint64_t k = 0;
+  char c;
+  for (int i = 0; i < 20; i++) must(launch(work, BLOCKS * 256, &rounds), "cuLaunchKernel");
+  must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  printf("ready\n");
+  if (read(0, &c, 1) != 1) exit(1);
+  double begun = seconds(), t = begun;
+  for (; t < begun + last; k++) {
+    must(launch(work, BLOCKS * 256, &rounds), "cuLaunchKernel");
+    if (k % AHEAD == AHEAD - 1) must(cu.cuCtxSynchronize(), "cuCtxSynchronize"), t = seconds();
+  }
+  must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  printf("did %llu in %.3f\n", (unsigned long long)k, seconds() - begun);
 }
 
 int main(int argc, char **argv) {
@@ -165,6 +248,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!strcmp(what, "env")) /* what the program sets counts for nothing */
     for (int i = 0; i < 3; i++) unsetenv((const char *[]){"YUNHE_POOL_ADDRESS", "YUNHE_POOL_TASK", "YUNHE_POOL_TOKEN"}[i]), setenv("YUNHE_POOL_MEMORY", "4096MiB", 1);
+  if (!strcmp(what, "visible")) setenv("CUDA_VISIBLE_DEVICES", "0", 1), what = "info"; /* as scripts do */
   find(argv[1]);
   must(cu.cuInit(0), "cuInit");
   int n, device;
@@ -181,7 +265,18 @@ int main(int argc, char **argv) {
     must(cu.cuMemGetInfo(&left, &total), "cuMemGetInfo");
     void *other;
     int second;
-    printf("devices %d, %s at %s, %zu MiB, %zu of %zu free, other %d %d, unknown %d\n", n, name, bus, all / MIB, left / MIB, total / MIB, cu.cuDeviceGet(&second, 1), cu.cuCtxCreate(&other, 0, !device), cu.cuNobodyKnows(41));
+    printf("devices %d, %s at %s, %zu MiB, %zu of %zu free, other %d %d, unknown %d\n", n, name, bus, all / MIB, left / MIB, total / MIB, cu.cuDeviceGet(&second, 1), cu.cuCtxCreate(&other, 0, !device), cu.cuNobodyKnows ? cu.cuNobodyKnows(41) : 0);
+  } else if (!strcmp(what, "table")) {
+    table();
+  } else if (!strcmp(what, "kept")) {
+    kept(device);
+  } else if (!strcmp(what, "rate")) {
+    rate(number, last);
+  } else if (!strcmp(what, "wild")) { /* a kernel with an address that is none, and a call after it */
+    int r = launch(function("wild"), 256, NULL);
+    if (!r) r = cu.cuCtxSynchronize();
+    uint64_t p;
+    printf("wild %d, then %d\n", r, cu.cuMemAlloc(&p, MIB));
   } else if (!strcmp(what, "fill") || !strcmp(what, "env")) {
     fill();
   } else if (!strcmp(what, "kinds")) {
@@ -214,12 +309,12 @@ int main(int argc, char **argv) {
     for (int i = 0; i < N; i++) sum += v[i];
     printf("sum %llu\n", (unsigned long long)sum);
   } else if (!strcmp(what, "spin") || !strcmp(what, "graph")) { /* kernels of so many microseconds, for so long; the number of them */
-    void *spin = function("spin");
+    void *spin = function("spin"), *graph = *what == 'g' ? captured(spin, number) : NULL;
     uint64_t k = 0;
     double begun = seconds();
     for (int half = 0; seconds() < begun + last; k++) {
       if (!half && seconds() >= begun + last / 2) half = printf("half %llu\n", (unsigned long long)k);
-      must(*what == 's' ? launch(spin, 256, &number) : cu.cuGraphLaunch((void *)(uintptr_t)number, NULL), "cuLaunchKernel");
+      must(*what == 's' ? launch(spin, 256, &number) : cu.cuGraphLaunch(graph, stream), "cuLaunchKernel");
       if (k % 8 == 7) must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     }
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
@@ -245,13 +340,15 @@ int main(int argc, char **argv) {
     printf("memory_us %.3f\n", 1e6 * (seconds() - t) / (N / 10));
   } else if (!strcmp(what, "waits")) { /* a kernel that ends when the program has launched another, long after its turn */
     uint64_t p;
-    volatile uint32_t go = 0;
-    volatile uint32_t *at = &go;
+    void *both; /* the program's memory that the device reaches at the same address */
+    must(cu.cuMemAllocHost(&both, 4096), "cuMemAllocHost");
+    volatile uint32_t *at = both;
+    *at = 0;
     must(cu.cuMemAlloc(&p, MIB), "cuMemAlloc");
     must(launch(function("wait"), 256, &at), "cuLaunchKernel");
     usleep(number * 1000);
     must(launch(function("add"), 256, &p), "cuLaunchKernel");
-    go = 1;
+    *at = 1;
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     printf("went on\n");
   } else if (!strcmp(what, "fork")) { /* a child that computes nothing lives on */

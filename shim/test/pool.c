@@ -5,6 +5,7 @@
  *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
  *   spin SECONDS [ROUNDS [AHEAD]]  keeps the device busy with kernels of so many rounds, of which
  *                    it gives so many before it waits for them, and prints how many it did
+ *   rate SECONDS ROUNDS  waits for a line, and computes for so long; prints how many kernels it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
  *   print            has kernels print, before and after it prints itself
@@ -1194,6 +1195,23 @@ int main(int argc, char **argv) {
       must(clFinish(queue), "finish");
     }
     printf("kernels %d\n", done);
+  } else if (!strcmp(what, "rate")) {
+    enum { AHEAD = 8 };
+    cl_kernel k = kernel("spin");
+    cl_uint rounds = argc > 3 ? (cl_uint)atoi(argv[3]) : 20000;
+    cl_mem m = buffer(1 << 16, NULL);
+    int done = 0;
+    arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);
+    for (int i = 0; i < AHEAD; i++) run(k, 256, NULL);
+    must(clFinish(queue), "finish");
+    puts("ready");
+    if (getchar() == EOF) return 1;
+    double begun = now();
+    for (; now() < begun + n; done += AHEAD) {
+      for (int i = 0; i < AHEAD; i++) run(k, 256, NULL);
+      must(clFinish(queue), "finish");
+    }
+    printf("did %d in %.3f\n", done, now() - begun);
   } else if (!strcmp(what, "crash")) {
     cl_kernel k = kernel("crash");
     cl_ulong at = 8;

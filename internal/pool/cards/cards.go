@@ -25,6 +25,7 @@ type Card struct {
 	Vendor      string `json:"vendor"`
 	Model       string `json:"model"`
 	Bus         string `json:"bus,omitempty"` // as [Bus] writes it; "": the library does not say
+	UUID        string `json:"uuid,omitempty"`
 	Memory      int64  `json:"memory_bytes"`
 	Used        int64  `json:"memory_used_bytes"`
 	Temperature *int64 `json:"temperature_celsius,omitempty"`
@@ -32,6 +33,8 @@ type Card struct {
 	Energy      *int64 `json:"energy_mj,omitempty"` // of the card's own counter
 	Busy        *int64 `json:"busy_percent,omitempty"`
 	Uncorrected *int64 `json:"uncorrected_errors,omitempty"` // of its memory
+	ECC         *bool  `json:"ecc,omitempty"`                // its memory corrects errors
+	MIG         *bool  `json:"mig,omitempty"`                // it is divided by its maker's means
 	Faults      int64  `json:"faults,omitempty"`             // that its driver told since it was first asked
 	Fault       string `json:"fault,omitempty"`              // the last of them
 	Limit       *int64 `json:"power_limit_mw,omitempty"`

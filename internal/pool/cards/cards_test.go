@@ -48,11 +48,14 @@ func TestMakers(t *testing.T) {
 	t.Parallel()
 	folder := cardstest.Build(t, "nvml", "dcmi", "cndev", "rocm-smi")
 	p := func(v int64) *int64 { return &v }
+	yes, no := true, false
 	for name, want := range map[string][]cards.Card{
 		"nvml": {
 			{Driver: "nvml", Vendor: "NVIDIA", Model: "FAKE H100", Bus: "0000:65:00.0", Memory: 80 << 30, Used: 1 << 30, Temperature: p(41), Power: p(90000), Energy: p(1500), Busy: p(37), Uncorrected: p(3),
+				UUID: "GPU-02020202-0202-0202-0202-020202020202", ECC: &yes, MIG: &no,
 				Limit: p(350000), LeastLimit: p(100000), MostLimit: p(400000), BaseLimit: p(350000)},
 			{Driver: "nvml", Index: 1, Vendor: "NVIDIA", Model: "FAKE H200", Bus: "0000:66:00.0", Memory: 80 << 30, Used: 2 << 30, Temperature: p(42), Power: p(91000), Busy: p(38), Uncorrected: p(4),
+				UUID: "GPU-03030303-0303-0303-0303-030303030303", ECC: &yes,
 				Limit: p(350000), LeastLimit: p(100000), MostLimit: p(400000), BaseLimit: p(350000)},
 		},
 		"dcmi": {

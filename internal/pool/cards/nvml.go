@@ -28,6 +28,9 @@ type nvml struct {
 	energy      func(uintptr, *uint64) int32
 	use         func(uintptr, *nvmlUse) int32
 	ecc         func(uintptr, uint32, uint32, *uint64) int32
+	uuid        func(uintptr, *byte, uint32) int32
+	eccMode     func(uintptr, *uint32, *uint32) int32
+	migMode     func(uintptr, *uint32, *uint32) int32
 	getLimit    func(uintptr, *uint32) int32
 	baseLimit   func(uintptr, *uint32) int32
 	limits      func(uintptr, *uint32, *uint32) int32
@@ -70,7 +73,8 @@ func (n *nvml) open() error {
 	n.bind(map[string]any{
 		"nvmlInit_v2": &n.init, "nvmlDeviceGetCount_v2": &n.count, "nvmlDeviceGetHandleByIndex_v2": &n.handle, "nvmlDeviceGetName": &n.name, "nvmlDeviceGetPciInfo_v3": &n.pci,
 		"nvmlDeviceGetMemoryInfo": &n.memory, "nvmlDeviceGetTemperature": &n.temperature, "nvmlDeviceGetPowerUsage": &n.power, "nvmlDeviceGetTotalEnergyConsumption": &n.energy,
-		"nvmlDeviceGetUtilizationRates": &n.use, "nvmlDeviceGetTotalEccErrors": &n.ecc, "nvmlDeviceGetPowerManagementLimit": &n.getLimit,
+		"nvmlDeviceGetUtilizationRates": &n.use, "nvmlDeviceGetTotalEccErrors": &n.ecc, "nvmlDeviceGetUUID": &n.uuid, "nvmlDeviceGetEccMode": &n.eccMode, "nvmlDeviceGetMigMode": &n.migMode,
+		"nvmlDeviceGetPowerManagementLimit": &n.getLimit,
 		"nvmlDeviceGetPowerManagementDefaultLimit": &n.baseLimit, "nvmlDeviceGetPowerManagementLimitConstraints": &n.limits, "nvmlDeviceSetPowerManagementLimit": &n.setLimit,
 		"nvmlErrorString": &n.errorText, "nvmlEventSetCreate": &n.eventSet, "nvmlDeviceRegisterEvents": &n.register, "nvmlEventSetWait_v2": &n.wait,
 	})
@@ -164,6 +168,16 @@ func (n *nvml) card(i int, d uintptr) Card {
 	}
 	if n.ecc != nil {
 		c.Uncorrected = told(n.ecc(d, nvmlUncorrected, nvmlVolatile, &e), &e, 1)
+	}
+	id := make([]byte, 96)
+	if n.uuid != nil && n.uuid(d, &id[0], uint32(len(id))) == 0 {
+		c.UUID = text(id)
+	}
+	if n.eccMode != nil && n.eccMode(d, &v, &w) == 0 {
+		c.ECC = new(v != 0)
+	}
+	if n.migMode != nil && n.migMode(d, &v, &w) == 0 {
+		c.MIG = new(v != 0)
 	}
 	if n.getLimit != nil {
 		c.Limit = told(n.getLimit(d, &v), &v, 1)

@@ -1,11 +1,15 @@
 /* fakecuda plays a driver of CUDA for tests: two cards that are not there. Memory
  * is the machine's; kernels are few, and known by their names: "add" adds 1 to
- * words, "spin" takes the microseconds it is given, "wait" waits for a word,
+ * words, "spin" takes the microseconds it is given, "work" the nanoseconds, "wait" waits for a word,
  * "saxpy", "fill", "sum" and "odd" compute, "wild" writes where nothing is, "crash"
  * ends the process. Code is a text that names them ("fake: saxpy fill"), or an ELF
- * file with a section for each, which is checked to its last byte. What is given to
- * streams is done in one order, by a thread. Of structures only what is used is
- * declared. */
+ * file with a section for each, which is checked to its last byte; of PTX the names of
+ * its entries are read. What is given to streams is done in one order, by a thread. As
+ * the driver does, it shows what CUDA_VISIBLE_DEVICES names, lets nobody look at events
+ * while a stream is captured who has not said so, has a table of functions that are not
+ * documented, and cuGetProcAddress gives other addresses than it exports, if it is
+ * compiled with OTHER_ADDRESSES; and who looks at events while the program ends ends
+ * it with an error. Of structures only what is used is declared. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -19,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK, INVALID, NOMEM, UNINITIALIZED, BAD_DEVICE = 101, BAD_IMAGE = 200, BAD_CONTEXT, BAD_PTX = 218, BAD_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, NO_CAPTURE = 900, UNMATCHED = 903 };
+enum { OK, INVALID, NOMEM, UNINITIALIZED, NO_DEVICE = 100, BAD_DEVICE, BAD_IMAGE = 200, BAD_CONTEXT, BAD_PTX = 218, BAD_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, NO_CAPTURE = 900, UNMATCHED = 903 };
 enum { CARDS = 2, DEPTH = 16 };
 static const char *const places[CARDS] = {"0000:17:00.0", "0000:65:00.0"};
 static const size_t size = 8ULL << 30;
@@ -41,8 +45,8 @@ typedef struct {
 } kernel;
 static const kernel kernels[] = {
     {"add", {{0, 8}}}, {"spin", {{0, 8}}}, {"wait", {{0, 8}}}, {"saxpy", {{0, 8}, {8, 8}, {16, 4}, {20, 4}}}, {"fill", {{0, 8}, {8, 4}, {12, 4}}}, {"sum", {{0, 8}, {8, 8}, {16, 4}}},
-    {"odd", {{0, 1}, {8, 8}, {16, 2}, {20, 4}}}, {"wild", {{0, 0}}}, {"crash", {{0, 0}}}};
-enum { ADD, SPIN, WAIT, SAXPY, FILL, SUM, ODD, WILD, CRASH, KERNELS };
+    {"odd", {{0, 1}, {8, 8}, {16, 2}, {20, 4}}}, {"wild", {{0, 0}}}, {"crash", {{0, 0}}}, {"work", {{0, 8}}}};
+enum { ADD, SPIN, WAIT, SAXPY, FILL, SUM, ODD, WILD, CRASH, WORK, KERNELS };
 
 typedef struct {
   object o;
@@ -86,6 +90,7 @@ typedef struct {
   unsigned flags;
   int priority;
   graph *captures;
+  bool all; /* threads */
   context *of;
 } stream;
 typedef struct {
@@ -179,10 +184,11 @@ static bool run(const op *o) {
   case WAIT:
     while (!*(volatile uint32_t *)(void *)f.p) sched_yield();
     return true;
+  case WORK:
   case SPIN: {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t at = (uint64_t)t.tv_nsec + word * 1000;
+    uint64_t at = (uint64_t)t.tv_nsec + word * (o->kernel == SPIN ? 1000 : 1);
     t.tv_sec += (time_t)(at / 1000000000), t.tv_nsec = (long)(at % 1000000000);
     while (word && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
     return true;
@@ -286,12 +292,28 @@ static int wait_for(uint64_t n) {
 static int all_done(void) { return wait_for(given); }
 static int now_done(int r) { return r ? r : all_done(); }
 
-int cuInit(unsigned flags) { return flags ? INVALID : (begun = true, OK); }
+static int shown[CARDS], shown_n;
+static bool names(const char *list, int card) {
+  char uuid[64], number[2] = {(char)('0' + card), 0};
+  snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x", card + 1, card + 1, card + 1, card + 1);
+  return !list || strstr(list, uuid) || !strcmp(list, number);
+}
+/* When the program ends the driver does, too, before the program's other threads. */
+static bool over;
+static void ends(void) { over = true, usleep(5000); }
+int cuInit(unsigned flags) {
+  if (flags) return INVALID;
+  if (!begun) atexit(ends);
+  for (int i = 0; i < CARDS && !begun; i++)
+    if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
+  return begun = true, shown_n ? OK : NO_DEVICE;
+}
 int cuDriverGetVersion(int *v) { return v ? (*v = 12040, OK) : INVALID; }
-int cuDeviceGetCount(int *n) { return !begun ? UNINITIALIZED : n ? (*n = CARDS, OK) : INVALID; }
-int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : !d ? INVALID : i < 0 || i >= CARDS ? BAD_DEVICE : (*d = i, OK); }
-#define CARD(d) \
-  if (d < 0 || d >= CARDS) return BAD_DEVICE
+int cuDeviceGetCount(int *n) { return !begun ? UNINITIALIZED : n ? (*n = shown_n, OK) : INVALID; }
+int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : !d ? INVALID : i < 0 || i >= shown_n ? BAD_DEVICE : (*d = i, OK); }
+#define CARD(d)                                \
+  if (d < 0 || d >= shown_n) return BAD_DEVICE; \
+  d = shown[d]
 int cuDeviceGetName(char *name, int n, int d) { CARD(d); return name ? snprintf(name, (size_t)n, d ? "FAKE H100" : "FAKE H200"), OK : INVALID; }
 int cuDeviceGetAttribute(int *v, int what, int d) {
   static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}};
@@ -306,9 +328,16 @@ int cuDeviceTotalMem_v2(size_t *n, int d) { CARD(d); return n ? (*n = size, OK) 
 int cuDeviceGetUuid(unsigned char *id, int d) { CARD(d); return memset(id, d + 1, 16), OK; }
 int cuDeviceGetPCIBusId(char *to, int n, int d) { CARD(d); return to ? snprintf(to, (size_t)n, "%s", places[d]), OK : INVALID; }
 int cuDeviceGetByPCIBusId(int *d, const char *at) {
-  for (*d = 0; *d < CARDS; ++*d)
-    if (!strcmp(places[*d], at)) return OK;
+  for (*d = 0; *d < shown_n; ++*d)
+    if (!strcmp(places[shown[*d]], at)) return OK;
   return BAD_DEVICE;
+}
+
+/* The runtime's library asks for tables by numbers of 16 bytes. */
+static int undocumented(int x) { return 2 * x; }
+int cuGetExportTable(const void **table, const void *id) {
+  static const struct { size_t size; int (*f)(int); } all = {sizeof all, undocumented};
+  return !table || !id ? INVALID : *(const uint8_t *)id == 0x6e ? (*table = &all, OK) : NOT_FOUND;
 }
 
 int cuCtxGetCurrent(context **c) { return c ? (*c = now, OK) : INVALID; }
@@ -332,6 +361,8 @@ int cuCtxCreate_v2(context **c, unsigned flags, int d) {
   x->card = d, x->flags = flags;
   return *c = x, cuCtxPushCurrent_v2(x);
 }
+int cuCtxCreate_v3(context **c, void *params, int n, unsigned flags, int d) { return params || n ? INVALID : cuCtxCreate_v2(c, flags, d); }
+int cuCtxCreate_v4(context **c, void *params, unsigned flags, int d) { return params ? INVALID : cuCtxCreate_v2(c, flags, d); }
 int cuCtxGetFlags(unsigned *flags) { return now ? (*flags = now->flags, OK) : BAD_CONTEXT; }
 int cuCtxGetLimit(size_t *n, int what) { return !n || what < 0 || what > 9 ? INVALID : (*n = 1024u * (unsigned)(what + 1), OK); }
 int cuCtxSetLimit(int what, size_t n) { return (void)n, !now ? BAD_CONTEXT : what < 0 || what > 9 ? INVALID : OK; }

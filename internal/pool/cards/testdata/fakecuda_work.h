@@ -98,10 +98,14 @@ static int load(module **m, const void *image) {
     for (int k = 0; k < KERNELS; k++)
       if (strstr((const char *)p, kernels[k].name)) has |= 1u << k;
     if (strstr((const char *)p, "wrong")) return BAD_PTX;
-  } else if (*p) {
-    return BAD_IMAGE;
+  } else if (!strncmp((const char *)p, ".version", 8)) {
+    for (const char *e = (const char *)p; (e = strstr(e, ".entry "));) {
+      size_t n = strcspn(e += 7, "( ");
+      for (int k = 0; k < KERNELS; k++)
+        if (n == strlen(kernels[k].name) && !strncmp(e, kernels[k].name, n)) has |= 1u << k;
+    }
   } else {
-    has = 7; /* of a program that has none of its own */
+    return BAD_IMAGE;
   }
   module *x = make_object(sizeof *x, MODULE);
   x->has = has;
@@ -225,20 +229,33 @@ int cuStreamQuery(void *s) {
   pthread_mutex_unlock(&lock);
   return is_stream(s) ? r : BAD_HANDLE;
 }
+/* What may not be asked while a stream is captured ends the capture, unless the thread
+ * has said otherwise: of a capture of all threads, of its own. */
+static _Thread_local int capture_mode;
+static int captures_all;
+static bool captures_bad;
+static int unsafe(void) { return captures_all && capture_mode != 2 ? (captures_bad = true, NO_CAPTURE) : OK; }
+
 int cuStreamBeginCapture_v2(stream *s, int mode) {
   if ((uintptr_t)s <= 2) return NO_CAPTURE;
   if (!is(s, STREAM)) return BAD_HANDLE;
   if (mode < 0 || mode > 2 || s->captures) return INVALID;
   s->captures = make_object(sizeof *s->captures, GRAPH);
-  s->captures->last = &s->captures->first;
+  s->captures->last = &s->captures->first, s->all = !mode;
+  captures_all += s->all;
   return OK;
 }
-int cuStreamEndCapture(stream *s, graph **g) { return (uintptr_t)s <= 2 || !is(s, STREAM) ? BAD_HANDLE : !g ? INVALID : s->captures ? (*g = s->captures, s->captures = NULL, OK) : UNMATCHED; }
+int cuStreamEndCapture(stream *s, graph **g) {
+  if ((uintptr_t)s <= 2 || !is(s, STREAM)) return BAD_HANDLE;
+  if (!g || !s->captures) return g ? UNMATCHED : INVALID;
+  captures_all -= s->all;
+  *g = s->captures, s->captures = NULL;
+  return captures_bad ? captures_bad = false, 901 : OK;
+}
 int cuStreamIsCapturing(stream *s, int *status) { return !is_stream(s) ? BAD_HANDLE : status ? (*status = (uintptr_t)s > 2 && s->captures, OK) : INVALID; }
 int cuThreadExchangeStreamCaptureMode(int *mode) {
-  static _Thread_local int now_;
-  int was = now_;
-  return mode && *mode >= 0 && *mode <= 2 ? (now_ = *mode, *mode = was, OK) : INVALID;
+  int was = capture_mode;
+  return mode && *mode >= 0 && *mode <= 2 ? (capture_mode = *mode, *mode = was, OK) : INVALID;
 }
 int cuEventCreate(event **e, unsigned flags) {
   if (!now) return BAD_CONTEXT;
@@ -250,7 +267,9 @@ int cuEventDestroy_v2(event *e) { return end_object(e, EVENT); }
 int cuEventRecord(event *e, void *s) { return is(e, EVENT) ? give(s, &(op){.what = MARK, .event = e}) : BAD_HANDLE; }
 int cuStreamWaitEvent(void *s, event *e, unsigned flags) { return !is(e, EVENT) || !is_stream(s) ? BAD_HANDLE : flags ? INVALID : OK; }
 int cuEventQuery(event *e) {
+  if (over) abort();
   if (!is(e, EVENT)) return BAD_HANDLE;
+  if (unsafe()) return NO_CAPTURE;
   pthread_mutex_lock(&lock);
   int r = e->pending ? NOT_READY : failed;
   pthread_mutex_unlock(&lock);
@@ -278,13 +297,7 @@ int cuGraphInstantiateWithFlags(graph **to, graph *g, unsigned long long flags) 
   (*to)->first = g->first;
   return OK;
 }
-int cuGraphLaunch(graph *g, void *s) { /* a small number is how long one takes */
-  if ((uintptr_t)g < 1 << 20) {
-    op o = {.what = RUN, .kernel = SPIN};
-    uint64_t micros = (uintptr_t)g;
-    memcpy(o.args, &micros, 8);
-    return micros ? give(s, &o) : BAD_HANDLE;
-  }
+int cuGraphLaunch(graph *g, void *s) {
   int r = is(g, EXEC) ? OK : BAD_HANDLE;
   for (op *o = r ? NULL : g->first; o && !r; o = o->next) r = give(s, o);
   return r;
@@ -301,21 +314,33 @@ int cuGraphGetNodes(graph *g, void **to, size_t *n) {
 /* What the pool's library does not know. */
 int cuNobodyKnows(int x) { return x + 1; }
 
+#ifdef OTHER_ADDRESSES
+static int other_cuMemAlloc_v2(void **p, size_t n) { return cuMemAlloc_v2(p, n); }
+static int other_cuMemFree_v2(void *p) { return cuMemFree_v2(p); }
+static int other_cuMemGetInfo_v2(size_t *left, size_t *total) { return cuMemGetInfo_v2(left, total); }
+#endif
+
 int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status);
 int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
   static const struct {
     const char *name;
     void *f, *own;
   } all[] = {
+#ifdef OTHER_ADDRESSES
+#define AT(f) ((void *)other_##f)
+#else
+#define AT(f) ((void *)f)
+#endif
 #define F(f) {#f, (void *)f, (void *)f}
+#define F2A(f) {#f, AT(f##_v2), AT(f##_v2)}
 #define F2(f) {#f, (void *)f##_v2, (void *)f##_v2}
 #define FS(f) {#f, (void *)f, (void *)f##_ptsz}
 #define F2S(f) {#f, (void *)f##_v2, (void *)f##_v2_ptsz}
 #define F2D(f) {#f, (void *)f##_v2, (void *)f##_v2_ptds}
       F(cuInit), F(cuDriverGetVersion), F(cuDeviceGetCount), F(cuDeviceGet), F(cuDeviceGetName), F(cuDeviceGetAttribute), F2(cuDeviceTotalMem), F(cuDeviceGetUuid), F(cuDeviceGetPCIBusId),
       F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxGetStreamPriorityRange),
-      F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
-      F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2(cuMemFree), F(cuMemFreeAsync), F2(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
+      F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
+      F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
       F(cuMemPoolTrimTo), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
       F2S(cuMemcpyDtoDAsync), F2(cuMemcpy2D), F2(cuMemcpy2DAsync), F2(cuMemcpy3D), F2(cuMemcpy3DAsync), F2(cuMemcpyHtoA), F2(cuMemcpyAtoH), F2(cuMemsetD8), F2(cuMemsetD16), F2(cuMemsetD32), F(cuMemsetD8Async),
@@ -325,7 +350,8 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F(cuLaunchKernelEx), F2(cuLinkCreate), F2(cuLinkAddData), F(cuLinkComplete), F(cuLinkDestroy), F(cuStreamCreate), F(cuStreamCreateWithPriority), F(cuStreamGetFlags), F(cuStreamGetPriority), F(cuStreamGetCtx),
       F2(cuStreamDestroy), F(cuStreamSynchronize), F(cuStreamQuery), F2(cuStreamBeginCapture), F(cuStreamEndCapture), F(cuStreamIsCapturing), F(cuThreadExchangeStreamCaptureMode), F(cuEventCreate), F2(cuEventDestroy),
       F(cuEventRecord), F(cuStreamWaitEvent), F(cuEventSynchronize), F(cuEventQuery), F(cuEventElapsedTime), F(cuGraphInstantiateWithFlags), F(cuGraphLaunch), F(cuGraphDestroy), F(cuGraphExecDestroy),
-      F(cuGraphGetNodes), F(cuNobodyKnows), F(cuGetProcAddress)};
+      F(cuGraphGetNodes), F(cuGetExportTable), F(cuNobodyKnows), F(cuGetProcAddress)};
+  if (!strcmp(name, "cuCtxCreate") && version >= 11040) return *f = version < 12050 ? (void *)cuCtxCreate_v3 : (void *)cuCtxCreate_v4, OK;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (!strcmp(all[i].name, name)) return *f = flags & 2 ? all[i].own : all[i].f, *f == (void *)cuGetProcAddress && version >= 12000 ? *f = (void *)cuGetProcAddress_v2, OK : OK;
   return *f = NULL, NOT_FOUND;

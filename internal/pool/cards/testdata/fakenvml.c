@@ -59,7 +59,12 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, nvmlDevice_t *d) {
 	*d = &cards[i];
 	return 0;
 }
+#define ID(d) (d)->index + 2
 int nvmlDeviceGetName(nvmlDevice_t d, char *s, unsigned n) { return snprintf(s, n, "FAKE H%d00", d->index + 1) < 0; }
+int nvmlDeviceGetUUID(nvmlDevice_t d, char *s, unsigned n) { return snprintf(s, n, "GPU-0%d0%d0%d0%d-0%d0%d-0%d0%d-0%d0%d-0%d0%d0%d0%d0%d0%d", ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d), ID(d)) < 0; }
+int nvmlDeviceGetEccMode(nvmlDevice_t d, unsigned *now, unsigned *pending) { return (void)d, *now = *pending = 1, 0; }
+/* The second card cannot be divided. */
+int nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *now, unsigned *pending) { return d->index ? NOT_SUPPORTED : (*now = *pending = 0, 0); }
 int nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *p) {
 	memset(p, 0, sizeof *p);
 	p->domain = 0, p->bus = 0x65 + d->index, p->device = 0;

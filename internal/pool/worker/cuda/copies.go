@@ -114,7 +114,7 @@ func (t *thread) event() (uintptr, int32) {
 	}
 	const cell = 45
 	t.cells[cell] = 0
-	r := s.d.call("cuEventCreate", t.cells.at(cell), untimed)
+	r := s.d.call("cuEventCreate", t.cells.at(cell), untimed|sleeping)
 	return uintptr(t.cells[cell]), r
 }
 

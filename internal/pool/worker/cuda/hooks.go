@@ -88,7 +88,13 @@ func init() {
 		wire.CUDAMemPoolCreate:               func(t *thread, k *call) int32 { return t.ours(k, in(k, 1, 88), 8) },
 		wire.CUDAMemGetAllocationGranularity: func(t *thread, k *call) int32 { return t.ours(k, in(k, 1, 32), 8) },
 		wire.CUDAMemGetAccess:                func(t *thread, k *call) int32 { return t.ours(k, in(k, 1, 8), 0) },
-		wire.CUDAMemPoolGetAccess:            func(t *thread, k *call) int32 { return t.ours(k, in(k, 2, 8), 0) },
+		wire.CUDAMemPoolSetAttribute: func(t *thread, k *call) int32 {
+			if uint32(k.args[1]) == threshold {
+				clear(in(k, 2, 8)) // a pool keeps nothing that is not counted any more
+			}
+			return k.do()
+		},
+		wire.CUDAMemPoolGetAccess: func(t *thread, k *call) int32 { return t.ours(k, in(k, 2, 8), 0) },
 		wire.CUDAMemGetAllocationPropertiesFromHandle: func(t *thread, k *call) int32 {
 			r := k.do()
 			clear(in(k, 0, 32)[12:24]) // which device, and an address
