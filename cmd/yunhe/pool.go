@@ -156,8 +156,10 @@ what, and the node takes its tickets only.`,
 			var m *agent.Membership
 			if pool.HandedOver() { // the platform may be away
 				m, err = agent.Load(data)
-			} else if err = upgraded(programs); err == nil {
-				m, err = join.member(ctx, data, cfg.Listen)
+			} else if cfg.Lock, err = pool.LockFolder(data); err == nil { // before anything there is changed
+				if err = upgraded(programs); err == nil {
+					m, err = join.member(ctx, data, cfg.Listen)
+				}
 			}
 			if err != nil {
 				return errors.Join(err, pool.GiveBack(err))

@@ -36,8 +36,9 @@ const (
 // handover is what a node hands over. Descriptors are of copies.
 type handover struct {
 	Format    int          `json:"format"`
-	Previous  string       `json:"previous"` // the program that takes it back: where it can be run,
-	Program   int          `json:"program"`  // and it, as its file may have been replaced
+	Previous  string       `json:"previous"`       // the program that takes it back: where it can be run,
+	Program   int          `json:"program"`        // and it, as its file may have been replaced
+	Lock      int          `json:"lock,omitempty"` // of its folder; 0: none
 	Listeners []int        `json:"listeners"`
 	RDMA      []string     `json:"rdma,omitempty"`
 	Devices   []handDevice `json:"devices"`
@@ -316,6 +317,11 @@ func (n *Node) write(keep *copies) (*handover, error) {
 		return nil, err
 	}
 	h.Previous = fmt.Sprintf("/proc/self/fd/%d", h.Program)
+	if n.lock != nil {
+		if h.Lock, err = keep.of(n.lock.file); err != nil {
+			return nil, err
+		}
+	}
 	h.RDMA = n.rdma
 	for _, l := range n.listeners {
 		fd, err := keep.of(l.(syscall.Conn))
@@ -424,6 +430,9 @@ func (h *handover) all() []int {
 	}
 	for _, c := range h.Holders {
 		out = append(out, c.Conn)
+	}
+	if h.Lock != 0 {
+		out = append(out, h.Lock)
 	}
 	return slices.DeleteFunc(out, func(fd int) bool { return fd < 0 })
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -190,6 +191,10 @@ func replace(t *testing.T, s *served) {
 				t.Errorf("round %d: task %d is %+v, was %+v", i, k, x, was[k])
 			}
 			was[k] = x
+		}
+		dir := strings.TrimSuffix(strings.TrimPrefix(s.unix, "unix:"), "/s")
+		if _, err := pool.LockFolder(dir); fault.KindOf(err) != fault.Exists || !strings.Contains(err.Error(), fmt.Sprintf("(process %d)", s.cmd.Process.Pid)) {
+			t.Errorf("round %d: another node on its folder: %v", i, err)
 		}
 		more, run := share(t, tcp, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 8 * mib})
 		if got := output(t, run("add")); !strings.HasPrefix(got, "sum ") {

@@ -31,7 +31,8 @@ import (
 
 // NodeConfig is how a node is started.
 type NodeConfig struct {
-	Dir        string           // for the worker's program
+	Dir        string           // for the worker's program; the node's own
+	Lock       *Lock            // of Dir, which stays the caller's; nil: it is taken until the node ends
 	Listen     []string         // addresses
 	Groups     []Group          // none: who may open the Unix socket may use the node
 	Overcommit int64            // percent of a device's time that tasks may have together; 0: 100
@@ -53,6 +54,7 @@ type Node struct {
 	program string
 	member  *membership // nil: it belongs to no platform
 	makers  *makers
+	lock    *Lock // nil: its process has it by what a program before it left open
 
 	listeners []net.Listener
 	rdma      []string // those of their addresses at which programs may go on over RDMA
@@ -187,11 +189,24 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if n.cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if n.program, err = unpack(n.cfg.Dir, workerProgram); err != nil {
+	if err := n.takeLock(h); err != nil {
 		return nil, err
 	}
-	if err := makeCaches(n.cfg.Dir); err != nil {
+	if err := n.open(h); err != nil {
+		n.unlock()
 		return nil, err
+	}
+	return n, nil
+}
+
+// open finds the devices, and opens the addresses or takes over what there is.
+func (n *Node) open(h *handover) (err error) {
+	cfg := n.cfg
+	if n.program, err = unpack(n.cfg.Dir, workerProgram); err != nil {
+		return err
+	}
+	if err := makeCaches(n.cfg.Dir); err != nil {
+		return err
 	}
 	if worker.Landlock() == 0 {
 		n.log.Warn("this kernel has no Landlock: programs may see files that the node's user may read")
@@ -199,39 +214,39 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	n.makers = newMakers(n.program, cfg.Libraries, cfg.Dir)
 	if h != nil {
 		if err := n.takeDevices(h); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := n.Rescan(); err != nil {
-		return nil, err
+		return err
 	}
 	if h != nil {
 		if err := errors.Join(n.takeListeners(h), n.take(h)); err != nil {
 			n.closeListeners()
-			return nil, err
+			return err
 		}
-		return n, nil
+		return nil
 	}
 	if len(n.devices) == 0 {
-		return nil, fault.New(fault.NotFound, "neither OpenCL nor CUDA shows a device on this machine; a vendor's driver is missing")
+		return fault.New(fault.NotFound, "neither OpenCL nor CUDA shows a device on this machine; a vendor's driver is missing")
 	}
 	for _, at := range cfg.Listen {
 		network, address, _ := Address(at) // checked above
 		if strings.HasPrefix(at, rdma+":") {
 			if err := n.checkRDMA(address); err != nil {
 				n.closeListeners()
-				return nil, fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
+				return fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
 			}
 		}
 		if network == "unix" {
 			if c, err := net.Dial(network, address); err == nil {
 				_ = c.Close()
 				n.closeListeners()
-				return nil, fault.New(fault.Exists, "another pool node listens at %s", at)
+				return fault.New(fault.Exists, "another pool node listens at %s", at)
 			}
 			if i, err := os.Lstat(address); err == nil && i.Mode().Type() != os.ModeSocket {
 				n.closeListeners()
-				return nil, fault.New(fault.Exists, "cannot listen at %s: what is there is no socket", at)
+				return fault.New(fault.Exists, "cannot listen at %s: what is there is no socket", at)
 			}
 			_ = os.Remove(address) // of one that was killed
 		}
@@ -241,14 +256,14 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		}
 		if err != nil {
 			n.closeListeners()
-			return nil, fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
+			return fault.Wrap(fault.Invalid, err, "cannot listen at %s", at)
 		}
 		n.listeners = append(n.listeners, l)
 		if strings.HasPrefix(at, rdma+":") {
 			n.rdma = append(n.rdma, l.Addr().String())
 		}
 	}
-	return n, nil
+	return nil
 }
 
 func (n *Node) closeListeners() {
@@ -321,6 +336,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, d := range n.devices {
 		d.card.close()
 	}
+	n.unlock()
 	return nil
 }
 
