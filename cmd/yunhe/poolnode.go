@@ -76,7 +76,7 @@ func (j *joinFlags) member(ctx context.Context, dir string, listen []string) (*a
 		j.name, _, _ = strings.Cut(name, ".")
 	}
 	m, err := agent.Join(ctx, dir, j.platform, j.name, j.token, poolPlatform(j.platform))
-	if connect.CodeOf(err) == connect.CodeUnavailable {
+	if code := connect.CodeOf(err); code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded {
 		return nil, fault.Wrap(fault.Unavailable, err, "the platform at %s does not answer", j.platform)
 	}
 	return m, err

@@ -31,11 +31,20 @@ type Membership struct {
 	Secret   string `json:"secret"`
 }
 
-const file = "membership.json"
+const (
+	file = "membership.json"
+	// asked is a membership that a platform was asked for. It takes the place of the
+	// one before when the platform has taken it.
+	asked = "membership.asked.json"
+	// joinTime is how long the platform may take to say so.
+	joinTime = 30 * time.Second
+)
 
 // Load reads the membership of the node in the folder; nil if it has none.
-func Load(dir string) (*Membership, error) {
-	b, err := os.ReadFile(filepath.Join(dir, file))
+func Load(dir string) (*Membership, error) { return load(filepath.Join(dir, file)) }
+
+func load(path string) (*Membership, error) {
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -44,33 +53,74 @@ func Load(dir string) (*Membership, error) {
 		err = json.Unmarshal(b, m)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Invalid, err, "%s cannot be read", filepath.Join(dir, file))
+		return nil, fault.Wrap(fault.Invalid, err, "%s cannot be read", path)
 	}
 	return m, nil
 }
 
-// Join makes the node in the folder a member of a platform. It may be repeated.
+// Join makes the node in the folder a member of a platform. If it fails, the node is
+// a member of what it was before. It may be repeated, after a crash, too: what the
+// platform was asked for is asked for again. A node that is a member already needs
+// no answer of a platform that is away.
 func Join(ctx context.Context, dir, platform, node, token string, client poolv1connect.PoolServiceClient) (*Membership, error) {
 	m, err := Load(dir)
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || m.Node != node || m.Platform != platform {
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // it does not fail
-		m = &Membership{platform, node, hex.EncodeToString(secret)}
-		b, err := json.Marshal(m)
-		if err == nil {
-			err = errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, file), b, 0o600))
-		}
-		if err != nil {
-			return nil, fault.Wrap(fault.Unavailable, err, "%s cannot be written", filepath.Join(dir, file))
+	is := func(m *Membership) bool { return m != nil && m.Node == node && m.Platform == platform }
+	member, path := is(m), filepath.Join(dir, asked)
+	if !member {
+		if m, err = load(path); err != nil || !is(m) { // one that cannot be read is of no use
+			secret := make([]byte, 32)
+			_, _ = rand.Read(secret) // it does not fail
+			m = &Membership{platform, node, hex.EncodeToString(secret)}
+			if err := m.write(dir, path); err != nil {
+				return nil, fault.Wrap(fault.Unavailable, err, "%s cannot be written", path)
+			}
 		}
 	}
-	if _, err := client.JoinNode(ctx, &poolv1.JoinNodeRequest{Token: token, NodeId: node, Secret: m.Secret}); err != nil {
+	within, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	_, err = client.JoinNode(within, &poolv1.JoinNodeRequest{Token: token, NodeId: node, Secret: m.Secret})
+	switch away := unavailable(err) && ctx.Err() == nil; {
+	case err == nil && !member:
+		if err := errors.Join(os.Rename(path, filepath.Join(dir, file)), syncFolder(dir)); err != nil {
+			return nil, fault.Wrap(fault.Unavailable, err, "the platform took the pool node, and %s cannot be written: repeat this", filepath.Join(dir, file))
+		}
+	case err != nil && !(member && away):
 		return nil, err
 	}
 	return m, nil
+}
+
+// write puts a membership in its place, whole.
+func (m *Membership) write(dir, path string) error {
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, filepath.Base(path)+"-") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // or it is in its place
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(f.Name(), path), syncFolder(dir))
+}
+
+// syncFolder has what was renamed in a folder outlive the machine.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // Member is what the node needs to know.
