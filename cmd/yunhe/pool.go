@@ -361,14 +361,18 @@ func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
 	if task.API != pool.CUDA {
 		return nil, nil
 	}
+	folder, err := pool.LibraryFolder(c.env)
+	if err != nil {
+		return nil, err
+	}
 	if remote || !strings.HasPrefix(task.At, "unix:") {
-		dir, err := pool.RemoteCUDA(libraryFolder())
+		dir, err := pool.RemoteCUDA(folder)
 		if err != nil {
 			return nil, err
 		}
 		return pool.RemoteCUDAEnvironment(dir, c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD")), nil
 	}
-	library, err := pool.CUDALibrary(libraryFolder())
+	library, err := pool.CUDALibrary(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -394,15 +398,6 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, re
 	return c.runWithLibrary(ctx, tasks, remote, args)
 }
 
-// libraryFolder is where this program puts its client libraries.
-func libraryFolder() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "yunhe", "pool")
-}
-
 // runWithLibrary is runOn with the client library of this program, or those for
 // CUDA; see cudaEnv.
 func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bool, args []string) error {
@@ -410,7 +405,11 @@ func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bo
 	if err != nil {
 		return err
 	}
-	vendors, err := pool.Library(libraryFolder())
+	folder, err := pool.LibraryFolder(c.env)
+	if err != nil {
+		return err
+	}
+	vendors, err := pool.Library(folder)
 	if err != nil {
 		return err
 	}
