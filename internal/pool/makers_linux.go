@@ -183,10 +183,7 @@ func value(v *int64) int64 {
 }
 
 // limitPower sets what a card may draw; 0 watts: as it is made.
-func (n *Node) limitPower(g *Group, device string, watts int64) error {
-	if g != nil {
-		return fault.New(fault.Denied, "a group may not limit what cards draw")
-	}
+func (n *Node) limitPower(device string, watts int64) error {
 	n.mu.Lock()
 	devices := n.listDevices(nil)
 	n.mu.Unlock()

@@ -220,7 +220,7 @@ func (n *Node) obey(told Report, w Wanted) {
 // if that failed. The platform does not want the same again until the node starts
 // anew or it wanted something else.
 func (n *Node) limitAs(p WantedPower) {
-	err := n.limitPower(nil, p.Device, max(p.Watts, 0))
+	err := n.limitPower(p.Device, max(p.Watts, 0))
 	if err == nil {
 		return
 	}

@@ -476,7 +476,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 		why = fault.New(fault.NotFound, "no device is %s with the driver %s", a.Device.Model, a.Device.Driver)
 	}
 	for _, d := range n.devices {
-		if a.Spec.Device != "" && d.ID != a.Spec.Device || g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID) || old != nil && a.Spec.Device == "" && old.device == d {
+		if a.Spec.Device != "" && d.ID != a.Spec.Device || !g.uses(d.ID) || old != nil && a.Spec.Device == "" && old.device == d {
 			continue
 		}
 		switch x := a.Device; {
@@ -658,6 +658,9 @@ func (t *Ticket) allows(op string, own *task) bool {
 	return op == "run" && own == nil
 }
 
+// administration is what only who administers a node asks for.
+var administration = []string{"enable", "disable", "rescan", "power"}
+
 // answer does what is asked; mine is the task that the connection holds from then on.
 func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply, mine *task, err error) {
 	g := w.group
@@ -669,17 +672,25 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 	case w.ticket == nil && w.task == "" && n.member != nil && q.Op != "devices" && q.Op != "tasks" && q.Op != "rescan" && q.Op != "power":
 		return r, nil, fault.New(fault.Denied, "the pool node belongs to a platform, which lends its devices: ask that")
 	}
-	if q.Op == "rescan" {
-		if g != nil {
-			return r, nil, fault.New(fault.Denied, "who may open the Unix socket of a node without groups has it look for devices")
+	if g != nil && slices.Contains(administration, q.Op) {
+		if !g.administers() {
+			n.log.Warn("request refused", "group", g.Name, "request", q.Op, "device", q.Device)
+			return r, nil, fault.New(fault.Denied, "group %s does not administer the pool node: one does of which the groups file says admin: true", g.Name)
 		}
+		defer func(op string) {
+			if err == nil {
+				n.log.Info("pool node administered", "group", g.Name, "request", op, "device", q.Device)
+			}
+		}(q.Op)
+	}
+	if q.Op == "rescan" {
 		if err := n.Rescan(); err != nil {
 			return r, nil, err
 		}
 		q.Op = "devices"
 	}
 	if q.Op == "power" {
-		return r, nil, n.limitPower(g, q.Device, q.Watts)
+		return r, nil, n.limitPower(q.Device, q.Watts)
 	}
 	if q.Op == "migrate" {
 		r, err = n.migrate(g, q)

@@ -538,7 +538,7 @@ func (n *Node) handle(g *Group, q request) (reply, error) {
 	case "tasks":
 		out := []Task{}
 		for _, t := range n.sorted() {
-			if g == nil || t.Group == g.Name {
+			if g.owns(t.Group) {
 				out = append(out, t.show())
 			}
 		}
@@ -550,12 +550,13 @@ func (n *Node) handle(g *Group, q request) (reply, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		n.endLocked(t, "it was stopped")
+		why := "it was stopped"
+		if g != nil && g.Name != t.Group {
+			why += " by group " + g.Name
+		}
+		n.endLocked(t, why)
 		return reply{}, nil
 	case "enable", "disable":
-		if g != nil {
-			return reply{}, fault.New(fault.Denied, "a group may not enable or disable devices")
-		}
 		for _, d := range n.devices {
 			if d.ID == q.Device {
 				d.Disabled = q.Op == "disable"
@@ -594,7 +595,7 @@ func (t *task) show() Task {
 func (n *Node) listDevices(g *Group) []Device {
 	out := []Device{}
 	for _, d := range n.devices {
-		if g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID) {
+		if !g.administers() && !g.uses(d.ID) {
 			continue
 		}
 		x := d.Device
@@ -602,7 +603,7 @@ func (n *Node) listDevices(g *Group) []Device {
 		x.Resident = d.card.resident()
 		out = append(out, x)
 	}
-	return n.makers.tell(out, g == nil || len(g.Devices) == 0)
+	return n.makers.tell(out, g.administers() || len(g.Devices) == 0)
 }
 
 // allotted is what tasks have together. Weights are of what there is, so they are not counted.
@@ -622,10 +623,10 @@ func (n *Node) allotted(of func(*task) bool) (compute, memory int64, tasks int) 
 
 func (n *Node) find(g *Group, id string) (*task, error) {
 	t := n.tasks[id]
-	if m, ok := n.moved[id]; t == nil && ok && (g == nil || m.group == g.Name) {
+	if m, ok := n.moved[id]; t == nil && ok && g.owns(m.group) {
 		return nil, fault.New(fault.NotFound, "task %s has moved to the pool node at %s", id, m.to)
 	}
-	if t == nil || g != nil && t.Group != g.Name {
+	if t == nil || !g.owns(t.Group) {
 		return nil, fault.New(fault.NotFound, "there is no task %q", id)
 	}
 	return t, nil
@@ -686,7 +687,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	memory := s.Memory
 	for _, d := range n.devices {
 		switch {
-		case s.Device != "" && s.Device != d.ID, s.Device == "" && d.API != cmp.Or(s.API, OpenCL), s.API != "" && d.API != s.API, g != nil && len(g.Devices) > 0 && !slices.Contains(g.Devices, d.ID),
+		case s.Device != "" && s.Device != d.ID, s.Device == "" && d.API != cmp.Or(s.API, OpenCL), s.API != "" && d.API != s.API, !g.uses(d.ID),
 			s.Model != "" && !strings.Contains(strings.ToLower(d.Model), strings.ToLower(s.Model)):
 			continue
 		case d.Disabled || d.Gone:
@@ -766,7 +767,7 @@ func (n *Node) resize(g *Group, q request) (reply, error) {
 	if err := (Spec{Compute: compute, Memory: memory}).check(); err != nil {
 		return reply{}, err
 	}
-	if err := n.room(g, t.device, compute, memory, t.Weighted, t); err != nil {
+	if err := n.room(n.groupOf(t.Group), t.device, compute, memory, t.Weighted, t); err != nil {
 		return reply{}, err
 	}
 	n.resizeLocked(t, compute, memory)

@@ -167,7 +167,20 @@ type Group struct {
 	Devices []string `yaml:"devices"` // none: all
 	Compute int64    `yaml:"compute"` // percent of all its tasks together; 0: no limit
 	Memory  int64    `yaml:"memory_mib"`
+	Admin   bool     `yaml:"admin"` // it administers the node: devices, and the tasks of all groups
 }
+
+// administers reports whether who comes for a group may do what is the node's own
+// business; nil is who opens the Unix socket of a node without groups.
+func (g *Group) administers() bool { return g == nil || g.Admin }
+
+// uses reports whether a group's tasks may be on a device.
+func (g *Group) uses(device string) bool {
+	return g == nil || len(g.Devices) == 0 || slices.Contains(g.Devices, device)
+}
+
+// owns reports whether a group may see and change a task of a group.
+func (g *Group) owns(of string) bool { return g.administers() || g.Name == of }
 
 // CheckGroups tells all that is wrong with groups at once.
 func CheckGroups(groups []Group) error {
