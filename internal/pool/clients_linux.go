@@ -38,7 +38,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		return
 	}
 	who.local = conn.RemoteAddr().Network() == "unix"
-	_ = conn.SetDeadline(time.Time{})
+	_ = conn.SetReadDeadline(time.Time{})
 	first := reply{}
 	if sealed {
 		first.MAC = hex.EncodeToString(tunnel.Proof(who.secret, challenge))
@@ -66,6 +66,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		if mine != nil {
 			own = mine
 		}
+		_ = conn.SetWriteDeadline(time.Now().Add(helloTime)) // who does not read is not waited for, also when the node stops
 		if out.Encode(r) != nil {
 			return
 		}

@@ -56,11 +56,12 @@ func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cardsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "cuda", folder)
-	cmd.Env = workerEnv(dir, nodes)
+	cmd.Env, cmd.WaitDelay = workerEnv(dir, nodes), time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // as in list
+
 		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return cards.ReadCUDA(out)

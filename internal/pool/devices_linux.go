@@ -64,6 +64,9 @@ func list(dir, program string) (found []worker.Device, err error) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrWaitDelay) { // it has said all, and left something behind that could say more
+		err = nil
+	}
 	if err == nil {
 		err = json.Unmarshal(out, &found)
 	}

@@ -640,10 +640,10 @@ func (n *Node) takeWorker(t *task, w handWorker) error {
 	if err != nil {
 		return err
 	}
-	l := newLink()
+	p := &proc{}
+	l := n.linkTo(t, p)
 	l.turns, l.session, l.secret = own, w.Session, w.Secret
 	close(l.started)
-	p := &proc{}
 	p.follow(process, errs)
 	u := n.userOf(t, l)
 	u.wants, u.over, u.loads, u.since, u.asked, u.least = w.Wants, w.Over, w.Loads, w.Since, w.Asked, w.Least

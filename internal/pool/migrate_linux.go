@@ -45,13 +45,38 @@ type link struct {
 
 	user   *user
 	holder *holder
+	kill   func()        // ends the worker
 	quiet  chan struct{} // told when the worker is not heard; closed when it is gone
 	resume chan struct{} // it is to be heard again
 }
 
-func newLink() *link {
-	return &link{started: make(chan struct{}), said: make(chan worker.Frame, 4), quiet: make(chan struct{}), resume: make(chan struct{}, 1)}
+func newLink(kill func()) *link {
+	return &link{kill: kill, started: make(chan struct{}), said: make(chan worker.Frame, 4), quiet: make(chan struct{}), resume: make(chan struct{}, 1)}
 }
+
+// put says something to the worker and waits for nothing: whoever says it may have
+// locks that all wait for. A worker that leaves so much unread that there is no room
+// is ended.
+func (l *link) put(b, rights []byte) error {
+	raw, err := l.turns.SyscallConn()
+	if err != nil {
+		return err
+	}
+	sent := 0
+	if e := raw.Control(func(fd uintptr) {
+		sent, err = unix.SendmsgN(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}); e != nil {
+		return e
+	}
+	if errors.Is(err, unix.EAGAIN) || err == nil && sent < len(b) {
+		l.kill()
+		err = errGone
+	}
+	return err
+}
+
+// say is put of what needs no answer: a worker that is gone needs nothing.
+func (l *link) say(what byte, d time.Duration) { _ = l.put(worker.PutTurn(what, d), nil) }
 
 // hand says something to the worker, with a connection that it gets.
 func (l *link) hand(what byte, text []byte, conn net.Conn) error {
@@ -60,10 +85,10 @@ func (l *link) hand(what byte, text []byte, conn net.Conn) error {
 		return err
 	}
 	defer file.Close()
-	if _, _, err = l.turns.WriteMsgUnix(worker.PutText(what, text), unix.UnixRights(int(file.Fd())), nil); err != nil {
-		err = errGone // what else there is to go wrong on a socket pair
+	if l.put(worker.PutText(what, text), unix.UnixRights(int(file.Fd()))) != nil {
+		return errGone // what else there is to go wrong on a socket pair
 	}
-	return err
+	return nil
 }
 
 const (
@@ -197,7 +222,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	var moving []*link
 	abort := func(err error) (*Task, time.Duration, error) {
 		for _, l := range moving {
-			_, _ = l.turns.Write(worker.PutTurn(worker.TurnAbort, 0)) // who is gone does not go on
+			l.say(worker.TurnAbort, 0)
 		}
 		return nil, 0, err
 	}
@@ -263,7 +288,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	n.work.Go(func() { n.hold(t, client) })
 	pause := time.Duration(0)
 	for _, l := range moving {
-		_, _ = l.turns.Write(worker.PutTurn(worker.TurnCommit, 0)) // or it is gone, and with it its program
+		l.say(worker.TurnCommit, 0) // or it is gone, and with it its program
 	}
 	for _, l := range moving {
 		if f, err := l.hear(ctx, worker.TurnMoved); err == nil {
@@ -582,8 +607,7 @@ func (n *Node) attach(conn net.Conn, t *task, said, hello []byte) {
 	if hello != nil {
 		what, text = worker.TurnAttachSealed, append(hello, text...)
 	}
-	_ = conn.SetDeadline(time.Time{})
-	if accept(conn, hello != nil) == nil {
+	if accept(conn, hello != nil) == nil && conn.SetDeadline(time.Time{}) == nil {
 		_ = l.hand(what, text, conn) // or the worker is gone, and the connection ends
 	}
 }

@@ -486,10 +486,9 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 		n.attach(conn, t, said[wire.TaskIDSize:], hello)
 		return
 	}
-	slot, l := -1, newLink()
-	h := &holder{task: id, used: time.Now()}
+	slot, h, p := -1, &holder{task: id, used: time.Now()}, &proc{}
 	var cmd *exec.Cmd
-	p := &proc{}
+	var l *link
 	n.mu.Lock()
 	if t != nil && !t.over && (t.device.API == OpenCL || more == 0) {
 		slot = slices.Index(t.workers[:], nil)
@@ -498,6 +497,7 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 		slot = -1
 	}
 	if slot >= 0 {
+		l = n.linkTo(t, p)
 		how := "serve"
 		if more > 0 {
 			how, l.session = "receive", said[wire.TaskIDSize:]
@@ -516,11 +516,11 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 		refuse(conn, "the pool node has no such task with this token")
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	var err error
 	if more > 0 || sealed {
 		err = accept(conn, sealed)
 	}
+	_ = conn.SetDeadline(time.Time{}) // of one that has ended the worker hears
 	if err == nil {
 		if err = n.startWorker(conn, hello, t, cmd, p, l); err == nil {
 			known()

@@ -20,7 +20,8 @@
 // killed, its worker ends; if a worker dies, its program's calls fail and nobody
 // else's. The node then gives back what the worker held. A kernel that never
 // ends keeps the device for a second beyond its turn, then the others are let
-// compute beside it. A task moves to another device or node while its programs
+// compute beside it. Nobody is waited for who does not listen: a worker that leaves
+// what it is told unread is ended, and a client is given up. A task moves to another device or node while its programs
 // compute, all of it or not at all (migrate_linux.go, worker/move.go).
 //
 // Nothing is kept on disk: a node that is started again has no tasks, and who

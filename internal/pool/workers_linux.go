@@ -90,8 +90,15 @@ func (p *proc) wait() error {
 
 // userOf is a worker as the arbiter sees it.
 func (n *Node) userOf(t *task, l *link) *user {
-	return &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted },
-		say: func(what byte, d time.Duration) { _, _ = l.turns.Write(worker.PutTurn(what, d)) }} // a worker that is gone needs nothing
+	return &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: l.say}
+}
+
+// linkTo is how the node speaks to a worker of a task.
+func (n *Node) linkTo(t *task, p *proc) *link {
+	return newLink(sync.OnceFunc(func() {
+		n.log.Warn("program ended: its worker does not listen", "task_id", t.ID, "device", t.Device)
+		p.kill()
+	}))
 }
 
 // startWorker starts a worker, which gets the program's connection.
